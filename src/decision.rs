@@ -1,0 +1,142 @@
+//! The answer to a call.
+
+use std::time::Duration;
+
+/// What a limit, or a batch of limits, says to a call.
+///
+/// The figures are exact; waits are never early. For a batch they are those of the strictest member.
+///
+/// # Example: what a caller does with it
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Bucket, Clock, Limit};
+///
+/// let (clock, _hand) = Clock::manual();
+/// let bucket = Bucket::new(Limit::new(1, 1, Duration::from_secs(1))?, clock);
+/// assert!(bucket.spend(1)?.allowed());
+/// let denied = bucket.spend(1)?;
+/// assert_eq!(denied.retry_in(), Duration::from_secs(1));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[must_use = "a denied call must not go on"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    allowed: bool,
+    limited: bool,
+    denied_by: Option<u32>,
+    remaining: u64,
+    retry_in_ns: u64,
+    reset_in_ns: u64,
+}
+
+impl Decision {
+    /// The answer where no limit applies, or none that can deny.
+    pub(crate) const UNLIMITED: Decision = Decision {
+        allowed: true,
+        limited: false,
+        denied_by: None,
+        remaining: 0,
+        retry_in_ns: 0,
+        reset_in_ns: 0,
+    };
+
+    #[inline]
+    pub(crate) fn new(allowed: bool, remaining: u64, retry_in_ns: u64, reset_in_ns: u64) -> Decision {
+        let denied_by = if allowed { None } else { Some(0) };
+        Decision { allowed, limited: true, denied_by, remaining, retry_in_ns, reset_in_ns }
+    }
+
+    /// Whether the call may go on. Of a refund: whether anything was given back.
+    #[inline]
+    pub fn allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// Whole units that can still be spent after this call; on a denial, those that are there now.
+    /// `None` where no limit applies.
+    #[inline]
+    pub fn remaining(&self) -> Option<u64> {
+        self.limited.then_some(self.remaining)
+    }
+
+    /// Denied: the time until this same cost would be allowed if nothing else is spent. Allowed: the
+    /// time until the same cost could be spent again, 0 if at once.
+    #[inline]
+    pub fn retry_in(&self) -> Duration {
+        Duration::from_nanos(self.retry_in_ns)
+    }
+
+    /// The time until the bucket is full if nothing else is spent.
+    #[inline]
+    pub fn reset_in(&self) -> Duration {
+        Duration::from_nanos(self.reset_in_ns)
+    }
+
+    /// The position in its batch of the member that denied it, 0 for a call of one limit.
+    /// `None` when allowed, and for a refund.
+    #[inline]
+    pub fn denied_by(&self) -> Option<usize> {
+        self.denied_by.map(|member| member as usize)
+    }
+
+    /// This decision of the batch's member at `position`.
+    #[inline]
+    pub(crate) fn of_member(mut self, position: usize) -> Decision {
+        if self.denied_by.is_some() {
+            self.denied_by = Some(u32::try_from(position).unwrap_or(u32::MAX));
+        }
+        self
+    }
+
+    /// This decision as the answer to a refund, which denies nothing.
+    #[inline]
+    pub(crate) fn of_refund(mut self) -> Decision {
+        self.denied_by = None;
+        self
+    }
+
+    /// The stricter of two decisions: denied before allowed, then the longer wait, then the fewer
+    /// remaining; on a full tie `later`. Where no limit applies is the least strict.
+    #[must_use]
+    pub(crate) fn stricter(self, later: Decision) -> Decision {
+        if !later.limited {
+            return self;
+        }
+        if !self.limited {
+            return later;
+        }
+        let rank = |d: &Decision| (!d.allowed, d.retry_in_ns, std::cmp::Reverse(d.remaining));
+        if rank(&self) > rank(&later) { self } else { later }
+    }
+}
+
+const _: () = assert!(size_of::<Decision>() <= 40, "a decision is returned in a few registers' worth");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stricter_one_wins_and_a_full_tie_goes_to_the_later() {
+        let allowed = Decision::new(true, 5, 0, 9);
+        let allowed_long = Decision::new(true, 0, 100, 9);
+        let denied_short = Decision::new(false, 3, 1, 9);
+        let denied_few = Decision::new(false, 2, 1, 9);
+        assert_eq!(allowed_long.stricter(denied_short), denied_short, "a denial beats a long wait");
+        assert_eq!(denied_short.stricter(allowed_long), denied_short);
+        assert_eq!(allowed.stricter(allowed_long), allowed_long, "the longer wait");
+        assert_eq!(denied_few.stricter(denied_short), denied_few, "the fewer remaining");
+        let tie = Decision::new(false, 2, 1, 77);
+        assert_eq!(denied_few.stricter(tie), tie);
+        assert_eq!(tie.stricter(denied_few), denied_few);
+    }
+
+    #[test]
+    fn no_limit_is_the_least_strict() {
+        let allowed = Decision::new(true, u64::MAX, 0, 0);
+        assert_eq!(Decision::UNLIMITED.stricter(allowed), allowed);
+        assert_eq!(allowed.stricter(Decision::UNLIMITED), allowed);
+        assert_eq!(Decision::UNLIMITED.remaining(), None);
+    }
+}

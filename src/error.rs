@@ -1,0 +1,147 @@
+//! What can go wrong, in one opaque type.
+
+use std::fmt;
+
+/// Why a limit, a file, a name, an id or a call was refused.
+///
+/// A denial is no error: it is a [`Decision`](crate::Decision). After an error nothing has changed.
+/// The text is lower case and says what was given, what is allowed and where.
+///
+/// # Example: asking for more than a bucket can ever hold
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Bucket, Clock, Limit};
+///
+/// let bucket = Bucket::new(Limit::new(20, 10, Duration::from_secs(1))?, Clock::system());
+/// let error = bucket.spend(21).unwrap_err();
+/// assert!(error.is_cost_above_burst());
+/// assert_eq!(error.to_string(), "cost 21 is above the burst 20");
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub struct Error(Box<Repr>);
+
+struct Repr {
+    kind: ErrorKind,
+    message: String,
+    faults: Vec<Fault>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    Limit,
+    Name,
+    Id,
+    Cost,
+    Batch,
+    Config,
+    Io,
+}
+
+/// One fault of a file: where it is and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fault {
+    /// The file as it was named by the caller.
+    pub file: String,
+    /// The line, from 1, where it is known.
+    pub line: Option<u64>,
+    /// The way to the value, such as `[2].NewOrdersPerAccount.ids[0]`; empty for the whole file.
+    pub path: String,
+    /// What was given and what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.path.is_empty() {
+            write!(f, ": {}", self.path)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error(Box::new(Repr { kind, message: message.into(), faults: Vec::new() }))
+    }
+
+    /// An error of a file: its message is one line a fault.
+    #[cold]
+    pub(crate) fn config(faults: Vec<Fault>) -> Error {
+        debug_assert!(!faults.is_empty());
+        Error(Box::new(Repr { kind: ErrorKind::Config, message: String::new(), faults }))
+    }
+
+    #[cold]
+    pub(crate) fn cost_above_burst(cost: u64, burst: u64, name: Option<&str>) -> Error {
+        let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
+        Error::new(ErrorKind::Cost, format!("cost {cost} is above the burst {burst}{of}"))
+    }
+
+    /// Whether the numbers of a limit were out of range.
+    pub fn is_invalid_limit(&self) -> bool {
+        self.0.kind == ErrorKind::Limit
+    }
+
+    /// Whether a limit's name was unknown, malformed or given twice.
+    pub fn is_invalid_name(&self) -> bool {
+        self.0.kind == ErrorKind::Name
+    }
+
+    /// Whether an id did not have the format of its limit.
+    pub fn is_invalid_id(&self) -> bool {
+        self.0.kind == ErrorKind::Id
+    }
+
+    /// Whether the cost was more than the bucket can ever hold: waiting will not help.
+    pub fn is_cost_above_burst(&self) -> bool {
+        self.0.kind == ErrorKind::Cost
+    }
+
+    /// Whether a batch named one bucket twice, or a handle of another limiter.
+    pub fn is_invalid_batch(&self) -> bool {
+        self.0.kind == ErrorKind::Batch
+    }
+
+    /// Whether a file of limits was wrong; [`faults`](Error::faults) has every fault.
+    pub fn is_config(&self) -> bool {
+        self.0.kind == ErrorKind::Config
+    }
+
+    /// Whether a file could not be read.
+    pub fn is_io(&self) -> bool {
+        self.0.kind == ErrorKind::Io
+    }
+
+    /// Every fault of a file, in its order; empty for other errors.
+    pub fn faults(&self) -> &[Fault] {
+        &self.0.faults
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        for (i, fault) in self.0.faults.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({:?}: {self})", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {}

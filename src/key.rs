@@ -1,0 +1,137 @@
+//! Who is limited, as bytes: a limit's index and an id in its limit's normal form.
+
+use std::hash::{Hash, Hasher};
+
+/// A limit's place in its [`Limits`](crate::Limits): what stands for its name on a request's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LimitIndex(pub(crate) u32);
+
+/// A borrowed key, made on the stack for one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KeyRef<'a> {
+    pub(crate) limit: LimitIndex,
+    pub(crate) id: &'a [u8],
+}
+
+impl Hash for KeyRef<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The limit last and the id without its length: one key has one format, and the table
+        // compares whole keys anyway.
+        state.write(self.id);
+        state.write_u32(self.limit.0);
+    }
+}
+
+/// An id in normal form that owns its bytes: up to [`ShortId::MAX`] of them in place.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum OwnedId {
+    Short(ShortId),
+    Long(Box<[u8]>),
+}
+
+/// A few bytes and their number. Alignment 1, so that it packs beside what it is stored with.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ShortId {
+    len: u8,
+    bytes: [u8; ShortId::MAX],
+}
+
+impl ShortId {
+    /// An IPv6 address, or a u64 in decimal less two digits, fits.
+    pub(crate) const MAX: usize = 18;
+}
+
+impl OwnedId {
+    pub(crate) fn new(id: &[u8]) -> OwnedId {
+        if id.len() > ShortId::MAX {
+            return OwnedId::Long(id.into());
+        }
+        let mut bytes = [0; ShortId::MAX];
+        bytes[..id.len()].copy_from_slice(id);
+        OwnedId::Short(ShortId { len: id.len() as u8, bytes })
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            // The length is below MAX by construction; `get` says so without a panic's code.
+            OwnedId::Short(short) => short.bytes.get(..usize::from(short.len)).unwrap_or_default(),
+            OwnedId::Long(bytes) => bytes,
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            OwnedId::Short(_) => 0,
+            OwnedId::Long(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Hash for OwnedId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for OwnedId {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// A key that a store keeps.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Key {
+    Short(LimitIndex, ShortId),
+    Long(LimitIndex, Box<[u8]>),
+}
+
+const _: () = assert!(size_of::<Key>() == 24, "a key and its word make half a cache line");
+const _: () = assert!(size_of::<OwnedId>() == 24);
+
+impl Key {
+    pub(crate) fn new(key: KeyRef<'_>) -> Key {
+        match OwnedId::new(key.id) {
+            OwnedId::Short(short) => Key::Short(key.limit, short),
+            OwnedId::Long(bytes) => Key::Long(key.limit, bytes),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_ref(&self) -> KeyRef<'_> {
+        match self {
+            Key::Short(limit, short) => {
+                let id = short.bytes.get(..usize::from(short.len)).unwrap_or_default();
+                KeyRef { limit: *limit, id }
+            }
+            Key::Long(limit, bytes) => KeyRef { limit: *limit, id: bytes },
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Key::Short(..) => 0,
+            Key::Long(_, bytes) => bytes.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owned_key_equals_its_borrowed_one_whatever_its_length() {
+        for len in [0, 1, 16, 17, 18, 19, 32, 1024] {
+            let id: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let key = KeyRef { limit: LimitIndex(7), id: &id };
+            assert_eq!(Key::new(key).as_ref(), key, "length {len}");
+            assert_eq!(OwnedId::new(&id).as_bytes(), id, "length {len}");
+            assert_eq!(Key::new(key).heap_bytes(), if len > 18 { len } else { 0 });
+        }
+    }
+}
