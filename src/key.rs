@@ -24,14 +24,14 @@ impl Hash for KeyRef<'_> {
 }
 
 /// An id in normal form that owns its bytes: up to [`ShortId::MAX`] of them in place.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnedId {
     Short(ShortId),
     Long(Box<[u8]>),
 }
 
 /// A few bytes and their number. Alignment 1, so that it packs beside what it is stored with.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShortId {
     len: u8,
     bytes: [u8; ShortId::MAX],

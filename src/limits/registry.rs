@@ -1,16 +1,19 @@
 //! The registry: for a limit and an id, the most specific override, else the default, else nothing.
 
 use std::collections::HashMap;
+use std::collections::hash_map;
 
+use crate::Limit;
+use crate::algorithm::gcra::Gcra;
 use crate::error::{Error, ErrorKind};
 use crate::key::{LimitIndex, OwnedId};
-use crate::limits::{Id, IdFormat, Scratch, encode, format, names};
-use crate::Limit;
+use crate::limits::{Id, IdFormat, Scratch, format, names};
 
 /// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
 /// that apply by default, and those that apply to some ids instead.
 ///
 /// With the feature `boulder`, Boulder's names are always known; without numbers they are no limit.
+/// A look-up costs an index into an array and, where the limit has overrides, a hash of the id.
 ///
 /// # Example: limits made in code
 ///
@@ -26,7 +29,7 @@ use crate::Limit;
 /// assert!(limits.names().any(|name| name == "RequestsPerUser"));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     entries: Vec<Entry>,
     by_name: HashMap<Box<str>, LimitIndex, ahash::RandomState>,
@@ -38,7 +41,286 @@ pub(crate) struct Entry {
     pub(crate) name: Box<str>,
     pub(crate) format: IdFormat,
     pub(crate) default: Option<Limit>,
-    /// The overrides' ids, in normal form, with an index into `numbers`: many share theirs.
+    /// By id in normal form.
     overrides: HashMap<OwnedId, Override, ahash::RandomState>,
-    numbers: Vec<Limit>,
+    /// What overrides point to: a file gives many ids the same numbers.
+    numbers: Vec<Numbers>,
+}
+
+/// An override of one id. With its id, 32 bytes: files have millions.
+#[derive(Clone, Copy, Debug)]
+struct Override {
+    numbers: NumbersIndex,
+    line: u32,
+}
+
+/// A place in [`Entry::numbers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NumbersIndex(u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    limit: Limit,
+    source: u32,
+}
+
+const _: () = assert!(size_of::<(OwnedId, Override)>() == 32);
+
+/// Where an override was given before: the file by the number its reader gave it, and the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GivenBefore {
+    /// `None` when it was given in the entry that is being read.
+    pub(crate) source: Option<u32>,
+    pub(crate) line: u32,
+}
+
+impl Limits {
+    /// No limits yet: [`LimitsBuilder`] adds them.
+    pub fn builder() -> LimitsBuilder {
+        LimitsBuilder::new()
+    }
+
+    /// The names of all limits that have numbers, in the order in which they were given.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter(|entry| entry.has_numbers()).map(|entry| &*entry.name)
+    }
+
+    /// The number of overrides, of all limits.
+    pub fn overrides(&self) -> usize {
+        self.entries.iter().map(|entry| entry.overrides.len()).sum()
+    }
+
+    /// The numbers that apply to `id` under the limit `name`: those of the most specific override,
+    /// else the default's, else `None`, which is no limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_name`] for a name that is not known, [`Error::is_invalid_id`] for an id
+    /// that is not of the limit's format.
+    pub fn numbers<'a>(&self, name: &str, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
+        let index = self.index_of(name)?;
+        let mut scratch = Scratch::new();
+        let id = format::encode(self.entry(index).format, id.into(), &mut scratch)?;
+        Ok(self.entry(index).numbers_of(id).copied())
+    }
+
+    /// The index of `name`.
+    pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, Error> {
+        self.by_name.get(name).copied().ok_or_else(|| {
+            Error::new(ErrorKind::Name, unknown_name(name, self.by_name.keys().map(|name| &**name)))
+        })
+    }
+
+    pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
+        &self.entries[index.0 as usize]
+    }
+
+    /// Whether a bucket of the limit at `index` with this word is full at `now_ns`.
+    pub(crate) fn is_full(&self, _: LimitIndex, word: u64, now_ns: u64) -> bool {
+        // Every limit's rule is gcra, whose words need no numbers to say so.
+        Gcra::is_full(word, now_ns)
+    }
+}
+
+impl Entry {
+    /// The numbers that apply to an id in normal form.
+    #[inline]
+    pub(crate) fn numbers_of(&self, id: &[u8]) -> Option<&Limit> {
+        if !self.overrides.is_empty()
+            && let Some(limit) = self.overridden(id)
+        {
+            return Some(limit);
+        }
+        self.default.as_ref()
+    }
+
+    fn overridden(&self, id: &[u8]) -> Option<&Limit> {
+        let given = self.overrides.get(id).or_else(|| {
+            let account = format::account_of(self.format, id)?;
+            self.overrides.get(account)
+        })?;
+        self.numbers.get(given.numbers.0 as usize).map(|numbers| &numbers.limit)
+    }
+
+    fn has_numbers(&self) -> bool {
+        self.default.is_some() || !self.overrides.is_empty()
+    }
+}
+
+/// The text for a name that is neither declared nor Boulder's.
+fn unknown_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let hint = match names::nearest(name, known) {
+        Some(near) => format!("; did you mean {near}?"),
+        None => String::new(),
+    };
+    format!("unknown limit {name:?}{hint}")
+}
+
+/// Makes [`Limits`], in code or from files.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct LimitsBuilder {
+    limits: Limits,
+}
+
+impl LimitsBuilder {
+    fn new() -> LimitsBuilder {
+        let mut builder =
+            LimitsBuilder { limits: Limits { entries: Vec::new(), by_name: HashMap::default() } };
+        for boulder in names::BOULDER {
+            builder.intern(boulder.name, boulder.format);
+        }
+        builder
+    }
+
+    /// Adds a limit: its name, how its ids look, and the numbers that apply by default.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_name`]: the name does not match `[A-Za-z][A-Za-z0-9_.-]*` in at most 128
+    /// characters, was given before, or is Boulder's and has another format there.
+    pub fn limit(mut self, name: &str, format: IdFormat, limit: Limit) -> Result<LimitsBuilder, Error> {
+        let index = self.declare(name, format).map_err(|text| Error::new(ErrorKind::Name, text))?;
+        self.set_default(index, limit).map_err(|text| Error::new(ErrorKind::Name, text))?;
+        Ok(self)
+    }
+
+    /// Gives one id of a limit numbers of its own. For a composite id, the account alone stands for
+    /// all of its ids that have no override themselves.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_name`] for a limit that is not known, [`Error::is_invalid_id`] for an id
+    /// that is not of the limit's format, or was given before.
+    pub fn override_id<'a>(
+        mut self,
+        name: &str,
+        id: impl Into<Id<'a>>,
+        limit: Limit,
+    ) -> Result<LimitsBuilder, Error> {
+        let index = self.limits.index_of(name)?;
+        let mut scratch = Scratch::new();
+        let id = id.into();
+        let bytes = format::encode(self.limits.entry(index).format, id, &mut scratch)?;
+        let numbers = self.add_numbers(index, limit, 0);
+        self.add_override(index, bytes, numbers, 0).map_err(|_| {
+            Error::new(ErrorKind::Id, format!("the id {id} of {name} was given twice"))
+        })?;
+        Ok(self)
+    }
+
+    /// The limits.
+    pub fn build(mut self) -> Limits {
+        for entry in &mut self.limits.entries {
+            entry.overrides.shrink_to_fit();
+            entry.numbers.shrink_to_fit();
+        }
+        self.limits
+    }
+
+    /// The index of a limit that is declared or Boulder's; else the text of the error.
+    pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, String> {
+        let known = &self.limits.by_name;
+        known
+            .get(name)
+            .copied()
+            .ok_or_else(|| unknown_name(name, known.keys().map(|name| &**name)))
+    }
+
+    pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
+        self.limits.entry(index)
+    }
+
+    /// Whether any limit has numbers.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.limits.entries.iter().any(Entry::has_numbers)
+    }
+
+    /// Makes `name` known, with the format of its ids.
+    pub(crate) fn declare(&mut self, name: &str, format: IdFormat) -> Result<LimitIndex, String> {
+        if !names::is_valid_name(name) {
+            return Err(format!(
+                "invalid name {name:?}: a letter, then letters, digits, '_', '.' or '-', at most 128 characters, is allowed"
+            ));
+        }
+        let index = self.intern(name, format);
+        let known = self.limits.entry(index).format;
+        if known != format {
+            return Err(format!("the ids of {name} are {known}, not {format}"));
+        }
+        Ok(index)
+    }
+
+    /// Sets the default numbers of a limit, once.
+    pub(crate) fn set_default(&mut self, index: LimitIndex, limit: Limit) -> Result<(), String> {
+        let entry = &mut self.limits.entries[index.0 as usize];
+        if entry.default.is_some() {
+            return Err(format!("the limit {} was given twice", entry.name));
+        }
+        entry.default = Some(limit);
+        Ok(())
+    }
+
+    /// Adds numbers for overrides to point to; those that equal the ones before share them.
+    /// `source` is the reader's number of the file.
+    pub(crate) fn add_numbers(&mut self, index: LimitIndex, limit: Limit, source: u32) -> NumbersIndex {
+        let numbers = &mut self.limits.entries[index.0 as usize].numbers;
+        let new = Numbers { limit, source };
+        if numbers.last() != Some(&new) {
+            numbers.push(new);
+        }
+        NumbersIndex(u32::try_from(numbers.len() - 1).expect("fewer numbers than a file has bytes"))
+    }
+
+    /// Where the next [`add_numbers_anew`](Self::add_numbers_anew) will put its numbers: a file may
+    /// give the ids first.
+    pub(crate) fn next_numbers(&self, index: LimitIndex) -> NumbersIndex {
+        let len = self.limits.entry(index).numbers.len();
+        NumbersIndex(u32::try_from(len).expect("fewer numbers than a file has bytes"))
+    }
+
+    /// Adds numbers at [`next_numbers`](Self::next_numbers).
+    pub(crate) fn add_numbers_anew(&mut self, index: LimitIndex, limit: Limit, source: u32) {
+        self.limits.entries[index.0 as usize].numbers.push(Numbers { limit, source });
+    }
+
+    /// Points an id in normal form to numbers; an id that has some already is an error.
+    pub(crate) fn add_override(
+        &mut self,
+        index: LimitIndex,
+        id: &[u8],
+        numbers: NumbersIndex,
+        line: u32,
+    ) -> Result<(), GivenBefore> {
+        let entry = &mut self.limits.entries[index.0 as usize];
+        match entry.overrides.entry(OwnedId::new(id)) {
+            hash_map::Entry::Vacant(vacant) => {
+                vacant.insert(Override { numbers, line });
+                Ok(())
+            }
+            hash_map::Entry::Occupied(before) => {
+                let before = before.get();
+                let numbers = entry.numbers.get(before.numbers.0 as usize);
+                let source = numbers.map(|numbers| numbers.source);
+                Err(GivenBefore { source, line: before.line })
+            }
+        }
+    }
+
+    fn intern(&mut self, name: &str, format: IdFormat) -> LimitIndex {
+        if let Some(&index) = self.limits.by_name.get(name) {
+            return index;
+        }
+        let entries = &mut self.limits.entries;
+        let index = LimitIndex(u32::try_from(entries.len()).expect("fewer limits than a file has bytes"));
+        entries.push(Entry {
+            name: name.into(),
+            format,
+            default: None,
+            overrides: HashMap::default(),
+            numbers: Vec::new(),
+        });
+        self.limits.by_name.insert(name.into(), index);
+        index
+    }
 }

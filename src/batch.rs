@@ -1,0 +1,319 @@
+//! Several buckets as one: all are charged, or none.
+//!
+//! A batch first looks at the words of all its members and decides. Only if that says allowed does it
+//! charge them, one compare-and-swap each, in the order of their keys. When a concurrent caller has
+//! taken what a member needed in between, the charges made so far are taken back, and the batch is
+//! denied.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::gcra::{Charge, Gcra};
+use crate::error::{Error, ErrorKind};
+use crate::key::KeyRef;
+use crate::limiter::{Handle, Inner, Limiter};
+use crate::limits::{Id, Scratch, encode};
+use crate::store::Store;
+use crate::{Decision, Limit};
+
+/// Members that are kept on the stack; a larger batch allocates.
+const INLINE_MEMBERS: usize = 8;
+
+/// What a member of a batch does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Can deny the batch, and is charged if the batch is allowed.
+    #[default]
+    CheckAndSpend,
+    /// Can deny the batch, and is never changed.
+    CheckOnly,
+    /// Never denies the batch; is charged if the batch is allowed and the cost fits, else left alone.
+    SpendOnly,
+}
+
+/// One bucket of a batch: a limit's handle, an id, a cost and what to do. Made by
+/// [`Handle::member`].
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Member<'a> {
+    handle: &'a Handle,
+    id: Id<'a>,
+    cost: u64,
+    mode: Mode,
+}
+
+impl<'a> Member<'a> {
+    pub(crate) fn new(handle: &'a Handle, id: Id<'a>) -> Member<'a> {
+        Member { handle, id, cost: 1, mode: Mode::default() }
+    }
+
+    /// The same at another cost; 0 asks without charging.
+    pub fn cost(self, cost: u64) -> Member<'a> {
+        Member { cost, ..self }
+    }
+
+    /// The same in another mode.
+    pub fn mode(self, mode: Mode) -> Member<'a> {
+        Member { mode, ..self }
+    }
+}
+
+/// Several buckets that are charged together or not at all. Made by [`Limiter::batch`].
+///
+/// The decision is one: that of the strictest member, which is the first of: denied before allowed,
+/// the longer wait, the fewer units remaining, the later in the batch. Members whose limit has no
+/// numbers for their id do not count; if none can deny, no limit applies.
+///
+/// It never admits more than any of its limits allows, and a denied or failed batch leaves every
+/// bucket as if it had not been. While it charges, a concurrent caller may be denied by what it
+/// holds at that moment. Up to 8 members are handled without an allocation.
+///
+/// # Errors
+///
+/// Every call can fail, and has changed nothing then: [`Error::is_invalid_id`],
+/// [`Error::is_cost_above_burst`], and [`Error::is_invalid_batch`] when a bucket is named twice or a
+/// handle is of another limiter.
+///
+/// # Example: an order is charged to the account and to the address, or to neither
+///
+/// ```
+/// use std::{net::Ipv4Addr, time::Duration};
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
+///
+/// let second = Duration::from_secs(1);
+/// let limiter = Limiter::new(
+///     Limits::builder()
+///         .limit("OrdersPerAccount", IdFormat::RegId, Limit::new(10, 1, second)?)?
+///         .limit("OrdersPerAddress", IdFormat::IpAddress, Limit::new(1, 1, second)?)?
+///         .build(),
+/// );
+/// let (accounts, addresses) = (limiter.limit("OrdersPerAccount")?, limiter.limit("OrdersPerAddress")?);
+/// let order = [accounts.member(7), addresses.member(Ipv4Addr::LOCALHOST)];
+/// assert!(limiter.batch(&order).spend()?.allowed());
+/// let denied = limiter.batch(&order).spend()?;
+/// assert_eq!(denied.denied_by(), Some(1));
+/// assert_eq!(accounts.check(7, 1)?.remaining(), Some(8), "charged once, not twice");
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Batch<'a> {
+    limiter: &'a Limiter,
+    members: &'a [Member<'a>],
+}
+
+/// A member whose key and numbers are known.
+#[derive(Clone, Copy)]
+struct Prepared<'a> {
+    key: KeyRef<'a>,
+    limit: &'a Limit,
+    cost: u64,
+    mode: Mode,
+    /// In the caller's batch.
+    position: usize,
+    decision: Decision,
+    charge: Option<Charge>,
+}
+
+/// The members that a limit applies to, in the order of their keys, so that of two equal batches
+/// that meet one goes through.
+type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(limiter: &'a Limiter, members: &'a [Member<'a>]) -> Batch<'a> {
+        Batch { limiter, members }
+    }
+
+    /// Asks for all costs and charges them if all are there.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch`].
+    pub fn spend(&self) -> Result<Decision, Error> {
+        self.with_members(|inner, members| {
+            let now_ns = look(inner, members);
+            let decision = strictest(members, can_deny);
+            if !decision.allowed() {
+                return decision;
+            }
+            // Charging renews the members' decisions: what they say now is what was stored.
+            charge_all(inner, members, now_ns);
+            strictest(members, can_deny)
+        })
+    }
+
+    /// Asks what [`spend`](Batch::spend) would say, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch`].
+    pub fn check(&self) -> Result<Decision, Error> {
+        self.with_members(|inner, members| {
+            look(inner, members);
+            strictest(members, can_deny)
+        })
+    }
+
+    /// Gives back each member's cost, each by itself; a check-only member is left alone.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch`].
+    pub fn refund(&self) -> Result<Decision, Error> {
+        self.with_members(|inner, members| {
+            for member in members.iter_mut() {
+                let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
+                member.decision = inner.refund(member.key, member.limit, cost);
+            }
+            strictest(members, |_| true)
+        })
+    }
+
+    /// Makes each member's bucket full, each by itself; a check-only member is left alone.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch`]; the costs do not matter.
+    pub fn reset(&self) -> Result<Decision, Error> {
+        self.with_members(|inner, members| {
+            for member in members.iter_mut() {
+                let limit = member.limit;
+                member.decision = match member.mode {
+                    Mode::CheckOnly => {
+                        inner.look(member.key, |word, now_ns| limit.rule().spend(word, now_ns, 0))
+                    }
+                    _ => inner.reset(member.key, limit),
+                };
+            }
+            strictest(members, |_| true)
+        })
+    }
+
+    /// Finds the members' keys and numbers; the members are in the order of their keys.
+    fn with_members(
+        &self,
+        call: impl FnOnce(&Inner, &mut PreparedMembers<'_>) -> Decision,
+    ) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
+        scratches.resize_with(self.members.len(), Scratch::new);
+        let mut prepared = PreparedMembers::new();
+        for ((position, member), scratch) in self.members.iter().enumerate().zip(&mut scratches) {
+            prepared.extend(self.prepare(position, member, scratch)?);
+        }
+        prepared.sort_unstable_by_key(|member| member.key);
+        for pair in prepared.windows(2) {
+            if pair[0].key == pair[1].key {
+                let member = &self.members[pair[1].position];
+                let id = member.handle.normalize(member.id)?;
+                let text = format!("the bucket {}:{id} is named twice in the batch", member.handle.name());
+                return Err(Error::new(ErrorKind::Batch, text));
+            }
+        }
+        Ok(call(inner, &mut prepared))
+    }
+
+    fn prepare<'s>(
+        &'s self,
+        position: usize,
+        member: &Member<'s>,
+        scratch: &'s mut Scratch,
+    ) -> Result<Option<Prepared<'s>>, Error> {
+        if !Arc::ptr_eq(&self.limiter.inner, &member.handle.limiter.inner) {
+            let text = format!("the handle of {} is of another limiter", member.handle.name());
+            return Err(Error::new(ErrorKind::Batch, text));
+        }
+        let entry = self.limiter.inner.limits.entry(member.handle.index);
+        let id = encode(entry.format, member.id, scratch)?;
+        let Some(limit) = entry.numbers_of(id) else {
+            return Ok(None);
+        };
+        if member.cost > limit.burst() {
+            return Err(Error::cost_above_burst(member.cost, limit.burst(), Some(&entry.name)));
+        }
+        Ok(Some(Prepared {
+            key: KeyRef { limit: member.handle.index, id },
+            limit,
+            cost: member.cost,
+            mode: member.mode,
+            position,
+            decision: Decision::UNLIMITED,
+            charge: None,
+        }))
+    }
+}
+
+fn can_deny(member: &Prepared<'_>) -> bool {
+    member.mode != Mode::SpendOnly
+}
+
+/// The decision of the strictest of the members that `count`.
+fn strictest(members: &[Prepared<'_>], count: impl Fn(&Prepared<'_>) -> bool) -> Decision {
+    let mut in_order: SmallVec<[&Prepared<'_>; INLINE_MEMBERS]> =
+        members.iter().filter(|member| count(member)).collect();
+    in_order.sort_unstable_by_key(|member| member.position);
+    in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
+        strictest.stricter(member.decision.of_member(member.position))
+    })
+}
+
+/// Reads the words of all members, then the clock, once, and decides for each; writes nothing.
+/// Returns the time.
+fn look(inner: &Inner, members: &mut [Prepared<'_>]) -> u64 {
+    let words: SmallVec<[u64; INLINE_MEMBERS]> = members
+        .iter()
+        .map(|member| inner.store.find(member.key, |cell| cell.load()).unwrap_or(0))
+        .collect();
+    let now_ns = inner.clock.now_ns();
+    for (member, word) in members.iter_mut().zip(words) {
+        let at_ns = inner.decided_at(word, now_ns);
+        member.decision = member.limit.rule().spend(word, at_ns, member.cost).decision;
+    }
+    now_ns
+}
+
+/// Charges the check-and-spend members in order, then the spend-only ones that fit. If one of the
+/// former is denied, whatever was charged is taken back.
+fn charge_all(inner: &Inner, members: &mut [Prepared<'_>], now_ns: u64) {
+    for at in 0..members.len() {
+        let member = &mut members[at];
+        if member.mode == Mode::CheckAndSpend && member.cost > 0 {
+            charge(inner, member, now_ns);
+            if !member.decision.allowed() {
+                take_back(inner, &members[..at]);
+                return;
+            }
+        }
+    }
+    for member in members.iter_mut().filter(|member| member.mode == Mode::SpendOnly && member.cost > 0) {
+        charge(inner, member, now_ns);
+    }
+}
+
+/// Charges one member if its cost is still there, and keeps what was charged.
+fn charge(inner: &Inner, member: &mut Prepared<'_>, now_ns: u64) {
+    let (limit, cost) = (member.limit, member.cost);
+    (member.decision, member.charge) = inner.store.find_or_insert(member.key, |cell| {
+        let (before, (outcome, at_ns)) = cell.update(|word| {
+            let at_ns = inner.decided_at(word, now_ns);
+            let outcome = limit.rule().spend(word, at_ns, cost);
+            (outcome.word, (outcome, at_ns))
+        });
+        let charge = outcome.word.map(|after| Charge { before, after, now_ns: at_ns });
+        (outcome.decision, charge)
+    });
+}
+
+/// Takes the members' charges back, the last one first. Each reads the clock anew: what has refilled
+/// behind a charge since is not given back twice.
+fn take_back(inner: &Inner, members: &[Prepared<'_>]) {
+    for member in members.iter().rev() {
+        let Some(charge) = member.charge else { continue };
+        // A cell that was swept since was full: its charge had drained.
+        inner.store.find(member.key, |cell| {
+            cell.update(|word| (Gcra::take_back(word, charge, inner.clock.now_ns()), ()));
+        });
+    }
+}

@@ -1,0 +1,31 @@
+#![cfg_attr(all(feature = "yaml", feature = "boulder"), doc = include_str!("../README.md"))]
+#![cfg_attr(not(all(feature = "yaml", feature = "boulder")), doc = "A rate limiter inside the process that it protects.")]
+
+mod algorithm;
+mod batch;
+mod bucket;
+mod cell;
+mod clock;
+mod decision;
+mod error;
+mod key;
+mod limit;
+mod limiter;
+mod limits;
+mod store;
+mod sweeper;
+mod sync;
+mod ticker;
+
+pub use batch::{Batch, Member, Mode};
+pub use bucket::Bucket;
+pub use clock::{Clock, Hand};
+pub use decision::Decision;
+pub use error::{Error, Fault};
+pub use limit::Limit;
+pub use limiter::{Handle, Limiter};
+#[cfg(feature = "boulder")]
+pub use limits::IdentifierSet;
+pub use limits::{Id, IdFormat, Limits, LimitsBuilder};
+pub use store::Swept;
+pub use sweeper::{SweepOptions, SweepStats, Sweeper};

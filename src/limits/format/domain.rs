@@ -1,0 +1,330 @@
+//! Domain names: which are valid, their form in ASCII, and their registered domain.
+
+use std::borrow::Cow;
+
+use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
+use psl::{Info, List, Psl, Type};
+
+use super::{Origin, Scratch};
+
+const NAME_MAX_BYTES: usize = 253;
+const LABEL_MAX_BYTES: usize = 63;
+const LABELS_MIN: usize = 2;
+const LABELS_MAX: usize = 10;
+const WILDCARD: &[u8] = b"*.";
+
+/// No name of 253 bytes is longer in Unicode, and mapping a longer text would only cost time.
+const GIVEN_MAX_BYTES: usize = 4 * NAME_MAX_BYTES;
+
+/// Where a name and its registered domain begin in the scratch.
+pub(super) struct Found {
+    start: usize,
+    registered: usize,
+}
+
+/// Appends the domain name that `text` is, in normal form: a request's is brought there, a file's
+/// must be there already.
+pub(super) fn push(text: &str, origin: Origin, scratch: &mut Scratch) -> Result<Found, String> {
+    let is_request = matches!(origin, Origin::Request);
+    let ascii = match is_request {
+        true => to_ascii(text)?,
+        false => Cow::Borrowed(text),
+    };
+    let name = match ascii.strip_suffix('.') {
+        Some(rest) if is_request => rest,
+        Some(_) => return Err("name ends in a dot".into()),
+        None => &ascii,
+    };
+    check_characters(name, is_request)?;
+    let start = scratch.0.len();
+    let base = name.strip_prefix("*.").unwrap_or(name);
+    if base.len() > NAME_MAX_BYTES || scratch.0.try_extend_from_slice(name.as_bytes()).is_err() {
+        return Err(format!("name is longer than {NAME_MAX_BYTES} bytes"));
+    }
+    scratch.0[start..].make_ascii_lowercase();
+    let registered = check_labels(&scratch.0[start..], is_request)?;
+    Ok(Found { start, registered: start + registered })
+}
+
+impl Found {
+    /// Leaves the registered domain alone. A file must name just that: under `domainOrCIDR` there
+    /// is no bucket for a name below it.
+    pub(super) fn cut_to_registered(
+        self,
+        origin: Origin,
+        scratch: &mut Scratch,
+    ) -> Result<(), String> {
+        let below = self.start..self.registered;
+        if below.is_empty() {
+            return Ok(());
+        }
+        if matches!(origin, Origin::Override { .. }) {
+            let registered = String::from_utf8_lossy(&scratch.0[self.registered..]).into_owned();
+            return Err(format!(
+                "is below a registered domain and would never match: must be {registered:?}"
+            ));
+        }
+        scratch.0.drain(below);
+        Ok(())
+    }
+}
+
+/// ASCII stays as it is: it is cheaper to check than to map.
+fn to_ascii(text: &str) -> Result<Cow<'_, str>, String> {
+    if text.is_ascii() {
+        return Ok(Cow::Borrowed(text));
+    }
+    if text.len() > GIVEN_MAX_BYTES {
+        return Err(format!("name is longer than {NAME_MAX_BYTES} bytes"));
+    }
+    map(text.as_bytes()).ok_or_else(|| "name has no form in ASCII by IDNA".into())
+}
+
+fn map(name: &[u8]) -> Option<Cow<'_, str>> {
+    Uts46::new().to_ascii(name, AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore).ok()
+}
+
+fn check_characters(name: &str, is_request: bool) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("identifier value (name) is empty".into());
+    }
+    let Some(invalid) = name.chars().find(|&c| !is_allowed(c, is_request)) else { return Ok(()) };
+    let hint = match invalid {
+        'A'..='Z' => ": must be in lower case",
+        '\u{80}'.. => ": must be in ASCII, as \"xn--\" labels",
+        _ => "",
+    };
+    Err(format!("name contains an invalid character, {invalid:?}{hint}"))
+}
+
+fn is_allowed(c: char, is_request: bool) -> bool {
+    matches!(c, 'a'..='z' | '0'..='9' | '.' | '-' | '*') || (is_request && c.is_ascii_uppercase())
+}
+
+/// Checks a name in lower-case ASCII and returns where its registered domain begins in it.
+///
+/// A request may be for a public suffix itself: its own registered domain, as in Boulder.
+fn check_labels(name: &[u8], is_request: bool) -> Result<usize, String> {
+    let base = name.strip_prefix(WILDCARD).unwrap_or(name);
+    if base.contains(&b'*') {
+        return Err("name has a wildcard that is not its only and first label".into());
+    }
+    let labels = base.split(|&byte| byte == b'.');
+    match labels.clone().count() {
+        ..LABELS_MIN => return Err("name needs at least one dot".into()),
+        LABELS_MIN..=LABELS_MAX => {}
+        _ => return Err(format!("name has more than {LABELS_MAX} labels")),
+    }
+    labels.into_iter().try_for_each(check_label)?;
+    let Some(suffixes) = Suffixes::of(base) else {
+        return Err("name does not end in a public suffix that ICANN knows".into());
+    };
+    let is_suffix = suffixes.icann_bytes == base.len();
+    if is_suffix && base.len() < name.len() {
+        return Err("name is a wildcard for an ICANN public suffix".into());
+    }
+    if is_suffix && !is_request {
+        return Err("name is an ICANN public suffix, not a name below one".into());
+    }
+    Ok(name.len() - base.len() + suffixes.registered_start(base))
+}
+
+fn check_label(label: &[u8]) -> Result<(), String> {
+    if label.is_empty() {
+        return Err("name has an empty label".into());
+    }
+    if label.len() > LABEL_MAX_BYTES {
+        return Err(format!("name has a label longer than {LABEL_MAX_BYTES} bytes"));
+    }
+    if label.starts_with(b"-") || label.ends_with(b"-") {
+        return Err(
+            "name has a label that begins or ends with a hyphen, an invalid character there".into(),
+        );
+    }
+    if label.get(2..4) != Some(b"--") {
+        return Ok(());
+    }
+    if !label.starts_with(b"xn") {
+        return Err("name has a label in a reserved format, '??--' without \"xn\"".into());
+    }
+    // Mapping leaves a label as it is just when it is the encoding of a valid one in NFC.
+    match map(label) {
+        Some(mapped) if mapped.as_bytes() == label => Ok(()),
+        _ => Err("name has an \"xn--\" label that is malformed punycode".into()),
+    }
+}
+
+/// How much of a name's end is a public suffix: by the rules of ICANN's section, and by all rules.
+struct Suffixes {
+    icann_bytes: usize,
+    any_bytes: usize,
+}
+
+impl Suffixes {
+    /// None if the name ends in no suffix of ICANN's section.
+    fn of(name: &[u8]) -> Option<Suffixes> {
+        let longest = find(name);
+        let mut rule = longest;
+        // A private suffix lies below ICANN's; each turn is a label shorter.
+        while rule.typ == Some(Type::Private) {
+            let suffix = &name[name.len().checked_sub(rule.len)?..];
+            let dot = suffix.iter().position(|&byte| byte == b'.')?;
+            rule = find(&suffix[dot + 1..]);
+        }
+        (rule.typ == Some(Type::Icann))
+            .then_some(Suffixes { icann_bytes: rule.len, any_bytes: longest.len })
+    }
+
+    /// Where the suffix and one label more begin in `name`; 0 if it is a suffix itself.
+    fn registered_start(&self, name: &[u8]) -> usize {
+        let Some(dot) = name.len().checked_sub(self.any_bytes + 1) else { return 0 };
+        name[..dot].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1)
+    }
+}
+
+fn find(name: &[u8]) -> Info {
+    List.find(name.rsplit(|&byte| byte == b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Origin = Origin::Override { public_only: true };
+
+    fn run(text: &str, origin: Origin, is_cut: bool) -> Result<String, String> {
+        let mut scratch = Scratch::new();
+        let found = super::push(text, origin, &mut scratch)?;
+        if is_cut {
+            found.cut_to_registered(origin, &mut scratch)?;
+        }
+        Ok(String::from_utf8(scratch.0.to_vec()).unwrap())
+    }
+
+    fn push(text: &str, origin: Origin) -> Result<String, String> {
+        run(text, origin, false)
+    }
+
+    fn registered(text: &str, origin: Origin) -> Result<String, String> {
+        run(text, origin, true)
+    }
+
+    #[test]
+    fn a_requests_name_is_brought_into_normal_form() {
+        for (text, normal) in [
+            ("example.com", "example.com"),
+            ("WWW.Example.COM.", "www.example.com"),
+            ("*.example.com", "*.example.com"),
+            ("co.uk", "co.uk"),
+            ("b\u{fc}cher.example.de", "xn--bcher-kva.example.de"),
+            ("B\u{dc}CHER.de", "xn--bcher-kva.de"),
+            ("*.b\u{fc}cher.de", "*.xn--bcher-kva.de"),
+            ("\u{4f8b}\u{3002}com", "xn--fsq.com"),
+            ("XN--80AK6AA92E.com", "xn--80ak6aa92e.com"),
+            ("foo.\u{4e2d}\u{56fd}", "foo.xn--fiqs8s"),
+        ] {
+            assert_eq!(push(text, Origin::Request).as_deref(), Ok(normal), "{text}");
+            assert_eq!(push(normal, Origin::Request).as_deref(), Ok(normal), "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_names_are_refused_with_a_reason() {
+        let long_label = format!("{}.com", "a".repeat(64));
+        let long_name = format!("{}com", "abcdefghijklmnopqrstuvwxyzabcdefghij.".repeat(7));
+        for (text, why) in [
+            ("", "is empty"),
+            (".", "is empty"),
+            ("..", "has an empty label"),
+            ("com", "needs at least one dot"),
+            ("example..com", "empty label"),
+            (".example.com", "empty label"),
+            ("example.com..", "empty label"),
+            ("exa mple.com", "invalid character, ' '"),
+            ("_dmarc.example.com", "invalid character, '_'"),
+            ("example.com\n", "invalid character, '\\n'"),
+            ("-a.example.com", "hyphen"),
+            ("a-.example.com", "hyphen"),
+            ("ab--c.example.com", "reserved format"),
+            ("xn--.example.com", "hyphen"),
+            ("xn--a.example.com", "malformed punycode"),
+            ("xn--99999999999.example.com", "malformed punycode"),
+            ("*.*.example.com", "wildcard"),
+            ("*", "wildcard"),
+            ("a.*.example.com", "wildcard"),
+            ("*a.example.com", "wildcard"),
+            ("*.com", "needs at least one dot"),
+            ("*.co.uk", "wildcard for an ICANN public suffix"),
+            ("a.b.c.d.e.f.g.h.i.example.com", "more than 10 labels"),
+            ("8.8.8.8", "does not end in a public suffix"),
+            ("host.internal", "does not end in a public suffix"),
+            (&long_label, "longer than 63"),
+            (&long_name, "longer than 253"),
+        ] {
+            for origin in [Origin::Request, FILE] {
+                let given = push(text, origin);
+                let is_dotted = matches!(origin, Origin::Override { .. }) && text.ends_with('.');
+                let why = if is_dotted { "ends in a dot" } else { why };
+                assert!(
+                    given.as_ref().is_err_and(|given| given.contains(why)),
+                    "{text}: {given:?}"
+                );
+            }
+        }
+        assert!(push(&"\u{fc}".repeat(100_000), Origin::Request).is_err());
+        assert!(push(&"a.".repeat(100_000), Origin::Request).is_err());
+    }
+
+    #[test]
+    fn a_file_has_names_as_requests_are_after_normalising() {
+        for (text, why) in [
+            ("EXAMPLE.com", "invalid character, 'E': must be in lower case"),
+            ("b\u{fc}cher.de", "invalid character, '\u{fc}': must be in ASCII"),
+            ("example.com.", "ends in a dot"),
+            ("co.uk", "is an ICANN public suffix"),
+            ("foo.ck", "is an ICANN public suffix"),
+        ] {
+            let given = push(text, FILE).unwrap_err();
+            assert!(given.contains(why), "{text}: {given}");
+        }
+        for text in [
+            "github.io",
+            "foo.github.io",
+            "*.example.com",
+            "*.github.io",
+            "www.ck",
+            "xn--80ak6aa92e.com",
+        ] {
+            assert_eq!(push(text, FILE).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
+    fn covering_domains_are_boulders() {
+        for (text, wanted) in [
+            ("example.com", "example.com"),
+            ("www.example.com", "example.com"),
+            ("foo.bar.baz.www.example.com", "example.com"),
+            ("*.example.com", "example.com"),
+            ("www.example.co.uk", "example.co.uk"),
+            ("co.uk", "co.uk"),
+            ("github.io", "github.io"),
+            ("*.github.io", "github.io"),
+            ("foo.github.io", "foo.github.io"),
+            ("a.foo.github.io", "foo.github.io"),
+            ("a.b.kawasaki.jp", "a.b.kawasaki.jp"),
+            ("x.city.kawasaki.jp", "city.kawasaki.jp"),
+            ("x.www.ck", "www.ck"),
+        ] {
+            assert_eq!(registered(text, Origin::Request).as_deref(), Ok(wanted), "{text}");
+            assert_eq!(registered(wanted, Origin::Request).as_deref(), Ok(wanted));
+        }
+        for text in ["www.example.com", "*.example.com"] {
+            let why = registered(text, FILE).unwrap_err();
+            assert!(why.ends_with("would never match: must be \"example.com\""), "{why}");
+        }
+        for text in ["example.com", "github.io", "foo.github.io"] {
+            assert_eq!(registered(text, FILE).as_deref(), Ok(text));
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! The formats of ids: from what a caller or a file gives to bytes in normal form, and back.
+
+mod address;
+#[cfg(all(test, feature = "boulder"))]
+mod boulder_tests;
+#[cfg(feature = "boulder")]
+mod domain;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::Write as _;
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+#[cfg(feature = "boulder")]
+use ipnet::IpNet;
+
+use crate::error::{Error, ErrorKind};
+#[cfg(feature = "boulder")]
+use crate::limits::IdentifierSet;
+use crate::limits::{Id, IdFormat};
+
+/// The longest id of the format `string`.
+const STRING_MAX_BYTES: usize = 1024;
+
+/// How much of an id an error shows.
+const SHOWN_MAX_CHARS: usize = 64;
+
+/// The first byte of an address where a name may be, too: no name begins with these.
+#[cfg(feature = "boulder")]
+const TAG_V4: u8 = 4;
+#[cfg(feature = "boulder")]
+const TAG_V6: u8 = 6;
+
+/// Room on the stack for any id in normal form. Bytes that are not used are not touched.
+pub(crate) struct Scratch(ArrayVec<u8, STRING_MAX_BYTES>);
+
+impl Scratch {
+    #[inline]
+    pub(crate) fn new() -> Scratch {
+        Scratch(ArrayVec::new())
+    }
+
+    /// Appends what is far shorter than the room that an empty scratch has for it.
+    #[inline]
+    fn push(&mut self, bytes: &[u8]) {
+        let pushed = self.0.try_extend_from_slice(bytes);
+        debug_assert!(pushed.is_ok(), "{} bytes after {}", bytes.len(), self.0.len());
+    }
+}
+
+/// Where an id comes from: a request's is brought into normal form, an override's must have it.
+#[derive(Clone, Copy)]
+pub(super) enum Origin {
+    Request,
+    Override {
+        /// Whether addresses in reserved blocks are refused.
+        public_only: bool,
+    },
+}
+
+/// What an id is, beside the account's number that a composite has before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    IpAddress,
+    RegId,
+    #[cfg(feature = "boulder")]
+    Ipv6RangeCidr,
+    #[cfg(feature = "boulder")]
+    IdentValue,
+    #[cfg(feature = "boulder")]
+    DomainOrCidr,
+    #[cfg(feature = "boulder")]
+    Domain,
+    #[cfg(feature = "boulder")]
+    FqdnSet,
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Whether an account's number comes first, and may be all there is.
+    is_composite: bool,
+    part: Part,
+}
+
+/// The id of a request in normal form: in `scratch`, or as it was given.
+///
+/// Nothing is allocated but for names that are not ASCII, and for sets given as text.
+#[inline]
+pub(crate) fn encode<'s>(
+    format: IdFormat,
+    id: Id<'s>,
+    scratch: &'s mut Scratch,
+) -> Result<&'s [u8], Error> {
+    encode_from(format, id, Origin::Request, scratch)
+}
+
+/// The id of an override as a file has it, held to every rule of its format, because what is not
+/// in normal form would never match. `public_only` refuses addresses in reserved blocks.
+#[cfg_attr(not(feature = "yaml"), allow(dead_code, reason = "only files have these ids"))]
+pub(crate) fn encode_override<'s>(
+    format: IdFormat,
+    text: &'s str,
+    public_only: bool,
+    scratch: &'s mut Scratch,
+) -> Result<&'s [u8], Error> {
+    encode_from(format, Id::Text(text), Origin::Override { public_only }, scratch)
+}
+
+pub(super) fn encode_from<'s>(
+    format: IdFormat,
+    id: Id<'s>,
+    origin: Origin,
+    scratch: &'s mut Scratch,
+) -> Result<&'s [u8], Error> {
+    let Some(shape @ Shape { is_composite, part }) = Shape::of(format) else {
+        return encode_string(id, scratch);
+    };
+    scratch.0.clear();
+    let done = match id {
+        Id::Text(text) if is_composite => push_composite(part, text, origin, scratch),
+        Id::Text(text) => push_part(part, text, origin, scratch),
+        Id::Number(number) if is_composite || part == Part::RegId => {
+            scratch.push(&number.to_be_bytes());
+            Ok(())
+        }
+        Id::NumberAndText(number, text) if is_composite => {
+            scratch.push(&number.to_be_bytes());
+            push_part(part, text, origin, scratch).map_err(|why| of_part(part, text, &why))
+        }
+        Id::Address(address) if !is_composite => {
+            push_address(part, address, scratch).ok_or_else(|| wrong_type(shape))
+        }
+        Id::NumberAndAddress(number, address) if is_composite => {
+            scratch.push(&number.to_be_bytes());
+            push_address(part, address, scratch).ok_or_else(|| wrong_type(shape))
+        }
+        #[cfg(feature = "boulder")]
+        Id::Set(set) if !is_composite && part == Part::FqdnSet => {
+            scratch.push(set.hash());
+            Ok(())
+        }
+        #[cfg(feature = "boulder")]
+        Id::NumberAndSet(number, set) if is_composite && part == Part::FqdnSet => {
+            scratch.push(&number.to_be_bytes());
+            scratch.push(set.hash());
+            Ok(())
+        }
+        _ => Err(wrong_type(shape)),
+    };
+    match done {
+        Ok(()) => Ok(&scratch.0),
+        Err(why) => Err(refusal(format, id, &why)),
+    }
+}
+
+/// An id in normal form as text, which a request may give again but for the hash of a set.
+pub(crate) fn decode(format: IdFormat, id: &[u8]) -> String {
+    let Some(Shape { is_composite, part }) = Shape::of(format) else {
+        return String::from_utf8_lossy(id).into_owned();
+    };
+    if is_composite && let Some((number, rest)) = id.split_first_chunk() {
+        let number = u64::from_be_bytes(*number);
+        return match rest {
+            [] => number.to_string(),
+            _ => format!("{number}:{}", decode_part(part, rest)),
+        };
+    }
+    decode_part(part, id)
+}
+
+/// The account's part of a composite id that has more than that.
+#[inline]
+pub(crate) fn account_of(format: IdFormat, id: &[u8]) -> Option<&[u8]> {
+    let (account, rest) = id.split_at_checked(size_of::<u64>())?;
+    (Shape::of(format).is_some_and(|shape| shape.is_composite) && !rest.is_empty())
+        .then_some(account)
+}
+
+/// Whether an `identValue` in normal form is an address.
+#[cfg(feature = "boulder")]
+pub(super) fn is_address(id: &[u8]) -> bool {
+    matches!(id, [TAG_V4 | TAG_V6, ..])
+}
+
+impl Shape {
+    /// None for `string`, whose ids are any text and stay as they are.
+    #[inline]
+    const fn of(format: IdFormat) -> Option<Shape> {
+        let (is_composite, part) = match format {
+            IdFormat::String => return None,
+            IdFormat::IpAddress => (false, Part::IpAddress),
+            IdFormat::RegId => (false, Part::RegId),
+            #[cfg(feature = "boulder")]
+            IdFormat::Ipv6RangeCidr => (false, Part::Ipv6RangeCidr),
+            #[cfg(feature = "boulder")]
+            IdFormat::IdentValue => (false, Part::IdentValue),
+            #[cfg(feature = "boulder")]
+            IdFormat::DomainOrCidr => (false, Part::DomainOrCidr),
+            #[cfg(feature = "boulder")]
+            IdFormat::FqdnSet => (false, Part::FqdnSet),
+            #[cfg(feature = "boulder")]
+            IdFormat::RegIdIdentValue => (true, Part::IdentValue),
+            #[cfg(feature = "boulder")]
+            IdFormat::RegIdDomainOrCidr => (true, Part::DomainOrCidr),
+            #[cfg(feature = "boulder")]
+            IdFormat::RegIdDomain => (true, Part::Domain),
+            #[cfg(feature = "boulder")]
+            IdFormat::RegIdFqdnSet => (true, Part::FqdnSet),
+        };
+        Some(Shape { is_composite, part })
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::IpAddress => "ipAddress",
+            Part::RegId => "regId",
+            #[cfg(feature = "boulder")]
+            Part::Ipv6RangeCidr => "ipv6RangeCIDR",
+            #[cfg(feature = "boulder")]
+            Part::IdentValue => "identValue",
+            #[cfg(feature = "boulder")]
+            Part::DomainOrCidr => "domainOrCIDR",
+            #[cfg(feature = "boulder")]
+            Part::Domain => "domain",
+            #[cfg(feature = "boulder")]
+            Part::FqdnSet => "fqdnSet",
+        })
+    }
+}
+
+/// Any id as text, with its address in canonical form.
+#[inline]
+fn encode_string<'s>(id: Id<'s>, scratch: &'s mut Scratch) -> Result<&'s [u8], Error> {
+    scratch.0.clear();
+    let written = match id {
+        Id::Text(text) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
+            return Ok(text.as_bytes());
+        }
+        Id::Text(_) => None,
+        Id::Address(address) => write!(scratch.0, "{}", address.to_canonical()).ok(),
+        Id::NumberAndAddress(number, address) => {
+            write!(scratch.0, "{number}:{}", address.to_canonical()).ok()
+        }
+        _ => write!(scratch.0, "{id}").ok(),
+    };
+    match written {
+        Some(()) => Ok(&scratch.0),
+        None => {
+            let why = format!("must be text of 1 to {STRING_MAX_BYTES} bytes");
+            Err(refusal(IdFormat::String, id, &why))
+        }
+    }
+}
+
+/// An account's number alone, or with a part after the first colon.
+fn push_composite(
+    part: Part,
+    text: &str,
+    origin: Origin,
+    scratch: &mut Scratch,
+) -> Result<(), String> {
+    let (number, rest) = match text.split_once(':') {
+        Some((number, rest)) => (number, Some(rest)),
+        None => (text, None),
+    };
+    push_part(Part::RegId, number, origin, scratch)
+        .map_err(|why| of_part(Part::RegId, number, &why))?;
+    match rest {
+        Some(rest) => {
+            push_part(part, rest, origin, scratch).map_err(|why| of_part(part, rest, &why))
+        }
+        None => Ok(()),
+    }
+}
+
+fn push_part(part: Part, text: &str, origin: Origin, scratch: &mut Scratch) -> Result<(), String> {
+    match part {
+        Part::IpAddress => push_octets(address::parse(text, origin)?, scratch),
+        Part::RegId => scratch.push(&parse_reg_id(text, origin)?.to_be_bytes()),
+        #[cfg(feature = "boulder")]
+        Part::Ipv6RangeCidr => scratch.push(&address::parse_range(text, origin)?),
+        #[cfg(feature = "boulder")]
+        Part::IdentValue => match text.parse() {
+            Ok(given) => push_tagged(address::accept(given, text, origin)?, scratch),
+            Err(_) => {
+                domain::push(text, origin, scratch).map(drop).map_err(|why| neither(text, &why))?
+            }
+        },
+        #[cfg(feature = "boulder")]
+        Part::DomainOrCidr => match address::parse_covered(text, origin)? {
+            Some(net) => push_net(net, scratch),
+            None => domain::push(text, origin, scratch)
+                .map_err(|why| neither(text, &why))?
+                .cut_to_registered(origin, scratch)?,
+        },
+        #[cfg(feature = "boulder")]
+        Part::Domain => domain::push(text, origin, scratch).map(drop)?,
+        #[cfg(feature = "boulder")]
+        Part::FqdnSet => {
+            let set =
+                IdentifierSet::read(text.split(','), origin).map_err(|why| why.to_string())?;
+            scratch.push(set.hash());
+        }
+    }
+    Ok(())
+}
+
+/// None if an address is not what the part is.
+#[inline]
+fn push_address(part: Part, address: IpAddr, scratch: &mut Scratch) -> Option<()> {
+    match part {
+        Part::IpAddress => push_octets(address.to_canonical(), scratch),
+        #[cfg(feature = "boulder")]
+        Part::Ipv6RangeCidr => scratch.push(&address::range(address)?),
+        #[cfg(feature = "boulder")]
+        Part::IdentValue => push_tagged(address.to_canonical(), scratch),
+        #[cfg(feature = "boulder")]
+        Part::DomainOrCidr => push_net(address::covering(address), scratch),
+        _ => return None,
+    }
+    Some(())
+}
+
+#[inline]
+fn push_octets(address: IpAddr, scratch: &mut Scratch) {
+    match address {
+        IpAddr::V4(address) => scratch.push(&address.octets()),
+        IpAddr::V6(address) => scratch.push(&address.octets()),
+    }
+}
+
+#[cfg(feature = "boulder")]
+fn push_tagged(address: IpAddr, scratch: &mut Scratch) {
+    scratch.push(&[if address.is_ipv4() { TAG_V4 } else { TAG_V6 }]);
+    push_octets(address, scratch);
+}
+
+/// What a network under `domainOrCIDR` fixes of its addresses.
+#[cfg(feature = "boulder")]
+fn push_net(net: IpNet, scratch: &mut Scratch) {
+    let end = scratch.0.len() + 1 + usize::from(net.prefix_len() / 8);
+    push_tagged(net.addr(), scratch);
+    scratch.0.truncate(end);
+}
+
+/// A number in decimal; a file's in its only form that an account's number has.
+fn parse_reg_id(text: &str, origin: Origin) -> Result<u64, String> {
+    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(number) = text.parse::<u64>().ok().filter(|_| is_decimal) else {
+        return Err(wanted(Part::RegId).into());
+    };
+    if matches!(origin, Origin::Override { .. }) && text.len() > 1 && text.starts_with('0') {
+        return Err(format!("must be in canonical form, \"{number}\", or it would never match"));
+    }
+    Ok(number)
+}
+
+fn decode_part(part: Part, id: &[u8]) -> String {
+    let text = match part {
+        Part::IpAddress => decode_address(id).map(|address| address.to_string()),
+        Part::RegId => id.try_into().ok().map(|number| u64::from_be_bytes(number).to_string()),
+        #[cfg(feature = "boulder")]
+        Part::Ipv6RangeCidr => {
+            id.try_into().ok().map(|range| address::range_net(range).to_string())
+        }
+        #[cfg(feature = "boulder")]
+        Part::IdentValue | Part::DomainOrCidr | Part::Domain => match id {
+            [TAG_V4 | TAG_V6, address @ ..] => decode_tagged(part, address),
+            name => Some(String::from_utf8_lossy(name).into_owned()),
+        },
+        #[cfg(feature = "boulder")]
+        Part::FqdnSet => None,
+    };
+    // The hash of a set has no other text; and no bytes make a message fail.
+    text.unwrap_or_else(|| id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn decode_address(octets: &[u8]) -> Option<IpAddr> {
+    match octets.len() {
+        4 => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
+        16 => Some(IpAddr::from(*octets.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
+
+/// An address under `identValue`, or the octets that its network fixes under `domainOrCIDR`.
+#[cfg(feature = "boulder")]
+fn decode_tagged(part: Part, octets: &[u8]) -> Option<String> {
+    if part != Part::DomainOrCidr {
+        return decode_address(octets).map(|address| address.to_string());
+    }
+    let net = match octets.len() {
+        8 => address::covering(decode_address(&[octets, &[0; 8]].concat())?),
+        _ => address::covering(decode_address(octets)?),
+    };
+    Some(net.to_string())
+}
+
+#[cold]
+fn refusal(format: IdFormat, id: Id<'_>, why: &str) -> Error {
+    let given = shown(&id.to_string());
+    Error::new(ErrorKind::Id, format!("invalid {format} {given}: {why}"))
+}
+
+/// What an id of a part may be, for those that are of another type.
+#[cold]
+fn wanted(part: Part) -> &'static str {
+    match part {
+        Part::IpAddress => "must be an IP address",
+        Part::RegId => {
+            "must be an ACME registration Id, a number from 0 to 18446744073709551615 in decimal"
+        }
+        #[cfg(feature = "boulder")]
+        Part::Ipv6RangeCidr => address::RANGE_OR_ADDRESS_WANTED,
+        #[cfg(feature = "boulder")]
+        Part::IdentValue | Part::DomainOrCidr => "must be a domain or an IP address",
+        #[cfg(feature = "boulder")]
+        Part::Domain => "must be a domain",
+        #[cfg(feature = "boulder")]
+        Part::FqdnSet => "must be a set of domains and IP addresses, or its text with commas",
+    }
+}
+
+#[cold]
+fn wrong_type(shape: Shape) -> String {
+    let wanted = wanted(shape.part);
+    match shape.is_composite {
+        true => format!("must be a regId, alone or with a second part that {wanted}"),
+        false => wanted.into(),
+    }
+}
+
+/// Why one part of a composite id was refused.
+#[cold]
+fn of_part(part: Part, text: &str, why: &str) -> String {
+    format!("{part} {}: {why}", shown(text))
+}
+
+#[cfg(feature = "boulder")]
+#[cold]
+fn neither(text: &str, why: &str) -> String {
+    let hint = match text {
+        _ if text.contains('%') => " without a zone",
+        _ if text.contains('/') => " without a prefix length",
+        _ => "",
+    };
+    format!("is neither a domain ({why}) nor an IP address{hint}")
+}
+
+/// Text from outside, fit for a log: quoted, escaped and not too long.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_MAX_CHARS) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}

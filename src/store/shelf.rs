@@ -1,0 +1,177 @@
+//! A small part of the exact store, swept at once: a `DashMap`, or what stands for it under loom.
+
+use std::hash::{Hash, Hasher};
+
+use crate::cell::Cell;
+use crate::key::{Key, KeyRef};
+use crate::store::Size;
+
+impl Hash for Key {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_ref().hash(state);
+    }
+}
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use dash::Shelf;
+#[cfg(tollgate_loom)]
+pub(crate) use modelled::Shelf;
+
+#[cfg(not(tollgate_loom))]
+mod dash {
+    use crate::sync::{AtomicUsize, Ordering};
+
+    use ahash::RandomState;
+    use dashmap::{DashMap, SharedValue};
+
+    use super::*;
+
+    /// The cells of a part of all keys, in a `DashMap` with two shards, its fewest.
+    pub(crate) struct Shelf {
+        map: DashMap<Key, Cell, RandomState>,
+        /// What keys that are too long for their place take on the heap.
+        heap_bytes: AtomicUsize,
+    }
+
+    /// What the table takes for an entry: key, word and one control byte.
+    const ENTRY_BYTES: usize = size_of::<(Key, Cell)>() + 1;
+    /// Two shards, each on cache lines of its own.
+    const SHARDS_BYTES: usize = 2 * 128;
+    const _: () = assert!(size_of::<(Key, Cell)>() == 32, "two entries in a cache line");
+
+    impl Shelf {
+        pub(crate) fn new(hasher: RandomState) -> Shelf {
+            let map = DashMap::with_hasher_and_shard_amount(hasher, 2);
+            Shelf { map, heap_bytes: AtomicUsize::new(0) }
+        }
+
+        #[inline]
+        pub(crate) fn find<R>(
+            &self,
+            hash: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&Cell) -> R,
+        ) -> Option<R> {
+            let shard = self.map.determine_shard(hash as usize);
+            let table = self.map.shards()[shard].read();
+            let (_, cell) = table.get(hash, |(known, _)| known.as_ref() == key)?;
+            Some(visit(cell.get()))
+        }
+
+        /// As `find`, with a new cell where there is none. A caller has looked without success, so
+        /// this takes the write lock at once and looks again under it.
+        #[cold]
+        pub(crate) fn find_or_insert<R>(
+            &self,
+            hash: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&Cell) -> R,
+        ) -> R {
+            let shard = self.map.determine_shard(hash as usize);
+            let mut table = self.map.shards()[shard].write();
+            if let Some((_, cell)) = table.get(hash, |(known, _)| known.as_ref() == key) {
+                return visit(cell.get());
+            }
+            let cell = Cell::new();
+            let said = visit(&cell);
+            let (key, hasher) = (Key::new(key), self.map.hasher());
+            // Relaxed: a figure for people.
+            self.heap_bytes.fetch_add(key.heap_bytes(), Ordering::Relaxed);
+            table.insert(hash, (key, SharedValue::new(cell)), |(key, _)| hasher.hash_one(key));
+            said
+        }
+
+        /// Drops the cells that `keep` does not keep; returns how many it looked at.
+        pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &Cell) -> bool) -> usize {
+            let mut looked_at = 0;
+            self.map.retain(|key, cell| {
+                looked_at += 1;
+                let kept = keep(key, cell);
+                if !kept {
+                    // Relaxed: a figure for people.
+                    self.heap_bytes.fetch_sub(key.heap_bytes(), Ordering::Relaxed);
+                }
+                kept
+            });
+            // A quarter full at the most: give the memory back.
+            if self.map.capacity() / 4 > self.map.len() {
+                self.map.shrink_to_fit();
+            }
+            looked_at
+        }
+
+        pub(crate) fn size(&self) -> Size {
+            let buckets = self.map.capacity() * 8 / 7;
+            // Relaxed: a figure for people.
+            let keys = self.heap_bytes.load(Ordering::Relaxed);
+            let bytes = size_of::<Shelf>() + SHARDS_BYTES + buckets * ENTRY_BYTES + keys;
+            Size { cells: self.map.len(), bytes }
+        }
+
+        pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
+            self.map.iter().for_each(|entry| visit(entry.key()));
+        }
+    }
+}
+
+#[cfg(tollgate_loom)]
+mod modelled {
+    use ahash::RandomState;
+    use loom::sync::RwLock;
+
+    use super::*;
+
+    /// One shard of a `DashMap`: a list behind loom's lock. It shows what the store does with such a
+    /// lock, not that DashMap's is one.
+    pub(crate) struct Shelf(RwLock<Vec<(Key, Cell)>>);
+
+    impl Shelf {
+        pub(crate) fn new(_: RandomState) -> Shelf {
+            Shelf(RwLock::new(Vec::new()))
+        }
+
+        pub(crate) fn find<R>(
+            &self,
+            _: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&Cell) -> R,
+        ) -> Option<R> {
+            let table = self.0.read().unwrap();
+            let (_, cell) = table.iter().find(|(known, _)| known.as_ref() == key)?;
+            Some(visit(cell))
+        }
+
+        pub(crate) fn find_or_insert<R>(
+            &self,
+            _: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&Cell) -> R,
+        ) -> R {
+            let mut table = self.0.write().unwrap();
+            if let Some((_, cell)) = table.iter().find(|(known, _)| known.as_ref() == key) {
+                return visit(cell);
+            }
+            let cell = Cell::new();
+            let said = visit(&cell);
+            table.push((Key::new(key), cell));
+            said
+        }
+
+        pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &Cell) -> bool) -> usize {
+            let mut table = self.0.write().unwrap();
+            let looked_at = table.len();
+            table.retain(|(key, cell)| keep(key, cell));
+            looked_at
+        }
+
+        pub(crate) fn size(&self) -> Size {
+            let table = self.0.read().unwrap();
+            Size { cells: table.len(), bytes: 0 }
+        }
+
+        pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
+            self.0.read().unwrap().iter().for_each(|(key, _)| visit(key));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Dropping full cells: a thread, and what it did.
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, ErrorKind};
+use crate::limiter::Inner;
+use crate::store::{Size, Swept};
+use crate::ticker::{Stop, Ticker};
+
+/// When a [`Sweeper`] sweeps, and how much at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SweepOptions {
+    /// The time from the end of one pass over the whole table to the next. Default: 1 s.
+    pub interval: Duration,
+    /// The cells that a pass looks at in one step; between steps it gives way. Default: 16,384.
+    pub step: usize,
+}
+
+impl Default for SweepOptions {
+    fn default() -> SweepOptions {
+        SweepOptions { interval: Duration::from_secs(1), step: 16_384 }
+    }
+}
+
+impl SweepOptions {
+    /// The same with another interval.
+    #[must_use]
+    pub fn interval(self, interval: Duration) -> SweepOptions {
+        SweepOptions { interval, ..self }
+    }
+
+    /// The same with another step; 0 counts as 1.
+    #[must_use]
+    pub fn step(self, step: usize) -> SweepOptions {
+        SweepOptions { step, ..self }
+    }
+}
+
+/// The thread that sweeps a limiter. Dropping it wakes and joins the thread.
+///
+/// The thread keeps no limiter alive: it ends when the last one is gone. A pass that panics is
+/// counted, and the next one comes at its time.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limiter, Limits, SweepOptions};
+///
+/// let limiter = Limiter::new(Limits::builder().build());
+/// let sweeper = limiter.start_sweeper(SweepOptions::default().interval(Duration::from_secs(10)))?;
+/// assert_eq!(limiter.stats().cells, 0);
+/// drop(sweeper); // joined at once
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the sweeper stops it"]
+pub struct Sweeper {
+    _ticker: Ticker,
+}
+
+/// What a limiter's table holds, and what sweeps have done to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SweepStats {
+    /// Cells that there are.
+    pub cells: usize,
+    /// Bytes that the cells and their keys take, room for more included.
+    pub bytes: usize,
+    /// Cells that were dropped because they were full, since the limiter was made.
+    pub swept: u64,
+    /// Steps that were made.
+    pub steps: u64,
+    /// Passes of the thread that panicked.
+    pub panics: u64,
+    /// When the last step ended.
+    pub last_run: Option<Instant>,
+}
+
+/// What sweeps have done so far.
+#[derive(Debug, Default)]
+pub(crate) struct SweepRecord(Mutex<SweepStats>);
+
+impl SweepRecord {
+    pub(crate) fn record(&self, swept: Swept) {
+        let mut record = self.0.lock();
+        record.swept += swept.dropped as u64;
+        record.steps += 1;
+        record.last_run = Some(Instant::now());
+    }
+
+    pub(crate) fn record_panic(&self) {
+        self.0.lock().panics += 1;
+    }
+
+    pub(crate) fn stats(&self, size: Size) -> SweepStats {
+        SweepStats { cells: size.cells, bytes: size.bytes, ..*self.0.lock() }
+    }
+}
+
+impl Sweeper {
+    pub(crate) fn start(inner: &Arc<Inner>, options: SweepOptions) -> Result<Sweeper, Error> {
+        let swept = Arc::downgrade(inner);
+        let tick = move |stop: &Stop| {
+            let Some(inner) = swept.upgrade() else {
+                return ControlFlow::Break(());
+            };
+            // A panic can come from a clock of the caller's own; the table's locks do not poison.
+            let pass = catch_unwind(AssertUnwindSafe(|| sweep_all(&inner, options.step, stop)));
+            if pass.is_err() {
+                inner.sweeps.record_panic();
+            }
+            ControlFlow::Continue(())
+        };
+        let ticker = Ticker::start("tollgate-sweep", options.interval, tick).map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot start the thread tollgate-sweep: {error}"))
+        })?;
+        Ok(Sweeper { _ticker: ticker })
+    }
+}
+
+/// One pass over the table, step by step; the number of steps is at most that of the table's parts.
+fn sweep_all(inner: &Inner, step: usize, stop: &Stop) {
+    while !stop.requested() && !inner.sweep(step).finished {
+        std::thread::yield_now();
+    }
+}
