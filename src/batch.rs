@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::key::KeyRef;
 use crate::limiter::{Handle, Inner, Limiter};
 use crate::limits::{Id, Scratch, encode};
+use crate::probe::{Fault, Place, broken, reached};
 use crate::store::Store;
 use crate::{Decision, Limit};
 
@@ -203,7 +204,9 @@ impl<'a> Batch<'a> {
         for ((position, member), scratch) in self.members.iter().enumerate().zip(&mut scratches) {
             prepared.extend(self.prepare(position, member, scratch)?);
         }
-        prepared.sort_unstable_by_key(|member| member.key);
+        if !broken(Fault::CallersOrder) {
+            prepared.sort_unstable_by_key(|member| member.key);
+        }
         for pair in prepared.windows(2) {
             if pair[0].key == pair[1].key {
                 let member = &self.members[pair[1].position];
@@ -306,14 +309,24 @@ fn charge(inner: &Inner, member: &mut Prepared<'_>, now_ns: u64) {
     });
 }
 
-/// Takes the members' charges back, the last one first. Each reads the clock anew: what has refilled
-/// behind a charge since is not given back twice.
+/// Takes the members' charges back, the last one first. Where another has
+/// charged since, the clock is read anew: what has refilled behind a charge is not given back.
 fn take_back(inner: &Inner, members: &[Prepared<'_>]) {
     for member in members.iter().rev() {
         let Some(charge) = member.charge else { continue };
+        if broken(Fault::NoTakeBack) {
+            continue;
+        }
+        if broken(Fault::RefundForTakeBack) {
+            let _ = inner.refund(member.key, member.limit, member.cost);
+            continue;
+        }
         // A cell that was swept since was full: its charge had drained.
         inner.store.find(member.key, |cell| {
-            cell.update(|word| (Gcra::take_back(word, charge, inner.clock.now_ns()), ()));
+            cell.update(|word| {
+                reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
+                (Gcra::take_back(word, charge, || inner.clock.now_after_loads_ns()), ())
+            });
         });
     }
 }

@@ -111,6 +111,18 @@ impl Clock {
         };
         reading(since_origin_ns)
     }
+
+    /// As [`now_ns`](Clock::now_ns), and not before any load that comes before it: no earlier than
+    /// what another thread has read before it wrote what this one has seen. It may take microseconds.
+    pub(crate) fn now_after_loads_ns(&self) -> u64 {
+        // The counter is read out of order, as far ahead as the processor runs. CPUID is the
+        // instruction that stops it and needs no unsafe code; `Instant` has a fence of its own.
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self.0, Source::Counter { .. }) {
+            std::hint::black_box(std::arch::x86_64::__cpuid(0));
+        }
+        self.now_ns()
+    }
 }
 
 /// A reading so many nanoseconds after the first.

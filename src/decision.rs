@@ -1,5 +1,6 @@
 //! The answer to a call.
 
+use std::fmt;
 use std::time::Duration;
 
 /// What a limit, or a batch of limits, says to a call.
@@ -20,31 +21,42 @@ use std::time::Duration;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[must_use = "a denied call must not go on"]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Decision {
     allowed: bool,
-    limited: bool,
-    denied_by: Option<u32>,
-    remaining: u64,
+    denied_by: u32,
+    /// What is left, in parts of which `unit` make one unit: most callers never ask, so the division
+    /// waits for those who do. A `unit` of 0 is no limit.
+    left: u64,
+    unit: u64,
     retry_in_ns: u64,
     reset_in_ns: u64,
 }
 
 impl Decision {
+    /// No member of a batch: one with so many would not fit in memory.
+    const BY_NOBODY: u32 = u32::MAX;
+
     /// The answer where no limit applies, or none that can deny.
     pub(crate) const UNLIMITED: Decision = Decision {
         allowed: true,
-        limited: false,
-        denied_by: None,
-        remaining: 0,
+        denied_by: Decision::BY_NOBODY,
+        left: 0,
+        unit: 0,
         retry_in_ns: 0,
         reset_in_ns: 0,
     };
 
+    /// `left / unit` is what remains; `unit` is at least 1.
     #[inline]
-    pub(crate) fn new(allowed: bool, remaining: u64, retry_in_ns: u64, reset_in_ns: u64) -> Decision {
-        let denied_by = if allowed { None } else { Some(0) };
-        Decision { allowed, limited: true, denied_by, remaining, retry_in_ns, reset_in_ns }
+    pub(crate) fn new(
+        allowed: bool,
+        (left, unit): (u64, u64),
+        retry_in_ns: u64,
+        reset_in_ns: u64,
+    ) -> Decision {
+        let denied_by = if allowed { Decision::BY_NOBODY } else { 0 };
+        Decision { allowed, denied_by, left, unit, retry_in_ns, reset_in_ns }
     }
 
     /// Whether the call may go on. Of a refund: whether anything was given back.
@@ -57,7 +69,7 @@ impl Decision {
     /// `None` where no limit applies.
     #[inline]
     pub fn remaining(&self) -> Option<u64> {
-        self.limited.then_some(self.remaining)
+        self.left.checked_div(self.unit)
     }
 
     /// Denied: the time until this same cost would be allowed if nothing else is spent. Allowed: the
@@ -77,14 +89,14 @@ impl Decision {
     /// `None` when allowed, and for a refund.
     #[inline]
     pub fn denied_by(&self) -> Option<usize> {
-        self.denied_by.map(|member| member as usize)
+        (self.denied_by != Decision::BY_NOBODY).then_some(self.denied_by as usize)
     }
 
     /// This decision of the batch's member at `position`.
     #[inline]
     pub(crate) fn of_member(mut self, position: usize) -> Decision {
-        if self.denied_by.is_some() {
-            self.denied_by = Some(u32::try_from(position).unwrap_or(u32::MAX));
+        if self.denied_by != Decision::BY_NOBODY {
+            self.denied_by = u32::try_from(position).unwrap_or(Decision::BY_NOBODY);
         }
         self
     }
@@ -92,7 +104,7 @@ impl Decision {
     /// This decision as the answer to a refund, which denies nothing.
     #[inline]
     pub(crate) fn of_refund(mut self) -> Decision {
-        self.denied_by = None;
+        self.denied_by = Decision::BY_NOBODY;
         self
     }
 
@@ -100,14 +112,36 @@ impl Decision {
     /// remaining; on a full tie `later`. Where no limit applies is the least strict.
     #[must_use]
     pub(crate) fn stricter(self, later: Decision) -> Decision {
-        if !later.limited {
-            return self;
-        }
-        if !self.limited {
-            return later;
-        }
-        let rank = |d: &Decision| (!d.allowed, d.retry_in_ns, std::cmp::Reverse(d.remaining));
+        let rank = |d: &Decision| {
+            let remaining = d.remaining();
+            (remaining.is_some(), !d.allowed, d.retry_in_ns, std::cmp::Reverse(remaining))
+        };
         if rank(&self) > rank(&later) { self } else { later }
+    }
+
+    /// What a caller can see.
+    fn figures(&self) -> (bool, Option<usize>, Option<u64>, u64, u64) {
+        (self.allowed, self.denied_by(), self.remaining(), self.retry_in_ns, self.reset_in_ns)
+    }
+}
+
+impl PartialEq for Decision {
+    fn eq(&self, other: &Decision) -> bool {
+        self.figures() == other.figures()
+    }
+}
+
+impl Eq for Decision {}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("allowed", &self.allowed)
+            .field("remaining", &self.remaining())
+            .field("retry_in", &self.retry_in())
+            .field("reset_in", &self.reset_in())
+            .field("denied_by", &self.denied_by())
+            .finish()
     }
 }
 
@@ -119,22 +153,22 @@ mod tests {
 
     #[test]
     fn the_stricter_one_wins_and_a_full_tie_goes_to_the_later() {
-        let allowed = Decision::new(true, 5, 0, 9);
-        let allowed_long = Decision::new(true, 0, 100, 9);
-        let denied_short = Decision::new(false, 3, 1, 9);
-        let denied_few = Decision::new(false, 2, 1, 9);
+        let allowed = Decision::new(true, (5, 1), 0, 9);
+        let allowed_long = Decision::new(true, (0, 1), 100, 9);
+        let denied_short = Decision::new(false, (3, 1), 1, 9);
+        let denied_few = Decision::new(false, (2, 1), 1, 9);
         assert_eq!(allowed_long.stricter(denied_short), denied_short, "a denial beats a long wait");
         assert_eq!(denied_short.stricter(allowed_long), denied_short);
         assert_eq!(allowed.stricter(allowed_long), allowed_long, "the longer wait");
         assert_eq!(denied_few.stricter(denied_short), denied_few, "the fewer remaining");
-        let tie = Decision::new(false, 2, 1, 77);
+        let tie = Decision::new(false, (2, 1), 1, 77);
         assert_eq!(denied_few.stricter(tie), tie);
         assert_eq!(tie.stricter(denied_few), denied_few);
     }
 
     #[test]
     fn no_limit_is_the_least_strict() {
-        let allowed = Decision::new(true, u64::MAX, 0, 0);
+        let allowed = Decision::new(true, (u64::MAX, 1), 0, 0);
         assert_eq!(Decision::UNLIMITED.stricter(allowed), allowed);
         assert_eq!(allowed.stricter(Decision::UNLIMITED), allowed);
         assert_eq!(Decision::UNLIMITED.remaining(), None);

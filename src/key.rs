@@ -13,6 +13,24 @@ pub(crate) struct KeyRef<'a> {
     pub(crate) id: &'a [u8],
 }
 
+impl KeyRef<'_> {
+    /// Whether both are the same key. Most ids have 8 to 16 bytes: two words that overlap, without a
+    /// call.
+    #[inline]
+    pub(crate) fn is(self, other: KeyRef<'_>) -> bool {
+        let (a, b) = (self.id, other.id);
+        if self.limit != other.limit || a.len() != b.len() {
+            return false;
+        }
+        match (a.first_chunk::<8>(), b.first_chunk::<8>(), a.last_chunk::<8>(), b.last_chunk::<8>()) {
+            (Some(a_first), Some(b_first), Some(a_last), Some(b_last)) if a.len() <= 16 => {
+                a_first == b_first && a_last == b_last
+            }
+            _ => a == b,
+        }
+    }
+}
+
 impl Hash for KeyRef<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -58,14 +76,6 @@ impl OwnedId {
             // The length is below MAX by construction; `get` says so without a panic's code.
             OwnedId::Short(short) => short.bytes.get(..usize::from(short.len)).unwrap_or_default(),
             OwnedId::Long(bytes) => bytes,
-        }
-    }
-
-    /// Bytes on the heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        match self {
-            OwnedId::Short(_) => 0,
-            OwnedId::Long(bytes) => bytes.len(),
         }
     }
 }
@@ -123,6 +133,22 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_the_same_when_every_byte_is() {
+        for len in 0..40_u8 {
+            let id: Vec<u8> = (0..len).collect();
+            let key = KeyRef { limit: LimitIndex(7), id: &id };
+            assert!(key.is(key), "length {len}");
+            assert!(!key.is(KeyRef { limit: LimitIndex(8), id: &id }), "length {len}");
+            for at in 0..usize::from(len) {
+                let mut other = id.clone();
+                other[at] ^= 1;
+                assert!(!key.is(KeyRef { limit: LimitIndex(7), id: &other }), "byte {at} of {len}");
+                assert!(!key.is(KeyRef { limit: LimitIndex(7), id: &id[..at] }), "{at} bytes of {len}");
+            }
+        }
+    }
 
     #[test]
     fn an_owned_key_equals_its_borrowed_one_whatever_its_length() {

@@ -12,6 +12,9 @@ mod key;
 mod limit;
 mod limiter;
 mod limits;
+#[cfg(all(test, tollgate_loom))]
+mod models;
+mod probe;
 mod store;
 mod sweeper;
 mod sync;

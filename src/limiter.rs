@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
 use crate::limits::{Id, IdFormat, Limits, Scratch, decode, encode};
+use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{Exact, Store, Swept};
 use crate::sweeper::{SweepOptions, SweepRecord, SweepStats, Sweeper};
 use crate::{Decision, Limit};
@@ -120,7 +121,14 @@ impl Inner {
     /// than the last sweep, which may have dropped the cell that was there before.
     #[inline]
     pub(crate) fn decided_at(&self, word: u64, now_ns: u64) -> u64 {
-        if word == 0 { now_ns.max(self.store.floor_ns()) } else { now_ns }
+        if word != 0 || broken(Fault::NoFloor) {
+            return now_ns;
+        }
+        let floor_ns = self.store.floor_ns();
+        if floor_ns > now_ns {
+            reached(Place::FloorUsed);
+        }
+        now_ns.max(floor_ns)
     }
 
     /// What `ask` says of the word of `key`; writes nothing.

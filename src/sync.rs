@@ -1,5 +1,4 @@
 //! The primitives that threads meet in: std's, or loom's where it explores their interleavings.
-#![allow(clippy::disallowed_types, reason = "the one place that names them")]
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

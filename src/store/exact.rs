@@ -51,17 +51,13 @@ impl Store for Exact {
     }
 
     #[inline]
-    fn find_or_insert<R>(&self, key: KeyRef<'_>, visit: impl FnOnce(&Cell) -> R) -> R {
+    fn find_or_insert<R>(&self, key: KeyRef<'_>, visit: impl Fn(&Cell) -> R) -> R {
         let hash = self.hasher.hash_one(key);
         let shelf = self.shelf(hash);
-        // One of the two closures runs, and takes `visit` with it.
-        let mut visit = Some(visit);
-        let found = shelf.find(hash, key, |cell| visit.take().map(|visit| visit(cell)));
-        if let Some(Some(said)) = found {
-            return said;
+        match shelf.find(hash, key, &visit) {
+            Some(said) => said,
+            None => shelf.find_or_insert(hash, key, visit),
         }
-        let visit = visit.take().expect("not found, so not called");
-        shelf.find_or_insert(hash, key, visit)
     }
 
     #[inline]

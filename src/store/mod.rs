@@ -19,7 +19,7 @@ pub(crate) trait Store {
     fn find<R>(&self, key: KeyRef<'_>, visit: impl FnOnce(&Cell) -> R) -> Option<R>;
 
     /// Shows `visit` the cell of `key`, a new one if there is none. While it looks, the cell stays.
-    fn find_or_insert<R>(&self, key: KeyRef<'_>, visit: impl FnOnce(&Cell) -> R) -> R;
+    fn find_or_insert<R>(&self, key: KeyRef<'_>, visit: impl Fn(&Cell) -> R) -> R;
 
     /// The latest time at which anything was swept, as far as it matters for a cell that the caller
     /// has in hand, or has just not found.

@@ -55,7 +55,7 @@ mod dash {
         ) -> Option<R> {
             let shard = self.map.determine_shard(hash as usize);
             let table = self.map.shards()[shard].read();
-            let (_, cell) = table.get(hash, |(known, _)| known.as_ref() == key)?;
+            let (_, cell) = table.get(hash, |(known, _)| known.as_ref().is(key))?;
             Some(visit(cell.get()))
         }
 
@@ -70,7 +70,7 @@ mod dash {
         ) -> R {
             let shard = self.map.determine_shard(hash as usize);
             let mut table = self.map.shards()[shard].write();
-            if let Some((_, cell)) = table.get(hash, |(known, _)| known.as_ref() == key) {
+            if let Some((_, cell)) = table.get(hash, |(known, _)| known.as_ref().is(key)) {
                 return visit(cell.get());
             }
             let cell = Cell::new();
@@ -121,6 +121,7 @@ mod modelled {
     use loom::sync::RwLock;
 
     use super::*;
+    use crate::probe::{Fault, Place, broken, reached};
 
     /// One shard of a `DashMap`: a list behind loom's lock. It shows what the store does with such a
     /// lock, not that DashMap's is one.
@@ -138,7 +139,7 @@ mod modelled {
             visit: impl FnOnce(&Cell) -> R,
         ) -> Option<R> {
             let table = self.0.read().unwrap();
-            let (_, cell) = table.iter().find(|(known, _)| known.as_ref() == key)?;
+            let (_, cell) = table.iter().find(|(known, _)| known.as_ref().is(key))?;
             Some(visit(cell))
         }
 
@@ -149,7 +150,10 @@ mod modelled {
             visit: impl FnOnce(&Cell) -> R,
         ) -> R {
             let mut table = self.0.write().unwrap();
-            if let Some((_, cell)) = table.iter().find(|(known, _)| known.as_ref() == key) {
+            if let Some((_, cell)) = table.iter().find(|(known, _)| known.as_ref().is(key))
+                && !broken(Fault::InsertBlindly)
+            {
+                reached(Place::InsertLost);
                 return visit(cell);
             }
             let cell = Cell::new();
@@ -159,6 +163,14 @@ mod modelled {
         }
 
         pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &Cell) -> bool) -> usize {
+            if broken(Fault::SweepBeforeLock) {
+                let table = self.0.read().unwrap();
+                let kept: Vec<bool> = table.iter().map(|(key, cell)| keep(key, cell)).collect();
+                drop(table);
+                let mut kept = kept.into_iter();
+                self.0.write().unwrap().retain(|_| kept.next().unwrap_or(true));
+                return 0;
+            }
             let mut table = self.0.write().unwrap();
             let looked_at = table.len();
             table.retain(|(key, cell)| keep(key, cell));

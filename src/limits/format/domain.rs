@@ -38,9 +38,10 @@ pub(super) fn push(text: &str, origin: Origin, scratch: &mut Scratch) -> Result<
     check_characters(name, is_request)?;
     let start = scratch.0.len();
     let base = name.strip_prefix("*.").unwrap_or(name);
-    if base.len() > NAME_MAX_BYTES || scratch.0.try_extend_from_slice(name.as_bytes()).is_err() {
+    if base.len() > NAME_MAX_BYTES {
         return Err(format!("name is longer than {NAME_MAX_BYTES} bytes"));
     }
+    scratch.push(name.as_bytes());
     scratch.0[start..].make_ascii_lowercase();
     let registered = check_labels(&scratch.0[start..], is_request)?;
     Ok(Found { start, registered: start + registered })

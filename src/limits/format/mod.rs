@@ -12,9 +12,10 @@ use std::fmt;
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use arrayvec::ArrayVec;
 #[cfg(feature = "boulder")]
 use ipnet::IpNet;
+
+use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "boulder")]
@@ -33,20 +34,22 @@ const TAG_V4: u8 = 4;
 #[cfg(feature = "boulder")]
 const TAG_V6: u8 = 6;
 
-/// Room on the stack for any id in normal form. Bytes that are not used are not touched.
-pub(crate) struct Scratch(ArrayVec<u8, STRING_MAX_BYTES>);
+/// An account's number and the longest name, in a whole number of words.
+const SCRATCH_BYTES: usize = 264;
+
+/// Room on the stack for an id in normal form; only long text that has to be written takes the heap.
+/// Bytes that are not used are not touched. Beside it, the room for a number alone.
+pub(crate) struct Scratch(SmallVec<[u8; SCRATCH_BYTES]>, [u8; 8]);
 
 impl Scratch {
     #[inline]
     pub(crate) fn new() -> Scratch {
-        Scratch(ArrayVec::new())
+        Scratch(SmallVec::new(), [0; 8])
     }
 
-    /// Appends what is far shorter than the room that an empty scratch has for it.
     #[inline]
     fn push(&mut self, bytes: &[u8]) {
-        let pushed = self.0.try_extend_from_slice(bytes);
-        debug_assert!(pushed.is_ok(), "{} bytes after {}", bytes.len(), self.0.len());
+        self.0.extend_from_slice(bytes);
     }
 }
 
@@ -93,7 +96,17 @@ pub(crate) fn encode<'s>(
     id: Id<'s>,
     scratch: &'s mut Scratch,
 ) -> Result<&'s [u8], Error> {
-    encode_from(format, id, Origin::Request, scratch)
+    match (format, id) {
+        // The two that are asked for most, in line with the call.
+        (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
+            Ok(text.as_bytes())
+        }
+        (IdFormat::RegId, Id::Number(number)) => {
+            scratch.1 = number.to_be_bytes();
+            Ok(&scratch.1)
+        }
+        _ => encode_from(format, id, Origin::Request, scratch),
+    }
 }
 
 /// The id of an override as a file has it, held to every rule of its format, because what is not
@@ -248,8 +261,8 @@ fn encode_string<'s>(id: Id<'s>, scratch: &'s mut Scratch) -> Result<&'s [u8], E
         _ => write!(scratch.0, "{id}").ok(),
     };
     match written {
-        Some(()) => Ok(&scratch.0),
-        None => {
+        Some(()) if scratch.0.len() <= STRING_MAX_BYTES => Ok(&scratch.0),
+        _ => {
             let why = format!("must be text of 1 to {STRING_MAX_BYTES} bytes");
             Err(refusal(IdFormat::String, id, &why))
         }

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Builds every fuzz target and runs each for a while: fuzz/run.sh SECONDS [TARGET ...]
+#
+# Needs rustup's nightly toolchain; the sanitizer's runtime comes with it, and cargo-fuzz is not
+# needed. What is found stays in fuzz/artifacts, and what is worth keeping in fuzz/corpus; fuzz/seeds
+# is only read. To try an input again: fuzz/target/.../release/TARGET FILE.
+set -eu
+
+LEN_MAX=4096            # bytes of one input
+SECONDS_PER_INPUT=5     # beyond this an input is a fault
+MEGABYTES=2048
+
+cd "$(dirname "$0")"
+[ $# -ge 1 ] || { echo "usage: fuzz/run.sh SECONDS [TARGET ...]" >&2; exit 2; }
+seconds=$1
+shift
+case $seconds in '' | *[!0-9]* | 0) echo "fuzz/run.sh: $seconds is no number of seconds from 1" >&2; exit 2 ;; esac
+[ $# -gt 0 ] || set -- limits_yaml duration ids ops trace access_log
+
+if ! version=$(rustc +nightly -vV 2>/dev/null); then
+    echo "fuzz/run.sh: no nightly toolchain: run 'rustup toolchain install nightly'" >&2
+    exit 1
+fi
+host=$(echo "$version" | sed -n 's/^host: //p')
+
+# What cargo-fuzz sets. The target is named so that build scripts go without the sanitizer.
+export RUSTFLAGS="-Zsanitizer=address -Cpasses=sancov-module -Ccodegen-units=1 \
+-Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing"
+target_dir=${CARGO_TARGET_DIR:-target}
+cargo +nightly build --quiet --release --target "$host" --target-dir "$target_dir"
+
+failed=0
+for target in "$@"; do
+    mkdir -p "corpus/$target" "artifacts/$target"
+    log="artifacts/$target.log"
+    if "$target_dir/$host/release/$target" "corpus/$target" "seeds/$target" \
+        -max_total_time="$seconds" -max_len=$LEN_MAX -timeout=$SECONDS_PER_INPUT \
+        -rss_limit_mb=$MEGABYTES -artifact_prefix="artifacts/$target/" -print_final_stats=1 \
+        >"$log" 2>&1
+    then
+        sed -n "s/^Done \([0-9]*\) runs in \([0-9]*\) second.*/fuzz $target: \1 runs in \2 s/p" "$log"
+    else
+        failed=1
+        tail -n 40 "$log"
+        echo "fuzz $target: FAILED, see fuzz/$log and fuzz/artifacts/$target/"
+    fi
+done
+exit $failed

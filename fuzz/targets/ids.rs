@@ -1,0 +1,121 @@
+//! An id under every format: as a request's, as an override's, and in its natural types.
+//!
+//! The first byte picks the limit, the rest is the id.
+#![no_main]
+
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use tollgate::{Clock, Handle, IdentifierSet, Limiter, Limits};
+
+/// A limit of each format, and Boulder's names, whose overrides must not be reserved addresses.
+const NAMES: [(&str, &str); 21] = [
+    ("String", "string"),
+    ("IpAddress", "ipAddress"),
+    ("RegId", "regId"),
+    ("Ipv6RangeCidr", "ipv6RangeCIDR"),
+    ("IdentValue", "identValue"),
+    ("DomainOrCidr", "domainOrCIDR"),
+    ("FqdnSet", "fqdnSet"),
+    ("RegIdIdentValue", "regId:identValue"),
+    ("RegIdDomainOrCidr", "regId:domainOrCIDR"),
+    ("RegIdDomain", "regId:domain"),
+    ("RegIdFqdnSet", "regId:fqdnSet"),
+    ("NewRegistrationsPerIPAddress", "ipAddress"),
+    ("NewRegistrationsPerIPv6Range", "ipv6RangeCIDR"),
+    ("NewOrdersPerAccount", "regId"),
+    ("FailedAuthorizationsPerDomainPerAccount", "regId:identValue"),
+    ("CertificatesPerDomain", "domainOrCIDR"),
+    ("CertificatesPerDomainPerAccount", "regId:domainOrCIDR"),
+    ("CertificatesPerFQDNSet", "fqdnSet"),
+    ("FailedAuthorizationsForPausingPerDomainPerAccount", "regId:identValue"),
+    ("LimitOverrideRequestsPerIPAddress", "ipAddress"),
+    ("CertificatesPerFQDNSetPerAccount", "regId:fqdnSet"),
+];
+
+static HANDLES: LazyLock<Vec<Handle>> = LazyLock::new(|| {
+    let entries = NAMES.map(|(name, format)| {
+        format!("{name}: {{burst: 20, count: 10, period: 1s, id: \"{format}\"}}\n")
+    });
+    let limits = Limits::from_yaml(&entries.concat()).expect("good limits");
+    let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    NAMES.iter().map(|(name, _)| limiter.limit(name).expect("declared")).collect()
+});
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&first, text)) = data.split_first() else { return };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let at = usize::from(first) % NAMES.len();
+    let (handle, (name, format)) = (&HANDLES[at], NAMES[at]);
+    let normal = as_request(handle, format, text);
+    as_override(name, format, text, normal.as_deref());
+    in_types(handle, format, text, normal.as_deref());
+});
+
+/// The normal form of a request's id, if it is one.
+fn as_request(handle: &Handle, format: &str, text: &str) -> Option<String> {
+    let normal = match handle.normalize(text) {
+        Ok(normal) => normal,
+        Err(error) => {
+            assert!(error.is_invalid_id(), "{error:?}");
+            // Shown shortened and escaped: what a client sends cannot flood or forge a log.
+            let message = error.to_string();
+            assert!(message.len() < 2048 && !message.chars().any(char::is_control), "{message:?}");
+            assert!(handle.check(text, 1).is_err(), "{text:?}");
+            return None;
+        }
+    };
+    assert!(handle.check(text, 1).is_ok(), "{text:?}");
+    if !format.ends_with("fqdnSet") {
+        let again = handle.normalize(&normal);
+        assert_eq!(again.ok().as_ref(), Some(&normal), "{format} {text:?}: normal form twice");
+    }
+    Some(normal)
+}
+
+/// What a file accepts is in normal form, and is what a request with the same text finds.
+fn as_override(name: &str, format: &str, text: &str, normal: Option<&str>) {
+    let limits = format!("{name}: {{burst: 20, count: 10, period: 1s, id: \"{format}\"}}");
+    let quoted: String = text.chars().map(|c| format!("\\U{:08X}", u32::from(c))).collect();
+    let overrides = format!("- {name}: {{burst: 7, count: 1, period: 1s, ids: [\"{quoted}\"]}}");
+    match Limits::from_yaml_with_overrides(&limits, &overrides) {
+        Ok(limits) => {
+            let normal = normal.unwrap_or_else(|| panic!("{name}: {text:?} is an override only"));
+            let found = limits.numbers(name, text).expect("an id").expect("numbers");
+            assert_eq!(found.burst(), 7, "{name}: {text:?} does not match itself");
+            if !format.ends_with("fqdnSet") {
+                assert_eq!(normal, text, "{name}: an override that is not in normal form");
+            }
+        }
+        Err(error) => assert!(error.is_config() && error.faults().len() == 1, "{error:?}"),
+    }
+}
+
+/// An id in its natural type has the same key as its text.
+fn in_types(handle: &Handle, format: &str, text: &str, normal: Option<&str>) {
+    if let Some((number, part)) = text.split_once(':')
+        && let Ok(number) = number.parse::<u64>()
+        && format.starts_with("regId:")
+    {
+        let typed = handle.normalize((number, part)).ok();
+        assert_eq!(typed.as_deref(), normal, "{format} ({number}, {part:?})");
+        if let (Ok(address), "regId:identValue" | "regId:domainOrCIDR") = (part.parse::<IpAddr>(), format) {
+            let typed = handle.normalize((number, address)).ok();
+            assert_eq!(typed.as_deref(), normal, "{format} ({number}, {address})");
+        }
+    }
+    if let (Ok(address), "ipAddress" | "identValue" | "domainOrCIDR") = (text.parse::<IpAddr>(), format) {
+        assert_eq!(handle.normalize(address).ok().as_deref(), normal, "{format} {address}");
+    }
+    if let (Ok(number), "regId") = (text.parse::<u64>(), format) {
+        assert_eq!(handle.normalize(number).ok().as_deref(), normal, "{format} {number}");
+    }
+    if format == "fqdnSet" {
+        let set = IdentifierSet::new(text.split(','));
+        assert_eq!(set.is_ok(), normal.is_some(), "{text:?}");
+        if let Ok(set) = set {
+            assert_eq!(handle.normalize(&set).ok().as_deref(), normal, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Any operations on a limiter, sweeps among them, beside a model in u128 that has no cells.
+//!
+//! The input is read from the front: the numbers of two limits, then one operation after the other
+//! until it ends. A third limit has numbers for one id only, so that most of its ids have no limit.
+#![no_main]
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use tollgate::{Clock, Decision, Error, Hand, Handle, IdFormat, Limit, Limiter, Limits, Member, Mode};
+
+/// The latest time a clock shows.
+const MAX_NOW_NS: u128 = (1 << 62) - 1;
+const IDS: [&str; 4] = ["a", "b", "c", "d"];
+/// Of the third limit, the id that has numbers.
+const OVERRIDDEN: usize = 1;
+
+fuzz_target!(|data: &[u8]| {
+    let mut bytes = data.iter().copied();
+    let mut pair = Pair::new(&mut bytes);
+    // Bounded by the input: every turn takes a byte at least.
+    while let Some(op) = pair.as_mut().and_then(|_| bytes.next()) {
+        let Some(pair) = &mut pair else { return };
+        pair.step(op, &mut bytes);
+    }
+    if let Some(pair) = &mut pair {
+        pair.finish();
+    }
+});
+
+/// A limiter and its model.
+struct Pair {
+    limiter: Limiter,
+    hand: Hand,
+    handles: [Handle; 3],
+    model: Model,
+}
+
+/// Every bucket by the time at which it is full again; one that is not there is full.
+struct Model {
+    now_ns: u128,
+    limits: [Limit; 3],
+    full_at_ns: HashMap<(usize, usize), u128>,
+}
+
+/// The four figures, and who denied: what a decision says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Figures {
+    allowed: bool,
+    remaining: Option<u128>,
+    retry_in_ns: u128,
+    reset_in_ns: u128,
+    denied_by: Option<usize>,
+}
+
+/// One bucket of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Txn {
+    limit: usize,
+    id: usize,
+    cost: u64,
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Spend,
+    Check,
+    Refund,
+    Reset,
+}
+
+impl Pair {
+    fn new(bytes: &mut impl Iterator<Item = u8>) -> Option<Pair> {
+        let limits = [limit(bytes)?, limit(bytes)?, limit(bytes)?];
+        let one_of_c = Limits::builder()
+            .limit("A", IdFormat::String, limits[0]).ok()?
+            .limit("B", IdFormat::String, limits[1]).ok()?;
+        // The name is Boulder's: known, and without numbers but for this one id.
+        let built = one_of_c.override_id(C, OVERRIDDEN as u64, limits[2]).expect("a good id").build();
+        let (clock, hand) = Clock::manual();
+        let limiter = Limiter::with_clock(built, clock);
+        let handles = ["A", "B", C].map(|name| limiter.limit(name).expect("known"));
+        let model = Model { now_ns: 1, limits, full_at_ns: HashMap::new() };
+        Some(Pair { limiter, hand, handles, model })
+    }
+
+    fn step(&mut self, op: u8, bytes: &mut impl Iterator<Item = u8>) {
+        let mut byte = || bytes.next().unwrap_or_default();
+        match op % 8 {
+            0 => self.advance(Duration::from_nanos(u64::from(byte()) << (byte() % 56))),
+            1 => {
+                // By whole intervals and a little beside them, where decisions change.
+                let limit = self.model.limits[usize::from(byte() % 3)];
+                let interval_ns = limit.emission_interval().as_nanos() as u64;
+                let by_ns = interval_ns.saturating_mul(u64::from(byte()));
+                self.advance(Duration::from_nanos(by_ns.saturating_add(u64::from(byte() % 3)).saturating_sub(1)));
+            }
+            2 => {
+                // What is full goes or does not go; no answer tells.
+                let cells = 1 << (byte() % 16);
+                assert!(self.limiter.sweep(cells).looked_at <= self.limiter.stats().cells + IDS.len() * 3);
+            }
+            3 => {
+                let (kind, count) = (kind(byte()), usize::from(byte() % 10));
+                let txns: Vec<Txn> = (0..count).map(|_| self.txn(&mut byte)).collect();
+                self.batch(kind, &txns);
+            }
+            _ => {
+                let txn = Txn { mode: Mode::CheckAndSpend, ..self.txn(&mut byte) };
+                self.single(kind(op / 8), txn);
+            }
+        }
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.hand.advance(by);
+        self.model.now_ns = (self.model.now_ns + by.as_nanos()).min(MAX_NOW_NS);
+    }
+
+    fn txn(&self, byte: &mut impl FnMut() -> u8) -> Txn {
+        let (limit, id) = (usize::from(byte() % 3), usize::from(byte() % 4));
+        let burst = self.model.limits[limit].burst();
+        let cost = match byte() {
+            // Near the burst, and one above it; else small.
+            near @ 200.. => (burst + 1).saturating_sub(u64::from(255 - near)),
+            small => u64::from(small % 50),
+        };
+        let mode = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly][usize::from(byte() % 3)];
+        Txn { limit, id, cost, mode }
+    }
+
+    fn single(&mut self, op: Op, txn: Txn) {
+        let handle = &self.handles[txn.limit];
+        let said = match (op, txn.limit) {
+            (Op::Spend, 2) => handle.spend(txn.id as u64, txn.cost),
+            (Op::Check, 2) => handle.check(txn.id as u64, txn.cost),
+            (Op::Refund, 2) => handle.refund(txn.id as u64, txn.cost),
+            (Op::Reset, 2) => handle.reset(txn.id as u64),
+            (Op::Spend, _) => handle.spend(IDS[txn.id], txn.cost),
+            (Op::Check, _) => handle.check(IDS[txn.id], txn.cost),
+            (Op::Refund, _) => handle.refund(IDS[txn.id], txn.cost),
+            (Op::Reset, _) => handle.reset(IDS[txn.id]),
+        };
+        // A reset of one has no cost.
+        let txn = if op == Op::Reset { Txn { cost: 0, ..txn } } else { txn };
+        let context = format!("{op:?} {txn:?} at {}", self.model.now_ns);
+        compare(said, self.model.call(op, &[txn]), &context);
+    }
+
+    fn batch(&mut self, op: Op, txns: &[Txn]) {
+        let members: Vec<Member<'_>> = txns
+            .iter()
+            .map(|txn| {
+                let handle = &self.handles[txn.limit];
+                let member = match txn.limit {
+                    2 => handle.member(txn.id as u64),
+                    _ => handle.member(IDS[txn.id]),
+                };
+                member.cost(txn.cost).mode(txn.mode)
+            })
+            .collect();
+        let batch = self.limiter.batch(&members);
+        let said = match op {
+            Op::Spend => batch.spend(),
+            Op::Check => batch.check(),
+            Op::Refund => batch.refund(),
+            Op::Reset => batch.reset(),
+        };
+        let context = format!("{op:?} {txns:?} at {}", self.model.now_ns);
+        compare(said, self.model.call(op, txns), &context);
+    }
+
+    /// Every bucket is as the model has it; when all are full, none has a cell.
+    fn finish(&mut self) {
+        for limit in 0..self.handles.len() {
+            for id in 0..IDS.len() {
+                self.single(Op::Check, Txn { limit, id, cost: 1, mode: Mode::CheckAndSpend });
+            }
+        }
+        self.advance(Duration::MAX);
+        for _ in 0..1024 {
+            let _ = self.limiter.sweep(usize::MAX);
+        }
+        let left = self.limiter.stats().cells;
+        let now_ns = self.model.now_ns;
+        let owing = self.model.full_at_ns.values().filter(|full_at_ns| **full_at_ns > now_ns).count();
+        assert_eq!(left, owing, "cells after all was swept");
+    }
+}
+
+/// The name of the third limit.
+const C: &str = "NewOrdersPerAccount";
+
+/// A limit of any size; `None` where the numbers make none, or the input ends.
+fn limit(bytes: &mut impl Iterator<Item = u8>) -> Option<Limit> {
+    let burst = (u64::from(bytes.next()?) + 1) << (bytes.next()? % 54);
+    let count = u64::from(bytes.next()?) + 1;
+    let period_ns = (u64::from(bytes.next()?) + 1) << (bytes.next()? % 54);
+    Limit::new(burst, count, Duration::from_nanos(period_ns)).ok()
+}
+
+fn kind(byte: u8) -> Op {
+    // Half of all spend.
+    [Op::Spend, Op::Spend, Op::Spend, Op::Check, Op::Refund, Op::Reset][usize::from(byte % 6)]
+}
+
+/// `None` is a call that the model refuses.
+fn compare(said: Result<Decision, Error>, expected: Option<Figures>, context: &str) {
+    match (said, expected) {
+        (Ok(said), Some(expected)) => {
+            let said = Figures {
+                allowed: said.allowed(),
+                remaining: said.remaining().map(u128::from),
+                retry_in_ns: said.retry_in().as_nanos(),
+                reset_in_ns: said.reset_in().as_nanos(),
+                denied_by: said.denied_by(),
+            };
+            assert_eq!(said, expected, "{context}");
+        }
+        (Err(error), None) => {
+            assert!(error.is_cost_above_burst() || error.is_invalid_batch(), "{context}: {error:?}");
+        }
+        (said, expected) => panic!("{context}: {said:?}, not {expected:?}"),
+    }
+}
+
+impl Model {
+    /// What a batch gets, and what it changes; one transaction is a batch of one.
+    fn call(&mut self, op: Op, txns: &[Txn]) -> Option<Figures> {
+        // Where there are no numbers there is no bucket, and nothing to be wrong about.
+        let has_numbers = |txn: &Txn| txn.limit < 2 || txn.id == OVERRIDDEN;
+        let members: Vec<(usize, Txn)> =
+            txns.iter().copied().enumerate().filter(|(_, txn)| has_numbers(txn)).collect();
+        for (i, (_, txn)) in members.iter().enumerate() {
+            if txn.cost > self.limits[txn.limit].burst() {
+                return None;
+            }
+            if members[..i].iter().any(|(_, before)| (before.limit, before.id) == (txn.limit, txn.id)) {
+                return None;
+            }
+        }
+        let mut answers = Vec::new();
+        for &(at, txn) in &members {
+            let before = self.owed_ns(txn);
+            let is_changed = txn.mode != Mode::CheckOnly;
+            let answer = match op {
+                Op::Spend | Op::Check => self.asked(txn, at),
+                Op::Refund => {
+                    let given = if is_changed { before.min(self.cost_ns(txn)) } else { 0 };
+                    self.owe(txn, before - given);
+                    self.stands(txn, given > 0)
+                }
+                Op::Reset => {
+                    if is_changed {
+                        self.owe(txn, 0);
+                    }
+                    self.stands(txn, true)
+                }
+            };
+            let counts = !matches!(op, Op::Spend | Op::Check) || txn.mode != Mode::SpendOnly;
+            answers.extend(counts.then_some(answer));
+        }
+        let decision = strictest(&answers);
+        if op == Op::Spend && decision.allowed {
+            for &(at, txn) in &members {
+                // Those that only spend are dropped when they do not fit.
+                if txn.mode != Mode::CheckOnly && self.asked(txn, at).allowed {
+                    self.owe(txn, self.owed_ns(txn) + self.cost_ns(txn));
+                }
+            }
+        }
+        Some(decision)
+    }
+
+    /// What a spend is told.
+    fn asked(&self, txn: Txn, at: usize) -> Figures {
+        let (owed_ns, cost_ns, room_ns) = (self.owed_ns(txn), self.cost_ns(txn), self.room_ns(txn));
+        let interval_ns = self.interval_ns(txn);
+        if owed_ns + cost_ns > room_ns {
+            return Figures {
+                allowed: false,
+                remaining: Some(room_ns.saturating_sub(owed_ns) / interval_ns),
+                retry_in_ns: owed_ns + cost_ns - room_ns,
+                reset_in_ns: owed_ns,
+                denied_by: Some(at),
+            };
+        }
+        Figures {
+            allowed: true,
+            remaining: Some((room_ns - owed_ns - cost_ns) / interval_ns),
+            retry_in_ns: (owed_ns + 2 * cost_ns).saturating_sub(room_ns),
+            reset_in_ns: owed_ns + cost_ns,
+            denied_by: None,
+        }
+    }
+
+    /// The bucket as it stands.
+    fn stands(&self, txn: Txn, allowed: bool) -> Figures {
+        let owed_ns = self.owed_ns(txn);
+        let remaining = (self.room_ns(txn) - owed_ns) / self.interval_ns(txn);
+        Figures { allowed, remaining: Some(remaining), retry_in_ns: 0, reset_in_ns: owed_ns, denied_by: None }
+    }
+
+    /// The time until the bucket is full.
+    fn owed_ns(&self, txn: Txn) -> u128 {
+        let full_at_ns = self.full_at_ns.get(&(txn.limit, txn.id)).copied().unwrap_or(0);
+        full_at_ns.saturating_sub(self.now_ns)
+    }
+
+    fn owe(&mut self, txn: Txn, owed_ns: u128) {
+        self.full_at_ns.insert((txn.limit, txn.id), self.now_ns + owed_ns);
+    }
+
+    fn interval_ns(&self, txn: Txn) -> u128 {
+        self.limits[txn.limit].emission_interval().as_nanos()
+    }
+
+    fn cost_ns(&self, txn: Txn) -> u128 {
+        self.interval_ns(txn) * u128::from(txn.cost)
+    }
+
+    fn room_ns(&self, txn: Txn) -> u128 {
+        self.interval_ns(txn) * u128::from(self.limits[txn.limit].burst())
+    }
+}
+
+/// Denied before allowed, the longer wait, the fewer remaining, the later; no answers are no limit.
+fn strictest(answers: &[Figures]) -> Figures {
+    let no_limit =
+        Figures { allowed: true, remaining: None, retry_in_ns: 0, reset_in_ns: 0, denied_by: None };
+    let rank = |f: &Figures| (!f.allowed, f.retry_in_ns, std::cmp::Reverse(f.remaining));
+    // Of equals, `max_by_key` takes the last.
+    answers.iter().copied().max_by_key(rank).unwrap_or(no_limit)
+}

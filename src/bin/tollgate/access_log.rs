@@ -1,0 +1,447 @@
+//! One line of an access log: the common or the combined format, with or without a virtual host.
+//!
+//!     [vhost:port ]client ident user [time] "request" status bytes "referer" "agent"
+//!
+//! Fields are borrowed from the line, as written: what the server escaped stays escaped.
+
+use std::fmt;
+
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+use memchr::{memchr, memchr_iter, memchr2, memrchr};
+
+/// A line whose client, time and request could be read. What comes after may be cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    /// Since the Unix epoch; at most [`MAX_AT_NS`].
+    pub(crate) at_ns: u64,
+    vhost: Option<&'a [u8]>,
+    client: &'a [u8],
+    user: &'a [u8],
+    request: &'a [u8],
+    /// Everything behind the request's closing quote.
+    tail: &'a [u8],
+}
+
+/// The latest time that is read: February 2116. No two readable times are then further apart than a
+/// limiter's clock can tell.
+pub(crate) const MAX_AT_NS: u64 = (1 << 62) - 2;
+
+/// What a rule limits by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    Client,
+    User,
+    Method,
+    Path,
+    Host,
+    UserAgent,
+    Status,
+}
+
+/// Why a line cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    Empty,
+    NoClient,
+    NoTime,
+    BadTime,
+    NoRequest,
+    CutRequest,
+}
+
+/// Reads a line, without its line feed.
+pub(crate) fn parse(line: &[u8]) -> Result<Entry<'_>, Unreadable> {
+    if line.trim_ascii().is_empty() {
+        return Err(Unreadable::Empty);
+    }
+    let (head, at_ns, rest) = split_at_time(line)?;
+    let (vhost, head) = split_vhost(head);
+    let (client, head) = split_token(head);
+    if client.is_empty() {
+        return Err(Unreadable::NoClient);
+    }
+    let (_ident, user) = split_token(head);
+    let quoted = rest.strip_prefix(b" \"").ok_or(Unreadable::NoRequest)?;
+    let end = closing_quote(quoted).ok_or(Unreadable::CutRequest)?;
+    let (request, tail) = (&quoted[..end], &quoted[end + 1..]);
+    Ok(Entry { at_ns, vhost, client, user, request, tail })
+}
+
+impl<'a> Entry<'a> {
+    /// The field as written; `None` when the line has none, or `-` in its place.
+    pub(crate) fn field(&self, field: Field) -> Option<&'a [u8]> {
+        let value = match field {
+            Field::Client => Some(self.client),
+            Field::User => Some(self.user),
+            Field::Method => self.request_line().map(|(method, _)| method),
+            Field::Path => self.request_line().map(|(_, target)| target),
+            Field::Host => self.host(),
+            Field::UserAgent => self.user_agent(),
+            Field::Status => self.status(),
+        };
+        value.filter(|value| !value.is_empty() && *value != b"-")
+    }
+
+    /// The method and the target. A request of one word, such as `-` or a TLS hello, has neither.
+    fn request_line(&self) -> Option<(&'a [u8], &'a [u8])> {
+        let space = memchr(b' ', self.request)?;
+        let (method, rest) = (&self.request[..space], &self.request[space + 1..]);
+        // A target that a careless client wrote may have spaces: only a version ends it.
+        let target = match memrchr(b' ', rest) {
+            Some(space) if rest[space + 1..].starts_with(b"HTTP/") => &rest[..space],
+            _ => rest,
+        };
+        Some((method, target))
+    }
+
+    /// The virtual host: that of an absolute target, else the one before the client.
+    fn host(&self) -> Option<&'a [u8]> {
+        let absolute = self.request_line().and_then(|(_, target)| authority(target));
+        absolute.or(self.vhost).map(without_port)
+    }
+
+    fn status(&self) -> Option<&'a [u8]> {
+        let (status, _) = split_token(self.tail.strip_prefix(b" ")?);
+        (status.len() == 3 && status.iter().all(u8::is_ascii_digit)).then_some(status)
+    }
+
+    fn user_agent(&self) -> Option<&'a [u8]> {
+        let (_status, rest) = split_token(self.tail.strip_prefix(b" ")?);
+        let (_bytes, rest) = split_token(rest);
+        let referer = rest.strip_prefix(b"\"")?;
+        let rest = &referer[closing_quote(referer)? + 1..];
+        let agent = rest.strip_prefix(b" \"")?;
+        Some(&agent[..closing_quote(agent)?])
+    }
+}
+
+impl Field {
+    pub(crate) const ALL: [(&'static str, Field); 7] = [
+        ("client", Field::Client),
+        ("user", Field::User),
+        ("method", Field::Method),
+        ("path", Field::Path),
+        ("host", Field::Host),
+        ("user_agent", Field::UserAgent),
+        ("status", Field::Status),
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        Field::ALL.iter().find(|(_, field)| *field == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unreadable::Empty => "the line is empty",
+            Unreadable::NoClient => "no client",
+            Unreadable::NoTime => "no [time]",
+            Unreadable::BadTime => {
+                "the time is not like [17/May/2015:10:05:03 +0000], from 1970 to 2115"
+            }
+            Unreadable::NoRequest => "no \"request\" behind the time",
+            Unreadable::CutRequest => "the request is cut off",
+        })
+    }
+}
+
+/// Splits a line around its time: the first bracket that has one. A user's name may have brackets.
+fn split_at_time(line: &[u8]) -> Result<(&[u8], u64, &[u8]), Unreadable> {
+    let mut fault = Unreadable::NoTime;
+    for bracket in memchr_iter(b'[', line) {
+        if bracket == 0 || line[bracket - 1] != b' ' {
+            continue;
+        }
+        let inside = &line[bracket + 1..];
+        if let Some((time, rest)) = inside.split_first_chunk::<TIME_LEN>()
+            && let Some(rest) = rest.strip_prefix(b"]")
+            && let Some(at_ns) = unix_ns(time)
+        {
+            return Ok((&line[..bracket - 1], at_ns, rest));
+        }
+        fault = Unreadable::BadTime;
+    }
+    Err(fault)
+}
+
+/// The length of `17/May/2015:10:05:03 +0000`.
+const TIME_LEN: usize = 26;
+
+fn unix_ns(time: &[u8; TIME_LEN]) -> Option<u64> {
+    let fixed = [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':'), (20, b' ')];
+    if fixed.iter().any(|&(at, byte)| time[at] != byte) {
+        return None;
+    }
+    let month = month(&time[3..6])?;
+    let year = number(&time[7..11])?;
+    let (hour, minute) = (number(&time[12..14])? as i8, number(&time[15..17])? as i8);
+    let second = number(&time[18..20])? as i8;
+    // A leap second is written as the 60th; Unix time counts it as the next one.
+    let leap = i64::from(second == 60);
+    let second = second.min(60) - leap as i8;
+    let day = number(&time[..2])? as i8;
+    let civil = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+    let offset_s = zone_s(&time[21..])?;
+    let unix_s = Offset::from_seconds(offset_s).ok()?.to_timestamp(civil).ok()?.as_second() + leap;
+    let at_ns = u64::try_from(unix_s).ok()?.checked_mul(1_000_000_000)?;
+    (at_ns <= MAX_AT_NS).then_some(at_ns)
+}
+
+/// The seconds east of Greenwich that `+0200` stands for.
+fn zone_s(zone: &[u8]) -> Option<i32> {
+    let (hours, minutes) = (i32::from(number(&zone[1..3])?), i32::from(number(&zone[3..5])?));
+    if hours > 23 || minutes > 59 {
+        return None;
+    }
+    let seconds = hours * 3600 + minutes * 60;
+    match zone[0] {
+        b'+' => Some(seconds),
+        b'-' => Some(-seconds),
+        _ => None,
+    }
+}
+
+fn month(name: &[u8]) -> Option<i8> {
+    Some(match name {
+        b"Jan" => 1,
+        b"Feb" => 2,
+        b"Mar" => 3,
+        b"Apr" => 4,
+        b"May" => 5,
+        b"Jun" => 6,
+        b"Jul" => 7,
+        b"Aug" => 8,
+        b"Sep" => 9,
+        b"Oct" => 10,
+        b"Nov" => 11,
+        b"Dec" => 12,
+        _ => return None,
+    })
+}
+
+/// Up to four digits.
+fn number(digits: &[u8]) -> Option<i16> {
+    digits.iter().try_fold(0_i16, |value, digit| {
+        digit.is_ascii_digit().then(|| value * 10 + i16::from(digit - b'0'))
+    })
+}
+
+/// Takes `vhost:port` off the front of `client ident user`. It is told from a client by its port and
+/// by the three words behind it.
+fn split_vhost(head: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let (first, rest) = split_token(head);
+    if has_port(first) && memchr_iter(b' ', rest).take(2).count() == 2 {
+        (Some(first), rest)
+    } else {
+        (None, head)
+    }
+}
+
+fn has_port(authority: &[u8]) -> bool {
+    let Some(colon) = memrchr(b':', authority) else { return false };
+    let (name, port) = (&authority[..colon], &authority[colon + 1..]);
+    // An IPv6 address without brackets has more colons, and no port.
+    let is_name = if name.first() == Some(&b'[') {
+        name.last() == Some(&b']')
+    } else {
+        !name.is_empty() && memchr(b':', name).is_none()
+    };
+    is_name && (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit)
+}
+
+/// `user@host:port` of a target such as `http://user@host:port/path`.
+fn authority(target: &[u8]) -> Option<&[u8]> {
+    let colon = memchr(b':', target)?;
+    let scheme = &target[..colon];
+    if scheme.is_empty() || !scheme.iter().all(u8::is_ascii_alphabetic) {
+        return None;
+    }
+    let rest = target[colon..].strip_prefix(b"://")?;
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
+    let authority = &rest[..end.unwrap_or(rest.len())];
+    Some(memrchr(b'@', authority).map_or(authority, |at| &authority[at + 1..]))
+}
+
+/// The host of `host:port`; that of `[2001:db8::1]:443` without its brackets.
+fn without_port(authority: &[u8]) -> &[u8] {
+    if let Some(bracketed) = authority.strip_prefix(b"[")
+        && let Some(end) = memchr(b']', bracketed)
+    {
+        return &bracketed[..end];
+    }
+    memchr(b':', authority).map_or(authority, |colon| &authority[..colon])
+}
+
+/// Splits at the first space; without one, the second half is empty.
+fn split_token(text: &[u8]) -> (&[u8], &[u8]) {
+    match memchr(b' ', text) {
+        Some(space) => (&text[..space], &text[space + 1..]),
+        None => (text, b""),
+    }
+}
+
+/// The position of the quote that ends a quoted field; a backslash takes the next byte with it.
+fn closing_quote(quoted: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    // Every turn moves `from` forward.
+    loop {
+        let at = from + memchr2(b'"', b'\\', quoted.get(from..)?)?;
+        if quoted[at] == b'"' {
+            return Some(at);
+        }
+        from = at + 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const COMBINED: &str = r#"83.149.9.216 - frank [17/May/2015:10:05:03 +0000] "GET /a?b=c HTTP/1.1" 200 203023 "http://x.example/" "Mozilla/5.0 (X11)""#;
+
+    fn field(line: &str, field: Field) -> Option<String> {
+        let entry = parse(line.as_bytes()).unwrap_or_else(|why| panic!("{why}: {line}"));
+        entry.field(field).map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    fn at(time: &str) -> Result<u64, Unreadable> {
+        let line = format!("1.2.3.4 - - [{time}] \"GET / HTTP/1.1\" 200 1");
+        parse(line.as_bytes()).map(|entry| entry.at_ns / 1_000_000_000)
+    }
+
+    #[test]
+    fn a_combined_line_has_every_field_but_a_host() {
+        let fields = Field::ALL.map(|(_, name)| field(COMBINED, name));
+        let expected = ["83.149.9.216", "frank", "GET", "/a?b=c", "", "Mozilla/5.0 (X11)", "200"];
+        let expected = expected.map(|text| (!text.is_empty()).then(|| text.to_owned()));
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn times_are_unix_times_of_their_zone() {
+        assert_eq!(at("17/May/2015:10:05:03 +0000"), Ok(1_431_857_103));
+        assert_eq!(at("17/May/2015:12:05:03 +0200"), Ok(1_431_857_103));
+        assert_eq!(at("17/May/2015:04:35:03 -0530"), Ok(1_431_857_103));
+        assert_eq!(at("01/Jan/1970:00:00:00 +0000"), Ok(0));
+        assert_eq!(at("29/Feb/2016:00:00:00 +0000"), Ok(1_456_704_000));
+        assert_eq!(at("31/Dec/2016:23:59:60 +0000"), Ok(1_483_228_800), "a leap second");
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_refused() {
+        for time in [
+            "29/Feb/2015:00:00:00 +0000",
+            "17/May/2015:24:05:03 +0000",
+            "17/May/2015:10:05:61 +0000",
+            "17/Mai/2015:10:05:03 +0000",
+            "17/May/2015:10:05:03 00000",
+            "17/May/2015:10:05:03 +2400",
+            "17/May/2015:10:05:03 +0060",
+            "17/May/2015:10:05:03",
+            "31/Dec/1969:23:59:59 +0000",
+            "21/Feb/2116:00:00:00 +0000",
+            "-7/May/2015:10:05:03 +0000",
+        ] {
+            assert_eq!(at(time), Err(Unreadable::BadTime), "{time}");
+        }
+    }
+
+    #[test]
+    fn escaped_quotes_stay_as_written() {
+        let line = r#"::1 - - [17/May/2015:10:05:03 +0000] "GET /\"a\\\x22 HTTP/1.1" 404 - "-" "\"quoted\" \\""#;
+        assert_eq!(field(line, Field::Path).as_deref(), Some(r#"/\"a\\\x22"#));
+        assert_eq!(field(line, Field::UserAgent).as_deref(), Some(r#"\"quoted\" \\"#));
+        assert_eq!(field(line, Field::Client).as_deref(), Some("::1"));
+        assert_eq!(field(line, Field::User), None);
+    }
+
+    #[test]
+    fn a_tail_may_be_cut_off_anywhere() {
+        let request_end = COMBINED.find("1.1\"").unwrap() + 4;
+        for end in request_end..COMBINED.len() {
+            let line = &COMBINED[..end];
+            assert_eq!(field(line, Field::Path).as_deref(), Some("/a?b=c"), "{line}");
+            assert_eq!(field(line, Field::UserAgent), None, "{line}");
+        }
+        assert_eq!(field(&COMBINED[..request_end + 3], Field::Status), None, "a status of two digits");
+        assert_eq!(parse(&COMBINED.as_bytes()[..request_end - 1]), Err(Unreadable::CutRequest));
+    }
+
+    #[test]
+    fn a_host_is_that_of_the_target_or_of_the_server() {
+        let host = |front: &str, target: &str| {
+            let line = format!("{front}1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET {target} HTTP/1.1\"");
+            assert_eq!(field(&line, Field::Client).as_deref(), Some("1.2.3.4"));
+            field(&line, Field::Host)
+        };
+        assert_eq!(host("", "/"), None);
+        assert_eq!(host("example.org:443 ", "/").as_deref(), Some("example.org"));
+        assert_eq!(host("[2001:db8::1]:80 ", "/").as_deref(), Some("2001:db8::1"));
+        assert_eq!(host("example.org:443 ", "http://other.example/").as_deref(), Some("other.example"));
+        assert_eq!(host("", "http://me@other.example:8080?x").as_deref(), Some("other.example"));
+        assert_eq!(host("", "/redirect?to=http://other.example/"), None);
+    }
+
+    #[test]
+    fn a_client_with_colons_is_no_virtual_host() {
+        let line = "2001:db8::1:80 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1";
+        assert_eq!(field(line, Field::Client).as_deref(), Some("2001:db8::1:80"));
+        let line = "a.example:80 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1";
+        assert_eq!(field(line, Field::Client).as_deref(), Some("a.example:80"));
+    }
+
+    #[test]
+    fn a_user_may_have_spaces_and_brackets() {
+        let line = "1.2.3.4 - john [the user] doe [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\"";
+        assert_eq!(field(line, Field::User).as_deref(), Some("john [the user] doe"));
+    }
+
+    #[test]
+    fn a_request_of_one_word_has_no_method_and_no_path() {
+        for request in ["-", "\\x16\\x03\\x01", ""] {
+            let line = format!("1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"{request}\" 400 0");
+            assert_eq!(field(&line, Field::Method), None);
+            assert_eq!(field(&line, Field::Path), None);
+            assert_eq!(field(&line, Field::Status).as_deref(), Some("400"));
+        }
+        let line = "1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET /a b\" 400 0";
+        assert_eq!(field(line, Field::Path).as_deref(), Some("/a b"));
+    }
+
+    #[test]
+    fn other_lines_say_what_they_lack() {
+        assert_eq!(parse(b" \t"), Err(Unreadable::Empty));
+        assert_eq!(parse(b"hello"), Err(Unreadable::NoTime));
+        assert_eq!(parse(b" - - [17/May/2015:10:05:03 +0000] \"GET /\""), Err(Unreadable::NoClient));
+        assert_eq!(parse(b"a - - [17/May/2015:10:05:03 +0000]"), Err(Unreadable::NoRequest));
+        assert_eq!(parse(b"a - - [17/May/2015:10:05:03 +0000] \"GET /\\\""), Err(Unreadable::CutRequest));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(entry) = parse(&line) {
+                for (_, field) in Field::ALL {
+                    entry.field(field);
+                }
+            }
+        }
+
+        #[test]
+        fn any_change_to_a_good_line_is_read_or_refused(
+            at in 0..COMBINED.len(), byte in any::<u8>(), end in 0..=COMBINED.len(),
+        ) {
+            let mut line = COMBINED.as_bytes().to_vec();
+            line[at] = byte;
+            line.truncate(end);
+            if let Ok(entry) = parse(&line) {
+                for (_, field) in Field::ALL {
+                    entry.field(field);
+                }
+            }
+        }
+    }
+}

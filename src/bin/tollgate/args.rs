@@ -1,0 +1,227 @@
+//! The arguments.
+
+use std::path::{Path, PathBuf};
+
+use clap::error::ErrorKind;
+use clap::{ArgGroup, CommandFactory, Parser, Subcommand};
+
+use crate::Failure;
+use crate::access_log::Field;
+
+/// Tries rate limits on traffic that was, before they are trusted with traffic to come.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Reads limits and overrides and reports every fault
+    Validate(ValidateArgs),
+    /// Replays a trace or an access log against limits, and says what they would have denied
+    Replay(ReplayArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LimitFiles {
+    /// The limits, in YAML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) limits: PathBuf,
+    /// Overrides of the limits for some ids, in YAML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) overrides: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ValidateArgs {
+    #[command(flatten)]
+    pub(crate) files: LimitFiles,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("traffic").required(true).args(["trace", "log"]))]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    pub(crate) files: LimitFiles,
+    /// A trace: one JSON object a line, in the order of time; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// An access log in the common or combined format; `-` is standard input, `.gz` is unpacked
+    #[arg(long, value_name = "FILE", requires = "rules")]
+    pub(crate) log: Option<PathBuf>,
+    /// What each line of the log is charged to: FIELD is client, user, method, path, host,
+    /// user_agent or status
+    #[arg(
+        long = "rule",
+        id = "rules",
+        value_name = "LIMIT=FIELD",
+        value_parser = rule,
+        conflicts_with = "trace"
+    )]
+    pub(crate) rules: Vec<Rule>,
+    /// How far out of order the log's lines may be, such as 90s or 1m30s [default: 60s]
+    #[arg(long, value_name = "DURATION", value_parser = duration_ns, conflicts_with = "trace")]
+    pub(crate) reorder: Option<u64>,
+    /// Write a JSON object for every decision; `-` is standard output, and the summary goes to
+    /// standard error then
+    #[arg(long, value_name = "FILE")]
+    pub(crate) decisions: Option<PathBuf>,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Charges a limit by a field of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) limit: String,
+    pub(crate) field: Field,
+}
+
+/// Whether a path stands for standard input or output.
+pub(crate) fn is_standard(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+impl ReplayArgs {
+    const DEFAULT_WINDOW_NS: u64 = 60 * 1_000_000_000;
+
+    /// The time window of a log.
+    pub(crate) fn window_ns(&self) -> u64 {
+        self.reorder.unwrap_or(ReplayArgs::DEFAULT_WINDOW_NS)
+    }
+
+    /// The trace or the log.
+    pub(crate) fn traffic(&self) -> &Path {
+        // The group requires one of them.
+        self.trace.as_deref().or(self.log.as_deref()).unwrap_or(Path::new("-"))
+    }
+
+    /// Checks what clap cannot: arguments against each other.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        for (i, rule) in self.rules.iter().enumerate() {
+            if self.rules[..i].iter().any(|before| before.limit == rule.limit) {
+                return Err(conflict(format!(
+                    "two rules charge {}: one rule a limit is allowed, or a line could name one bucket twice",
+                    rule.limit
+                )));
+            }
+        }
+        let Some(decisions) = self.decisions.as_deref().filter(|path| !is_standard(path)) else {
+            return Ok(());
+        };
+        let inputs = [Some(&*self.files.limits), self.files.overrides.as_deref(), Some(self.traffic())];
+        for input in inputs.into_iter().flatten() {
+            if is_same_file(input, decisions) {
+                return Err(conflict(format!(
+                    "--decisions {} would replace an input file",
+                    decisions.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn conflict(text: String) -> Failure {
+    let mut command = Args::command();
+    // Built, so that the usage of the subcommand has its whole name.
+    command.build();
+    let error = match command.find_subcommand_mut("replay") {
+        Some(replay) => replay.error(ErrorKind::ArgumentConflict, text),
+        None => command.error(ErrorKind::ArgumentConflict, text),
+    };
+    Failure::Arguments(error)
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    // A device such as /dev/null may well be both.
+    let canonical = |path: &Path| path.canonicalize().ok().filter(|path| path.is_file());
+    canonical(a).is_some_and(|a| canonical(b) == Some(a))
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    let (limit, field) = text.split_once('=').ok_or("LIMIT=FIELD is allowed")?;
+    if limit.is_empty() {
+        return Err("no limit: LIMIT=FIELD is allowed".into());
+    }
+    let known = Field::ALL.iter().find(|(name, _)| *name == field);
+    let (_, field) = known.ok_or_else(|| {
+        let names = Field::ALL.map(|(name, _)| name).join(", ");
+        format!("unknown field {field:?}: one of {names} is allowed")
+    })?;
+    Ok(Rule { limit: limit.to_owned(), field: *field })
+}
+
+const UNITS_NS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60 * 1_000_000_000),
+    ("h", 3_600 * 1_000_000_000),
+];
+
+/// Reads a duration as Go writes it, in whole numbers: `1m30s`.
+fn duration_ns(text: &str) -> Result<u64, String> {
+    let fault = || "whole numbers with a unit are allowed, such as 90s, 1m30s or 250ms".to_owned();
+    if text == "0" {
+        return Ok(0);
+    }
+    let mut total_ns = 0_u64;
+    let mut rest = text;
+    loop {
+        let unit_at = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(fault)?;
+        let (digits, after) = rest.split_at(unit_at);
+        let unit_end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit_end);
+        let (_, unit_ns) = UNITS_NS.iter().find(|(name, _)| *name == unit).ok_or_else(fault)?;
+        if digits.is_empty() {
+            return Err(fault());
+        }
+        let part_ns = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit_ns));
+        total_ns = part_ns
+            .and_then(|part_ns| total_ns.checked_add(part_ns))
+            .ok_or_else(|| format!("too long: at most {} ns are allowed", u64::MAX))?;
+        if after.is_empty() {
+            return Ok(total_ns);
+        }
+        rest = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_gos_in_whole_numbers() {
+        assert_eq!(duration_ns("60s"), Ok(60_000_000_000));
+        assert_eq!(duration_ns("1h1m1s1ms1us1ns"), Ok(3_661_001_001_001));
+        assert_eq!(duration_ns("0"), Ok(0));
+        assert_eq!(duration_ns("0s"), Ok(0));
+        for bad in ["", "60", "s", "1.5s", "-1s", "1 s", "1d", "1s1", "99999999999h", "\u{661}s"] {
+            assert!(duration_ns(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_a_limit_and_a_field() {
+        let expected = Rule { limit: "A".into(), field: Field::UserAgent };
+        assert_eq!(rule("A=user_agent"), Ok(expected));
+        for bad in ["A", "=client", "A=", "A=Client", "A=a=client"] {
+            assert!(rule(bad).is_err(), "{bad}");
+        }
+    }
+}

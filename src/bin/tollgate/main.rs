@@ -1,0 +1,64 @@
+//! The command `tollgate`: tries limits before they are trusted.
+//!
+//! Exit status: 0 all well; 1 the input was wrong; 2 wrong arguments.
+
+mod access_log;
+mod args;
+mod engine;
+mod input;
+mod output;
+mod progress;
+mod reorder;
+mod replay;
+mod replay_log;
+mod replay_trace;
+mod summary;
+mod tally;
+mod text;
+mod trace;
+mod validate;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Validate(args) => validate::run(&args),
+        Command::Replay(args) => args.check().and_then(|()| replay::run(&args)),
+    };
+    match done {
+        Ok(Outcome::Well) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
+        Ok(Outcome::LinesFailed) => ExitCode::from(WRONG_INPUT),
+        Err(Failure::Input(text)) => {
+            // There is nowhere to report that standard error is gone.
+            let _ = writeln!(std::io::stderr(), "{text}");
+            ExitCode::from(WRONG_INPUT)
+        }
+        Err(Failure::Arguments(error)) => error.exit(),
+    }
+}
+
+const WRONG_INPUT: u8 = 1;
+
+/// How a run ended that got to the end of its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+enum Outcome {
+    Well,
+    /// Some lines of a trace failed; each was reported when it was read.
+    LinesFailed,
+}
+
+/// Why a run stopped.
+#[derive(Debug)]
+enum Failure {
+    /// Files that cannot be read or written or are wrong: the text has a line for every fault.
+    Input(String),
+    Arguments(clap::Error),
+    /// The reader of the results has seen enough, as `head` has.
+    BrokenPipe,
+}

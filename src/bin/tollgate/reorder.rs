@@ -1,0 +1,152 @@
+//! The time window: items come roughly in order of time and leave in it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Holds items back until nothing within the window can come before them.
+///
+/// Items of one time leave in the order in which they came. Logs count whole seconds, so that a
+/// window has few times with many items each: a map of queues moves less than a heap.
+#[derive(Debug)]
+pub(crate) struct Reorder<T> {
+    window_ns: u64,
+    max_held: usize,
+    by_time: BTreeMap<u64, VecDeque<T>>,
+    held: usize,
+    /// The latest time that came.
+    latest_ns: u64,
+    /// The time of the item that left last.
+    reached_ns: u64,
+    late: u64,
+    ended: bool,
+}
+
+impl<T> Reorder<T> {
+    /// Holds at most `max_held` items: beyond that, the oldest leaves early.
+    pub(crate) fn new(window_ns: u64, max_held: usize) -> Reorder<T> {
+        Reorder {
+            window_ns,
+            max_held,
+            by_time: BTreeMap::new(),
+            held: 0,
+            latest_ns: 0,
+            reached_ns: 0,
+            late: 0,
+            ended: false,
+        }
+    }
+
+    /// Takes an item in. One whose time has been passed gets the time already reached, and is late.
+    pub(crate) fn push(&mut self, at_ns: u64, item: T) {
+        if at_ns < self.reached_ns {
+            self.late += 1;
+        }
+        let at_ns = at_ns.max(self.reached_ns);
+        self.latest_ns = self.latest_ns.max(at_ns);
+        self.by_time.entry(at_ns).or_default().push_back(item);
+        self.held += 1;
+    }
+
+    /// The next item that may leave, and its time; times never go back.
+    pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
+        let mut oldest = self.by_time.first_entry()?;
+        let at_ns = *oldest.key();
+        let is_outside = self.latest_ns - at_ns > self.window_ns;
+        if !(is_outside || self.ended || self.held > self.max_held) {
+            return None;
+        }
+        let item = oldest.get_mut().pop_front()?;
+        if oldest.get().is_empty() {
+            oldest.remove();
+        }
+        self.held -= 1;
+        self.reached_ns = at_ns;
+        Some((at_ns, item))
+    }
+
+    /// Nothing comes any more: everything may leave.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// How many items came too late.
+    pub(crate) fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(reorder: &mut Reorder<usize>, times: &[u64]) -> Vec<(u64, usize)> {
+        let mut taken = Vec::new();
+        for (i, &at_ns) in times.iter().enumerate() {
+            reorder.push(at_ns, i);
+            taken.extend(std::iter::from_fn(|| reorder.pop()));
+        }
+        reorder.end();
+        taken.extend(std::iter::from_fn(|| reorder.pop()));
+        taken
+    }
+
+    #[test]
+    fn an_item_leaves_when_the_window_has_passed_it() {
+        let mut reorder = Reorder::new(10, 100);
+        reorder.push(100, 'a');
+        reorder.push(110, 'b');
+        assert_eq!(reorder.pop(), None, "exactly the window away is inside it");
+        reorder.push(111, 'c');
+        assert_eq!(reorder.pop(), Some((100, 'a')));
+        assert_eq!(reorder.pop(), None);
+    }
+
+    #[test]
+    fn a_late_item_gets_the_time_already_reached() {
+        let mut reorder = Reorder::new(10, 100);
+        let taken = run(&mut reorder, &[100, 120, 95, 130, 121]);
+        assert_eq!(taken, [(100, 0), (100, 2), (120, 1), (121, 4), (130, 3)]);
+        assert_eq!(reorder.late(), 1);
+    }
+
+    #[test]
+    fn an_old_item_that_nothing_has_passed_is_not_late() {
+        let mut reorder = Reorder::new(10, 100);
+        assert_eq!(run(&mut reorder, &[100, 200, 150]), [(100, 0), (150, 2), (200, 1)]);
+        assert_eq!(reorder.late(), 0);
+    }
+
+    #[test]
+    fn the_oldest_leaves_early_when_too_many_are_held() {
+        let mut reorder = Reorder::new(1000, 2);
+        let taken = run(&mut reorder, &[5, 4, 3, 2]);
+        assert_eq!(taken, [(3, 2), (3, 3), (4, 1), (5, 0)]);
+        assert_eq!(reorder.late(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn inside_the_window_it_is_a_stable_sort(
+            times in proptest::collection::vec(0_u64..50, 0..300), base in 0_u64..1 << 61,
+        ) {
+            let times: Vec<u64> = times.iter().map(|time| base + time).collect();
+            let mut reorder = Reorder::new(50, 1000);
+            let mut sorted: Vec<(u64, usize)> = times.iter().copied().zip(0..).collect();
+            sorted.sort_by_key(|(at_ns, _)| *at_ns);
+            prop_assert_eq!(run(&mut reorder, &times), sorted);
+            prop_assert_eq!(reorder.late(), 0);
+        }
+
+        #[test]
+        fn whatever_comes_leaves_once_and_times_never_go_back(
+            times in proptest::collection::vec(0_u64..1000, 0..300),
+            window_ns in 0_u64..500, max_held in 0_usize..50,
+        ) {
+            let taken = run(&mut Reorder::new(window_ns, max_held), &times);
+            prop_assert!(taken.is_sorted_by_key(|(at_ns, _)| *at_ns));
+            let mut items: Vec<usize> = taken.iter().map(|(_, item)| *item).collect();
+            items.sort_unstable();
+            prop_assert_eq!(items, (0..times.len()).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Faults and the words for them: where one is, and what was given.
+
+use std::fmt;
+
+use crate::error::Fault;
+
+/// The way from a file's root to a node, on the walker's stack: text is made of it for a fault only.
+#[derive(Clone, Copy)]
+pub(super) enum Path<'a> {
+    Root,
+    Key(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl<'a> Path<'a> {
+    pub(super) fn key(&'a self, key: &'a str) -> Path<'a> {
+        Path::Key(self, key)
+    }
+
+    pub(super) fn index(&'a self, index: usize) -> Path<'a> {
+        Path::Index(self, index)
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    // The grammar bounds the recursion: a list, a name, a field, a list, a field.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
+            Path::Key(parent, key) => {
+                parent.fmt(f)?;
+                if !matches!(parent, Path::Root) {
+                    f.write_str(".")?;
+                }
+                if is_plain(key) { f.write_str(key) } else { write!(f, "{}", Given(key)) }
+            }
+        }
+    }
+}
+
+/// Whether a key can stand in a path as it is.
+fn is_plain(key: &str) -> bool {
+    const LEN_MAX: usize = 160;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/,*".contains(&byte);
+    !key.is_empty() && key.len() <= LEN_MAX && key.bytes().all(plain)
+}
+
+/// What was given, in quotes and escaped, cut after [`Given::CHARS_MAX`] characters.
+pub(super) struct Given<'a>(pub(super) &'a str);
+
+impl Given<'_> {
+    const CHARS_MAX: usize = 64;
+}
+
+impl fmt::Display for Given<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(Given::CHARS_MAX) {
+            Some((end, _)) => write!(f, "{:?}...", &self.0[..end]),
+            None => write!(f, "{:?}", self.0),
+        }
+    }
+}
+
+/// Words in a row: `a, b and c`.
+pub(super) fn listed(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [word] => (*word).into(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// The faults of one file.
+pub(super) struct Faults<'f> {
+    file: &'f str,
+    faults: Vec<Fault>,
+}
+
+impl<'f> Faults<'f> {
+    /// As many as anyone can mend, and few enough that a hostile file does not fill the memory.
+    pub(super) const MAX: usize = 100_000;
+
+    /// No message is longer: an id may be as long as its file.
+    const MESSAGE_BYTES_MAX: usize = 1024;
+
+    pub(super) fn new(file: &'f str) -> Faults<'f> {
+        Faults { file, faults: Vec::new() }
+    }
+
+    #[cold]
+    pub(super) fn add(&mut self, line: Option<u64>, path: &Path<'_>, message: impl Into<String>) {
+        let mut message = message.into();
+        if message.len() > Self::MESSAGE_BYTES_MAX {
+            message.truncate(message.floor_char_boundary(Self::MESSAGE_BYTES_MAX));
+            message.push_str("...");
+            message.shrink_to_fit();
+        }
+        self.faults.push(Fault { file: self.file.into(), line, path: path.to_string(), message });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.faults.len() >= Self::MAX
+    }
+
+    pub(super) fn last_line(&self) -> Option<u64> {
+        self.faults.last().and_then(|fault| fault.line)
+    }
+
+    /// The faults in the file's order.
+    pub(super) fn into_sorted(mut self) -> Vec<Fault> {
+        self.faults.sort_by_key(|fault| fault.line);
+        self.faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_made_of_keys_and_places() {
+        let root = Path::Root;
+        let list = root.index(2);
+        let entry = list.key("NewOrdersPerAccount");
+        let ids = entry.key("ids");
+        let id = ids.index(1);
+        assert_eq!(id.key("id").to_string(), "[2].NewOrdersPerAccount.ids[1].id");
+        assert_eq!(root.key("a b\n").to_string(), "\"a b\\n\"");
+    }
+
+    #[test]
+    fn what_was_given_is_cut_and_escaped() {
+        assert_eq!(Given("a\"\n").to_string(), "\"a\\\"\\n\"");
+        assert_eq!(Given(&"\u{e9}".repeat(64)).to_string(), format!("\"{}\"", "\u{e9}".repeat(64)));
+        assert_eq!(
+            Given(&"\u{e9}".repeat(65)).to_string(),
+            format!("\"{}\"...", "\u{e9}".repeat(64))
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! Limits from YAML: defaults, and overrides in the three forms that Boulder has had.
+
+mod duration;
+mod entry;
+mod events;
+mod faults;
+mod field;
+mod ids;
+mod names;
+mod source;
+mod walk;
+
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Fault};
+use crate::limits::{Limits, LimitsBuilder};
+
+use names::Names;
+use source::Source;
+use walk::Role;
+
+/// # Limits from YAML
+///
+/// A file has defaults, overrides, or both. It is a map of the entries below, or a list of maps:
+///
+/// ```yaml
+/// NewOrdersPerAccount: {burst: 300, count: 300, period: 180m}          # a default
+/// RequestsPerClient: {burst: 20, count: 10, period: 1s, id: ipAddress} # one of a limit of one's own
+/// NewOrdersPerAccount:12345678: {burst: 300, count: 600, period: 180m} # an override of one id
+/// CertificatesPerDomain:                                               # an override of several
+///   burst: 40
+///   count: 40
+///   period: 1s
+///   ids:
+///     - example.com
+///     - id: example.org
+///       comment: a customer
+/// ```
+///
+/// `burst` and `count` are whole numbers from 1; `period` is Go's duration text, such as `60s` or
+/// `1h30m`. Defaults stand in the map form only. A file is UTF-8, at most 128 MiB, one document,
+/// nested at most 64 deep, without aliases and tags. Nothing is guessed: what is missing, unknown,
+/// given twice or out of range is refused, and every fault of a file is reported (up to 100,000).
+impl Limits {
+    /// The limits that a file declares, with the overrides of another.
+    ///
+    /// Defaults stand in the first file; overrides in either. The cost is one pass over the text: a
+    /// million overrides take some 2 s, and at the peak the text and about 110 bytes an override. In
+    /// brackets, an element of a list may have a million commas, colons and quotes at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_config`], with every fault of both files ([`Error::faults`]); [`Error::is_io`] if
+    /// all that is wrong is that files cannot be read.
+    ///
+    /// # Example: a fault has its file, line and path
+    ///
+    /// ```
+    /// use tollgate::Limits;
+    ///
+    /// let path = std::env::temp_dir().join(format!("tollgate-doc-{}.yml", std::process::id()));
+    /// std::fs::write(&path, "PerUser: {burst: 20, count: 10, period: 60, id: string}")?;
+    /// let error = Limits::from_yaml_files(&path, None).unwrap_err();
+    /// std::fs::remove_file(&path)?;
+    ///
+    /// let fault = &error.faults()[0];
+    /// assert_eq!((fault.line, &*fault.path), (Some(1), "PerUser.period"));
+    /// assert!(fault.message.starts_with("invalid period \"60\": missing unit"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn from_yaml_files(
+        limits: impl AsRef<Path>,
+        overrides: Option<&Path>,
+    ) -> Result<Limits, Error> {
+        load(&Source::File(limits.as_ref()), overrides.map(Source::File).as_ref())
+    }
+
+    /// The limits of a text, overrides included; faults name it `<text>`.
+    ///
+    /// The cost is that of [`from_yaml_files`](Limits::from_yaml_files).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_config`], with every fault of the text.
+    ///
+    /// # Example: a limit of one's own, and an override
+    ///
+    /// ```
+    /// use tollgate::Limits;
+    ///
+    /// let limits = Limits::from_yaml(
+    ///     "PerUser: {burst: 20, count: 10, period: 1s, id: string}\n\
+    ///      PerUser:alice: {burst: 200, count: 100, period: 1s}\n",
+    /// )?;
+    /// assert_eq!(limits.numbers("PerUser", "alice")?.map(|limit| limit.burst()), Some(200));
+    /// assert_eq!(limits.numbers("PerUser", "bob")?.map(|limit| limit.burst()), Some(20));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn from_yaml(text: &str) -> Result<Limits, Error> {
+        load(&Source::Text("<text>", text), None)
+    }
+
+    /// The limits of one text with the overrides of another; faults name them `<limits>` and
+    /// `<overrides>`.
+    ///
+    /// The cost is that of [`from_yaml_files`](Limits::from_yaml_files).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_config`], with every fault of both texts.
+    ///
+    /// # Example: an override in Boulder's present form
+    ///
+    /// ```
+    /// use tollgate::Limits;
+    ///
+    /// let limits = Limits::from_yaml_with_overrides(
+    ///     "PerAccount: {burst: 300, count: 300, period: 180m, id: regId}",
+    ///     "- PerAccount: {burst: 300, count: 600, period: 180m, ids: [{id: 12345678, comment: ours}]}",
+    /// )?;
+    /// let numbers = limits.numbers("PerAccount", 12345678)?;
+    /// assert_eq!(numbers.map(|limit| limit.count()), Some(600));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn from_yaml_with_overrides(limits: &str, overrides: &str) -> Result<Limits, Error> {
+        load(&Source::Text("<limits>", limits), Some(&Source::Text("<overrides>", overrides)))
+    }
+}
+
+fn load(limits: &Source<'_>, overrides: Option<&Source<'_>>) -> Result<Limits, Error> {
+    let mut load = Load {
+        builder: Limits::builder(),
+        names: Names::new(),
+        files: [limits.name(), overrides.map(Source::name).unwrap_or_default()],
+        faults: Vec::new(),
+        unreadable: 0,
+    };
+    load.names.add_boulders(&load.builder);
+    load.read(limits, Role::Limits);
+    if let Some(overrides) = overrides {
+        load.read(overrides, Role::Overrides);
+    }
+    load.finish()
+}
+
+/// One load, of one file or two.
+struct Load {
+    builder: LimitsBuilder,
+    names: Names,
+    /// By [`Role`].
+    files: [String; 2],
+    faults: Vec<Fault>,
+    /// How many of the faults are files that cannot be read.
+    unreadable: usize,
+}
+
+impl Load {
+    fn read(&mut self, source: &Source<'_>, role: Role) {
+        match source.text() {
+            Ok(text) => {
+                let faults =
+                    walk::walk(&text, role, &self.files, &mut self.names, &mut self.builder);
+                self.faults.extend(faults);
+            }
+            Err(refusal) => {
+                // What an unread file declares is not known: no name is called unknown for it.
+                self.names.set_incomplete();
+                self.unreadable += usize::from(refusal.is_io);
+                self.faults.push(Fault {
+                    file: self.files[role as usize].clone(),
+                    line: refusal.line,
+                    path: String::new(),
+                    message: refusal.message,
+                });
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Limits, Error> {
+        if self.faults.is_empty() {
+            return Ok(self.builder.build());
+        }
+        if self.unreadable < self.faults.len() {
+            return Err(Error::config(self.faults));
+        }
+        let lines: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
+        Err(Error::new(ErrorKind::Io, lines.join("\n")))
+    }
+}

@@ -1,0 +1,99 @@
+//! Where the text comes from, and what is refused before it is parsed.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The longest file: 128 MiB.
+const BYTES_MAX: u64 = 128 << 20;
+
+pub(super) enum Source<'s> {
+    File(&'s Path),
+    /// A name for the faults, and the text.
+    Text(&'static str, &'s str),
+}
+
+/// Why there is no text to parse.
+pub(super) struct Refusal {
+    /// Whether the file cannot be read; else what is in it is at fault.
+    pub(super) is_io: bool,
+    pub(super) line: Option<u64>,
+    pub(super) message: String,
+}
+
+impl<'s> Source<'s> {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Source::File(path) => path.display().to_string(),
+            Source::Text(name, _) => (*name).into(),
+        }
+    }
+
+    /// The whole text: UTF-8, at most 128 MiB, without control characters.
+    pub(super) fn text(&self) -> Result<Cow<'s, str>, Refusal> {
+        let text = match self {
+            Source::File(path) => Cow::Owned(read(path)?),
+            Source::Text(_, text) if text.len() as u64 > BYTES_MAX => return Err(too_long()),
+            Source::Text(_, text) => Cow::Borrowed(*text),
+        };
+        let bytes = text.as_bytes();
+        // Without an early end this runs over many bytes at once; where is asked only if there is one.
+        if bytes.iter().fold(false, |found, byte| found | is_control(*byte)) {
+            let at = bytes.iter().position(|byte| is_control(*byte)).unwrap_or_default();
+            return Err(not_text(bytes, at));
+        }
+        Ok(text)
+    }
+}
+
+fn read(path: &Path) -> Result<String, Refusal> {
+    let file = File::open(path).map_err(|error| unreadable(&error))?;
+    let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+    if metadata.is_dir() {
+        let message = "cannot be read: it is a directory".into();
+        return Err(Refusal { is_io: true, line: None, message });
+    }
+    if metadata.len() > BYTES_MAX {
+        return Err(too_long());
+    }
+    // One byte more than there should be, so that the last read finds the end without growing.
+    let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    // A pipe has no length, and a file may have grown.
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(too_long());
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| not_text(error.as_bytes(), error.utf8_error().valid_up_to()))
+}
+
+fn is_control(byte: u8) -> bool {
+    byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r')
+}
+
+fn unreadable(error: &io::Error) -> Refusal {
+    // The system's words start with a capital letter.
+    let mut text = error.to_string();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_lowercase();
+    }
+    Refusal { is_io: true, line: None, message: format!("cannot be read: {text}") }
+}
+
+fn too_long() -> Refusal {
+    let message = format!("too long: at most {BYTES_MAX} bytes (128 MiB) are allowed");
+    Refusal { is_io: false, line: None, message }
+}
+
+fn not_text(bytes: &[u8], at: usize) -> Refusal {
+    let newlines = bytes.iter().take(at).filter(|byte| **byte == b'\n').count();
+    let byte = bytes.get(at).copied().unwrap_or_default();
+    Refusal {
+        is_io: false,
+        line: Some(1 + newlines as u64),
+        message: format!(
+            "not a text: byte {byte:#04x}; utf-8 without control characters is allowed"
+        ),
+    }
+}

@@ -1,0 +1,160 @@
+//! Boulder's own sequences of calls, recorded from it, against a limiter.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tollgate::{Clock, Decision, Error, Handle, IdFormat, Limit, Limiter, Limits, Mode};
+
+#[derive(Deserialize)]
+struct Sequence {
+    name: String,
+    limits: HashMap<String, Numbers>,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Numbers {
+    burst: u64,
+    count: u64,
+    period_ns: u64,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    op: String,
+    #[serde(default)]
+    txns: Vec<Txn>,
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    ns: u64,
+    #[serde(default)]
+    rel_ns: u64,
+    expect: Option<Expected>,
+    expect_error: Option<String>,
+    #[serde(default)]
+    stored_tat_minus_now_ns: HashMap<String, i64>,
+}
+
+#[derive(Deserialize)]
+struct Txn {
+    key: String,
+    limit: String,
+    cost: u64,
+    mode: String,
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    allowed: bool,
+    remaining: i64,
+    retry_in_ns: u64,
+    reset_in_ns: u64,
+}
+
+struct Replay {
+    limiter: Limiter,
+    hand: tollgate::Hand,
+    handles: HashMap<String, Handle>,
+    /// Which limit a key was used with.
+    limit_of: HashMap<String, String>,
+}
+
+impl Replay {
+    fn new(limits: &HashMap<String, Numbers>) -> Replay {
+        let mut builder = Limits::builder();
+        for (name, n) in limits {
+            let limit = Limit::new(n.burst, n.count, Duration::from_nanos(n.period_ns)).unwrap();
+            builder = builder.limit(name, IdFormat::String, limit).unwrap();
+        }
+        let (clock, hand) = Clock::manual();
+        let limiter = Limiter::with_clock(builder.build(), clock);
+        let handles = limits.keys().map(|name| (name.clone(), limiter.limit(name).unwrap())).collect();
+        Replay { limiter, hand, handles, limit_of: HashMap::new() }
+    }
+
+    fn call(&mut self, step: &Step) -> Result<Decision, Error> {
+        let mut members = Vec::new();
+        for txn in step.txns.iter().filter(|txn| txn.mode != "allow-only") {
+            self.limit_of.insert(txn.key.clone(), txn.limit.clone());
+            let mode = match txn.mode.as_str() {
+                "check-and-spend" | "reset-only" => Mode::CheckAndSpend,
+                "check-only" if step.op == "check" => Mode::CheckAndSpend,
+                "check-only" => Mode::CheckOnly,
+                "spend-only" if step.op == "check" => Mode::CheckAndSpend,
+                "spend-only" => Mode::SpendOnly,
+                other => panic!("{other}"),
+            };
+            members.push(self.handles[&txn.limit].member(&txn.key).cost(txn.cost).mode(mode));
+        }
+        let batch = self.limiter.batch(&members);
+        match step.op.as_str() {
+            "batch_spend" => batch.spend(),
+            "check" => batch.check(),
+            "batch_refund" => batch.refund(),
+            "batch_reset" => batch.reset(),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Boulder's tests write a TAT into the store; here it is spent, in whole units.
+    fn put(&self, step: &Step, limit: &str) {
+        let handle = &self.handles[limit];
+        let interval = self.limiter.limits().numbers(limit, step.key.as_str()).unwrap().unwrap();
+        let interval_ns = interval.emission_interval().as_nanos() as u64;
+        assert_eq!(step.rel_ns % interval_ns, 0, "whole units");
+        assert!(handle.spend(&step.key, step.rel_ns / interval_ns).unwrap().allowed());
+    }
+}
+
+#[test]
+fn equals_boulders_recorded_sequences() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/vectors/boulder_limiter_sequences.json");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        eprintln!("NOT CHECKED: ../shared/vectors/boulder_limiter_sequences.json is not here");
+        return;
+    };
+    let sequences: Vec<Sequence> = serde_json::from_str(&text).unwrap();
+    let mut checked = 0;
+    for sequence in &sequences {
+        let mut replay = Replay::new(&sequence.limits);
+        for (at, step) in sequence.steps.iter().enumerate() {
+            let place = format!("{}, step {at} ({})", sequence.name, step.op);
+            match step.op.as_str() {
+                "advance" => replay.hand.advance(Duration::from_nanos(step.ns)),
+                "put_tat" => {
+                    let later = sequence.steps[at..].iter().flat_map(|step| &step.txns);
+                    let limit = later.into_iter().find(|txn| txn.key == step.key).unwrap();
+                    replay.put(step, &limit.limit.clone());
+                }
+                _ => {
+                    let said = replay.call(step);
+                    if step.expect_error.is_some() {
+                        assert!(said.unwrap_err().is_invalid_batch(), "{place}");
+                    } else if let Some(expected) = &step.expect {
+                        let said = said.unwrap();
+                        check(&place, said, expected);
+                    } else {
+                        assert!(said.unwrap().allowed(), "{place}");
+                    }
+                    checked += 1;
+                }
+            }
+            for (key, &rel_ns) in &step.stored_tat_minus_now_ns {
+                let Some(limit) = replay.limit_of.get(key) else { continue };
+                let reset_in = replay.handles[limit].check(key, 0).unwrap().reset_in();
+                assert_eq!(reset_in.as_nanos(), rel_ns.max(0) as u128, "stored tat of {key}: {place}");
+            }
+        }
+    }
+    assert_eq!(checked, 114, "calls checked");
+}
+
+fn check(place: &str, said: Decision, expected: &Expected) {
+    let remaining = said.remaining().map_or(i64::MAX, |remaining| remaining as i64);
+    assert_eq!(said.allowed(), expected.allowed, "allowed: {place}");
+    assert_eq!(remaining, expected.remaining.max(0), "remaining: {place}");
+    assert_eq!(said.retry_in().as_nanos(), expected.retry_in_ns.into(), "retry_in: {place}");
+    assert_eq!(said.reset_in().as_nanos(), expected.reset_in_ns.into(), "reset_in: {place}");
+}
