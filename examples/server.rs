@@ -6,7 +6,7 @@
 //! asks too often with 429 and the seconds to wait. Every request is a line of the access log, in the
 //! combined format, which `tollgate replay` reads.
 
-use std::fmt::Write as _;
+use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -26,43 +26,38 @@ const HEAD_MAX_BYTES: u64 = 8_192;
 /// How long a connection may be silent.
 const IDLE: Duration = Duration::from_secs(5);
 
-struct Args {
-    port: u16,
-    limits: PathBuf,
-    log: PathBuf,
-}
-
 /// What the log and the answer need of a request.
 struct Request {
     line: String,
-    referer: String,
     user_agent: String,
     keep_alive: bool,
 }
 
 struct Response {
     status: &'static str,
-    retry_after_s: Option<u128>,
+    /// A header of its own, with its line's end, or nothing.
+    header: String,
     body: String,
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args = Args::parse()?;
+fn main() -> Result<(), Box<dyn Error>> {
+    let (port, limits, log) = args()?;
     // All there is to embedding: read the limits, keep a handle for each, spend on every request.
-    let limiter = Limiter::new(Limits::from_yaml_files(&args.limits, None)?);
+    let limiter = Limiter::new(Limits::from_yaml_files(limits, None)?);
     let requests = limiter.limit("RequestsPerClient")?;
     // Drops the buckets of clients that are gone, until the end of this scope.
     let _sweeper = limiter.start_sweeper(SweepOptions::default())?;
 
-    let log = Mutex::new(File::options().create(true).append(true).open(&args.log)?);
-    let listener = TcpListener::bind(("127.0.0.1", args.port))?;
-    eprintln!("listening on http://{}, logging to {}", listener.local_addr()?, args.log.display());
+    let log = Mutex::new(File::options().create(true).append(true).open(log)?);
+    let listener = TcpListener::bind(("127.0.0.1", port))?;
+    eprintln!("listening on http://{}", listener.local_addr()?);
     thread::scope(|scope| {
         for _ in 0..CONNECTIONS_MAX {
             scope.spawn(|| {
                 loop {
+                    let Ok((peer, _)) = listener.accept() else { continue };
                     // A client that breaks off is no fault of the server's.
-                    let _ = listener.accept().and_then(|(peer, _)| serve(&peer, &requests, &log));
+                    let _ = serve(&peer, &requests, &log);
                 }
             });
         }
@@ -71,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Answers the requests of one connection until either side has had enough.
-fn serve(peer: &TcpStream, requests: &Handle, log: &Mutex<File>) -> io::Result<()> {
+fn serve(peer: &TcpStream, requests: &Handle, log: &Mutex<File>) -> Result<(), Box<dyn Error>> {
     peer.set_read_timeout(Some(IDLE))?;
     peer.set_write_timeout(Some(IDLE))?;
     peer.set_nodelay(true)?;
@@ -79,23 +74,20 @@ fn serve(peer: &TcpStream, requests: &Handle, log: &Mutex<File>) -> io::Result<(
     let mut reader = BufReader::new(peer);
     for nth in 1..=REQUESTS_MAX {
         let Some(request) = Request::read(&mut reader)? else { break };
-        let response = answer(&request, client, requests);
+        let response = answer(&request, client, requests)?;
         let time = utc(SystemTime::now());
         let keep_alive = request.keep_alive && nth < REQUESTS_MAX;
         let (status, bytes) = (&response.status[..3], response.body.len());
-        let Request { line, referer, user_agent, .. } = &request;
-        let entry = format!(
-            "{client} - - [{time}] \"{line}\" {status} {bytes} \"{referer}\" \"{user_agent}\"\n"
-        );
+        let Request { line, user_agent, .. } = &request;
+        let entry =
+            format!("{client} - - [{time}] \"{line}\" {status} {bytes} \"-\" \"{user_agent}\"\n");
         // One write a line: whatever ends the server, the log has whole lines.
         log.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write_all(entry.as_bytes())?;
 
-        let mut head = format!("HTTP/1.1 {}\r\nContent-Length: {bytes}\r\n", response.status);
-        if let Some(seconds) = response.retry_after_s {
-            head += &format!("Retry-After: {seconds}\r\n");
-        }
-        head += if keep_alive { "\r\n" } else { "Connection: close\r\n\r\n" };
-        (&mut &*peer).write_all((head + &response.body).as_bytes())?;
+        let Response { status, header, body } = response;
+        let close = if keep_alive { "" } else { "Connection: close\r\n" };
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {bytes}\r\n{header}{close}\r\n");
+        (&mut &*peer).write_all((head + &body).as_bytes())?;
         if !keep_alive {
             break;
         }
@@ -104,28 +96,29 @@ fn serve(peer: &TcpStream, requests: &Handle, log: &Mutex<File>) -> io::Result<(
 }
 
 /// Spends one unit of the client's bucket, and answers what it asked for if that was there.
-fn answer(request: &Request, client: IpAddr, requests: &Handle) -> Response {
-    let response = |status, body: &str| Response { status, retry_after_s: None, body: body.into() };
-    let decision = match requests.spend(client, 1) {
-        Ok(decision) => decision,
-        // Not with this file: a cost of 1 is never above a burst, and an address is an ipAddress.
-        Err(error) => return response("500 Internal Server Error", &format!("{error}\n")),
-    };
+fn answer(
+    request: &Request,
+    client: IpAddr,
+    requests: &Handle,
+) -> Result<Response, tollgate::Error> {
+    let response =
+        |status, body: &str| Response { status, header: String::new(), body: body.into() };
+    let decision = requests.spend(client, 1)?;
     if !decision.allowed() {
         // Rounded up, so that who waits as told is not denied again.
         let seconds = decision.retry_in().as_nanos().div_ceil(1_000_000_000).max(1);
-        let body = "too many requests\n".into();
-        return Response { status: "429 Too Many Requests", retry_after_s: Some(seconds), body };
+        let header = format!("Retry-After: {seconds}\r\n");
+        return Ok(Response { header, ..response("429 Too Many Requests", "too many requests\n") });
     }
     let mut words = request.line.split(' ');
     let (method, target) = (words.next(), words.next().unwrap_or_default());
-    match target.split_once('?').unwrap_or((target, "")) {
+    Ok(match target.split_once('?').unwrap_or((target, "")) {
         _ if method != Some("GET") => response("405 Method Not Allowed", "only GET\n"),
         ("/", _) => response("200 OK", "a server that tollgate limits\n"),
         ("/health", _) => response("200 OK", "ok\n"),
         ("/search", query) => response("200 OK", &format!("nothing found for {query:?}\n")),
         _ => response("404 Not Found", "not found\n"),
-    }
+    })
 }
 
 impl Request {
@@ -138,8 +131,7 @@ impl Request {
         }
         // Whatever else has a body, or is answered without one, is the connection's last request.
         let keep_alive = line.starts_with("GET ") && line.ends_with("1.1");
-        let none = String::from("-");
-        let mut request = Request { line, referer: none.clone(), user_agent: none, keep_alive };
+        let mut request = Request { line, user_agent: "-".into(), keep_alive };
         loop {
             let Some(line) = read_line(&mut head)? else { return Ok(None) };
             let Some((name, value)) = line.split_once(':') else {
@@ -148,7 +140,6 @@ impl Request {
             let value = value.trim();
             match &*name.to_ascii_lowercase() {
                 "user-agent" => request.user_agent = value.into(),
-                "referer" => request.referer = value.into(),
                 "connection" => request.keep_alive &= !value.eq_ignore_ascii_case("close"),
                 "content-length" | "transfer-encoding" => request.keep_alive = false,
                 _ => {}
@@ -185,33 +176,27 @@ fn read_line(head: &mut impl BufRead) -> io::Result<Option<String>> {
     for &byte in bytes {
         match byte {
             // As Apache has it: what a client sends cannot end a field or a line of the log.
-            b'"' | b'\\' | 0..32 | 127.. => {
-                write!(line, "\\x{byte:02x}").map_err(io::Error::other)?
-            }
+            b'"' | b'\\' | 0..32 | 127.. => line += &format!("\\x{byte:02x}"),
             _ => line.push(char::from(byte)),
         }
     }
     Ok(Some(line))
 }
 
-impl Args {
-    fn parse() -> Result<Args, String> {
-        let limits = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/limits.yml").into();
-        let mut args = Args { port: 8080, limits, log: "access.log".into() };
-        let mut given = std::env::args().skip(1);
-        while let Some(name) = given.next() {
-            let value = given.next().ok_or_else(|| format!("{name} wants a value"))?;
-            match &*name {
-                "--port" => args.port = value.parse().map_err(|_| format!("{value} is no port"))?,
-                "--limits" => args.limits = value.into(),
-                "--log" => args.log = value.into(),
-                _ => {
-                    return Err(format!(
-                        "unknown argument {name}: --port, --limits, --log are known"
-                    ));
-                }
-            }
+/// The port, the file of limits, and the file to log to.
+fn args() -> Result<(u16, PathBuf, PathBuf), String> {
+    let mut port = 8080;
+    let mut limits = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/limits.yml").into();
+    let mut log = "access.log".into();
+    let mut given = std::env::args().skip(1);
+    while let Some(name) = given.next() {
+        let value = given.next().ok_or_else(|| format!("{name} wants a value"))?;
+        match &*name {
+            "--port" => port = value.parse().map_err(|_| format!("{value} is no port"))?,
+            "--limits" => limits = value.into(),
+            "--log" => log = value.into(),
+            _ => return Err(format!("unknown {name}: --port, --limits, --log are known")),
         }
-        Ok(args)
     }
+    Ok((port, limits, log))
 }

@@ -964,6 +964,15 @@ CertificatesPerDomain:
     }
 
     #[test]
+    fn a_faulty_value_is_not_read_for_ever() {
+        let text = format!("NewOrdersPerAccount: {{{REST}, x:\n[{}]}}", "a,\n".repeat(200_000));
+        let found = faults(&text);
+        assert_eq!(found.len(), 2, "{found:?}");
+        let wanted = "100001: more than 100000 values where they are not allowed: the rest of the file was not read";
+        assert_eq!(found[1], wanted);
+    }
+
+    #[test]
     fn a_long_value_is_shortened() {
         let text = format!(
             "NewOrdersPerAccount: {{burst: {}, count: 1, period: 1s}}",

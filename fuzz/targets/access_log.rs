@@ -14,7 +14,8 @@ mod access_log;
 use access_log::{Entry, Field, MAX_AT_NS};
 
 /// The fields before the request's closing quote, and what is made of them.
-const BEFORE_TAIL: [Field; 5] = [Field::Client, Field::User, Field::Method, Field::Path, Field::Host];
+const BEFORE_TAIL: [Field; 5] =
+    [Field::Client, Field::User, Field::Method, Field::Path, Field::Host];
 
 fuzz_target!(|data: &[u8]| {
     let Some((&cut, line)) = data.split_first() else { return };
@@ -42,7 +43,9 @@ fuzz_target!(|data: &[u8]| {
 
     let cut = line.len() * usize::from(cut) / 256;
     if let Ok(shorter) = access_log::parse(&line[..cut]) {
-        let figures = |entry: Entry<'_>| (entry.at_ns, BEFORE_TAIL.map(|field| entry.field(field).map(<[u8]>::to_vec)));
+        let figures = |entry: Entry<'_>| {
+            (entry.at_ns, BEFORE_TAIL.map(|field| entry.field(field).map(<[u8]>::to_vec)))
+        };
         assert_eq!(figures(shorter), figures(entry), "cut at {cut}");
     }
 });

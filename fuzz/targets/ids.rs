@@ -100,12 +100,16 @@ fn in_types(handle: &Handle, format: &str, text: &str, normal: Option<&str>) {
     {
         let typed = handle.normalize((number, part)).ok();
         assert_eq!(typed.as_deref(), normal, "{format} ({number}, {part:?})");
-        if let (Ok(address), "regId:identValue" | "regId:domainOrCIDR") = (part.parse::<IpAddr>(), format) {
+        if let (Ok(address), "regId:identValue" | "regId:domainOrCIDR") =
+            (part.parse::<IpAddr>(), format)
+        {
             let typed = handle.normalize((number, address)).ok();
             assert_eq!(typed.as_deref(), normal, "{format} ({number}, {address})");
         }
     }
-    if let (Ok(address), "ipAddress" | "identValue" | "domainOrCIDR") = (text.parse::<IpAddr>(), format) {
+    if let (Ok(address), "ipAddress" | "identValue" | "domainOrCIDR") =
+        (text.parse::<IpAddr>(), format)
+    {
         assert_eq!(handle.normalize(address).ok().as_deref(), normal, "{format} {address}");
     }
     if let (Ok(number), "regId") = (text.parse::<u64>(), format) {

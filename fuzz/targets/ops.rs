@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Clock, Decision, Error, Hand, Handle, IdFormat, Limit, Limiter, Limits, Member, Mode};
+use tollgate::{
+    Clock, Decision, Error, Hand, Handle, IdFormat, Limit, Limiter, Limits, Member, Mode,
+};
 
 /// The latest time a clock shows.
 const MAX_NOW_NS: u128 = (1 << 62) - 1;
@@ -75,10 +77,13 @@ impl Pair {
     fn new(bytes: &mut impl Iterator<Item = u8>) -> Option<Pair> {
         let limits = [limit(bytes)?, limit(bytes)?, limit(bytes)?];
         let one_of_c = Limits::builder()
-            .limit("A", IdFormat::String, limits[0]).ok()?
-            .limit("B", IdFormat::String, limits[1]).ok()?;
+            .limit("A", IdFormat::String, limits[0])
+            .ok()?
+            .limit("B", IdFormat::String, limits[1])
+            .ok()?;
         // The name is Boulder's: known, and without numbers but for this one id.
-        let built = one_of_c.override_id(C, OVERRIDDEN as u64, limits[2]).expect("a good id").build();
+        let built =
+            one_of_c.override_id(C, OVERRIDDEN as u64, limits[2]).expect("a good id").build();
         let (clock, hand) = Clock::manual();
         let limiter = Limiter::with_clock(built, clock);
         let handles = ["A", "B", C].map(|name| limiter.limit(name).expect("known"));
@@ -95,12 +100,17 @@ impl Pair {
                 let limit = self.model.limits[usize::from(byte() % 3)];
                 let interval_ns = limit.emission_interval().as_nanos() as u64;
                 let by_ns = interval_ns.saturating_mul(u64::from(byte()));
-                self.advance(Duration::from_nanos(by_ns.saturating_add(u64::from(byte() % 3)).saturating_sub(1)));
+                self.advance(Duration::from_nanos(
+                    by_ns.saturating_add(u64::from(byte() % 3)).saturating_sub(1),
+                ));
             }
             2 => {
                 // What is full goes or does not go; no answer tells.
                 let cells = 1 << (byte() % 16);
-                assert!(self.limiter.sweep(cells).looked_at <= self.limiter.stats().cells + IDS.len() * 3);
+                assert!(
+                    self.limiter.sweep(cells).looked_at
+                        <= self.limiter.stats().cells + IDS.len() * 3
+                );
             }
             3 => {
                 let (kind, count) = (kind(byte()), usize::from(byte() % 10));
@@ -185,7 +195,8 @@ impl Pair {
         }
         let left = self.limiter.stats().cells;
         let now_ns = self.model.now_ns;
-        let owing = self.model.full_at_ns.values().filter(|full_at_ns| **full_at_ns > now_ns).count();
+        let owing =
+            self.model.full_at_ns.values().filter(|full_at_ns| **full_at_ns > now_ns).count();
         assert_eq!(left, owing, "cells after all was swept");
     }
 }
@@ -220,7 +231,10 @@ fn compare(said: Result<Decision, Error>, expected: Option<Figures>, context: &s
             assert_eq!(said, expected, "{context}");
         }
         (Err(error), None) => {
-            assert!(error.is_cost_above_burst() || error.is_invalid_batch(), "{context}: {error:?}");
+            assert!(
+                error.is_cost_above_burst() || error.is_invalid_batch(),
+                "{context}: {error:?}"
+            );
         }
         (said, expected) => panic!("{context}: {said:?}, not {expected:?}"),
     }
@@ -237,7 +251,10 @@ impl Model {
             if txn.cost > self.limits[txn.limit].burst() {
                 return None;
             }
-            if members[..i].iter().any(|(_, before)| (before.limit, before.id) == (txn.limit, txn.id)) {
+            if members[..i]
+                .iter()
+                .any(|(_, before)| (before.limit, before.id) == (txn.limit, txn.id))
+            {
                 return None;
             }
         }
@@ -300,7 +317,13 @@ impl Model {
     fn stands(&self, txn: Txn, allowed: bool) -> Figures {
         let owed_ns = self.owed_ns(txn);
         let remaining = (self.room_ns(txn) - owed_ns) / self.interval_ns(txn);
-        Figures { allowed, remaining: Some(remaining), retry_in_ns: 0, reset_in_ns: owed_ns, denied_by: None }
+        Figures {
+            allowed,
+            remaining: Some(remaining),
+            retry_in_ns: 0,
+            reset_in_ns: owed_ns,
+            denied_by: None,
+        }
     }
 
     /// The time until the bucket is full.

@@ -14,6 +14,9 @@ const DEPTH_MAX: usize = 64;
 /// The most anchors: without aliases they are of no use, and the parser keeps each.
 const ANCHORS_MAX: usize = 1 << 16;
 
+/// The most nodes of a faulty value that are read past, for the sake of faults after it.
+const SKIPPED_MAX: usize = 100_000;
+
 /// A stream of nodes. It holds one token of the text, and of a `[...]` or `{...}` that stands where
 /// a key may stand the whole, within bounds ([`Gauge`]).
 pub(super) struct Events<'t> {
@@ -113,13 +116,21 @@ impl<'t> Events<'t> {
         }
     }
 
-    /// Reads to the end of a list or map whose start was read last.
+    /// Reads to the end of a list or map whose start was read last, which is at fault already: so
+    /// not much further than anyone wrote by mistake.
     pub(super) fn skip_to_end(&mut self) -> Result<(), Broken> {
         let depth = self.depth;
-        while self.depth >= depth {
-            self.next()?;
+        let mut line = 0;
+        for _ in 0..SKIPPED_MAX {
+            if self.depth < depth {
+                return Ok(());
+            }
+            line = self.next()?.line;
         }
-        Ok(())
+        let message = format!(
+            "more than {SKIPPED_MAX} values where they are not allowed: the rest of the file was not read"
+        );
+        Err(Broken { line, message })
     }
 
     fn check(&mut self, line: u64, kind: &Kind<'_>, anchor: usize) -> Result<(), Broken> {

@@ -1,0 +1,197 @@
+//! What a call costs: one at a time, and on two threads at once.
+//!
+//! `cargo bench --bench spend`; with `-- --test` each runs once. Every answer is checked. Beside
+//! other limiters: `benches/rivals`.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
+use tollgate::{Bucket, Clock, Decision, Error, Handle, Id, IdFormat, Limit, Limiter, Limits};
+
+/// Known keys, that calls go round: more than a processor's nearest cache has room for.
+const KEYS: usize = 4_096;
+/// New keys that a limiter is filled with before the next one is made.
+const NEW_KEYS: u64 = 65_536;
+
+type Group<'a> = BenchmarkGroup<'a, WallTime>;
+type Answer = Result<Decision, Error>;
+
+/// Never denies in the time of a run.
+fn ample() -> Limit {
+    Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap()
+}
+
+/// Denies all but the first.
+fn scarce() -> Limit {
+    Limit::new(1, 1, Duration::from_secs(3600)).unwrap()
+}
+
+fn limiter(limit: Limit) -> Limiter {
+    let builder = Limits::builder()
+        .limit("PerUser", IdFormat::String, limit)
+        .unwrap()
+        .limit("PerAccount", IdFormat::RegId, limit)
+        .unwrap()
+        .limit("PerPath", IdFormat::String, limit)
+        .unwrap();
+    Limiter::new(builder.build())
+}
+
+fn handles(limit: Limit) -> [Handle; 2] {
+    let limiter = limiter(limit);
+    ["PerUser", "PerAccount"].map(|name| limiter.limit(name).unwrap())
+}
+
+/// The keys, as text and as numbers.
+fn keys() -> Vec<(String, u64)> {
+    (0..KEYS as u64).map(|i| (format!("user-{i:08}"), i)).collect()
+}
+
+/// Times `call`, whose argument counts up, on one thread and on two. Each of two makes as many calls
+/// as one would; the time is that of the slower.
+fn bench(group: &mut Group<'_>, name: &str, allowed: bool, call: impl Fn(usize) -> Answer + Sync) {
+    let run = |from: usize, calls: u64| {
+        let start = Instant::now();
+        for i in from..from + calls as usize {
+            let decision = call(black_box(i)).unwrap();
+            assert_eq!(decision.allowed(), allowed, "{name}: call {i}: {decision:?}");
+        }
+        start.elapsed()
+    };
+    group.bench_function(format!("{name}/1 thread"), |b| b.iter_custom(|calls| run(0, calls)));
+    group.bench_function(format!("{name}/2 threads"), |b| {
+        b.iter_custom(|calls| {
+            let together = Barrier::new(2);
+            let [first, second] = thread::scope(|scope| {
+                let threads = [0, KEYS / 2].map(|from| {
+                    scope.spawn({
+                        let together = &together;
+                        move || {
+                            together.wait();
+                            run(from, calls)
+                        }
+                    })
+                });
+                threads.map(|thread| thread.join().unwrap())
+            });
+            first.max(second)
+        });
+    });
+}
+
+/// One call in both kinds of keys: `call` is given a limit's handle and an id.
+fn bench_keys(
+    group: &mut Group<'_>,
+    limit: Limit,
+    allowed: bool,
+    call: impl Fn(&Handle, Id<'_>) -> Answer + Sync,
+) {
+    let keys = keys();
+    let [by_user, by_account] = handles(limit);
+    for (user, account) in &keys {
+        // Known to the limiter; what is scarce is spent.
+        assert!(by_user.spend(user, 1).unwrap().allowed());
+        assert!(by_account.spend(*account, 1).unwrap().allowed());
+    }
+    bench(group, "string", allowed, |i| call(&by_user, Id::from(&keys[i % KEYS].0)));
+    bench(group, "u64", allowed, |i| call(&by_account, Id::from(keys[i % KEYS].1)));
+}
+
+fn spend(c: &mut Criterion) {
+    let group = &mut group(c, "spend allowed");
+    bench_keys(group, ample(), true, |limit, id| limit.spend(id, 1));
+}
+
+fn spend_denied(c: &mut Criterion) {
+    let group = &mut group(c, "spend denied");
+    bench_keys(group, scarce(), false, |limit, id| limit.spend(id, 1));
+}
+
+fn check(c: &mut Criterion) {
+    let group = &mut group(c, "check");
+    bench_keys(group, ample(), true, |limit, id| limit.check(id, 1));
+}
+
+/// Every thread on one key, whose word they take from each other.
+fn one_key(c: &mut Criterion) {
+    let group = &mut group(c, "spend allowed, one key");
+    let [by_user, _] = handles(ample());
+    bench(group, "string", true, |_| by_user.spend("user", 1));
+}
+
+/// Keys that the limiter has not seen, into a table that grows from nothing.
+fn new_key(c: &mut Criterion) {
+    let group = &mut group(c, "spend, new key");
+    let users: Vec<String> = (0..NEW_KEYS).map(|i| format!("user-{i:08}")).collect();
+    let fill = |calls: u64, spend: &dyn Fn(&[Handle; 2], u64) -> Answer| {
+        let mut took = Duration::ZERO;
+        for from in (0..calls).step_by(NEW_KEYS as usize) {
+            let handles = handles(scarce());
+            let start = Instant::now();
+            for i in 0..NEW_KEYS.min(calls - from) {
+                assert!(spend(&handles, i).unwrap().allowed(), "a key that was new: {i}");
+            }
+            took += start.elapsed();
+        }
+        took
+    };
+    group.bench_function("string/1 thread", |b| {
+        b.iter_custom(|calls| fill(calls, &|[by_user, _], i| by_user.spend(&users[i as usize], 1)));
+    });
+    group.bench_function("u64/1 thread", |b| {
+        b.iter_custom(|calls| fill(calls, &|[_, by_account], i| by_account.spend(i, 1)));
+    });
+}
+
+fn batch_of_3(c: &mut Criterion) {
+    let keys = keys();
+    for (name, limit, allowed) in
+        [("batch of 3, allowed", ample(), true), ("batch of 3, denied", scarce(), false)]
+    {
+        let group = &mut group(c, name);
+        let limiter = limiter(limit);
+        let [users, accounts, paths] =
+            ["PerUser", "PerAccount", "PerPath"].map(|name| limiter.limit(name).unwrap());
+        let spend = |i: usize| {
+            let (user, account) = &keys[i % KEYS];
+            let members = [users.member(user), accounts.member(*account), paths.member("/")];
+            limiter.batch(&members).spend()
+        };
+        assert!(spend(0).unwrap().allowed());
+        bench(group, "string, u64, one path", allowed, spend);
+    }
+}
+
+fn bucket(c: &mut Criterion) {
+    let group = &mut group(c, "bucket");
+    let (ample, scarce) =
+        (Bucket::new(ample(), Clock::system()), Bucket::new(scarce(), Clock::system()));
+    assert!(scarce.spend(1).unwrap().allowed());
+    bench(group, "spend allowed", true, |_| ample.spend(1));
+    bench(group, "spend denied", false, |_| scarce.spend(1));
+    bench(group, "check", true, |_| ample.check(1));
+}
+
+fn group<'c>(c: &'c mut Criterion, name: &str) -> Group<'c> {
+    let mut group = c.benchmark_group(name);
+    group.throughput(Throughput::Elements(1));
+    group
+}
+
+fn config() -> Criterion {
+    Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+}
+
+criterion_group! {
+    name = benches;
+    config = config();
+    targets = spend, spend_denied, check, one_key, new_key, batch_of_3, bucket
+}
+criterion_main!(benches);

@@ -1,0 +1,79 @@
+//! A call for a key that is known allocates nothing, whatever the id's type and the answer.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use tollgate::{Clock, IdFormat, IdentifierSet, Limit, Limiter, Limits, Mode};
+
+fn allocations(call: impl FnMut()) -> u64 {
+    measure(call).count_total
+}
+
+#[test]
+fn no_call_for_a_known_key_allocates() {
+    let limit = Limit::new(3, 1, Duration::from_secs(3600)).unwrap();
+    let limits = Limits::builder()
+        .limit("Text", IdFormat::String, limit)
+        .unwrap()
+        .limit("Number", IdFormat::RegId, limit)
+        .unwrap()
+        .limit("Address", IdFormat::IpAddress, limit)
+        .unwrap()
+        .limit("Domain", IdFormat::DomainOrCidr, limit)
+        .unwrap()
+        .limit("Pair", IdFormat::RegIdIdentValue, limit)
+        .unwrap()
+        .limit("Set", IdFormat::FqdnSet, limit)
+        .unwrap()
+        .override_id("Text", "alice", limit)
+        .unwrap();
+    let (clock, hand) = Clock::manual();
+    let limiter = Limiter::with_clock(limits.build(), clock);
+    let handle = |name| limiter.limit(name).unwrap();
+    let long = "x".repeat(1024);
+    let set = IdentifierSet::new(["example.com", "example.org"]).unwrap();
+    let (text, number, address) = (handle("Text"), handle("Number"), handle("Address"));
+    let (domain, pair, sets) = (handle("Domain"), handle("Pair"), handle("Set"));
+    let call_all = || {
+        for cost in [1, 0, 3] {
+            let _ = text.spend("alice", cost).unwrap();
+            let _ = text.spend(&long, cost).unwrap();
+            let _ = text.spend(7u64, cost).unwrap();
+            let _ = number.spend(7u64, cost).unwrap();
+            let _ = number.spend("8", cost).unwrap();
+            let _ = address.spend(Ipv4Addr::LOCALHOST, cost).unwrap();
+            let _ = address.spend(Ipv6Addr::LOCALHOST, cost).unwrap();
+            let _ = address.spend("192.0.2.1", cost).unwrap();
+            let _ = domain.spend("WWW.Example.com", cost).unwrap();
+            let _ = domain.spend("2001:db8::1", cost).unwrap();
+            let _ = pair.spend((7u64, "www.example.com"), cost).unwrap();
+            let _ = sets.spend(&set, cost).unwrap();
+        }
+    };
+    call_all();
+    hand.advance(Duration::from_secs(3600));
+    assert_eq!(allocations(call_all), 0, "allowed and denied spends");
+    let others = || {
+        let _ = text.check("alice", 1).unwrap();
+        let _ = text.check("nobody yet", 1).unwrap();
+        let _ = text.refund("alice", 1).unwrap();
+        let _ = pair.reset((7u64, "www.example.com")).unwrap();
+    };
+    assert_eq!(allocations(others), 0, "check, refund, reset");
+    let batch = || {
+        let members = [
+            text.member("alice"),
+            number.member(7u64).mode(Mode::CheckOnly),
+            address.member(Ipv4Addr::LOCALHOST).cost(3).mode(Mode::SpendOnly),
+            pair.member((7u64, "www.example.com")),
+        ];
+        let _ = limiter.batch(&members).spend().unwrap();
+        let _ = limiter.batch(&members).check().unwrap();
+    };
+    assert_eq!(allocations(batch), 0, "a batch");
+    let new_key = || {
+        let _ = text.spend("a key that is new and long enough", 1).unwrap();
+    };
+    assert!(allocations(new_key) > 0, "what is counted is counted");
+}
