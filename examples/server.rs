@@ -3,8 +3,7 @@
 //!     cargo run --release --example server -- --port 8080 --log access.log
 //!
 //! It answers `/`, `/health` and `/search?q=...` with 200, anything else with 404, and a client that
-//! asks too often with 429 and the seconds to wait. Every request is a line of the access log, in the
-//! combined format, which `tollgate replay` reads.
+//! asks too often with 429 and the seconds to wait. It logs in the combined format.
 
 use std::error::Error;
 use std::fs::File;
@@ -69,7 +68,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn serve(peer: &TcpStream, requests: &Handle, log: &Mutex<File>) -> Result<(), Box<dyn Error>> {
     peer.set_read_timeout(Some(IDLE))?;
     peer.set_write_timeout(Some(IDLE))?;
-    peer.set_nodelay(true)?;
     let client = peer.peer_addr()?.ip();
     let mut reader = BufReader::new(peer);
     for nth in 1..=REQUESTS_MAX {
@@ -101,8 +99,7 @@ fn answer(
     client: IpAddr,
     requests: &Handle,
 ) -> Result<Response, tollgate::Error> {
-    let response =
-        |status, body: &str| Response { status, header: String::new(), body: body.into() };
+    let response = |status, body: &str| Response { status, header: "".into(), body: body.into() };
     let decision = requests.spend(client, 1)?;
     if !decision.allowed() {
         // Rounded up, so that who waits as told is not denied again.

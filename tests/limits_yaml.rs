@@ -965,7 +965,7 @@ CertificatesPerDomain:
 
     #[test]
     fn a_faulty_value_is_not_read_for_ever() {
-        let text = format!("NewOrdersPerAccount: {{{REST}, x:\n[{}]}}", "a,\n".repeat(200_000));
+        let text = format!("NewOrdersPerAccount: {{{REST}, x:\n [{}]}}", "a,\n ".repeat(200_000));
         let found = faults(&text);
         assert_eq!(found.len(), 2, "{found:?}");
         let wanted = "100001: more than 100000 values where they are not allowed: the rest of the file was not read";
