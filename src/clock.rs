@@ -63,8 +63,14 @@ impl Clock {
             let origin = counter.raw();
             Clock(Source::Counter { counter, origin })
         } else {
-            Clock(Source::Instant(Instant::now()))
+            Clock::instant()
         }
+    }
+
+    /// The standard library's monotonic clock, [`Instant`], wherever it runs: for machines that are
+    /// put to sleep, where the counter may start anew.
+    pub fn instant() -> Clock {
+        Clock(Source::Instant(Instant::now()))
     }
 
     /// A clock that a thread of its own renews every `step`: a reading costs one load, and lags by
@@ -217,7 +223,7 @@ mod tests {
     #[test]
     fn the_clocks_of_the_system_go_forward() {
         let coarse = Clock::coarse(Duration::from_micros(50)).unwrap();
-        for clock in [Clock::system(), Clock(Source::Instant(Instant::now())), coarse] {
+        for clock in [Clock::system(), Clock::instant(), coarse] {
             let first = clock.now_ns();
             assert!(first >= 1);
             // Bounded by the clock itself: it has to move at all.

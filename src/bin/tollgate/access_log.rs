@@ -366,21 +366,30 @@ mod tests {
             assert_eq!(field(line, Field::Path).as_deref(), Some("/a?b=c"), "{line}");
             assert_eq!(field(line, Field::UserAgent), None, "{line}");
         }
-        assert_eq!(field(&COMBINED[..request_end + 3], Field::Status), None, "a status of two digits");
+        assert_eq!(
+            field(&COMBINED[..request_end + 3], Field::Status),
+            None,
+            "a status of two digits"
+        );
         assert_eq!(parse(&COMBINED.as_bytes()[..request_end - 1]), Err(Unreadable::CutRequest));
     }
 
     #[test]
     fn a_host_is_that_of_the_target_or_of_the_server() {
         let host = |front: &str, target: &str| {
-            let line = format!("{front}1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET {target} HTTP/1.1\"");
+            let line = format!(
+                "{front}1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET {target} HTTP/1.1\""
+            );
             assert_eq!(field(&line, Field::Client).as_deref(), Some("1.2.3.4"));
             field(&line, Field::Host)
         };
         assert_eq!(host("", "/"), None);
         assert_eq!(host("example.org:443 ", "/").as_deref(), Some("example.org"));
         assert_eq!(host("[2001:db8::1]:80 ", "/").as_deref(), Some("2001:db8::1"));
-        assert_eq!(host("example.org:443 ", "http://other.example/").as_deref(), Some("other.example"));
+        assert_eq!(
+            host("example.org:443 ", "http://other.example/").as_deref(),
+            Some("other.example")
+        );
         assert_eq!(host("", "http://me@other.example:8080?x").as_deref(), Some("other.example"));
         assert_eq!(host("", "/redirect?to=http://other.example/"), None);
     }
@@ -415,9 +424,15 @@ mod tests {
     fn other_lines_say_what_they_lack() {
         assert_eq!(parse(b" \t"), Err(Unreadable::Empty));
         assert_eq!(parse(b"hello"), Err(Unreadable::NoTime));
-        assert_eq!(parse(b" - - [17/May/2015:10:05:03 +0000] \"GET /\""), Err(Unreadable::NoClient));
+        assert_eq!(
+            parse(b" - - [17/May/2015:10:05:03 +0000] \"GET /\""),
+            Err(Unreadable::NoClient)
+        );
         assert_eq!(parse(b"a - - [17/May/2015:10:05:03 +0000]"), Err(Unreadable::NoRequest));
-        assert_eq!(parse(b"a - - [17/May/2015:10:05:03 +0000] \"GET /\\\""), Err(Unreadable::CutRequest));
+        assert_eq!(
+            parse(b"a - - [17/May/2015:10:05:03 +0000] \"GET /\\\""),
+            Err(Unreadable::CutRequest)
+        );
     }
 
     proptest! {

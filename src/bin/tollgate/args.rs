@@ -115,7 +115,8 @@ impl ReplayArgs {
         let Some(decisions) = self.decisions.as_deref().filter(|path| !is_standard(path)) else {
             return Ok(());
         };
-        let inputs = [Some(&*self.files.limits), self.files.overrides.as_deref(), Some(self.traffic())];
+        let inputs =
+            [Some(&*self.files.limits), self.files.overrides.as_deref(), Some(self.traffic())];
         for input in inputs.into_iter().flatten() {
             if is_same_file(input, decisions) {
                 return Err(conflict(format!(

@@ -129,7 +129,9 @@ impl Engine {
         }
         let members: SmallVec<[_; 8]> = charges
             .iter()
-            .map(|charge| self.handle(charge.limit).member(charge.id).cost(charge.cost).mode(charge.mode))
+            .map(|charge| {
+                self.handle(charge.limit).member(charge.id).cost(charge.cost).mode(charge.mode)
+            })
             .collect();
         let batch = self.limiter.batch(&members);
         match op {

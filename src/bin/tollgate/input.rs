@@ -49,7 +49,8 @@ impl Lines {
             return Ok(Lines::new("standard input".into(), Box::new(reader), None, read));
         }
         let name = path.display().to_string();
-        let (file, size) = open(path).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+        let (file, size) =
+            open(path).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
         let reader = Counted { inner: file, read: read.clone() };
         let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
         if path.extension().is_some_and(|extension| extension == "gz") {
@@ -131,7 +132,8 @@ impl Lines {
             if !is_too_long {
                 self.joined.extend_from_slice(part);
             }
-            let (is_last, used) = (end.is_some() || buffer.is_empty(), end.map_or(part.len(), |end| end + 1));
+            let (is_last, used) =
+                (end.is_some() || buffer.is_empty(), end.map_or(part.len(), |end| end + 1));
             self.reader.consume(used);
             if is_last {
                 return Ok(if is_too_long { Found::TooLong } else { Found::Joined });
@@ -200,7 +202,8 @@ mod tests {
     #[test]
     fn lines_are_the_same_whatever_the_buffer_holds() {
         let text = b"first\n\nthird, longer\nlast";
-        let expected: Vec<_> = text.split(|byte| *byte == b'\n').map(|line| Some(line.to_vec())).collect();
+        let expected: Vec<_> =
+            text.split(|byte| *byte == b'\n').map(|line| Some(line.to_vec())).collect();
         for capacity in 1..30 {
             assert_eq!(lines(text, capacity), expected, "capacity {capacity}");
             let ended = [&text[..], b"\n"].concat();

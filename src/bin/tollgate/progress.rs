@@ -19,7 +19,9 @@ const STEP_LINES: u32 = 4096;
 impl Progress {
     pub(crate) fn new(lines: &Lines) -> Progress {
         let bar = io::stderr().is_terminal().then(|| match lines.size() {
-            Some(size) => styled(ProgressBar::new(size), "{bar:40} {bytes} of {total_bytes}, {eta} left"),
+            Some(size) => {
+                styled(ProgressBar::new(size), "{bar:40} {bytes} of {total_bytes}, {eta} left")
+            }
             None => styled(ProgressBar::new_spinner(), "{spinner} {bytes} in {elapsed}"),
         });
         Progress { bar, read: lines.bytes_read(), lines: 0 }

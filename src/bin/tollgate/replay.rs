@@ -41,12 +41,16 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     let counts = if args.trace.is_some() {
         replay_trace::run(&mut lines, &mut session)?
     } else {
-        let (counts, shown) = replay_log::run(&mut lines, &mut session, &args.rules, args.window_ns())?;
+        let (counts, shown) =
+            replay_log::run(&mut lines, &mut session, &args.rules, args.window_ns())?;
         skipped = shown;
         counts
     };
     if lines.count() == 0 {
-        return Err(Failure::Input(format!("{}: is empty: at least one line is needed", lines.name())));
+        return Err(Failure::Input(format!(
+            "{}: is empty: at least one line is needed",
+            lines.name()
+        )));
     }
 
     let summary = session.summary(lines.count(), counts);
@@ -58,7 +62,11 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     for text in skipped {
         session.progress.report(&text);
     }
-    Ok(if counts.errors.is_some_and(|errors| errors > 0) { Outcome::LinesFailed } else { Outcome::Well })
+    Ok(if counts.errors.is_some_and(|errors| errors > 0) {
+        Outcome::LinesFailed
+    } else {
+        Outcome::Well
+    })
 }
 
 impl Session {

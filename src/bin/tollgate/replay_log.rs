@@ -50,7 +50,7 @@ pub(crate) fn run(
         number += 1;
         match read(line, &rules, session, &mut parsed) {
             Ok((at_ns, keys)) => reorder.push(at_ns, Held { line: number, keys }),
-            Err((why, text)) => skipped.add(number, &why, &text),
+            Err((why, text)) => skipped.add(number, &why, text),
         }
         take_due(&mut reorder, session, &mut skipped)?;
         session.progress.step();
@@ -70,7 +70,9 @@ fn resolve(rules: &[Rule], session: &mut Session) -> Result<Rules, Failure> {
     for rule in rules {
         match session.engine.limit(&rule.limit) {
             Ok(limit) => resolved.push((limit, rule.field)),
-            Err(error) => faults.push(format!("--rule {}={}: {error}", rule.limit, rule.field.name())),
+            Err(error) => {
+                faults.push(format!("--rule {}={}: {error}", rule.limit, rule.field.name()))
+            }
         }
     }
     if !faults.is_empty() {

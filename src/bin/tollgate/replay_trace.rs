@@ -75,7 +75,11 @@ fn charges<'a>(operation: &'a Operation<'_>, session: &mut Session) -> Result<Ch
 
 /// Which buckets an allowed spend will be charged to. A spend-only one that does not fit is left
 /// alone, and only a look beforehand tells.
-fn charged(operation: &Operation<'_>, charges: &[Charge<'_>], session: &Session) -> SmallVec<[bool; 8]> {
+fn charged(
+    operation: &Operation<'_>,
+    charges: &[Charge<'_>],
+    session: &Session,
+) -> SmallVec<[bool; 8]> {
     if operation.op != Op::Spend {
         return SmallVec::new();
     }

@@ -60,7 +60,9 @@ impl Summary {
         if !self.limits.is_empty() {
             let rows = self.limits.iter().map(|(name, counts)| {
                 let LimitCounts { allowed, denied, keys, keys_denied } = counts;
-                [name.clone()].into_iter().chain([allowed, denied, keys, keys_denied].map(u64::to_string))
+                [name.clone()]
+                    .into_iter()
+                    .chain([allowed, denied, keys, keys_denied].map(u64::to_string))
             });
             let header = ["limit", "allowed", "denied", "keys", "keys denied"];
             let _ = writeln!(text, "\n{}", table(&header, rows, 1));

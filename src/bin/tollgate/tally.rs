@@ -51,14 +51,19 @@ type Map = HashMap<Rc<str>, KeyNo, ahash::RandomState>;
 
 impl Tally {
     /// The key of an id; an id that the limit's format refuses is the library's error.
-    pub(crate) fn key(&mut self, engine: &Engine, limit: LimitNo, id: &str) -> Result<KeyNo, Error> {
+    pub(crate) fn key(
+        &mut self,
+        engine: &Engine,
+        limit: LimitNo,
+        id: &str,
+    ) -> Result<KeyNo, Error> {
         if let Some(known) = self.limits.get(limit.index()).and_then(|limit| limit.by_id.get(id)) {
             return Ok(*known);
         }
         let normalized = engine.normalize(limit, id)?;
         let applies = engine.applies(limit, id)?;
         let id: Rc<str> = id.into();
-        let next = KeyNo(self.keys.len() as u32);
+        let next = KeyNo(u32::try_from(self.keys.len()).expect("fewer keys than fit in memory"));
         let tally = self.limit(limit);
         if let Some(&known) = tally.by_normalized.get(&*normalized) {
             tally.by_id.insert(id, known);

@@ -32,6 +32,9 @@ mod tests {
 
     #[test]
     fn one_is_singular() {
-        assert_eq!((counted(1, "limit"), counted(0, "limit")), ("1 limit".into(), "0 limits".into()));
+        assert_eq!(
+            (counted(1, "limit"), counted(0, "limit")),
+            ("1 limit".into(), "0 limits".into())
+        );
     }
 }

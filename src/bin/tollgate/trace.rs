@@ -76,7 +76,8 @@ pub(crate) fn write_decision(
     denied_by: Option<(&str, &str)>,
 ) -> io::Result<()> {
     let allowed = decision.allowed();
-    let (retry_in_ns, reset_in_ns) = (decision.retry_in().as_nanos(), decision.reset_in().as_nanos());
+    let (retry_in_ns, reset_in_ns) =
+        (decision.retry_in().as_nanos(), decision.reset_in().as_nanos());
     match decision.remaining() {
         Some(remaining) => write!(out, "{{\"allowed\":{allowed},\"remaining\":{remaining}")?,
         None => write!(out, "{{\"allowed\":{allowed},\"remaining\":null")?,
@@ -275,11 +276,11 @@ mod tests {
             ("", "the line is empty: one JSON object is needed".to_owned()),
             (cut, "the line is cut off: EOF while parsing a string at column 38".into()),
             ("[1,\"spend\",[]]", "invalid type: sequence, expected an object".into()),
-            (&with(r#","cots":1"#), "unknown field `cots`, expected one of `limit`, `id`, `cost`, `mode`, `factor` at column 63".into()),
-            (&with(r#","cost":-1"#), format!("invalid value: integer `-1`, {cost} at column 66")),
-            (&with(r#","cost":1.5"#), format!("invalid type: floating point `1.5`, {cost} at column 67")),
-            (&with(r#","cost":"1""#), format!("invalid type: string \"1\", {cost} at column 67")),
-            (&with(r#","mode":"x""#), "unknown variant `x`, expected one of `check_and_spend`, `check_only`, `spend_only` at column 67".into()),
+            (&with(r#","cots":1"#), "unknown field `cots`, expected one of `limit`, `id`, `cost`, `mode`, `factor` at column 60".into()),
+            (&with(r#","cost":-1"#), format!("invalid type: integer `-1`, {cost} at column 63")),
+            (&with(r#","cost":1.5"#), format!("invalid type: floating point `1.5`, {cost} at column 64")),
+            (&with(r#","cost":"1""#), format!("invalid type: string \"1\", {cost} at column 64")),
+            (&with(r#","mode":"x""#), "unknown variant `x`, expected one of `check_and_spend`, `check_only`, `spend_only` at column 64".into()),
             (r#"{"at_ns":1,"op":"spend"}"#, "txns is empty: at least one transaction".into()),
             (r#"{"at_ns":1,"op":"spend","txns":[]}"#, "txns is empty: at least one transaction".into()),
             (r#"{"op":"spend","txns":[]}"#, "missing field `at_ns` at column 24".into()),

@@ -1,7 +1,5 @@
 //! `tollgate validate`: are the files good?
 
-use std::io;
-
 use tollgate::Limits;
 
 use crate::args::{LimitFiles, ValidateArgs};
@@ -23,13 +21,6 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
 
 /// Reads the limits; a failure has every fault.
 pub(crate) fn load(files: &LimitFiles) -> Result<Limits, Failure> {
-    for path in [Some(&files.limits), files.overrides.as_ref()].into_iter().flatten() {
-        // The library reports a directory in the system's words, which do not name it.
-        if path.is_dir() {
-            let error = io::Error::from(io::ErrorKind::IsADirectory);
-            return Err(Failure::Input(format!("{}: {error}", path.display())));
-        }
-    }
     Limits::from_yaml_files(&files.limits, files.overrides.as_deref())
         .map_err(|error| Failure::Input(error.to_string()))
 }

@@ -1,0 +1,82 @@
+//! The command, end to end: its results byte for byte, its messages and its exit status.
+#![cfg(feature = "cli")]
+
+#[path = "cli/desk.rs"]
+mod desk;
+#[path = "cli/files.rs"]
+mod files;
+#[path = "cli/logs.rs"]
+mod logs;
+#[path = "cli/oracle.rs"]
+mod oracle;
+#[path = "cli/traces.rs"]
+mod traces;
+
+use std::fs;
+
+use desk::{Desk, LIMITS, Ran, spend};
+
+#[test]
+fn validate_counts_limits_and_overrides() {
+    let desk = Desk::new();
+    desk.put("overrides.yml", "- A: {burst: 9, count: 9, period: 1s, ids: [x, y]}\n");
+    let ran = desk.run("validate --limits limits.yml --overrides overrides.yml");
+    assert_eq!(
+        ran,
+        Ran { status: Some(0), stdout: "ok: 5 limits, 2 overrides\n".into(), stderr: "".into() }
+    );
+    let ran = desk.run("validate --limits limits.yml --json");
+    assert_eq!(ran.stdout, "{\"limits\":5,\"overrides\":0}\n");
+}
+
+#[test]
+fn bad_limits_are_named_with_every_fault() {
+    let desk = Desk::new();
+    desk.put("empty.yml", "");
+    desk.put("binary.yml", [0, 159, 146, 150, 255]);
+    desk.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\nB: {bursts: 1}\n");
+    fs::create_dir(desk.path("folder.yml")).unwrap();
+    for name in ["missing.yml", "empty.yml", "binary.yml", "faults.yml", "folder.yml"] {
+        for command in ["validate", "replay --trace - --decisions d.jsonl"] {
+            let ran = desk.run(&format!("{command} --limits {name}"));
+            assert_eq!((ran.status, &*ran.stdout), (Some(1), ""), "{name}: {ran:?}");
+            assert!(ran.stderr.contains(name), "{ran:?}");
+        }
+        let ran = desk.run(&format!("validate --limits limits.yml --overrides {name}"));
+        assert_eq!((ran.status, ran.stderr.contains(name)), (Some(1), true), "{ran:?}");
+    }
+    let ran = desk.run("validate --limits faults.yml");
+    assert!(
+        ran.stderr.contains("faults.yml:1: ") && ran.stderr.contains("faults.yml:2: "),
+        "{ran:?}"
+    );
+    assert!(!desk.names().contains(&"d.jsonl".to_owned()), "nothing half done: {:?}", desk.names());
+}
+
+#[test]
+fn wrong_arguments_exit_with_two() {
+    let desk = Desk::new();
+    desk.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    let replay = "replay --limits limits.yml";
+    for (line, part) in [
+        ("".to_owned(), "Usage"),
+        ("repaly".into(), "replay"),
+        ("validate".into(), "--limits"),
+        (replay.into(), "--trace"),
+        (format!("{replay} --trace t.jsonl --log t.jsonl --rule A=client"), "--log"),
+        (format!("{replay} --trace t.jsonl --rule A=client"), "--rule"),
+        (format!("{replay} --trace t.jsonl --reorder 1s"), "--reorder"),
+        (format!("{replay} --log t.jsonl"), "--rule"),
+        (format!("{replay} --log t.jsonl --rule A"), "LIMIT=FIELD"),
+        (format!("{replay} --log t.jsonl --rule A=ip"), "one of client, user, method, path"),
+        (format!("{replay} --log t.jsonl --rule A=client --reorder 60"), "90s, 1m30s"),
+        (format!("{replay} --log t.jsonl --rule A=client --rule A=path"), "two rules charge A"),
+        (format!("{replay} --trace t.jsonl --decisions ./t.jsonl"), "would replace an input file"),
+        (format!("{replay} --trace t.jsonl --decisions limits.yml"), "would replace an input file"),
+    ] {
+        let ran = desk.run(&line);
+        assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{line}: {ran:?}");
+        assert!(ran.stderr.contains(part), "{line}: {}", ran.stderr);
+    }
+    assert_eq!(desk.get("limits.yml"), LIMITS);
+}

@@ -1,0 +1,186 @@
+//! Traces: the forms of a decision, batches, and lines that fail.
+
+use crate::desk::{Desk, Ran, operation, spend};
+
+#[test]
+fn the_four_forms_of_a_decision() {
+    let account = r#"{"limit":"NewOrdersPerAccount","id":"12345"}"#;
+    let mut trace = spend(1_700_000_000_000_000_000, account);
+    trace += &spend(
+        1_700_000_000_000_000_000,
+        r#"{"limit":"NewOrdersPerAccount","id":"12345","cost":19}"#,
+    );
+    trace += &spend(1_700_000_000_025_000_000, account);
+    trace += &spend(
+        1_700_000_000_025_000_000,
+        r#"{"limit":"CertificatesPerDomain","id":"example.com"}"#,
+    );
+    trace += &spend(
+        1_700_000_000_025_000_000,
+        r#"{"limit":"NewOrdersPerAccount","id":"12345","cost":21}"#,
+    );
+    let (decisions, ran) = Desk::new().decide(&trace);
+    assert_eq!(
+        decisions,
+        "\
+{\"allowed\":true,\"remaining\":19,\"retry_in_ns\":0,\"reset_in_ns\":50000000}
+{\"allowed\":true,\"remaining\":0,\"retry_in_ns\":950000000,\"reset_in_ns\":1000000000}
+{\"allowed\":false,\"remaining\":0,\"retry_in_ns\":25000000,\"reset_in_ns\":975000000,\"denied_by\":\"NewOrdersPerAccount:12345\"}
+{\"allowed\":true,\"remaining\":null,\"retry_in_ns\":0,\"reset_in_ns\":0}
+{\"error\":\"cost 21 is above the burst 20 of NewOrdersPerAccount\"}
+"
+    );
+    let stdout = concat!(
+        r#"{"lines":5,"parsed":4,"skipped":0,"late":0,"errors":1,"allowed":3,"denied":1,"#,
+        r#""limits":{"NewOrdersPerAccount":{"allowed":2,"denied":1,"keys":1,"keys_denied":1}},"#,
+        r#""top_denied":[{"limit":"NewOrdersPerAccount","id":"12345","denied":1}]}"#,
+        "\n"
+    );
+    let stderr = "line 5: cost 21 is above the burst 20 of NewOrdersPerAccount\n";
+    assert_eq!(ran, Ran { status: Some(1), stdout: stdout.into(), stderr: stderr.into() });
+}
+
+#[test]
+fn the_walk_through_of_the_seeds() {
+    let desk = Desk::new();
+    desk.put(
+        "limits.yml",
+        "NewFoosPerIPAddress: {burst: 20, count: 20, period: 1s, id: ipAddress}\n",
+    );
+    let txn = r#"{"limit":"NewFoosPerIPAddress","id":"172.23.45.22"}"#;
+    let at = |ms: u64| spend(1_700_000_000_000_000_000 + ms * 1_000_000, txn);
+    // 18 requests in the 44 ms after the second one, and one more.
+    let trace: String = [0, 5].into_iter().chain(32..=49).chain([49]).map(at).collect();
+    let (decisions, ran) = desk.decide(&trace);
+    let decisions: Vec<&str> = decisions.lines().collect();
+    assert_eq!((ran.status, decisions.len()), (Some(0), 21));
+    let first = r#"{"allowed":true,"remaining":19,"retry_in_ns":0,"reset_in_ns":50000000}"#;
+    assert_eq!(decisions[0], first);
+    assert!(decisions[..20].iter().all(|decision| decision.starts_with(r#"{"allowed":true"#)));
+    let last = r#"{"allowed":false,"remaining":0,"retry_in_ns":1000000,"reset_in_ns":951000000,"denied_by":"NewFoosPerIPAddress:172.23.45.22"}"#;
+    assert_eq!(decisions[20], last);
+}
+
+#[test]
+fn a_batch_is_all_or_nothing() {
+    let (a, b) = (r#"{"limit":"A","id":"x"}"#, r#"{"limit":"B","id":"y"}"#);
+    let with =
+        |limit: &str, id: &str, rest: &str| format!(r#"{{"limit":"{limit}","id":"{id}",{rest}}}"#);
+    let at = 5_000_000_000;
+    let trace = [
+        spend(at, &format!("{a},{}", with("B", "y", r#""cost":2"#))),
+        spend(at, &format!("{a},{b}")),
+        operation(at, "check", &with("A", "x", r#""cost":4"#)),
+        spend(at, &format!("{a},{}", with("B", "y", r#""mode":"spend_only""#))),
+        operation(at, "check", b),
+        spend(at, &with("A", "x", r#""cost":3,"mode":"check_only""#)),
+        operation(at, "check", &with("A", "x", r#""cost":3"#)),
+        spend(at, &with("B", "y", r#""mode":"spend_only""#)),
+    ];
+    let (decisions, ran) = Desk::new().decide(&trace.concat());
+    let denied = r#"{"allowed":false,"remaining":0,"retry_in_ns":1000000000,"reset_in_ns":2000000000,"denied_by":"B:y"}"#;
+    let three =
+        r#"{"allowed":true,"remaining":0,"retry_in_ns":3000000000,"reset_in_ns":5000000000}"#;
+    let expected = [
+        r#"{"allowed":true,"remaining":0,"retry_in_ns":2000000000,"reset_in_ns":2000000000}"#,
+        denied,
+        // A was charged once: the denied batch took nothing from it.
+        r#"{"allowed":true,"remaining":0,"retry_in_ns":4000000000,"reset_in_ns":5000000000}"#,
+        r#"{"allowed":true,"remaining":3,"retry_in_ns":0,"reset_in_ns":2000000000}"#,
+        denied,
+        three,
+        three,
+        r#"{"allowed":true,"remaining":null,"retry_in_ns":0,"reset_in_ns":0}"#,
+    ];
+    assert_eq!(decisions.lines().collect::<Vec<_>>(), expected);
+    let limits = r#""limits":{"A":{"allowed":2,"denied":0,"keys":1,"keys_denied":0},"B":{"allowed":1,"denied":1,"keys":1,"keys_denied":1}}"#;
+    assert!(
+        ran.stdout.contains(r#""allowed":4,"denied":1"#) && ran.stdout.contains(limits),
+        "{ran:?}"
+    );
+    assert_eq!(ran.status, Some(0));
+}
+
+#[test]
+fn refund_and_reset_give_back_and_name_nobody() {
+    let b = r#"{"limit":"B","id":"y"}"#;
+    let trace = [
+        operation(1, "refund", b),
+        spend(1, r#"{"limit":"B","id":"y","cost":2}"#),
+        operation(1, "refund", b),
+        operation(1, "reset", b),
+        operation(1, "check", b),
+    ];
+    let (decisions, ran) = Desk::new().decide(&trace.concat());
+    let expected = [
+        r#"{"allowed":false,"remaining":2,"retry_in_ns":0,"reset_in_ns":0}"#,
+        r#"{"allowed":true,"remaining":0,"retry_in_ns":2000000000,"reset_in_ns":2000000000}"#,
+        r#"{"allowed":true,"remaining":1,"retry_in_ns":0,"reset_in_ns":1000000000}"#,
+        r#"{"allowed":true,"remaining":2,"retry_in_ns":0,"reset_in_ns":0}"#,
+        r#"{"allowed":true,"remaining":1,"retry_in_ns":0,"reset_in_ns":1000000000}"#,
+    ];
+    assert_eq!(decisions.lines().collect::<Vec<_>>(), expected);
+    assert!(ran.stdout.contains(r#""allowed":1,"denied":0"#), "only spends are counted: {ran:?}");
+}
+
+#[test]
+fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
+    let desk = Desk::new();
+    let good = spend(1_000, r#"{"limit":"A","id":"x"}"#);
+    let mut trace = good.clone().into_bytes();
+    let too_long = "x".repeat((1 << 20) + 1);
+    for line in [
+        &good.as_bytes()[..30],
+        b"",
+        b"{\"at_ns\":\xff}",
+        too_long.as_bytes(),
+        spend(999, r#"{"limit":"A","id":"x"}"#).trim_end().as_bytes(),
+        spend(1_001 + (1 << 62), r#"{"limit":"A","id":"x"}"#).trim_end().as_bytes(),
+        spend(1_000, "").trim_end().as_bytes(),
+        spend(1_000, r#"{"limit":"NewOrderPerAccount","id":"1"}"#).trim_end().as_bytes(),
+        spend(1_000, r#"{"limit":"PerClient","id":"nobody"}"#).trim_end().as_bytes(),
+        spend(1_000, r#"{"limit":"A","id":"x","cost":-1}"#).trim_end().as_bytes(),
+        spend(1_000, r#"{"limit":"A","id":"x"},{"limit":"A","id":"x"}"#).trim_end().as_bytes(),
+        spend(1_000, r#"{"limit":"A","id":"x","factor":2}"#).trim_end().as_bytes(),
+    ] {
+        trace.extend_from_slice(line);
+        trace.push(b'\n');
+    }
+    trace.extend_from_slice(good.trim_end().as_bytes());
+    desk.put("t.jsonl", trace);
+    let ran = desk.run("replay --limits limits.yml --trace t.jsonl --decisions d.jsonl --json");
+    assert_eq!(ran.status, Some(1));
+    assert!(
+        ran.stdout
+            .starts_with(r#"{"lines":14,"parsed":2,"skipped":0,"late":0,"errors":12,"allowed":2,"#)
+    );
+    let faults = [
+        "the line is cut off: EOF while parsing a string at column 30",
+        "the line is empty: one JSON object is needed",
+        "invalid UTF-8 at column 10",
+        "the line is too long: at most 1048576 bytes are allowed",
+        "at_ns 999 is before the line above: at least 1000 is allowed",
+        "at_ns 4611686018427388905 is too long after the first: at most 4611686018427388902 is allowed",
+        "txns is empty: at least one transaction",
+        "unknown limit \"NewOrderPerAccount\"; did you mean NewOrdersPerAccount?",
+    ];
+    let decisions = desk.get("d.jsonl");
+    let decisions: Vec<&str> = decisions.lines().collect();
+    assert_eq!(
+        decisions[0],
+        r#"{"allowed":true,"remaining":4,"retry_in_ns":0,"reset_in_ns":1000000000}"#
+    );
+    assert_eq!(
+        decisions[13],
+        r#"{"allowed":true,"remaining":3,"retry_in_ns":0,"reset_in_ns":2000000000}"#
+    );
+    let said: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(said.len(), 12, "{said:?}");
+    for (i, (said, decision)) in said.iter().zip(&decisions[1..]).enumerate() {
+        let text = said.strip_prefix(&format!("line {}: ", i + 2)).expect(said);
+        assert_eq!(text, *faults.get(i).unwrap_or(&text));
+        assert_eq!(*decision, format!("{{\"error\":{}}}", serde_json::to_string(text).unwrap()));
+    }
+    assert!(said[8].contains("nobody"), "{}", said[8]);
+    assert!(said[11].contains("factor 2 is not in this version; allowed: 1"), "{}", said[11]);
+}
