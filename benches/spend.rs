@@ -14,8 +14,8 @@ use tollgate::{Bucket, Clock, Decision, Error, Handle, Id, IdFormat, Limit, Limi
 
 /// Known keys, that calls go round: more than a processor's nearest cache has room for.
 const KEYS: usize = 4_096;
-/// New keys that a limiter is filled with before the next one is made.
-const NEW_KEYS: u64 = 65_536;
+/// New keys that a thread fills a limiter with before the next one is made.
+const NEW_KEYS: usize = 65_536;
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 type Answer = Result<Decision, Error>;
@@ -51,8 +51,7 @@ fn keys() -> Vec<(String, u64)> {
     (0..KEYS as u64).map(|i| (format!("user-{i:08}"), i)).collect()
 }
 
-/// Times `call`, whose argument counts up, on one thread and on two. Each of two makes as many calls
-/// as one would; the time is that of the slower.
+/// Times `call`, whose argument counts up, on one thread and on two: each makes all the calls.
 fn bench(group: &mut Group<'_>, name: &str, allowed: bool, call: impl Fn(usize) -> Answer + Sync) {
     let run = |from: usize, calls: u64| {
         let start = Instant::now();
@@ -64,23 +63,21 @@ fn bench(group: &mut Group<'_>, name: &str, allowed: bool, call: impl Fn(usize) 
     };
     group.bench_function(format!("{name}/1 thread"), |b| b.iter_custom(|calls| run(0, calls)));
     group.bench_function(format!("{name}/2 threads"), |b| {
-        b.iter_custom(|calls| {
-            let together = Barrier::new(2);
-            let [first, second] = thread::scope(|scope| {
-                let threads = [0, KEYS / 2].map(|from| {
-                    scope.spawn({
-                        let together = &together;
-                        move || {
-                            together.wait();
-                            run(from, calls)
-                        }
-                    })
-                });
-                threads.map(|thread| thread.join().unwrap())
-            });
-            first.max(second)
-        });
+        b.iter_custom(|calls| on_two(|me| run(me * KEYS / 2, calls)));
     });
+}
+
+/// Runs `work` on two threads that start together; returns the time of the slower.
+fn on_two(work: impl Fn(usize) -> Duration + Sync) -> Duration {
+    let start = Barrier::new(2);
+    let work = |me| {
+        start.wait();
+        work(me)
+    };
+    thread::scope(|scope| {
+        let second = scope.spawn(|| work(1));
+        work(0).max(second.join().unwrap())
+    })
 }
 
 /// One call in both kinds of keys: `call` is given a limit's handle and an id.
@@ -123,27 +120,40 @@ fn one_key(c: &mut Criterion) {
     bench(group, "string", true, |_| by_user.spend("user", 1));
 }
 
-/// Keys that the limiter has not seen, into a table that grows from nothing.
+/// Keys that the limiter has not seen, into a table that grows from nothing; each of two threads has
+/// its own.
 fn new_key(c: &mut Criterion) {
     let group = &mut group(c, "spend, new key");
-    let users: Vec<String> = (0..NEW_KEYS).map(|i| format!("user-{i:08}")).collect();
-    let fill = |calls: u64, spend: &dyn Fn(&[Handle; 2], u64) -> Answer| {
-        let mut took = Duration::ZERO;
-        for from in (0..calls).step_by(NEW_KEYS as usize) {
-            let handles = handles(scarce());
-            let start = Instant::now();
-            for i in 0..NEW_KEYS.min(calls - from) {
-                assert!(spend(&handles, i).unwrap().allowed(), "a key that was new: {i}");
-            }
-            took += start.elapsed();
+    let users: Vec<String> = (0..2 * NEW_KEYS).map(|i| format!("user-{i:08}")).collect();
+    bench_new(group, "string", &|[by_user, _], i| by_user.spend(&users[i], 1));
+    bench_new(group, "u64", &|[_, by_account], i| by_account.spend(i as u64, 1));
+}
+
+fn bench_new(
+    group: &mut Group<'_>,
+    name: &str,
+    spend: &(impl Fn(&[Handle; 2], usize) -> Answer + Sync),
+) {
+    let insert = |handles: &[Handle; 2], from: usize, calls: usize| {
+        let start = Instant::now();
+        for i in from..from + calls {
+            assert!(spend(handles, i).unwrap().allowed(), "{name}: key {i} was not new");
         }
-        took
+        start.elapsed()
     };
-    group.bench_function("string/1 thread", |b| {
-        b.iter_custom(|calls| fill(calls, &|[by_user, _], i| by_user.spend(&users[i as usize], 1)));
+    // Of every limiter's making and end, nothing is timed.
+    let rounds = |calls: u64, round: &dyn Fn(&[Handle; 2], usize) -> Duration| {
+        let calls = calls as usize;
+        let from = (0..calls).step_by(NEW_KEYS);
+        from.map(|from| round(&handles(scarce()), NEW_KEYS.min(calls - from))).sum()
+    };
+    group.bench_function(format!("{name}/1 thread"), |b| {
+        b.iter_custom(|calls| rounds(calls, &|handles, calls| insert(handles, 0, calls)));
     });
-    group.bench_function("u64/1 thread", |b| {
-        b.iter_custom(|calls| fill(calls, &|[_, by_account], i| by_account.spend(i, 1)));
+    group.bench_function(format!("{name}/2 threads"), |b| {
+        b.iter_custom(|calls| {
+            rounds(calls, &|handles, calls| on_two(|me| insert(handles, me * NEW_KEYS, calls)))
+        });
     });
 }
 

@@ -133,16 +133,19 @@ impl<'a> Batch<'a> {
     ///
     /// See [`Batch`].
     pub fn spend(&self) -> Result<Decision, Error> {
-        self.with_members(|inner, members| {
-            let now_ns = look(inner, members);
-            let decision = strictest(members, can_deny);
-            if !decision.allowed() {
-                return decision;
-            }
-            // Charging renews the members' decisions: what they say now is what was stored.
-            charge_all(inner, members, now_ns);
-            strictest(members, can_deny)
-        })
+        self.with_members(
+            |cost, limit| cost <= limit.burst(),
+            |inner, members| {
+                let now_ns = look(inner, members);
+                let decision = strictest(members, can_deny);
+                if !decision.allowed() {
+                    return decision;
+                }
+                // Charging renews the members' decisions: what they say now is what was stored.
+                charge_all(inner, members, now_ns);
+                strictest(members, can_deny)
+            },
+        )
     }
 
     /// Asks what [`spend`](Batch::spend) would say, and changes nothing.
@@ -151,10 +154,13 @@ impl<'a> Batch<'a> {
     ///
     /// See [`Batch`].
     pub fn check(&self) -> Result<Decision, Error> {
-        self.with_members(|inner, members| {
-            look(inner, members);
-            strictest(members, can_deny)
-        })
+        self.with_members(
+            |cost, limit| cost <= limit.burst(),
+            |inner, members| {
+                look(inner, members);
+                strictest(members, can_deny)
+            },
+        )
     }
 
     /// Gives back each member's cost, each by itself; a check-only member is left alone.
@@ -163,13 +169,16 @@ impl<'a> Batch<'a> {
     ///
     /// See [`Batch`].
     pub fn refund(&self) -> Result<Decision, Error> {
-        self.with_members(|inner, members| {
-            for member in members.iter_mut() {
-                let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
-                member.decision = inner.refund(member.key, member.limit, cost);
-            }
-            strictest(members, |_| true)
-        })
+        self.with_members(
+            |cost, limit| cost <= limit.burst(),
+            |inner, members| {
+                for member in members.iter_mut() {
+                    let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
+                    member.decision = inner.refund(member.key, member.limit, cost);
+                }
+                strictest(members, |_| true)
+            },
+        )
     }
 
     /// Makes each member's bucket full, each by itself; a check-only member is left alone.
@@ -178,23 +187,28 @@ impl<'a> Batch<'a> {
     ///
     /// See [`Batch`]; the costs do not matter.
     pub fn reset(&self) -> Result<Decision, Error> {
-        self.with_members(|inner, members| {
-            for member in members.iter_mut() {
-                let limit = member.limit;
-                member.decision = match member.mode {
-                    Mode::CheckOnly => {
-                        inner.look(member.key, |word, now_ns| limit.rule().spend(word, now_ns, 0))
-                    }
-                    _ => inner.reset(member.key, limit),
-                };
-            }
-            strictest(members, |_| true)
-        })
+        // A member's cost does not matter here, so that none is too high.
+        self.with_members(
+            |_, _| true,
+            |inner, members| {
+                for member in members.iter_mut() {
+                    let limit = member.limit;
+                    member.decision = match member.mode {
+                        Mode::CheckOnly => inner
+                            .look(member.key, |word, now_ns| limit.rule().spend(word, now_ns, 0)),
+                        _ => inner.reset(member.key, limit),
+                    };
+                }
+                strictest(members, |_| true)
+            },
+        )
     }
 
-    /// Finds the members' keys and numbers; the members are in the order of their keys.
+    /// Finds the members' keys and numbers; the members are in the order of their keys. A cost that
+    /// its limit does not allow is an error.
     fn with_members(
         &self,
+        allows: impl Fn(u64, &Limit) -> bool,
         call: impl FnOnce(&Inner, &mut PreparedMembers<'_>) -> Decision,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
@@ -202,7 +216,12 @@ impl<'a> Batch<'a> {
         scratches.resize_with(self.members.len(), Scratch::new);
         let mut prepared = PreparedMembers::new();
         for ((position, member), scratch) in self.members.iter().enumerate().zip(&mut scratches) {
-            prepared.extend(self.prepare(position, member, scratch)?);
+            let Some(member) = self.prepare(position, member, scratch)? else { continue };
+            if !allows(member.cost, member.limit) {
+                let name = self.members[position].handle.name();
+                return Err(Error::cost_above_burst(member.cost, member.limit.burst(), Some(name)));
+            }
+            prepared.push(member);
         }
         if !broken(Fault::CallersOrder) {
             prepared.sort_unstable_by_key(|member| member.key);
@@ -211,7 +230,8 @@ impl<'a> Batch<'a> {
             if pair[0].key == pair[1].key {
                 let member = &self.members[pair[1].position];
                 let id = member.handle.normalize(member.id)?;
-                let text = format!("the bucket {}:{id} is named twice in the batch", member.handle.name());
+                let text =
+                    format!("the bucket {}:{id} is named twice in the batch", member.handle.name());
                 return Err(Error::new(ErrorKind::Batch, text));
             }
         }
@@ -233,9 +253,6 @@ impl<'a> Batch<'a> {
         let Some(limit) = entry.numbers_of(id) else {
             return Ok(None);
         };
-        if member.cost > limit.burst() {
-            return Err(Error::cost_above_burst(member.cost, limit.burst(), Some(&entry.name)));
-        }
         Ok(Some(Prepared {
             key: KeyRef { limit: member.handle.index, id },
             limit,
@@ -290,7 +307,9 @@ fn charge_all(inner: &Inner, members: &mut [Prepared<'_>], now_ns: u64) {
             }
         }
     }
-    for member in members.iter_mut().filter(|member| member.mode == Mode::SpendOnly && member.cost > 0) {
+    for member in
+        members.iter_mut().filter(|member| member.mode == Mode::SpendOnly && member.cost > 0)
+    {
         charge(inner, member, now_ns);
     }
 }
@@ -324,7 +343,11 @@ fn take_back(inner: &Inner, members: &[Prepared<'_>]) {
         // A cell that was swept since was full: its charge had drained.
         inner.store.find(member.key, |cell| {
             cell.update(|word| {
-                reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
+                reached(if word == charge.after {
+                    Place::TakenBack
+                } else {
+                    Place::TakenBackBeneath
+                });
                 (Gcra::take_back(word, charge, || inner.clock.now_after_loads_ns()), ())
             });
         });

@@ -37,14 +37,18 @@ impl Cell {
             let Some(new) = new else {
                 return (word, said);
             };
-            debug_assert!(new != 0 && new >> 63 == 0, "a word is never 0 and leaves its top bit clear");
+            debug_assert!(
+                new != 0 && new >> 63 == 0,
+                "a word is never 0 and leaves its top bit clear"
+            );
             if broken(Fault::StoreForSwap) {
                 self.0.store(new, Ordering::Relaxed);
                 return (word, said);
             }
             // Release: publishes the reading of the clock that `step` made, for the pair above.
             // Acquire on failure: as above. A spurious failure only repeats the step.
-            let (stored, lost) = (relaxed_in_twin(Ordering::Release), relaxed_in_twin(Ordering::Acquire));
+            let (stored, lost) =
+                (relaxed_in_twin(Ordering::Release), relaxed_in_twin(Ordering::Acquire));
             match self.0.compare_exchange_weak(word, new, stored, lost) {
                 Ok(_) => return (word, said),
                 Err(current) => {

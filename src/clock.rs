@@ -1,10 +1,10 @@
 //! What time it is, in nanoseconds since the clock was made.
 
+use crate::sync::{AtomicU64, Ordering};
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use crate::sync::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::gcra::MAX_NOW_NS;
@@ -38,11 +38,17 @@ pub struct Clock(Source);
 #[derive(Clone)]
 enum Source {
     /// The processor's counter, where the kernel itself keeps time by it.
-    Counter { counter: quanta::Clock, origin: u64 },
+    Counter {
+        counter: quanta::Clock,
+        origin: u64,
+    },
     Instant(Instant),
     Coarse(Arc<Coarse>),
     Manual(Arc<AtomicU64>),
-    Custom { now: Arc<dyn Fn() -> Duration + Send + Sync>, origin: Duration },
+    Custom {
+        now: Arc<dyn Fn() -> Duration + Send + Sync>,
+        origin: Duration,
+    },
 }
 
 /// The latest reading, and the thread that renews it.

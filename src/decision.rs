@@ -110,7 +110,6 @@ impl Decision {
 
     /// The stricter of two decisions: denied before allowed, then the longer wait, then the fewer
     /// remaining; on a full tie `later`. Where no limit applies is the least strict.
-    #[must_use]
     pub(crate) fn stricter(self, later: Decision) -> Decision {
         let rank = |d: &Decision| {
             let remaining = d.remaining();
@@ -145,7 +144,8 @@ impl fmt::Debug for Decision {
     }
 }
 
-const _: () = assert!(size_of::<Decision>() <= 40, "a decision is returned in a few registers' worth");
+const _: () =
+    assert!(size_of::<Decision>() <= 40, "a decision is returned in a few registers' worth");
 
 #[cfg(test)]
 mod tests {

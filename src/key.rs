@@ -22,7 +22,8 @@ impl KeyRef<'_> {
         if self.limit != other.limit || a.len() != b.len() {
             return false;
         }
-        match (a.first_chunk::<8>(), b.first_chunk::<8>(), a.last_chunk::<8>(), b.last_chunk::<8>()) {
+        match (a.first_chunk::<8>(), b.first_chunk::<8>(), a.last_chunk::<8>(), b.last_chunk::<8>())
+        {
             (Some(a_first), Some(b_first), Some(a_last), Some(b_last)) if a.len() <= 16 => {
                 a_first == b_first && a_last == b_last
             }
@@ -145,7 +146,10 @@ mod tests {
                 let mut other = id.clone();
                 other[at] ^= 1;
                 assert!(!key.is(KeyRef { limit: LimitIndex(7), id: &other }), "byte {at} of {len}");
-                assert!(!key.is(KeyRef { limit: LimitIndex(7), id: &id[..at] }), "{at} bytes of {len}");
+                assert!(
+                    !key.is(KeyRef { limit: LimitIndex(7), id: &id[..at] }),
+                    "{at} bytes of {len}"
+                );
             }
         }
     }

@@ -1,5 +1,8 @@
 #![cfg_attr(all(feature = "yaml", feature = "boulder"), doc = include_str!("../README.md"))]
-#![cfg_attr(not(all(feature = "yaml", feature = "boulder")), doc = "A rate limiter inside the process that it protects.")]
+#![cfg_attr(
+    not(all(feature = "yaml", feature = "boulder")),
+    doc = "A rate limiter inside the process that it protects."
+)]
 
 mod algorithm;
 mod batch;

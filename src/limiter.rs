@@ -106,9 +106,9 @@ impl Limiter {
 impl Inner {
     pub(crate) fn sweep(&self, cells: usize) -> Swept {
         let now_ns = self.clock.now_ns();
-        let swept = self.store.sweep(cells, now_ns, |key, word| {
-            self.limits.is_full(key.limit, word, now_ns)
-        });
+        let swept = self
+            .store
+            .sweep(cells, now_ns, |key, word| self.limits.is_full(key.limit, word, now_ns));
         self.sweeps.record(swept);
         swept
     }

@@ -95,7 +95,10 @@ fn reset_in_ns(limiter: &Limiter, name: &str) -> u128 {
     limiter.limit(name).unwrap().check("k", 0).unwrap().reset_in().as_nanos()
 }
 
-fn spawn<T: 'static>(limiter: &Limiter, run: impl FnOnce(Limiter) -> T + 'static) -> loom::thread::JoinHandle<T> {
+fn spawn<T: 'static>(
+    limiter: &Limiter,
+    run: impl FnOnce(Limiter) -> T + 'static,
+) -> loom::thread::JoinHandle<T> {
     let limiter = limiter.clone();
     loom::thread::spawn(move || run(limiter))
 }
@@ -218,7 +221,11 @@ fn batch_vs_batch_in_opposite_order_model() {
 fn batch_vs_batch_in_opposite_order() {
     explore(batch_vs_batch_in_opposite_order_model);
     assert!(probe::count(Place::InsertLost) > 0, "the batches did not meet");
-    fails_without_the_rule(Fault::CallersOrder, "there was room for one: false false", batch_vs_batch_in_opposite_order_model);
+    fails_without_the_rule(
+        Fault::CallersOrder,
+        "there was room for one: false false",
+        batch_vs_batch_in_opposite_order_model,
+    );
 }
 
 /// Excluded: a batch that is denied by its second member leaves its first charged.
@@ -241,7 +248,9 @@ fn batch_vs_spend() {
     explore(move || batch_vs_spend_model(&in_both_denied));
     assert_eq!(both_denied.get(), 0);
     assert!(probe::count(Place::TakenBack) > 0, "no charge was taken back");
-    fails_without_the_rule(Fault::NoTakeBack, "all or nothing", || batch_vs_spend_model(&Tally::default()));
+    fails_without_the_rule(Fault::NoTakeBack, "all or nothing", || {
+        batch_vs_spend_model(&Tally::default())
+    });
 }
 
 /// Excluded: a batch that takes its charge back from beneath another's, while time moves, forgets
@@ -258,7 +267,11 @@ fn take_back_vs_spend_model(beneath: &Tally) {
     if !batch && admitted {
         // At 5, the spender's unit alone: 10 ns.
         beneath.add();
-        assert!(reset_in_ns(&limiter, "A") >= 10, "{} ns are left of 10", reset_in_ns(&limiter, "A"));
+        assert!(
+            reset_in_ns(&limiter, "A") >= 10,
+            "{} ns are left of 10",
+            reset_in_ns(&limiter, "A")
+        );
     }
 }
 
@@ -268,7 +281,10 @@ fn take_back_vs_spend() {
     let in_beneath = beneath.clone();
     explore(move || take_back_vs_spend_model(&in_beneath));
     assert!(beneath.get() > 0);
-    assert!(probe::count(Place::TakenBackBeneath) > 0, "no charge was taken back from beneath another");
+    assert!(
+        probe::count(Place::TakenBackBeneath) > 0,
+        "no charge was taken back from beneath another"
+    );
     fails_without_the_rule(Fault::RefundForTakeBack, "are left of 10", || {
         take_back_vs_spend_model(&Tally::default());
     });
@@ -281,16 +297,19 @@ fn take_back_vs_spend() {
 fn refund_vs_spend_model(gave_first: &Tally) {
     let (limiter, _hand) = limiter(2, 1);
     assert!(spend(&limiter, "A", 2));
-    let refunder = spawn(&limiter, |limiter| {
-        limiter.limit("A").unwrap().refund("k", 1).unwrap().allowed()
-    });
+    let refunder =
+        spawn(&limiter, |limiter| limiter.limit("A").unwrap().refund("k", 1).unwrap().allowed());
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let (given, spent) = (refunder.join().unwrap(), spender.join().unwrap());
     assert!(given, "one of two spent units can always be given back");
     if spent {
         gave_first.add();
     }
-    assert_eq!(remaining(&limiter, "A"), 1 - u64::from(spent), "2 spent, 1 given back, spent {spent}");
+    assert_eq!(
+        remaining(&limiter, "A"),
+        1 - u64::from(spent),
+        "2 spent, 1 given back, spent {spent}"
+    );
 }
 
 #[test]
@@ -308,9 +327,8 @@ fn refund_vs_spend() {
 fn two_refunds_vs_spend_model() {
     let (limiter, _hand) = limiter(3, 1);
     assert!(spend(&limiter, "A", 2));
-    let refunder = spawn(&limiter, |limiter| {
-        limiter.limit("A").unwrap().refund("k", 1).unwrap().allowed()
-    });
+    let refunder =
+        spawn(&limiter, |limiter| limiter.limit("A").unwrap().refund("k", 1).unwrap().allowed());
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     assert!(refunder.join().unwrap() && spender.join().unwrap());
     assert_eq!(remaining(&limiter, "A"), 1, "3 - 2 + 1 - 1");

@@ -7,4 +7,6 @@ pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(not(target_has_atomic = "64"))]
-compile_error!("tollgate keeps each bucket in one atomic 64-bit word, which this target does not have");
+compile_error!(
+    "tollgate keeps each bucket in one atomic 64-bit word, which this target does not have"
+);

@@ -48,9 +48,9 @@ impl Ticker {
     ) -> io::Result<Ticker> {
         let stop = Stop::default();
         let stopped = stop.clone();
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            while tick(&stopped).is_continue() && !stopped.sleep(interval) {}
-        })?;
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || while tick(&stopped).is_continue() && !stopped.sleep(interval) {})?;
         Ok(Ticker { stop, thread: Some(thread) })
     }
 }

@@ -1,4 +1,5 @@
 //! A call for a key that is known allocates nothing, whatever the id's type and the answer.
+#![cfg(feature = "boulder")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;

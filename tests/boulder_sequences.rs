@@ -70,7 +70,8 @@ impl Replay {
         }
         let (clock, hand) = Clock::manual();
         let limiter = Limiter::with_clock(builder.build(), clock);
-        let handles = limits.keys().map(|name| (name.clone(), limiter.limit(name).unwrap())).collect();
+        let handles =
+            limits.keys().map(|name| (name.clone(), limiter.limit(name).unwrap())).collect();
         Replay { limiter, hand, handles, limit_of: HashMap::new() }
     }
 
@@ -110,7 +111,8 @@ impl Replay {
 
 #[test]
 fn equals_boulders_recorded_sequences() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/vectors/boulder_limiter_sequences.json");
+    let path =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/vectors/boulder_limiter_sequences.json");
     let Ok(text) = std::fs::read_to_string(path) else {
         eprintln!("NOT CHECKED: ../shared/vectors/boulder_limiter_sequences.json is not here");
         return;
@@ -144,7 +146,11 @@ fn equals_boulders_recorded_sequences() {
             for (key, &rel_ns) in &step.stored_tat_minus_now_ns {
                 let Some(limit) = replay.limit_of.get(key) else { continue };
                 let reset_in = replay.handles[limit].check(key, 0).unwrap().reset_in();
-                assert_eq!(reset_in.as_nanos(), rel_ns.max(0) as u128, "stored tat of {key}: {place}");
+                assert_eq!(
+                    reset_in.as_nanos(),
+                    rel_ns.max(0) as u128,
+                    "stored tat of {key}: {place}"
+                );
             }
         }
     }

@@ -1,11 +1,14 @@
 //! What a limiter promises, one behaviour a test.
+#![cfg(feature = "boulder")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tollgate::{Clock, Hand, Id, IdFormat, IdentifierSet, Limit, Limiter, Limits, Mode, SweepOptions};
+use tollgate::{
+    Clock, Hand, Id, IdFormat, IdentifierSet, Limit, Limiter, Limits, Mode, SweepOptions,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,7 +32,11 @@ fn limiter() -> (Limiter, Hand) {
         .unwrap()
         .override_id("FailedAuthorizationsPerDomainPerAccount", 12345678u64, limit(6, 1))
         .unwrap()
-        .override_id("FailedAuthorizationsPerDomainPerAccount", (12345678u64, "example.com"), limit(7, 1))
+        .override_id(
+            "FailedAuthorizationsPerDomainPerAccount",
+            (12345678u64, "example.com"),
+            limit(7, 1),
+        )
         .unwrap()
         .build();
     let (clock, hand) = Clock::manual();
@@ -125,7 +132,8 @@ fn checks_and_costs_of_0_keep_no_cell() {
 #[test]
 fn a_batch_names_the_member_that_denied_it_by_its_place() {
     let (limiter, _hand) = limiter();
-    let (users, addresses) = (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
+    let (users, addresses) =
+        (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
     assert!(addresses.spend(Ipv4Addr::LOCALHOST, 2).unwrap().allowed());
     let members = [users.member("a"), addresses.member(Ipv4Addr::LOCALHOST)];
     let denied = limiter.batch(&members).spend().unwrap();
@@ -139,9 +147,11 @@ fn a_batch_names_the_member_that_denied_it_by_its_place() {
 #[test]
 fn a_spend_only_member_never_denies_and_is_dropped_when_it_does_not_fit() {
     let (limiter, _hand) = limiter();
-    let (users, addresses) = (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
+    let (users, addresses) =
+        (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
     let address = Ipv4Addr::LOCALHOST;
-    let both = |cost| [users.member("a"), addresses.member(address).cost(cost).mode(Mode::SpendOnly)];
+    let both =
+        |cost| [users.member("a"), addresses.member(address).cost(cost).mode(Mode::SpendOnly)];
     let decision = limiter.batch(&both(1)).spend().unwrap();
     assert_eq!(decision.remaining(), Some(19), "the spend-only member does not decide");
     assert!(limiter.batch(&both(2)).spend().unwrap().allowed());
@@ -163,6 +173,16 @@ fn a_bucket_named_twice_in_a_batch_is_an_error() {
 }
 
 #[test]
+fn a_reset_asks_for_no_cost() {
+    let (limiter, _hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    assert!(users.spend("a", 20).unwrap().allowed());
+    let members = [users.member("a").cost(21), users.member("b").cost(21).mode(Mode::CheckOnly)];
+    let full = limiter.batch(&members).reset().unwrap();
+    assert_eq!((full.allowed(), full.remaining()), (true, Some(20)));
+}
+
+#[test]
 fn a_handle_of_another_limiter_is_an_error() {
     let (one, other) = (limiter().0, limiter().0);
     let handle = other.limit("PerUser").unwrap();
@@ -178,7 +198,11 @@ fn a_batch_of_many_members_is_one() {
     let ids: Vec<String> = (0..100).map(|i| i.to_string()).collect();
     let members: Vec<_> = ids.iter().map(|id| users.member(id).cost(20)).collect();
     assert!(limiter.batch(&members).spend().unwrap().allowed());
-    assert_eq!(limiter.batch(&members[40..]).spend().unwrap().denied_by(), Some(59), "the later of a tie");
+    assert_eq!(
+        limiter.batch(&members[40..]).spend().unwrap().denied_by(),
+        Some(59),
+        "the later of a tie"
+    );
     assert!(limiter.batch(&members).refund().unwrap().allowed());
     assert!(limiter.batch(&members).spend().unwrap().allowed());
     assert!(limiter.batch(&members).reset().unwrap().allowed());
@@ -213,14 +237,20 @@ fn a_sweep_drops_full_buckets_and_nothing_else() {
     while !limiter.sweep(1000).finished {}
     let empty = limiter.stats();
     assert_eq!((empty.cells, empty.swept), (0, 10_000));
-    assert!(empty.bytes < grown.bytes / 5, "memory is given back: {} of {}", empty.bytes, grown.bytes);
+    assert!(
+        empty.bytes < grown.bytes / 5,
+        "memory is given back: {} of {}",
+        empty.bytes,
+        grown.bytes
+    );
 }
 
 #[test]
 fn the_sweeper_works_until_its_handle_drops() {
     let (limiter, hand) = limiter();
     let users = limiter.limit("PerUser").unwrap();
-    let sweeper = limiter.start_sweeper(SweepOptions::default().interval(Duration::ZERO).step(1)).unwrap();
+    let sweeper =
+        limiter.start_sweeper(SweepOptions::default().interval(Duration::ZERO).step(1)).unwrap();
     for i in 0..100 {
         assert!(users.spend(&i.to_string(), 1).unwrap().allowed());
     }
@@ -241,7 +271,8 @@ fn the_sweeper_survives_a_panic_and_is_joined_at_once() {
     let broken = Arc::new(AtomicBool::new(false));
     let breaks = broken.clone();
     let clock = Clock::custom(move || {
-        if breaks.load(Ordering::Relaxed) && std::thread::current().name() == Some("tollgate-sweep") {
+        if breaks.load(Ordering::Relaxed) && std::thread::current().name() == Some("tollgate-sweep")
+        {
             panic!("a clock of the caller's own");
         }
         Duration::from_secs(5)
@@ -282,7 +313,8 @@ fn the_sweeper_keeps_no_limiter_alive() {
 
 #[test]
 fn the_walk_through_of_boulders_readme_step_by_step() {
-    let limits = Limits::builder().limit("NewFoosPerIPAddress", IdFormat::IpAddress, limit(20, 20)).unwrap();
+    let limits =
+        Limits::builder().limit("NewFoosPerIPAddress", IdFormat::IpAddress, limit(20, 20)).unwrap();
     let (clock, hand) = Clock::manual();
     let limiter = Limiter::with_clock(limits.build(), clock);
     let foos = limiter.limit("NewFoosPerIPAddress").unwrap();

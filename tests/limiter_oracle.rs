@@ -34,8 +34,12 @@ struct Call {
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let call = (0..2usize, 0..IDS, 0..9u64, 0..3u8)
-        .prop_map(|(limit, id, cost, mode)| Call { limit, id, cost, mode });
+    let call = (0..2usize, 0..IDS, 0..9u64, 0..3u8).prop_map(|(limit, id, cost, mode)| Call {
+        limit,
+        id,
+        cost,
+        mode,
+    });
     prop::collection::vec(call, 0..4).prop_map(|mut calls| {
         calls.sort_by_key(|call| (call.limit, call.id));
         calls.dedup_by_key(|call| (call.limit, call.id));
@@ -63,7 +67,9 @@ fn numbers(limit: usize, id: u64) -> (u64, u64, u64) {
 }
 
 fn limits() -> Limits {
-    let made = |(burst, count, period_ns)| Limit::new(burst, count, Duration::from_nanos(period_ns)).unwrap();
+    let made = |(burst, count, period_ns)| {
+        Limit::new(burst, count, Duration::from_nanos(period_ns)).unwrap()
+    };
     let limits = Limits::builder();
     let limits = limits.limit("A", IdFormat::RegId, made(LIMITS[0])).unwrap();
     let limits = limits.limit("B", IdFormat::String, made(LIMITS[1])).unwrap();
@@ -79,7 +85,8 @@ struct Both {
 impl Both {
     /// Puts the same batch to both; single members also go the way of a handle's own call.
     fn compare(&mut self, op: &Op, calls: &[Call]) -> Result<(), TestCaseError> {
-        let modes = [tollgate::Mode::CheckAndSpend, tollgate::Mode::CheckOnly, tollgate::Mode::SpendOnly];
+        let modes =
+            [tollgate::Mode::CheckAndSpend, tollgate::Mode::CheckOnly, tollgate::Mode::SpendOnly];
         let oracle_modes = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly];
         let ids: Vec<String> = calls.iter().map(|call| call.id.to_string()).collect();
         let mut ours = Vec::new();
@@ -105,9 +112,15 @@ impl Both {
         };
         let batch = self.limiter.batch(&ours);
         let (said, expected) = match (op, single) {
-            (Op::Spend(_), Some((handle, id, cost))) => (handle.spend(id, cost), self.oracle.spend(&theirs)),
-            (Op::Check(_), Some((handle, id, cost))) => (handle.check(id, cost), self.oracle.check(&theirs)),
-            (Op::Refund(_), Some((handle, id, cost))) => (handle.refund(id, cost), self.oracle.refund(&theirs)),
+            (Op::Spend(_), Some((handle, id, cost))) => {
+                (handle.spend(id, cost), self.oracle.spend(&theirs))
+            }
+            (Op::Check(_), Some((handle, id, cost))) => {
+                (handle.check(id, cost), self.oracle.check(&theirs))
+            }
+            (Op::Refund(_), Some((handle, id, cost))) => {
+                (handle.refund(id, cost), self.oracle.refund(&theirs))
+            }
             (Op::Reset(_), Some((handle, id, _))) => (handle.reset(id), self.oracle.reset(&theirs)),
             (Op::Spend(_), None) => (batch.spend(), self.oracle.spend(&theirs)),
             (Op::Check(_), None) => (batch.check(), self.oracle.check(&theirs)),

@@ -175,7 +175,11 @@ mod tests {
         assert_eq!(spend(late, 20), (false, 19, 25 * MS, 25 * MS, late), "19 are there, not 20");
         assert_eq!(spend(NOW + s, 0), (true, 0, 0, s, NOW + s), "a cost of 0 when empty");
         let over = NOW + 2 * s;
-        assert_eq!(spend(over, 0), (false, 0, s, 2 * s, over), "a limit that shrank; never below 0");
+        assert_eq!(
+            spend(over, 0),
+            (false, 0, s, 2 * s, over),
+            "a limit that shrank; never below 0"
+        );
     }
 
     #[test]
@@ -228,7 +232,11 @@ mod tests {
         let both = rule.spend(after, 5, 1).word.unwrap();
         assert_eq!(both, 31);
         let charge = Charge { before: 0, after, now_ns: 1 };
-        assert_eq!(Gcra::take_back(both, charge, || 5), Some(15), "what the other alone would have left");
+        assert_eq!(
+            Gcra::take_back(both, charge, || 5),
+            Some(15),
+            "what the other alone would have left"
+        );
         assert_eq!(rule.refund(both, 5, 2).word, Some(11), "a refund would forget 4 ns of it");
     }
 

@@ -179,7 +179,12 @@ impl LimitsBuilder {
     ///
     /// [`Error::is_invalid_name`]: the name does not match `[A-Za-z][A-Za-z0-9_.-]*` in at most 128
     /// characters, was given before, or is Boulder's and has another format there.
-    pub fn limit(mut self, name: &str, format: IdFormat, limit: Limit) -> Result<LimitsBuilder, Error> {
+    pub fn limit(
+        mut self,
+        name: &str,
+        format: IdFormat,
+        limit: Limit,
+    ) -> Result<LimitsBuilder, Error> {
         let index = self.declare(name, format).map_err(|text| Error::new(ErrorKind::Name, text))?;
         self.set_default(index, limit).map_err(|text| Error::new(ErrorKind::Name, text))?;
         Ok(self)
@@ -221,10 +226,7 @@ impl LimitsBuilder {
     /// The index of a limit that is declared or Boulder's; else the text of the error.
     pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, String> {
         let known = &self.limits.by_name;
-        known
-            .get(name)
-            .copied()
-            .ok_or_else(|| unknown_name(name, known.keys().map(|name| &**name)))
+        known.get(name).copied().ok_or_else(|| unknown_name(name, known.keys().map(|name| &**name)))
     }
 
     pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
@@ -263,7 +265,12 @@ impl LimitsBuilder {
 
     /// Adds numbers for overrides to point to; those that equal the ones before share them.
     /// `source` is the reader's number of the file.
-    pub(crate) fn add_numbers(&mut self, index: LimitIndex, limit: Limit, source: u32) -> NumbersIndex {
+    pub(crate) fn add_numbers(
+        &mut self,
+        index: LimitIndex,
+        limit: Limit,
+        source: u32,
+    ) -> NumbersIndex {
         let numbers = &mut self.limits.entries[index.0 as usize].numbers;
         let new = Numbers { limit, source };
         if numbers.last() != Some(&new) {
@@ -312,7 +319,8 @@ impl LimitsBuilder {
             return index;
         }
         let entries = &mut self.limits.entries;
-        let index = LimitIndex(u32::try_from(entries.len()).expect("fewer limits than a file has bytes"));
+        let index =
+            LimitIndex(u32::try_from(entries.len()).expect("fewer limits than a file has bytes"));
         entries.push(Entry {
             name: name.into(),
             format,

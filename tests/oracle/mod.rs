@@ -89,7 +89,8 @@ impl Oracle {
     }
 
     fn refund_one(&mut self, member: &Member) -> Figures {
-        let (ei, bo, now) = (member.numbers.emission_interval, member.numbers.burst_offset(), self.now);
+        let (ei, bo, now) =
+            (member.numbers.emission_interval, member.numbers.burst_offset(), self.now);
         let tat = self.tats.get(&member.bucket).copied().unwrap_or(now).max(now);
         let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
         let given = (tat - ei * cost).max(now);
@@ -114,6 +115,7 @@ impl Oracle {
 
 /// Denied before allowed, the longer wait, the fewer remaining, the later.
 fn strictest(each: impl Iterator<Item = Figures>) -> Figures {
-    let rank = |(allowed, remaining, retry, _): (bool, i128, i128, i128)| (!allowed, retry, -remaining);
+    let rank =
+        |(allowed, remaining, retry, _): (bool, i128, i128, i128)| (!allowed, retry, -remaining);
     each.flatten().reduce(|a, b| if rank(a) > rank(b) { a } else { b })
 }

@@ -14,8 +14,8 @@ pub(crate) struct Reorder<T> {
     held: usize,
     /// The latest time that came.
     latest_ns: u64,
-    /// The time of the item that left last.
-    reached_ns: u64,
+    /// The time of the item that left last, if one has.
+    reached_ns: Option<u64>,
     late: u64,
     ended: bool,
 }
@@ -29,18 +29,19 @@ impl<T> Reorder<T> {
             by_time: BTreeMap::new(),
             held: 0,
             latest_ns: 0,
-            reached_ns: 0,
+            reached_ns: None,
             late: 0,
             ended: false,
         }
     }
 
-    /// Takes an item in. One whose time has been passed gets the time already reached, and is late.
+    /// Takes an item in. One that is older than the window, or than what has left, is late: it gets
+    /// the time already reached.
     pub(crate) fn push(&mut self, at_ns: u64, item: T) {
-        if at_ns < self.reached_ns {
-            self.late += 1;
-        }
-        let at_ns = at_ns.max(self.reached_ns);
+        let is_outside = at_ns < self.latest_ns.saturating_sub(self.window_ns);
+        let is_late = is_outside || self.reached_ns.is_some_and(|reached_ns| at_ns < reached_ns);
+        self.late += u64::from(is_late);
+        let at_ns = self.reached_ns.filter(|_| is_late).unwrap_or(at_ns);
         self.latest_ns = self.latest_ns.max(at_ns);
         self.by_time.entry(at_ns).or_default().push_back(item);
         self.held += 1;
@@ -59,7 +60,7 @@ impl<T> Reorder<T> {
             oldest.remove();
         }
         self.held -= 1;
-        self.reached_ns = at_ns;
+        self.reached_ns = Some(at_ns);
         Some((at_ns, item))
     }
 
@@ -110,10 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn an_old_item_that_nothing_has_passed_is_not_late() {
+    fn an_item_older_than_the_window_is_late_even_if_nothing_has_passed_it() {
         let mut reorder = Reorder::new(10, 100);
-        assert_eq!(run(&mut reorder, &[100, 200, 150]), [(100, 0), (150, 2), (200, 1)]);
-        assert_eq!(reorder.late(), 0);
+        assert_eq!(run(&mut reorder, &[100, 200, 150]), [(100, 0), (100, 2), (200, 1)]);
+        assert_eq!(reorder.late(), 1);
+        let mut reorder = Reorder::new(10, 100);
+        assert_eq!(run(&mut reorder, &[200, 100]), [(100, 1), (200, 0)], "no time is reached yet");
+        assert_eq!(reorder.late(), 1);
     }
 
     #[test]

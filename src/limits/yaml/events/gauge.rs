@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use saphyr_parser::input::{Input, is_blank_or_breakz, is_breakz, is_flow};
 
+use super::weight::{is_indicator, weigh};
+
 /// Text that ends early once the parser has read too much without making an event of it.
 ///
 /// Where a key may stand, the parser holds a whole `[...]` or `{...}` back until it knows whether a
@@ -14,20 +16,26 @@ use saphyr_parser::input::{Input, is_blank_or_breakz, is_breakz, is_flow};
 /// Nearly all of a file is ASCII, and what is asked of one character is a third of a load's time:
 /// that way is the short one below.
 pub(super) struct Gauge<'t> {
+    /// All of the text, and what is left of it.
+    whole: &'t str,
     text: &'t str,
     held: Held,
+    /// Where the first indicator after the last event was.
+    since: usize,
+    /// Weighed when the count gets there: quoted text has indicators, and is one token.
+    weighed_at: u32,
 }
 
-/// The count, shared with whoever takes the events.
+/// The count, and whether it was too much, shared with whoever takes the events.
 #[derive(Clone, Default)]
-pub(super) struct Held(Rc<Cell<u32>>);
+pub(super) struct Held(Rc<Cell<u32>>, Rc<Cell<bool>>);
 
 impl Held {
     /// The most indicators (commas, brackets, colons, quotes and their like) between two events.
     pub(super) const MAX: u32 = 1 << 20;
 
     pub(super) fn is_exceeded(&self) -> bool {
-        self.0.get() > Held::MAX
+        self.1.get()
     }
 
     /// To be called after an event.
@@ -38,22 +46,34 @@ impl Held {
 
 impl<'t> Gauge<'t> {
     pub(super) fn new(text: &'t str, held: Held) -> Gauge<'t> {
-        Gauge { text, held }
+        Gauge { whole: text, text, held, since: 0, weighed_at: Held::MAX }
     }
 
     #[inline]
     fn count(&mut self, byte: u8) {
-        // Every token but a scalar starts with one of these, and between two scalars stands one.
-        if matches!(
-            byte,
-            b',' | b'[' | b']' | b'{' | b'}' | b':' | b'?' | b'&' | b'*' | b'!' | b'"' | b'\''
-        ) {
+        if is_indicator(byte) {
             let held = self.held.0.get().saturating_add(1);
             self.held.0.set(held);
-            if held > Held::MAX {
-                self.text = "";
+            if held == 1 {
+                self.since = self.whole.len() - self.text.len() - 1;
+                self.weighed_at = Held::MAX;
+            } else if held > self.weighed_at {
+                self.weigh();
             }
         }
+    }
+
+    /// Ends the text if there is too much since the last event that is not quoted. Each time twice
+    /// as much has to come before the next: all of them together are linear.
+    #[cold]
+    fn weigh(&mut self) {
+        let read = self.whole.len() - self.text.len();
+        let since = self.whole.as_bytes().get(self.since..read).unwrap_or_default();
+        if weigh(since) > Held::MAX as usize {
+            self.text = "";
+            self.held.1.set(true);
+        }
+        self.weighed_at = self.weighed_at.saturating_mul(2);
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! YAML as a stream of nodes with their lines: the one place that knows the parser.
 
 mod gauge;
+mod weight;
 
 use std::borrow::Cow;
 
