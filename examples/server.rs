@@ -152,7 +152,8 @@ fn utc(time: SystemTime) -> String {
     const DAYS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (mut days, second) = (since_epoch / 86_400, since_epoch % 86_400);
-    let leap = |year: u64| u64::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
+    let leap =
+        |year: u64| u64::from(year.is_multiple_of(if year.is_multiple_of(100) { 400 } else { 4 }));
     let days_in = |year, month| DAYS[month] + if month == 1 { leap(year) } else { 0 };
     let (mut year, mut month) = (1970, 0);
     while days >= days_in(year, month) {

@@ -56,6 +56,7 @@ struct Expected {
 struct Replay {
     limiter: Limiter,
     hand: tollgate::Hand,
+    now: Duration,
     handles: HashMap<String, Handle>,
     /// Which limit a key was used with.
     limit_of: HashMap<String, String>,
@@ -72,7 +73,7 @@ impl Replay {
         let limiter = Limiter::with_clock(builder.build(), clock);
         let handles =
             limits.keys().map(|name| (name.clone(), limiter.limit(name).unwrap())).collect();
-        Replay { limiter, hand, handles, limit_of: HashMap::new() }
+        Replay { limiter, hand, now: Duration::ZERO, handles, limit_of: HashMap::new() }
     }
 
     fn call(&mut self, step: &Step) -> Result<Decision, Error> {
@@ -99,13 +100,26 @@ impl Replay {
         }
     }
 
-    /// Boulder's tests write a TAT into the store; here it is spent, in whole units.
+    fn advance(&mut self, by_ns: u64) {
+        self.now += Duration::from_nanos(by_ns);
+        self.hand.set(self.now);
+    }
+
+    /// Boulder's tests write a TAT into the store; here it is spent, in whole units, and what is more
+    /// than a bucket can hold from ahead of time.
     fn put(&self, step: &Step, limit: &str) {
         let handle = &self.handles[limit];
-        let interval = self.limiter.limits().numbers(limit, step.key.as_str()).unwrap().unwrap();
-        let interval_ns = interval.emission_interval().as_nanos() as u64;
-        assert_eq!(step.rel_ns % interval_ns, 0, "whole units");
-        assert!(handle.spend(&step.key, step.rel_ns / interval_ns).unwrap().allowed());
+        let numbers = self.limiter.limits().numbers(limit, step.key.as_str()).unwrap().unwrap();
+        let tat = Duration::from_nanos(step.rel_ns);
+        let ahead = tat.saturating_sub(numbers.burst_offset());
+        let (units, rest) = (
+            (tat - ahead).as_nanos() / numbers.emission_interval().as_nanos(),
+            (tat - ahead).as_nanos() % numbers.emission_interval().as_nanos(),
+        );
+        assert_eq!(rest, 0, "whole units");
+        self.hand.set(self.now + ahead);
+        assert!(handle.spend(&step.key, units as u64).unwrap().allowed());
+        self.hand.set(self.now);
     }
 }
 
@@ -124,7 +138,7 @@ fn equals_boulders_recorded_sequences() {
         for (at, step) in sequence.steps.iter().enumerate() {
             let place = format!("{}, step {at} ({})", sequence.name, step.op);
             match step.op.as_str() {
-                "advance" => replay.hand.advance(Duration::from_nanos(step.ns)),
+                "advance" => replay.advance(step.ns),
                 "put_tat" => {
                     let later = sequence.steps[at..].iter().flat_map(|step| &step.txns);
                     let limit = later.into_iter().find(|txn| txn.key == step.key).unwrap();

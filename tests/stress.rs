@@ -102,7 +102,8 @@ fn every_one_of_many_keys_admits_exactly_its_burst() {
         // The threads go round the keys from different places, half of them backwards, and each
         // comes by every key often enough for the burst to be asked for more than twice over.
         let admitted = together(|me| {
-            let at = |step: usize| if me % 2 == 0 { step } else { KEYS * TRIES - 1 - step };
+            let at =
+                |step: usize| if me.is_multiple_of(2) { step } else { KEYS * TRIES - 1 - step };
             let key = |step: usize| (at(step) + me * KEYS / THREADS) % KEYS;
             (0..KEYS * TRIES).map(|step| spend(&limit, &ids[key(step)], 1)).sum()
         });
@@ -188,7 +189,7 @@ fn batches_in_opposite_orders_charge_all_or_nothing() {
         let account = accounts.member(&id);
         let address = addresses.member(&id).cost(2);
         let batch = |me: usize| {
-            let order = if me % 2 == 0 { [account, address] } else { [address, account] };
+            let order = if me.is_multiple_of(2) { [account, address] } else { [address, account] };
             u64::from(limiter.batch(&order).spend().unwrap().allowed())
         };
         // Thread 0 spends beside the batches, on the bucket that they share.
@@ -234,7 +235,7 @@ fn batches_while_time_moves_stay_below_every_bound() {
         }
         1 => spend(&addresses, "id", 100_000),
         _ => {
-            let order = if me % 2 == 0 { [account, address] } else { [address, account] };
+            let order = if me.is_multiple_of(2) { [account, address] } else { [address, account] };
             (0..50_000).map(|_| u64::from(limiter.batch(&order).spend().unwrap().allowed())).sum()
         }
     });

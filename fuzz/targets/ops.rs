@@ -153,8 +153,6 @@ impl Pair {
             (Op::Refund, _) => handle.refund(IDS[txn.id], txn.cost),
             (Op::Reset, _) => handle.reset(IDS[txn.id]),
         };
-        // A reset of one has no cost.
-        let txn = if op == Op::Reset { Txn { cost: 0, ..txn } } else { txn };
         let context = format!("{op:?} {txn:?} at {}", self.model.now_ns);
         compare(said, self.model.call(op, &[txn]), &context);
     }
@@ -248,7 +246,7 @@ impl Model {
         let members: Vec<(usize, Txn)> =
             txns.iter().copied().enumerate().filter(|(_, txn)| has_numbers(txn)).collect();
         for (i, (_, txn)) in members.iter().enumerate() {
-            if txn.cost > self.limits[txn.limit].burst() {
+            if op != Op::Reset && txn.cost > self.limits[txn.limit].burst() {
                 return None;
             }
             if members[..i]
