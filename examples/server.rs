@@ -152,8 +152,8 @@ fn utc(time: SystemTime) -> String {
     const DAYS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (mut days, second) = (since_epoch / 86_400, since_epoch % 86_400);
-    let leap =
-        |year: u64| u64::from(year.is_multiple_of(if year.is_multiple_of(100) { 400 } else { 4 }));
+    let leap_every = |year: u64| if year.is_multiple_of(100) { 400 } else { 4 };
+    let leap = |year: u64| u64::from(year.is_multiple_of(leap_every(year)));
     let days_in = |year, month| DAYS[month] + if month == 1 { leap(year) } else { 0 };
     let (mut year, mut month) = (1970, 0);
     while days >= days_in(year, month) {
@@ -183,9 +183,8 @@ fn read_line(head: &mut impl BufRead) -> io::Result<Option<String>> {
 
 /// The port, the file of limits, and the file to log to.
 fn args() -> Result<(u16, PathBuf, PathBuf), String> {
-    let mut port = 8080;
     let mut limits = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/limits.yml").into();
-    let mut log = "access.log".into();
+    let (mut port, mut log) = (8080, "access.log".into());
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
         let value = given.next().ok_or_else(|| format!("{name} wants a value"))?;
