@@ -35,10 +35,22 @@ impl KeyRef<'_> {
 impl Hash for KeyRef<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The limit last and the id without its length: one key has one format, and the table
-        // compares whole keys anyway.
-        state.write(self.id);
-        state.write_u32(self.limit.0);
+        // The table compares whole keys: here two may be alike if they are of different limits or
+        // lengths. A number is one word, and up to 16 bytes are two that may overlap.
+        let limit = u64::from(self.limit.0).rotate_left(32);
+        match (self.id.first_chunk::<8>(), self.id.last_chunk::<8>()) {
+            (Some(number), _) if self.id.len() == 8 => {
+                state.write_u64(u64::from_ne_bytes(*number) ^ limit);
+            }
+            (Some(first), Some(last)) if self.id.len() <= 16 => {
+                state.write_u64(u64::from_ne_bytes(*first));
+                state.write_u64(u64::from_ne_bytes(*last) ^ limit);
+            }
+            _ => {
+                state.write(self.id);
+                state.write_u64(limit);
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Every key with its cell.
 pub(crate) struct Exact {
-    shelves: Box<[Shelf]>,
+    shelves: Box<[Shelf; SHELVES]>,
     hasher: RandomState,
     /// The latest time that anything was swept at.
     floor_ns: AtomicU64,
@@ -28,7 +28,7 @@ impl Exact {
     pub(crate) fn new() -> Exact {
         let hasher = RandomState::new();
         Exact {
-            shelves: (0..SHELVES).map(|_| Shelf::new(hasher.clone())).collect(),
+            shelves: Box::new(std::array::from_fn(|_| Shelf::new(hasher.clone()))),
             hasher,
             floor_ns: AtomicU64::new(0),
             next: AtomicU64::new(0),
@@ -50,7 +50,7 @@ impl Store for Exact {
         self.shelf(hash).find(hash, key, visit)
     }
 
-    #[inline]
+    #[inline(always)]
     fn find_or_insert<R>(&self, key: KeyRef<'_>, visit: impl Fn(&Cell) -> R) -> R {
         let hash = self.hasher.hash_one(key);
         let shelf = self.shelf(hash);
@@ -92,7 +92,7 @@ impl Store for Exact {
 
     fn size(&self) -> Size {
         let mut size = Size { cells: 0, bytes: size_of::<Exact>() };
-        for shelf in &self.shelves {
+        for shelf in self.shelves.iter() {
             let of_shelf = shelf.size();
             size.cells += of_shelf.cells;
             size.bytes += of_shelf.bytes;
@@ -101,7 +101,7 @@ impl Store for Exact {
     }
 
     fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
-        for shelf in &self.shelves {
+        for shelf in self.shelves.iter() {
             shelf.for_each_key(&mut visit);
         }
     }

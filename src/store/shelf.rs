@@ -46,7 +46,7 @@ mod dash {
             Shelf { map, heap_bytes: AtomicUsize::new(0) }
         }
 
-        #[inline]
+        #[inline(always)]
         pub(crate) fn find<R>(
             &self,
             hash: u64,
