@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::algorithm::Outcome;
 use crate::batch::{Batch, Member};
+use crate::cell::Cell;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
-use crate::limits::{Id, IdFormat, Limits, Scratch, decode, encode};
+use crate::limits::{Entry, Id, IdFormat, Limits, STRING_MAX_BYTES, Scratch, decode, encode};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{Exact, Store, Swept};
 use crate::sweeper::{SweepOptions, SweepRecord, SweepStats, Sweeper};
@@ -139,30 +140,32 @@ impl Inner {
         ask(word, now_ns).decision
     }
 
-    #[inline]
+    #[inline(always)]
     fn spend(&self, key: KeyRef<'_>, limit: &Limit, cost: u64) -> Decision {
-        self.store.find_or_insert(key, |cell| {
-            // Read with the cell in hand: as late as can be, so that fewer swaps fail.
-            let now_ns = self.clock.now_ns();
-            let (_, decision) = cell.update(|word| {
-                let outcome = limit.rule().spend(word, self.decided_at(word, now_ns), cost);
-                (outcome.word, outcome.decision)
-            });
-            decision
-        })
+        let ask = |word, now_ns| limit.rule().spend(word, now_ns, cost);
+        let (word, at_ns) = self.store.find_or_insert(key, |cell| self.change(cell, ask));
+        ask(word, at_ns).decision
     }
 
     /// Changes the word of `key` if there is a cell; a bucket that does not exist is full.
-    fn give(&self, key: KeyRef<'_>, change: impl Fn(u64, u64) -> Outcome) -> Decision {
-        let given = self.store.find(key, |cell| {
-            let now_ns = self.clock.now_ns();
-            let (_, decision) = cell.update(|word| {
-                let outcome = change(word, self.decided_at(word, now_ns));
-                (outcome.word, outcome.decision)
-            });
-            decision
-        });
-        given.unwrap_or_else(|| change(0, self.decided_at(0, self.clock.now_ns())).decision)
+    fn give(&self, key: KeyRef<'_>, ask: impl Fn(u64, u64) -> Outcome) -> Decision {
+        let given = self.store.find(key, |cell| self.change(cell, &ask));
+        let (word, at_ns) = given.unwrap_or_else(|| (0, self.decided_at(0, self.clock.now_ns())));
+        ask(word, at_ns).decision
+    }
+
+    /// Stores what `ask` makes of the cell's word; returns the word that it was asked about, and when.
+    ///
+    /// The decision is made of these two once more, after the cell was let go: the arithmetic costs
+    /// less than to carry its figures out through memory with a lock held.
+    #[inline(always)]
+    fn change(&self, cell: &Cell, ask: impl Fn(u64, u64) -> Outcome) -> (u64, u64) {
+        // Read with the cell in hand: as late as can be, so that fewer swaps fail.
+        let now_ns = self.clock.now_ns();
+        cell.update(|word| {
+            let at_ns = self.decided_at(word, now_ns);
+            (ask(word, at_ns).word, at_ns)
+        })
     }
 
     pub(crate) fn refund(&self, key: KeyRef<'_>, limit: &Limit, cost: u64) -> Decision {
@@ -171,6 +174,46 @@ impl Inner {
 
     pub(crate) fn reset(&self, key: KeyRef<'_>, limit: &Limit) -> Decision {
         self.give(key, |word, now_ns| limit.rule().reset(word, now_ns))
+    }
+}
+
+/// A call for one bucket, with its cost.
+trait Call {
+    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision;
+}
+
+struct Spend(u64);
+struct Check(u64);
+struct Refund(u64);
+struct Reset;
+
+impl Call for Spend {
+    #[inline(always)]
+    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision {
+        if self.0 == 0 {
+            // Asks without charging: no cell is made for it.
+            return Check(0).run(inner, key, limit);
+        }
+        inner.spend(key, limit, self.0)
+    }
+}
+
+impl Call for Check {
+    #[inline]
+    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision {
+        inner.look(key, |word, now_ns| limit.rule().spend(word, now_ns, self.0))
+    }
+}
+
+impl Call for Refund {
+    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision {
+        inner.refund(key, limit, self.0)
+    }
+}
+
+impl Call for Reset {
+    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision {
+        inner.reset(key, limit)
     }
 }
 
@@ -197,13 +240,7 @@ impl Handle {
     /// See [`Handle`].
     #[inline]
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.with(id.into(), cost, |inner, key, limit| {
-            if cost == 0 {
-                // Asks without charging: no cell is made for it.
-                return inner.look(key, |word, now_ns| limit.rule().spend(word, now_ns, 0));
-            }
-            inner.spend(key, limit, cost)
-        })
+        self.with(id.into(), cost, Spend(cost))
     }
 
     /// Asks what a [`spend`](Handle::spend) would say, all four figures, and charges nothing. (In
@@ -214,9 +251,7 @@ impl Handle {
     /// See [`Handle`].
     #[inline]
     pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.with(id.into(), cost, |inner, key, limit| {
-            inner.look(key, |word, now_ns| limit.rule().spend(word, now_ns, cost))
-        })
+        self.with(id.into(), cost, Check(cost))
     }
 
     /// Gives back up to `cost` units, never past full. `allowed` says whether anything was given
@@ -226,7 +261,7 @@ impl Handle {
     ///
     /// See [`Handle`].
     pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.with(id.into(), cost, |inner, key, limit| inner.refund(key, limit, cost))
+        self.with(id.into(), cost, Refund(cost))
     }
 
     /// Makes the id's bucket full.
@@ -235,7 +270,7 @@ impl Handle {
     ///
     /// See [`Handle`].
     pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
-        self.with(id.into(), 0, |inner, key, limit| inner.reset(key, limit))
+        self.with(id.into(), 0, Reset)
     }
 
     /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
@@ -277,24 +312,51 @@ impl Handle {
     }
 
     /// Finds the key and the numbers for `id`; without numbers there is no limit.
-    #[inline]
-    fn with(
+    ///
+    /// Numbers and text as they are go straight on. A caller's type of id is known where this is
+    /// compiled, so that of the three ways one is left.
+    #[inline(always)]
+    fn with(&self, id: Id<'_>, cost: u64, call: impl Call) -> Result<Decision, Error> {
+        let entry = self.limiter.inner.limits.entry(self.index);
+        match (entry.format, id) {
+            (IdFormat::RegId, Id::Number(number)) => {
+                self.with_key(entry, &number.to_be_bytes(), cost, call)
+            }
+            (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
+                self.with_key(entry, text.as_bytes(), cost, call)
+            }
+            _ => self.with_encoded(entry, id, cost, call),
+        }
+    }
+
+    #[inline(never)]
+    fn with_encoded(
         &self,
+        entry: &Entry,
         id: Id<'_>,
         cost: u64,
-        call: impl FnOnce(&Inner, KeyRef<'_>, &Limit) -> Decision,
+        call: impl Call,
     ) -> Result<Decision, Error> {
-        let inner = &*self.limiter.inner;
-        let entry = inner.limits.entry(self.index);
         let mut scratch = Scratch::new();
         let id = encode(entry.format, id, &mut scratch)?;
+        self.with_key(entry, id, cost, call)
+    }
+
+    #[inline(always)]
+    fn with_key(
+        &self,
+        entry: &Entry,
+        id: &[u8],
+        cost: u64,
+        call: impl Call,
+    ) -> Result<Decision, Error> {
         let Some(limit) = entry.numbers_of(id) else {
             return Ok(Decision::UNLIMITED);
         };
         if cost > limit.burst() {
             return Err(Error::cost_above_burst(cost, limit.burst(), Some(&entry.name)));
         }
-        Ok(call(inner, KeyRef { limit: self.index, id }, limit))
+        Ok(call.run(&self.limiter.inner, KeyRef { limit: self.index, id }, limit))
     }
 }
 

@@ -9,8 +9,9 @@ mod registry;
 #[cfg(feature = "yaml")]
 mod yaml;
 
-pub(crate) use format::{Scratch, decode, encode};
+pub(crate) use format::{STRING_MAX_BYTES, Scratch, decode, encode};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
 pub use identifier::IdentifierSet;
+pub(crate) use registry::Entry;
 pub use registry::{Limits, LimitsBuilder};

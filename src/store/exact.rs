@@ -3,6 +3,8 @@
 //! A look-up takes a shard's lock for reading, and an insert for writing. A `DashMap` can only be
 //! swept whole, so there are many small ones: a sweep holds one lock at a time, for a few cells.
 
+use std::hash::{BuildHasher, Hash, Hasher};
+
 use ahash::RandomState;
 
 use crate::cell::Cell;
@@ -35,6 +37,13 @@ impl Exact {
         }
     }
 
+    #[inline]
+    fn hash(&self, key: KeyRef<'_>) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        key.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// The shelf of a key with this hash: bits that pick neither the shard (the 8th from the top)
     /// nor the slot (the lowest) nor its tag (the highest seven).
     #[inline]
@@ -46,13 +55,13 @@ impl Exact {
 impl Store for Exact {
     #[inline]
     fn find<R>(&self, key: KeyRef<'_>, visit: impl FnOnce(&Cell) -> R) -> Option<R> {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         self.shelf(hash).find(hash, key, visit)
     }
 
     #[inline(always)]
     fn find_or_insert<R>(&self, key: KeyRef<'_>, visit: impl Fn(&Cell) -> R) -> R {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let shelf = self.shelf(hash);
         match shelf.find(hash, key, &visit) {
             Some(said) => said,

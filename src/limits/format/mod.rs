@@ -23,7 +23,7 @@ use crate::limits::IdentifierSet;
 use crate::limits::{Id, IdFormat};
 
 /// The longest id of the format `string`.
-const STRING_MAX_BYTES: usize = 1024;
+pub(crate) const STRING_MAX_BYTES: usize = 1024;
 
 /// How much of an id an error shows.
 const SHOWN_MAX_CHARS: usize = 64;
@@ -38,13 +38,13 @@ const TAG_V6: u8 = 6;
 const SCRATCH_BYTES: usize = 264;
 
 /// Room on the stack for an id in normal form; only long text that has to be written takes the heap.
-/// Bytes that are not used are not touched. Beside it, the room for a number alone.
-pub(crate) struct Scratch(SmallVec<[u8; SCRATCH_BYTES]>, [u8; 8]);
+/// Bytes that are not used are not touched.
+pub(crate) struct Scratch(SmallVec<[u8; SCRATCH_BYTES]>);
 
 impl Scratch {
     #[inline]
     pub(crate) fn new() -> Scratch {
-        Scratch(SmallVec::new(), [0; 8])
+        Scratch(SmallVec::new())
     }
 
     #[inline]
@@ -96,17 +96,7 @@ pub(crate) fn encode<'s>(
     id: Id<'s>,
     scratch: &'s mut Scratch,
 ) -> Result<&'s [u8], Error> {
-    match (format, id) {
-        // The two that are asked for most, in line with the call.
-        (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
-            Ok(text.as_bytes())
-        }
-        (IdFormat::RegId, Id::Number(number)) => {
-            scratch.1 = number.to_be_bytes();
-            Ok(&scratch.1)
-        }
-        _ => encode_from(format, id, Origin::Request, scratch),
-    }
+    encode_from(format, id, Origin::Request, scratch)
 }
 
 /// The id of an override as a file has it, held to every rule of its format, because what is not
