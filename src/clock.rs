@@ -51,6 +51,23 @@ enum Source {
     },
 }
 
+impl Source {
+    /// Out of line: what the counter's way need not carry along.
+    #[inline(never)]
+    fn now_ns(&self) -> u64 {
+        match self {
+            Source::Counter { counter, origin } => {
+                reading(counter.delta_as_nanos(*origin, counter.raw()))
+            }
+            // Relaxed: the reading publishes nothing but itself.
+            Source::Manual(now_ns) => now_ns.load(Ordering::Relaxed),
+            Source::Coarse(coarse) => coarse.now_ns.load(Ordering::Relaxed),
+            Source::Instant(origin) => reading(saturating_ns(origin.elapsed())),
+            Source::Custom { now, origin } => reading(saturating_ns(now().saturating_sub(*origin))),
+        }
+    }
+}
+
 /// The latest reading, and the thread that renews it.
 struct Coarse {
     now_ns: Arc<AtomicU64>,
@@ -113,15 +130,12 @@ impl Clock {
     /// The time in nanoseconds, from 1 to 2^62 - 1.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
-        let since_origin_ns = match &self.0 {
-            Source::Counter { counter, origin } => counter.delta_as_nanos(*origin, counter.raw()),
-            // Relaxed: the reading publishes nothing but itself.
-            Source::Manual(now_ns) => return now_ns.load(Ordering::Relaxed),
-            Source::Coarse(coarse) => return coarse.now_ns.load(Ordering::Relaxed),
-            Source::Instant(origin) => saturating_ns(origin.elapsed()),
-            Source::Custom { now, origin } => saturating_ns(now().saturating_sub(*origin)),
-        };
-        reading(since_origin_ns)
+        match &self.0 {
+            Source::Counter { counter, origin } => {
+                reading(counter.delta_as_nanos(*origin, counter.raw()))
+            }
+            other => other.now_ns(),
+        }
     }
 
     /// As [`now_ns`](Clock::now_ns), and not before any load that comes before it: no earlier than

@@ -83,7 +83,7 @@ impl Limiter {
 
     /// Looks at the next cells, about `cells` of them, and drops those that are full: one bounded step
     /// of a sweep, for those who want no thread. A step ends with the part of the table in which
-    /// the number is reached, at most a 128th of it; it holds the lock of one part at a time.
+    /// the number is reached, at most a 32nd of it; it holds a lock over half of one part at a time.
     pub fn sweep(&self, cells: usize) -> Swept {
         self.inner.sweep(cells)
     }

@@ -224,7 +224,7 @@ fn a_sweep_drops_full_buckets_and_nothing_else() {
     let mut steps = 0;
     loop {
         let swept = limiter.sweep(100);
-        assert!(swept.looked_at <= 100 + 10_000 / 32, "a step is bounded: {swept:?}");
+        assert!(swept.looked_at <= 100 + 10_000 / 16, "a step is bounded: {swept:?}");
         steps += 1;
         if swept.finished {
             break;
