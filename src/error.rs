@@ -72,6 +72,7 @@ impl Error {
     }
 
     /// An error of a file: its message is one line a fault.
+    #[cfg(feature = "yaml")]
     #[cold]
     pub(crate) fn config(faults: Vec<Fault>) -> Error {
         debug_assert!(!faults.is_empty());

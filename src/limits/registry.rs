@@ -223,21 +223,6 @@ impl LimitsBuilder {
         self.limits
     }
 
-    /// The index of a limit that is declared or Boulder's; else the text of the error.
-    pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, String> {
-        let known = &self.limits.by_name;
-        known.get(name).copied().ok_or_else(|| unknown_name(name, known.keys().map(|name| &**name)))
-    }
-
-    pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
-        self.limits.entry(index)
-    }
-
-    /// Whether any limit has numbers.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.limits.entries.iter().any(Entry::has_numbers)
-    }
-
     /// Makes `name` known, with the format of its ids.
     pub(crate) fn declare(&mut self, name: &str, format: IdFormat) -> Result<LimitIndex, String> {
         if !names::is_valid_name(name) {
@@ -279,18 +264,6 @@ impl LimitsBuilder {
         NumbersIndex(u32::try_from(numbers.len() - 1).expect("fewer numbers than a file has bytes"))
     }
 
-    /// Where the next [`add_numbers_anew`](Self::add_numbers_anew) will put its numbers: a file may
-    /// give the ids first.
-    pub(crate) fn next_numbers(&self, index: LimitIndex) -> NumbersIndex {
-        let len = self.limits.entry(index).numbers.len();
-        NumbersIndex(u32::try_from(len).expect("fewer numbers than a file has bytes"))
-    }
-
-    /// Adds numbers at [`next_numbers`](Self::next_numbers).
-    pub(crate) fn add_numbers_anew(&mut self, index: LimitIndex, limit: Limit, source: u32) {
-        self.limits.entries[index.0 as usize].numbers.push(Numbers { limit, source });
-    }
-
     /// Points an id in normal form to numbers; an id that has some already is an error.
     pub(crate) fn add_override(
         &mut self,
@@ -330,5 +303,36 @@ impl LimitsBuilder {
         });
         self.limits.by_name.insert(name.into(), index);
         index
+    }
+}
+
+/// What only a reader of files asks.
+#[cfg(feature = "yaml")]
+impl LimitsBuilder {
+    /// The index of a limit that is declared or Boulder's; else the text of the error.
+    pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, String> {
+        let known = &self.limits.by_name;
+        known.get(name).copied().ok_or_else(|| unknown_name(name, known.keys().map(|name| &**name)))
+    }
+
+    pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
+        self.limits.entry(index)
+    }
+
+    /// Whether any limit has numbers.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.limits.entries.iter().any(Entry::has_numbers)
+    }
+
+    /// Where the next [`add_numbers_anew`](Self::add_numbers_anew) will put its numbers: a file may
+    /// give the ids first.
+    pub(crate) fn next_numbers(&self, index: LimitIndex) -> NumbersIndex {
+        let len = self.limits.entry(index).numbers.len();
+        NumbersIndex(u32::try_from(len).expect("fewer numbers than a file has bytes"))
+    }
+
+    /// Adds numbers at [`next_numbers`](Self::next_numbers).
+    pub(crate) fn add_numbers_anew(&mut self, index: LimitIndex, limit: Limit, source: u32) {
+        self.limits.entries[index.0 as usize].numbers.push(Numbers { limit, source });
     }
 }

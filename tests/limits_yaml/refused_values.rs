@@ -1,0 +1,387 @@
+//! Names, fields, numbers and ids that are refused, in which words.
+
+use super::*;
+
+/// `A`: the numbers of an override that are in order.
+pub(crate) const REST: &str = "burst: 1, count: 1, period: 1s";
+
+#[track_caller]
+pub(crate) fn check(table: &[(&str, &[&str])], faults: fn(&str) -> Vec<String>) {
+    for (text, wanted) in table {
+        let text = text.replace("$REST", REST);
+        assert_eq!(faults(&text), *wanted, "{text}");
+    }
+}
+
+#[test]
+fn numbers() {
+    let whole = "a whole number from 1, in plain digits, is allowed";
+    for given in ["20.7", "1_000", "0x10", "+5", "-1", "1e3", "true", "020", "00", "1 2", "\u{661}"]
+    {
+        let text =
+            format!("NewOrdersPerAccount:\n  burst: {given}\n  count: {given}\n  period: 1s\n");
+        let fault = |line, field| {
+            format!("{line}: NewOrdersPerAccount.{field}: invalid {field} {given:?}: {whole}")
+        };
+        assert_eq!(faults(&text), [fault(2, "burst"), fault(3, "count")], "{given}");
+    }
+    let at = "1: NewOrdersPerAccount.burst:";
+    for (given, wanted) in [
+        ("\"20\"", "invalid burst \"20\": a whole number from 1, without quotes, is allowed"),
+        ("'20'", "invalid burst \"20\": a whole number from 1, without quotes, is allowed"),
+        ("", "invalid burst null: a whole number from 1 is allowed"),
+        ("~", "invalid burst null: a whole number from 1 is allowed"),
+        ("null", "invalid burst null: a whole number from 1 is allowed"),
+        ("0", "invalid burst 0: at least 1 is allowed"),
+        ("[1]", "a list: a whole number from 1 is allowed"),
+        ("{a: 1}", "a map: a whole number from 1 is allowed"),
+        (
+            "18446744073709551616",
+            "invalid burst \"18446744073709551616\": at most 18446744073709551615 is allowed",
+        ),
+        ("!!int 20", "a tag is not allowed: write the value alone"),
+        ("!x 20", "a tag is not allowed: write the value alone"),
+    ] {
+        let text = format!("NewOrdersPerAccount: {{burst: {given}, count: 1, period: 1s}}");
+        assert_eq!(faults(&text), [format!("{at} {wanted}")], "{given}");
+    }
+}
+
+#[test]
+fn numbers_that_make_no_limit() {
+    let limit = |burst: &str, count: &str, period: &str| {
+        faults(&format!(
+            "NewOrdersPerAccount:\n  burst: {burst}\n  count: {count}\n  period: {period}\n"
+        ))
+    };
+    assert_eq!(
+        limit("1", "2000000000", "1s"),
+        [
+            "3: NewOrdersPerAccount.count: invalid count 2000000000: at most 1000000000, one for each nanosecond of the period, is allowed"
+        ]
+    );
+    assert!(limit("1", "600000000", "1s")[0].contains("1.667 times"));
+    let long = limit("9000000000000000000", "1", "1s");
+    assert!(
+        long[0].starts_with("2: NewOrdersPerAccount.burst: invalid burst 9000000000000000000: "),
+        "{long:?}"
+    );
+    for period in ["0", "0s", "-0s", "0.9ns"] {
+        let at = "4: NewOrdersPerAccount.period:";
+        assert_eq!(
+            limit("1", "1", period),
+            [format!("{at} invalid period 0s: more than 0s is allowed")]
+        );
+    }
+}
+
+#[test]
+fn periods() {
+    let allowed = "a duration such as 60s, 180m or 1h30m is allowed";
+    let units = "(ns, us, ms, s, m, h)";
+    for (given, wanted) in [
+        ("60", format!("invalid period \"60\": missing unit; {allowed} {units}")),
+        ("'60'", format!("invalid period \"60\": missing unit; {allowed} {units}")),
+        ("1d", format!("invalid period \"1d\": unknown unit \"d\"; {allowed} {units}")),
+        ("-1s", "invalid period \"-1s\": negative; more than 0s is allowed".into()),
+        ("''", format!("invalid period \"\": {allowed} {units}")),
+        ("", format!("invalid period null: {allowed}")),
+        ("[1s]", format!("a list: {allowed}")),
+        (
+            "3000000h",
+            "invalid period \"3000000h\": at most 2^63 - 1 ns, about 2562047h, is allowed".into(),
+        ),
+    ] {
+        let text = format!("NewOrdersPerAccount: {{burst: 1, count: 1, period: {given}}}");
+        assert_eq!(faults(&text), [format!("1: NewOrdersPerAccount.period: {wanted}")], "{given}");
+    }
+}
+
+#[test]
+fn fields() {
+    check(
+        &[
+            (
+                "NewOrdersPerAccount:\n  Burst: 1\n  count: 1\n  period: 1s\n",
+                &[
+                    "1: NewOrdersPerAccount: no burst: a whole number from 1 is wanted",
+                    "2: NewOrdersPerAccount.Burst: unknown field: burst, count, period, ids, id and algorithm are allowed; did you mean burst?",
+                ],
+            ),
+            (
+                "NewOrdersPerAccount: {}",
+                &[
+                    "1: NewOrdersPerAccount: no burst: a whole number from 1 is wanted",
+                    "1: NewOrdersPerAccount: no count: a whole number from 1 is wanted",
+                    "1: NewOrdersPerAccount: no period: a duration such as 60s, 180m or 1h30m is wanted",
+                ],
+            ),
+            (
+                "NewOrdersPerAccount: {$REST, comment: x}",
+                &[
+                    "1: NewOrdersPerAccount.comment: unknown field: burst, count, period, ids, id and algorithm are allowed",
+                ],
+            ),
+            (
+                "NewOrdersPerAccount: {$REST, perod: {a: [b]}}",
+                &[
+                    "1: NewOrdersPerAccount.perod: unknown field: burst, count, period, ids, id and algorithm are allowed; did you mean period?",
+                ],
+            ),
+            (
+                "NewOrdersPerAccount: {$REST,\n burst: 2}",
+                &["2: NewOrdersPerAccount.burst: the field was given before, on line 1"],
+            ),
+            (
+                "NewOrdersPerAccount: {$REST, ~: 1}",
+                &["1: NewOrdersPerAccount: null: a field as the key is allowed"],
+            ),
+            (
+                "NewOrdersPerAccount: {$REST, ? [a] : 1}",
+                &["1: NewOrdersPerAccount: a list: a field as the key is allowed"],
+            ),
+            (
+                "NewOrdersPerAccount:1: {$REST, ids: [2]}",
+                &[
+                    "1: NewOrdersPerAccount:1.ids: unknown field: burst, count and period are allowed",
+                ],
+            ),
+            (
+                "A: {$REST, id: ipaddress}\nA:1.1.1.1: {$REST}",
+                &[
+                    "1: A.id: invalid id \"ipaddress\": string, ipAddress, regId, ipv6RangeCIDR, identValue, domainOrCIDR, fqdnSet, regId:identValue, regId:domainOrCIDR, regId:domain and regId:fqdnSet are allowed; did you mean ipAddress?",
+                ],
+            ),
+            (
+                "A: {$REST, id: [string]}",
+                &["1: A.id: a list: a format such as ipAddress or string is allowed"],
+            ),
+            (
+                "NewOrdersPerAccount: {$REST, id: string}",
+                &[
+                    "1: NewOrdersPerAccount.id: the ids of NewOrdersPerAccount are regId, not string",
+                ],
+            ),
+        ],
+        faults,
+    );
+}
+
+#[test]
+fn algorithms() {
+    check(
+        &[
+            (
+                "A: {algorithm: fixed_window, limit: 10, window: 60s, id: string}",
+                &[
+                    "1: A.algorithm: invalid algorithm \"fixed_window\": not in this version; allowed: gcra",
+                ],
+            ),
+            (
+                "A: {limit: 15, window: 60s, burst: 3, id: string, algorithm: token_bucket}\nA:x: {$REST}",
+                &[
+                    "1: A.algorithm: invalid algorithm \"token_bucket\": not in this version; allowed: gcra",
+                ],
+            ),
+            (
+                "A: {algorithm: leaky_bucket, max: 10, duration: 5s, min_interval: 1s, id: string}",
+                &[
+                    "1: A.algorithm: invalid algorithm \"leaky_bucket\": not in this version; allowed: gcra",
+                ],
+            ),
+            (
+                "A: {algorithm: GCRA, $REST, id: string}",
+                &["1: A.algorithm: invalid algorithm \"GCRA\": allowed: gcra; did you mean gcra?"],
+            ),
+            (
+                "A: {limit: 10, $REST, id: string}",
+                &[
+                    "1: A.limit: unknown field: burst, count, period, ids, id and algorithm are allowed",
+                ],
+            ),
+            (
+                "NewOrdersPerAccount: {$REST, ids: [1], algorithm: gcra, id: regId}",
+                &[
+                    "1: NewOrdersPerAccount.id: not beside ids: it belongs to the limit's default",
+                    "1: NewOrdersPerAccount.algorithm: not beside ids: it belongs to the limit's default",
+                ],
+            ),
+        ],
+        faults,
+    );
+}
+
+#[test]
+fn names() {
+    let own = "a limit of one's own is declared before its overrides, with the format of its ids, such as id: ipAddress";
+    let unknown = |line: u64, path: &str, name: &str, hint: &str| {
+        format!("{line}: {path}: unknown limit {name:?}{hint}; {own}")
+    };
+    for (text, wanted) in [
+        (
+            "NewOrderPerAccount: {$REST}",
+            unknown(1, "NewOrderPerAccount", "NewOrderPerAccount", "; did you mean NewOrdersPerAccount?"),
+        ),
+        ("UsageRequestsPerIPv10Address: {$REST}", unknown(1, "UsageRequestsPerIPv10Address", "UsageRequestsPerIPv10Address", "")),
+        ("Unknown: {$REST}", unknown(1, "Unknown", "Unknown", "")),
+        ("'1': {$REST}", unknown(1, "1", "1", "")),
+        ("Own:a: {$REST}\nOwn: {$REST, id: string}", unknown(1, "Own:a", "Own", "")),
+        ("A: {$REST, id: string}\nA.1:x: {$REST}", unknown(2, "A.1:x", "A.1", "")),
+        ("Unknown: ~", format!("{}\n1: Unknown: null: a map with burst, count and period is allowed", unknown(1, "Unknown", "Unknown", ""))),
+        ("'': {$REST}", "1: \"\": a limit's name as the key is allowed".into()),
+        ("'': 1", "1: \"\": a limit's name as the key is allowed".into()),
+        ("? [a]\n: 1", "1: a list: a limit's name as the key is allowed".into()),
+        ("~: 1", "1: null: a limit's name as the key is allowed".into()),
+        (
+            "1a: {$REST, id: string}\n1a:x: {$REST}",
+            "1: 1a: invalid name \"1a\": a letter, then letters, digits, '_', '.' or '-', at most 128 characters, is allowed".into(),
+        ),
+        ("NewOrdersPerAccount: {$REST}\nNewOrdersPerAccount: {$REST}", "2: NewOrdersPerAccount: the name was given before, on line 1 of the same map".into()),
+        ("NewOrdersPerAccount:", "1: NewOrdersPerAccount: null: a map with burst, count and period is allowed".into()),
+        ("NewOrdersPerAccount: 20", "1: NewOrdersPerAccount: \"20\": a map with burst, count and period is allowed".into()),
+        ("NewOrdersPerAccount: [1]", "1: NewOrdersPerAccount: a list: a map with burst, count and period is allowed".into()),
+        ("NewOrdersPerAccount:1:\n", "1: NewOrdersPerAccount:1: null: a map with burst, count and period is allowed".into()),
+        ("'NewOrdersPerAccount:': {$REST}", "1: NewOrdersPerAccount:: no id after the colon: Name:id is allowed".into()),
+    ] {
+        let text = text.replace("$REST", REST);
+        assert_eq!(faults(&text).join("\n"), wanted, "{text}");
+    }
+}
+
+#[test]
+fn ids() {
+    check(
+        &[
+            (
+                "- NewOrdersPerAccount: {$REST, ids: []}",
+                &["1: [0].NewOrdersPerAccount.ids: an empty list: at least one id is wanted"],
+            ),
+            (
+                "- NewOrdersPerAccount:\n    burst: 0\n    count: 1\n    period: 1s\n    ids: []",
+                &[
+                    "2: [0].NewOrdersPerAccount.burst: invalid burst 0: at least 1 is allowed",
+                    "5: [0].NewOrdersPerAccount.ids: an empty list: at least one id is wanted",
+                ],
+            ),
+            (
+                "- NewOrdersPerAccount: {$REST}",
+                &[
+                    "1: [0].NewOrdersPerAccount: no ids: an override has a list of them, or one in its key, as Name:id",
+                ],
+            ),
+            (
+                "- NewOrdersPerAccount: {$REST, ids: 1}",
+                &["1: [0].NewOrdersPerAccount.ids: invalid ids \"1\": a list of ids is allowed"],
+            ),
+            (
+                "- NewOrdersPerAccount: {$REST, ids: }",
+                &["1: [0].NewOrdersPerAccount.ids: invalid ids null: a list of ids is allowed"],
+            ),
+            (
+                "- NewOrdersPerAccount: {$REST, ids: {id: 1}}",
+                &["1: [0].NewOrdersPerAccount.ids: a map: a list of ids is allowed"],
+            ),
+            (
+                "- NewOrdersPerAccount:\n    ids:\n    - ~\n    - null\n    -\n    - [1]\n    - 1\n    burst: 1\n    count: 1\n    period: 1s",
+                &[
+                    "3: [0].NewOrdersPerAccount.ids[0]: null: an id is wanted; one that is spelled so must be quoted",
+                    "4: [0].NewOrdersPerAccount.ids[1]: null: an id is wanted; one that is spelled so must be quoted",
+                    "5: [0].NewOrdersPerAccount.ids[2]: null: an id is wanted; one that is spelled so must be quoted",
+                    "6: [0].NewOrdersPerAccount.ids[3]: a list: an id, or a map with id and comment, is allowed",
+                ],
+            ),
+            (
+                "- NewOrdersPerAccount: {$REST, ids: [{comment: x}, {id: }, {id: {a: 1}}, {id: 1, comment: [x]}, {}]}",
+                &[
+                    "1: [0].NewOrdersPerAccount.ids[0]: no id: one is wanted",
+                    "1: [0].NewOrdersPerAccount.ids[1].id: null: an id is wanted; one that is spelled so must be quoted",
+                    "1: [0].NewOrdersPerAccount.ids[2].id: a map: an id is allowed",
+                    "1: [0].NewOrdersPerAccount.ids[3].comment: a list: text is allowed",
+                    "1: [0].NewOrdersPerAccount.ids[4]: no id: one is wanted",
+                ],
+            ),
+            (
+                "- NewOrdersPerAccount: {$REST, ids: [{id: 1, coment: x}, {id: 2, id: 3}, {Id: 4}]}",
+                &[
+                    "1: [0].NewOrdersPerAccount.ids[0].coment: unknown field: id and comment are allowed; did you mean comment?",
+                    "1: [0].NewOrdersPerAccount.ids[1].id: the field was given before, on line 1",
+                    "1: [0].NewOrdersPerAccount.ids[2].Id: unknown field: id and comment are allowed; did you mean id?",
+                ],
+            ),
+            (
+                "- NewOrdersPerAccount: {$REST, ids: [1, !!str 2, !x {id: 3}]}",
+                &[
+                    "1: [0].NewOrdersPerAccount.ids[1]: a tag is not allowed: write the value alone",
+                    "1: [0].NewOrdersPerAccount.ids[2]: a tag is not allowed: write the value alone",
+                ],
+            ),
+            (
+                "- CertificatesPerDomain:\n    burst: 1\n    count: 1\n    period: 1s\n    ids:\n    - 2602:80a:6000::\n",
+                &[
+                    "6: [0].CertificatesPerDomain.ids[0]: a map: an id that ends in ':' must be quoted, as \"2602:80a:6000::\"",
+                ],
+            ),
+            (
+                "- CertificatesPerDomain:\n    burst: 1\n    count: 1\n    period: 1s\n    ids:\n    - id: 2602:80a:6000::\n",
+                &[
+                    "6: [0].CertificatesPerDomain.ids[0].id: invalid domainOrCIDR \"2602:80a:6000:\": is neither a domain (name contains an invalid character, ':') nor an IP address",
+                    "6: invalid yaml: mapping values are not allowed in this context; text that has ': ' in it, or ':' at its end, must be quoted",
+                ],
+            ),
+        ],
+        faults,
+    );
+    // The format's own words follow the id.
+    for (name, id) in [
+        ("NewOrdersPerAccount", "007"),
+        ("NewOrdersPerAccount", "lol"),
+        ("CertificatesPerDomain", "www.example.com"),
+        ("CertificatesPerDomain", "8.8.8.8/32"),
+        ("NewRegistrationsPerIPv6Range", "10.0.0.0/16"),
+        ("NewRegistrationsPerIPAddress", "2602:080a::1"),
+    ] {
+        let found = faults(&format!("{name}:{id}: {{{REST}}}"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(&format!("1: {name}:{id}: invalid ")), "{found:?}");
+        assert!(found[0].contains(&format!("{id:?}")), "{found:?}");
+    }
+}
+
+#[test]
+fn duplicate_ids_with_the_place_where_they_were_given_first() {
+    check(
+        &[
+            (
+                "- NewOrdersPerAccount: {$REST, ids: [1,\n    2, 1]}\n- NewOrdersPerAccount: {$REST, ids: [{id: 2}]}\n- NewOrdersPerAccount:2: {$REST}",
+                &[
+                    "2: [0].NewOrdersPerAccount.ids[2]: the id \"1\" was given before, on line 1",
+                    "3: [1].NewOrdersPerAccount.ids[0].id: the id \"2\" was given before, on line 2",
+                    "4: [2].NewOrdersPerAccount:2: the id \"2\" was given before, on line 2",
+                ],
+            ),
+            (
+                "CertificatesPerFQDNSet:example.com,example.org: {$REST}\nCertificatesPerFQDNSet:example.org,example.com: {$REST}",
+                &[
+                    "2: CertificatesPerFQDNSet:example.org,example.com: the id \"example.org,example.com\" was given before, on line 1",
+                ],
+            ),
+            (
+                "NewOrdersPerAccount:1: {burst: 0, count: 1, period: 1s}\nNewOrdersPerAccount:1: {$REST}",
+                &[
+                    "1: NewOrdersPerAccount:1.burst: invalid burst 0: at least 1 is allowed",
+                    "2: NewOrdersPerAccount:1: the id \"1\" was given before, on line 1",
+                ],
+            ),
+        ],
+        faults,
+    );
+    let error = Limits::from_yaml_with_overrides(
+        "\nNewOrdersPerAccount:1: {burst: 1, count: 1, period: 1s}",
+        "- NewOrdersPerAccount: {burst: 1, count: 1, period: 1s, ids: [1]}",
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "<overrides>:1: [0].NewOrdersPerAccount.ids[0]: the id \"1\" was given before, on line 2 of <limits>"
+    );
+}
