@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -140,7 +141,13 @@ fn count(requests: &[Request], mut limits: [Naive; 2]) -> Value {
 fn a_real_log_under_two_rules_agrees_with_a_naive_count() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/access.log");
     let Ok(log) = fs::read_to_string(&path) else {
-        eprintln!("NOT TESTED: {} is not there, so no real log was replayed", path.display());
+        // Past the test runner, which keeps to itself what a passing test prints.
+        writeln!(
+            std::io::stderr(),
+            "NOT TESTED: {} is not there, so no real log was replayed",
+            path.display()
+        )
+        .unwrap();
         return;
     };
     let desk = Desk::new();
