@@ -69,7 +69,8 @@ impl<'a> Member<'a> {
 ///
 /// It never admits more than any of its limits allows, and a denied or failed batch leaves every
 /// bucket as if it had not been. While it charges, a concurrent caller may be denied by what it
-/// holds at that moment. Up to 8 members are handled without an allocation.
+/// holds at that moment, and a refund or reset of one of its buckets gives back what it holds, too. Up
+/// to 8 members are handled without an allocation.
 ///
 /// # Errors
 ///
@@ -348,7 +349,9 @@ fn take_back(inner: &Inner, members: &[Prepared<'_>]) {
                 } else {
                     Place::TakenBackBeneath
                 });
-                (Gcra::take_back(word, charge, || inner.clock.now_after_loads_ns()), ())
+                // No earlier than a sweep that may have been before the cell's other charges.
+                let now_ns = || inner.clock.now_after_loads_ns().max(inner.store.floor_ns());
+                (Gcra::take_back(word, charge, now_ns), ())
             });
         });
     }

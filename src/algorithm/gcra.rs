@@ -2,7 +2,7 @@
 //!
 //! The word is the theoretical arrival time (TAT): the time, in nanoseconds since the clock's origin,
 //! at which the bucket is full again. `now_ns` is at least 1 and at most [`MAX_NOW_NS`]; a burst
-//! offset is at most 2^62 ns. So a TAT that is written is below 2^63 + 1 and no sum below wraps.
+//! offset is at most 2^62 ns. So a TAT that is written is at most 2^63 - 1 and no sum below wraps.
 
 use crate::Decision;
 use crate::algorithm::Outcome;
@@ -120,8 +120,13 @@ impl Gcra {
             // Never 0: to a cell that was new, its charge's time is as full as 0 is.
             return Some(if charge.before == 0 { charge.now_ns } else { charge.before });
         }
+        let now_ns = now_ns();
+        if now_ns < charge.now_ns {
+            // The clock went back: nothing can be said of what has refilled.
+            return None;
+        }
         let increment_ns = charge.after - base_ns;
-        let drained_ns = now_ns().saturating_sub(base_ns);
+        let drained_ns = now_ns.saturating_sub(base_ns);
         let back_ns = increment_ns.saturating_sub(drained_ns);
         // A refund or a reset since may have left less than the charge: never below its base.
         let taken_ns = tat_ns.saturating_sub(back_ns).max(base_ns.min(tat_ns));
@@ -246,6 +251,8 @@ mod tests {
         let charge = Charge { before: 0, after: 21, now_ns: 1 };
         assert_eq!(Gcra::take_back(60, charge, || 50), None);
         assert_eq!(Gcra::take_back(1, charge, || 2), None, "a refund took it first");
+        let later = Charge { before: 0, after: 121, now_ns: 101 };
+        assert_eq!(Gcra::take_back(131, later, || 100), None, "the clock went back");
     }
 
     /// The rule in unbounded integers, as it is written down.

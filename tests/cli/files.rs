@@ -99,3 +99,17 @@ fn a_reader_that_leaves_is_no_fault() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
 }
+
+#[cfg(unix)]
+#[test]
+fn limits_come_from_standard_input_too() {
+    let desk = Desk::new();
+    let ran =
+        desk.run_with("validate --limits -", "A: {burst: 1, count: 1, period: 1s, id: string}");
+    assert_eq!((ran.status, &*ran.stdout), (Some(0), "ok: 1 limit, 0 overrides\n"), "{ran:?}");
+    for twice in ["validate --limits - --overrides -", "replay --limits - --trace -"] {
+        let ran = desk.run_with(twice, "");
+        assert_eq!(ran.status, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("given for two files: one is allowed"), "{}", ran.stderr);
+    }
+}

@@ -36,7 +36,7 @@ fn the_four_forms_of_a_decision() {
         r#""top_denied":[{"limit":"NewOrdersPerAccount","id":"12345","denied":1}]}"#,
         "\n"
     );
-    let stderr = "line 5: cost 21 is above the burst 20 of NewOrdersPerAccount\n";
+    let stderr = "standard input:5: cost 21 is above the burst 20 of NewOrdersPerAccount\n";
     assert_eq!(ran, Ran { status: Some(1), stdout: stdout.into(), stderr: stderr.into() });
 }
 
@@ -177,7 +177,7 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
     let said: Vec<&str> = ran.stderr.lines().collect();
     assert_eq!(said.len(), 12, "{said:?}");
     for (i, (said, decision)) in said.iter().zip(&decisions[1..]).enumerate() {
-        let text = said.strip_prefix(&format!("line {}: ", i + 2)).expect(said);
+        let text = said.strip_prefix(&format!("t.jsonl:{}: ", i + 2)).expect(said);
         assert_eq!(text, *faults.get(i).unwrap_or(&text));
         assert_eq!(*decision, format!("{{\"error\":{}}}", serde_json::to_string(text).unwrap()));
     }

@@ -76,6 +76,17 @@ fn numbers_that_make_no_limit() {
 }
 
 #[test]
+fn each_number_that_is_0() {
+    let zeros = "NewOrdersPerAccount: {burst: 0, count: 0, period: 0s}";
+    let wanted = [
+        "1: NewOrdersPerAccount.burst: invalid burst 0: at least 1 is allowed",
+        "1: NewOrdersPerAccount.count: invalid count 0: at least 1 is allowed",
+        "1: NewOrdersPerAccount.period: invalid period 0s: more than 0s is allowed",
+    ];
+    assert_eq!(faults(zeros), wanted);
+}
+
+#[test]
 fn periods() {
     let allowed = "a duration such as 60s, 180m or 1h30m is allowed";
     let units = "(ns, us, ms, s, m, h)";

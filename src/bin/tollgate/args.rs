@@ -26,10 +26,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LimitFiles {
-    /// The limits, in YAML
+    /// The limits, in YAML; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: PathBuf,
-    /// Overrides of the limits for some ids, in YAML
+    /// Overrides of the limits for some ids, in YAML; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) overrides: Option<PathBuf>,
 }
@@ -88,6 +88,26 @@ pub(crate) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
 
+impl LimitFiles {
+    /// How many of the files are standard input.
+    fn standard_inputs(&self) -> usize {
+        let overrides = self.overrides.as_deref().is_some_and(is_standard);
+        usize::from(is_standard(&self.limits)) + usize::from(overrides)
+    }
+}
+
+const ONE_STANDARD_INPUT: &str = "standard input, `-`, is given for two files: one is allowed";
+
+impl ValidateArgs {
+    /// Whether the arguments go together, as far as their types do not say it.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.files.standard_inputs() > 1 {
+            return Err(conflict("validate", ONE_STANDARD_INPUT.into()));
+        }
+        Ok(())
+    }
+}
+
 impl ReplayArgs {
     const DEFAULT_WINDOW_NS: u64 = 60 * 1_000_000_000;
 
@@ -104,12 +124,18 @@ impl ReplayArgs {
 
     /// Checks what clap cannot: arguments against each other.
     pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.files.standard_inputs() + usize::from(is_standard(self.traffic())) > 1 {
+            return Err(conflict("replay", ONE_STANDARD_INPUT.into()));
+        }
         for (i, rule) in self.rules.iter().enumerate() {
             if self.rules[..i].iter().any(|before| before.limit == rule.limit) {
-                return Err(conflict(format!(
-                    "two rules charge {}: one rule a limit is allowed, or a line could name one bucket twice",
-                    rule.limit
-                )));
+                return Err(conflict(
+                    "replay",
+                    format!(
+                        "two rules charge {}: one rule a limit is allowed, or a line could name one bucket twice",
+                        rule.limit
+                    ),
+                ));
             }
         }
         let Some(decisions) = self.decisions.as_deref().filter(|path| !is_standard(path)) else {
@@ -119,22 +145,22 @@ impl ReplayArgs {
             [Some(&*self.files.limits), self.files.overrides.as_deref(), Some(self.traffic())];
         for input in inputs.into_iter().flatten() {
             if is_same_file(input, decisions) {
-                return Err(conflict(format!(
-                    "--decisions {} would replace an input file",
-                    decisions.display()
-                )));
+                return Err(conflict(
+                    "replay",
+                    format!("--decisions {} would replace an input file", decisions.display()),
+                ));
             }
         }
         Ok(())
     }
 }
 
-fn conflict(text: String) -> Failure {
+fn conflict(subcommand: &str, text: String) -> Failure {
     let mut command = Args::command();
     // Built, so that the usage of the subcommand has its whole name.
     command.build();
-    let error = match command.find_subcommand_mut("replay") {
-        Some(replay) => replay.error(ErrorKind::ArgumentConflict, text),
+    let error = match command.find_subcommand_mut(subcommand) {
+        Some(subcommand) => subcommand.error(ErrorKind::ArgumentConflict, text),
         None => command.error(ErrorKind::ArgumentConflict, text),
     };
     Failure::Arguments(error)

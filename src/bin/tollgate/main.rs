@@ -27,7 +27,7 @@ use args::{Args, Command};
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
-        Command::Validate(args) => validate::run(&args),
+        Command::Validate(args) => args.check().and_then(|()| validate::run(&args)),
         Command::Replay(args) => args.check().and_then(|()| replay::run(&args)),
     };
     match done {

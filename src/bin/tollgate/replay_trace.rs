@@ -24,7 +24,7 @@ pub(crate) fn run(lines: &mut Lines, session: &mut Session) -> Result<LineCounts
             }
             Err(text) => {
                 errors += 1;
-                session.progress.report(&format!("line {number}: {text}"));
+                session.progress.report(&format!("{}:{number}: {text}", lines.name()));
                 session.decisions.write(|out| trace::write_error(out, &text))?;
             }
         }

@@ -1,8 +1,10 @@
 //! `tollgate validate`: are the files good?
 
+use std::path::Path;
+
 use tollgate::Limits;
 
-use crate::args::{LimitFiles, ValidateArgs};
+use crate::args::{LimitFiles, ValidateArgs, is_standard};
 use crate::output::{Destination, print};
 use crate::text::counted;
 use crate::{Failure, Outcome};
@@ -19,8 +21,14 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Well)
 }
 
+/// What the system has for `-`.
+fn standard_input_as_file(path: &Path) -> &Path {
+    if is_standard(path) { Path::new("/dev/stdin") } else { path }
+}
+
 /// Reads the limits; a failure has every fault.
 pub(crate) fn load(files: &LimitFiles) -> Result<Limits, Failure> {
-    Limits::from_yaml_files(&files.limits, files.overrides.as_deref())
-        .map_err(|error| Failure::Input(error.to_string()))
+    let limits = standard_input_as_file(&files.limits);
+    let overrides = files.overrides.as_deref().map(standard_input_as_file);
+    Limits::from_yaml_files(limits, overrides).map_err(|error| Failure::Input(error.to_string()))
 }

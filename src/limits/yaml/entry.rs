@@ -313,7 +313,13 @@ fn read_scalar(entry: &mut Entry<'_>, field: Field, scalar: &Scalar<'_>) -> Resu
         Field::Burst | Field::Count => {
             entry.numbers[field as usize] = Some(field::whole_number(scalar, field)?);
         }
-        Field::Period => entry.numbers[field as usize] = Some(duration::parse(&scalar.text)?),
+        Field::Period => {
+            let period_ns = duration::parse(&scalar.text)?;
+            if period_ns == 0 {
+                return Err("0s: more than 0s is allowed".into());
+            }
+            entry.numbers[field as usize] = Some(period_ns);
+        }
         Field::Id => entry.format = Some(field::id_format(&scalar.text)?),
         Field::Algorithm => {
             entry.is_later_algorithm = field::is_later_algorithm(&scalar.text);

@@ -59,7 +59,12 @@ pub(super) fn whole_number(scalar: &Scalar<'_>, field: Field) -> Result<u64, Str
     if is_padded || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("{}: {allowed}, in plain digits, is allowed", Given(text)));
     }
-    text.parse().map_err(|_| format!("{}: at most {} is allowed", Given(text), u64::MAX))
+    match text.parse() {
+        // Here and not with the numbers that make no limit, so that each that is 0 is named.
+        Ok(0) => Err("0: at least 1 is allowed".into()),
+        Ok(number) => Ok(number),
+        Err(_) => Err(format!("{}: at most {} is allowed", Given(text), u64::MAX)),
+    }
 }
 
 pub(super) fn id_format(text: &str) -> Result<IdFormat, String> {
