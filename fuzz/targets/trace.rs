@@ -6,7 +6,7 @@ use serde_json::Value;
 use tollgate::Mode;
 
 #[path = "../../src/bin/tollgate/trace.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the command uses all of it; this target what reads a line")]
 mod trace;
 
 use trace::Op;
