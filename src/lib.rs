@@ -17,6 +17,7 @@ mod limiter;
 mod limits;
 #[cfg(all(test, tollgate_loom))]
 mod models;
+mod options;
 mod probe;
 mod store;
 mod sweeper;
@@ -33,5 +34,6 @@ pub use limiter::{Handle, Limiter};
 #[cfg(feature = "boulder")]
 pub use limits::IdentifierSet;
 pub use limits::{Id, IdFormat, Limits, LimitsBuilder};
+pub use options::{AtCap, Engine, LimiterOptions};
 pub use store::Swept;
-pub use sweeper::{SweepOptions, SweepStats, Sweeper};
+pub use sweeper::{Stats, SweepOptions, Sweeper};

@@ -12,8 +12,8 @@ use crate::key::{KeyRef, LimitIndex};
 use crate::limits::{Entry, Id, IdFormat, Limits, STRING_MAX_BYTES, Scratch, decode, encode};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{Exact, Store, Swept};
-use crate::sweeper::{SweepOptions, SweepRecord, SweepStats, Sweeper};
-use crate::{Decision, Limit};
+use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
+use crate::{Decision, Limit, LimiterOptions};
 
 /// Limits, a clock, and a bucket for every id that has spent.
 ///
@@ -57,6 +57,12 @@ impl Limiter {
 
     /// A limiter on a clock of the caller's choice.
     pub fn with_clock(limits: Limits, clock: Clock) -> Limiter {
+        Limiter::with_options(limits, LimiterOptions::default().clock(clock))
+    }
+
+    /// A limiter with a table, a cap and a clock of the caller's choice.
+    pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
+        let clock = options.clock.unwrap_or_default();
         let inner = Inner { limits, clock, store: Exact::new(), sweeps: SweepRecord::default() };
         Limiter { inner: Arc::new(inner) }
     }
@@ -99,7 +105,7 @@ impl Limiter {
 
     /// What the table holds and what sweeps have done. Looks at every part of the table: not for a
     /// request's way.
-    pub fn stats(&self) -> SweepStats {
+    pub fn stats(&self) -> Stats {
         self.inner.stats()
     }
 }
@@ -114,7 +120,7 @@ impl Inner {
         swept
     }
 
-    pub(crate) fn stats(&self) -> SweepStats {
+    pub(crate) fn stats(&self) -> Stats {
         self.sweeps.stats(self.store.size())
     }
 
@@ -241,6 +247,17 @@ impl Handle {
     #[inline]
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.with(id.into(), cost, Spend(cost))
+    }
+
+    /// As [`spend`](Handle::spend) for many ids that have nothing to do with each other: their answers
+    /// are added to `decisions`, in order. The waits for memory overlap.
+    pub fn spend_many<'a, I: Into<Id<'a>>>(
+        &self,
+        ids: impl IntoIterator<Item = I>,
+        cost: u64,
+        decisions: &mut Vec<Result<Decision, Error>>,
+    ) {
+        decisions.extend(ids.into_iter().map(|id| self.spend(id, cost)));
     }
 
     /// Asks what a [`spend`](Handle::spend) would say, all four figures, and charges nothing. (In

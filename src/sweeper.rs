@@ -68,7 +68,7 @@ pub struct Sweeper {
 /// What a limiter's table holds, and what sweeps have done to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct SweepStats {
+pub struct Stats {
     /// Cells that there are.
     pub cells: usize,
     /// Bytes that the cells and their keys take, room for more included.
@@ -85,7 +85,7 @@ pub struct SweepStats {
 
 /// What sweeps have done so far.
 #[derive(Debug, Default)]
-pub(crate) struct SweepRecord(Mutex<SweepStats>);
+pub(crate) struct SweepRecord(Mutex<Stats>);
 
 impl SweepRecord {
     pub(crate) fn record(&self, swept: Swept) {
@@ -99,8 +99,8 @@ impl SweepRecord {
         self.0.lock().panics += 1;
     }
 
-    pub(crate) fn stats(&self, size: Size) -> SweepStats {
-        SweepStats { cells: size.cells, bytes: size.bytes, ..*self.0.lock() }
+    pub(crate) fn stats(&self, size: Size) -> Stats {
+        Stats { cells: size.cells, bytes: size.bytes, ..*self.0.lock() }
     }
 }
 

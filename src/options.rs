@@ -1,0 +1,85 @@
+//! How a limiter keeps its buckets.
+
+use crate::Clock;
+
+/// Where a limiter gets its time from, how it keeps its buckets, and how many.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{AtCap, Limiter, LimiterOptions, Limits};
+///
+/// let options = LimiterOptions::default().max_keys(1_000_000).at_cap(AtCap::Deny);
+/// let limiter = Limiter::with_options(Limits::builder().build(), options);
+/// assert_eq!(limiter.stats().cells, 0);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct LimiterOptions {
+    /// `None`: the system's, made when it is needed.
+    pub(crate) clock: Option<Clock>,
+    pub(crate) engine: Engine,
+    pub(crate) max_keys: usize,
+    pub(crate) at_cap: AtCap,
+}
+
+/// The table that keeps the buckets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Engine {
+    /// A table without locks. It keeps 128 keyed bits of each key, not the key.
+    #[default]
+    LockFree,
+    /// A `DashMap` that keeps the keys, so that [`Handle::ids`](crate::Handle::ids) can list them. Each
+    /// call takes a lock of its shard.
+    Exact,
+}
+
+/// What becomes of a new key when [`max_keys`](LimiterOptions::max_keys) buckets are there and none of
+/// those that were looked at is full. A bucket that is not full is never dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtCap {
+    /// Newcomers share one bucket per limit. Nobody is admitted beyond a limit; a newcomer may be denied
+    /// by what others spent. When it gets a bucket of its own, that starts with the shared one's debt.
+    #[default]
+    Share,
+    /// Newcomers are denied.
+    Deny,
+    /// Newcomers are allowed, and nothing is charged to them.
+    Allow,
+}
+
+impl Default for LimiterOptions {
+    fn default() -> LimiterOptions {
+        LimiterOptions {
+            clock: None,
+            engine: Engine::default(),
+            max_keys: 1 << 24,
+            at_cap: AtCap::default(),
+        }
+    }
+}
+
+impl LimiterOptions {
+    /// The same with another clock. Default: [`Clock::system`].
+    pub fn clock(self, clock: Clock) -> LimiterOptions {
+        LimiterOptions { clock: Some(clock), ..self }
+    }
+
+    /// The same with another table. Default: [`Engine::LockFree`].
+    pub fn engine(self, engine: Engine) -> LimiterOptions {
+        LimiterOptions { engine, ..self }
+    }
+
+    /// The same with another cap: the most buckets that are kept at once. Default: 16,777,216, which
+    /// take up to some 1.5 GiB.
+    pub fn max_keys(self, max_keys: usize) -> LimiterOptions {
+        LimiterOptions { max_keys, ..self }
+    }
+
+    /// The same with another policy at the cap. Default: [`AtCap::Share`].
+    pub fn at_cap(self, at_cap: AtCap) -> LimiterOptions {
+        LimiterOptions { at_cap, ..self }
+    }
+}
