@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::gcra::{Charge, Gcra};
 use crate::error::{Error, ErrorKind};
+use crate::handle::Handle;
 use crate::key::KeyRef;
-use crate::limiter::{Handle, Inner, Limiter};
+use crate::limiter::{Inner, Limiter, Spent};
 use crate::limits::{Id, Scratch, encode};
-use crate::probe::{Fault, Place, broken, reached};
-use crate::store::Store;
+use crate::probe::{Fault, broken};
+use crate::store::StoreKey;
 use crate::{Decision, Limit};
 
 /// Members that are kept on the stack; a larger batch allocates.
@@ -109,14 +109,15 @@ pub struct Batch<'a> {
 /// A member whose key and numbers are known.
 #[derive(Clone, Copy)]
 struct Prepared<'a> {
-    key: KeyRef<'a>,
+    key: StoreKey<'a>,
     limit: &'a Limit,
     cost: u64,
     mode: Mode,
     /// In the caller's batch.
     position: usize,
     decision: Decision,
-    charge: Option<Charge>,
+    /// What it was charged.
+    spent: Option<Spent>,
 }
 
 /// The members that a limit applies to, in the order of their keys, so that of two equal batches
@@ -175,7 +176,7 @@ impl<'a> Batch<'a> {
             |inner, members| {
                 for member in members.iter_mut() {
                     let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
-                    member.decision = inner.refund(member.key, member.limit, cost);
+                    member.decision = inner.refund(&member.key, member.limit, cost);
                 }
                 strictest(members, |_| true)
             },
@@ -196,8 +197,8 @@ impl<'a> Batch<'a> {
                     let limit = member.limit;
                     member.decision = match member.mode {
                         Mode::CheckOnly => inner
-                            .look(member.key, |word, now_ns| limit.rule().spend(word, now_ns, 0)),
-                        _ => inner.reset(member.key, limit),
+                            .look(&member.key, |word, now_ns| limit.rule().spend(word, now_ns, 0)),
+                        _ => inner.reset(&member.key, limit),
                     };
                 }
                 strictest(members, |_| true)
@@ -225,10 +226,10 @@ impl<'a> Batch<'a> {
             prepared.push(member);
         }
         if !broken(Fault::CallersOrder) {
-            prepared.sort_unstable_by_key(|member| member.key);
+            prepared.sort_unstable_by_key(|member| member.key.key);
         }
         for pair in prepared.windows(2) {
-            if pair[0].key == pair[1].key {
+            if pair[0].key.key == pair[1].key.key {
                 let member = &self.members[pair[1].position];
                 let id = member.handle.normalize(member.id)?;
                 let text =
@@ -251,17 +252,18 @@ impl<'a> Batch<'a> {
         }
         let entry = self.limiter.inner.limits.entry(member.handle.index);
         let id = encode(entry.format, member.id, scratch)?;
-        let Some(limit) = entry.numbers_of(id) else {
+        let Some((limit, meta)) = entry.numbers_of(member.handle.index, id) else {
             return Ok(None);
         };
+        let key = KeyRef { limit: member.handle.index, id };
         Ok(Some(Prepared {
-            key: KeyRef { limit: member.handle.index, id },
+            key: self.limiter.inner.store_key(key, meta),
             limit,
             cost: member.cost,
             mode: member.mode,
             position,
             decision: Decision::UNLIMITED,
-            charge: None,
+            spent: None,
         }))
     }
 }
@@ -281,15 +283,17 @@ fn strictest(members: &[Prepared<'_>], count: impl Fn(&Prepared<'_>) -> bool) ->
 }
 
 /// Reads the words of all members, then the clock, once, and decides for each; writes nothing.
-/// Returns the time.
+/// Returns the time. The lines of all their cells are fetched before the first is read.
 fn look(inner: &Inner, members: &mut [Prepared<'_>]) -> u64 {
-    let words: SmallVec<[u64; INLINE_MEMBERS]> = members
-        .iter()
-        .map(|member| inner.store.find(member.key, |cell| cell.load()).unwrap_or(0))
-        .collect();
+    let guard = inner.store.pin();
+    for member in members.iter() {
+        inner.store.prefetch(guard.as_ref(), member.key.print);
+    }
+    let words: SmallVec<[u64; INLINE_MEMBERS]> =
+        members.iter().map(|member| inner.store.look(&member.key)).collect();
     let now_ns = inner.clock.now_ns();
     for (member, word) in members.iter_mut().zip(words) {
-        let at_ns = inner.decided_at(word, now_ns);
+        let (word, at_ns) = inner.standing(member.key.key.limit, word, now_ns);
         member.decision = member.limit.rule().spend(word, at_ns, member.cost).decision;
     }
     now_ns
@@ -317,42 +321,23 @@ fn charge_all(inner: &Inner, members: &mut [Prepared<'_>], now_ns: u64) {
 
 /// Charges one member if its cost is still there, and keeps what was charged.
 fn charge(inner: &Inner, member: &mut Prepared<'_>, now_ns: u64) {
-    let (limit, cost) = (member.limit, member.cost);
-    (member.decision, member.charge) = inner.store.find_or_insert(member.key, |cell| {
-        let (before, (outcome, at_ns)) = cell.update(|word| {
-            let at_ns = inner.decided_at(word, now_ns);
-            let outcome = limit.rule().spend(word, at_ns, cost);
-            (outcome.word, (outcome, at_ns))
-        });
-        let charge = outcome.word.map(|after| Charge { before, after, now_ns: at_ns });
-        (outcome.decision, charge)
-    });
+    let spent = inner.spend(&member.key, member.limit, member.cost, Some(now_ns));
+    member.decision = spent.decision;
+    member.spent = Some(spent);
 }
 
 /// Takes the members' charges back, the last one first. Where another has
 /// charged since, the clock is read anew: what has refilled behind a charge is not given back.
 fn take_back(inner: &Inner, members: &[Prepared<'_>]) {
     for member in members.iter().rev() {
-        let Some(charge) = member.charge else { continue };
+        let Some(spent) = &member.spent else { continue };
         if broken(Fault::NoTakeBack) {
             continue;
         }
         if broken(Fault::RefundForTakeBack) {
-            let _ = inner.refund(member.key, member.limit, member.cost);
+            let _ = inner.refund(&member.key, member.limit, member.cost);
             continue;
         }
-        // A cell that was swept since was full: its charge had drained.
-        inner.store.find(member.key, |cell| {
-            cell.update(|word| {
-                reached(if word == charge.after {
-                    Place::TakenBack
-                } else {
-                    Place::TakenBackBeneath
-                });
-                // No earlier than a sweep that may have been before the cell's other charges.
-                let now_ns = || inner.clock.now_after_loads_ns().max(inner.store.floor_ns());
-                (Gcra::take_back(word, charge, now_ns), ())
-            });
-        });
+        inner.take_back(&member.key, spent);
     }
 }

@@ -6,6 +6,36 @@ use std::hash::{Hash, Hasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LimitIndex(pub(crate) u32);
 
+/// Which of a limit's numbers apply to a key: a note that a store keeps beside the key's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meta(u64);
+
+impl Meta {
+    /// Nothing is noted.
+    pub(crate) const NONE: Meta = Meta(0);
+
+    /// `numbers` is 0 for the limit's default, else one more than the place among its overrides'.
+    #[inline(always)]
+    pub(crate) const fn new(limit: LimitIndex, numbers: u32) -> Meta {
+        Meta((limit.0 as u64 + 1) << 32 | numbers as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn of_bits(bits: u64) -> Meta {
+        Meta(bits)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn numbers(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// A borrowed key, made on the stack for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyRef<'a> {

@@ -11,6 +11,7 @@ mod cell;
 mod clock;
 mod decision;
 mod error;
+mod handle;
 mod key;
 mod limit;
 mod limiter;
@@ -18,6 +19,7 @@ mod limits;
 #[cfg(all(test, tollgate_loom))]
 mod models;
 mod options;
+mod overflow;
 mod probe;
 mod store;
 mod sweeper;
@@ -29,8 +31,9 @@ pub use bucket::Bucket;
 pub use clock::{Clock, Hand};
 pub use decision::Decision;
 pub use error::{Error, Fault};
+pub use handle::Handle;
 pub use limit::Limit;
-pub use limiter::{Handle, Limiter};
+pub use limiter::Limiter;
 #[cfg(feature = "boulder")]
 pub use limits::IdentifierSet;
 pub use limits::{Id, IdFormat, Limits, LimitsBuilder};

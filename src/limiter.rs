@@ -4,16 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::Outcome;
+use crate::algorithm::gcra::{Charge, Gcra};
 use crate::batch::{Batch, Member};
-use crate::cell::Cell;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::key::{KeyRef, LimitIndex};
-use crate::limits::{Entry, Id, IdFormat, Limits, STRING_MAX_BYTES, Scratch, decode, encode};
+use crate::handle::Handle;
+use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::limits::Limits;
+use crate::options::{AtCap, LimiterOptions};
+use crate::overflow::{Overflow, OverflowCounts};
 use crate::probe::{Fault, Place, broken, reached};
-use crate::store::{Exact, Store, Swept};
+use crate::store::{self, Absent, Rules, Store, StoreKey, Swept};
 use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
-use crate::{Decision, Limit, LimiterOptions};
+use crate::sync::Ordering;
+use crate::{Decision, Limit};
 
 /// Limits, a clock, and a bucket for every id that has spent.
 ///
@@ -45,7 +49,8 @@ pub struct Limiter {
 pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
-    pub(crate) store: Exact,
+    pub(crate) store: Store,
+    overflow: Overflow,
     pub(crate) sweeps: SweepRecord,
 }
 
@@ -62,8 +67,10 @@ impl Limiter {
 
     /// A limiter with a table, a cap and a clock of the caller's choice.
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
+        let store = Store::new(&options);
+        let overflow = Overflow::new(options.at_cap, limits.count());
         let clock = options.clock.unwrap_or_default();
-        let inner = Inner { limits, clock, store: Exact::new(), sweeps: SweepRecord::default() };
+        let inner = Inner { limits, clock, store, overflow, sweeps: SweepRecord::default() };
         Limiter { inner: Arc::new(inner) }
     }
 
@@ -88,8 +95,9 @@ impl Limiter {
     }
 
     /// Looks at the next cells, about `cells` of them, and drops those that are full: one bounded step
-    /// of a sweep, for those who want no thread. A step ends with the part of the table in which
-    /// the number is reached, at most a 32nd of it; it holds a lock over half of one part at a time.
+    /// of a sweep, for those who want no thread. Room for cells is looked at, too. With
+    /// [`Engine::Exact`](crate::Engine::Exact) a step ends with the part of the table in which the
+    /// number is reached, at most a 32nd of it, and holds a lock over half of one part at a time.
     pub fn sweep(&self, cells: usize) -> Swept {
         self.inner.sweep(cells)
     }
@@ -110,281 +118,223 @@ impl Limiter {
     }
 }
 
+impl Rules for Inner {
+    fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool {
+        self.limits.is_full(meta, word, at_ns)
+    }
+
+    fn meta_of(&self, key: KeyRef<'_>) -> Meta {
+        self.limits.meta_of(key)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+}
+
 impl Inner {
     pub(crate) fn sweep(&self, cells: usize) -> Swept {
-        let now_ns = self.clock.now_ns();
-        let swept = self
-            .store
-            .sweep(cells, now_ns, |key, word| self.limits.is_full(key.limit, word, now_ns));
-        self.sweeps.record(swept);
+        let swept = self.store.sweep(cells, self);
+        self.sweeps.record();
         swept
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.sweeps.stats(self.store.size())
+        let (size, counts) = (self.store.size(), &self.overflow.counts);
+        Stats {
+            cells: size.cells,
+            bytes: size.bytes,
+            swept: size.dropped,
+            migrations: size.migrations,
+            retired: size.retired,
+            put_off: size.put_off,
+            // Relaxed: figures for people.
+            shared: counts.shared.load(Ordering::Relaxed),
+            denied_at_cap: counts.denied.load(Ordering::Relaxed),
+            allowed_at_cap: counts.allowed.load(Ordering::Relaxed),
+            ..self.sweeps.stats()
+        }
     }
 
-    /// The time at which a decision on `word` is made: on a cell that was never charged, no earlier
-    /// than the last sweep, which may have dropped the cell that was there before.
+    /// A key with what the store tells it by.
+    pub(crate) fn store_key<'a>(&self, key: KeyRef<'a>, meta: Meta) -> StoreKey<'a> {
+        StoreKey { key, print: self.store.fingerprint(key), meta }
+    }
+
+    /// The word that a decision is made on, and when. A cell that was never charged starts with what
+    /// its key may owe as a newcomer, and no earlier than anything was dropped: it may have been its
+    /// own cell.
     #[inline]
-    pub(crate) fn decided_at(&self, word: u64, now_ns: u64) -> u64 {
-        if word != 0 || broken(Fault::NoFloor) {
-            return now_ns;
+    pub(crate) fn standing(&self, limit: LimitIndex, word: u64, now_ns: u64) -> (u64, u64) {
+        if word != 0 {
+            return (word, now_ns);
+        }
+        let debt = self.overflow.debt(limit);
+        if broken(Fault::NoFloor) {
+            return (debt, now_ns);
         }
         let floor_ns = self.store.floor_ns();
         if floor_ns > now_ns {
             reached(Place::FloorUsed);
         }
-        now_ns.max(floor_ns)
+        (debt, now_ns.max(floor_ns))
     }
 
     /// What `ask` says of the word of `key`; writes nothing.
-    #[inline]
-    pub(crate) fn look(&self, key: KeyRef<'_>, ask: impl FnOnce(u64, u64) -> Outcome) -> Decision {
-        let word = self.store.find(key, |cell| cell.load()).unwrap_or(0);
-        let now_ns = self.decided_at(word, self.clock.now_ns());
-        ask(word, now_ns).decision
+    pub(crate) fn look(
+        &self,
+        key: &StoreKey<'_>,
+        ask: impl FnOnce(u64, u64) -> Outcome,
+    ) -> Decision {
+        let word = self.store.look(key);
+        let (word, at_ns) = self.standing(key.key.limit, word, self.clock.now_ns());
+        ask(word, at_ns).decision
     }
 
-    #[inline(always)]
-    fn spend(&self, key: KeyRef<'_>, limit: &Limit, cost: u64) -> Decision {
+    /// Asks for `cost` units and charges them; says what was charged, and where.
+    pub(crate) fn spend(
+        &self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        cost: u64,
+        now_ns: Option<u64>,
+    ) -> Spent {
         let ask = |word, now_ns| limit.rule().spend(word, now_ns, cost);
-        let (word, at_ns) = self.store.find_or_insert(key, |cell| self.change(cell, ask));
-        ask(word, at_ns).decision
+        // Repeats only when the key has got a cell between two looks at the cap.
+        loop {
+            let absent = Absent::Insert;
+            if let Ok((word, at_ns)) = self.change(key, absent, now_ns, ask) {
+                return Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::OwnCell);
+            }
+            if let Some(spent) = self.spend_at_cap(key, limit, cost) {
+                return spent;
+            }
+        }
     }
 
     /// Changes the word of `key` if there is a cell; a bucket that does not exist is full.
-    fn give(&self, key: KeyRef<'_>, ask: impl Fn(u64, u64) -> Outcome) -> Decision {
-        let given = self.store.find(key, |cell| self.change(cell, &ask));
-        let (word, at_ns) = given.unwrap_or_else(|| (0, self.decided_at(0, self.clock.now_ns())));
-        ask(word, at_ns).decision
+    fn give(&self, key: &StoreKey<'_>, ask: impl Fn(u64, u64) -> Outcome) -> Decision {
+        match self.change(key, Absent::Leave, None, &ask) {
+            Ok((word, at_ns)) => ask(word, at_ns).decision,
+            Err(store::AtCap) => self.look(key, ask),
+        }
     }
 
-    /// Stores what `ask` makes of the cell's word; returns the word that it was asked about, and when.
+    /// Stores what `ask` makes of the word; returns the word that it was asked about last, and when.
     ///
     /// The decision is made of these two once more, after the cell was let go: the arithmetic costs
-    /// less than to carry its figures out through memory with a lock held.
-    #[inline(always)]
-    fn change(&self, cell: &Cell, ask: impl Fn(u64, u64) -> Outcome) -> (u64, u64) {
-        // Read with the cell in hand: as late as can be, so that fewer swaps fail.
-        let now_ns = self.clock.now_ns();
-        cell.update(|word| {
-            let at_ns = self.decided_at(word, now_ns);
-            (ask(word, at_ns).word, at_ns)
-        })
+    /// less than to carry its figures out through memory.
+    fn change(
+        &self,
+        key: &StoreKey<'_>,
+        absent: Absent,
+        mut now_ns: Option<u64>,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Result<(u64, u64), store::AtCap> {
+        let mut asked = (0, 0);
+        self.store.update(key, absent, self, |word| {
+            // Read with the word in hand: as late as can be, so that fewer swaps fail.
+            let now_ns = *now_ns.get_or_insert_with(|| self.clock.now_ns());
+            let (word, at_ns) = self.standing(key.key.limit, word, now_ns);
+            asked = (word, at_ns);
+            ask(word, at_ns).word
+        })?;
+        Ok(asked)
     }
 
-    pub(crate) fn refund(&self, key: KeyRef<'_>, limit: &Limit, cost: u64) -> Decision {
+    /// Decides for a new key that finds no room. `None`: it has a cell by now.
+    #[cold]
+    fn spend_at_cap(&self, key: &StoreKey<'_>, limit: &Limit, cost: u64) -> Option<Spent> {
+        let counts = &self.overflow.counts;
+        let now_ns = self.clock.now_ns();
+        match self.overflow.at_cap {
+            AtCap::Deny => {
+                OverflowCounts::count(&counts.denied);
+                let wait_ns = limit.rule().emission_interval_ns();
+                let decision = Decision::new(false, (0, 1), wait_ns, wait_ns);
+                Some(Spent { decision, charge: None, to: ChargedTo::Nothing })
+            }
+            AtCap::Allow => {
+                OverflowCounts::count(&counts.allowed);
+                let decision = limit.rule().spend(0, now_ns, cost).decision;
+                Some(Spent { decision, charge: None, to: ChargedTo::Nothing })
+            }
+            AtCap::Share => {
+                let shared = self.overflow.shared(key.key.limit);
+                let floor_ns = self.store.floor_ns();
+                let ask = |word| limit.rule().spend(word, now_ns.max(floor_ns), cost);
+                let (word, ()) = shared.update(|word| (ask(word).word, ()));
+                let to = ChargedTo::Shared;
+                let spent = Spent::of(ask(word), word, now_ns.max(floor_ns), to);
+                self.overflow.fence();
+                if !broken(Fault::NoSecondLook) && self.store.has(key, self) {
+                    reached(Place::SharedTakenBack);
+                    self.take_back(key, &spent);
+                    return None;
+                }
+                OverflowCounts::count(&counts.shared);
+                Some(spent)
+            }
+        }
+    }
+
+    /// Takes back what a call of this caller's own was charged.
+    pub(crate) fn take_back(&self, key: &StoreKey<'_>, spent: &Spent) {
+        let Some(charge) = spent.charge else { return };
+        let step = |word| {
+            reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
+            // No earlier than a sweep that may have been before the cell's other charges.
+            let now_ns = || self.clock.now_after_loads_ns().max(self.store.floor_ns());
+            Gcra::take_back(word, charge, now_ns)
+        };
+        match spent.to {
+            ChargedTo::Nothing => {}
+            ChargedTo::Shared => {
+                self.overflow.shared(key.key.limit).update(|word| (step(word), ()));
+            }
+            ChargedTo::OwnCell => {
+                // A cell that was swept since was full: its charge had drained.
+                let step = |word| if word == 0 { None } else { step(word) };
+                let _ = self.store.update(key, Absent::Leave, self, step);
+            }
+        }
+    }
+
+    pub(crate) fn refund(&self, key: &StoreKey<'_>, limit: &Limit, cost: u64) -> Decision {
         self.give(key, |word, now_ns| limit.rule().refund(word, now_ns, cost))
     }
 
-    pub(crate) fn reset(&self, key: KeyRef<'_>, limit: &Limit) -> Decision {
+    pub(crate) fn reset(&self, key: &StoreKey<'_>, limit: &Limit) -> Decision {
         self.give(key, |word, now_ns| limit.rule().reset(word, now_ns))
     }
 }
 
-/// A call for one bucket, with its cost.
-trait Call {
-    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision;
+/// What a spend did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    pub(crate) decision: Decision,
+    pub(crate) charge: Option<Charge>,
+    to: ChargedTo,
 }
 
-struct Spend(u64);
-struct Check(u64);
-struct Refund(u64);
-struct Reset;
-
-impl Call for Spend {
-    #[inline(always)]
-    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision {
-        if self.0 == 0 {
-            // Asks without charging: no cell is made for it.
-            return Check(0).run(inner, key, limit);
-        }
-        inner.spend(key, limit, self.0)
-    }
+/// Which bucket was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChargedTo {
+    OwnCell,
+    /// The one that newcomers share.
+    Shared,
+    Nothing,
 }
 
-impl Call for Check {
-    #[inline]
-    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision {
-        inner.look(key, |word, now_ns| limit.rule().spend(word, now_ns, self.0))
-    }
-}
-
-impl Call for Refund {
-    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision {
-        inner.refund(key, limit, self.0)
-    }
-}
-
-impl Call for Reset {
-    fn run(self, inner: &Inner, key: KeyRef<'_>, limit: &Limit) -> Decision {
-        inner.reset(key, limit)
-    }
-}
-
-/// One limit of a [`Limiter`], by its name.
-///
-/// Calls take an id in its natural type: `&str`, `u64`, an address, `(u64, &str)`, an identifier set.
-/// For a key that is known they format and allocate nothing.
-///
-/// An allowed spend writes one word, once; a check, a denial, an error and a cost of 0 write nothing.
-///
-/// Every call with an id can fail with [`Error::is_invalid_id`], and every call with a cost with
-/// [`Error::is_cost_above_burst`]; then nothing has changed.
-#[derive(Clone)]
-pub struct Handle {
-    pub(crate) limiter: Limiter,
-    pub(crate) index: LimitIndex,
-}
-
-impl Handle {
-    /// Asks for `cost` units of the id's bucket and charges them if they are there.
-    ///
-    /// # Errors
-    ///
-    /// See [`Handle`].
-    #[inline]
-    pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.with(id.into(), cost, Spend(cost))
-    }
-
-    /// As [`spend`](Handle::spend) for many ids that have nothing to do with each other: their answers
-    /// are added to `decisions`, in order. The waits for memory overlap.
-    pub fn spend_many<'a, I: Into<Id<'a>>>(
-        &self,
-        ids: impl IntoIterator<Item = I>,
-        cost: u64,
-        decisions: &mut Vec<Result<Decision, Error>>,
-    ) {
-        decisions.extend(ids.into_iter().map(|id| self.spend(id, cost)));
-    }
-
-    /// Asks what a [`spend`](Handle::spend) would say, all four figures, and charges nothing. (In
-    /// governor, `check` charges.)
-    ///
-    /// # Errors
-    ///
-    /// See [`Handle`].
-    #[inline]
-    pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.with(id.into(), cost, Check(cost))
-    }
-
-    /// Gives back up to `cost` units, never past full. `allowed` says whether anything was given
-    /// back; the other figures are the bucket's after it.
-    ///
-    /// # Errors
-    ///
-    /// See [`Handle`].
-    pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.with(id.into(), cost, Refund(cost))
-    }
-
-    /// Makes the id's bucket full.
-    ///
-    /// # Errors
-    ///
-    /// See [`Handle`].
-    pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
-        self.with(id.into(), 0, Reset)
-    }
-
-    /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
-    pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
-        Member::new(self, id.into())
-    }
-
-    /// The limit's name.
-    pub fn name(&self) -> &str {
-        &self.limiter.inner.limits.entry(self.index).name
-    }
-
-    /// How the limit's ids look.
-    pub fn format(&self) -> IdFormat {
-        self.limiter.inner.limits.entry(self.index).format
-    }
-
-    /// The id as its bucket's key has it, such as `8.8.8.8/32` for an address under `domainOrCIDR`.
-    ///
-    /// # Errors
-    ///
-    /// See [`Handle`].
-    pub fn normalize<'a>(&self, id: impl Into<Id<'a>>) -> Result<String, Error> {
-        let mut scratch = Scratch::new();
-        let id = encode(self.format(), id.into(), &mut scratch)?;
-        Ok(decode(self.format(), id))
-    }
-
-    /// The ids that have a bucket, in no order. Looks at every cell: not for a request's way.
-    pub fn ids(&self) -> Vec<String> {
-        let mut ids = Vec::new();
-        self.limiter.inner.store.for_each_key(|key| {
-            let key = key.as_ref();
-            if key.limit == self.index {
-                ids.push(decode(self.format(), key.id));
-            }
-        });
-        ids
-    }
-
-    /// Finds the key and the numbers for `id`; without numbers there is no limit.
-    ///
-    /// Numbers and text as they are go straight on. A caller's type of id is known where this is
-    /// compiled, so that of the three ways one is left.
-    #[inline(always)]
-    fn with(&self, id: Id<'_>, cost: u64, call: impl Call) -> Result<Decision, Error> {
-        let entry = self.limiter.inner.limits.entry(self.index);
-        match (entry.format, id) {
-            (IdFormat::RegId, Id::Number(number)) => {
-                self.with_key(entry, &number.to_be_bytes(), cost, call)
-            }
-            (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
-                self.with_key(entry, text.as_bytes(), cost, call)
-            }
-            _ => self.with_encoded(entry, id, cost, call),
-        }
-    }
-
-    #[inline(never)]
-    fn with_encoded(
-        &self,
-        entry: &Entry,
-        id: Id<'_>,
-        cost: u64,
-        call: impl Call,
-    ) -> Result<Decision, Error> {
-        let mut scratch = Scratch::new();
-        let id = encode(entry.format, id, &mut scratch)?;
-        self.with_key(entry, id, cost, call)
-    }
-
-    #[inline(always)]
-    fn with_key(
-        &self,
-        entry: &Entry,
-        id: &[u8],
-        cost: u64,
-        call: impl Call,
-    ) -> Result<Decision, Error> {
-        let Some(limit) = entry.numbers_of(id) else {
-            return Ok(Decision::UNLIMITED);
-        };
-        if cost > limit.burst() {
-            return Err(Error::cost_above_burst(cost, limit.burst(), Some(&entry.name)));
-        }
-        Ok(call.run(&self.limiter.inner, KeyRef { limit: self.index, id }, limit))
+impl Spent {
+    fn of(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
+        let charge = outcome.word.map(|after| Charge { before, after, now_ns });
+        Spent { decision: outcome.decision, charge, to }
     }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter").field("clock", &self.inner.clock).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handle({})", self.name())
     }
 }

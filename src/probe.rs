@@ -23,6 +23,50 @@ pub(crate) enum Fault {
     RefundForTakeBack,
     /// Taking back pairs with nothing: the word is read and swapped without ordering.
     TakeBackRelaxed,
+    /// A word is looked at without ordering.
+    WordRelaxed,
+    /// A cell goes without ordering.
+    FreezeRelaxed,
+    /// A shard's pointer is read without ordering.
+    ViewRelaxed,
+    /// A segment is published without ordering.
+    PublishRelaxed,
+    /// A migration is completed without ordering.
+    CompleteRelaxed,
+    /// The frontier is read and moved without ordering.
+    FrontierRelaxed,
+    /// A cell is buried by a store.
+    BuryByStore,
+    /// A carried word is put in if it is larger than what is there.
+    SeedByMax,
+    /// Fresh keys may take the room of those that are carried.
+    NoRoomForMoved,
+    /// A claim is granted though the number of claims is being used.
+    ClaimSealed,
+    /// The number of claims is used though it may rise.
+    NoSeal,
+    /// A successor is sized as if few cells were there.
+    SizedByFew,
+    /// A key that is not found in the old segment may still be inserted there.
+    AbsentWithoutClosing,
+    /// A half insert in the old segment is left alone.
+    NoPoison,
+    /// What is dropped by a migration depends on the dropper's own clock.
+    DropByOwnClock,
+    /// Everyone who meets a dropped cell gives its place back.
+    EveryoneReleases,
+    /// A migration is completed with the first chunk.
+    CompleteEarly,
+    /// A place is reserved by a load and a store.
+    CapUnreserved,
+    /// A segment is retired before it is unlinked.
+    RetireLinked,
+    /// A newcomer's own bucket starts without the shared one's debt.
+    ForgetShared,
+    /// A newcomer does not look for its own bucket after it has charged the shared one.
+    NoSecondLook,
+    /// The two looks of the shared bucket are not fenced.
+    NoFence,
 }
 
 /// A place that a race has to reach.
@@ -39,6 +83,24 @@ pub(crate) enum Place {
     TakenBack,
     /// A charge taken back from beneath another's.
     TakenBackBeneath,
+    /// A carried word that met one that was there.
+    SeededBefore,
+    /// A look that met a word on its way.
+    LookedAtMoved,
+    /// An insert that was broken off.
+    Poisoned,
+    /// A cell that was full and was not carried.
+    DroppedByMove,
+    /// A cell that was full and was dropped where it was.
+    Buried,
+    /// A migration that another had begun.
+    StartLost,
+    /// A chunk that another had carried.
+    HelpedTwice,
+    /// A migration that was completed.
+    Completed,
+    /// A charge to the shared bucket that was taken back.
+    SharedTakenBack,
 }
 
 #[cfg(not(all(test, tollgate_loom)))]

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind};
 use crate::limiter::Inner;
-use crate::store::{Size, Swept};
 use crate::ticker::{Stop, Ticker};
 
 /// When a [`Sweeper`] sweeps, and how much at a time.
@@ -65,22 +64,36 @@ pub struct Sweeper {
     _ticker: Ticker,
 }
 
-/// What a limiter's table holds, and what sweeps have done to it.
+/// What a limiter's table holds, and what has been done to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Cells that there are.
     pub cells: usize,
-    /// Bytes that the cells and their keys take, room for more included.
+    /// Bytes that the cells and their keys take, room for more and what is not freed yet included.
     pub bytes: usize,
     /// Cells that were dropped because they were full, since the limiter was made.
     pub swept: u64,
-    /// Steps that were made.
+    /// Steps of sweeps that were made.
     pub steps: u64,
     /// Passes of the thread that panicked.
     pub panics: u64,
     /// When the last step ended.
     pub last_run: Option<Instant>,
+    /// Times that a part of the table was moved to a larger or smaller one.
+    pub migrations: u64,
+    /// Parts that were left and are not freed yet, because a thread might read them. A thread that
+    /// stands still in the middle of a call holds back all that are left after it came: past 256 only
+    /// growth leaves more behind, all of which is smaller than the table itself.
+    pub retired: usize,
+    /// Times that a part was not made smaller because of that.
+    pub put_off: u64,
+    /// Calls for new keys at the cap that were decided by the shared bucket.
+    pub shared: u64,
+    /// Calls for new keys that were denied because of the cap.
+    pub denied_at_cap: u64,
+    /// Calls for new keys that were allowed and not counted because of the cap.
+    pub allowed_at_cap: u64,
 }
 
 /// What sweeps have done so far.
@@ -88,9 +101,8 @@ pub struct Stats {
 pub(crate) struct SweepRecord(Mutex<Stats>);
 
 impl SweepRecord {
-    pub(crate) fn record(&self, swept: Swept) {
+    pub(crate) fn record(&self) {
         let mut record = self.0.lock();
-        record.swept += swept.dropped as u64;
         record.steps += 1;
         record.last_run = Some(Instant::now());
     }
@@ -99,8 +111,9 @@ impl SweepRecord {
         self.0.lock().panics += 1;
     }
 
-    pub(crate) fn stats(&self, size: Size) -> Stats {
-        Stats { cells: size.cells, bytes: size.bytes, ..*self.0.lock() }
+    /// The part of the figures that sweeps know of.
+    pub(crate) fn stats(&self) -> Stats {
+        *self.0.lock()
     }
 }
 

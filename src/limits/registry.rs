@@ -6,7 +6,7 @@ use std::collections::hash_map;
 use crate::Limit;
 use crate::algorithm::gcra::Gcra;
 use crate::error::{Error, ErrorKind};
-use crate::key::{LimitIndex, OwnedId};
+use crate::key::{KeyRef, LimitIndex, Meta, OwnedId};
 use crate::limits::{Id, IdFormat, Scratch, format, names};
 
 /// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
@@ -101,7 +101,7 @@ impl Limits {
         let index = self.index_of(name)?;
         let mut scratch = Scratch::new();
         let id = format::encode(self.entry(index).format, id.into(), &mut scratch)?;
-        Ok(self.entry(index).numbers_of(id).copied())
+        Ok(self.entry(index).numbers_of(index, id).map(|(limit, _)| *limit))
     }
 
     /// The index of `name`.
@@ -115,31 +115,51 @@ impl Limits {
         &self.entries[index.0 as usize]
     }
 
-    /// Whether a bucket of the limit at `index` with this word is full at `now_ns`.
-    pub(crate) fn is_full(&self, _: LimitIndex, word: u64, now_ns: u64) -> bool {
+    /// The number of limits, those without numbers included.
+    pub(crate) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether a bucket to which these numbers apply, with this word, is full at `now_ns`.
+    pub(crate) fn is_full(&self, _: Meta, word: u64, now_ns: u64) -> bool {
         // Every limit's rule is gcra, whose words need no numbers to say so.
         Gcra::is_full(word, now_ns)
+    }
+
+    /// Which numbers apply to a key.
+    pub(crate) fn meta_of(&self, key: KeyRef<'_>) -> Meta {
+        self.entry(key.limit).numbers_of(key.limit, key.id).map_or(Meta::NONE, |(_, meta)| meta)
     }
 }
 
 impl Entry {
-    /// The numbers that apply to an id in normal form.
+    /// The numbers that apply to an id in normal form, and the note by which to find them again.
     #[inline]
-    pub(crate) fn numbers_of(&self, id: &[u8]) -> Option<&Limit> {
+    pub(crate) fn numbers_of(&self, index: LimitIndex, id: &[u8]) -> Option<(&Limit, Meta)> {
         if !self.overrides.is_empty()
-            && let Some(limit) = self.overridden(id)
+            && let Some(given) = self.overridden(id)
         {
-            return Some(limit);
+            let limit = self.numbers.get(given.0 as usize).map(|numbers| &numbers.limit)?;
+            return Some((limit, Meta::new(index, given.0 + 1)));
         }
-        self.default.as_ref()
+        self.default.as_ref().map(|limit| (limit, Meta::new(index, 0)))
     }
 
-    fn overridden(&self, id: &[u8]) -> Option<&Limit> {
+    /// The numbers that a note says: those that [`numbers_of`](Self::numbers_of) returned with it.
+    #[inline(always)]
+    pub(crate) fn numbers_at(&self, meta: Meta) -> Option<&Limit> {
+        match meta.numbers() {
+            0 => self.default.as_ref(),
+            given => self.numbers.get(given as usize - 1).map(|numbers| &numbers.limit),
+        }
+    }
+
+    fn overridden(&self, id: &[u8]) -> Option<NumbersIndex> {
         let given = self.overrides.get(id).or_else(|| {
             let account = format::account_of(self.format, id)?;
             self.overrides.get(account)
         })?;
-        self.numbers.get(given.numbers.0 as usize).map(|numbers| &numbers.limit)
+        Some(given.numbers)
     }
 
     fn has_numbers(&self) -> bool {

@@ -9,8 +9,9 @@ use ahash::RandomState;
 
 use crate::cell::Cell;
 use crate::key::{Key, KeyRef};
+use crate::store::reservations::Reservations;
 use crate::store::shelf::Shelf;
-use crate::store::{Size, Store, Swept};
+use crate::store::{Absent, AtCap, Rules, Size, StoreKey, Swept};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Every key with its cell.
@@ -21,6 +22,8 @@ pub(crate) struct Exact {
     floor_ns: AtomicU64,
     /// The shelf that the next step of the sweep begins with.
     next: AtomicU64,
+    dropped: AtomicU64,
+    reservations: Reservations,
 }
 
 /// A power of two. More would be swept in shorter steps, but their locks would not stay in the first
@@ -29,13 +32,15 @@ pub(crate) struct Exact {
 const SHELVES: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 
 impl Exact {
-    pub(crate) fn new() -> Exact {
+    pub(crate) fn new(max_keys: usize) -> Exact {
         let hasher = RandomState::new();
         Exact {
             shelves: std::array::from_fn(|_| Shelf::new(hasher.clone())),
             hasher,
             floor_ns: AtomicU64::new(0),
             next: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            reservations: Reservations::new(max_keys),
         }
     }
 
@@ -55,32 +60,68 @@ impl Exact {
     }
 }
 
-impl Store for Exact {
-    #[inline]
-    fn find<R>(&self, key: KeyRef<'_>, visit: impl FnOnce(&Cell) -> R) -> Option<R> {
+impl Exact {
+    pub(crate) fn look(&self, key: KeyRef<'_>) -> u64 {
         let hash = self.hash(key);
-        self.shelf(hash).find(hash, key, visit)
+        self.shelf(hash).find(hash, key, Cell::load).unwrap_or(0)
     }
 
-    #[inline(always)]
-    fn find_or_insert<R>(&self, key: KeyRef<'_>, visit: impl Fn(&Cell) -> R) -> R {
+    pub(crate) fn has(&self, key: KeyRef<'_>) -> bool {
         let hash = self.hash(key);
+        self.shelf(hash).find(hash, key, |_| ()).is_some()
+    }
+
+    pub(crate) fn update(
+        &self,
+        key: &StoreKey<'_>,
+        absent: Absent,
+        rules: &impl Rules,
+        mut step: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<(), AtCap> {
+        let hash = self.hash(key.key);
         let shelf = self.shelf(hash);
-        match shelf.find(hash, key, &visit) {
-            Some(said) => said,
-            None => shelf.find_or_insert(hash, key, visit),
+        // While the cell is in hand its shard's lock is held, so that no sweep drops it.
+        let mut visit = |cell: &Cell| {
+            cell.update(|word| (step(word), ()));
+        };
+        if shelf.find(hash, key.key, &mut visit).is_some() {
+            return Ok(());
         }
+        if step(0).is_none() || absent == Absent::Leave {
+            return Ok(());
+        }
+        let reservation = self.reservations.reserve().or_else(|| {
+            // At the cap full cells go first: those of the next part of the table.
+            self.sweep(1, rules);
+            self.reservations.reserve()
+        });
+        let Some(reservation) = reservation else {
+            // One look more: the key may have got its cell in between.
+            let mut visit = |cell: &Cell| {
+                cell.update(|word| (step(word), ()));
+            };
+            return shelf.find(hash, key.key, &mut visit).ok_or(AtCap);
+        };
+        let mut visit = |cell: &Cell| {
+            cell.update(|word| (step(word), ()));
+        };
+        if shelf.find_or_insert(hash, key.key, &mut visit) {
+            reservation.hand_over();
+        }
+        Ok(())
     }
 
     #[inline]
-    fn floor_ns(&self) -> u64 {
+    pub(crate) fn floor_ns(&self) -> u64 {
         // Relaxed: whoever has a cell in hand, or found none, has held its shard's lock after the
         // sweep that dropped the cell before it, and that sweep raised the floor before it took the
         // lock.
         self.floor_ns.load(Ordering::Relaxed)
     }
 
-    fn sweep(&self, cells: usize, now_ns: u64, is_full: impl Fn(KeyRef<'_>, u64) -> bool) -> Swept {
+    /// A step ends with the part of the table in which the number is reached.
+    pub(crate) fn sweep(&self, cells: usize, rules: &impl Rules) -> Swept {
+        let now_ns = rules.now_ns();
         // Relaxed: as in `floor_ns`, the shard's lock publishes it. Raised before anything goes.
         self.floor_ns.fetch_max(now_ns, Ordering::Relaxed);
         let mut swept = Swept::default();
@@ -88,10 +129,12 @@ impl Store for Exact {
             // Relaxed: two sweeps at once may share a pass; a shelf is swept under its own locks.
             let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % SHELVES;
             swept.looked_at += self.shelves[at].retain(|key, cell| {
-                if !is_full(key.as_ref(), cell.load()) {
+                let word = cell.load();
+                if word != 0 && !rules.is_full(rules.meta_of(key.as_ref()), word, now_ns) {
                     return true;
                 }
                 swept.dropped += 1;
+                self.reservations.release();
                 false
             });
             if at == SHELVES - 1 {
@@ -99,20 +142,19 @@ impl Store for Exact {
                 break;
             }
         }
+        // Relaxed: a figure for people.
+        self.dropped.fetch_add(swept.dropped as u64, Ordering::Relaxed);
         swept
     }
 
-    fn size(&self) -> Size {
-        let mut size = Size { cells: 0, bytes: size_of::<Exact>() };
-        for shelf in self.shelves.iter() {
-            let of_shelf = shelf.size();
-            size.cells += of_shelf.cells;
-            size.bytes += of_shelf.bytes;
-        }
-        size
+    pub(crate) fn size(&self) -> Size {
+        let bytes = self.shelves.iter().map(Shelf::bytes).sum::<usize>() + size_of::<Exact>();
+        // Relaxed: a figure for people.
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        Size { cells: self.reservations.taken(), bytes, dropped, ..Size::default() }
     }
 
-    fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
+    pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
         for shelf in self.shelves.iter() {
             shelf.for_each_key(&mut visit);
         }

@@ -1,46 +1,67 @@
 //! Where the cells are: the seam between limits and memory.
 
 mod exact;
+mod lockfree;
+mod reservations;
 mod shelf;
 
 pub(crate) use exact::Exact;
+#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
+pub(crate) use lockfree::free_retired;
+pub(crate) use lockfree::{Fingerprint, Guard, Known, Table};
 
-use crate::cell::Cell;
-use crate::key::{Key, KeyRef};
+use crate::key::{Key, KeyRef, Meta};
+use crate::options::{Engine, LimiterOptions};
 
 /// Keeps a cell for each key. It knows keys and words, and no limits: what is full it is told.
 ///
-/// A full cell may go at any time, by [`sweep`](Store::sweep) alone, and carries nothing. What comes
-/// back in its place starts at the word 0, and a decision on the word 0 is made no earlier than the
-/// store's floor: the latest time at which anything was swept. So a caller with an older clock cannot
-/// spend again what was spent before the sweep.
-pub(crate) trait Store {
-    /// Shows `visit` the cell of `key`, if there is one. While it looks, the cell stays.
-    fn find<R>(&self, key: KeyRef<'_>, visit: impl FnOnce(&Cell) -> R) -> Option<R>;
-
-    /// Shows `visit` the cell of `key`, a new one if there is none. While it looks, the cell stays.
-    fn find_or_insert<R>(&self, key: KeyRef<'_>, visit: impl Fn(&Cell) -> R) -> R;
-
-    /// The latest time at which anything was swept, as far as it matters for a cell that the caller
-    /// has in hand, or has just not found.
-    fn floor_ns(&self) -> u64;
-
-    /// Looks at the next cells, about `cells` of them, and drops those whose word `is_full` at
-    /// `now_ns`. Goes on where the last call ended.
-    fn sweep(&self, cells: usize, now_ns: u64, is_full: impl Fn(KeyRef<'_>, u64) -> bool) -> Swept;
-
-    /// How many cells there are, and the bytes of memory they take.
-    fn size(&self) -> Size;
-
-    /// Calls `visit` with every key. No cell may be visited from within.
-    fn for_each_key(&self, visit: impl FnMut(&Key));
+/// A full cell may go at any time, and carries nothing. What comes back in its place starts at the
+/// word 0, and a decision on the word 0 is made no earlier than the store's floor: the latest time at
+/// which anything was dropped. So a caller with an older clock cannot spend again what was spent before.
+pub(crate) enum Store {
+    LockFree(Table),
+    Exact(Exact),
 }
+
+/// A key, as each of the stores wants it.
+#[derive(Clone, Copy)]
+pub(crate) struct StoreKey<'a> {
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) print: Fingerprint,
+    /// Which numbers apply.
+    pub(crate) meta: Meta,
+}
+
+/// What a store asks of the limiter around it.
+pub(crate) trait Rules {
+    /// Whether a cell with this word is full at `at_ns`, and so carries nothing.
+    fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool;
+
+    /// Which numbers apply to a key.
+    fn meta_of(&self, key: KeyRef<'_>) -> Meta;
+
+    /// The time.
+    fn now_ns(&self) -> u64;
+}
+
+/// What becomes of a key that has no cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// It gets one.
+    Insert,
+    /// It is left without.
+    Leave,
+}
+
+/// As many keys are kept as may be, and this is not one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AtCap;
 
 /// What one bounded step of a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
-    /// Cells that were looked at.
+    /// Cells that were looked at, or places for them.
     pub looked_at: usize,
     /// Cells that were full and were dropped.
     pub dropped: usize,
@@ -48,9 +69,117 @@ pub struct Swept {
     pub finished: bool,
 }
 
-/// The size of a store.
+/// The size of a store, and what it has been through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) cells: usize,
     pub(crate) bytes: usize,
+    pub(crate) dropped: u64,
+    pub(crate) migrations: u64,
+    pub(crate) retired: usize,
+    pub(crate) put_off: u64,
+}
+
+impl Store {
+    pub(crate) fn new(options: &LimiterOptions) -> Store {
+        match options.engine {
+            Engine::LockFree => Store::LockFree(Table::new(options.max_keys)),
+            Engine::Exact => Store::Exact(Exact::new(options.max_keys)),
+        }
+    }
+
+    /// What the store tells a key by.
+    #[inline(always)]
+    pub(crate) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
+        match self {
+            Store::LockFree(table) => table.fingerprint(key),
+            Store::Exact(_) => Fingerprint::NONE,
+        }
+    }
+
+    /// Keeps what calls on this thread find, so that they need not do so one by one.
+    pub(crate) fn pin(&self) -> Option<Guard> {
+        match self {
+            Store::LockFree(table) => Some(table.pin()),
+            Store::Exact(_) => None,
+        }
+    }
+
+    /// Fetches the line of a key's cell, as far as that can be known.
+    #[inline]
+    pub(crate) fn prefetch(&self, guard: Option<&Guard>, print: Fingerprint) {
+        if let (Store::LockFree(table), Some(guard)) = (self, guard) {
+            table.prefetch(guard, print);
+        }
+    }
+
+    /// The word of `key`, 0 if it has no cell.
+    pub(crate) fn look(&self, key: &StoreKey<'_>) -> u64 {
+        match self {
+            Store::LockFree(table) => table.look(key.print),
+            Store::Exact(exact) => exact.look(key.key),
+        }
+    }
+
+    /// Whether `key` has a cell.
+    pub(crate) fn has(&self, key: &StoreKey<'_>, rules: &impl Rules) -> bool {
+        match self {
+            Store::LockFree(table) => table.has(key.print, rules),
+            Store::Exact(exact) => exact.has(key.key),
+        }
+    }
+
+    /// Puts to `step` the word of `key`, until the word that `step` asks for is stored or it asks for
+    /// none. 0 stands for no cell, too.
+    pub(crate) fn update(
+        &self,
+        key: &StoreKey<'_>,
+        absent: Absent,
+        rules: &impl Rules,
+        mut step: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<(), AtCap> {
+        match self {
+            Store::LockFree(table) => table.update(key, absent, rules, &mut step),
+            Store::Exact(exact) => exact.update(key, absent, rules, step),
+        }
+    }
+
+    /// The latest time at which anything was dropped, as far as it matters for a cell that the caller
+    /// has in hand, or has just not found.
+    #[inline]
+    pub(crate) fn floor_ns(&self) -> u64 {
+        match self {
+            Store::LockFree(table) => table.floor_ns(),
+            Store::Exact(exact) => exact.floor_ns(),
+        }
+    }
+
+    /// Looks at the next cells, about `cells` of them, and drops those that are full. Goes on where
+    /// the last call ended.
+    pub(crate) fn sweep(&self, cells: usize, rules: &impl Rules) -> Swept {
+        match self {
+            Store::LockFree(table) => table.sweep(cells, rules),
+            Store::Exact(exact) => exact.sweep(cells, rules),
+        }
+    }
+
+    /// How many cells there are, and the bytes of memory they take.
+    pub(crate) fn size(&self) -> Size {
+        match self {
+            Store::LockFree(table) => table.size(),
+            Store::Exact(exact) => exact.size(),
+        }
+    }
+
+    /// Calls `visit` with every key, and returns whether the store keeps them. No cell may be visited
+    /// from within.
+    pub(crate) fn for_each_key(&self, visit: impl FnMut(&Key)) -> bool {
+        match self {
+            Store::LockFree(_) => false,
+            Store::Exact(exact) => {
+                exact.for_each_key(visit);
+                true
+            }
+        }
+    }
 }

@@ -4,7 +4,6 @@ use std::hash::{Hash, Hasher};
 
 use crate::cell::Cell;
 use crate::key::{Key, KeyRef};
-use crate::store::Size;
 
 impl Hash for Key {
     #[inline]
@@ -59,27 +58,28 @@ mod dash {
             Some(visit(cell.get()))
         }
 
-        /// As `find`, with a new cell where there is none. A caller has looked without success, so
-        /// this takes the write lock at once and looks again under it.
+        /// As `find`, with a new cell where there is none; returns whether it is new. A caller has looked
+        /// without success, so this takes the write lock at once and looks again under it.
         #[cold]
-        pub(crate) fn find_or_insert<R>(
+        pub(crate) fn find_or_insert(
             &self,
             hash: u64,
             key: KeyRef<'_>,
-            visit: impl FnOnce(&Cell) -> R,
-        ) -> R {
+            visit: impl FnOnce(&Cell),
+        ) -> bool {
             let shard = self.map.determine_shard(hash as usize);
             let mut table = self.map.shards()[shard].write();
             if let Some((_, cell)) = table.get(hash, |(known, _)| known.as_ref().is(key)) {
-                return visit(cell.get());
+                visit(cell.get());
+                return false;
             }
             let cell = Cell::new();
-            let said = visit(&cell);
+            visit(&cell);
             let (key, hasher) = (Key::new(key), self.map.hasher());
             // Relaxed: a figure for people.
             self.heap_bytes.fetch_add(key.heap_bytes(), Ordering::Relaxed);
             table.insert(hash, (key, SharedValue::new(cell)), |(key, _)| hasher.hash_one(key));
-            said
+            true
         }
 
         /// Drops the cells that `keep` does not keep; returns how many it looked at.
@@ -101,12 +101,12 @@ mod dash {
             looked_at
         }
 
-        pub(crate) fn size(&self) -> Size {
+        /// The bytes on the heap.
+        pub(crate) fn bytes(&self) -> usize {
             let buckets = self.map.capacity() * 8 / 7;
             // Relaxed: a figure for people.
             let keys = self.heap_bytes.load(Ordering::Relaxed);
-            let bytes = size_of::<Shelf>() + SHARDS_BYTES + buckets * ENTRY_BYTES + keys;
-            Size { cells: self.map.len(), bytes }
+            SHARDS_BYTES + buckets * ENTRY_BYTES + keys
         }
 
         pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
@@ -143,23 +143,24 @@ mod modelled {
             Some(visit(cell))
         }
 
-        pub(crate) fn find_or_insert<R>(
+        pub(crate) fn find_or_insert(
             &self,
             _: u64,
             key: KeyRef<'_>,
-            visit: impl FnOnce(&Cell) -> R,
-        ) -> R {
+            visit: impl FnOnce(&Cell),
+        ) -> bool {
             let mut table = self.0.write().unwrap();
             if let Some((_, cell)) = table.iter().find(|(known, _)| known.as_ref().is(key))
                 && !broken(Fault::InsertBlindly)
             {
                 reached(Place::InsertLost);
-                return visit(cell);
+                visit(cell);
+                return false;
             }
             let cell = Cell::new();
-            let said = visit(&cell);
+            visit(&cell);
             table.push((Key::new(key), cell));
-            said
+            true
         }
 
         pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &Cell) -> bool) -> usize {
@@ -177,9 +178,8 @@ mod modelled {
             looked_at
         }
 
-        pub(crate) fn size(&self) -> Size {
-            let table = self.0.read().unwrap();
-            Size { cells: table.len(), bytes: 0 }
+        pub(crate) fn bytes(&self) -> usize {
+            0
         }
 
         pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&Key)) {

@@ -1,0 +1,351 @@
+//! A handle for one limit of a limiter: the calls for one bucket.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::batch::Member;
+use crate::error::Error;
+use crate::key::{KeyRef, LimitIndex};
+use crate::limiter::{Inner, Limiter};
+use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
+use crate::store::{Fingerprint, Known, Store, StoreKey, Table};
+use crate::{Decision, Limit};
+
+/// Ids whose lines are fetched together: as many as a core has requests to memory under way.
+const GROUP: usize = 16;
+
+/// A call for one bucket.
+trait Call: Copy {
+    /// Decides at `now_ns` for a key that the lock-free table knows; `None` if its cell has just gone.
+    fn known(self, table: &Table, known: Known<'_>, limit: &Limit, now_ns: u64)
+    -> Option<Decision>;
+
+    /// Decides for any key.
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision;
+}
+
+#[derive(Clone, Copy)]
+struct Spend {
+    cost: u64,
+    /// When, if the clock was read.
+    now_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Check(u64);
+
+#[derive(Clone, Copy)]
+struct Refund(u64);
+
+#[derive(Clone, Copy)]
+struct Reset;
+
+impl Call for Spend {
+    #[inline(always)]
+    fn known(self, _: &Table, known: Known<'_>, limit: &Limit, now_ns: u64) -> Option<Decision> {
+        let mut asked = 0;
+        let was_there = known.update(|word| {
+            asked = word;
+            limit.rule().spend(word, now_ns, self.cost).word
+        });
+        // Once more: it costs less than to carry the figures out of the loop through memory.
+        was_there.then(|| limit.rule().spend(asked, now_ns, self.cost).decision)
+    }
+
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision {
+        if self.cost == 0 {
+            // Asks without charging: no cell is made for it.
+            return Check(0).run(inner, key, limit);
+        }
+        inner.spend(key, limit, self.cost, self.now_ns).decision
+    }
+}
+
+impl Call for Check {
+    #[inline(always)]
+    fn known(
+        self,
+        table: &Table,
+        known: Known<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Option<Decision> {
+        let word = table.known_word(known)?;
+        Some(limit.rule().spend(word, now_ns, self.0).decision)
+    }
+
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision {
+        inner.look(key, |word, now_ns| limit.rule().spend(word, now_ns, self.0))
+    }
+}
+
+impl Call for Refund {
+    fn known(self, _: &Table, _: Known<'_>, _: &Limit, _: u64) -> Option<Decision> {
+        None
+    }
+
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision {
+        inner.refund(key, limit, self.0)
+    }
+}
+
+impl Call for Reset {
+    fn known(self, _: &Table, _: Known<'_>, _: &Limit, _: u64) -> Option<Decision> {
+        None
+    }
+
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision {
+        inner.reset(key, limit)
+    }
+}
+
+/// One limit of a [`Limiter`], by its name.
+///
+/// Calls take an id in its natural type: `&str`, `u64`, an address, `(u64, &str)`, an identifier set.
+/// For a key that is known they format and allocate nothing.
+///
+/// An allowed spend writes one word, once; a check, a denial, an error and a cost of 0 write nothing.
+///
+/// Every call with an id can fail with [`Error::is_invalid_id`], and every call with a cost with
+/// [`Error::is_cost_above_burst`]; then nothing has changed.
+#[derive(Clone)]
+pub struct Handle {
+    pub(crate) limiter: Limiter,
+    pub(crate) index: LimitIndex,
+}
+
+impl Handle {
+    /// Asks for `cost` units of the id's bucket and charges them if they are there.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle`].
+    #[inline]
+    pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
+        self.with(id.into(), cost, Spend { cost, now_ns: None })
+    }
+
+    /// As [`spend`](Handle::spend) for many ids that have nothing to do with each other: their answers
+    /// are added to `decisions`, in order.
+    ///
+    /// The table's lines of 16 ids at a time are fetched before the first of them is touched, so that
+    /// the waits for memory overlap; the clock is read once for them.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let mut decisions = Vec::new();
+    /// limiter.limit("PerUser")?.spend_many(["alice", "bob", "alice"], 1, &mut decisions);
+    /// let allowed: Vec<bool> = decisions.iter().flatten().map(|d| d.allowed()).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn spend_many<'a, I: Into<Id<'a>>>(
+        &self,
+        ids: impl IntoIterator<Item = I>,
+        cost: u64,
+        decisions: &mut Vec<Result<Decision, Error>>,
+    ) {
+        let inner = &*self.limiter.inner;
+        let entry = inner.limits.entry(self.index);
+        let mut ids = ids.into_iter().map(Into::into).fuse();
+        let mut group: SmallVec<[(Id<'a>, Fingerprint); GROUP]> = SmallVec::new();
+        loop {
+            // Held over the group, so that none of its calls pins for itself.
+            let guard = inner.store.pin();
+            group.extend(ids.by_ref().take(GROUP).map(|id| {
+                let of_bytes = |bytes: &[u8]| {
+                    let print = inner.store.fingerprint(KeyRef { limit: self.index, id: bytes });
+                    inner.store.prefetch(guard.as_ref(), print);
+                    print
+                };
+                let print = with_plain_bytes(entry.format, &id, of_bytes);
+                (id, print.unwrap_or(Fingerprint::NONE))
+            }));
+            if group.is_empty() {
+                return;
+            }
+            let now_ns = inner.clock.now_ns();
+            for (id, print) in group.drain(..) {
+                let call = Spend { cost, now_ns: Some(now_ns) };
+                let of_bytes =
+                    |bytes: &[u8]| self.with_key(entry, bytes, print, cost, call, Some(now_ns));
+                decisions.push(
+                    with_plain_bytes(entry.format, &id, of_bytes)
+                        .unwrap_or_else(|| self.with_encoded(entry, id, cost, call)),
+                );
+            }
+        }
+    }
+
+    /// Asks what a [`spend`](Handle::spend) would say, all four figures, and charges nothing. (In
+    /// governor, `check` charges.)
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle`].
+    #[inline]
+    pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
+        self.with(id.into(), cost, Check(cost))
+    }
+
+    /// Gives back up to `cost` units, never past full. `allowed` says whether anything was given
+    /// back; the other figures are the bucket's after it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle`].
+    pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
+        self.with(id.into(), cost, Refund(cost))
+    }
+
+    /// Makes the id's bucket full.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle`].
+    pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
+        self.with(id.into(), 0, Reset)
+    }
+
+    /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
+    pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
+        Member::new(self, id.into())
+    }
+
+    /// The limit's name.
+    pub fn name(&self) -> &str {
+        &self.limiter.inner.limits.entry(self.index).name
+    }
+
+    /// How the limit's ids look.
+    pub fn format(&self) -> IdFormat {
+        self.limiter.inner.limits.entry(self.index).format
+    }
+
+    /// The id as its bucket's key has it, such as `8.8.8.8/32` for an address under `domainOrCIDR`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle`].
+    pub fn normalize<'a>(&self, id: impl Into<Id<'a>>) -> Result<String, Error> {
+        let mut scratch = Scratch::new();
+        let id = encode(self.format(), id.into(), &mut scratch)?;
+        Ok(decode(self.format(), id))
+    }
+
+    /// The ids that have a bucket, in no order; `None` if the [engine](crate::Engine) keeps no keys.
+    /// Looks at every cell: not for a request's way.
+    pub fn ids(&self) -> Option<Vec<String>> {
+        let mut ids = Vec::new();
+        let keeps_keys = self.limiter.inner.store.for_each_key(|key| {
+            let key = key.as_ref();
+            if key.limit == self.index {
+                ids.push(decode(self.format(), key.id));
+            }
+        });
+        keeps_keys.then_some(ids)
+    }
+
+    /// Numbers and text as they are go straight on. A caller's type of id is known where this is
+    /// compiled, so that of the three ways one is left.
+    #[inline(always)]
+    fn with(&self, id: Id<'_>, cost: u64, call: impl Call) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        let entry = inner.limits.entry(self.index);
+        let of_bytes = |bytes: &[u8]| {
+            let print = inner.store.fingerprint(KeyRef { limit: self.index, id: bytes });
+            self.with_key(entry, bytes, print, cost, call, None)
+        };
+        match with_plain_bytes(entry.format, &id, of_bytes) {
+            Some(said) => said,
+            None => self.with_encoded(entry, id, cost, call),
+        }
+    }
+
+    #[inline(never)]
+    fn with_encoded(
+        &self,
+        entry: &Entry,
+        id: Id<'_>,
+        cost: u64,
+        call: impl Call,
+    ) -> Result<Decision, Error> {
+        let mut scratch = Scratch::new();
+        let id = encode(entry.format, id, &mut scratch)?;
+        let print = self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id });
+        self.with_key(entry, id, print, cost, call, None)
+    }
+
+    /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
+    /// by way of the registry.
+    #[inline(always)]
+    fn with_key(
+        &self,
+        entry: &Entry,
+        id: &[u8],
+        print: Fingerprint,
+        cost: u64,
+        call: impl Call,
+        now_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        if let Store::LockFree(table) = &inner.store {
+            let guard = table.pin();
+            if let Some(known) = table.known(&guard, print)
+                && let Some(limit) = entry.numbers_at(known.meta())
+                && cost <= limit.burst()
+            {
+                // Read with the cell in hand: as late as can be, so that fewer swaps fail.
+                let now_ns = now_ns.unwrap_or_else(|| inner.clock.now_ns());
+                if let Some(decision) = call.known(table, known, limit, now_ns) {
+                    return Ok(decision);
+                }
+            }
+        }
+        self.with_any_key(entry, id, print, cost, call)
+    }
+
+    #[inline(never)]
+    fn with_any_key(
+        &self,
+        entry: &Entry,
+        id: &[u8],
+        print: Fingerprint,
+        cost: u64,
+        call: impl Call,
+    ) -> Result<Decision, Error> {
+        let Some((limit, meta)) = entry.numbers_of(self.index, id) else {
+            return Ok(Decision::UNLIMITED);
+        };
+        if cost > limit.burst() {
+            return Err(Error::cost_above_burst(cost, limit.burst(), Some(&entry.name)));
+        }
+        let key = KeyRef { limit: self.index, id };
+        Ok(call.run(&self.limiter.inner, &StoreKey { key, print, meta }, limit))
+    }
+}
+
+/// Calls `then` with the bytes of an id that is in its limit's normal form as it is.
+#[inline(always)]
+fn with_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    match (format, id) {
+        (IdFormat::RegId, Id::Number(number)) => Some(then(&number.to_be_bytes())),
+        (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
+            Some(then(text.as_bytes()))
+        }
+        _ => None,
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({})", self.name())
+    }
+}

@@ -1,0 +1,150 @@
+//! What the table keeps of a key: 128 bits that only this table's seeds tell.
+
+use std::hash::{BuildHasher, Hasher};
+
+use ahash::RandomState;
+
+use crate::key::KeyRef;
+
+/// 126 keyed bits of a key. Two of 100 million keys are alike with a probability of 6e-23: n^2 / 2^127.
+///
+/// Bit 1 of each half is set, so that neither is 0 or 1, which mark slots without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint {
+    pub(super) lo: u64,
+    pub(super) hi: u64,
+}
+
+/// Never in a slot's mark, always in a fingerprint's half.
+const SET: u64 = 0b10;
+const _: () = assert!(super::slot::CLOSED & SET == 0 && super::slot::POISONED & SET == 0);
+
+/// The random seeds of one table: two hash functions that know nothing of each other.
+pub(super) struct Seeds {
+    lo: RandomState,
+    hi: RandomState,
+}
+
+impl Seeds {
+    pub(super) fn new() -> Seeds {
+        Seeds { lo: RandomState::new(), hi: RandomState::new() }
+    }
+
+    /// Both hashes of a key. What is hashed tells limit, length and every byte.
+    #[inline(always)]
+    pub(super) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
+        let packed = Packed::of(key.id);
+        let hash = |state: &RandomState| {
+            let mut hasher = state.build_hasher();
+            match packed {
+                Some(Packed(bytes)) => {
+                    hasher.write_u128(bytes);
+                    hasher.write_u32(key.limit.0);
+                }
+                None => {
+                    hasher.write(key.id);
+                    // A packed id has its length, below 16, at this place.
+                    hasher.write_u128((key.id.len() as u128) << 32 | u128::from(key.limit.0));
+                }
+            }
+            hasher.finish() | SET
+        };
+        Fingerprint { lo: hash(&self.lo), hi: hash(&self.hi) }
+    }
+}
+
+/// An id of at most 15 bytes in one number, its length in the highest byte.
+#[derive(Clone, Copy)]
+struct Packed(u128);
+
+impl Packed {
+    /// `None` if the id is longer.
+    #[inline(always)]
+    fn of(id: &[u8]) -> Option<Packed> {
+        if id.len() > 15 {
+            return None;
+        }
+        // The last bytes overlap the first: where they are alike, to set them twice is no harm.
+        let bytes = if let (Some(first), Some(last)) = (id.first_chunk(), id.last_chunk()) {
+            let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+            u128::from(first) | u128::from(last) << (8 * (id.len() - 8))
+        } else if let (Some(first), Some(last)) = (id.first_chunk(), id.last_chunk()) {
+            let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+            u128::from(first) | u128::from(last) << (8 * (id.len() - 4))
+        } else {
+            id.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u128::from(byte))
+        };
+        Some(Packed(bytes | (id.len() as u128) << 120))
+    }
+}
+
+impl Fingerprint {
+    /// Of a store that asks for none.
+    pub(crate) const NONE: Fingerprint = Fingerprint { lo: SET, hi: SET };
+
+    /// One of `1 << log2` shards: other bits than those that find the slot.
+    #[inline(always)]
+    pub(super) fn shard(self, log2: u32) -> usize {
+        // In two steps, for a shift by 64 is none.
+        (self.lo >> 1 >> (63 - log2)) as usize
+    }
+
+    /// The slot that the search begins with, of `slots`, a power of two: the first of a cache line.
+    #[inline(always)]
+    pub(super) fn home(self, slots: usize) -> usize {
+        const LINE: usize = super::slot::A_LINE - 1;
+        (self.hi >> 8) as usize & slots.wrapping_sub(1) & !LINE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::key::LimitIndex;
+
+    #[test]
+    fn ids_that_differ_in_a_byte_a_length_or_a_limit_differ() {
+        let seeds = Seeds::new();
+        let mut seen = HashSet::new();
+        let mut count = 0;
+        for limit in 0..3 {
+            for len in 0..40_usize {
+                for at in 0..=len {
+                    let mut id = vec![0_u8; len];
+                    if let Some(byte) = id.get_mut(at) {
+                        *byte = 1;
+                    }
+                    let print = seeds.fingerprint(KeyRef { limit: LimitIndex(limit), id: &id });
+                    assert!(seen.insert(print.lo) && seen.insert(print.hi), "{limit} {id:?}");
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(seen.len(), 2 * count);
+    }
+
+    #[test]
+    fn packing_loses_nothing() {
+        for len in 0..16_usize {
+            let id: Vec<u8> = (1..=len as u8).collect();
+            let bytes = Packed::of(&id).unwrap().0.to_le_bytes();
+            assert_eq!(bytes[..len], id[..], "length {len}");
+            assert!(bytes[len..15].iter().all(|&byte| byte == 0), "length {len}");
+            assert_eq!(usize::from(bytes[15]), len);
+        }
+        assert!(Packed::of(&[0; 16]).is_none());
+    }
+
+    #[test]
+    fn shards_and_homes_are_in_range() {
+        for bits in [0, u64::MAX, 0x0123_4567_89ab_cdef] {
+            let print = Fingerprint { lo: bits | SET, hi: bits | SET };
+            assert_eq!(print.shard(0), 0);
+            assert!(print.shard(10) < 1024);
+            assert_eq!(print.home(0), print.home(0) & !1, "no slots: nothing to index");
+            assert!(print.home(8) < 8 && print.home(8).is_multiple_of(2));
+        }
+    }
+}

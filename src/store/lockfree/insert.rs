@@ -1,0 +1,273 @@
+//! Finding the one live cell of a key, and making it.
+
+use super::epoch::Guard;
+use super::fingerprint::Fingerprint;
+use super::segment::{Claim, Found, Segment, enough_claims};
+use super::shard::{Shard, View};
+use super::slot::{Is, Slot};
+use super::{Absent, Rules, StoreKey, Table};
+use crate::cell::Word;
+use crate::key::Meta;
+use crate::probe::{self, Fault, broken, reached};
+use crate::store::reservations::Reservation;
+
+/// Where a key's word is to be changed.
+#[must_use]
+pub(super) enum Place<'g> {
+    /// In this slot's cell, if it is still there then.
+    At(&'g Slot),
+    /// Nowhere: the key has no cell and is to get none.
+    Absent,
+    /// Nowhere: there are as many keys as may be.
+    AtCap,
+    /// The shard has changed.
+    Retry,
+}
+
+/// Slots that a caller looks at for full ones when it inserts a key in a segment that is half full: by
+/// the time that the segment is to grow, each has been looked at about three times, whether a sweeper
+/// lives or not.
+const LOOKS_AN_INSERT: usize = 8;
+/// Slots that a caller looks at for full ones when there is no place for its key.
+const LOOKS_AT_CAP: usize = 64;
+
+impl Table {
+    /// The one cell of a key, in the newest segment.
+    pub(super) fn place<'g>(
+        &self,
+        guard: &'g Guard,
+        shard: &Shard,
+        view: View<'g>,
+        key: &StoreKey<'_>,
+        absent: Absent,
+        rules: &impl Rules,
+    ) -> Place<'g> {
+        let Some(newest) = view.newest() else {
+            return match absent {
+                Absent::Leave => Place::Absent,
+                Absent::Insert => {
+                    self.begin(shard, view);
+                    Place::Retry
+                }
+            };
+        };
+        let found = newest.find(key.print);
+        match found {
+            Found::Live(slot, word) if word != 0 || !view.is_migrating() => return Place::At(slot),
+            Found::Moved(..) => return Place::Retry,
+            Found::Live(..) | Found::Absent => {}
+        }
+        if let Some(old) = view.old()
+            && let Some(place) = self.leave(old, newest, key.print, rules)
+        {
+            return place;
+        }
+        match (found, absent) {
+            (Found::Live(slot, _), _) => Place::At(slot),
+            (_, Absent::Leave) => Place::Absent,
+            (_, Absent::Insert) => self.insert(guard, shard, view, newest, key.print, rules),
+        }
+    }
+
+    /// Makes sure that a key is not in the segment that is being left, now or later. If it was there,
+    /// with a word that is not full, that is where it is to be changed now: in the successor.
+    fn leave<'g>(
+        &self,
+        old: Segment<'g>,
+        newest: Segment<'g>,
+        print: Fingerprint,
+        rules: &impl Rules,
+    ) -> Option<Place<'g>> {
+        for slot in old.from_home(print) {
+            // Repeats only when another has changed the slot, which it can do thrice.
+            loop {
+                match slot.to(print) {
+                    Is::Foreign => break,
+                    Is::Closed => return None,
+                    Is::Vacant => {
+                        if broken(Fault::AbsentWithoutClosing) || slot.close() {
+                            return None;
+                        }
+                    }
+                    Is::Half => {
+                        if broken(Fault::NoPoison) {
+                            break;
+                        }
+                        if slot.poison() {
+                            reached(probe::Place::Poisoned);
+                        }
+                    }
+                    Is::Own => match self.freeze(slot, newest, rules) {
+                        // Never charged, or buried: it may have come back further on.
+                        Frozen::Nothing => break,
+                        Frozen::Full => return None,
+                        Frozen::Word(word) => {
+                            let place = self.carry(newest, print, slot.meta(), word);
+                            return Some(place.map_or(Place::Retry, Place::At));
+                        }
+                    },
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes a cell of a segment that is being left go. Whoever does it gives its place back if
+    /// nothing of it is carried on.
+    pub(super) fn freeze(&self, slot: &Slot, newest: Segment<'_>, rules: &impl Rules) -> Frozen {
+        let (word, mine) = slot.cell.freeze();
+        let floor_ns =
+            if broken(Fault::DropByOwnClock) { rules.now_ns() } else { newest.header().floor_ns };
+        let frozen = match word {
+            0 => Frozen::Nothing,
+            _ if rules.is_full(slot.meta(), word, floor_ns) => Frozen::Full,
+            _ => return Frozen::Word(word),
+        };
+        if mine || broken(Fault::EveryoneReleases) {
+            reached(probe::Place::DroppedByMove);
+            self.dropped();
+        }
+        frozen
+    }
+
+    /// Brings a word to the successor, and nowhere else. `None`: that is being left itself by now, so
+    /// that the word is there already, or was.
+    pub(super) fn carry<'g>(
+        &self,
+        newest: Segment<'g>,
+        print: Fingerprint,
+        meta: Meta,
+        word: u64,
+    ) -> Option<&'g Slot> {
+        newest.claim_moved();
+        for slot in newest.from_home(print) {
+            loop {
+                match slot.to(print) {
+                    Is::Foreign => break,
+                    Is::Vacant => {
+                        let _ = slot.claim(print);
+                    }
+                    Is::Closed => {
+                        newest.give_back_moved();
+                        return None;
+                    }
+                    is @ (Is::Half | Is::Own) => {
+                        if is == Is::Half && !slot.take(print) {
+                            continue;
+                        }
+                        if is == Is::Own {
+                            newest.give_back_moved();
+                        }
+                        slot.set_meta(meta);
+                        slot.cell.seed(word);
+                        return Some(slot);
+                    }
+                }
+            }
+        }
+        // There is room for every cell that can be carried here.
+        debug_assert!(false, "no room for a cell that moves");
+        newest.give_back_moved();
+        None
+    }
+
+    /// Gives a key a new cell in the newest segment.
+    fn insert<'g>(
+        &self,
+        guard: &'g Guard,
+        shard: &Shard,
+        view: View<'g>,
+        newest: Segment<'g>,
+        print: Fingerprint,
+        rules: &impl Rules,
+    ) -> Place<'g> {
+        let Some(reservation) = self.reserve(rules) else {
+            // One look more: the key may have got its cell in between.
+            return if self.has(print, rules) { Place::Retry } else { Place::AtCap };
+        };
+        let claims = match newest.claim(view.is_migrating()) {
+            Claim::Granted(claims) => claims,
+            Claim::Full if view.is_migrating() => {
+                self.help_to_the_end(guard, shard, view, rules);
+                return Place::Retry;
+            }
+            Claim::Full | Claim::Sealed => {
+                self.start(shard, view, rules, 1);
+                return Place::Retry;
+            }
+        };
+        let (slot, is_new) = match self.settle(newest, print) {
+            Some(found) => found,
+            None => {
+                newest.give_back();
+                return Place::Retry;
+            }
+        };
+        if is_new {
+            reservation.hand_over();
+        } else {
+            reached(probe::Place::InsertLost);
+            newest.give_back();
+        }
+        if !view.is_migrating() {
+            let enough = enough_claims(newest.slots());
+            if is_new && claims == enough {
+                self.start(shard, view, rules, 1);
+            } else if claims * 2 >= enough {
+                self.bury_next(newest, LOOKS_AN_INSERT, rules);
+            }
+        }
+        Place::At(slot)
+    }
+
+    /// Takes a slot for a key, or finds the one that another has taken for it; whether it is new.
+    /// `None`: the segment is being left.
+    fn settle<'g>(&self, newest: Segment<'g>, print: Fingerprint) -> Option<(&'g Slot, bool)> {
+        for slot in newest.from_home(print) {
+            // Repeats only when another has changed the slot, which it can do twice.
+            loop {
+                match slot.to(print) {
+                    Is::Foreign => break,
+                    Is::Closed => return None,
+                    Is::Vacant => {
+                        let _ = slot.claim(print);
+                    }
+                    Is::Half => {
+                        if slot.take(print) {
+                            return Some((slot, true));
+                        }
+                    }
+                    Is::Own => match slot.word() {
+                        Word::Live(_) => return Some((slot, false)),
+                        Word::Gone(0) => break,
+                        Word::Gone(_) => return None,
+                    },
+                }
+            }
+        }
+        // No more slots are claimed than there are: a search that finds none is of a segment whose
+        // last ones were closed or poisoned.
+        None
+    }
+
+    /// Reserves a place for one key. At the cap full cells go first: those among the next slots of
+    /// the table, a bounded number of them.
+    fn reserve(&self, rules: &impl Rules) -> Option<Reservation<'_>> {
+        self.reservations.reserve().or_else(|| {
+            self.sweep_charged(LOOKS_AT_CAP, rules);
+            self.reservations.reserve()
+        })
+    }
+}
+
+/// What is left of a cell of a segment that is being left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Frozen {
+    /// It was never charged, or was buried.
+    Nothing,
+    /// It is full, so that nothing is carried.
+    Full,
+    /// This is carried to the successor.
+    Word(u64),
+}

@@ -1,0 +1,213 @@
+//! Growing, shrinking and clearing out: a shard's cells move to a new segment, a chunk at a time, helped
+//! by whoever passes and finished by anyone.
+
+use super::epoch::Guard;
+use super::insert::Frozen;
+use super::segment::{Segment, bytes_of, enough_claims, slots_of};
+use super::shard::{Packed, Shard, View};
+use super::slot::Holds;
+use super::{Rules, Table};
+use crate::probe::{Fault, Place, broken, reached};
+use crate::sync::Ordering;
+
+/// Slots that one call carries.
+pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
+
+/// A shard's first segment.
+const FIRST_LOG2: u32 = if cfg!(tollgate_loom) { 1 } else { 3 };
+
+/// A segment of at most so many slots, without cells, is followed by one without slots.
+const SMALL_LOG2: u32 = FIRST_LOG2 + 3;
+
+/// Segments that may be unlinked and not freed, because some thread that is pinned might read them.
+/// Past it no migration begins but one that grows: what those leave behind is, all together, less than
+/// what is there.
+pub(super) const MOST_RETIRED: usize = 256;
+
+impl Table {
+    /// Gives a shard its first segment.
+    pub(super) fn begin(&self, shard: &Shard, view: View<'_>) {
+        let first = Segment::new(FIRST_LOG2, Packed::NONE, 0, 0);
+        self.publish(shard, view, first);
+    }
+
+    /// Begins a migration of a shard at rest, to a segment with room for `room` more. Whoever is
+    /// first does it; the others' segments go.
+    pub(super) fn start(&self, shard: &Shard, view: View<'_>, rules: &impl Rules, room: u64) {
+        let Some(old) = view.newest() else { return };
+        if view.is_migrating() {
+            return;
+        }
+        // Sealed first: by this number of cells the successor is sized.
+        let used = if broken(Fault::SizedByFew) { 0 } else { old.seal() };
+        let mut log2 = successor_log2(old.log2(), used, room);
+        if log2 <= old.log2() && self.holds_back() {
+            log2 = old.log2().max(FIRST_LOG2 - 1) + 1;
+        }
+        // Fixed before it is published: what is full at this time is dropped, by everyone.
+        let floor_ns = self.raise_floor(rules.now_ns());
+        self.publish(shard, view, Segment::new(log2, view.as_old(), used, floor_ns));
+    }
+
+    #[expect(unsafe_code, reason = "frees a segment that nobody has seen")]
+    fn publish(&self, shard: &Shard, view: View<'_>, new: Segment<'_>) {
+        if shard.publish(view, new) {
+            // Relaxed: figures for people.
+            self.counts.bytes.fetch_add(bytes_of(new.log2()), Ordering::Relaxed);
+            if view.newest().is_some() {
+                self.counts.migrations.fetch_add(1, Ordering::Relaxed);
+            }
+        } else {
+            reached(Place::StartLost);
+            // SAFETY: the swap failed, so that only this call has it.
+            unsafe { new.free() };
+        }
+    }
+
+    /// Carries the next chunk, all of it; whoever reaches the end completes the migration. Any number
+    /// of threads may do it at once: nobody's part is anybody's duty.
+    pub(super) fn help(&self, guard: &Guard, shard: &Shard, view: View<'_>, rules: &impl Rules) {
+        let (Some(newest), Some(old)) = (view.newest(), view.old()) else { return };
+        let frontier = &old.header().frontier;
+        // Acquire: pairs with the swap below: what others have carried is seen by whoever completes.
+        let order =
+            if broken(Fault::FrontierRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        let from = frontier.load(order);
+        let slots = old.slots();
+        if (from as usize) < slots {
+            let to = (from as usize + CHUNK).min(slots);
+            for at in from as usize..to {
+                self.carry_slot(old, at, newest, rules);
+            }
+            // Release: what this call has carried is seen by whoever goes on from here. Acquire: by
+            // whoever completes through this call. Failed: another has carried the same.
+            let both =
+                if broken(Fault::FrontierRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
+            if frontier.compare_exchange(from, to as u64, both, order).is_err() {
+                reached(Place::HelpedTwice);
+            }
+            if to < slots && !broken(Fault::CompleteEarly) {
+                return;
+            }
+        }
+        if shard.complete(view) {
+            self.retire(guard, old);
+        }
+    }
+
+    /// Carries what is left. Only for a fresh key that finds the room used up that is meant for those
+    /// who come while cells move; each has carried a chunk before, so that it takes more threads than
+    /// a quarter of a chunk in lock step on one shard.
+    pub(super) fn help_to_the_end<'g>(
+        &self,
+        guard: &'g Guard,
+        shard: &Shard,
+        view: View<'g>,
+        rules: &impl Rules,
+    ) {
+        // At most as often as there are chunks: each moves the frontier, or another has.
+        while shard.view(guard).is(view) {
+            self.help(guard, shard, view, rules);
+        }
+    }
+
+    fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {
+        let slot = old.slot(0, at);
+        // Repeats only when another has changed the slot, which it can do twice.
+        loop {
+            match slot.holds() {
+                Holds::NoKey => return,
+                Holds::Nothing => {
+                    if slot.close() {
+                        return;
+                    }
+                }
+                Holds::Half => {
+                    if slot.poison() {
+                        reached(Place::Poisoned);
+                        return;
+                    }
+                }
+                Holds::Key(print) => {
+                    if let Frozen::Word(word) = self.freeze(slot, newest, rules) {
+                        self.carry(newest, print, slot.meta(), word);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Frees a segment once nobody can be reading it.
+    ///
+    /// The caller has won the swap of [`Shard::complete`]: by it the last pointer that led here, the
+    /// shard's with the mark, has gone.
+    #[expect(unsafe_code, reason = "gives a segment to the reclaimer")]
+    fn retire(&self, guard: &Guard, old: Segment<'_>) {
+        let (bytes, retired) = (self.counts.bytes.clone(), self.counts.retired.clone());
+        // Relaxed: it only bounds how much is held back.
+        retired.fetch_add(1, Ordering::Relaxed);
+        let old = Unlinked(old);
+        let free = move || {
+            let Unlinked(old) = { old };
+            bytes.fetch_sub(bytes_of(old.log2()), Ordering::Relaxed);
+            retired.fetch_sub(1, Ordering::Relaxed);
+            // SAFETY: retired once, by the one who unlinked it, and called once nobody is pinned who
+            // could have reached it.
+            unsafe { old.free() };
+        };
+        // SAFETY: unlinked by the swap of `complete`, as the caller has said. `free` owns all that it
+        // uses: the segment and its share of two counters.
+        unsafe { guard.retire(free) };
+    }
+
+    /// Whether so much is retired and not freed that migrations wait. Tries to free some.
+    pub(super) fn holds_back(&self) -> bool {
+        // Relaxed: as in `retire`.
+        if self.counts.retired.load(Ordering::Relaxed) < MOST_RETIRED {
+            return false;
+        }
+        super::epoch::pin().collect();
+        let holds = self.counts.retired.load(Ordering::Relaxed) >= MOST_RETIRED;
+        if holds {
+            // Relaxed: a figure for people.
+            self.counts.put_off.fetch_add(1, Ordering::Relaxed);
+        }
+        holds
+    }
+}
+
+/// A segment on its way to the reclaimer.
+struct Unlinked<'g>(Segment<'g>);
+
+/// The size of a successor for at most `used` cells and `room` more: the smallest of which they fill
+/// three eighths at most, no more than twice the old one and no less than a quarter. So there is room
+/// for those who come while the cells move, each of whom carries a chunk.
+pub(super) fn successor_log2(old_log2: u32, used: u64, room: u64) -> u32 {
+    let wanted = used + room;
+    if wanted == 0 && old_log2 <= SMALL_LOG2 {
+        return 0;
+    }
+    let fits = |log2: &u32| enough_claims(slots_of(*log2)) / 2 >= wanted.min(1 << 40);
+    let smallest = (FIRST_LOG2..40).find(fits).unwrap_or(40);
+    let (least, most) = (old_log2.saturating_sub(2), old_log2 + 1);
+    smallest.clamp(least, most).max(FIRST_LOG2)
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_successor_fits() {
+        assert_eq!(successor_log2(3, 6, 1), 4, "full: twice as many");
+        assert_eq!(successor_log2(10, 768, 1), 11);
+        assert_eq!(successor_log2(10, 896, 1), 11, "never more than twice");
+        assert_eq!(successor_log2(10, 300, 1), 10, "mostly buried: as many");
+        assert_eq!(successor_log2(10, 100, 1), 9);
+        assert_eq!(successor_log2(10, 0, 0), 8, "never less than a quarter");
+        assert_eq!(successor_log2(6, 0, 0), 0, "none");
+        assert_eq!(successor_log2(0, 0, 1), 3, "the first again");
+        assert_eq!(successor_log2(3, 1, 0), 3);
+    }
+}

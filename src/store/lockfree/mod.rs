@@ -1,0 +1,318 @@
+//! The table without locks: fingerprints, each with its cell, in segments that grow and shrink beside
+//! the traffic. DESIGN.md, "The table", has the protocol and what each of its rules is for.
+//!
+//! This folder is the one place of the crate with unsafe code: `segment.rs` makes and reads blocks of
+//! memory, `shard.rs` turns a shard's pointer into a segment that may be read, `migration.rs` retires
+//! the segments that nobody reaches any more, `prefetch.rs` asks the processor for a line.
+
+mod epoch;
+mod fingerprint;
+mod insert;
+mod migration;
+mod prefetch;
+mod segment;
+mod shard;
+mod slot;
+mod sweep;
+
+use std::sync::Arc;
+
+pub(crate) use epoch::Guard;
+#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
+pub(crate) use epoch::free_all as free_retired;
+pub(crate) use fingerprint::Fingerprint;
+
+use self::fingerprint::Seeds;
+use self::insert::Place;
+use self::segment::Found;
+use self::shard::{Shard, View};
+use self::slot::Slot;
+use crate::cell::Word;
+use crate::key::{KeyRef, Meta};
+use crate::probe::{self, reached};
+use crate::store::reservations::Reservations;
+use crate::store::{Absent, AtCap, Rules, Size, StoreKey};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// The table.
+pub(crate) struct Table {
+    shards: Box<[Shard]>,
+    shards_log2: u32,
+    seeds: Seeds,
+    /// The latest time that anything was dropped at.
+    floor_ns: AtomicU64,
+    reservations: Reservations,
+    /// Where the next step of a sweep begins.
+    cursor: AtomicU64,
+    counts: Counts,
+}
+
+/// What the table has been through, for people.
+struct Counts {
+    migrations: AtomicU64,
+    dropped: AtomicU64,
+    put_off: AtomicU64,
+    bytes: Arc<AtomicUsize>,
+    /// Segments that are unlinked and not freed yet; shared with what frees them, which may come after
+    /// the table.
+    retired: Arc<AtomicUsize>,
+}
+
+/// A known key: its cell, which stays while the guard lives, and which numbers apply to it.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'g>(&'g Slot);
+
+impl Known<'_> {
+    /// Which numbers apply.
+    #[inline(always)]
+    pub(crate) fn meta(self) -> Meta {
+        self.0.meta()
+    }
+
+    /// Puts to `step` the word, until the word that `step` asks for is stored or it asks for none.
+    /// Returns whether the cell was still there.
+    #[inline(always)]
+    pub(crate) fn update(self, step: impl FnMut(u64) -> Option<u64>) -> bool {
+        self.0.cell.update_live(step)
+    }
+}
+
+impl Table {
+    pub(crate) fn new(max_keys: usize) -> Table {
+        /// Keys for which a shard more is worth its place.
+        const KEYS_A_SHARD: usize = 4096;
+        /// Their pointers stay in the first level of the cache: 8 KiB. At the default cap a segment
+        /// has at most a mebibyte, so that none is long to make or to free.
+        const MOST_SHARDS_LOG2: u32 = 10;
+        let log2 = (max_keys / KEYS_A_SHARD).max(1).ilog2();
+        Table::with_shards(
+            max_keys,
+            if cfg!(tollgate_loom) { 0 } else { log2.min(MOST_SHARDS_LOG2) },
+        )
+    }
+
+    fn with_shards(max_keys: usize, shards_log2: u32) -> Table {
+        Table {
+            shards: (0..1 << shards_log2).map(|_| Shard::new()).collect(),
+            shards_log2,
+            seeds: Seeds::new(),
+            floor_ns: AtomicU64::new(0),
+            reservations: Reservations::new(max_keys),
+            cursor: AtomicU64::new(0),
+            counts: Counts {
+                migrations: AtomicU64::new(0),
+                dropped: AtomicU64::new(0),
+                put_off: AtomicU64::new(0),
+                bytes: Arc::new(AtomicUsize::new(0)),
+                retired: Arc::new(AtomicUsize::new(0)),
+            },
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
+        self.seeds.fingerprint(key)
+    }
+
+    /// Pins this thread: what it finds stays.
+    #[inline(always)]
+    pub(crate) fn pin(&self) -> Guard {
+        epoch::pin()
+    }
+
+    #[inline(always)]
+    fn shard(&self, print: Fingerprint) -> &Shard {
+        &self.shards[print.shard(self.shards_log2)]
+    }
+
+    /// Finds a key that was charged before, if its shard is at rest: then this touches the shard's
+    /// pointer and the key's own line. `None` says nothing.
+    #[inline(always)]
+    pub(crate) fn known<'g>(&self, guard: &'g Guard, print: Fingerprint) -> Option<Known<'g>> {
+        let view = self.shard(print).view(guard);
+        if view.is_migrating() {
+            return None;
+        }
+        let segment = view.newest()?;
+        let slots = segment.slots();
+        let home = print.home(slots);
+        // Most keys are in the first line. Where a search gets long, it is the other way's.
+        for at in 0..slots.min(8 * slot::A_LINE) {
+            let slot = segment.slot(home, at);
+            if slot.is_of(print) {
+                return matches!(slot.word(), Word::Live(1..)).then_some(Known(slot));
+            }
+        }
+        None
+    }
+
+    /// The word of a key that `known` found.
+    #[inline(always)]
+    pub(crate) fn known_word(&self, known: Known<'_>) -> Option<u64> {
+        match known.0.word() {
+            Word::Live(word) => Some(word),
+            Word::Gone(_) => None,
+        }
+    }
+
+    /// Asks the processor for the line of a key's slot.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, guard: &Guard, print: Fingerprint) {
+        if let Some(segment) = self.shard(print).view(guard).newest()
+            && segment.slots() > 0
+        {
+            prefetch::line_of(segment.slot(print.home(segment.slots()), 0));
+        }
+    }
+
+    /// The word of a key, 0 if it has none. Reads only.
+    pub(crate) fn look(&self, print: Fingerprint) -> u64 {
+        let guard = epoch::pin();
+        self.look_from(&guard, self.shard(print), print).1
+    }
+
+    /// The view of the shard that the word was found in, and the word.
+    ///
+    /// Repeats only when a migration of the shard was begun or completed in between.
+    fn look_from<'g>(
+        &self,
+        guard: &'g Guard,
+        shard: &Shard,
+        print: Fingerprint,
+    ) -> (View<'g>, u64) {
+        loop {
+            let view = shard.view(guard);
+            let Some(newest) = view.newest() else { return (view, 0) };
+            match newest.find(print) {
+                Found::Live(_, word @ 1..) => return (view, word),
+                Found::Moved(..) => continue,
+                Found::Live(..) | Found::Absent => {}
+            }
+            if let Some(old) = view.old() {
+                match old.find(print) {
+                    Found::Live(_, word @ 1..) => return (view, word),
+                    // It has moved, or was dropped, since the newest was looked at.
+                    Found::Moved(_, word) => {
+                        reached(probe::Place::LookedAtMoved);
+                        return (view, word);
+                    }
+                    Found::Live(..) | Found::Absent => {}
+                }
+            }
+            // What is closed or gone looks absent in a segment that was left.
+            if shard.view(guard).is(view) {
+                return (view, 0);
+            }
+        }
+    }
+
+    /// Whether a key has a cell, or a word that moves.
+    pub(crate) fn has(&self, print: Fingerprint, rules: &impl Rules) -> bool {
+        let guard = epoch::pin();
+        let shard = self.shard(print);
+        loop {
+            let view = shard.view(&guard);
+            let Some(newest) = view.newest() else { return false };
+            match newest.find(print) {
+                Found::Live(..) => return true,
+                Found::Moved(..) => continue,
+                Found::Absent => {}
+            }
+            if let Some(old) = view.old() {
+                match old.find(print) {
+                    Found::Live(..) => return true,
+                    Found::Moved(slot, word) => {
+                        return !rules.is_full(slot.meta(), word, newest.header().floor_ns);
+                    }
+                    Found::Absent => {}
+                }
+            }
+            if shard.view(&guard).is(view) {
+                return false;
+            }
+        }
+    }
+
+    pub(crate) fn update(
+        &self,
+        key: &StoreKey<'_>,
+        absent: Absent,
+        rules: &impl Rules,
+        step: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Result<(), AtCap> {
+        let guard = epoch::pin();
+        let shard = self.shard(key.print);
+        let mut helped = false;
+        // Repeats only when another's step was stored, a cell was dropped, or a migration of the shard
+        // was begun or got further: somebody always gets through.
+        loop {
+            let (view, word) = self.look_from(&guard, shard, key.print);
+            if step(word).is_none() {
+                // A denial writes nothing, not even while a segment moves.
+                return Ok(());
+            }
+            if view.is_migrating() && !helped {
+                helped = true;
+                self.help(&guard, shard, view, rules);
+                continue;
+            }
+            let found = match self.place(&guard, shard, view, key, absent, rules) {
+                Place::At(slot) => slot,
+                // The step has seen that there is nothing, or is to see it.
+                Place::Absent if word == 0 => return Ok(()),
+                Place::Absent => continue,
+                Place::AtCap => return Err(AtCap),
+                Place::Retry => continue,
+            };
+            found.set_meta(key.meta);
+            if found.cell.update_live(&mut *step) {
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn floor_ns(&self) -> u64 {
+        // Relaxed: who has a new cell in hand, or found none, has met with Acquire what was done by
+        // whoever dropped the one before, after the floor was raised: the mark on the cell, or the
+        // shard's pointer.
+        self.floor_ns.load(Ordering::Relaxed)
+    }
+
+    /// Raises the floor to the caller's time, or finds it higher; returns it.
+    fn raise_floor(&self, now_ns: u64) -> u64 {
+        // Relaxed: published by whatever drops a cell by it.
+        self.floor_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns)
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        // Relaxed: figures for people.
+        let counts = &self.counts;
+        Size {
+            cells: self.reservations.taken(),
+            bytes: size_of::<Table>()
+                + size_of_val(&*self.shards)
+                + counts.bytes.load(Ordering::Relaxed),
+            dropped: counts.dropped.load(Ordering::Relaxed),
+            migrations: counts.migrations.load(Ordering::Relaxed),
+            retired: counts.retired.load(Ordering::Relaxed),
+            put_off: counts.put_off.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts a cell that this call made go.
+    fn dropped(&self) {
+        self.reservations.release();
+        // Relaxed: a figure for people.
+        self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let guard = epoch::pin();
+        for shard in &mut self.shards {
+            shard.free(&guard);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! A segment: one block of memory with slots, a power of two of them, and what is known of them all.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use super::epoch::Guard;
+use super::fingerprint::Fingerprint;
+use super::shard::Packed;
+use super::slot::Slot;
+use crate::cell::Word;
+use crate::probe::{Fault, broken};
+use crate::sync::{AtomicU64, Ordering};
+
+/// What is known of a segment's slots. Known keys never touch it.
+#[repr(C, align(64))]
+pub(super) struct Header {
+    /// Where the block begins, in bytes before this: the allocator is asked for less alignment.
+    padding: usize,
+    /// The segment that this one was made to replace, for those who find it while that goes on.
+    pub(super) old: Packed,
+    /// The most cells that `old` can send here.
+    pub(super) moved_bound: u64,
+    /// What is full at this time is not carried here.
+    pub(super) floor_ns: u64,
+    /// Slots that fresh keys have claimed, and the mark that no more may.
+    claims: AtomicU64,
+    /// Slots that carried keys have claimed.
+    moved: AtomicU64,
+    /// Cells of this segment that were buried.
+    buried: AtomicU64,
+    /// The slots before it have been carried to the successor.
+    pub(super) frontier: AtomicU64,
+    /// Where the next caller looks for full cells.
+    hand: AtomicU64,
+}
+
+/// Of [`Header::claims`]: nobody may claim any more, for the number is being used.
+const SEALED: u64 = 1 << 63;
+
+/// A segment that cannot be freed while the guard lives.
+#[derive(Clone, Copy)]
+pub(super) struct Segment<'g> {
+    header: NonNull<Header>,
+    log2: u32,
+    guard: PhantomData<&'g Guard>,
+}
+
+/// A claim of room for one fresh key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Claim {
+    /// So many slots are claimed now, this one included.
+    Granted(u64),
+    /// A migration is about to begin, or has.
+    Sealed,
+    /// As many slots are claimed as may be.
+    Full,
+}
+
+/// What a key has in a segment.
+#[derive(Clone, Copy)]
+#[must_use]
+pub(super) enum Found<'g> {
+    Absent,
+    /// A cell, with its word when it was met.
+    Live(&'g Slot, u64),
+    /// A cell whose word has moved on, or was dropped: the word as it was then.
+    Moved(&'g Slot, u64),
+}
+
+/// The number of slots: none, or a power of two.
+pub(super) const fn slots_of(log2: u32) -> usize {
+    if log2 == 0 { 0 } else { 1 << log2 }
+}
+
+impl<'g> Segment<'g> {
+    /// Makes a segment that nobody else knows.
+    #[expect(unsafe_code, reason = "a block with a header and a number of slots known at run time")]
+    pub(super) fn new(log2: u32, old: Packed, moved_bound: u64, floor_ns: u64) -> Segment<'g> {
+        let layout = layout_of(log2);
+        // SAFETY: the layout has a size above 0: that of a header at least.
+        let block = unsafe { std::alloc::alloc_zeroed(layout) };
+        if block.is_null() {
+            handle_alloc_error(layout);
+        }
+        let padding = block.align_offset(align_of::<Header>());
+        // SAFETY: `layout_of` has room for this much padding before the header and its slots.
+        let header = unsafe { block.add(padding) }.cast::<Header>();
+        let known = Header {
+            padding,
+            old,
+            moved_bound,
+            floor_ns,
+            claims: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            buried: AtomicU64::new(0),
+            frontier: AtomicU64::new(0),
+            hand: AtomicU64::new(0),
+        };
+        // SAFETY: aligned by the padding, within the block, and nobody else's.
+        unsafe { header.write(known) };
+        // SAFETY: within a block that is not null.
+        let header = unsafe { NonNull::new_unchecked(header) };
+        let segment = Segment { header, log2, guard: PhantomData };
+        #[cfg(tollgate_loom)]
+        for at in 0..slots_of(log2) {
+            // SAFETY: within the block, and nobody else's. (Elsewhere a slot of zeroes is a vacant one.)
+            unsafe { segment.slot_pointer(at).as_ptr().write(Slot::new()) };
+        }
+        segment
+    }
+
+    /// Frees a segment.
+    ///
+    /// # Safety
+    ///
+    /// - Nobody else can reach it, now or later.
+    #[expect(unsafe_code, reason = "frees what `new` allocated")]
+    pub(super) unsafe fn free(self) {
+        let layout = layout_of(self.log2);
+        #[cfg(tollgate_loom)]
+        for at in 0..slots_of(self.log2) {
+            // SAFETY: written by `new`, and nobody else's by this function's contract.
+            unsafe { self.slot_pointer(at).as_ptr().drop_in_place() };
+        }
+        let padding = self.header().padding;
+        // SAFETY: written by `new`, and nobody else's by this function's contract.
+        unsafe { self.header.as_ptr().drop_in_place() };
+        // SAFETY: the header is this far into its block.
+        let block = unsafe { self.header.as_ptr().cast::<u8>().sub(padding) };
+        // SAFETY: allocated by `new` with the same layout.
+        unsafe { std::alloc::dealloc(block, layout) };
+    }
+
+    /// The segment that `new` made, and a shard's pointer has.
+    ///
+    /// # Safety
+    ///
+    /// - `header` and `log2` are those of a segment that is not freed while the guard lives.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "turns a pointer into what may be read")]
+    pub(super) unsafe fn from_parts(header: NonNull<Header>, log2: u32) -> Segment<'g> {
+        Segment { header, log2, guard: PhantomData }
+    }
+
+    pub(super) fn parts(self) -> (NonNull<Header>, u32) {
+        (self.header, self.log2)
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the guard keeps the block")]
+    pub(super) fn header(self) -> &'g Header {
+        // SAFETY: a segment is made of a block that lives as long as the guard.
+        unsafe { self.header.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn slots(self) -> usize {
+        slots_of(self.log2)
+    }
+
+    pub(super) fn log2(self) -> u32 {
+        self.log2
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the address of a slot in the block")]
+    fn slot_pointer(self, at: usize) -> NonNull<Slot> {
+        debug_assert!(at < self.slots(), "slot {at} of {}", self.slots());
+        // SAFETY: the slots follow the header, whose size is a multiple of theirs, in the same block.
+        unsafe { self.header.add(1).cast::<Slot>().add(at) }
+    }
+
+    /// The slot that is `at` places after a key's home; `at` is below the number of slots.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the guard keeps the block")]
+    pub(super) fn slot(self, home: usize, at: usize) -> &'g Slot {
+        let place = (home + at) & (self.slots() - 1);
+        // SAFETY: below the number of slots, all of which `new` made; the block lives as long as the
+        // guard.
+        unsafe { self.slot_pointer(place).as_ref() }
+    }
+
+    /// The slots from a key's home on, all of them, once.
+    pub(super) fn from_home(self, print: Fingerprint) -> impl Iterator<Item = &'g Slot> {
+        let slots = self.slots();
+        let home = print.home(slots);
+        (0..slots).map(move |at| self.slot(home, at))
+    }
+
+    /// What a key has here. Reads only.
+    pub(super) fn find(self, print: Fingerprint) -> Found<'g> {
+        use super::slot::Is;
+        for slot in self.from_home(print) {
+            match slot.to(print) {
+                Is::Vacant | Is::Closed => break,
+                Is::Own => match slot.word() {
+                    Word::Live(word) => return Found::Live(slot, word),
+                    // Buried, or left without a charge: the key may have come back further on.
+                    Word::Gone(0) => {}
+                    Word::Gone(word) => return Found::Moved(slot, word),
+                },
+                Is::Half | Is::Foreign => {}
+            }
+        }
+        Found::Absent
+    }
+
+    /// Claims room for a fresh key. While cells are carried here, all that may come have theirs.
+    pub(super) fn claim(self, is_target: bool) -> Claim {
+        let header = self.header();
+        let carried = if is_target && !broken(Fault::NoRoomForMoved) {
+            header.moved_bound
+        } else {
+            // Relaxed: it does not rise any more, for the caller's pointer says that all is carried;
+            // late claims that are given back make it too high at worst.
+            header.moved.load(Ordering::Relaxed)
+        };
+        // Relaxed: a claim publishes nothing. That no claim comes after the seal is the order of this
+        // one location.
+        let before = header.claims.fetch_add(1, Ordering::Relaxed);
+        let claims = (before & !SEALED) + carried + 1;
+        if before & SEALED != 0 && !broken(Fault::ClaimSealed) {
+            self.give_back();
+            Claim::Sealed
+        } else if claims > most_claims(self.slots()) {
+            self.give_back();
+            Claim::Full
+        } else {
+            Claim::Granted(claims)
+        }
+    }
+
+    /// Gives a claim back that was not used. Late is harmless: it counts too much until then.
+    pub(super) fn give_back(self) {
+        // Relaxed: as in `claim`.
+        self.header().claims.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Claims room for a cell that is carried here: it always has it.
+    pub(super) fn claim_moved(self) {
+        // Relaxed: as in `claim`; before the slot is taken, so that the number is never too low.
+        self.header().moved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn give_back_moved(self) {
+        // Relaxed: as in `claim`.
+        self.header().moved.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_buried(self) {
+        // Relaxed: a number that is too low is safe: room is kept for what is gone.
+        self.header().buried.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An upper bound of the cells that are not buried. It may rise until the segment is sealed.
+    pub(super) fn used(self) -> u64 {
+        self.used_of(self.header().claims.load(Ordering::Relaxed))
+    }
+
+    /// Ends all claims, and returns the bound, which does not rise any more.
+    pub(super) fn seal(self) -> u64 {
+        if broken(Fault::NoSeal) {
+            return self.used();
+        }
+        // Relaxed: as in `claim`.
+        self.used_of(self.header().claims.fetch_or(SEALED, Ordering::Relaxed))
+    }
+
+    fn used_of(self, claims: u64) -> u64 {
+        let header = self.header();
+        // Relaxed: the caller's pointer says that nothing is carried here any more; `buried` may be
+        // too low, which is safe.
+        let moved = header.moved.load(Ordering::Relaxed);
+        let buried = header.buried.load(Ordering::Relaxed);
+        ((claims & !SEALED) + moved).saturating_sub(buried)
+    }
+
+    /// The next `count` slots that a caller is to look at for full cells.
+    pub(super) fn next_part(self, count: usize) -> impl Iterator<Item = &'g Slot> {
+        // Relaxed: where to look next; two callers may look at the same.
+        let from = self.header().hand.fetch_add(count as u64, Ordering::Relaxed) as usize;
+        (0..count.min(self.slots())).map(move |at| self.slot(from, at))
+    }
+}
+
+/// The most slots that may be claimed: the searches have to end somewhere.
+pub(super) const fn most_claims(slots: usize) -> u64 {
+    (slots - slots / 8) as u64 - if cfg!(tollgate_loom) && slots > 1 { 1 } else { 0 }
+}
+
+/// The number of claimed slots at which one caller sees to a successor.
+pub(super) const fn enough_claims(slots: usize) -> u64 {
+    let enough = (slots - slots / 4) as u64;
+    if enough < most_claims(slots) { enough } else { most_claims(slots) }
+}
+
+/// The bytes of memory that a segment takes.
+pub(super) fn bytes_of(log2: u32) -> usize {
+    layout_of(log2).size()
+}
+
+fn layout_of(log2: u32) -> Layout {
+    /// What every allocator gives without padding of its own, or zeroing by hand.
+    const GIVEN: usize = 16;
+    const PADDING: usize = align_of::<Header>() - GIVEN;
+    let size = PADDING + size_of::<Header>() + slots_of(log2) * size_of::<Slot>();
+    Layout::from_size_align(size, GIVEN).expect("a segment is far smaller than an address space")
+}

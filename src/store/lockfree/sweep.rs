@@ -1,0 +1,171 @@
+//! Dropping full cells where they are: a cell is buried, and its place is given back, by one swap.
+
+use super::epoch::pin;
+use super::migration::{CHUNK, successor_log2};
+use super::segment::Segment;
+use super::shard::View;
+use super::slot::{Holds, Slot};
+use super::{Rules, Table};
+use crate::cell::Word;
+use crate::probe::{Place, reached};
+use crate::store::Swept;
+use crate::sync::Ordering;
+
+/// Slots between two looks at how far the step has come.
+const PART: usize = 64;
+
+/// By how much a caller's time may be ahead of the floor before the caller raises it: all callers share
+/// its line.
+const FLOOR_LAG_NS: u64 = 1_000_000;
+
+/// Whether cells without a charge go, too: those of callers who were denied at the last moment. A
+/// caller on its way to charge one has to begin again, so callers leave them to each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Uncharged {
+    Go,
+    Stay,
+}
+
+/// A place in the table: a shard, and a slot of its segment.
+#[derive(Clone, Copy)]
+struct Cursor {
+    shard: usize,
+    slot: usize,
+}
+
+impl Cursor {
+    fn of_bits(bits: u64) -> Cursor {
+        Cursor { shard: (bits >> 32) as usize, slot: bits as u32 as usize }
+    }
+
+    fn bits(self) -> u64 {
+        (self.shard as u64) << 32 | self.slot as u64
+    }
+}
+
+impl Table {
+    /// Looks at the next slots, about `slots` of them, drops what is full, and lets the memory follow.
+    pub(crate) fn sweep(&self, slots: usize, rules: &impl Rules) -> Swept {
+        self.sweep_step(slots, rules, Uncharged::Go)
+    }
+
+    /// As `sweep`, by a caller that needs a place.
+    pub(super) fn sweep_charged(&self, slots: usize, rules: &impl Rules) {
+        self.sweep_step(slots, rules, Uncharged::Stay);
+    }
+
+    fn sweep_step(&self, slots: usize, rules: &impl Rules, uncharged: Uncharged) -> Swept {
+        let floor_ns = self.raise_floor(rules.now_ns());
+        let mut swept = Swept::default();
+        while swept.looked_at < slots.max(1) {
+            // Relaxed: where to look next; two steps at once may look at the same.
+            let bits = self.cursor.load(Ordering::Relaxed);
+            let mut cursor = Cursor::of_bits(bits);
+            let most = PART.min(slots.max(1));
+            if self.sweep_part(&mut cursor, most, floor_ns, rules, uncharged, &mut swept) {
+                cursor = Cursor { shard: cursor.shard + 1, slot: 0 };
+                // A shard without slots is looked at, too.
+                swept.looked_at += 1;
+            }
+            let finished = cursor.shard >= self.shards.len();
+            if finished {
+                cursor = Cursor { shard: 0, slot: 0 };
+            }
+            let moved = self.cursor.compare_exchange(
+                bits,
+                cursor.bits(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if finished && moved.is_ok() {
+                swept.finished = true;
+                break;
+            }
+        }
+        swept
+    }
+
+    /// Sweeps a few slots of one shard, or helps it on; returns whether it is done with.
+    fn sweep_part(
+        &self,
+        cursor: &mut Cursor,
+        most: usize,
+        floor_ns: u64,
+        rules: &impl Rules,
+        uncharged: Uncharged,
+        swept: &mut Swept,
+    ) -> bool {
+        let guard = pin();
+        let shard = &self.shards[cursor.shard];
+        let view = shard.view(&guard);
+        let Some(segment) = view.newest() else { return true };
+        if view.is_migrating() {
+            let before = self.counts.dropped.load(Ordering::Relaxed);
+            self.help(&guard, shard, view, rules);
+            swept.looked_at += CHUNK;
+            let after = self.counts.dropped.load(Ordering::Relaxed);
+            swept.dropped += after.wrapping_sub(before) as usize;
+            return false;
+        }
+        let to = (cursor.slot + most).min(segment.slots());
+        for at in cursor.slot..to {
+            let slot = segment.slot(0, at);
+            swept.dropped += usize::from(self.bury(segment, slot, floor_ns, rules, uncharged));
+        }
+        swept.looked_at += to.saturating_sub(cursor.slot);
+        cursor.slot = to;
+        if to < segment.slots() {
+            return false;
+        }
+        if !self.is_too_large(view) || self.holds_back() {
+            return true;
+        }
+        self.start(shard, view, rules, 0);
+        cursor.slot = 0;
+        false
+    }
+
+    /// Whether a segment of half the size, or of none, would do.
+    fn is_too_large(&self, view: View<'_>) -> bool {
+        view.newest().is_some_and(|segment| {
+            successor_log2(segment.log2(), segment.used(), 0) < segment.log2()
+        })
+    }
+
+    /// A caller's look at the next slots of its shard's segment, at rest.
+    pub(super) fn bury_next(&self, segment: Segment<'_>, slots: usize, rules: &impl Rules) {
+        let mut floor_ns = self.floor_ns();
+        let now_ns = rules.now_ns();
+        if now_ns > floor_ns.saturating_add(FLOOR_LAG_NS) {
+            floor_ns = self.raise_floor(now_ns);
+        }
+        for slot in segment.next_part(slots) {
+            self.bury(segment, slot, floor_ns, rules, Uncharged::Stay);
+        }
+    }
+
+    /// Drops a cell that is full at `floor_ns`, which the table's floor has reached. Its segment was
+    /// at rest when the caller's view was taken: all that was carried there is there.
+    fn bury(
+        &self,
+        segment: Segment<'_>,
+        slot: &Slot,
+        floor_ns: u64,
+        rules: &impl Rules,
+        uncharged: Uncharged,
+    ) -> bool {
+        let Holds::Key(_) = slot.holds() else { return false };
+        let Word::Live(word) = slot.word() else { return false };
+        let is_full = match word {
+            0 => uncharged == Uncharged::Go,
+            _ => rules.is_full(slot.meta(), word, floor_ns),
+        };
+        if !is_full || !slot.cell.bury(word) {
+            return false;
+        }
+        reached(Place::Buried);
+        self.dropped();
+        segment.count_buried();
+        true
+    }
+}
