@@ -285,10 +285,10 @@ fn strictest(members: &[Prepared<'_>], count: impl Fn(&Prepared<'_>) -> bool) ->
 /// Reads the words of all members, then the clock, once, and decides for each; writes nothing.
 /// Returns the time. The lines of all their cells are fetched before the first is read.
 fn look(inner: &Inner, members: &mut [Prepared<'_>]) -> u64 {
-    let guard = inner.store.pin();
     for member in members.iter() {
-        inner.store.prefetch(guard.as_ref(), member.key.print);
+        inner.store.prefetch(member.key.print);
     }
+    let _pinned = inner.store.pin();
     let words: SmallVec<[u64; INLINE_MEMBERS]> =
         members.iter().map(|member| inner.store.look(&member.key)).collect();
     let now_ns = inner.clock.now_ns();

@@ -158,14 +158,9 @@ impl Handle {
         let mut group: SmallVec<[(Id<'a>, Fingerprint); GROUP]> = SmallVec::new();
         loop {
             // Held over the group, so that none of its calls pins for itself.
-            let guard = inner.store.pin();
+            let _pinned = inner.store.pin();
             group.extend(ids.by_ref().take(GROUP).map(|id| {
-                let of_bytes = |bytes: &[u8]| {
-                    let print = inner.store.fingerprint(KeyRef { limit: self.index, id: bytes });
-                    inner.store.prefetch(guard.as_ref(), print);
-                    print
-                };
-                let print = with_plain_bytes(entry.format, &id, of_bytes);
+                let print = with_plain_bytes(entry.format, &id, |bytes| self.fetch(bytes));
                 (id, print.unwrap_or(Fingerprint::NONE))
             }));
             if group.is_empty() {
@@ -257,16 +252,28 @@ impl Handle {
     /// compiled, so that of the three ways one is left.
     #[inline(always)]
     fn with(&self, id: Id<'_>, cost: u64, call: impl Call) -> Result<Decision, Error> {
-        let inner = &*self.limiter.inner;
-        let entry = inner.limits.entry(self.index);
-        let of_bytes = |bytes: &[u8]| {
-            let print = inner.store.fingerprint(KeyRef { limit: self.index, id: bytes });
-            self.with_key(entry, bytes, print, cost, call, None)
-        };
-        match with_plain_bytes(entry.format, &id, of_bytes) {
-            Some(said) => said,
-            None => self.with_encoded(entry, id, cost, call),
+        let entry = self.limiter.inner.limits.entry(self.index);
+        match (entry.format, id) {
+            (IdFormat::RegId, Id::Number(number)) => {
+                let bytes = number.to_be_bytes();
+                self.with_key(entry, &bytes, self.fetch(&bytes), cost, call, None)
+            }
+            (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
+                let bytes = text.as_bytes();
+                self.with_key(entry, bytes, self.fetch(bytes), cost, call, None)
+            }
+            _ => self.with_encoded(entry, id, cost, call),
         }
+    }
+
+    /// The fingerprint of an id in normal form. The line that it leads to is asked for, too: the pin
+    /// that comes next need not be waited for.
+    #[inline(always)]
+    fn fetch(&self, id: &[u8]) -> Fingerprint {
+        let store = &self.limiter.inner.store;
+        let print = store.fingerprint(KeyRef { limit: self.index, id });
+        store.prefetch(print);
+        print
     }
 
     #[inline(never)]

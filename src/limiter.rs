@@ -267,7 +267,7 @@ impl Inner {
                 let to = ChargedTo::Shared;
                 let spent = Spent::of(ask(word), word, now_ns.max(floor_ns), to);
                 self.overflow.fence();
-                if !broken(Fault::NoSecondLook) && self.store.has(key, self) {
+                if !broken(Fault::NoSecondLook) && self.store.has(key) {
                     reached(Place::SharedTakenBack);
                     self.take_back(key, &spent);
                     return None;

@@ -51,8 +51,6 @@ pub(crate) enum Fault {
     AbsentWithoutClosing,
     /// A half insert in the old segment is left alone.
     NoPoison,
-    /// What is dropped by a migration depends on the dropper's own clock.
-    DropByOwnClock,
     /// Everyone who meets a dropped cell gives its place back.
     EveryoneReleases,
     /// A migration is completed with the first chunk.
@@ -89,8 +87,8 @@ pub(crate) enum Place {
     LookedAtMoved,
     /// An insert that was broken off.
     Poisoned,
-    /// A cell that was full and was not carried.
-    DroppedByMove,
+    /// A cell that was never charged and was not carried.
+    UnchargedDropped,
     /// A cell that was full and was dropped where it was.
     Buried,
     /// A migration that another had begun.

@@ -76,7 +76,10 @@ fn an_id_is_the_same_bucket_in_each_of_its_types() {
     let sets = limiter.limit("CertificatesPerFQDNSet").unwrap();
     assert!(sets.spend(&set, 1).unwrap().allowed());
     assert!(!sets.spend("example.com,example.org", 1).unwrap().allowed());
-    assert_eq!(sets.ids().unwrap(), ["36b9d2294255745d0f491b3f04f6490de45cc7241f650ba58c3e4e61a2344efc"]);
+    assert_eq!(
+        sets.ids().unwrap(),
+        ["36b9d2294255745d0f491b3f04f6490de45cc7241f650ba58c3e4e61a2344efc"]
+    );
 }
 
 #[test]

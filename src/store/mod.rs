@@ -107,9 +107,9 @@ impl Store {
 
     /// Fetches the line of a key's cell, as far as that can be known.
     #[inline]
-    pub(crate) fn prefetch(&self, guard: Option<&Guard>, print: Fingerprint) {
-        if let (Store::LockFree(table), Some(guard)) = (self, guard) {
-            table.prefetch(guard, print);
+    pub(crate) fn prefetch(&self, print: Fingerprint) {
+        if let Store::LockFree(table) = self {
+            table.prefetch(print);
         }
     }
 
@@ -122,9 +122,9 @@ impl Store {
     }
 
     /// Whether `key` has a cell.
-    pub(crate) fn has(&self, key: &StoreKey<'_>, rules: &impl Rules) -> bool {
+    pub(crate) fn has(&self, key: &StoreKey<'_>) -> bool {
         match self {
-            Store::LockFree(table) => table.has(key.print, rules),
+            Store::LockFree(table) => table.has(key.print),
             Store::Exact(exact) => exact.has(key.key),
         }
     }

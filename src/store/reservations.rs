@@ -40,6 +40,11 @@ impl Reservations {
         debug_assert!(before > 0, "a place was given back twice");
     }
 
+    /// Whether three of four places are taken.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.taken() >= self.most - self.most / 4
+    }
+
     pub(crate) fn taken(&self) -> usize {
         // Relaxed: as in `reserve`.
         self.taken.load(Ordering::Relaxed)

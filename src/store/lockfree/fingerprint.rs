@@ -33,24 +33,29 @@ impl Seeds {
     /// Both hashes of a key. What is hashed tells limit, length and every byte.
     #[inline(always)]
     pub(super) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
-        let packed = Packed::of(key.id);
-        let hash = |state: &RandomState| {
-            let mut hasher = state.build_hasher();
-            match packed {
-                Some(Packed(bytes)) => {
-                    hasher.write_u128(bytes);
-                    hasher.write_u32(key.limit.0);
-                }
-                None => {
-                    hasher.write(key.id);
-                    // A packed id has its length, below 16, at this place.
-                    hasher.write_u128((key.id.len() as u128) << 32 | u128::from(key.limit.0));
-                }
-            }
-            hasher.finish() | SET
+        let (lo, hi) = match Packed::of(key.id) {
+            Some(packed) => (of_packed(&self.lo, packed, key), of_packed(&self.hi, packed, key)),
+            None => (of_long(&self.lo, key), of_long(&self.hi, key)),
         };
-        Fingerprint { lo: hash(&self.lo), hi: hash(&self.hi) }
+        Fingerprint { lo: lo | SET, hi: hi | SET }
     }
+}
+
+#[inline(always)]
+#[allow(clippy::manual_hash_one, reason = "ahash's own is a call that is not put in line")]
+fn of_packed(seeds: &RandomState, packed: Packed, key: KeyRef<'_>) -> u64 {
+    let mut hasher = seeds.build_hasher();
+    hasher.write_u128(packed.0);
+    hasher.write_u32(key.limit.0);
+    hasher.finish()
+}
+
+fn of_long(seeds: &RandomState, key: KeyRef<'_>) -> u64 {
+    let mut hasher = seeds.build_hasher();
+    hasher.write(key.id);
+    // Where a packed id has its length, below 16, there is a byte of 0 here.
+    hasher.write_u128((key.id.len() as u128) << 32 | u128::from(key.limit.0));
+    hasher.finish()
 }
 
 /// An id of at most 15 bytes in one number, its length in the highest byte.

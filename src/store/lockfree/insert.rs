@@ -24,10 +24,9 @@ pub(super) enum Place<'g> {
     Retry,
 }
 
-/// Slots that a caller looks at for full ones when it inserts a key in a segment that is half full: by
-/// the time that the segment is to grow, each has been looked at about three times, whether a sweeper
-/// lives or not.
-const LOOKS_AN_INSERT: usize = 8;
+/// Slots that a caller looks at for full ones when it inserts a key and most places are taken: a sweeper
+/// that has stopped, or was never started, costs memory and nothing else.
+const LOOKS_NEAR_CAP: usize = 16;
 /// Slots that a caller looks at for full ones when there is no place for its key.
 const LOOKS_AT_CAP: usize = 64;
 
@@ -54,11 +53,11 @@ impl Table {
         let found = newest.find(key.print);
         match found {
             Found::Live(slot, word) if word != 0 || !view.is_migrating() => return Place::At(slot),
-            Found::Moved(..) => return Place::Retry,
+            Found::Moved(_) => return Place::Retry,
             Found::Live(..) | Found::Absent => {}
         }
         if let Some(old) = view.old()
-            && let Some(place) = self.leave(old, newest, key.print, rules)
+            && let Some(place) = self.leave(old, newest, key.print)
         {
             return place;
         }
@@ -70,13 +69,12 @@ impl Table {
     }
 
     /// Makes sure that a key is not in the segment that is being left, now or later. If it was there,
-    /// with a word that is not full, that is where it is to be changed now: in the successor.
+    /// with a word, its cell is in the successor now.
     fn leave<'g>(
         &self,
         old: Segment<'g>,
         newest: Segment<'g>,
         print: Fingerprint,
-        rules: &impl Rules,
     ) -> Option<Place<'g>> {
         for slot in old.from_home(print) {
             // Repeats only when another has changed the slot, which it can do thrice.
@@ -97,11 +95,10 @@ impl Table {
                             reached(probe::Place::Poisoned);
                         }
                     }
-                    Is::Own => match self.freeze(slot, newest, rules) {
-                        // Never charged, or buried: it may have come back further on.
-                        Frozen::Nothing => break,
-                        Frozen::Full => return None,
-                        Frozen::Word(word) => {
+                    Is::Own => match self.freeze(slot) {
+                        // The key may have come back further on.
+                        None => break,
+                        Some(word) => {
                             let place = self.carry(newest, print, slot.meta(), word);
                             return Some(place.map_or(Place::Retry, Place::At));
                         }
@@ -112,22 +109,18 @@ impl Table {
         None
     }
 
-    /// Makes a cell of a segment that is being left go. Whoever does it gives its place back if
-    /// nothing of it is carried on.
-    pub(super) fn freeze(&self, slot: &Slot, newest: Segment<'_>, rules: &impl Rules) -> Frozen {
+    /// Makes a cell of a segment that is being left go, and returns what is to be carried. `None`: it was
+    /// buried, or never charged: then whoever makes it go gives its place back.
+    pub(super) fn freeze(&self, slot: &Slot) -> Option<u64> {
         let (word, mine) = slot.cell.freeze();
-        let floor_ns =
-            if broken(Fault::DropByOwnClock) { rules.now_ns() } else { newest.header().floor_ns };
-        let frozen = match word {
-            0 => Frozen::Nothing,
-            _ if rules.is_full(slot.meta(), word, floor_ns) => Frozen::Full,
-            _ => return Frozen::Word(word),
-        };
+        if word != 0 {
+            return Some(word);
+        }
         if mine || broken(Fault::EveryoneReleases) {
-            reached(probe::Place::DroppedByMove);
+            reached(probe::Place::UnchargedDropped);
             self.dropped();
         }
-        frozen
+        None
     }
 
     /// Brings a word to the successor, and nowhere else. `None`: that is being left itself by now, so
@@ -183,16 +176,16 @@ impl Table {
     ) -> Place<'g> {
         let Some(reservation) = self.reserve(rules) else {
             // One look more: the key may have got its cell in between.
-            return if self.has(print, rules) { Place::Retry } else { Place::AtCap };
+            return if self.has(print) { Place::Retry } else { Place::AtCap };
         };
         let claims = match newest.claim(view.is_migrating()) {
             Claim::Granted(claims) => claims,
             Claim::Full if view.is_migrating() => {
-                self.help_to_the_end(guard, shard, view, rules);
+                self.help_to_the_end(guard, shard, view);
                 return Place::Retry;
             }
             Claim::Full | Claim::Sealed => {
-                self.start(shard, view, rules, 1);
+                self.start(shard, view, 1);
                 return Place::Retry;
             }
         };
@@ -209,13 +202,8 @@ impl Table {
             reached(probe::Place::InsertLost);
             newest.give_back();
         }
-        if !view.is_migrating() {
-            let enough = enough_claims(newest.slots());
-            if is_new && claims == enough {
-                self.start(shard, view, rules, 1);
-            } else if claims * 2 >= enough {
-                self.bury_next(newest, LOOKS_AN_INSERT, rules);
-            }
+        if is_new && !view.is_migrating() && claims == enough_claims(newest.slots()) {
+            self.start(shard, view, 1);
         }
         Place::At(slot)
     }
@@ -253,21 +241,12 @@ impl Table {
     /// Reserves a place for one key. At the cap full cells go first: those among the next slots of
     /// the table, a bounded number of them.
     fn reserve(&self, rules: &impl Rules) -> Option<Reservation<'_>> {
+        if self.reservations.is_nearly_full() {
+            self.sweep_charged(LOOKS_NEAR_CAP, rules);
+        }
         self.reservations.reserve().or_else(|| {
             self.sweep_charged(LOOKS_AT_CAP, rules);
             self.reservations.reserve()
         })
     }
-}
-
-/// What is left of a cell of a segment that is being left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(super) enum Frozen {
-    /// It was never charged, or was buried.
-    Nothing,
-    /// It is full, so that nothing is carried.
-    Full,
-    /// This is carried to the successor.
-    Word(u64),
 }

@@ -1,12 +1,11 @@
 //! Growing, shrinking and clearing out: a shard's cells move to a new segment, a chunk at a time, helped
 //! by whoever passes and finished by anyone.
 
+use super::Table;
 use super::epoch::Guard;
-use super::insert::Frozen;
 use super::segment::{Segment, bytes_of, enough_claims, slots_of};
 use super::shard::{Packed, Shard, View};
 use super::slot::Holds;
-use super::{Rules, Table};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::sync::Ordering;
 
@@ -27,13 +26,13 @@ pub(super) const MOST_RETIRED: usize = 256;
 impl Table {
     /// Gives a shard its first segment.
     pub(super) fn begin(&self, shard: &Shard, view: View<'_>) {
-        let first = Segment::new(FIRST_LOG2, Packed::NONE, 0, 0);
+        let first = Segment::new(FIRST_LOG2, Packed::NONE, 0);
         self.publish(shard, view, first);
     }
 
     /// Begins a migration of a shard at rest, to a segment with room for `room` more. Whoever is
     /// first does it; the others' segments go.
-    pub(super) fn start(&self, shard: &Shard, view: View<'_>, rules: &impl Rules, room: u64) {
+    pub(super) fn start(&self, shard: &Shard, view: View<'_>, room: u64) {
         let Some(old) = view.newest() else { return };
         if view.is_migrating() {
             return;
@@ -44,9 +43,7 @@ impl Table {
         if log2 <= old.log2() && self.holds_back() {
             log2 = old.log2().max(FIRST_LOG2 - 1) + 1;
         }
-        // Fixed before it is published: what is full at this time is dropped, by everyone.
-        let floor_ns = self.raise_floor(rules.now_ns());
-        self.publish(shard, view, Segment::new(log2, view.as_old(), used, floor_ns));
+        self.publish(shard, view, Segment::new(log2, view.as_old(), used));
     }
 
     #[expect(unsafe_code, reason = "frees a segment that nobody has seen")]
@@ -66,7 +63,7 @@ impl Table {
 
     /// Carries the next chunk, all of it; whoever reaches the end completes the migration. Any number
     /// of threads may do it at once: nobody's part is anybody's duty.
-    pub(super) fn help(&self, guard: &Guard, shard: &Shard, view: View<'_>, rules: &impl Rules) {
+    pub(super) fn help(&self, guard: &Guard, shard: &Shard, view: View<'_>) {
         let (Some(newest), Some(old)) = (view.newest(), view.old()) else { return };
         let frontier = &old.header().frontier;
         // Acquire: pairs with the swap below: what others have carried is seen by whoever completes.
@@ -77,7 +74,7 @@ impl Table {
         if (from as usize) < slots {
             let to = (from as usize + CHUNK).min(slots);
             for at in from as usize..to {
-                self.carry_slot(old, at, newest, rules);
+                self.carry_slot(old, at, newest);
             }
             // Release: what this call has carried is seen by whoever goes on from here. Acquire: by
             // whoever completes through this call. Failed: another has carried the same.
@@ -98,20 +95,14 @@ impl Table {
     /// Carries what is left. Only for a fresh key that finds the room used up that is meant for those
     /// who come while cells move; each has carried a chunk before, so that it takes more threads than
     /// a quarter of a chunk in lock step on one shard.
-    pub(super) fn help_to_the_end<'g>(
-        &self,
-        guard: &'g Guard,
-        shard: &Shard,
-        view: View<'g>,
-        rules: &impl Rules,
-    ) {
+    pub(super) fn help_to_the_end<'g>(&self, guard: &'g Guard, shard: &Shard, view: View<'g>) {
         // At most as often as there are chunks: each moves the frontier, or another has.
         while shard.view(guard).is(view) {
-            self.help(guard, shard, view, rules);
+            self.help(guard, shard, view);
         }
     }
 
-    fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {
+    fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>) {
         let slot = old.slot(0, at);
         // Repeats only when another has changed the slot, which it can do twice.
         loop {
@@ -129,7 +120,7 @@ impl Table {
                     }
                 }
                 Holds::Key(print) => {
-                    if let Frozen::Word(word) = self.freeze(slot, newest, rules) {
+                    if let Some(word) = self.freeze(slot) {
                         self.carry(newest, print, slot.meta(), word);
                     }
                     return;

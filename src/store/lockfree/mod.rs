@@ -3,13 +3,12 @@
 //!
 //! This folder is the one place of the crate with unsafe code: `segment.rs` makes and reads blocks of
 //! memory, `shard.rs` turns a shard's pointer into a segment that may be read, `migration.rs` retires
-//! the segments that nobody reaches any more, `prefetch.rs` asks the processor for a line.
+//! the segments that nobody reaches any more.
 
 mod epoch;
 mod fingerprint;
 mod insert;
 mod migration;
-mod prefetch;
 mod segment;
 mod shard;
 mod slot;
@@ -24,7 +23,7 @@ pub(crate) use fingerprint::Fingerprint;
 
 use self::fingerprint::Seeds;
 use self::insert::Place;
-use self::segment::Found;
+use self::segment::{Found, Segment};
 use self::shard::{Shard, View};
 use self::slot::Slot;
 use crate::cell::Word;
@@ -134,16 +133,33 @@ impl Table {
             return None;
         }
         let segment = view.newest()?;
-        let slots = segment.slots();
-        let home = print.home(slots);
-        // Most keys are in the first line. Where a search gets long, it is the other way's.
-        for at in 0..slots.min(8 * slot::A_LINE) {
-            let slot = segment.slot(home, at);
-            if slot.is_of(print) {
-                return matches!(slot.word(), Word::Live(1..)).then_some(Known(slot));
+        if segment.slots() == 0 {
+            return None;
+        }
+        let home = print.home(segment.slots());
+        // Most keys are where their search begins, or in the same line.
+        let mut slot = segment.slot(home, 0);
+        if !slot.is_of(print) {
+            slot = segment.slot(home, 1);
+            if !slot.is_of(print) {
+                slot = self.known_further_on(segment, home, print)?;
             }
         }
-        None
+        matches!(slot.word(), Word::Live(1..)).then_some(Known(slot))
+    }
+
+    #[inline(never)]
+    fn known_further_on<'g>(
+        &self,
+        segment: Segment<'g>,
+        home: usize,
+        print: Fingerprint,
+    ) -> Option<&'g Slot> {
+        /// A search that gets longer is the other way's.
+        const MOST_SLOTS: usize = 16;
+        (slot::A_LINE..segment.slots().min(MOST_SLOTS))
+            .map(|at| segment.slot(home, at))
+            .find(|slot| slot.is_of(print))
     }
 
     /// The word of a key that `known` found.
@@ -155,14 +171,11 @@ impl Table {
         }
     }
 
-    /// Asks the processor for the line of a key's slot.
+    /// Asks the processor for the line in which the search for a key begins. Nothing is read there, so
+    /// that this needs no pin.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, guard: &Guard, print: Fingerprint) {
-        if let Some(segment) = self.shard(print).view(guard).newest()
-            && segment.slots() > 0
-        {
-            prefetch::line_of(segment.slot(print.home(segment.slots()), 0));
-        }
+    pub(crate) fn prefetch(&self, print: Fingerprint) {
+        self.shard(print).prefetch(print);
     }
 
     /// The word of a key, 0 if it has none. Reads only.
@@ -185,14 +198,14 @@ impl Table {
             let Some(newest) = view.newest() else { return (view, 0) };
             match newest.find(print) {
                 Found::Live(_, word @ 1..) => return (view, word),
-                Found::Moved(..) => continue,
+                Found::Moved(_) => continue,
                 Found::Live(..) | Found::Absent => {}
             }
             if let Some(old) = view.old() {
                 match old.find(print) {
                     Found::Live(_, word @ 1..) => return (view, word),
-                    // It has moved, or was dropped, since the newest was looked at.
-                    Found::Moved(_, word) => {
+                    // It has moved since the newest was looked at.
+                    Found::Moved(word) => {
                         reached(probe::Place::LookedAtMoved);
                         return (view, word);
                     }
@@ -207,7 +220,7 @@ impl Table {
     }
 
     /// Whether a key has a cell, or a word that moves.
-    pub(crate) fn has(&self, print: Fingerprint, rules: &impl Rules) -> bool {
+    pub(crate) fn has(&self, print: Fingerprint) -> bool {
         let guard = epoch::pin();
         let shard = self.shard(print);
         loop {
@@ -215,15 +228,12 @@ impl Table {
             let Some(newest) = view.newest() else { return false };
             match newest.find(print) {
                 Found::Live(..) => return true,
-                Found::Moved(..) => continue,
+                Found::Moved(_) => continue,
                 Found::Absent => {}
             }
             if let Some(old) = view.old() {
                 match old.find(print) {
-                    Found::Live(..) => return true,
-                    Found::Moved(slot, word) => {
-                        return !rules.is_full(slot.meta(), word, newest.header().floor_ns);
-                    }
+                    Found::Live(..) | Found::Moved(_) => return true,
                     Found::Absent => {}
                 }
             }
@@ -253,7 +263,7 @@ impl Table {
             }
             if view.is_migrating() && !helped {
                 helped = true;
-                self.help(&guard, shard, view, rules);
+                self.help(&guard, shard, view);
                 continue;
             }
             let found = match self.place(&guard, shard, view, key, absent, rules) {

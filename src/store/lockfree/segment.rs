@@ -21,8 +21,6 @@ pub(super) struct Header {
     pub(super) old: Packed,
     /// The most cells that `old` can send here.
     pub(super) moved_bound: u64,
-    /// What is full at this time is not carried here.
-    pub(super) floor_ns: u64,
     /// Slots that fresh keys have claimed, and the mark that no more may.
     claims: AtomicU64,
     /// Slots that carried keys have claimed.
@@ -31,8 +29,6 @@ pub(super) struct Header {
     buried: AtomicU64,
     /// The slots before it have been carried to the successor.
     pub(super) frontier: AtomicU64,
-    /// Where the next caller looks for full cells.
-    hand: AtomicU64,
 }
 
 /// Of [`Header::claims`]: nobody may claim any more, for the number is being used.
@@ -65,8 +61,8 @@ pub(super) enum Found<'g> {
     Absent,
     /// A cell, with its word when it was met.
     Live(&'g Slot, u64),
-    /// A cell whose word has moved on, or was dropped: the word as it was then.
-    Moved(&'g Slot, u64),
+    /// A cell whose word has moved on: the word as it was then.
+    Moved(u64),
 }
 
 /// The number of slots: none, or a power of two.
@@ -77,7 +73,7 @@ pub(super) const fn slots_of(log2: u32) -> usize {
 impl<'g> Segment<'g> {
     /// Makes a segment that nobody else knows.
     #[expect(unsafe_code, reason = "a block with a header and a number of slots known at run time")]
-    pub(super) fn new(log2: u32, old: Packed, moved_bound: u64, floor_ns: u64) -> Segment<'g> {
+    pub(super) fn new(log2: u32, old: Packed, moved_bound: u64) -> Segment<'g> {
         let layout = layout_of(log2);
         // SAFETY: the layout has a size above 0: that of a header at least.
         let block = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -91,12 +87,10 @@ impl<'g> Segment<'g> {
             padding,
             old,
             moved_bound,
-            floor_ns,
             claims: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             buried: AtomicU64::new(0),
             frontier: AtomicU64::new(0),
-            hand: AtomicU64::new(0),
         };
         // SAFETY: aligned by the padding, within the block, and nobody else's.
         unsafe { header.write(known) };
@@ -199,7 +193,7 @@ impl<'g> Segment<'g> {
                     Word::Live(word) => return Found::Live(slot, word),
                     // Buried, or left without a charge: the key may have come back further on.
                     Word::Gone(0) => {}
-                    Word::Gone(word) => return Found::Moved(slot, word),
+                    Word::Gone(word) => return Found::Moved(word),
                 },
                 Is::Half | Is::Foreign => {}
             }
@@ -276,13 +270,22 @@ impl<'g> Segment<'g> {
         let buried = header.buried.load(Ordering::Relaxed);
         ((claims & !SEALED) + moved).saturating_sub(buried)
     }
+}
 
-    /// The next `count` slots that a caller is to look at for full cells.
-    pub(super) fn next_part(self, count: usize) -> impl Iterator<Item = &'g Slot> {
-        // Relaxed: where to look next; two callers may look at the same.
-        let from = self.header().hand.fetch_add(count as u64, Ordering::Relaxed) as usize;
-        (0..count.min(self.slots())).map(move |at| self.slot(from, at))
+/// Asks the processor for the line in which a key's search begins, in a segment that may be gone.
+#[inline(always)]
+pub(super) fn prefetch(header: NonNull<Header>, log2: u32, print: Fingerprint) {
+    let home = print.home(slots_of(log2));
+    let line = header.as_ptr().wrapping_add(1).cast::<Slot>().wrapping_add(home);
+    #[cfg(target_arch = "x86_64")]
+    #[expect(unsafe_code, reason = "an intrinsic")]
+    // SAFETY: a prefetch reads nothing and faults for no address; x86-64 has it always.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 /// The most slots that may be claimed: the searches have to end somewhere.

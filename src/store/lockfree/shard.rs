@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use super::epoch::Guard;
-use super::segment::{Header, Segment};
+use super::fingerprint::Fingerprint;
+use super::segment::{self, Header, Segment};
 use crate::probe::{Fault, broken};
 use crate::sync::{AtomicPtr, Ordering};
 
@@ -61,6 +62,16 @@ impl Shard {
         // was carried or dropped before is seen.
         let order = if broken(Fault::ViewRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         View { packed: Packed(self.0.load(order)), guard: PhantomData }
+    }
+
+    /// Asks the processor for the line in which the search for a key begins.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, print: Fingerprint) {
+        // Relaxed: an address that is not read.
+        let packed = Packed(self.0.load(Ordering::Relaxed));
+        if let Some((header, log2)) = packed.parts() {
+            segment::prefetch(header, log2, print);
+        }
     }
 
     /// Makes `new` the shard's segment: one that cells are carried to if there was another before.

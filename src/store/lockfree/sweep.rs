@@ -14,10 +14,6 @@ use crate::sync::Ordering;
 /// Slots between two looks at how far the step has come.
 const PART: usize = 64;
 
-/// By how much a caller's time may be ahead of the floor before the caller raises it: all callers share
-/// its line.
-const FLOOR_LAG_NS: u64 = 1_000_000;
-
 /// Whether cells without a charge go, too: those of callers who were denied at the last moment. A
 /// caller on its way to charge one has to begin again, so callers leave them to each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,7 +97,7 @@ impl Table {
         let Some(segment) = view.newest() else { return true };
         if view.is_migrating() {
             let before = self.counts.dropped.load(Ordering::Relaxed);
-            self.help(&guard, shard, view, rules);
+            self.help(&guard, shard, view);
             swept.looked_at += CHUNK;
             let after = self.counts.dropped.load(Ordering::Relaxed);
             swept.dropped += after.wrapping_sub(before) as usize;
@@ -120,7 +116,7 @@ impl Table {
         if !self.is_too_large(view) || self.holds_back() {
             return true;
         }
-        self.start(shard, view, rules, 0);
+        self.start(shard, view, 0);
         cursor.slot = 0;
         false
     }
@@ -130,18 +126,6 @@ impl Table {
         view.newest().is_some_and(|segment| {
             successor_log2(segment.log2(), segment.used(), 0) < segment.log2()
         })
-    }
-
-    /// A caller's look at the next slots of its shard's segment, at rest.
-    pub(super) fn bury_next(&self, segment: Segment<'_>, slots: usize, rules: &impl Rules) {
-        let mut floor_ns = self.floor_ns();
-        let now_ns = rules.now_ns();
-        if now_ns > floor_ns.saturating_add(FLOOR_LAG_NS) {
-            floor_ns = self.raise_floor(now_ns);
-        }
-        for slot in segment.next_part(slots) {
-            self.bury(segment, slot, floor_ns, rules, Uncharged::Stay);
-        }
     }
 
     /// Drops a cell that is full at `floor_ns`, which the table's floor has reached. Its segment was
