@@ -304,13 +304,14 @@ impl Handle {
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
         if let Store::LockFree(table) = &inner.store {
+            // Read before the cell's line is waited for: the processor would not go on to what comes
+            // after this call until the counter is read. Being early only denies more.
+            let now_ns = now_ns.unwrap_or_else(|| inner.clock.now_ns());
             let guard = table.pin();
             if let Some(known) = table.known(&guard, print)
                 && let Some(limit) = entry.numbers_at(known.meta())
                 && cost <= limit.burst()
             {
-                // Read with the cell in hand: as late as can be, so that fewer swaps fail.
-                let now_ns = now_ns.unwrap_or_else(|| inner.clock.now_ns());
                 if let Some(decision) = call.known(table, known, limit, now_ns) {
                     return Ok(decision);
                 }

@@ -16,7 +16,7 @@ mod key;
 mod limit;
 mod limiter;
 mod limits;
-#[cfg(all(test, tollgate_loom))]
+#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
 mod options;
 mod overflow;

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::probe::{self, Fault, Place};
-use crate::{Clock, Hand, IdFormat, Limit, Limiter, Limits};
+use crate::store::{forget_retired, free_retired};
+use crate::{Clock, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 loom::thread_local! {
     /// This thread's clock, in ns since the origin.
@@ -21,47 +22,81 @@ loom::thread_local! {
 
 /// What happened over all executions of a model.
 #[derive(Clone, Default)]
-struct Tally(Arc<AtomicU64>);
+pub(crate) struct Tally(Arc<AtomicU64>);
 
 impl Tally {
-    fn add(&self) {
+    pub(crate) fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Runs `model` over all interleavings, of any number of preemptions.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
+    explore_bounded(None, model);
+}
+
+/// Runs `model` over all interleavings of at most so many preemptions, if there is a bound.
+pub(crate) fn explore_bounded(
+    preemptions: Option<usize>,
+    model: impl Fn() + Send + Sync + 'static,
+) {
     probe::break_rule(None);
     let runs = Tally::default();
     let counted = runs.clone();
-    builder().check(move || {
+    let started = std::time::Instant::now();
+    builder(preemptions).check(move || {
         counted.add();
         model();
+        free_retired();
     });
-    println!("{} interleavings", runs.get());
+    let bound = preemptions.map_or("any".to_owned(), |most| format!("at most {most}"));
+    let seconds = started.elapsed().as_secs();
+    println!("{} interleavings of {bound} preemptions, {seconds} s", runs.get());
 }
 
 /// Runs `model` with a rule broken: some interleaving must fail, and `because` of what it excludes.
 fn fails_without_the_rule(fault: Fault, because: &str, model: impl Fn() + Send + Sync + 'static) {
+    fails_bounded(None, fault, because, model);
+}
+
+/// As `fails_without_the_rule`, of at most so many preemptions.
+pub(crate) fn fails_bounded(
+    preemptions: Option<usize>,
+    fault: Fault,
+    because: &str,
+    model: impl Fn() + Send + Sync + 'static,
+) {
     probe::break_rule(Some(fault));
-    let failed = catch_unwind(AssertUnwindSafe(|| builder().check(model)));
+    let runs = Tally::default();
+    let counted = runs.clone();
+    let failed = catch_unwind(AssertUnwindSafe(|| {
+        builder(preemptions).check(move || {
+            counted.add();
+            model();
+            free_retired();
+        });
+    }));
     probe::break_rule(None);
+    // Loom's own objects cannot be dropped outside of an execution.
+    forget_retired();
     let Err(panic) = failed else {
-        panic!("the model passes with {fault:?}: it proves nothing");
+        panic!("the model passes with {fault:?}: it proves nothing ({} interleavings)", runs.get());
     };
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     let text = text.unwrap_or_default();
     assert!(text.contains(because), "{fault:?} fails, but not because of {because:?}: {text}");
+    println!("{fault:?} fails in interleaving {}: {text}", runs.get());
 }
 
-fn builder() -> loom::model::Builder {
+fn builder(preemptions: Option<usize>) -> loom::model::Builder {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 10_000;
+    builder.preemption_bound = preemptions;
     builder
 }
 
@@ -74,13 +109,18 @@ fn limits(burst_a: u64, burst_b: u64) -> Limits {
 
 fn limiter(burst_a: u64, burst_b: u64) -> (Limiter, Hand) {
     let (clock, hand) = Clock::manual();
-    (Limiter::with_clock(limits(burst_a, burst_b), clock), hand)
+    (on_locks(limits(burst_a, burst_b), clock), hand)
 }
 
 /// A limiter whose every thread has its own clock.
 fn limiter_of_own_clocks(burst: u64) -> Limiter {
     let own = || Duration::from_nanos(OWN_NOW.with(Cell::get));
-    Limiter::with_clock(limits(burst, 1), Clock::custom(own))
+    on_locks(limits(burst, 1), Clock::custom(own))
+}
+
+/// On the engine with locks; the table without has models of its own.
+fn on_locks(limits: Limits, clock: Clock) -> Limiter {
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(Engine::Exact))
 }
 
 fn spend(limiter: &Limiter, name: &str, cost: u64) -> bool {

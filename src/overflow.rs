@@ -4,7 +4,7 @@ use crate::cell::Cell;
 use crate::key::LimitIndex;
 use crate::options::AtCap;
 use crate::probe::{Fault, broken};
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{Figure, Ordering, fence};
 
 /// The policy at the cap, with a bucket for each limit that newcomers share.
 pub(crate) struct Overflow {
@@ -20,9 +20,9 @@ struct OwnLine(Cell);
 /// How many calls for new keys found no room, by what was done.
 #[derive(Default)]
 pub(crate) struct OverflowCounts {
-    pub(crate) shared: AtomicU64,
-    pub(crate) denied: AtomicU64,
-    pub(crate) allowed: AtomicU64,
+    pub(crate) shared: Figure,
+    pub(crate) denied: Figure,
+    pub(crate) allowed: Figure,
 }
 
 impl Overflow {
@@ -61,7 +61,7 @@ impl Overflow {
 }
 
 impl OverflowCounts {
-    pub(crate) fn count(counter: &AtomicU64) {
+    pub(crate) fn count(counter: &Figure) {
         // Relaxed: a figure for people.
         counter.fetch_add(1, Ordering::Relaxed);
     }

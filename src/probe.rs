@@ -57,6 +57,12 @@ pub(crate) enum Fault {
     CompleteEarly,
     /// A place is reserved by a load and a store.
     CapUnreserved,
+    /// The high half of a slot is stored, not swapped.
+    TakeByStore,
+    /// A carried word passes the buried cell of its key, and gets another.
+    SeedPassesBuried,
+    /// A migration begins before the last one is over.
+    StartWhileMoving,
     /// A segment is retired before it is unlinked.
     RetireLinked,
     /// A newcomer's own bucket starts without the shared one's debt.

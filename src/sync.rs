@@ -6,6 +6,9 @@ pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, 
 #[cfg(tollgate_loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
+/// Figures for people, by which nothing is decided that has to be right: loom does not explore them.
+pub(crate) use std::sync::atomic::{AtomicU64 as Figure, AtomicUsize as FigureUsize};
+
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
     "tollgate keeps each bucket in one atomic 64-bit word, which this target does not have"

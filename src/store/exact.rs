@@ -12,7 +12,7 @@ use crate::key::{Key, KeyRef};
 use crate::store::reservations::Reservations;
 use crate::store::shelf::Shelf;
 use crate::store::{Absent, AtCap, Rules, Size, StoreKey, Swept};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Figure, Ordering};
 
 /// Every key with its cell.
 pub(crate) struct Exact {
@@ -22,7 +22,7 @@ pub(crate) struct Exact {
     floor_ns: AtomicU64,
     /// The shelf that the next step of the sweep begins with.
     next: AtomicU64,
-    dropped: AtomicU64,
+    dropped: Figure,
     reservations: Reservations,
 }
 
@@ -39,7 +39,7 @@ impl Exact {
             hasher,
             floor_ns: AtomicU64::new(0),
             next: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
+            dropped: Figure::new(0),
             reservations: Reservations::new(max_keys),
         }
     }

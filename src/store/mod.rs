@@ -6,9 +6,9 @@ mod reservations;
 mod shelf;
 
 pub(crate) use exact::Exact;
-#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use lockfree::free_retired;
 pub(crate) use lockfree::{Fingerprint, Guard, Known, Table};
+#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
+pub(crate) use lockfree::{forget_retired, free_retired};
 
 use crate::key::{Key, KeyRef, Meta};
 use crate::options::{Engine, LimiterOptions};

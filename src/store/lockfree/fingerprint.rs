@@ -33,8 +33,8 @@ impl Seeds {
     /// Both hashes of a key. What is hashed tells limit, length and every byte.
     #[inline(always)]
     pub(super) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
-        let (lo, hi) = match Packed::of(key.id) {
-            Some(packed) => (of_packed(&self.lo, packed, key), of_packed(&self.hi, packed, key)),
+        let (lo, hi) = match Packed::of(key) {
+            Some(packed) => (of_packed(&self.lo, packed), of_packed(&self.hi, packed)),
             None => (of_long(&self.lo, key), of_long(&self.hi, key)),
         };
         Fingerprint { lo: lo | SET, hi: hi | SET }
@@ -43,30 +43,33 @@ impl Seeds {
 
 #[inline(always)]
 #[allow(clippy::manual_hash_one, reason = "ahash's own is a call that is not put in line")]
-fn of_packed(seeds: &RandomState, packed: Packed, key: KeyRef<'_>) -> u64 {
+fn of_packed(seeds: &RandomState, packed: Packed) -> u64 {
     let mut hasher = seeds.build_hasher();
     hasher.write_u128(packed.0);
-    hasher.write_u32(key.limit.0);
     hasher.finish()
 }
 
 fn of_long(seeds: &RandomState, key: KeyRef<'_>) -> u64 {
     let mut hasher = seeds.build_hasher();
     hasher.write(key.id);
-    // Where a packed id has its length, below 16, there is a byte of 0 here.
     hasher.write_u128((key.id.len() as u128) << 32 | u128::from(key.limit.0));
     hasher.finish()
 }
 
-/// An id of at most 15 bytes in one number, its length in the highest byte.
+/// A key with an id of at most 12 bytes in one number: from the lowest byte on the id, filled up with
+/// zeroes, three bytes of the limit, and one of the id's length.
 #[derive(Clone, Copy)]
 struct Packed(u128);
 
 impl Packed {
-    /// `None` if the id is longer.
+    const MAX_LEN: usize = 12;
+    const LIMIT_BITS: u32 = 24;
+
+    /// `None` if the id is longer, or the limit one of more than there are.
     #[inline(always)]
-    fn of(id: &[u8]) -> Option<Packed> {
-        if id.len() > 15 {
+    fn of(key: KeyRef<'_>) -> Option<Packed> {
+        let id = key.id;
+        if id.len() > Packed::MAX_LEN || key.limit.0 >> Packed::LIMIT_BITS != 0 {
             return None;
         }
         // The last bytes overlap the first: where they are alike, to set them twice is no harm.
@@ -79,7 +82,7 @@ impl Packed {
         } else {
             id.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u128::from(byte))
         };
-        Some(Packed(bytes | (id.len() as u128) << 120))
+        Some(Packed(bytes | u128::from(key.limit.0) << 96 | (id.len() as u128) << 120))
     }
 }
 
@@ -132,14 +135,17 @@ mod tests {
 
     #[test]
     fn packing_loses_nothing() {
-        for len in 0..16_usize {
+        let pack = |limit, id| Packed::of(KeyRef { limit: LimitIndex(limit), id });
+        for len in 0..=12_usize {
             let id: Vec<u8> = (1..=len as u8).collect();
-            let bytes = Packed::of(&id).unwrap().0.to_le_bytes();
+            let bytes = pack(0x00a1_b2c3, &id).unwrap().0.to_le_bytes();
             assert_eq!(bytes[..len], id[..], "length {len}");
-            assert!(bytes[len..15].iter().all(|&byte| byte == 0), "length {len}");
+            assert!(bytes[len..12].iter().all(|&byte| byte == 0), "length {len}");
+            assert_eq!(bytes[12..15], [0xc3, 0xb2, 0xa1]);
             assert_eq!(usize::from(bytes[15]), len);
         }
-        assert!(Packed::of(&[0; 16]).is_none());
+        assert!(pack(0, &[0; 13]).is_none());
+        assert!(pack(1 << 24, &[0; 8]).is_none());
     }
 
     #[test]

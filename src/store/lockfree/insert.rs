@@ -144,6 +144,9 @@ impl Table {
                         newest.give_back_moved();
                         return None;
                     }
+                    Is::Own if broken(Fault::SeedPassesBuried) && slot.word() == Word::Gone(0) => {
+                        break;
+                    }
                     is @ (Is::Half | Is::Own) => {
                         if is == Is::Half && !slot.take(print) {
                             continue;
@@ -210,7 +213,11 @@ impl Table {
 
     /// Takes a slot for a key, or finds the one that another has taken for it; whether it is new.
     /// `None`: the segment is being left.
-    fn settle<'g>(&self, newest: Segment<'g>, print: Fingerprint) -> Option<(&'g Slot, bool)> {
+    pub(super) fn settle<'g>(
+        &self,
+        newest: Segment<'g>,
+        print: Fingerprint,
+    ) -> Option<(&'g Slot, bool)> {
         for slot in newest.from_home(print) {
             // Repeats only when another has changed the slot, which it can do twice.
             loop {
@@ -225,6 +232,7 @@ impl Table {
                             return Some((slot, true));
                         }
                     }
+                    Is::Own if broken(Fault::InsertBlindly) => break,
                     Is::Own => match slot.word() {
                         Word::Live(_) => return Some((slot, false)),
                         Word::Gone(0) => break,

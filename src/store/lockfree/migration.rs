@@ -12,11 +12,8 @@ use crate::sync::Ordering;
 /// Slots that one call carries.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 
-/// A shard's first segment.
-const FIRST_LOG2: u32 = if cfg!(tollgate_loom) { 1 } else { 3 };
-
-/// A segment of at most so many slots, without cells, is followed by one without slots.
-const SMALL_LOG2: u32 = FIRST_LOG2 + 3;
+/// A segment that has any slots has at least so many.
+pub(super) const FIRST_LOG2: u32 = 3;
 
 /// Segments that may be unlinked and not freed, because some thread that is pinned might read them.
 /// Past it no migration begins but one that grows: what those leave behind is, all together, less than
@@ -26,7 +23,7 @@ pub(super) const MOST_RETIRED: usize = 256;
 impl Table {
     /// Gives a shard its first segment.
     pub(super) fn begin(&self, shard: &Shard, view: View<'_>) {
-        let first = Segment::new(FIRST_LOG2, Packed::NONE, 0);
+        let first = Segment::new(self.first_log2, Packed::NONE, 0);
         self.publish(shard, view, first);
     }
 
@@ -34,14 +31,14 @@ impl Table {
     /// first does it; the others' segments go.
     pub(super) fn start(&self, shard: &Shard, view: View<'_>, room: u64) {
         let Some(old) = view.newest() else { return };
-        if view.is_migrating() {
+        if view.is_migrating() && !broken(Fault::StartWhileMoving) {
             return;
         }
         // Sealed first: by this number of cells the successor is sized.
         let used = if broken(Fault::SizedByFew) { 0 } else { old.seal() };
-        let mut log2 = successor_log2(old.log2(), used, room);
+        let mut log2 = self.successor_log2(old.log2(), used, room);
         if log2 <= old.log2() && self.holds_back() {
-            log2 = old.log2().max(FIRST_LOG2 - 1) + 1;
+            log2 = old.log2().max(self.first_log2 - 1) + 1;
         }
         self.publish(shard, view, Segment::new(log2, view.as_old(), used));
     }
@@ -87,8 +84,12 @@ impl Table {
                 return;
             }
         }
+        if broken(Fault::RetireLinked) {
+            self.retire(guard, shard, old);
+        }
         if shard.complete(view) {
-            self.retire(guard, old);
+            reached(Place::Completed);
+            self.retire(guard, shard, old);
         }
     }
 
@@ -134,7 +135,11 @@ impl Table {
     /// The caller has won the swap of [`Shard::complete`]: by it the last pointer that led here, the
     /// shard's with the mark, has gone.
     #[expect(unsafe_code, reason = "gives a segment to the reclaimer")]
-    fn retire(&self, guard: &Guard, old: Segment<'_>) {
+    fn retire(&self, guard: &Guard, shard: &Shard, old: Segment<'_>) {
+        #[cfg(tollgate_loom)]
+        assert!(!shard.leads_to(old), "a segment is retired that can be reached");
+        #[cfg(not(tollgate_loom))]
+        let _ = shard;
         let (bytes, retired) = (self.counts.bytes.clone(), self.counts.retired.clone());
         // Relaxed: it only bounds how much is held back.
         retired.fetch_add(1, Ordering::Relaxed);
@@ -150,6 +155,10 @@ impl Table {
         // SAFETY: unlinked by the swap of `complete`, as the caller has said. `free` owns all that it
         // uses: the segment and its share of two counters.
         unsafe { guard.retire(free) };
+    }
+
+    pub(super) fn successor_log2(&self, old_log2: u32, used: u64, room: u64) -> u32 {
+        successor_log2(self.first_log2, old_log2, used, room)
     }
 
     /// Whether so much is retired and not freed that migrations wait. Tries to free some.
@@ -174,15 +183,18 @@ struct Unlinked<'g>(Segment<'g>);
 /// The size of a successor for at most `used` cells and `room` more: the smallest of which they fill
 /// three eighths at most, no more than twice the old one and no less than a quarter. So there is room
 /// for those who come while the cells move, each of whom carries a chunk.
-pub(super) fn successor_log2(old_log2: u32, used: u64, room: u64) -> u32 {
+fn successor_log2(first_log2: u32, old_log2: u32, used: u64, room: u64) -> u32 {
+    /// Without cells, a segment that is at most so much larger than a first one is followed by one
+    /// without slots.
+    const SMALL_BY_LOG2: u32 = 3;
     let wanted = used + room;
-    if wanted == 0 && old_log2 <= SMALL_LOG2 {
+    if wanted == 0 && old_log2 <= first_log2 + SMALL_BY_LOG2 {
         return 0;
     }
-    let fits = |log2: &u32| enough_claims(slots_of(*log2)) / 2 >= wanted.min(1 << 40);
-    let smallest = (FIRST_LOG2..40).find(fits).unwrap_or(40);
-    let (least, most) = (old_log2.saturating_sub(2), old_log2 + 1);
-    smallest.clamp(least, most).max(FIRST_LOG2)
+    let most = old_log2 + 1;
+    let fits = |log2: &u32| enough_claims(slots_of(*log2)) / 2 >= wanted;
+    let smallest = (first_log2..most).find(fits).unwrap_or(most);
+    smallest.max(old_log2.saturating_sub(2)).max(first_log2)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -191,14 +203,14 @@ mod tests {
 
     #[test]
     fn a_successor_fits() {
-        assert_eq!(successor_log2(3, 6, 1), 4, "full: twice as many");
-        assert_eq!(successor_log2(10, 768, 1), 11);
-        assert_eq!(successor_log2(10, 896, 1), 11, "never more than twice");
-        assert_eq!(successor_log2(10, 300, 1), 10, "mostly buried: as many");
-        assert_eq!(successor_log2(10, 100, 1), 9);
-        assert_eq!(successor_log2(10, 0, 0), 8, "never less than a quarter");
-        assert_eq!(successor_log2(6, 0, 0), 0, "none");
-        assert_eq!(successor_log2(0, 0, 1), 3, "the first again");
-        assert_eq!(successor_log2(3, 1, 0), 3);
+        assert_eq!(successor_log2(FIRST_LOG2, 3, 6, 1), 4, "full: twice as many");
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 768, 1), 11);
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 896, 1), 11, "never more than twice");
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 300, 1), 10, "mostly buried: as many");
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 100, 1), 9);
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 0, 0), 8, "never less than a quarter");
+        assert_eq!(successor_log2(FIRST_LOG2, 6, 0, 0), 0, "none");
+        assert_eq!(successor_log2(FIRST_LOG2, 0, 0, 1), 3, "the first again");
+        assert_eq!(successor_log2(FIRST_LOG2, 3, 1, 0), 3);
     }
 }

@@ -9,6 +9,8 @@ mod epoch;
 mod fingerprint;
 mod insert;
 mod migration;
+#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
+mod models;
 mod segment;
 mod shard;
 mod slot;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 
 pub(crate) use epoch::Guard;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use epoch::free_all as free_retired;
+pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
 pub(crate) use fingerprint::Fingerprint;
 
 use self::fingerprint::Seeds;
@@ -31,12 +33,13 @@ use crate::key::{KeyRef, Meta};
 use crate::probe::{self, reached};
 use crate::store::reservations::Reservations;
 use crate::store::{Absent, AtCap, Rules, Size, StoreKey};
-use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU64, Figure, FigureUsize, Ordering};
 
 /// The table.
 pub(crate) struct Table {
     shards: Box<[Shard]>,
     shards_log2: u32,
+    first_log2: u32,
     seeds: Seeds,
     /// The latest time that anything was dropped at.
     floor_ns: AtomicU64,
@@ -48,13 +51,13 @@ pub(crate) struct Table {
 
 /// What the table has been through, for people.
 struct Counts {
-    migrations: AtomicU64,
-    dropped: AtomicU64,
-    put_off: AtomicU64,
-    bytes: Arc<AtomicUsize>,
+    migrations: Figure,
+    dropped: Figure,
+    put_off: Figure,
+    bytes: Arc<FigureUsize>,
     /// Segments that are unlinked and not freed yet; shared with what frees them, which may come after
     /// the table.
-    retired: Arc<AtomicUsize>,
+    retired: Arc<FigureUsize>,
 }
 
 /// A known key: its cell, which stays while the guard lives, and which numbers apply to it.
@@ -84,26 +87,26 @@ impl Table {
         /// has at most a mebibyte, so that none is long to make or to free.
         const MOST_SHARDS_LOG2: u32 = 10;
         let log2 = (max_keys / KEYS_A_SHARD).max(1).ilog2();
-        Table::with_shards(
-            max_keys,
-            if cfg!(tollgate_loom) { 0 } else { log2.min(MOST_SHARDS_LOG2) },
-        )
+        let shards_log2 = if cfg!(tollgate_loom) { 0 } else { log2.min(MOST_SHARDS_LOG2) };
+        Table::with_shape(max_keys, shards_log2, migration::FIRST_LOG2)
     }
 
-    fn with_shards(max_keys: usize, shards_log2: u32) -> Table {
+    /// With so many shards, whose first segments have so many slots.
+    fn with_shape(max_keys: usize, shards_log2: u32, first_log2: u32) -> Table {
         Table {
             shards: (0..1 << shards_log2).map(|_| Shard::new()).collect(),
             shards_log2,
+            first_log2,
             seeds: Seeds::new(),
             floor_ns: AtomicU64::new(0),
             reservations: Reservations::new(max_keys),
             cursor: AtomicU64::new(0),
             counts: Counts {
-                migrations: AtomicU64::new(0),
-                dropped: AtomicU64::new(0),
-                put_off: AtomicU64::new(0),
-                bytes: Arc::new(AtomicUsize::new(0)),
-                retired: Arc::new(AtomicUsize::new(0)),
+                migrations: Figure::new(0),
+                dropped: Figure::new(0),
+                put_off: Figure::new(0),
+                bytes: Arc::new(FigureUsize::new(0)),
+                retired: Arc::new(FigureUsize::new(0)),
             },
         }
     }

@@ -27,6 +27,9 @@ pub(super) struct Header {
     moved: AtomicU64,
     /// Cells of this segment that were buried.
     buried: AtomicU64,
+    /// Read with the rest: loom then sees whether all of it was made before.
+    #[cfg(tollgate_loom)]
+    made: loom::cell::Cell<bool>,
     /// The slots before it have been carried to the successor.
     pub(super) frontier: AtomicU64,
 }
@@ -91,6 +94,8 @@ impl<'g> Segment<'g> {
             moved: AtomicU64::new(0),
             buried: AtomicU64::new(0),
             frontier: AtomicU64::new(0),
+            #[cfg(tollgate_loom)]
+            made: loom::cell::Cell::new(true),
         };
         // SAFETY: aligned by the padding, within the block, and nobody else's.
         unsafe { header.write(known) };
@@ -146,7 +151,10 @@ impl<'g> Segment<'g> {
     #[expect(unsafe_code, reason = "the guard keeps the block")]
     pub(super) fn header(self) -> &'g Header {
         // SAFETY: a segment is made of a block that lives as long as the guard.
-        unsafe { self.header.as_ref() }
+        let header = unsafe { self.header.as_ref() };
+        #[cfg(tollgate_loom)]
+        assert!(header.made.get());
+        header
     }
 
     #[inline(always)]

@@ -100,6 +100,23 @@ impl Shard {
         self.0.compare_exchange(from.0, to.0, order, Ordering::Relaxed).is_ok()
     }
 
+    #[cfg(tollgate_loom)]
+    fn swap_none(&self) -> *mut Header {
+        let none = ptr::null_mut();
+        let now = self.0.compare_exchange(none, none, Ordering::Relaxed, Ordering::Relaxed);
+        now.unwrap_or_else(|now| now)
+    }
+
+    /// Whether the pointer, as it is now, leads to a segment.
+    #[cfg(tollgate_loom)]
+    pub(super) fn leads_to(&self, segment: Segment<'_>) -> bool {
+        // A swap reads what is newest.
+        let now = self.swap_none();
+        let view = View { packed: Packed(now), guard: PhantomData };
+        let is = |other: Option<Segment<'_>>| other.is_some_and(|it| it.parts() == segment.parts());
+        is(view.newest()) || is(view.old())
+    }
+
     /// Frees the segments, with the table.
     #[expect(unsafe_code, reason = "frees what nobody else has any more")]
     pub(super) fn free(&mut self, guard: &Guard) {

@@ -1,7 +1,7 @@
 //! Dropping full cells where they are: a cell is buried, and its place is given back, by one swap.
 
 use super::epoch::pin;
-use super::migration::{CHUNK, successor_log2};
+use super::migration::CHUNK;
 use super::segment::Segment;
 use super::shard::View;
 use super::slot::{Holds, Slot};
@@ -124,7 +124,7 @@ impl Table {
     /// Whether a segment of half the size, or of none, would do.
     fn is_too_large(&self, view: View<'_>) -> bool {
         view.newest().is_some_and(|segment| {
-            successor_log2(segment.log2(), segment.used(), 0) < segment.log2()
+            self.successor_log2(segment.log2(), segment.used(), 0) < segment.log2()
         })
     }
 

@@ -1,0 +1,78 @@
+//! An allocator that counts: the one place with unsafe code.
+
+#![expect(unsafe_code, reason = "an allocator cannot be had without")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The system's allocator, with a count of the bytes that were asked for and not given back. What the
+/// system adds to each block does not count.
+pub(crate) struct Counting;
+
+static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn live_bytes() -> usize {
+    // Relaxed: a figure that publishes nothing but itself.
+    LIVE_BYTES.load(Ordering::Relaxed)
+}
+
+/// The most that was live at once since [`restart_peak`].
+pub(crate) fn peak_bytes() -> usize {
+    // Relaxed: as in `live_bytes`.
+    PEAK_BYTES.load(Ordering::Relaxed)
+}
+
+pub(crate) fn restart_peak() {
+    // Relaxed: called while one thread runs.
+    PEAK_BYTES.store(live_bytes(), Ordering::Relaxed);
+}
+
+fn add(bytes: usize) {
+    // Relaxed: as in `live_bytes`.
+    let live_bytes = LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK_BYTES.fetch_max(live_bytes, Ordering::Relaxed);
+}
+
+fn take(bytes: usize) {
+    // Relaxed: as in `live_bytes`.
+    LIVE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+// SAFETY: every call goes to `System` with the arguments it came with, and its answer comes back as it
+// is; counting neither allocates nor panics.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise, that `layout` is not empty, is `System`'s condition.
+        let block = unsafe { System.alloc(layout) };
+        if !block.is_null() {
+            add(layout.size());
+        }
+        block
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as in `alloc`.
+        let block = unsafe { System.alloc_zeroed(layout) };
+        if !block.is_null() {
+            add(layout.size());
+        }
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        take(layout.size());
+        // SAFETY: the caller got `block` from this allocator with `layout`, so from `System`.
+        unsafe { System.dealloc(block, layout) };
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_bytes: usize) -> *mut u8 {
+        // SAFETY: as in `dealloc`; that `new_bytes` is valid is the caller's promise.
+        let moved = unsafe { System.realloc(block, layout, new_bytes) };
+        if !moved.is_null() {
+            add(new_bytes);
+            take(layout.size());
+        }
+        moved
+    }
+}

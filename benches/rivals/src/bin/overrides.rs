@@ -1,0 +1,126 @@
+//! What a check costs with many overrides loaded beside none: of keys that have one, and of others.
+//!
+//! The two limiters of a set have the same numbers, keys and order, and take turns. Where their tables
+//! lie in memory moves a ratio by more than what is looked for, so each set makes them anew.
+
+use std::time::Instant;
+
+use clap::Parser;
+use rivals::keys::Keys;
+use rivals::limiters::{self, TEXT, TableArgs, handle};
+use rivals::random::Random;
+use rivals::rule::Rule;
+use rivals::verdict::print_at_most;
+use tollgate::{Handle, Limiter};
+
+/// Nanoseconds a spend with overrides loaded, beside none.
+#[derive(Parser)]
+struct Args {
+    /// Overrides that are loaded.
+    #[arg(long, default_value_t = 100_000)]
+    overrides: usize,
+    /// Sets of limiters.
+    #[arg(long, default_value_t = 5)]
+    sets: usize,
+    /// Rounds of each set.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Calls a round.
+    #[arg(long, default_value_t = 1_000_000)]
+    calls: usize,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+/// Keys that are called and have no override.
+const WITHOUT: usize = 100_000;
+/// Keys that are called and have one.
+const WITH: usize = 1_000;
+const AT_MOST: f64 = 1.05;
+
+/// Keys that are called, `count` of them from `first` on, and the times of a call in all rounds: with
+/// no overrides loaded, and with all of them.
+struct Called {
+    name: &'static str,
+    first: u32,
+    count: usize,
+    ns: [Vec<f64>; 2],
+}
+
+fn main() {
+    let args = Args::parse();
+    // The keys from `WITHOUT` on have overrides, if any are loaded.
+    let keys = Keys::new(WITHOUT + args.overrides.max(WITH));
+    let called = |name, first: usize, count| {
+        let ns = [Vec::new(), Vec::new()];
+        Called { name, first: first as u32, count, ns }
+    };
+    let mut all = [
+        called("keys without an override", 0, WITHOUT),
+        called("keys with an override", WITHOUT, WITH.min(args.overrides)),
+    ];
+    for set in 0..args.sets {
+        eprintln!("set {} of {}", set + 1, args.sets);
+        for called in all.iter_mut().filter(|called| called.count > 0) {
+            called.measure(&args, &keys, set);
+        }
+    }
+    for called in all.into_iter().filter(|called| called.count > 0) {
+        let (name, count) = (called.name, called.count);
+        let [none, loaded] = called.ns.map(median);
+        println!(
+            "{count} {name}: {none:.1} ns with none loaded, {loaded:.1} ns with {}",
+            args.overrides
+        );
+        print_at_most(&format!("{name}, of none loaded"), loaded / none, AT_MOST, "");
+    }
+}
+
+impl Called {
+    fn measure(&mut self, args: &Args, keys: &Keys, set: usize) {
+        let rule = Rule::ample(args.calls * args.rounds + 1);
+        let overridden = (WITHOUT..WITHOUT + args.overrides).map(|i| keys.text(i as u32));
+        let limits = limiters::limits_with_overrides(rule, overridden).build();
+        assert_eq!(limits.overrides(), args.overrides, "they are all loaded");
+        let with = || Limiter::with_options(limits.clone(), args.table.options());
+        let without = || limiters::tollgate(rule, args.table.options());
+        // Which one is made first changes, too.
+        let limiters = if set.is_multiple_of(2) {
+            [without(), with()]
+        } else {
+            let with = with();
+            [without(), with]
+        };
+        let handles = limiters.each_ref().map(|limiter| handle(limiter, TEXT));
+        let own: Vec<u32> = (self.first..self.first + self.count as u32).collect();
+        for handle in &handles {
+            round_ns(handle, keys, &own);
+        }
+        let order: Vec<u32> = Random::new(0)
+            .order(args.calls, self.count)
+            .into_iter()
+            .map(|i| self.first + i)
+            .collect();
+        for round in 0..args.rounds {
+            for turn in 0..handles.len() {
+                let at = (round + turn) % handles.len();
+                self.ns[at].push(round_ns(&handles[at], keys, &order));
+            }
+        }
+    }
+}
+
+/// The time of a call, all of which have to be allowed.
+fn round_ns(handle: &Handle, keys: &Keys, order: &[u32]) -> f64 {
+    let started = Instant::now();
+    let is_allowed = |&&i: &&u32| handle.spend(keys.text(i), 1).is_ok_and(|d| d.allowed());
+    let allowed = order.iter().filter(is_allowed).count();
+    let seconds = started.elapsed().as_secs_f64();
+    assert_eq!(allowed, order.len(), "every call is allowed");
+    seconds * 1e9 / order.len() as f64
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}

@@ -1,0 +1,244 @@
+//! The longest calls: while a table grows from empty, and while all of its cells, full, are swept.
+//!
+//! What counts is the processor time that a call takes of its own thread, so that other threads and
+//! other processes do not; the kernel's interrupts and a virtual machine's host still may. The first
+//! row is for a call that does nothing: what is in it is the machine's.
+//!
+//! Times are less what the fresh pages cost that a call touched; unfaulted are the calls that touched
+//! none, raw are times from which nothing is taken off.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Parser;
+use governor::clock::FakeRelativeClock;
+use rivals::keys::Keys;
+use rivals::limiters::{self, Governor, TEXT, TableArgs};
+use rivals::meter::{FaultCost, Figures, Meter};
+use rivals::random::Random;
+use rivals::rule::Rule;
+use rivals::verdict::print_at_most;
+use tollgate::{Clock, Limiter};
+
+/// The longest calls while a table grows and while it is swept, beside governor's.
+#[derive(Parser)]
+struct Args {
+    /// Keys that are inserted, and swept.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    keys: u32,
+    /// Runs of Tollgate. A pause that is its own comes in each of them, one that is the machine's does not.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Leaves governor out.
+    #[arg(long)]
+    alone: bool,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+/// Threads that spend while another one sweeps.
+const SPENDERS: u64 = 2;
+/// Calls that each of them makes at least, however soon the sweep ends.
+const LEAST_CALLS: usize = 10_000;
+/// The cells of a step of the sweep.
+const SWEEP_CELLS: usize = 4_096;
+/// Passes of the sweep: a table may need one to decide and one to give memory back.
+const PASSES: usize = 3;
+/// Memory a key that a run touches, more or less: so much is made ready by the host beforehand.
+const BYTES_PER_KEY: usize = 300;
+
+const MAX_US: f64 = Figures::LONG_NS as f64 / 1e3;
+const P9999_US: f64 = 10.0;
+
+const HEADER: [&str; 11] = [
+    "microseconds",
+    "calls",
+    "p50",
+    "p99.9",
+    "p99.99",
+    "max",
+    "> 200",
+    "unfaulted max",
+    "unfaulted > 200",
+    "raw max",
+    "faults",
+];
+
+/// governor as it is faster, with ahash.
+type AhashGovernor = Governor<String, ahash::RandomState, FakeRelativeClock>;
+
+fn main() {
+    let args = Args::parse();
+    let keys = &Keys::new(args.keys as usize);
+    let fault = FaultCost::calibrate(keys.count() * BYTES_PER_KEY);
+    println!(
+        "a fresh page costs {:.2} us of processor time (median; p99.99 {:.2}, max {:.2})",
+        us(fault.median_ns),
+        us(fault.p9999_ns),
+        us(fault.max_ns)
+    );
+
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(HEADER);
+    let mut add = |name: &str, meters: Vec<Meter>| {
+        let figures = Meter::figures(meters, fault);
+        table.add_row(cells(name, &figures));
+        eprintln!("{name}: max {:.1} us", us(figures.max_ns));
+        figures
+    };
+
+    add("nothing, as often", vec![nothing(keys)]);
+    let runs: Vec<_> = (0..args.runs).map(|_| run_tollgate(keys, args.table, &mut add)).collect();
+    if !args.alone {
+        run_governor(keys, &mut add);
+    }
+    println!("{table}\n");
+    println!("Each figure is the median of {} runs:", args.runs);
+    print_verdicts("insert", runs.iter().map(|run| &run.inserts));
+    print_verdicts("spend beside a sweep", runs.iter().map(|run| &run.spends));
+}
+
+fn print_verdicts<'a>(what: &str, runs: impl Iterator<Item = &'a Figures>) {
+    let runs: Vec<&Figures> = runs.collect();
+    let median_us = |figure: fn(&Figures) -> u32| {
+        let mut figures: Vec<u32> = runs.iter().map(|run| figure(run)).collect();
+        figures.sort_unstable();
+        us(figures[figures.len() / 2])
+    };
+    let max_us = median_us(|figures| figures.max_ns);
+    print_at_most(&format!("{what}, max"), max_us, MAX_US, " us");
+    let max_us = median_us(|figures| figures.unfaulted_max_ns);
+    print_at_most(&format!("{what}, max of calls without a fault"), max_us, MAX_US, " us");
+    let p9999_us = median_us(|figures| figures.p9999_ns);
+    print_at_most(&format!("{what}, p99.99"), p9999_us, P9999_US, " us");
+}
+
+/// What one run shows of the calls that something was promised of.
+struct Run {
+    inserts: Figures,
+    spends: Figures,
+}
+
+/// Adds a row, and hands back what is in it.
+type Add<'a> = &'a mut dyn FnMut(&str, Vec<Meter>) -> Figures;
+
+fn nothing(keys: &Keys) -> Meter {
+    let mut meter = Meter::with_room(keys.count());
+    for i in keys.all() {
+        meter.time(|| black_box(i));
+    }
+    meter
+}
+
+fn run_tollgate(keys: &Keys, table: TableArgs, add: Add<'_>) -> Run {
+    let (clock, hand) = Clock::manual();
+    let limiter = limiters::tollgate(Rule::refilling(), table.options().clock(clock));
+    let handle = limiters::handle(&limiter, TEXT);
+    let spend = |key: &str| handle.spend(key, 1).is_ok_and(|decision| decision.allowed());
+    let inserts = insert_all(keys, spend);
+    assert_eq!(limiter.stats().cells, keys.count(), "each key has a cell");
+    hand.advance(Rule::REFILLED);
+    let (spends, sweeper) = under_load(keys, || spend, |meter| sweep(&limiter, meter));
+    let stats = limiter.stats();
+    let spent = spends.iter().map(Meter::calls).sum::<usize>();
+    println!(
+        "tollgate: {} cells were swept; {} are left, {spent} spends were made",
+        stats.swept, stats.cells
+    );
+    let inserts = add("tollgate insert", vec![inserts]);
+    let spends = add("tollgate spend beside a sweep", spends);
+    add("tollgate step of the sweep", vec![sweeper]);
+    Run { inserts, spends }
+}
+
+fn run_governor(keys: &Keys, add: Add<'_>) {
+    let clock = FakeRelativeClock::default();
+    let limiter: AhashGovernor = limiters::governor(Rule::refilling(), clock.clone());
+    let limiter = &limiter;
+    let check = || {
+        let mut key = String::with_capacity(32);
+        move |text: &str| {
+            key.clear();
+            key.push_str(text);
+            limiter.check_key(&key).is_ok()
+        }
+    };
+    let inserts = insert_all(keys, check());
+    clock.advance(Rule::REFILLED);
+    let (checks, sweeper) = under_load(keys, check, |meter| meter.time(|| limiter.retain_recent()));
+    add("governor insert", vec![inserts]);
+    add("governor check beside retain_recent", checks);
+    add("governor retain_recent, one call", vec![sweeper]);
+}
+
+fn insert_all(keys: &Keys, mut insert: impl FnMut(&str) -> bool) -> Meter {
+    let mut meter = Meter::with_room(keys.count());
+    for i in keys.all() {
+        let key = keys.text(i);
+        assert!(meter.time(|| insert(key)), "a new key is allowed");
+    }
+    meter
+}
+
+/// Calls on random keys by some threads, each with a call of its own, while another one sweeps.
+fn under_load<C: FnMut(&str) -> bool>(
+    keys: &Keys,
+    call: impl Fn() -> C + Sync,
+    sweep: impl FnOnce(&mut Meter) + Send,
+) -> (Vec<Meter>, Meter) {
+    let swept = &AtomicBool::new(false);
+    let call = &call;
+    std::thread::scope(|scope| {
+        let spend = move |stream| {
+            let mut call = call();
+            let mut random = Random::new(stream);
+            let mut meter = Meter::with_room(LEAST_CALLS);
+            // Relaxed: the flag says nothing of other memory.
+            while meter.calls() < LEAST_CALLS || !swept.load(Ordering::Relaxed) {
+                let key = keys.text(random.below(keys.count()));
+                assert!(meter.time(|| call(key)), "a key that was full is allowed");
+            }
+            meter
+        };
+        let spenders: Vec<_> =
+            (1..=SPENDERS).map(|stream| scope.spawn(move || spend(stream))).collect();
+        let sweeper = scope.spawn(move || {
+            let mut meter = Meter::default();
+            sweep(&mut meter);
+            // Relaxed: as above.
+            swept.store(true, Ordering::Relaxed);
+            meter
+        });
+        let sweeper = sweeper.join().unwrap();
+        (spenders.into_iter().map(|spender| spender.join().unwrap()).collect(), sweeper)
+    })
+}
+
+fn sweep(limiter: &Limiter, meter: &mut Meter) {
+    for _ in 0..PASSES {
+        // Bounded by the cells there are: a step looks at some, or ends the pass.
+        while !meter.time(|| limiter.sweep(SWEEP_CELLS)).finished {}
+    }
+}
+
+fn cells(name: &str, figures: &Figures) -> [String; HEADER.len()] {
+    let time = |ns| format!("{:.2}", us(ns));
+    [
+        name.to_string(),
+        figures.calls.to_string(),
+        time(figures.p50_ns),
+        time(figures.p999_ns),
+        time(figures.p9999_ns),
+        time(figures.max_ns),
+        figures.long.to_string(),
+        time(figures.unfaulted_max_ns),
+        figures.unfaulted_long.to_string(),
+        time(figures.raw_max_ns),
+        figures.faults.to_string(),
+    ]
+}
+
+fn us(ns: u32) -> f64 {
+    f64::from(ns) / 1e3
+}

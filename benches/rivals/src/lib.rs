@@ -1,0 +1,8 @@
+//! What the benches share: keys, limits, the limiters, and a meter of single calls.
+
+pub mod keys;
+pub mod limiters;
+pub mod meter;
+pub mod random;
+pub mod rule;
+pub mod verdict;

@@ -1,0 +1,54 @@
+//! One limit, said to each limiter in its own words.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// `burst` units at once, then one each `interval`.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    burst: u32,
+    interval: Duration,
+}
+
+/// The latest that a bucket may be full again: all limiters count it in nanoseconds of 64 bits.
+const HORIZON_NS: u64 = 1 << 61;
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+impl Rule {
+    /// Allows `calls` calls of one key without any refill.
+    ///
+    /// It refills as slowly as can be said: a bucket that is full again may be dropped, and a call
+    /// would then measure an insert.
+    pub fn ample(calls: usize) -> Rule {
+        let burst = u32::try_from(calls).expect("fewer than 2^32 calls").max(1);
+        let slowest = Duration::from_nanos(HORIZON_NS / u64::from(burst));
+        Rule { burst, interval: slowest.min(HOUR) }
+    }
+
+    /// Allows one call of a key and denies all others for the rest of the run.
+    pub fn scarce() -> Rule {
+        Rule { burst: 1, interval: DAY }
+    }
+
+    /// Allows a thousand calls of a key, and is full within the [hour](Rule::REFILLED) after them.
+    pub fn refilling() -> Rule {
+        Rule { burst: 1_000, interval: Duration::from_secs(1) }
+    }
+
+    /// After this time a bucket of [`refilling`](Rule::refilling) is full.
+    pub const REFILLED: Duration = HOUR;
+
+    pub(crate) fn tollgate(self) -> tollgate::Limit {
+        tollgate::Limit::new(self.burst.into(), 1, self.interval).expect("a limit that is valid")
+    }
+
+    pub(crate) fn governor(self) -> governor::Quota {
+        let quota = governor::Quota::with_period(self.interval).expect("the interval is not 0");
+        quota.allow_burst(NonZeroU32::new(self.burst).expect("the burst is not 0"))
+    }
+
+    pub(crate) fn rate_net(self) -> rate_net::Builder {
+        rate_net::RateLimiter::builder().quota(1, self.interval).burst(self.burst)
+    }
+}

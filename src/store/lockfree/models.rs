@@ -1,0 +1,550 @@
+//! Loom models of the table, each named after its race, with a broken twin.
+//!
+//! They run the table itself, with one shard, segments of 0, 2, 4 and 8 slots, and chunks of one slot.
+//! All keys begin their search at the same slot. The clock is a modelled atomic read Relaxed, monotone
+//! only along happens-before. A unit is 10 ns, a bucket holds two, if nothing else is said.
+
+use std::sync::Arc;
+
+use super::fingerprint::Fingerprint;
+use super::{Table, epoch};
+use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::models::{Tally, explore_bounded, fails_bounded};
+use crate::probe::{self, Fault, Place};
+use crate::store::{Absent, AtCap, Rules, StoreKey, Swept};
+use crate::sync::{AtomicU64, Ordering};
+
+/// The bound for models of three threads: loom's authors' advice, and what fits into the gate.
+const SOME: Option<usize> = Some(2);
+
+const UNIT_NS: u64 = 10;
+const BURST_NS: u64 = 20;
+
+const K: Fingerprint = Fingerprint { lo: 0x12, hi: 0x1002 };
+/// As K in its low half.
+const K_LOW: Fingerprint = Fingerprint { lo: 0x12, hi: 0x2002 };
+const L: Fingerprint = Fingerprint { lo: 0x22, hi: 0x3002 };
+const M: Fingerprint = Fingerprint { lo: 0x32, hi: 0x4002 };
+
+/// A table and its clock.
+struct Bench {
+    table: Table,
+    now_ns: AtomicU64,
+}
+
+impl Rules for Bench {
+    fn is_full(&self, _: Meta, word: u64, at_ns: u64) -> bool {
+        word <= at_ns
+    }
+
+    fn meta_of(&self, _: KeyRef<'_>) -> Meta {
+        Meta::NONE
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Relaxed)
+    }
+}
+
+impl Bench {
+    /// A table whose first segment has `1 << first_log2` slots.
+    fn new(max_keys: usize, first_log2: u32) -> Arc<Bench> {
+        let table = Table::with_shape(max_keys, 0, first_log2);
+        Arc::new(Bench { table, now_ns: AtomicU64::new(1) })
+    }
+
+    fn update(
+        &self,
+        print: Fingerprint,
+        absent: Absent,
+        mut step: impl FnMut(u64, u64) -> Option<u64>,
+    ) -> Result<(), AtCap> {
+        let key = KeyRef { limit: LimitIndex(0), id: &[] };
+        let key = StoreKey { key, print, meta: Meta::new(LimitIndex(0), print.hi as u32) };
+        let mut now_ns = None;
+        self.table.update(&key, absent, self, &mut |word| {
+            let now_ns = *now_ns.get_or_insert_with(|| self.now_ns());
+            let at_ns = if word == 0 { now_ns.max(self.table.floor_ns()) } else { now_ns };
+            step(word, at_ns)
+        })
+    }
+
+    /// One unit; whether it was there. `Err` at the cap.
+    fn try_spend(&self, print: Fingerprint) -> Result<bool, AtCap> {
+        let mut allowed = false;
+        self.update(print, Absent::Insert, |word, at_ns| {
+            let spent = word.max(at_ns) + UNIT_NS;
+            allowed = spent <= at_ns + BURST_NS;
+            allowed.then_some(spent)
+        })?;
+        Ok(allowed)
+    }
+
+    fn spend(&self, print: Fingerprint) -> bool {
+        self.try_spend(print).expect("there is room")
+    }
+
+    /// Gives one unit back.
+    fn refund(&self, print: Fingerprint) {
+        let _ = self.update(print, Absent::Leave, |word, at_ns| {
+            let given = word.saturating_sub(UNIT_NS).max(at_ns);
+            (word > at_ns).then_some(given)
+        });
+    }
+
+    fn reset(&self, print: Fingerprint) {
+        let _ = self.update(print, Absent::Leave, |word, at_ns| (word > at_ns).then_some(at_ns));
+    }
+
+    /// What the bucket owes, in ns.
+    fn debt(&self, print: Fingerprint) -> u64 {
+        self.table.look(print).saturating_sub(self.now_ns())
+    }
+
+    /// Begins a migration if none goes on, and helps it to its end.
+    fn migrate(&self) {
+        let guard = epoch::pin();
+        let shard = &self.table.shards[0];
+        self.table.start(shard, shard.view(&guard), 1);
+        self.table.help_to_the_end(&guard, shard, shard.view(&guard));
+    }
+
+    /// Helps with one chunk.
+    fn help(&self) {
+        let guard = epoch::pin();
+        let shard = &self.table.shards[0];
+        self.table.help(&guard, shard, shard.view(&guard));
+    }
+
+    fn sweep(&self) -> Swept {
+        self.table.sweep(64, self)
+    }
+
+    fn advance_to(&self, now_ns: u64) {
+        self.now_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    fn is_at_rest(&self) -> bool {
+        !self.table.shards[0].view(&epoch::pin()).is_migrating()
+    }
+
+    /// A table at rest in which these keys have spent one unit each.
+    fn with_spent(first_log2: u32, prints: &[Fingerprint]) -> Arc<Bench> {
+        let bench = Bench::new(8, first_log2);
+        for &print in prints {
+            assert!(bench.spend(print));
+        }
+        while !bench.is_at_rest() {
+            bench.help();
+        }
+        bench
+    }
+
+    /// The places that are reserved.
+    fn taken(&self) -> usize {
+        self.table.reservations.taken()
+    }
+}
+
+fn spawn<T: 'static>(
+    bench: &Arc<Bench>,
+    run: impl FnOnce(&Bench) -> T + 'static,
+) -> loom::thread::JoinHandle<T> {
+    let bench = bench.clone();
+    loom::thread::spawn(move || run(&bench))
+}
+
+fn assert_reached(places: &[Place]) {
+    for &place in places {
+        assert!(probe::count(place) > 0, "{place:?} was not reached");
+        println!("{place:?}: {}", probe::count(place));
+    }
+}
+
+/// Excluded: two callers that insert one key make two cells, or lose a spend.
+fn insert_vs_insert_same_key_model() {
+    let bench = Bench::new(8, 3);
+    let other = spawn(&bench, |bench| bench.spend(K));
+    let third = spawn(&bench, |bench| bench.spend(K));
+    assert!(other.join().unwrap() && third.join().unwrap(), "there was room for both");
+    assert_eq!(bench.taken(), 1, "one cell for one key");
+    assert_eq!(bench.debt(K), 2 * UNIT_NS, "both are charged");
+}
+
+#[test]
+fn insert_vs_insert_same_key() {
+    explore_bounded(SOME, insert_vs_insert_same_key_model);
+    assert_reached(&[Place::InsertLost]);
+    fails_bounded(SOME, Fault::InsertBlindly, "one cell", insert_vs_insert_same_key_model);
+}
+
+/// Excluded: of two keys with the same low half one gets the other's cell.
+fn insert_vs_insert_same_low_half_model() {
+    let bench = Bench::new(8, 3);
+    let other = spawn(&bench, |bench| bench.spend(K));
+    let third = spawn(&bench, |bench| bench.spend(K_LOW) && bench.spend(K_LOW));
+    assert!(other.join().unwrap() && third.join().unwrap());
+    assert_eq!(bench.taken(), 2, "a cell for each");
+    assert_eq!(bench.debt(K), UNIT_NS, "K owes its own");
+    assert_eq!(bench.debt(K_LOW), 2 * UNIT_NS, "the other owes its own");
+}
+
+#[test]
+fn insert_vs_insert_same_low_half() {
+    explore_bounded(SOME, insert_vs_insert_same_low_half_model);
+    fails_bounded(SOME, Fault::TakeByStore, "", insert_vs_insert_same_low_half_model);
+}
+
+/// Excluded: a spend beside a migration is lost, or admitted on what was there before it.
+fn spend_vs_migration_model() {
+    // K is not in the first chunk.
+    let bench = Bench::with_spent(2, &[L, K]);
+    let spender = spawn(&bench, |bench| bench.spend(K));
+    let migrator = spawn(&bench, |bench| {
+        bench.migrate();
+        bench.advance_to(3);
+    });
+    assert!(spender.join().unwrap(), "the second unit was there");
+    migrator.join().unwrap();
+    let word = bench.table.look(K);
+    assert_eq!(word, 1 + 2 * UNIT_NS, "both spends are kept");
+    assert_eq!(bench.taken(), 2, "one cell each");
+}
+
+#[test]
+fn spend_vs_migration() {
+    explore_bounded(SOME, spend_vs_migration_model);
+    assert_reached(&[Place::Completed, Place::SeededBefore, Place::LookedAtMoved]);
+    for (fault, because) in [
+        (Fault::CompleteEarly, "both spends are kept"),
+        (Fault::PublishRelaxed, ""),
+        (Fault::ViewRelaxed, ""),
+        (Fault::RetireLinked, "retired that can be reached"),
+    ] {
+        fails_bounded(SOME, fault, because, spend_vs_migration_model);
+    }
+}
+
+/// Excluded: a refund beside a migration is lost, or the debt that it took comes back with a late helper.
+fn refund_vs_migration_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    let refunder = spawn(&bench, |bench| bench.refund(K));
+    let migrator = spawn(&bench, Bench::migrate);
+    let helper = spawn(&bench, Bench::help);
+    refunder.join().unwrap();
+    migrator.join().unwrap();
+    helper.join().unwrap();
+    assert_eq!(bench.debt(K), 0, "it was given back");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn refund_vs_migration() {
+    explore_bounded(SOME, refund_vs_migration_model);
+    assert_reached(&[Place::SeededBefore, Place::HelpedTwice]);
+    fails_bounded(SOME, Fault::SeedByMax, "it was given back", refund_vs_migration_model);
+}
+
+/// Excluded: of a reset and a spend beside a migration either is lost.
+fn reset_and_spend_vs_migration_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    assert!(bench.spend(K));
+    let resetter = spawn(&bench, |bench| {
+        bench.reset(K);
+        assert!(bench.spend(K), "full again");
+    });
+    let migrator = spawn(&bench, |bench| {
+        bench.migrate();
+        bench.advance_to(3);
+    });
+    let helper = spawn(&bench, Bench::help);
+    resetter.join().unwrap();
+    migrator.join().unwrap();
+    helper.join().unwrap();
+    let word = bench.table.look(K);
+    assert!([1, 3].map(|at| at + UNIT_NS).contains(&word), "one unit after the reset: {word}");
+}
+
+#[test]
+fn reset_and_spend_vs_migration() {
+    explore_bounded(SOME, reset_and_spend_vs_migration_model);
+    assert_reached(&[Place::SeededBefore]);
+    fails_bounded(SOME, Fault::SeedByMax, "full again", reset_and_spend_vs_migration_model);
+}
+
+/// Excluded: two callers, one of whom inserts while the shard is being left, are both admitted to the
+/// last unit: one in the old segment, one in the new.
+fn inserts_vs_migration_model() {
+    let bench = Bench::with_spent(2, &[L]);
+    let spend_both = |bench: &Bench| bench.spend(K) && bench.spend(K);
+    let spender = spawn(&bench, spend_both);
+    let other = spawn(&bench, spend_both);
+    let migrator = spawn(&bench, Bench::migrate);
+    let (spender, other) = (spender.join().unwrap(), other.join().unwrap());
+    migrator.join().unwrap();
+    assert!(!(spender && other), "two units were there, and four are spent");
+    assert_eq!(bench.debt(K), 2 * UNIT_NS, "two are charged");
+    assert_eq!(bench.taken(), 2, "one cell each");
+}
+
+#[test]
+fn inserts_vs_migration() {
+    explore_bounded(SOME, inserts_vs_migration_model);
+    assert_reached(&[Place::Poisoned, Place::InsertLost]);
+    for fault in [Fault::AbsentWithoutClosing, Fault::NoPoison] {
+        fails_bounded(SOME, fault, "", inserts_vs_migration_model);
+    }
+}
+
+/// Excluded: a spender that holds a segment two migrations old loses its spend, or revives an old word.
+fn spend_vs_two_migrations_model() {
+    let bench = Bench::with_spent(2, &[L, K]);
+    let spender = spawn(&bench, |bench| bench.spend(K));
+    let migrator = spawn(&bench, |bench| {
+        bench.migrate();
+        bench.migrate();
+    });
+    assert!(spender.join().unwrap());
+    migrator.join().unwrap();
+    assert_eq!(bench.debt(K), 2 * UNIT_NS, "both spends are kept");
+    assert_eq!(bench.taken(), 2, "one cell each");
+}
+
+#[test]
+fn spend_vs_two_migrations() {
+    explore_bounded(SOME, spend_vs_two_migrations_model);
+    fails_bounded(SOME, Fault::FreezeRelaxed, "", spend_vs_two_migrations_model);
+}
+
+/// Excluded: two starters whose migrations overlap lose what neither carries.
+fn start_vs_start_model() {
+    let bench = Bench::with_spent(2, &[L, K]);
+    let one = spawn(&bench, Bench::migrate);
+    let other = spawn(&bench, Bench::migrate);
+    assert!(bench.spend(K));
+    one.join().unwrap();
+    other.join().unwrap();
+    assert_eq!(bench.debt(K), 2 * UNIT_NS, "both spends are kept");
+}
+
+#[test]
+fn start_vs_start() {
+    explore_bounded(SOME, start_vs_start_model);
+    assert_reached(&[Place::StartLost]);
+    fails_bounded(SOME, Fault::StartWhileMoving, "", start_vs_start_model);
+}
+
+/// Excluded: a helper that stands still for ever in its chunk keeps the others from completing, or its
+/// part is left out.
+fn helpers_vs_stalled_helper_model() {
+    let bench = Bench::with_spent(2, &[L, K]);
+    {
+        let guard = epoch::pin();
+        let shard = &bench.table.shards[0];
+        bench.table.start(shard, shard.view(&guard), 1);
+    }
+    // It has frozen K's cell, in the second chunk, and nothing more.
+    let stalled = spawn(&bench, |bench| {
+        let guard = epoch::pin();
+        let view = bench.table.shards[0].view(&guard);
+        let old = view.old().expect("a migration goes on as long as nobody completes it");
+        let _ = old.slot(0, 1).cell.freeze();
+    });
+    stalled.join().unwrap();
+    let to_the_end = |bench: &Bench| {
+        while !bench.is_at_rest() {
+            bench.help();
+        }
+    };
+    let one = spawn(&bench, to_the_end);
+    let other = spawn(&bench, |bench| bench.spend(K));
+    one.join().unwrap();
+    assert!(other.join().unwrap());
+    assert!(bench.is_at_rest(), "completed without the stalled one");
+    assert_eq!(bench.debt(K), 2 * UNIT_NS, "both spends are kept");
+}
+
+#[test]
+fn helpers_vs_stalled_helper() {
+    explore_bounded(SOME, helpers_vs_stalled_helper_model);
+    assert_reached(&[Place::Completed, Place::HelpedTwice]);
+    fails_bounded(SOME, Fault::CompleteEarly, "both spends", helpers_vs_stalled_helper_model);
+}
+
+/// Excluded: what one helper has carried is not seen by who finds the shard at rest again, because another
+/// helper completed the migration.
+fn helper_vs_helper_then_check_model() {
+    let bench = Bench::with_spent(2, &[L, K]);
+    {
+        let guard = epoch::pin();
+        let shard = &bench.table.shards[0];
+        bench.table.start(shard, shard.view(&guard), 1);
+    }
+    let two_chunks = |bench: &Bench| {
+        bench.help();
+        bench.help();
+    };
+    let one = spawn(&bench, two_chunks);
+    let other = spawn(&bench, two_chunks);
+    let checker = spawn(&bench, |bench| bench.table.look(K));
+    assert_eq!(checker.join().unwrap(), 1 + UNIT_NS, "K owes a unit, wherever it is");
+    one.join().unwrap();
+    other.join().unwrap();
+}
+
+#[test]
+fn helper_vs_helper_then_check() {
+    explore_bounded(SOME, helper_vs_helper_then_check_model);
+    assert_reached(&[Place::Completed]);
+    for fault in [Fault::CompleteRelaxed, Fault::FrontierRelaxed] {
+        fails_bounded(SOME, fault, "K owes a unit", helper_vs_helper_then_check_model);
+    }
+}
+
+/// Excluded: a bucket is buried that has just been spent from; one that comes back starts before the time
+/// that it was dropped at.
+fn spend_vs_bury_model(dropped: &Tally) {
+    let bench = Bench::with_spent(3, &[K]);
+    bench.advance_to(11);
+    let sweeper = spawn(&bench, |bench| bench.sweep().dropped);
+    let spender = spawn(&bench, |bench| bench.spend(K) && bench.spend(K));
+    if sweeper.join().unwrap() > 0 {
+        dropped.add();
+    }
+    assert!(spender.join().unwrap(), "the bucket was full");
+    assert!(!bench.spend(K), "spent twice");
+}
+
+#[test]
+fn spend_vs_bury() {
+    let dropped = Tally::default();
+    let in_dropped = dropped.clone();
+    explore_bounded(SOME, move || spend_vs_bury_model(&in_dropped));
+    assert!(dropped.get() > 0, "nothing was dropped");
+    assert_reached(&[Place::Buried]);
+    fails_bounded(SOME, Fault::BuryByStore, "spent twice", || {
+        spend_vs_bury_model(&Tally::default());
+    });
+}
+
+/// Excluded: a helper that stood still while its key was carried by others, reset, buried and charged
+/// again brings the old word back.
+fn late_seed_vs_bury_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    assert!(bench.spend(K));
+    let helper = spawn(&bench, Bench::migrate);
+    let operator = spawn(&bench, |bench| {
+        bench.migrate();
+        bench.reset(K);
+        bench.sweep();
+        bench.debt(K)
+    });
+    helper.join().unwrap();
+    assert_eq!(operator.join().unwrap(), 0, "it was reset");
+    assert_eq!(bench.debt(K), 0, "the old word came back");
+}
+
+#[test]
+fn late_seed_vs_bury() {
+    explore_bounded(SOME, late_seed_vs_bury_model);
+    assert_reached(&[Place::Buried, Place::SeededBefore]);
+    fails_bounded(SOME, Fault::SeedPassesBuried, "", late_seed_vs_bury_model);
+}
+
+/// Excluded: a segment that shrinks has no room for keys that come back while it does.
+fn shrink_vs_returning_keys_model() {
+    let bench = Bench::with_spent(2, &[K, L]);
+    bench.advance_to(11);
+    let sweeper = spawn(&bench, Bench::sweep);
+    let one = spawn(&bench, |bench| bench.spend(K));
+    let other = spawn(&bench, |bench| bench.spend(M));
+    assert!(one.join().unwrap() && other.join().unwrap());
+    sweeper.join().unwrap();
+    assert_eq!(bench.debt(K), UNIT_NS, "K's spend is kept");
+    assert_eq!(bench.debt(M), UNIT_NS, "M's spend is kept");
+    assert!((2..=3).contains(&bench.taken()), "a cell each, L's may be gone: {}", bench.taken());
+}
+
+#[test]
+fn shrink_vs_returning_keys() {
+    explore_bounded(SOME, shrink_vs_returning_keys_model);
+    assert_reached(&[Place::Buried, Place::Completed]);
+}
+
+/// Excluded: fresh keys take the room of a cell that is carried, or claims rise after the successor
+/// was sized by them.
+fn room_vs_inserts_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    let migrator = spawn(&bench, Bench::migrate);
+    let one = spawn(&bench, |bench| bench.spend(L));
+    let other = spawn(&bench, |bench| bench.spend(M));
+    migrator.join().unwrap();
+    assert!(one.join().unwrap() && other.join().unwrap());
+    for print in [K, L, M] {
+        assert_eq!(bench.debt(print), UNIT_NS, "each has its cell");
+    }
+    assert_eq!(bench.taken(), 3);
+}
+
+#[test]
+fn room_vs_inserts() {
+    explore_bounded(SOME, room_vs_inserts_model);
+    for fault in [Fault::SizedByFew, Fault::NoSeal, Fault::ClaimSealed, Fault::NoRoomForMoved] {
+        fails_bounded(SOME, fault, "", room_vs_inserts_model);
+    }
+}
+
+/// Excluded: three keys get in where there is room for two; or the places do not add up.
+fn cap_vs_three_inserts_model(full: &Tally) {
+    let bench = Bench::new(2, 3);
+    let spenders = [K, L].map(|print| spawn(&bench, move |bench| bench.try_spend(print).is_ok()));
+    let third = bench.try_spend(M).is_ok();
+    let admitted = spenders.map(|spender| spender.join().unwrap());
+    let count = admitted.into_iter().chain([third]).filter(|&admitted| admitted).count();
+    assert_eq!(count, 2, "two places were there");
+    assert_eq!(bench.taken(), 2, "two are taken");
+    full.add();
+}
+
+#[test]
+fn cap_vs_three_inserts() {
+    let full = Tally::default();
+    let in_full = full.clone();
+    explore_bounded(SOME, move || cap_vs_three_inserts_model(&in_full));
+    assert!(full.get() > 0);
+    fails_bounded(SOME, Fault::CapUnreserved, "", || {
+        cap_vs_three_inserts_model(&Tally::default());
+    });
+}
+
+/// Excluded: the place of a cell that was never charged is given back twice, or never.
+fn cap_vs_migration_model() {
+    let bench = Bench::with_spent(2, &[L]);
+    // K's cell is there, and has no word.
+    let starter = spawn(&bench, |bench| {
+        let guard = epoch::pin();
+        let view = bench.table.shards[0].view(&guard);
+        let newest = view.newest().expect("L is there");
+        let reservation = bench.table.reservations.reserve().expect("there is room");
+        if let super::segment::Claim::Granted(_) = newest.claim(view.is_migrating()) {
+            match bench.table.settle(newest, K) {
+                Some((_, true)) => reservation.hand_over(),
+                _ => newest.give_back(),
+            }
+        }
+    });
+    let migrator = spawn(&bench, Bench::migrate);
+    let helper = spawn(&bench, Bench::help);
+    starter.join().unwrap();
+    migrator.join().unwrap();
+    helper.join().unwrap();
+    bench.sweep();
+    assert_eq!(bench.taken(), 1, "L's place alone");
+}
+
+#[test]
+fn cap_vs_migration() {
+    explore_bounded(SOME, cap_vs_migration_model);
+    assert_reached(&[Place::UnchargedDropped]);
+    fails_bounded(SOME, Fault::EveryoneReleases, "", cap_vs_migration_model);
+}
