@@ -204,7 +204,12 @@ impl Inner {
         loop {
             let absent = Absent::Insert;
             if let Ok((word, at_ns)) = self.change(key, absent, now_ns, ask) {
-                return Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::OwnCell);
+                let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::OwnCell);
+                if spent.charge.is_none() && word != 0 && self.store.look(key) == 0 {
+                    // A new key, denied by what newcomers owe: a new bucket alone would have allowed it.
+                    OverflowCounts::count(&self.overflow.counts.shared);
+                }
+                return spent;
             }
             if let Some(spent) = self.spend_at_cap(key, limit, cost) {
                 return spent;
@@ -262,12 +267,19 @@ impl Inner {
             AtCap::Share => {
                 let shared = self.overflow.shared(key.key.limit);
                 let floor_ns = self.store.floor_ns();
-                let ask = |word| limit.rule().spend(word, now_ns.max(floor_ns), cost);
+                let at_ns = now_ns.max(floor_ns);
+                let ask = |word| limit.rule().spend(word, at_ns, cost);
                 let (word, ()) = shared.update(|word| (ask(word).word, ()));
-                let to = ChargedTo::Shared;
-                let spent = Spent::of(ask(word), word, now_ns.max(floor_ns), to);
+                let spent = Spent::of(ask(word), word, at_ns, ChargedTo::Shared);
                 self.overflow.fence();
-                if !broken(Fault::NoSecondLook) && self.store.has(key) {
+                // It may have a cell by now; or have had one that was charged after `at_ns`, and is full
+                // and dropped since: not before a unit could come back.
+                let unit_ns = limit.rule().emission_interval_ns();
+                let had_cell = || {
+                    let dropped_ns = self.store.floor_ns();
+                    dropped_ns > at_ns && dropped_ns - floor_ns >= unit_ns
+                };
+                if !broken(Fault::NoSecondLook) && (self.store.has(key) || had_cell()) {
                     reached(Place::SharedTakenBack);
                     self.take_back(key, &spent);
                     return None;

@@ -59,6 +59,8 @@ pub(crate) enum Fault {
     CapUnreserved,
     /// The high half of a slot is stored, not swapped.
     TakeByStore,
+    /// A word in the old segment is taken for what is, though the migration may be over.
+    OldWordUnchecked,
     /// A carried word passes the buried cell of its key, and gets another.
     SeedPassesBuried,
     /// A migration begins before the last one is over.

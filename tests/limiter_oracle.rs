@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oracle::{Figures, Member, Mode, Numbers, Oracle};
 use proptest::prelude::*;
-use tollgate::{Clock, Decision, Handle, IdFormat, Limit, Limiter, Limits};
+use tollgate::{Clock, Decision, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 /// burst, count and period of the two limits: one rounds its interval.
 const LIMITS: [(u64, u64, u64); 2] = [(5, 10, 1_000), (3, 3, 1_000_000_000)];
@@ -45,6 +45,10 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         calls.dedup_by_key(|call| (call.limit, call.id));
         calls
     })
+}
+
+fn engines() -> impl Strategy<Value = Engine> {
+    prop_oneof![Just(Engine::LockFree), Just(Engine::Exact)]
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -143,9 +147,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn answers_as_the_oracle_whatever_is_swept_in_between(ops in ops()) {
+    fn answers_as_the_oracle_whatever_is_swept_in_between(ops in ops(), engine in engines()) {
         let (clock, hand) = Clock::manual();
-        let limiter = Limiter::with_clock(limits(), clock);
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let limiter = Limiter::with_options(limits(), options);
         let handles = [limiter.limit("A").unwrap(), limiter.limit("B").unwrap()];
         let mut both = Both { limiter, handles, oracle: Oracle::new() };
         for op in &ops {
@@ -169,11 +174,13 @@ proptest! {
     #[test]
     fn the_bound_holds_under_any_clock(
         steps in prop::collection::vec((0..400u64, 1..4u64, 0..8u8), 1..80),
+        engine in engines(),
     ) {
         let (burst, count, period_ns) = LIMITS[0];
         let ei = period_ns / count;
         let (clock, hand) = Clock::manual();
-        let limiter = Limiter::with_clock(limits(), clock);
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let limiter = Limiter::with_options(limits(), options);
         let handle = limiter.limit("A").unwrap();
         let mut latest = 0;
         // Time of decision, and cost: a decision on a fresh cell counts from the last sweep.

@@ -23,6 +23,8 @@ pub(crate) struct Exact {
     /// The shelf that the next step of the sweep begins with.
     next: AtomicU64,
     dropped: Figure,
+    /// When a caller last swept at the cap; 0: never.
+    at_cap_ns: AtomicU64,
     reservations: Reservations,
 }
 
@@ -40,6 +42,7 @@ impl Exact {
             floor_ns: AtomicU64::new(0),
             next: AtomicU64::new(0),
             dropped: Figure::new(0),
+            at_cap_ns: AtomicU64::new(0),
             reservations: Reservations::new(max_keys),
         }
     }
@@ -91,8 +94,7 @@ impl Exact {
             return Ok(());
         }
         let reservation = self.reservations.reserve().or_else(|| {
-            // At the cap full cells go first: those of the next part of the table.
-            self.sweep(1, rules);
+            self.sweep_at_cap(rules);
             self.reservations.reserve()
         });
         let Some(reservation) = reservation else {
@@ -145,6 +147,21 @@ impl Exact {
         // Relaxed: a figure for people.
         self.dropped.fetch_add(swept.dropped as u64, Ordering::Relaxed);
         swept
+    }
+
+    /// At the cap full cells go first: those of the next part of the table. Not at every call: a part is
+    /// looked through whole, under its locks.
+    fn sweep_at_cap(&self, rules: &impl Rules) {
+        const LEAST_CELLS: usize = 1024;
+        const LEAST_WAIT_NS: u64 = 1_000_000;
+        let now_ns = rules.now_ns();
+        // Relaxed: whoever sets it, sweeps; the shard's locks do the rest.
+        let last_ns = self.at_cap_ns.load(Ordering::Relaxed);
+        let is_due = last_ns == 0 || now_ns >= last_ns.saturating_add(LEAST_WAIT_NS);
+        let (order, lost) = (Ordering::Relaxed, Ordering::Relaxed);
+        if is_due && self.at_cap_ns.compare_exchange(last_ns, now_ns, order, lost).is_ok() {
+            self.sweep(LEAST_CELLS, rules);
+        }
     }
 
     pub(crate) fn size(&self) -> Size {

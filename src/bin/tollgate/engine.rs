@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate::{Clock, Decision, Error, Hand, Handle, Limiter, Limits, Mode};
+use tollgate::{Clock, Decision, Error, Hand, Handle, Limiter, LimiterOptions, Limits, Mode};
 
 use crate::trace::Op;
 
@@ -51,8 +51,10 @@ impl Engine {
 
     pub(crate) fn new(limits: Limits) -> Engine {
         let (clock, hand) = Clock::manual();
+        // A replay is to be exact, however many ids there are.
+        let options = LimiterOptions::default().clock(clock).max_keys(usize::MAX);
         Engine {
-            limiter: Limiter::with_clock(limits, clock),
+            limiter: Limiter::with_options(limits, options),
             hand,
             handles: Vec::new(),
             by_name: HashMap::default(),

@@ -135,7 +135,9 @@ mod tests {
 
     #[test]
     fn packing_loses_nothing() {
-        let pack = |limit, id| Packed::of(KeyRef { limit: LimitIndex(limit), id });
+        fn pack(limit: u32, id: &[u8]) -> Option<Packed> {
+            Packed::of(KeyRef { limit: LimitIndex(limit), id })
+        }
         for len in 0..=12_usize {
             let id: Vec<u8> = (1..=len as u8).collect();
             let bytes = pack(0x00a1_b2c3, &id).unwrap().0.to_le_bytes();

@@ -24,6 +24,18 @@ pub(super) enum Place<'g> {
     Retry,
 }
 
+/// A slot that is a key's now.
+pub(super) struct Settled<'g> {
+    slot: &'g Slot,
+    pub(super) is_new: bool,
+    /// Slots that were passed on the way.
+    steps: usize,
+}
+
+/// Slots that a new key may pass before a migration is to clear out what is buried between them: a key
+/// that comes and goes leaves a slot behind each time.
+const LONG_SEARCH: usize = 64;
+
 /// Slots that a caller looks at for full ones when it inserts a key and most places are taken: a sweeper
 /// that has stopped, or was never started, costs memory and nothing else.
 const LOOKS_NEAR_CAP: usize = 16;
@@ -188,11 +200,11 @@ impl Table {
                 return Place::Retry;
             }
             Claim::Full | Claim::Sealed => {
-                self.start(shard, view, 1);
-                return Place::Retry;
+                let is_begun = self.start(shard, view, 1);
+                return if is_begun { Place::Retry } else { Place::AtCap };
             }
         };
-        let (slot, is_new) = match self.settle(newest, print) {
+        let Settled { slot, is_new, steps } = match self.settle(newest, print) {
             Some(found) => found,
             None => {
                 newest.give_back();
@@ -205,7 +217,8 @@ impl Table {
             reached(probe::Place::InsertLost);
             newest.give_back();
         }
-        if is_new && !view.is_migrating() && claims == enough_claims(newest.slots()) {
+        let is_enough = claims == enough_claims(newest.slots()) || steps > LONG_SEARCH;
+        if is_new && is_enough && !view.is_migrating() {
             self.start(shard, view, 1);
         }
         Place::At(slot)
@@ -217,8 +230,9 @@ impl Table {
         &self,
         newest: Segment<'g>,
         print: Fingerprint,
-    ) -> Option<(&'g Slot, bool)> {
-        for slot in newest.from_home(print) {
+    ) -> Option<Settled<'g>> {
+        for (steps, slot) in newest.from_home(print).enumerate() {
+            let settled = |is_new| Some(Settled { slot, is_new, steps });
             // Repeats only when another has changed the slot, which it can do twice.
             loop {
                 match slot.to(print) {
@@ -229,12 +243,12 @@ impl Table {
                     }
                     Is::Half => {
                         if slot.take(print) {
-                            return Some((slot, true));
+                            return settled(true);
                         }
                     }
                     Is::Own if broken(Fault::InsertBlindly) => break,
                     Is::Own => match slot.word() {
-                        Word::Live(_) => return Some((slot, false)),
+                        Word::Live(_) => return settled(false),
                         Word::Gone(0) => break,
                         Word::Gone(_) => return None,
                     },
@@ -249,12 +263,12 @@ impl Table {
     /// Reserves a place for one key. At the cap full cells go first: those among the next slots of
     /// the table, a bounded number of them.
     fn reserve(&self, rules: &impl Rules) -> Option<Reservation<'_>> {
-        if self.reservations.is_nearly_full() {
+        if self.written.reservations.is_nearly_full() {
             self.sweep_charged(LOOKS_NEAR_CAP, rules);
         }
-        self.reservations.reserve().or_else(|| {
+        self.written.reservations.reserve().or_else(|| {
             self.sweep_charged(LOOKS_AT_CAP, rules);
-            self.reservations.reserve()
+            self.written.reservations.reserve()
         })
     }
 }

@@ -15,10 +15,11 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 /// A segment that has any slots has at least so many.
 pub(super) const FIRST_LOG2: u32 = 3;
 
-/// Segments that may be unlinked and not freed, because some thread that is pinned might read them.
-/// Past it no migration begins but one that grows: what those leave behind is, all together, less than
-/// what is there.
-pub(super) const MOST_RETIRED: usize = 256;
+/// Segments that may be unlinked and not freed, because some thread that is pinned might read them; and
+/// their bytes, if that is more than what all segments take that are not retired. Past either no
+/// migration begins but one that grows, up to the size that the cap on keys can need.
+pub(super) const MOST_RETIRED: usize = 65_536;
+const MOST_RETIRED_BYTES: usize = 16 << 20;
 
 impl Table {
     /// Gives a shard its first segment.
@@ -28,28 +29,34 @@ impl Table {
     }
 
     /// Begins a migration of a shard at rest, to a segment with room for `room` more. Whoever is
-    /// first does it; the others' segments go.
-    pub(super) fn start(&self, shard: &Shard, view: View<'_>, room: u64) {
-        let Some(old) = view.newest() else { return };
+    /// first does it; the others' segments go. Returns whether there is one now: not if so much is held
+    /// back that only growth is left, and the segment is as large as the cap on keys can need.
+    pub(super) fn start(&self, shard: &Shard, view: View<'_>, room: u64) -> bool {
+        let Some(old) = view.newest() else { return false };
         if view.is_migrating() && !broken(Fault::StartWhileMoving) {
-            return;
+            return true;
+        }
+        let holds_back = self.holds_back();
+        if holds_back && old.log2() >= self.most_log2 {
+            return false;
         }
         // Sealed first: by this number of cells the successor is sized.
         let used = if broken(Fault::SizedByFew) { 0 } else { old.seal() };
         let mut log2 = self.successor_log2(old.log2(), used, room);
-        if log2 <= old.log2() && self.holds_back() {
+        if log2 <= old.log2() && holds_back {
             log2 = old.log2().max(self.first_log2 - 1) + 1;
         }
         self.publish(shard, view, Segment::new(log2, view.as_old(), used));
+        true
     }
 
     #[expect(unsafe_code, reason = "frees a segment that nobody has seen")]
     fn publish(&self, shard: &Shard, view: View<'_>, new: Segment<'_>) {
         if shard.publish(view, new) {
             // Relaxed: figures for people.
-            self.counts.bytes.fetch_add(bytes_of(new.log2()), Ordering::Relaxed);
+            self.written.counts.memory.bytes.fetch_add(bytes_of(new.log2()), Ordering::Relaxed);
             if view.newest().is_some() {
-                self.counts.migrations.fetch_add(1, Ordering::Relaxed);
+                self.written.counts.migrations.fetch_add(1, Ordering::Relaxed);
             }
         } else {
             reached(Place::StartLost);
@@ -98,7 +105,7 @@ impl Table {
     /// a quarter of a chunk in lock step on one shard.
     pub(super) fn help_to_the_end<'g>(&self, guard: &'g Guard, shard: &Shard, view: View<'g>) {
         // At most as often as there are chunks: each moves the frontier, or another has.
-        while shard.view(guard).is(view) {
+        while view.is_migrating() && shard.view(guard).is(view) {
             self.help(guard, shard, view);
         }
     }
@@ -140,20 +147,23 @@ impl Table {
         assert!(!shard.leads_to(old), "a segment is retired that can be reached");
         #[cfg(not(tollgate_loom))]
         let _ = shard;
-        let (bytes, retired) = (self.counts.bytes.clone(), self.counts.retired.clone());
-        // Relaxed: it only bounds how much is held back.
-        retired.fetch_add(1, Ordering::Relaxed);
+        let memory = self.written.counts.memory.clone();
+        let bytes = bytes_of(old.log2());
+        // Relaxed, here and below: they only bound how much is held back.
+        memory.retired.fetch_add(1, Ordering::Relaxed);
+        memory.retired_bytes.fetch_add(bytes, Ordering::Relaxed);
         let old = Unlinked(old);
         let free = move || {
             let Unlinked(old) = { old };
-            bytes.fetch_sub(bytes_of(old.log2()), Ordering::Relaxed);
-            retired.fetch_sub(1, Ordering::Relaxed);
+            memory.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            memory.retired.fetch_sub(1, Ordering::Relaxed);
+            memory.retired_bytes.fetch_sub(bytes, Ordering::Relaxed);
             // SAFETY: retired once, by the one who unlinked it, and called once nobody is pinned who
             // could have reached it.
             unsafe { old.free() };
         };
         // SAFETY: unlinked by the swap of `complete`, as the caller has said. `free` owns all that it
-        // uses: the segment and its share of two counters.
+        // uses: the segment and its share of the counters.
         unsafe { guard.retire(free) };
     }
 
@@ -163,17 +173,24 @@ impl Table {
 
     /// Whether so much is retired and not freed that migrations wait. Tries to free some.
     pub(super) fn holds_back(&self) -> bool {
-        // Relaxed: as in `retire`.
-        if self.counts.retired.load(Ordering::Relaxed) < MOST_RETIRED {
+        let memory = &self.written.counts.memory;
+        let is_too_much = || {
+            // Relaxed: as in `retire`.
+            let retired = memory.retired_bytes.load(Ordering::Relaxed);
+            let in_use = memory.bytes.load(Ordering::Relaxed).saturating_sub(retired);
+            memory.retired.load(Ordering::Relaxed) >= MOST_RETIRED
+                || retired > in_use.max(MOST_RETIRED_BYTES)
+        };
+        if !is_too_much() {
             return false;
         }
         super::epoch::pin().collect();
-        let holds = self.counts.retired.load(Ordering::Relaxed) >= MOST_RETIRED;
-        if holds {
+        let holds_back = is_too_much();
+        if holds_back {
             // Relaxed: a figure for people.
-            self.counts.put_off.fetch_add(1, Ordering::Relaxed);
+            self.written.counts.put_off.fetch_add(1, Ordering::Relaxed);
         }
-        holds
+        holds_back
     }
 }
 
@@ -195,6 +212,14 @@ fn successor_log2(first_log2: u32, old_log2: u32, used: u64, room: u64) -> u32 {
     let fits = |log2: &u32| enough_claims(slots_of(*log2)) / 2 >= wanted;
     let smallest = (first_log2..most).find(fits).unwrap_or(most);
     smallest.max(old_log2.saturating_sub(2)).max(first_log2)
+}
+
+/// The size of a segment for so many keys on average, with room to spare for shards that get more than
+/// others, and for cells that were buried.
+pub(super) fn most_log2(keys: usize) -> u32 {
+    /// In a shard of a small table.
+    const AT_LEAST: usize = 64;
+    (8 * keys.clamp(AT_LEAST, 1 << 40)).next_power_of_two().ilog2()
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

@@ -30,7 +30,7 @@ use self::shard::{Shard, View};
 use self::slot::Slot;
 use crate::cell::Word;
 use crate::key::{KeyRef, Meta};
-use crate::probe::{self, reached};
+use crate::probe::{self, Fault, broken, reached};
 use crate::store::reservations::Reservations;
 use crate::store::{Absent, AtCap, Rules, Size, StoreKey};
 use crate::sync::{AtomicU64, Figure, FigureUsize, Ordering};
@@ -41,6 +41,14 @@ pub(crate) struct Table {
     shards_log2: u32,
     first_log2: u32,
     seeds: Seeds,
+    /// The segment that holds as many keys as one shard may ever get has at most so many slots.
+    most_log2: u32,
+    written: Written,
+}
+
+/// What is written now and then, apart from what every call reads: on other pairs of cache lines.
+#[repr(align(128))]
+struct Written {
     /// The latest time that anything was dropped at.
     floor_ns: AtomicU64,
     reservations: Reservations,
@@ -50,14 +58,21 @@ pub(crate) struct Table {
 }
 
 /// What the table has been through, for people.
+#[derive(Default)]
 struct Counts {
     migrations: Figure,
     dropped: Figure,
     put_off: Figure,
-    bytes: Arc<FigureUsize>,
-    /// Segments that are unlinked and not freed yet; shared with what frees them, which may come after
-    /// the table.
-    retired: Arc<FigureUsize>,
+    memory: Arc<Memory>,
+}
+
+/// What the segments take. Shared with what frees them, which may come after the table.
+#[derive(Default)]
+struct Memory {
+    bytes: FigureUsize,
+    /// Segments that are unlinked and not freed yet.
+    retired: FigureUsize,
+    retired_bytes: FigureUsize,
 }
 
 /// A known key: its cell, which stays while the guard lives, and which numbers apply to it.
@@ -98,15 +113,12 @@ impl Table {
             shards_log2,
             first_log2,
             seeds: Seeds::new(),
-            floor_ns: AtomicU64::new(0),
-            reservations: Reservations::new(max_keys),
-            cursor: AtomicU64::new(0),
-            counts: Counts {
-                migrations: Figure::new(0),
-                dropped: Figure::new(0),
-                put_off: Figure::new(0),
-                bytes: Arc::new(FigureUsize::new(0)),
-                retired: Arc::new(FigureUsize::new(0)),
+            most_log2: migration::most_log2(max_keys >> shards_log2),
+            written: Written {
+                floor_ns: AtomicU64::new(0),
+                reservations: Reservations::new(max_keys),
+                cursor: AtomicU64::new(0),
+                counts: Counts::default(),
             },
         }
     }
@@ -141,14 +153,13 @@ impl Table {
         }
         let home = print.home(segment.slots());
         // Most keys are where their search begins, or in the same line.
-        let mut slot = segment.slot(home, 0);
-        if !slot.is_of(print) {
-            slot = segment.slot(home, 1);
-            if !slot.is_of(print) {
-                slot = self.known_further_on(segment, home, print)?;
+        for at in 0..slot::A_LINE {
+            let slot = segment.slot(home, at);
+            if slot.is_live(print) {
+                return Some(Known(slot));
             }
         }
-        matches!(slot.word(), Word::Live(1..)).then_some(Known(slot))
+        self.known_further_on(segment, home, print).map(Known)
     }
 
     #[inline(never)]
@@ -162,7 +173,7 @@ impl Table {
         const MOST_SLOTS: usize = 16;
         (slot::A_LINE..segment.slots().min(MOST_SLOTS))
             .map(|at| segment.slot(home, at))
-            .find(|slot| slot.is_of(print))
+            .find(|slot| slot.is_live(print))
     }
 
     /// The word of a key that `known` found.
@@ -207,10 +218,14 @@ impl Table {
             if let Some(old) = view.old() {
                 match old.find(print) {
                     Found::Live(_, word @ 1..) => return (view, word),
-                    // It has moved since the newest was looked at.
+                    // It has moved since the newest was looked at. If it was dropped there since, too,
+                    // the migration is over, and this word is of the past.
                     Found::Moved(word) => {
-                        reached(probe::Place::LookedAtMoved);
-                        return (view, word);
+                        if broken(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
+                            reached(probe::Place::LookedAtMoved);
+                            return (view, word);
+                        }
+                        continue;
                     }
                     Found::Live(..) | Found::Absent => {}
                 }
@@ -289,35 +304,35 @@ impl Table {
         // Relaxed: who has a new cell in hand, or found none, has met with Acquire what was done by
         // whoever dropped the one before, after the floor was raised: the mark on the cell, or the
         // shard's pointer.
-        self.floor_ns.load(Ordering::Relaxed)
+        self.written.floor_ns.load(Ordering::Relaxed)
     }
 
     /// Raises the floor to the caller's time, or finds it higher; returns it.
     fn raise_floor(&self, now_ns: u64) -> u64 {
         // Relaxed: published by whatever drops a cell by it.
-        self.floor_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns)
+        self.written.floor_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns)
     }
 
     pub(crate) fn size(&self) -> Size {
         // Relaxed: figures for people.
-        let counts = &self.counts;
+        let counts = &self.written.counts;
         Size {
-            cells: self.reservations.taken(),
+            cells: self.written.reservations.taken(),
             bytes: size_of::<Table>()
                 + size_of_val(&*self.shards)
-                + counts.bytes.load(Ordering::Relaxed),
+                + counts.memory.bytes.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
             migrations: counts.migrations.load(Ordering::Relaxed),
-            retired: counts.retired.load(Ordering::Relaxed),
+            retired: counts.memory.retired.load(Ordering::Relaxed),
             put_off: counts.put_off.load(Ordering::Relaxed),
         }
     }
 
     /// Counts a cell that this call made go.
     fn dropped(&self) {
-        self.reservations.release();
+        self.written.reservations.release();
         // Relaxed: a figure for people.
-        self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        self.written.counts.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -24,7 +24,7 @@ impl Packed {
     fn new(segment: Segment<'_>, migrating: bool) -> Packed {
         let (header, log2) = segment.parts();
         let tag = usize::from(migrating) * Self::MIGRATING | (log2 as usize) << Self::LOG2_SHIFT;
-        debug_assert!(tag <= Self::TAG, "log2 {log2}");
+        assert!(tag <= Self::TAG, "a segment of 2^{log2} slots");
         Packed(header.as_ptr().map_addr(|address| address | tag))
     }
 
@@ -103,7 +103,7 @@ impl Shard {
     #[cfg(tollgate_loom)]
     fn swap_none(&self) -> *mut Header {
         let none = ptr::null_mut();
-        let now = self.0.compare_exchange(none, none, Ordering::Relaxed, Ordering::Relaxed);
+        let now = self.0.compare_exchange(none, none, Ordering::Acquire, Ordering::Acquire);
         now.unwrap_or_else(|now| now)
     }
 

@@ -72,12 +72,14 @@ impl Slot {
         }
     }
 
-    /// Whether this is the key's own slot: the way of a known key.
+    /// Whether this is the key's own slot, with a word: the way of a known key.
     #[inline(always)]
-    pub(super) fn is_of(&self, print: Fingerprint) -> bool {
+    pub(super) fn is_live(&self, print: Fingerprint) -> bool {
         // Relaxed: a fingerprint is decided by the swaps that set it, and publishes nothing; a slot that
         // is read as another's or as free only sends the caller to look again.
-        self.lo.load(Ordering::Relaxed) == print.lo && self.hi.load(Ordering::Relaxed) == print.hi
+        self.lo.load(Ordering::Relaxed) == print.lo
+            && self.hi.load(Ordering::Relaxed) == print.hi
+            && matches!(self.word(), Word::Live(1..))
     }
 
     /// What this slot is to the key.
@@ -117,7 +119,7 @@ impl Slot {
 
     #[inline]
     fn high(&self) -> u64 {
-        // Acquire: pairs with `poison`, for the same reason.
+        // Acquire: pairs with `poison`, for the same reason, and with `take`.
         self.hi.load(Ordering::Acquire)
     }
 
@@ -136,8 +138,10 @@ impl Slot {
             self.hi.store(print.hi, Ordering::Relaxed);
             return true;
         }
-        // Relaxed: the high half publishes nothing. Acquire on failure: as in `high`.
-        self.hi.compare_exchange(NONE, print.hi, Ordering::Relaxed, Ordering::Acquire).is_ok()
+        // Release: pairs with `high`: who meets a cell that was carried sees that it was counted
+        // before, and who meets one that came back sees the floor at which it had been dropped. Acquire
+        // on failure: as in `high`.
+        self.hi.compare_exchange(NONE, print.hi, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
     /// Closes a vacant slot. If it was claimed first, it is to be looked at again.

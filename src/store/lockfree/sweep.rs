@@ -55,7 +55,7 @@ impl Table {
         let mut swept = Swept::default();
         while swept.looked_at < slots.max(1) {
             // Relaxed: where to look next; two steps at once may look at the same.
-            let bits = self.cursor.load(Ordering::Relaxed);
+            let bits = self.written.cursor.load(Ordering::Relaxed);
             let mut cursor = Cursor::of_bits(bits);
             let most = PART.min(slots.max(1));
             if self.sweep_part(&mut cursor, most, floor_ns, rules, uncharged, &mut swept) {
@@ -67,7 +67,7 @@ impl Table {
             if finished {
                 cursor = Cursor { shard: 0, slot: 0 };
             }
-            let moved = self.cursor.compare_exchange(
+            let moved = self.written.cursor.compare_exchange(
                 bits,
                 cursor.bits(),
                 Ordering::Relaxed,
@@ -96,10 +96,10 @@ impl Table {
         let view = shard.view(&guard);
         let Some(segment) = view.newest() else { return true };
         if view.is_migrating() {
-            let before = self.counts.dropped.load(Ordering::Relaxed);
+            let before = self.written.counts.dropped.load(Ordering::Relaxed);
             self.help(&guard, shard, view);
             swept.looked_at += CHUNK;
-            let after = self.counts.dropped.load(Ordering::Relaxed);
+            let after = self.written.counts.dropped.load(Ordering::Relaxed);
             swept.dropped += after.wrapping_sub(before) as usize;
             return false;
         }
@@ -113,7 +113,8 @@ impl Table {
         if to < segment.slots() {
             return false;
         }
-        if !self.is_too_large(view) || self.holds_back() {
+        // Callers leave the memory to sweeps: what shrinks while they insert would grow at once.
+        if uncharged == Uncharged::Stay || !self.is_too_large(view) || self.holds_back() {
             return true;
         }
         self.start(shard, view, 0);

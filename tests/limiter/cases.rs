@@ -1,0 +1,356 @@
+//! One behaviour a test, for either engine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tollgate::{
+    Clock, Engine, Hand, Id, IdFormat, IdentifierSet, Limit, Limiter, LimiterOptions, Limits, Mode,
+    SweepOptions,
+};
+
+use super::ENGINE;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limit(burst: u64, count: u64) -> Limit {
+    Limit::new(burst, count, SECOND).unwrap()
+}
+
+fn limiter() -> (Limiter, Hand) {
+    let limits = Limits::builder()
+        .limit("PerUser", IdFormat::String, limit(20, 20))
+        .unwrap()
+        .limit("PerAddress", IdFormat::IpAddress, limit(2, 2))
+        .unwrap()
+        .limit("NewOrdersPerAccount", IdFormat::RegId, limit(3, 1))
+        .unwrap()
+        .limit("FailedAuthorizationsPerDomainPerAccount", IdFormat::RegIdIdentValue, limit(5, 1))
+        .unwrap()
+        .limit("CertificatesPerFQDNSet", IdFormat::FqdnSet, limit(1, 1))
+        .unwrap()
+        .override_id("PerUser", "vip", limit(40, 40))
+        .unwrap()
+        .override_id("FailedAuthorizationsPerDomainPerAccount", 12345678u64, limit(6, 1))
+        .unwrap()
+        .override_id(
+            "FailedAuthorizationsPerDomainPerAccount",
+            (12345678u64, "example.com"),
+            limit(7, 1),
+        )
+        .unwrap()
+        .build();
+    let (clock, hand) = Clock::manual();
+    (with_clock(limits, clock), hand)
+}
+
+fn with_clock(limits: Limits, clock: Clock) -> Limiter {
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(ENGINE))
+}
+
+#[test]
+fn an_unknown_name_is_an_error_there_and_then() {
+    let error = limiter().0.limit("PerUsr").unwrap_err();
+    assert!(error.is_invalid_name());
+    assert_eq!(error.to_string(), "unknown limit \"PerUsr\"; did you mean PerUser?");
+}
+
+#[test]
+fn a_name_of_boulders_without_numbers_is_no_limit() {
+    let (limiter, _hand) = limiter();
+    let orders = limiter.limit("CertificatesPerDomain").unwrap();
+    let decision = orders.spend("example.com", 1_000_000).unwrap();
+    assert!(decision.allowed());
+    assert_eq!(decision.remaining(), None);
+    assert_eq!(limiter.stats().cells, 0, "nothing is kept for it");
+}
+
+#[test]
+fn an_id_is_the_same_bucket_in_each_of_its_types() {
+    let (limiter, _hand) = limiter();
+    let accounts = limiter.limit("NewOrdersPerAccount").unwrap();
+    for (id, left) in [(Id::from("7"), 2), (Id::from(7u64), 1), (Id::from("007"), 0)] {
+        assert_eq!(accounts.spend(id, 1).unwrap().remaining(), Some(left), "{id:?}");
+    }
+    let addresses = limiter.limit("PerAddress").unwrap();
+    let mapped: Ipv6Addr = "::ffff:10.0.0.1".parse().unwrap();
+    assert_eq!(addresses.spend(Ipv4Addr::new(10, 0, 0, 1), 1).unwrap().remaining(), Some(1));
+    assert_eq!(addresses.spend(IpAddr::V6(mapped), 1).unwrap().remaining(), Some(0));
+    assert!(!addresses.spend("10.0.0.1", 1).unwrap().allowed());
+    let set = IdentifierSet::new(["Example.org", "example.com", "example.org"]).unwrap();
+    let sets = limiter.limit("CertificatesPerFQDNSet").unwrap();
+    assert!(sets.spend(&set, 1).unwrap().allowed());
+    assert!(!sets.spend("example.com,example.org", 1).unwrap().allowed());
+    let kept = ["36b9d2294255745d0f491b3f04f6490de45cc7241f650ba58c3e4e61a2344efc".to_owned()];
+    assert_eq!(sets.ids(), (ENGINE == Engine::Exact).then_some(kept.into()));
+}
+
+#[test]
+fn the_most_specific_override_wins() {
+    let (limiter, _hand) = limiter();
+    let failed = limiter.limit("FailedAuthorizationsPerDomainPerAccount").unwrap();
+    let first = |id: (u64, &str)| failed.check(id, 1).unwrap().remaining();
+    assert_eq!(first((12345678, "example.com")), Some(6), "the whole id");
+    assert_eq!(first((12345678, "example.org")), Some(5), "the account");
+    assert_eq!(first((87654321, "example.com")), Some(4), "the default");
+}
+
+#[test]
+fn an_override_shares_numbers_and_not_a_bucket() {
+    let (limiter, _hand) = limiter();
+    let failed = limiter.limit("FailedAuthorizationsPerDomainPerAccount").unwrap();
+    assert!(failed.spend((12345678u64, "a.example.com"), 6).unwrap().allowed());
+    assert!(failed.spend((12345678u64, "b.example.com"), 6).unwrap().allowed());
+    assert!(!failed.spend((12345678u64, "a.example.com"), 1).unwrap().allowed());
+}
+
+#[test]
+fn a_cost_above_the_burst_is_an_error_that_names_both_numbers_and_changes_nothing() {
+    let (limiter, _hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    for error in [users.spend("a", 21), users.check("a", 21), users.refund("a", 21)] {
+        let error = error.unwrap_err();
+        assert!(error.is_cost_above_burst());
+        assert_eq!(error.to_string(), "cost 21 is above the burst 20 of PerUser");
+    }
+    assert!(users.spend("vip", 40).unwrap().allowed(), "the id's own numbers count");
+    let members = [users.member("b"), users.member("c").cost(21)];
+    assert!(limiter.batch(&members).spend().unwrap_err().is_cost_above_burst());
+    assert_eq!(users.check("b", 0).unwrap().remaining(), Some(20), "a failed batch charges nobody");
+}
+
+#[test]
+fn checks_and_costs_of_0_keep_no_cell() {
+    let (limiter, _hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    for i in 0..1000 {
+        let id = i.to_string();
+        assert!(users.check(&id, 1).unwrap().allowed());
+        assert!(users.spend(&id, 0).unwrap().allowed());
+        assert!(!users.refund(&id, 1).unwrap().allowed());
+        assert!(users.reset(&id).unwrap().allowed());
+        let members = [users.member(&id).mode(Mode::CheckOnly)];
+        assert!(limiter.batch(&members).spend().unwrap().allowed());
+    }
+    assert_eq!(limiter.stats().cells, 0);
+}
+
+#[test]
+fn a_batch_names_the_member_that_denied_it_by_its_place() {
+    let (limiter, _hand) = limiter();
+    let (users, addresses) =
+        (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
+    assert!(addresses.spend(Ipv4Addr::LOCALHOST, 2).unwrap().allowed());
+    let members = [users.member("a"), addresses.member(Ipv4Addr::LOCALHOST)];
+    let denied = limiter.batch(&members).spend().unwrap();
+    assert_eq!((denied.allowed(), denied.denied_by()), (false, Some(1)));
+    assert_eq!(users.check("a", 0).unwrap().remaining(), Some(20), "all or nothing");
+    let members = [members[1], members[0]];
+    assert_eq!(limiter.batch(&members).spend().unwrap().denied_by(), Some(0));
+    assert_eq!(limiter.batch(&members).check().unwrap().denied_by(), Some(0));
+}
+
+#[test]
+fn a_spend_only_member_never_denies_and_is_dropped_when_it_does_not_fit() {
+    let (limiter, _hand) = limiter();
+    let (users, addresses) =
+        (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
+    let address = Ipv4Addr::LOCALHOST;
+    let both =
+        |cost| [users.member("a"), addresses.member(address).cost(cost).mode(Mode::SpendOnly)];
+    let decision = limiter.batch(&both(1)).spend().unwrap();
+    assert_eq!(decision.remaining(), Some(19), "the spend-only member does not decide");
+    assert!(limiter.batch(&both(2)).spend().unwrap().allowed());
+    assert_eq!(addresses.check(address, 0).unwrap().remaining(), Some(1), "2 did not fit into 1");
+    let alone = [addresses.member(address).mode(Mode::SpendOnly)];
+    let decision = limiter.batch(&alone).spend().unwrap();
+    assert_eq!((decision.allowed(), decision.remaining()), (true, None), "none can deny");
+    assert_eq!(addresses.check(address, 0).unwrap().remaining(), Some(0), "charged all the same");
+}
+
+#[test]
+fn a_bucket_named_twice_in_a_batch_is_an_error() {
+    let (limiter, _hand) = limiter();
+    let accounts = limiter.limit("NewOrdersPerAccount").unwrap();
+    let members = [accounts.member("07"), accounts.member(8u64), accounts.member(7u64)];
+    let error = limiter.batch(&members).spend().unwrap_err();
+    assert!(error.is_invalid_batch());
+    assert_eq!(error.to_string(), "the bucket NewOrdersPerAccount:7 is named twice in the batch");
+}
+
+#[test]
+fn a_reset_asks_for_no_cost() {
+    let (limiter, _hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    assert!(users.spend("a", 20).unwrap().allowed());
+    let members = [users.member("a").cost(21), users.member("b").cost(21).mode(Mode::CheckOnly)];
+    let full = limiter.batch(&members).reset().unwrap();
+    assert_eq!((full.allowed(), full.remaining()), (true, Some(20)));
+}
+
+#[test]
+fn a_handle_of_another_limiter_is_an_error() {
+    let (one, other) = (limiter().0, limiter().0);
+    let handle = other.limit("PerUser").unwrap();
+    let error = one.batch(&[handle.member("a")]).spend().unwrap_err();
+    assert!(error.is_invalid_batch());
+    assert_eq!(error.to_string(), "the handle of PerUser is of another limiter");
+}
+
+#[test]
+fn a_batch_of_many_members_is_one() {
+    let (limiter, _hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    let ids: Vec<String> = (0..100).map(|i| i.to_string()).collect();
+    let members: Vec<_> = ids.iter().map(|id| users.member(id).cost(20)).collect();
+    assert!(limiter.batch(&members).spend().unwrap().allowed());
+    assert_eq!(
+        limiter.batch(&members[40..]).spend().unwrap().denied_by(),
+        Some(59),
+        "the later of a tie"
+    );
+    assert!(limiter.batch(&members).refund().unwrap().allowed());
+    assert!(limiter.batch(&members).spend().unwrap().allowed());
+    assert!(limiter.batch(&members).reset().unwrap().allowed());
+    assert!(limiter.batch(&members).spend().unwrap().allowed());
+}
+
+#[test]
+fn a_sweep_drops_full_buckets_and_nothing_else() {
+    let (limiter, hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    for i in 0..10_000 {
+        assert!(users.spend(&i.to_string(), 1 + i % 2).unwrap().allowed());
+    }
+    let grown = limiter.stats();
+    assert_eq!((grown.cells, grown.swept), (10_000, 0));
+    assert!(grown.bytes >= 10_000 * 32, "{grown:?}");
+    // A unit comes back every 50 ms: half are full.
+    hand.advance(Duration::from_millis(50));
+    let mut steps = 0;
+    loop {
+        let swept = limiter.sweep(100);
+        assert!(swept.looked_at <= 100 + 10_000 / 16, "a step is bounded: {swept:?}");
+        steps += 1;
+        if swept.finished {
+            break;
+        }
+    }
+    let swept = limiter.stats();
+    assert_eq!((swept.cells, swept.swept, swept.steps), (5_000, 5_000, steps));
+    let ids = users.ids();
+    assert_eq!(ids.is_some(), ENGINE == Engine::Exact);
+    assert!(ids.iter().flatten().all(|id| id.parse::<u64>().unwrap() % 2 == 1));
+    hand.advance(Duration::from_millis(50));
+    while !limiter.sweep(1000).finished {}
+    let empty = limiter.stats();
+    assert_eq!((empty.cells, empty.swept), (0, 10_000));
+    assert!(
+        empty.bytes < grown.bytes / 5,
+        "memory is given back: {} of {}",
+        empty.bytes,
+        grown.bytes
+    );
+}
+
+#[test]
+fn the_sweeper_works_until_its_handle_drops() {
+    let (limiter, hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    let sweeper =
+        limiter.start_sweeper(SweepOptions::default().interval(Duration::ZERO).step(1)).unwrap();
+    for i in 0..100 {
+        assert!(users.spend(&i.to_string(), 1).unwrap().allowed());
+    }
+    hand.advance(SECOND);
+    // Ends when the sweeper has done its work; the test harness bounds it.
+    while limiter.stats().swept < 100 {
+        std::thread::yield_now();
+    }
+    assert!(limiter.stats().last_run.is_some());
+    drop(sweeper);
+    let stopped = limiter.stats().steps;
+    assert!(users.spend("a", 1).unwrap().allowed());
+    assert_eq!(limiter.stats().steps, stopped, "joined");
+}
+
+#[test]
+fn the_sweeper_survives_a_panic_and_is_joined_at_once() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let breaks = broken.clone();
+    let clock = Clock::custom(move || {
+        if breaks.load(Ordering::Relaxed) && std::thread::current().name() == Some("tollgate-sweep")
+        {
+            panic!("a clock of the caller's own");
+        }
+        Duration::from_secs(5)
+    });
+    let limiter = with_clock(Limits::builder().build(), clock);
+    let hourly = SweepOptions::default().interval(Duration::from_secs(3600));
+    let sweeper = limiter.start_sweeper(SweepOptions::default().interval(Duration::ZERO)).unwrap();
+    broken.store(true, Ordering::Relaxed);
+    while limiter.stats().panics < 2 {
+        std::thread::yield_now();
+    }
+    broken.store(false, Ordering::Relaxed);
+    let steps = limiter.stats().steps;
+    while limiter.stats().steps == steps {
+        std::thread::yield_now();
+    }
+    drop(sweeper);
+    // Dropping wakes a thread that would sleep for an hour; the test harness would notice.
+    drop(limiter.start_sweeper(hourly).unwrap());
+}
+
+#[test]
+fn the_sweeper_keeps_no_limiter_alive() {
+    let held = Arc::new(());
+    let in_clock = held.clone();
+    let clock = Clock::custom(move || {
+        let _ = &in_clock;
+        SECOND
+    });
+    let limiter = with_clock(Limits::builder().build(), clock);
+    let sweeper = limiter.start_sweeper(SweepOptions::default().interval(Duration::ZERO)).unwrap();
+    drop(limiter);
+    while Arc::strong_count(&held) > 1 {
+        std::thread::yield_now();
+    }
+    drop(sweeper);
+}
+
+#[test]
+fn the_walk_through_of_boulders_readme_step_by_step() {
+    let limits =
+        Limits::builder().limit("NewFoosPerIPAddress", IdFormat::IpAddress, limit(20, 20)).unwrap();
+    let (clock, hand) = Clock::manual();
+    let limiter = with_clock(limits.build(), clock);
+    let foos = limiter.limit("NewFoosPerIPAddress").unwrap();
+    let address = Ipv4Addr::new(172, 23, 45, 22);
+    let ms = Duration::from_millis;
+
+    let first = foos.spend(address, 1).unwrap();
+    assert!(first.allowed());
+    assert_eq!(first.remaining(), Some(19), "step 2: initialised with 19");
+    assert_eq!(first.reset_in(), ms(50), "step 3: full in 50 ms");
+    assert_eq!(first.retry_in(), Duration::ZERO, "step 3: another at once");
+
+    hand.set(ms(5));
+    assert!(foos.spend(address, 1).unwrap().allowed(), "step 4: 5 ms later");
+    for i in 0..18_u64 {
+        hand.set(ms(5) + ms(44) * (i as u32 + 1) / 18);
+        assert!(foos.spend(address, 1).unwrap().allowed(), "the {i}th of the next 18");
+    }
+    hand.set(ms(49));
+    let denied = foos.spend(address, 1).unwrap();
+    assert!(!denied.allowed(), "step 6: rejected");
+    assert_eq!(denied.retry_in(), ms(1));
+    assert_eq!(denied.remaining(), Some(0));
+    hand.set(ms(50));
+    for i in 1..100 {
+        assert!(foos.spend(address, 1).unwrap().allowed(), "step 3: one every 50 ms, indefinitely");
+        assert!(!foos.spend(address, 1).unwrap().allowed());
+        hand.set(ms(50) + ms(50) * i);
+    }
+}

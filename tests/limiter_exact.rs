@@ -1,0 +1,9 @@
+//! What a limiter promises, one behaviour a test, on the exact engine.
+#![cfg(feature = "boulder")]
+
+use tollgate::Engine;
+
+const ENGINE: Engine = Engine::Exact;
+
+#[path = "limiter/cases.rs"]
+mod cases;

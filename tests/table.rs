@@ -1,0 +1,189 @@
+//! The table as its users see it: growth and shrinking, the cap, batches of ids. Time is moved by hand.
+#![cfg(not(tollgate_loom))]
+
+use std::time::Duration;
+
+use tollgate::{
+    AtCap, Clock, Engine, Hand, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const BURST: u64 = 3;
+
+/// Limits A and B: three at once, one more every second.
+fn limits() -> Limits {
+    let limit = Limit::new(BURST, 1, SECOND).unwrap();
+    let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap();
+    limits.limit("B", IdFormat::RegId, limit).unwrap().build()
+}
+
+fn limiter(options: LimiterOptions) -> (Limiter, Hand) {
+    let (clock, hand) = Clock::manual();
+    (Limiter::with_options(limits(), options.clock(clock)), hand)
+}
+
+fn spend(handle: &Handle, id: u64) -> bool {
+    handle.spend(id, 1).unwrap().allowed()
+}
+
+/// Spends until denied; returns how many were admitted.
+fn drain(handle: &Handle, id: u64) -> u64 {
+    (0..=BURST).take_while(|_| spend(handle, id)).count() as u64
+}
+
+fn sweep_all(limiter: &Limiter) {
+    while !limiter.sweep(1000).finished {}
+}
+
+#[test]
+fn keeps_every_bucket_through_growth_and_gives_the_memory_back() {
+    const KEYS: u64 = 300_000;
+    let (limiter, hand) = limiter(LimiterOptions::default());
+    let a = limiter.limit("A").unwrap();
+    let empty = limiter.stats().bytes;
+    for id in 0..KEYS {
+        assert!(spend(&a, id));
+        assert_eq!(a.check(id / 2, 1).unwrap().remaining(), Some(BURST - 2), "{} of {id}", id / 2);
+    }
+    let grown = limiter.stats();
+    assert_eq!(grown.cells, KEYS as usize);
+    assert!(grown.migrations > 0 && grown.bytes / (KEYS as usize) < 110, "{grown:?}");
+    for id in 0..KEYS {
+        assert_eq!(drain(&a, id), BURST - 1, "{id}");
+    }
+    hand.advance(BURST as u32 * SECOND);
+    // Half of them come back before they are swept.
+    for id in (0..KEYS).step_by(2) {
+        assert!(spend(&a, id), "{id}");
+    }
+    sweep_all(&limiter);
+    assert_eq!(limiter.stats().cells, KEYS as usize / 2);
+    for id in 0..KEYS {
+        assert_eq!(drain(&a, id), BURST - (id + 1) % 2, "{id}");
+    }
+    hand.advance(BURST as u32 * SECOND);
+    sweep_all(&limiter);
+    let swept = limiter.stats();
+    assert_eq!(swept.cells, 0);
+    let held = swept.bytes - empty;
+    assert!(held < (grown.bytes - empty) / 20, "{held} of {grown:?}");
+}
+
+#[test]
+fn the_cap_holds_exactly_and_full_buckets_go_first() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let options = LimiterOptions::default().engine(engine).max_keys(10).at_cap(AtCap::Deny);
+        let (limiter, hand) = limiter(options);
+        let a = limiter.limit("A").unwrap();
+        for id in 0..10 {
+            assert!(spend(&a, id), "{engine:?}: {id}");
+        }
+        let denied = a.spend(10, 1).unwrap();
+        assert!(!denied.allowed() && denied.retry_in() >= SECOND, "{engine:?}: {denied:?}");
+        assert!(spend(&a, 3), "{engine:?}: one that is known is no newcomer");
+        assert_eq!(limiter.stats().denied_at_cap, 1, "{engine:?}");
+        // All but one are full again.
+        hand.advance(SECOND);
+        for id in 10..19 {
+            assert!(spend(&a, id), "{engine:?}: {id} takes the place of a full one");
+        }
+        assert_eq!(limiter.stats().cells, 10, "{engine:?}");
+        assert!(!spend(&a, 20), "{engine:?}");
+        assert_eq!(a.check(3, 0).unwrap().remaining(), Some(BURST - 1), "{engine:?}: not evicted");
+    }
+}
+
+#[test]
+fn newcomers_share_one_bucket_and_its_debt_follows_them() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (limiter, hand) = limiter(LimiterOptions::default().engine(engine).max_keys(1));
+        let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+        assert_eq!(drain(&a, 0), BURST, "{engine:?}: the one bucket there is room for");
+        assert!(spend(&a, 1) && spend(&a, 2), "{engine:?}");
+        assert_eq!(a.check(3, 1).unwrap().remaining(), Some(0), "{engine:?}: it is their third");
+        assert!(spend(&a, 3) && !spend(&a, 1) && !spend(&a, 4), "{engine:?}: three in all");
+        assert_eq!(drain(&b, 1), BURST, "{engine:?}: each limit has its own");
+        assert_eq!(limiter.stats().shared, 9, "{engine:?}");
+        // There is room again, and the newcomer's own bucket starts with what it may have spent.
+        hand.advance(SECOND);
+        assert!(limiter.limit("A").unwrap().reset(0).unwrap().allowed());
+        sweep_all(&limiter);
+        assert_eq!(limiter.stats().cells, 0, "{engine:?}");
+        assert_eq!(drain(&a, 1), 1, "{engine:?}: a second's worth, not a burst");
+        assert_eq!(limiter.stats().cells, 1, "{engine:?}");
+    }
+}
+
+#[test]
+fn newcomers_may_be_let_through_uncounted() {
+    let (limiter, _hand) = limiter(LimiterOptions::default().max_keys(1).at_cap(AtCap::Allow));
+    let a = limiter.limit("A").unwrap();
+    assert_eq!(drain(&a, 0), BURST);
+    assert!((0..10).all(|_| a.spend(1, BURST).unwrap().allowed()));
+    assert!(!spend(&a, 0), "who has a bucket is limited");
+    assert_eq!((limiter.stats().allowed_at_cap, limiter.stats().cells), (10, 1));
+}
+
+#[test]
+fn a_batch_at_the_cap_is_all_or_nothing() {
+    let (limiter, _hand) = limiter(LimiterOptions::default().max_keys(1));
+    let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+    assert_eq!(drain(&b, 7), BURST);
+    let batch = [a.member(7), b.member(7)];
+    assert_eq!(limiter.batch(&batch).spend().unwrap().denied_by(), Some(1));
+    assert_eq!(a.check(7, 1).unwrap().remaining(), Some(BURST - 1), "the shared one is untouched");
+    let batch = [a.member(8), b.member(9).cost(BURST)];
+    assert!(limiter.batch(&batch).spend().unwrap().allowed());
+    assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+    assert_eq!(a.check(8, 1).unwrap().remaining(), Some(BURST - 2), "charged once");
+}
+
+#[test]
+fn many_ids_at_once_are_answered_as_one_by_one() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (one_by_one, _hand) = limiter(LimiterOptions::default().engine(engine));
+        let (at_once, _other) = limiter(LimiterOptions::default().engine(engine));
+        let ids: Vec<String> = (0..100_u32).map(|i| (i * i % 37).to_string()).collect();
+        let single = one_by_one.limit("A").unwrap();
+        let expected: Vec<_> = ids.iter().map(|id| single.spend(id, 2).unwrap()).collect();
+        let mut said = Vec::new();
+        at_once.limit("A").unwrap().spend_many(&ids, 2, &mut said);
+        let said: Vec<_> = said.into_iter().map(Result::unwrap).collect();
+        assert_eq!(said, expected, "{engine:?}");
+    }
+}
+
+#[test]
+fn many_ids_at_once_have_an_error_each() {
+    let (limiter, _hand) = limiter(LimiterOptions::default());
+    let mut said = Vec::new();
+    limiter.limit("A").unwrap().spend_many(["1", "no number", "2"], 1, &mut said);
+    assert!(said[0].is_ok() && said[2].is_ok());
+    assert!(said[1].as_ref().unwrap_err().is_invalid_id());
+    said.clear();
+    limiter.limit("A").unwrap().spend_many([1_u64, 2], BURST + 1, &mut said);
+    assert!(said.iter().all(|said| said.as_ref().unwrap_err().is_cost_above_burst()));
+}
+
+#[test]
+fn a_key_that_comes_and_goes_leaves_nothing_behind() {
+    let (clock, hand) = Clock::manual();
+    let slow = Limit::new(1, 1, 1_000_000 * SECOND).unwrap();
+    let fast = Limit::new(1, 1, SECOND).unwrap();
+    let limits = Limits::builder().limit("Slow", IdFormat::RegId, slow).unwrap();
+    let limits = limits.limit("Fast", IdFormat::RegId, fast).unwrap().build();
+    let options = LimiterOptions::default().max_keys(4096).clock(clock);
+    let limiter = Limiter::with_options(limits, options);
+    let (slow, fast) = (limiter.limit("Slow").unwrap(), limiter.limit("Fast").unwrap());
+    // These stay, so that the table is not made anew for its being empty.
+    (0..1000).for_each(|id| assert!(spend(&slow, id)));
+    for _ in 0..10_000 {
+        assert!(spend(&fast, 7) && !spend(&fast, 7));
+        hand.advance(SECOND);
+        sweep_all(&limiter);
+    }
+    let after = limiter.stats();
+    assert_eq!((after.cells, after.swept), (1000, 10_000));
+    assert!(after.migrations > 10, "what is buried is cleared out: {after:?}");
+    assert!((0..1000).all(|id| !spend(&slow, id)), "nobody's debt is forgotten");
+}
