@@ -31,6 +31,12 @@ mod real {
             self.collect();
         }
 
+        /// A pin of a collector of its own.
+        #[cfg(all(test, tollgate_loom))]
+        pub(crate) fn of(handle: &crossbeam_epoch::LocalHandle) -> Guard {
+            Guard(handle.pin())
+        }
+
         /// Frees what can be freed, a bounded part of it: at most some hundred blocks.
         pub(crate) fn collect(&self) {
             self.0.flush();

@@ -11,6 +11,8 @@ mod insert;
 mod migration;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
+#[cfg(all(test, tollgate_loom, crossbeam_loom))]
+mod reclaim;
 mod segment;
 mod shard;
 mod slot;
@@ -103,7 +105,8 @@ impl Table {
         const MOST_SHARDS_LOG2: u32 = 10;
         let log2 = (max_keys / KEYS_A_SHARD).max(1).ilog2();
         let shards_log2 = if cfg!(tollgate_loom) { 0 } else { log2.min(MOST_SHARDS_LOG2) };
-        Table::with_shape(max_keys, shards_log2, migration::FIRST_LOG2)
+        let first_log2 = if cfg!(tollgate_loom) { 2 } else { migration::FIRST_LOG2 };
+        Table::with_shape(max_keys, shards_log2, first_log2)
     }
 
     /// With so many shards, whose first segments have so many slots.

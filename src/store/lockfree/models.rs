@@ -49,6 +49,16 @@ impl Rules for Bench {
     }
 }
 
+impl Table {
+    /// Begins a migration of the one shard if none goes on, and helps it to its end.
+    pub(crate) fn migrate(&self) {
+        let guard = epoch::pin();
+        let shard = &self.shards[0];
+        self.start(shard, shard.view(&guard), 1);
+        self.help_to_the_end(&guard, shard, shard.view(&guard));
+    }
+}
+
 impl Bench {
     /// A table whose first segment has `1 << first_log2` slots.
     fn new(max_keys: usize, first_log2: u32) -> Arc<Bench> {
@@ -117,12 +127,8 @@ impl Bench {
         self.table.start(shard, shard.view(&guard), 1);
     }
 
-    /// Begins a migration if none goes on, and helps it to its end.
     fn migrate(&self) {
-        self.start();
-        let guard = epoch::pin();
-        let shard = &self.table.shards[0];
-        self.table.help_to_the_end(&guard, shard, shard.view(&guard));
+        self.table.migrate();
     }
 
     /// Helps with one chunk.
@@ -133,7 +139,7 @@ impl Bench {
     }
 
     fn sweep(&self) -> Swept {
-        self.table.sweep(64, self)
+        self.table.sweep(8, self)
     }
 
     fn advance_to(&self, now_ns: u64) {
@@ -246,11 +252,10 @@ fn spend_vs_migration() {
 /// Excluded: a refund beside a migration is lost, or the debt that it took comes back with a late helper.
 fn refund_vs_migration_model() {
     let bench = Bench::with_spent(2, &[K]);
+    bench.start();
     let refunder = spawn(&bench, |bench| bench.refund(K));
-    let migrator = spawn(&bench, Bench::migrate);
-    let helper = spawn(&bench, Bench::help);
+    let helper = spawn(&bench, Bench::migrate);
     refunder.join().unwrap();
-    migrator.join().unwrap();
     helper.join().unwrap();
     assert_eq!(bench.debt(K), 0, "it was given back");
     assert_eq!(bench.taken(), 1, "one cell");
@@ -259,7 +264,7 @@ fn refund_vs_migration_model() {
 #[test]
 fn refund_vs_migration() {
     explore_bounded(SOME, refund_vs_migration_model);
-    assert_reached(&[Place::SeededBefore, Place::HelpedTwice]);
+    assert_reached(&[Place::SeededBefore, Place::HelpedTwice, Place::Completed]);
     fails_bounded(SOME, Fault::SeedByMax, "it was given back", refund_vs_migration_model);
 }
 
@@ -267,6 +272,7 @@ fn refund_vs_migration() {
 fn reset_and_spend_vs_migration_model() {
     let bench = Bench::with_spent(2, &[K]);
     assert!(bench.spend(K));
+    bench.start();
     let resetter = spawn(&bench, |bench| {
         bench.reset(K);
         assert!(bench.spend(K), "full again");
@@ -275,10 +281,8 @@ fn reset_and_spend_vs_migration_model() {
         bench.migrate();
         bench.advance_to(3);
     });
-    let helper = spawn(&bench, Bench::help);
     resetter.join().unwrap();
     migrator.join().unwrap();
-    helper.join().unwrap();
     let word = bench.table.look(K);
     assert!([1, 3].map(|at| at + UNIT_NS).contains(&word), "one unit after the reset: {word}");
 }
@@ -287,7 +291,7 @@ fn reset_and_spend_vs_migration_model() {
 fn reset_and_spend_vs_migration() {
     explore_bounded(SOME, reset_and_spend_vs_migration_model);
     assert_reached(&[Place::SeededBefore]);
-    fails_bounded(SOME, Fault::SeedByMax, "full again", reset_and_spend_vs_migration_model);
+    fails_bounded(SOME, Fault::SeedByMax, "", reset_and_spend_vs_migration_model);
 }
 
 /// Excluded: of two callers that insert a key while the shard is being left, one is charged in the old
@@ -339,9 +343,9 @@ fn start_vs_start_model() {
     let bench = Bench::with_spent(2, &[L, K]);
     let one = spawn(&bench, Bench::migrate);
     let other = spawn(&bench, Bench::migrate);
-    assert!(bench.spend(K));
     one.join().unwrap();
     other.join().unwrap();
+    assert!(bench.spend(K));
     assert_eq!(bench.debt(K), 2 * UNIT_NS, "both spends are kept");
 }
 
@@ -490,29 +494,31 @@ fn shrink_vs_returning_keys_model() {
     let bench = Bench::with_spent(2, &[K, L]);
     bench.advance_to(11);
     let sweeper = spawn(&bench, Bench::sweep);
-    let one = spawn(&bench, |bench| bench.spend(K));
-    let other = spawn(&bench, |bench| bench.spend(M));
-    assert!(one.join().unwrap() && other.join().unwrap());
+    let returning = spawn(&bench, |bench| bench.spend(K));
+    assert!(returning.join().unwrap());
     sweeper.join().unwrap();
     assert_eq!(bench.debt(K), UNIT_NS, "K's spend is kept");
-    assert_eq!(bench.debt(M), UNIT_NS, "M's spend is kept");
-    assert!((2..=3).contains(&bench.taken()), "a cell each, L's may be gone: {}", bench.taken());
+    assert!((1..=2).contains(&bench.taken()), "L's may be gone: {}", bench.taken());
 }
 
 #[test]
 fn shrink_vs_returning_keys() {
     explore_bounded(SOME, shrink_vs_returning_keys_model);
     assert_reached(&[Place::Buried, Place::Completed]);
+    for fault in [Fault::SizedByFew, Fault::NoSeal, Fault::ClaimSealed] {
+        fails_bounded(SOME, fault, "", shrink_vs_returning_keys_model);
+    }
 }
 
 /// Excluded: fresh keys take the room of a cell that is carried, or claims rise after the successor
 /// was sized by them.
 fn room_vs_inserts_model() {
     let bench = Bench::with_spent(2, &[K]);
-    let migrator = spawn(&bench, Bench::migrate);
-    let one = spawn(&bench, |bench| bench.spend(L));
+    let one = spawn(&bench, |bench| {
+        bench.start();
+        bench.spend(L)
+    });
     let other = spawn(&bench, |bench| bench.spend(M));
-    migrator.join().unwrap();
     assert!(one.join().unwrap() && other.join().unwrap());
     for print in [K, L, M] {
         assert_eq!(bench.debt(print), UNIT_NS, "each has its cell");
@@ -523,9 +529,7 @@ fn room_vs_inserts_model() {
 #[test]
 fn room_vs_inserts() {
     explore_bounded(SOME, room_vs_inserts_model);
-    for fault in [Fault::SizedByFew, Fault::NoSeal, Fault::ClaimSealed, Fault::NoRoomForMoved] {
-        fails_bounded(SOME, fault, "", room_vs_inserts_model);
-    }
+    fails_bounded(SOME, Fault::NoRoomForMoved, "", room_vs_inserts_model);
 }
 
 /// Excluded: three keys get in where there is room for two; or the places do not add up.

@@ -117,19 +117,20 @@ impl<'g> Segment<'g> {
     /// - Nobody else can reach it, now or later.
     #[expect(unsafe_code, reason = "frees what `new` allocated")]
     pub(super) unsafe fn free(self) {
-        let layout = layout_of(self.log2);
         #[cfg(tollgate_loom)]
-        for at in 0..slots_of(self.log2) {
-            // SAFETY: written by `new`, and nobody else's by this function's contract.
-            unsafe { self.slot_pointer(at).as_ptr().drop_in_place() };
+        {
+            // Marked, and kept: loom sees who reads it at the same time, and the mark who does later.
+            self.header().made.set(false);
         }
-        let padding = self.header().padding;
-        // SAFETY: written by `new`, and nobody else's by this function's contract.
-        unsafe { self.header.as_ptr().drop_in_place() };
-        // SAFETY: the header is this far into its block.
-        let block = unsafe { self.header.as_ptr().cast::<u8>().sub(padding) };
-        // SAFETY: allocated by `new` with the same layout.
-        unsafe { std::alloc::dealloc(block, layout) };
+        #[cfg(not(tollgate_loom))]
+        {
+            let padding = self.header().padding;
+            // SAFETY: the header is this far into its block.
+            let block = unsafe { self.header.as_ptr().cast::<u8>().sub(padding) };
+            // SAFETY: allocated by `new` with the same layout, and nobody else's by this function's
+            // contract. Headers and slots are numbers: there is nothing to drop.
+            unsafe { std::alloc::dealloc(block, layout_of(self.log2)) };
+        }
     }
 
     /// The segment that `new` made, and a shard's pointer has.
@@ -153,7 +154,7 @@ impl<'g> Segment<'g> {
         // SAFETY: a segment is made of a block that lives as long as the guard.
         let header = unsafe { self.header.as_ref() };
         #[cfg(tollgate_loom)]
-        assert!(header.made.get());
+        assert!(header.made.get(), "a segment is read after it was freed");
         header
     }
 
@@ -219,9 +220,10 @@ impl<'g> Segment<'g> {
             // late claims that are given back make it too high at worst.
             header.moved.load(Ordering::Relaxed)
         };
-        // Relaxed: a claim publishes nothing. That no claim comes after the seal is the order of this
-        // one location.
-        let before = header.claims.fetch_add(1, Ordering::Relaxed);
+        // Acquire: pairs with `seal`: whoever is refused by it then finds the shard's pointer as it was
+        // sealed, or newer, and can begin the migration. That no claim comes after the seal is the
+        // order of this one location.
+        let before = header.claims.fetch_add(1, Ordering::Acquire);
         let claims = (before & !SEALED) + carried + 1;
         if before & SEALED != 0 && !broken(Fault::ClaimSealed) {
             self.give_back();
@@ -266,8 +268,8 @@ impl<'g> Segment<'g> {
         if broken(Fault::NoSeal) {
             return self.used();
         }
-        // Relaxed: as in `claim`.
-        self.used_of(self.header().claims.fetch_or(SEALED, Ordering::Relaxed))
+        // Release: pairs with `claim`.
+        self.used_of(self.header().claims.fetch_or(SEALED, Ordering::Release))
     }
 
     fn used_of(self, claims: u64) -> u64 {

@@ -5,6 +5,8 @@
 //! caller's clock is to be older, each thread has its own. Where a `DashMap` shard stands there is a
 //! list behind loom's lock: what that does not show is in DESIGN.md.
 
+mod cap;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,0 +1,253 @@
+//! Eight threads on one limiter, its sweeper running: what is admitted is what the limits allow, to
+//! the unit. Time is moved by hand; nothing waits for the wall clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use tollgate::{
+    Clock, Hand, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits, SweepOptions, Sweeper,
+};
+
+use super::ENGINE;
+
+const THREADS: usize = 8;
+const ROUNDS: usize = 200;
+const BURST: u64 = 20;
+/// The time in which one unit comes back: far longer than any test moves the clock by accident.
+const INTERVAL: Duration = Duration::from_secs(3600);
+const FULL_AGAIN: Duration = Duration::from_secs(20 * 3600);
+
+/// Limits of so many units, each with one more every [`INTERVAL`].
+fn limits(limits: &[(&str, u64)]) -> Limits {
+    let mut builder = Limits::builder();
+    for &(name, burst) in limits {
+        let limit = Limit::new(burst, 1, INTERVAL).unwrap();
+        builder = builder.limit(name, IdFormat::String, limit).unwrap();
+    }
+    builder.build()
+}
+
+fn with_clock(limits: Limits, clock: Clock) -> Limiter {
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(ENGINE))
+}
+
+/// A limiter with these limits, and a sweeper that never rests.
+fn limiter(of: &[(&str, u64)]) -> (Limiter, Hand, Sweeper) {
+    let (clock, hand) = Clock::manual();
+    let limiter = with_clock(limits(of), clock);
+    let options = SweepOptions::default().interval(Duration::from_nanos(1)).step(64);
+    let sweeper = limiter.start_sweeper(options).unwrap();
+    (limiter, hand, sweeper)
+}
+
+/// Runs `work` on all threads, which start together; returns what each admitted, by its number.
+fn together(work: impl Fn(usize) -> u64 + Sync) -> Vec<u64> {
+    let start = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        let work = |me| {
+            start.wait();
+            work(me)
+        };
+        let threads: Vec<_> = (0..THREADS).map(|me| scope.spawn(move || work(me))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Spends one unit `tries` times; returns how many were admitted.
+fn spend(limit: &Handle, id: &str, tries: usize) -> u64 {
+    (0..tries).map(|_| u64::from(limit.spend(id, 1).unwrap().allowed())).sum()
+}
+
+/// Spends until denied, while time stands still for the caller; returns how many were admitted.
+fn drain(limit: &Handle, id: &str) -> u64 {
+    // Bounded: no more than the burst is there at one time, whoever takes it.
+    (0..=BURST).take_while(|_| limit.spend(id, 1).unwrap().allowed()).count() as u64
+}
+
+/// Drops every full cell; the sweeper may have had them before.
+fn sweep_all(limiter: &Limiter) {
+    // Bounded: an id of these tests is in one of the table's parts, and a step takes one at least.
+    (0..1000).for_each(|_| _ = limiter.sweep(1));
+}
+
+#[test]
+fn one_key_admits_exactly_its_burst() {
+    let (limiter, _hand, _sweeper) = limiter(&[("PerKey", BURST)]);
+    let limit = limiter.limit("PerKey").unwrap();
+    for round in 0..ROUNDS {
+        let id = format!("key {round}");
+        let admitted = together(|_| spend(&limit, &id, 2 * BURST as usize));
+        assert_eq!(admitted.iter().sum::<u64>(), BURST, "round {round}: {admitted:?}");
+        let left = limit.check(&id, 1).unwrap();
+        assert_eq!((left.remaining(), left.retry_in()), (Some(0), INTERVAL), "round {round}");
+    }
+}
+
+#[test]
+fn one_key_that_is_full_again_and_swept_admits_exactly_its_burst() {
+    let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
+    let limit = limiter.limit("PerKey").unwrap();
+    for round in 0..ROUNDS {
+        let admitted = together(|_| spend(&limit, "key", 2 * BURST as usize));
+        assert_eq!(admitted.iter().sum::<u64>(), BURST, "round {round}: {admitted:?}");
+        hand.advance(FULL_AGAIN);
+    }
+    sweep_all(&limiter);
+    assert_eq!(limiter.stats().cells, 0, "all is full and gone");
+}
+
+#[test]
+fn every_one_of_many_keys_admits_exactly_its_burst() {
+    const KEYS: usize = 64;
+    const TRIES: usize = 6;
+    let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
+    let limit = limiter.limit("PerKey").unwrap();
+    let ids: Vec<String> = (0..KEYS).map(|key| format!("key {key}")).collect();
+    for round in 0..ROUNDS {
+        // The threads go round the keys from different places, half of them backwards, and each
+        // comes by every key often enough for the burst to be asked for more than twice over.
+        let admitted = together(|me| {
+            let at =
+                |step: usize| if me.is_multiple_of(2) { step } else { KEYS * TRIES - 1 - step };
+            let key = |step: usize| (at(step) + me * KEYS / THREADS) % KEYS;
+            (0..KEYS * TRIES).map(|step| spend(&limit, &ids[key(step)], 1)).sum()
+        });
+        assert_eq!(
+            admitted.iter().sum::<u64>(),
+            BURST * KEYS as u64,
+            "round {round}: {admitted:?}"
+        );
+        for id in &ids {
+            // All keys together admitted what they may, and none admitted less.
+            assert_eq!(limit.check(id, 1).unwrap().remaining(), Some(0), "round {round}, {id}");
+        }
+        // On to the same keys, full and swept or about to be.
+        hand.advance(FULL_AGAIN);
+    }
+}
+
+#[test]
+fn while_time_moves_admits_exactly_the_burst_and_what_refills() {
+    const STEP: Duration = Duration::from_secs(7 * 3600 + 1234);
+    const STEPS: u32 = 40_000;
+    let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
+    let limit = limiter.limit("PerKey").unwrap();
+    // Thread 0 takes what is left before it moves the clock, by less than the burst's time: so the
+    // bucket never sits full, and no part of an interval is lost. The others spend all the while,
+    // often with an older time in hand.
+    let admitted = together(|me| match me {
+        0 => (0..STEPS)
+            .map(|_| {
+                let admitted = drain(&limit, "key");
+                hand.advance(STEP);
+                admitted
+            })
+            .sum(),
+        _ => spend(&limit, "key", 400_000),
+    });
+    let admitted = admitted.iter().sum::<u64>();
+    let refilled = u64::try_from((STEP * STEPS).as_nanos() / INTERVAL.as_nanos()).unwrap();
+    assert!(admitted <= BURST + refilled, "{admitted} of {BURST} + {refilled}");
+    assert_eq!(admitted + drain(&limit, "key"), BURST + refilled);
+}
+
+#[test]
+fn a_sweep_gives_a_caller_with_an_older_time_nothing() {
+    const STEPS: u64 = 20_000;
+    // A clock that lets the others run after it was read: what a caller has in hand is often old.
+    let time_ns = Arc::new(AtomicU64::new(0));
+    let read = time_ns.clone();
+    let clock = Clock::custom(move || {
+        let now = Duration::from_nanos(read.load(Ordering::Relaxed));
+        thread::yield_now();
+        now
+    });
+    let limiter = with_clock(limits(&[("PerKey", BURST)]), clock);
+    let limit = limiter.limit("PerKey").unwrap();
+    let member = [limit.member("key")];
+    // Thread 0 takes what is left and moves the clock until the bucket is full: exactly a burst is
+    // admitted at each time. It sweeps the full cell away at once, under the hands of the others:
+    // batches, which read the clock before they charge.
+    let admitted = together(|me| match me {
+        0 => (0..STEPS)
+            .map(|_| {
+                let admitted = drain(&limit, "key");
+                time_ns.fetch_add(FULL_AGAIN.as_nanos() as u64, Ordering::Relaxed);
+                let _ = limiter.sweep(1);
+                admitted
+            })
+            .sum(),
+        _ => {
+            (0..60_000).map(|_| u64::from(limiter.batch(&member).spend().unwrap().allowed())).sum()
+        }
+    });
+    assert_eq!(admitted.iter().sum::<u64>() + drain(&limit, "key"), BURST * (STEPS + 1));
+}
+
+#[test]
+fn batches_in_opposite_orders_charge_all_or_nothing() {
+    let (limiter, _hand, _sweeper) = limiter(&[("PerAccount", BURST), ("PerAddress", 33)]);
+    let accounts = limiter.limit("PerAccount").unwrap();
+    let addresses = limiter.limit("PerAddress").unwrap();
+    for round in 0..ROUNDS {
+        let id = format!("id {round}");
+        let account = accounts.member(&id);
+        let address = addresses.member(&id).cost(2);
+        let batch = |me: usize| {
+            let order = if me.is_multiple_of(2) { [account, address] } else { [address, account] };
+            u64::from(limiter.batch(&order).spend().unwrap().allowed())
+        };
+        // Thread 0 spends beside the batches, on the bucket that they share.
+        let admitted = together(|me| match me {
+            0 => spend(&accounts, &id, 3),
+            _ => (0..8).map(|_| batch(me)).sum(),
+        });
+        let (alone, mut batches) = (admitted[0], admitted[1..].iter().sum::<u64>());
+        let at_rest = |batches: u64| {
+            for (limit, burst, charged) in
+                [(&accounts, BURST, alone + batches), (&addresses, 33, 2 * batches)]
+            {
+                let now = limit.check(&id, 0).unwrap();
+                let context = format!("round {round}, {}: {admitted:?}", limit.name());
+                assert!(charged <= burst, "{charged} of {burst}: {context}");
+                assert_eq!(now.remaining(), Some(burst - charged), "{context}");
+                assert_eq!(now.reset_in(), INTERVAL * u32::try_from(charged).unwrap(), "{context}");
+            }
+        };
+        at_rest(batches);
+        // What batches denied each other in passing is still there.
+        while batch(round) == 1 {
+            batches += 1;
+        }
+        at_rest(batches);
+        assert_eq!(batches, (BURST - alone).min(33 / 2), "round {round}");
+    }
+}
+
+#[test]
+fn batches_while_time_moves_stay_below_every_bound() {
+    const STEP: Duration = Duration::from_secs(911);
+    const STEPS: u32 = 400_000;
+    let (limiter, hand, _sweeper) = limiter(&[("PerAccount", BURST), ("PerAddress", 7)]);
+    let accounts = limiter.limit("PerAccount").unwrap();
+    let addresses = limiter.limit("PerAddress").unwrap();
+    let (account, address) = (accounts.member("id"), addresses.member("id"));
+    // Thread 0 moves the clock, thread 1 spends beside the batches, on the bucket that refuses most.
+    let admitted = together(|me| match me {
+        0 => {
+            (0..STEPS).for_each(|_| hand.advance(STEP));
+            0
+        }
+        1 => spend(&addresses, "id", 100_000),
+        _ => {
+            let order = if me.is_multiple_of(2) { [account, address] } else { [address, account] };
+            (0..50_000).map(|_| u64::from(limiter.batch(&order).spend().unwrap().allowed())).sum()
+        }
+    });
+    let (alone, batches) = (admitted[1], admitted[2..].iter().sum::<u64>());
+    let refilled = u64::try_from((STEP * STEPS).as_nanos() / INTERVAL.as_nanos()).unwrap();
+    assert!(batches <= BURST + refilled, "{batches} batches of {BURST} + {refilled}");
+    assert!(alone + batches <= 7 + refilled, "{alone} and {batches} of 7 + {refilled}");
+}
