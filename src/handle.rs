@@ -317,10 +317,9 @@ impl Handle {
             if let Some(known) = table.known(&guard, print)
                 && let Some(limit) = entry.numbers_at(known.meta())
                 && cost <= limit.burst()
+                && let Some(decision) = call.known(table, known, limit, now_ns)
             {
-                if let Some(decision) = call.known(table, known, limit, now_ns) {
-                    return Ok(decision);
-                }
+                return Ok(decision);
             }
         }
         self.with_any_key(entry, id, print, cost, call)

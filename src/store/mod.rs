@@ -18,9 +18,10 @@ use crate::options::{Engine, LimiterOptions};
 /// A full cell may go at any time, and carries nothing. What comes back in its place starts at the
 /// word 0, and a decision on the word 0 is made no earlier than the store's floor: the latest time at
 /// which anything was dropped. So a caller with an older clock cannot spend again what was spent before.
+#[expect(clippy::large_enum_variant, reason = "one a limiter, and no step more on the way to it")]
 pub(crate) enum Store {
     LockFree(Table),
-    Exact(Exact),
+    Exact(Box<Exact>),
 }
 
 /// A key, as each of the stores wants it.
@@ -84,7 +85,7 @@ impl Store {
     pub(crate) fn new(options: &LimiterOptions) -> Store {
         match options.engine {
             Engine::LockFree => Store::LockFree(Table::new(options.max_keys)),
-            Engine::Exact => Store::Exact(Exact::new(options.max_keys)),
+            Engine::Exact => Store::Exact(Box::new(Exact::new(options.max_keys))),
         }
     }
 

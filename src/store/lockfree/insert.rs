@@ -88,7 +88,7 @@ impl Table {
         newest: Segment<'g>,
         print: Fingerprint,
     ) -> Option<Place<'g>> {
-        for slot in old.from_home(print) {
+        for slot in old.slots_from_home(print) {
             // Repeats only when another has changed the slot, which it can do thrice.
             loop {
                 match slot.to(print) {
@@ -145,7 +145,7 @@ impl Table {
         word: u64,
     ) -> Option<&'g Slot> {
         newest.claim_moved();
-        for slot in newest.from_home(print) {
+        for slot in newest.slots_from_home(print) {
             loop {
                 match slot.to(print) {
                     Is::Foreign => break,
@@ -231,7 +231,7 @@ impl Table {
         newest: Segment<'g>,
         print: Fingerprint,
     ) -> Option<Settled<'g>> {
-        for (steps, slot) in newest.from_home(print).enumerate() {
+        for (steps, slot) in newest.slots_from_home(print).enumerate() {
             let settled = |is_new| Some(Settled { slot, is_new, steps });
             // Repeats only when another has changed the slot, which it can do twice.
             loop {

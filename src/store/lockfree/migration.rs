@@ -51,7 +51,7 @@ impl Table {
     }
 
     #[expect(unsafe_code, reason = "frees a segment that nobody has seen")]
-    fn publish(&self, shard: &Shard, view: View<'_>, new: Segment<'_>) {
+    pub(super) fn publish(&self, shard: &Shard, view: View<'_>, new: Segment<'_>) {
         if shard.publish(view, new) {
             // Relaxed: figures for people.
             self.written.counts.memory.bytes.fetch_add(bytes_of(new.log2()), Ordering::Relaxed);

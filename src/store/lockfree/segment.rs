@@ -186,7 +186,7 @@ impl<'g> Segment<'g> {
     }
 
     /// The slots from a key's home on, all of them, once.
-    pub(super) fn from_home(self, print: Fingerprint) -> impl Iterator<Item = &'g Slot> {
+    pub(super) fn slots_from_home(self, print: Fingerprint) -> impl Iterator<Item = &'g Slot> {
         let slots = self.slots();
         let home = print.home(slots);
         (0..slots).map(move |at| self.slot(home, at))
@@ -195,7 +195,7 @@ impl<'g> Segment<'g> {
     /// What a key has here. Reads only.
     pub(super) fn find(self, print: Fingerprint) -> Found<'g> {
         use super::slot::Is;
-        for slot in self.from_home(print) {
+        for slot in self.slots_from_home(print) {
             match slot.to(print) {
                 Is::Vacant | Is::Closed => break,
                 Is::Own => match slot.word() {
@@ -213,7 +213,9 @@ impl<'g> Segment<'g> {
     /// Claims room for a fresh key. While cells are carried here, all that may come have theirs.
     pub(super) fn claim(self, is_target: bool) -> Claim {
         let header = self.header();
-        let carried = if is_target && !broken(Fault::NoRoomForMoved) {
+        let carried = if broken(Fault::NoRoomForMoved) {
+            0
+        } else if is_target {
             header.moved_bound
         } else {
             // Relaxed: it does not rise any more, for the caller's pointer says that all is carried;

@@ -23,7 +23,8 @@ impl Packed {
 
     fn new(segment: Segment<'_>, migrating: bool) -> Packed {
         let (header, log2) = segment.parts();
-        let tag = usize::from(migrating) * Self::MIGRATING | (log2 as usize) << Self::LOG2_SHIFT;
+        let tag =
+            (usize::from(migrating) * Self::MIGRATING) | ((log2 as usize) << Self::LOG2_SHIFT);
         assert!(tag <= Self::TAG, "a segment of 2^{log2} slots");
         Packed(header.as_ptr().map_addr(|address| address | tag))
     }
