@@ -261,7 +261,7 @@ fn batch_vs_batch_in_opposite_order_model() {
 
 #[test]
 fn batch_vs_batch_in_opposite_order() {
-    explore(batch_vs_batch_in_opposite_order_model);
+    explore_bounded(Some(3), batch_vs_batch_in_opposite_order_model);
     assert!(probe::count(Place::InsertLost) > 0, "the batches did not meet");
     fails_without_the_rule(
         Fault::CallersOrder,
@@ -321,7 +321,7 @@ fn take_back_vs_spend_model(beneath: &Tally) {
 fn take_back_vs_spend() {
     let beneath = Tally::default();
     let in_beneath = beneath.clone();
-    explore(move || take_back_vs_spend_model(&in_beneath));
+    explore_bounded(Some(3), move || take_back_vs_spend_model(&in_beneath));
     assert!(beneath.get() > 0);
     assert!(
         probe::count(Place::TakenBackBeneath) > 0,

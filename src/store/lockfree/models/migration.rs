@@ -137,9 +137,9 @@ fn start_vs_start_model() {
 
 #[test]
 fn start_vs_start() {
-    explore_bounded(SOME, start_vs_start_model);
+    explore_bounded(FEW, start_vs_start_model);
     assert_reached(&[Place::StartLost]);
-    fails_bounded(SOME, Fault::StartWhileMoving, "", start_vs_start_model);
+    fails_bounded(FEW, Fault::StartWhileMoving, "", start_vs_start_model);
 }
 
 /// Excluded: a helper that stands still for ever in its chunk keeps the others from completing, or its
@@ -226,5 +226,6 @@ fn room_vs_inserts_model() {
 fn room_vs_inserts() {
     explore_bounded(FEW, room_vs_inserts_model);
     assert_reached(&[Place::Completed]);
-    fails_bounded(FEW, Fault::NoRoomForMoved, "no room", room_vs_inserts_model);
+    // There is no room for a cell that moves, or for a key that was let in, which looks for it for ever.
+    fails_bounded(FEW, Fault::NoRoomForMoved, "", room_vs_inserts_model);
 }

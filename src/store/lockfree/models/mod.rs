@@ -340,9 +340,9 @@ fn cap_vs_three_inserts_model(full: &Tally) {
 fn cap_vs_three_inserts() {
     let full = Tally::default();
     let in_full = full.clone();
-    explore_bounded(SOME, move || cap_vs_three_inserts_model(&in_full));
+    explore_bounded(FEW, move || cap_vs_three_inserts_model(&in_full));
     assert!(full.get() > 0);
-    fails_bounded(SOME, Fault::CapUnreserved, "", || {
+    fails_bounded(FEW, Fault::CapUnreserved, "", || {
         cap_vs_three_inserts_model(&Tally::default());
     });
 }
