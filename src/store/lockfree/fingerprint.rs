@@ -95,11 +95,10 @@ impl Fingerprint {
     /// Of a store that asks for none.
     pub(crate) const NONE: Fingerprint = Fingerprint { lo: SET, hi: SET };
 
-    /// One of `1 << log2` shards: other bits than those that find the slot.
+    /// One of so many shards: by other bits than those that find the slot.
     #[inline(always)]
-    pub(super) fn shard(self, log2: u32) -> usize {
-        // In two steps, for a shift by 64 is none.
-        (self.lo >> 1 >> (63 - log2)) as usize
+    pub(super) fn shard(self, shards: usize) -> usize {
+        (((self.lo >> 32) * shards as u64) >> 32) as usize
     }
 
     /// The slot that the search begins with, of `slots`, a power of two: the first of a cache line.
@@ -159,8 +158,8 @@ mod tests {
     fn shards_and_homes_are_in_range() {
         for bits in [0, u64::MAX, 0x0123_4567_89ab_cdef] {
             let print = Fingerprint { lo: bits | SET, hi: bits | SET };
-            assert_eq!(print.shard(0), 0);
-            assert!(print.shard(10) < 1024);
+            assert_eq!(print.shard(1), 0);
+            assert!(print.shard(768) < 768);
             assert_eq!(print.home(0), print.home(0) & !1, "no slots: nothing to index");
             assert!(print.home(8) < 8 && print.home(8).is_multiple_of(2));
         }

@@ -220,7 +220,7 @@ impl Table {
             newest.give_back();
         }
         // Not all shards at once: a shard that grows has both segments for a while.
-        let stagger = newest.slots() / 64 * (print.shard(self.shards_log2) % 8);
+        let stagger = newest.slots() / 64 * (print.shard(self.shards.len()) % 8);
         let is_enough = claims == enough_claims(newest.slots()) - stagger as u64;
         let is_enough = is_enough || steps > LONG_SEARCH;
         if is_new && is_enough && !view.is_migrating() {

@@ -40,7 +40,6 @@ use crate::sync::{AtomicU64, Figure, FigureUsize, Ordering};
 /// The table.
 pub(crate) struct Table {
     shards: Box<[Shard]>,
-    shards_log2: u32,
     first_log2: u32,
     seeds: Seeds,
     /// The segment that holds as many keys as one shard may ever get has at most so many slots.
@@ -100,23 +99,22 @@ impl Table {
     pub(crate) fn new(max_keys: usize) -> Table {
         /// Keys for which a shard more is worth its place.
         const KEYS_A_SHARD: usize = 4096;
-        /// Their pointers stay in the first level of the cache: 8 KiB. At the default cap a segment
+        /// Their pointers stay in the first level of the cache: 6 KiB. At the default cap a segment
         /// has at most a mebibyte, so that none is long to make or to free.
-        const MOST_SHARDS_LOG2: u32 = 10;
-        let log2 = (max_keys / KEYS_A_SHARD).max(1).ilog2();
-        let shards_log2 = if cfg!(tollgate_loom) { 0 } else { log2.min(MOST_SHARDS_LOG2) };
+        const MOST_SHARDS: usize = 768;
+        let shards = (max_keys / KEYS_A_SHARD).clamp(1, MOST_SHARDS);
+        let shards = if cfg!(tollgate_loom) { 1 } else { shards };
         let first_log2 = if cfg!(tollgate_loom) { 2 } else { migration::FIRST_LOG2 };
-        Table::with_shape(max_keys, shards_log2, first_log2)
+        Table::with_shape(max_keys, shards, first_log2)
     }
 
     /// With so many shards, whose first segments have so many slots.
-    fn with_shape(max_keys: usize, shards_log2: u32, first_log2: u32) -> Table {
+    fn with_shape(max_keys: usize, shards: usize, first_log2: u32) -> Table {
         Table {
-            shards: (0..1 << shards_log2).map(|_| Shard::new()).collect(),
-            shards_log2,
+            shards: (0..shards).map(|_| Shard::new()).collect(),
             first_log2,
             seeds: Seeds::new(),
-            most_log2: migration::most_log2(max_keys >> shards_log2),
+            most_log2: migration::most_log2(max_keys / shards),
             written: Written {
                 floor_ns: AtomicU64::new(0),
                 reservations: Reservations::new(max_keys),
@@ -139,7 +137,7 @@ impl Table {
 
     #[inline(always)]
     fn shard(&self, print: Fingerprint) -> &Shard {
-        &self.shards[print.shard(self.shards_log2)]
+        &self.shards[print.shard(self.shards.len())]
     }
 
     /// Finds a key that was charged before, if its shard is at rest: then this touches the shard's

@@ -70,7 +70,7 @@ impl Table {
 impl Bench {
     /// A table whose first segment has `1 << first_log2` slots.
     fn new(max_keys: usize, first_log2: u32) -> Arc<Bench> {
-        let table = Table::with_shape(max_keys, 0, first_log2);
+        let table = Table::with_shape(max_keys, 1, first_log2);
         Arc::new(Bench { table, now_ns: AtomicU64::new(1) })
     }
 
