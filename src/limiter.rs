@@ -144,6 +144,7 @@ impl Inner {
         Stats {
             cells: size.cells,
             bytes: size.bytes,
+            mapped_bytes: size.mapped_bytes,
             swept: size.dropped,
             migrations: size.migrations,
             retired: size.retired,

@@ -72,6 +72,10 @@ pub struct Stats {
     pub cells: usize,
     /// Bytes that the cells and their keys take, room for more and what is not freed yet included.
     pub bytes: usize,
+    /// Of these, the bytes that came from the system directly, past the program's allocator. Large
+    /// parts of the lock-free table do, so that neither a call that gets one nor a call that frees one
+    /// has to wait for an allocator's housekeeping.
+    pub mapped_bytes: usize,
     /// Cells that were dropped because they were full, since the limiter was made.
     pub swept: u64,
     /// Steps of sweeps that were made.
@@ -82,9 +86,10 @@ pub struct Stats {
     pub last_run: Option<Instant>,
     /// Times that a part of the table was moved to a larger or smaller one.
     pub migrations: u64,
-    /// Parts that were left and are not freed yet, because a thread might read them. A thread that
-    /// stands still in the middle of a call holds back all that are left after it came: past 256 only
-    /// growth leaves more behind, all of which is smaller than the table itself.
+    /// Parts that were left and are not freed yet: a thread might read them, or they go back to the
+    /// system piece by piece, with the next calls and sweeps. A thread that stands still in the middle
+    /// of a call holds back all that are left after it came: past 65,536 of them, or more bytes than
+    /// the table has in use (and 16 MiB), only growth leaves more behind.
     pub retired: usize,
     /// Times that a part was not made smaller because of that.
     pub put_off: u64,

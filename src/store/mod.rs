@@ -75,6 +75,7 @@ pub struct Swept {
 pub(crate) struct Size {
     pub(crate) cells: usize,
     pub(crate) bytes: usize,
+    pub(crate) mapped_bytes: usize,
     pub(crate) dropped: u64,
     pub(crate) migrations: u64,
     pub(crate) retired: usize,

@@ -3,7 +3,7 @@
 
 use super::Table;
 use super::epoch::Guard;
-use super::segment::{Segment, bytes_of, enough_claims, slots_of};
+use super::segment::{Segment, enough_claims, slots_of};
 use super::shard::{Packed, Shard, View};
 use super::slot::Holds;
 use crate::probe::{Fault, Place, broken, reached};
@@ -14,12 +14,6 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 
 /// A segment that has any slots has at least so many.
 pub(super) const FIRST_LOG2: u32 = 3;
-
-/// Segments that may be unlinked and not freed, because some thread that is pinned might read them; and
-/// their bytes, if that is more than what all segments take that are not retired. Past either no
-/// migration begins but one that grows, up to the size that the cap on keys can need.
-pub(super) const MOST_RETIRED: usize = 65_536;
-const MOST_RETIRED_BYTES: usize = 16 << 20;
 
 impl Table {
     /// Gives a shard its first segment.
@@ -53,15 +47,15 @@ impl Table {
     #[expect(unsafe_code, reason = "frees a segment that nobody has seen")]
     pub(super) fn publish(&self, shard: &Shard, view: View<'_>, new: Segment<'_>) {
         if shard.publish(view, new) {
-            // Relaxed: figures for people.
-            self.written.counts.memory.bytes.fetch_add(bytes_of(new.log2()), Ordering::Relaxed);
+            self.written.counts.memory.made(&new.header().block);
             if view.newest().is_some() {
+                // Relaxed: a figure for people.
                 self.written.counts.migrations.fetch_add(1, Ordering::Relaxed);
             }
         } else {
             reached(Place::StartLost);
             // SAFETY: the swap failed, so that only this call has it.
-            unsafe { new.free() };
+            drop(unsafe { new.into_block() });
         }
     }
 
@@ -69,6 +63,7 @@ impl Table {
     /// of threads may do it at once: nobody's part is anybody's duty.
     pub(super) fn help(&self, guard: &Guard, shard: &Shard, view: View<'_>) {
         let (Some(newest), Some(old)) = (view.newest(), view.old()) else { return };
+        self.written.counts.memory.free_piece();
         let frontier = &old.header().frontier;
         // Acquire: pairs with the swap below: what others have carried is seen by whoever completes.
         let order =
@@ -148,19 +143,14 @@ impl Table {
         #[cfg(not(tollgate_loom))]
         let _ = shard;
         let memory = self.written.counts.memory.clone();
-        let bytes = bytes_of(old.log2());
-        // Relaxed, here and below: they only bound how much is held back.
-        memory.retired.fetch_add(1, Ordering::Relaxed);
-        memory.retired_bytes.fetch_add(bytes, Ordering::Relaxed);
+        memory.retired(old.header().block.bytes());
         let old = Unlinked(old);
         let free = move || {
             let Unlinked(old) = { old };
-            memory.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            memory.retired.fetch_sub(1, Ordering::Relaxed);
-            memory.retired_bytes.fetch_sub(bytes, Ordering::Relaxed);
             // SAFETY: retired once, by the one who unlinked it, and called once nobody is pinned who
             // could have reached it.
-            unsafe { old.free() };
+            let block = unsafe { old.into_block() };
+            memory.unread(block);
         };
         // SAFETY: unlinked by the swap of `complete`, as the caller has said. `free` owns all that it
         // uses: the segment and its share of the counters.
@@ -174,18 +164,12 @@ impl Table {
     /// Whether so much is retired and not freed that migrations wait. Tries to free some.
     pub(super) fn holds_back(&self) -> bool {
         let memory = &self.written.counts.memory;
-        let is_too_much = || {
-            // Relaxed: as in `retire`.
-            let retired = memory.retired_bytes.load(Ordering::Relaxed);
-            let in_use = memory.bytes.load(Ordering::Relaxed).saturating_sub(retired);
-            memory.retired.load(Ordering::Relaxed) >= MOST_RETIRED
-                || retired > in_use.max(MOST_RETIRED_BYTES)
-        };
-        if !is_too_much() {
+        if !memory.is_too_much_retired() {
             return false;
         }
         super::epoch::pin().collect();
-        let holds_back = is_too_much();
+        memory.free_piece();
+        let holds_back = memory.is_too_much_retired();
         if holds_back {
             // Relaxed: a figure for people.
             self.written.counts.put_off.fetch_add(1, Ordering::Relaxed);

@@ -1,13 +1,15 @@
 //! The table without locks: fingerprints, each with its cell, in segments that grow and shrink beside
 //! the traffic. DESIGN.md, "The table", has the protocol and what each of its rules is for.
 //!
-//! This folder is the one place of the crate with unsafe code: `segment.rs` makes and reads blocks of
-//! memory, `shard.rs` turns a shard's pointer into a segment that may be read, `migration.rs` retires
-//! the segments that nobody reaches any more.
+//! This folder is the one place of the crate with unsafe code: `block.rs` gets memory and gives it back,
+//! `segment.rs` makes slots of it, `shard.rs` turns a shard's pointer into a segment that may be read,
+//! `migration.rs` retires the segments that nobody reaches any more.
 
+mod block;
 mod epoch;
 mod fingerprint;
 mod insert;
+mod memory;
 mod migration;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
@@ -27,6 +29,7 @@ pub(crate) use fingerprint::Fingerprint;
 
 use self::fingerprint::Seeds;
 use self::insert::Place;
+use self::memory::Memory;
 use self::segment::{Found, Segment};
 use self::shard::{Shard, View};
 use self::slot::Slot;
@@ -35,7 +38,7 @@ use crate::key::{KeyRef, Meta};
 use crate::probe::{self, Fault, broken, reached};
 use crate::store::reservations::Reservations;
 use crate::store::{Absent, AtCap, Rules, Size, StoreKey};
-use crate::sync::{AtomicU64, Figure, FigureUsize, Ordering};
+use crate::sync::{AtomicU64, Figure, Ordering};
 
 /// The table.
 pub(crate) struct Table {
@@ -65,15 +68,6 @@ struct Counts {
     dropped: Figure,
     put_off: Figure,
     memory: Arc<Memory>,
-}
-
-/// What the segments take. Shared with what frees them, which may come after the table.
-#[derive(Default)]
-struct Memory {
-    bytes: FigureUsize,
-    /// Segments that are unlinked and not freed yet.
-    retired: FigureUsize,
-    retired_bytes: FigureUsize,
 }
 
 /// A known key: its cell, which stays while the guard lives, and which numbers apply to it.
@@ -319,12 +313,11 @@ impl Table {
         let counts = &self.written.counts;
         Size {
             cells: self.written.reservations.taken(),
-            bytes: size_of::<Table>()
-                + size_of_val(&*self.shards)
-                + counts.memory.bytes.load(Ordering::Relaxed),
+            bytes: size_of::<Table>() + size_of_val(&*self.shards) + counts.memory.bytes(),
+            mapped_bytes: counts.memory.mapped_bytes(),
             dropped: counts.dropped.load(Ordering::Relaxed),
             migrations: counts.migrations.load(Ordering::Relaxed),
-            retired: counts.memory.retired.load(Ordering::Relaxed),
+            retired: counts.memory.retired_count(),
             put_off: counts.put_off.load(Ordering::Relaxed),
         }
     }

@@ -54,7 +54,7 @@ fn read_vs_retire_model(retire_first: bool) {
                 // SAFETY: what was retired, and nobody reads any more: that is what is shown here.
                 let old = unsafe { Segment::from_parts(parts.0, parts.1) };
                 // SAFETY: as above.
-                unsafe { old.free() };
+                drop(unsafe { old.into_block() });
             };
             // SAFETY: unlinked before; not in the twin, which shows that this is seen.
             unsafe { guard.retire(free) };

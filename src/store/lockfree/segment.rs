@@ -1,9 +1,9 @@
 //! A segment: one block of memory with slots, a power of two of them, and what is known of them all.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use super::block::Block;
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
 use super::shard::Packed;
@@ -15,8 +15,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// What is known of a segment's slots. Known keys never touch it.
 #[repr(C, align(64))]
 pub(super) struct Header {
-    /// Where the block begins, in bytes before this: the allocator is asked for less alignment.
-    padding: usize,
+    /// The block that this is the start of.
+    pub(super) block: Block,
     /// The segment that this one was made to replace, for those who find it while that goes on.
     pub(super) old: Packed,
     /// The most cells that `old` can send here.
@@ -77,17 +77,10 @@ impl<'g> Segment<'g> {
     /// Makes a segment that nobody else knows.
     #[expect(unsafe_code, reason = "a block with a header and a number of slots known at run time")]
     pub(super) fn new(log2: u32, old: Packed, moved_bound: u64) -> Segment<'g> {
-        let layout = layout_of(log2);
-        // SAFETY: the layout has a size above 0: that of a header at least.
-        let block = unsafe { std::alloc::alloc_zeroed(layout) };
-        if block.is_null() {
-            handle_alloc_error(layout);
-        }
-        let padding = block.align_offset(align_of::<Header>());
-        // SAFETY: `layout_of` has room for this much padding before the header and its slots.
-        let header = unsafe { block.add(padding) }.cast::<Header>();
+        let mut block = Block::new(bytes_of(log2));
+        let header = block.start().cast::<Header>();
         let known = Header {
-            padding,
+            block,
             old,
             moved_bound,
             claims: AtomicU64::new(0),
@@ -97,9 +90,9 @@ impl<'g> Segment<'g> {
             #[cfg(tollgate_loom)]
             made: loom::cell::Cell::new(true),
         };
-        // SAFETY: aligned by the padding, within the block, and nobody else's.
+        // SAFETY: where a block starts it is aligned, it has room, and it is nobody else's.
         unsafe { header.write(known) };
-        // SAFETY: within a block that is not null.
+        // SAFETY: the start of a block.
         let header = unsafe { NonNull::new_unchecked(header) };
         let segment = Segment { header, log2, guard: PhantomData };
         #[cfg(tollgate_loom)]
@@ -110,27 +103,26 @@ impl<'g> Segment<'g> {
         segment
     }
 
-    /// Frees a segment.
+    /// Ends a segment; its block is what is left.
     ///
     /// # Safety
     ///
     /// - Nobody else can reach it, now or later.
-    #[expect(unsafe_code, reason = "frees what `new` allocated")]
-    pub(super) unsafe fn free(self) {
-        #[cfg(tollgate_loom)]
-        {
-            // Marked, and kept: loom sees who reads it at the same time, and the mark who does later.
-            self.header().made.set(false);
-        }
-        #[cfg(not(tollgate_loom))]
-        {
-            let padding = self.header().padding;
-            // SAFETY: the header is this far into its block.
-            let block = unsafe { self.header.as_ptr().cast::<u8>().sub(padding) };
-            // SAFETY: allocated by `new` with the same layout, and nobody else's by this function's
-            // contract. Headers and slots are numbers: there is nothing to drop.
-            unsafe { std::alloc::dealloc(block, layout_of(self.log2)) };
-        }
+    #[cfg(not(tollgate_loom))]
+    #[expect(unsafe_code, reason = "takes what `new` put there")]
+    pub(super) unsafe fn into_block(self) -> Block {
+        // SAFETY: written by `new`, and read once: nobody else can reach it by this function's
+        // contract. Headers and slots are numbers otherwise: there is nothing to drop.
+        unsafe { (&raw const (*self.header.as_ptr()).block).read() }
+    }
+
+    /// As above; in a model the block is marked, and kept: loom sees who reads it at the same time, and
+    /// the mark who does later.
+    #[cfg(tollgate_loom)]
+    #[expect(unsafe_code, reason = "the same contract")]
+    pub(super) unsafe fn into_block(self) -> Block {
+        self.header().made.set(false);
+        Block::new(0)
     }
 
     /// The segment that `new` made, and a shard's pointer has.
@@ -311,15 +303,7 @@ pub(super) const fn enough_claims(slots: usize) -> u64 {
     if enough < most_claims(slots) { enough } else { most_claims(slots) }
 }
 
-/// The bytes of memory that a segment takes.
-pub(super) fn bytes_of(log2: u32) -> usize {
-    layout_of(log2).size()
-}
-
-fn layout_of(log2: u32) -> Layout {
-    /// What every allocator gives without padding of its own, or zeroing by hand.
-    const GIVEN: usize = 16;
-    const PADDING: usize = align_of::<Header>() - GIVEN;
-    let size = PADDING + size_of::<Header>() + slots_of(log2) * size_of::<Slot>();
-    Layout::from_size_align(size, GIVEN).expect("a segment is far smaller than an address space")
+/// The bytes that a segment takes.
+const fn bytes_of(log2: u32) -> usize {
+    size_of::<Header>() + slots_of(log2) * size_of::<Slot>()
 }

@@ -124,7 +124,7 @@ impl Shard {
         let view = self.view(guard);
         for segment in [view.old(), view.newest()].into_iter().flatten() {
             // SAFETY: the shard is borrowed exclusively: no other thread has a view of it, or will.
-            unsafe { segment.free() };
+            drop(unsafe { segment.into_block() });
         }
     }
 }

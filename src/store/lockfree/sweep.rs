@@ -42,8 +42,8 @@ impl Cursor {
 impl Table {
     /// Looks at the next slots, about `slots` of them, drops what is full, and lets the memory follow.
     pub(crate) fn sweep(&self, slots: usize, rules: &impl Rules) -> Swept {
-        // Relaxed: whether to try. A table without traffic has nobody else to free what it left.
-        if self.written.counts.memory.retired.load(Ordering::Relaxed) > 0 {
+        // A table without traffic has nobody else to free what it left.
+        if self.written.counts.memory.retired_count() > 0 {
             pin().collect();
         }
         self.sweep_step(slots, rules, Uncharged::Go)
@@ -95,6 +95,7 @@ impl Table {
         uncharged: Uncharged,
         swept: &mut Swept,
     ) -> bool {
+        self.written.counts.memory.free_piece();
         let guard = pin();
         let shard = &self.shards[cursor.shard];
         let view = shard.view(&guard);

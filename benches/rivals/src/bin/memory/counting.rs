@@ -10,28 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Counting;
 
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
-static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) fn live_bytes() -> usize {
     // Relaxed: a figure that publishes nothing but itself.
     LIVE_BYTES.load(Ordering::Relaxed)
 }
 
-/// The most that was live at once since [`restart_peak`].
-pub(crate) fn peak_bytes() -> usize {
-    // Relaxed: as in `live_bytes`.
-    PEAK_BYTES.load(Ordering::Relaxed)
-}
-
-pub(crate) fn restart_peak() {
-    // Relaxed: called while one thread runs.
-    PEAK_BYTES.store(live_bytes(), Ordering::Relaxed);
-}
-
 fn add(bytes: usize) {
     // Relaxed: as in `live_bytes`.
-    let live_bytes = LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK_BYTES.fetch_max(live_bytes, Ordering::Relaxed);
+    LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
 fn take(bytes: usize) {

@@ -1,4 +1,6 @@
 //! The bytes a key takes, grown from empty, and what is left when all of them were full and swept.
+//!
+//! Live bytes are those of this program's allocator and those that Tollgate maps past it.
 
 mod counting;
 
@@ -12,7 +14,7 @@ use rivals::rule::Rule;
 use rivals::verdict::print_at_most;
 use tollgate::{Clock, Limiter};
 
-use crate::counting::{Counting, live_bytes, peak_bytes, restart_peak};
+use crate::counting::{Counting, live_bytes};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -51,9 +53,15 @@ fn main() {
     let (clock, hand) = Clock::manual();
     let limiter = limiters::tollgate(Rule::refilling(), args.table.options().clock(clock));
     let handle = limiters::handle(&limiter, TEXT);
-    let ours = grow("tollgate", keys, before, |key| {
-        assert!(handle.spend(key, 1).is_ok_and(|decision| decision.allowed()), "a new key");
-    });
+    let mapped = || limiter.stats().mapped_bytes;
+    let ours = grow(
+        "tollgate",
+        keys,
+        || live_bytes() + mapped() - before,
+        |key| {
+            assert!(handle.spend(key, 1).is_ok_and(|decision| decision.allowed()), "a new key");
+        },
+    );
     let default = grow_governor::<std::hash::RandomState>("governor (default hasher)", keys);
     let ahash = grow_governor::<ahash::RandomState>("governor (ahash)", keys);
     print_growth(keys.count(), [&ours, &default, &ahash]);
@@ -75,15 +83,21 @@ fn compared_at(keys: usize) -> usize {
     keys * (COMPARED + 1) / STEPS
 }
 
-/// Inserts all the keys; `before` bytes were live before the limiter was made.
-fn grow(name: &str, keys: &Keys, before: usize, mut insert: impl FnMut(&str)) -> Growth {
+/// Inserts all the keys; `bytes` are those that the limiter takes.
+fn grow(
+    name: &str,
+    keys: &Keys,
+    bytes: impl Fn() -> usize,
+    mut insert: impl FnMut(&str),
+) -> Growth {
     eprintln!("{name}: {} inserts", keys.count());
-    restart_peak();
     let mut growth = Growth { steps: [0.0; STEPS], worst: 0.0, worst_at: 0, peak_bytes: 0 };
     for i in keys.all() {
         insert(keys.text(i));
         let inserted = i as usize + 1;
-        let bytes_per_key = (live_bytes() - before) as f64 / inserted as f64;
+        let bytes = bytes();
+        growth.peak_bytes = growth.peak_bytes.max(bytes);
+        let bytes_per_key = bytes as f64 / inserted as f64;
         if let Some(step) = (0..STEPS).find(|step| keys.count() * (step + 1) / STEPS == inserted) {
             growth.steps[step] = bytes_per_key;
         }
@@ -92,7 +106,6 @@ fn grow(name: &str, keys: &Keys, before: usize, mut insert: impl FnMut(&str)) ->
             growth.worst_at = inserted;
         }
     }
-    growth.peak_bytes = peak_bytes() - before;
     growth
 }
 
@@ -101,11 +114,16 @@ fn grow_governor<S: BuildHasher + Default + Clone>(name: &str, keys: &Keys) -> G
     let before = live_bytes();
     let limiter: Governor<String, S, _> =
         limiters::governor(Rule::refilling(), FakeRelativeClock::default());
-    let growth = grow(name, keys, before, |text| {
-        key.clear();
-        key.push_str(text);
-        assert!(limiter.check_key(&key).is_ok(), "a new key");
-    });
+    let growth = grow(
+        name,
+        keys,
+        || live_bytes() - before,
+        |text| {
+            key.clear();
+            key.push_str(text);
+            assert!(limiter.check_key(&key).is_ok(), "a new key");
+        },
+    );
     assert_eq!(limiter.len(), keys.count(), "each key has an entry");
     growth
 }
@@ -130,7 +148,8 @@ fn print_growth(keys: usize, [ours, default, ahash]: [&Growth; 3]) {
 
 /// Sweeps a limiter whose cells are all full, and prints what is left of the peak.
 fn sweep(limiter: &Limiter, before: usize, peak_bytes: usize) {
-    let share = || (live_bytes() - before) as f64 * 100.0 / peak_bytes as f64;
+    let bytes = || live_bytes() + limiter.stats().mapped_bytes - before;
+    let share = || bytes() as f64 * 100.0 / peak_bytes as f64;
     let mut swept = share();
     for pass in 1..=PASSES {
         // Bounded by the cells there are: a step looks at some, or ends the pass.
