@@ -174,9 +174,10 @@ impl<'a> Batch<'a> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
             |inner, members| {
+                let now_ns = inner.clock.now_ns();
                 for member in members.iter_mut() {
                     let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
-                    member.decision = inner.refund(&member.key, member.limit, cost);
+                    member.decision = inner.refund(&member.key, member.limit, cost, now_ns);
                 }
                 strictest(members, |_| true)
             },
@@ -193,12 +194,13 @@ impl<'a> Batch<'a> {
         self.with_members(
             |_, _| true,
             |inner, members| {
+                let now_ns = inner.clock.now_ns();
                 for member in members.iter_mut() {
                     let limit = member.limit;
+                    let ask = |word, now_ns| limit.rule().spend(word, now_ns, 0);
                     member.decision = match member.mode {
-                        Mode::CheckOnly => inner
-                            .look(&member.key, |word, now_ns| limit.rule().spend(word, now_ns, 0)),
-                        _ => inner.reset(&member.key, limit),
+                        Mode::CheckOnly => inner.look(&member.key, now_ns, ask),
+                        _ => inner.reset(&member.key, limit, now_ns),
                     };
                 }
                 strictest(members, |_| true)
@@ -282,19 +284,18 @@ fn strictest(members: &[Prepared<'_>], count: impl Fn(&Prepared<'_>) -> bool) ->
     })
 }
 
-/// Reads the words of all members, then the clock, once, and decides for each; writes nothing.
-/// Returns the time. The lines of all their cells are fetched before the first is read.
+/// Reads the clock, once, and the words of all members, and decides for each; writes nothing. Returns
+/// the time. The lines of all their cells are fetched before the first is read.
 fn look(inner: &Inner, members: &mut [Prepared<'_>]) -> u64 {
     for member in members.iter() {
         inner.store.prefetch(member.key.print);
     }
-    let _pinned = inner.store.pin();
-    let words: SmallVec<[u64; INLINE_MEMBERS]> =
-        members.iter().map(|member| inner.store.look(&member.key)).collect();
     let now_ns = inner.clock.now_ns();
-    for (member, word) in members.iter_mut().zip(words) {
-        let (word, at_ns) = inner.standing(member.key.key.limit, word, now_ns);
-        member.decision = member.limit.rule().spend(word, at_ns, member.cost).decision;
+    // Held over them all, so that none pins for itself.
+    let _pinned = inner.store.pin();
+    for member in members {
+        let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, member.cost);
+        member.decision = inner.look(&member.key, now_ns, ask);
     }
     now_ns
 }
@@ -321,7 +322,7 @@ fn charge_all(inner: &Inner, members: &mut [Prepared<'_>], now_ns: u64) {
 
 /// Charges one member if its cost is still there, and keeps what was charged.
 fn charge(inner: &Inner, member: &mut Prepared<'_>, now_ns: u64) {
-    let spent = inner.spend(&member.key, member.limit, member.cost, Some(now_ns));
+    let spent = inner.spend(&member.key, member.limit, member.cost, now_ns);
     member.decision = spent.decision;
     member.spent = Some(spent);
 }
@@ -335,7 +336,8 @@ fn take_back(inner: &Inner, members: &[Prepared<'_>]) {
             continue;
         }
         if broken(Fault::RefundForTakeBack) {
-            let _ = inner.refund(&member.key, member.limit, member.cost);
+            let now_ns = inner.clock.now_ns();
+            let _ = inner.refund(&member.key, member.limit, member.cost, now_ns);
             continue;
         }
         inner.take_back(&member.key, spent);

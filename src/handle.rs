@@ -4,12 +4,13 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::Outcome;
 use crate::batch::Member;
 use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::{Inner, Limiter};
 use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
-use crate::store::{Fingerprint, Known, Store, StoreKey, Table};
+use crate::store::{Fingerprint, Store, StoreKey};
 use crate::{Decision, Limit};
 
 /// Ids whose lines are fetched together: as many as a core has requests to memory under way.
@@ -17,20 +18,15 @@ const GROUP: usize = 16;
 
 /// A call for one bucket.
 trait Call: Copy {
-    /// Decides at `now_ns` for a key that the lock-free table knows; `None` if its cell has just gone.
-    fn known(self, table: &Table, known: Known<'_>, limit: &Limit, now_ns: u64)
-    -> Option<Decision>;
+    /// What the call makes of a word.
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
 
     /// Decides for any key.
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision;
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision;
 }
 
 #[derive(Clone, Copy)]
-struct Spend {
-    cost: u64,
-    /// When, if the clock was read.
-    now_ns: Option<u64>,
-}
+struct Spend(u64);
 
 #[derive(Clone, Copy)]
 struct Check(u64);
@@ -43,60 +39,49 @@ struct Reset;
 
 impl Call for Spend {
     #[inline(always)]
-    fn known(self, _: &Table, known: Known<'_>, limit: &Limit, now_ns: u64) -> Option<Decision> {
-        let mut asked = 0;
-        let was_there = known.update(|word| {
-            asked = word;
-            limit.rule().spend(word, now_ns, self.cost).word
-        });
-        // Once more: it costs less than to carry the figures out of the loop through memory.
-        was_there.then(|| limit.rule().spend(asked, now_ns, self.cost).decision)
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        limit.rule().spend(word, now_ns, self.0)
     }
 
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision {
-        if self.cost == 0 {
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
+        if self.0 == 0 {
             // Asks without charging: no cell is made for it.
-            return Check(0).run(inner, key, limit);
+            return Check(0).run(inner, key, limit, now_ns);
         }
-        inner.spend(key, limit, self.cost, self.now_ns).decision
+        inner.spend(key, limit, self.0, now_ns).decision
     }
 }
 
 impl Call for Check {
     #[inline(always)]
-    fn known(
-        self,
-        table: &Table,
-        known: Known<'_>,
-        limit: &Limit,
-        now_ns: u64,
-    ) -> Option<Decision> {
-        let word = table.known_word(known)?;
-        Some(limit.rule().spend(word, now_ns, self.0).decision)
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        Outcome { word: None, ..limit.rule().spend(word, now_ns, self.0) }
     }
 
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision {
-        inner.look(key, |word, now_ns| limit.rule().spend(word, now_ns, self.0))
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
+        inner.look(key, now_ns, |word, now_ns| self.ask(limit, word, now_ns))
     }
 }
 
 impl Call for Refund {
-    fn known(self, _: &Table, _: Known<'_>, _: &Limit, _: u64) -> Option<Decision> {
-        None
+    #[inline(always)]
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        limit.rule().refund(word, now_ns, self.0)
     }
 
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision {
-        inner.refund(key, limit, self.0)
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
+        inner.refund(key, limit, self.0, now_ns)
     }
 }
 
 impl Call for Reset {
-    fn known(self, _: &Table, _: Known<'_>, _: &Limit, _: u64) -> Option<Decision> {
-        None
+    #[inline(always)]
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        limit.rule().reset(word, now_ns)
     }
 
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit) -> Decision {
-        inner.reset(key, limit)
+    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
+        inner.reset(key, limit, now_ns)
     }
 }
 
@@ -123,7 +108,7 @@ impl Handle {
     /// See [`Handle`].
     #[inline]
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.with(id.into(), cost, Spend { cost, now_ns: None })
+        self.with(id.into(), cost, Spend(cost))
     }
 
     /// As [`spend`](Handle::spend) for many ids that have nothing to do with each other: their answers
@@ -170,16 +155,16 @@ impl Handle {
                     *print = known;
                 }
             }
+            let now_ns = inner.clock.now_ns();
             // Held over the group, so that none of its calls pins for itself.
             let _pinned = inner.store.pin();
-            let now_ns = inner.clock.now_ns();
             for (id, print) in group.drain(..) {
-                let call = Spend { cost, now_ns: Some(now_ns) };
+                let call = Spend(cost);
                 let of_bytes =
-                    |bytes: &[u8]| self.with_key(entry, bytes, print, cost, call, Some(now_ns));
+                    |bytes: &[u8]| self.with_key(entry, bytes, print, cost, call, now_ns);
                 decisions.push(
                     with_plain_bytes(entry.format, &id, of_bytes)
-                        .unwrap_or_else(|| self.with_encoded(entry, id, cost, call)),
+                        .unwrap_or_else(|| self.with_encoded(entry, id, cost, call, now_ns)),
                 );
             }
         }
@@ -259,16 +244,20 @@ impl Handle {
     #[inline(always)]
     fn with(&self, id: Id<'_>, cost: u64, call: impl Call) -> Result<Decision, Error> {
         let entry = self.limiter.inner.limits.entry(self.index);
+        // Read before the cell's line is waited for: the processor would not go on to what comes after
+        // this call until the counter is read. And before anything is pinned or locked, for it may be
+        // the caller's code. Being early only denies more.
+        let now_ns = || self.limiter.inner.clock.now_ns();
         match (entry.format, id) {
             (IdFormat::RegId, Id::Number(number)) => {
                 let bytes = number.to_be_bytes();
-                self.with_key(entry, &bytes, self.fetch(&bytes), cost, call, None)
+                self.with_key(entry, &bytes, self.fetch(&bytes), cost, call, now_ns())
             }
             (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
                 let bytes = text.as_bytes();
-                self.with_key(entry, bytes, self.fetch(bytes), cost, call, None)
+                self.with_key(entry, bytes, self.fetch(bytes), cost, call, now_ns())
             }
-            _ => self.with_encoded(entry, id, cost, call),
+            _ => self.with_encoded(entry, id, cost, call, now_ns()),
         }
     }
 
@@ -289,11 +278,12 @@ impl Handle {
         id: Id<'_>,
         cost: u64,
         call: impl Call,
+        now_ns: u64,
     ) -> Result<Decision, Error> {
         let mut scratch = Scratch::new();
         let id = encode(entry.format, id, &mut scratch)?;
         let print = self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id });
-        self.with_key(entry, id, print, cost, call, None)
+        self.with_key(entry, id, print, cost, call, now_ns)
     }
 
     /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
@@ -306,23 +296,26 @@ impl Handle {
         print: Fingerprint,
         cost: u64,
         call: impl Call,
-        now_ns: Option<u64>,
+        now_ns: u64,
     ) -> Result<Decision, Error> {
-        let inner = &*self.limiter.inner;
-        if let Store::LockFree(table) = &inner.store {
-            // Read before the cell's line is waited for: the processor would not go on to what comes
-            // after this call until the counter is read. Being early only denies more.
-            let now_ns = now_ns.unwrap_or_else(|| inner.clock.now_ns());
+        if let Store::LockFree(table) = &self.limiter.inner.store {
             let guard = table.pin();
             if let Some(known) = table.known(&guard, print)
                 && let Some(limit) = entry.numbers_at(known.meta())
                 && cost <= limit.burst()
-                && let Some(decision) = call.known(table, known, limit, now_ns)
             {
-                return Ok(decision);
+                let mut asked = 0;
+                let was_there = known.update(|word| {
+                    asked = word;
+                    call.ask(limit, word, now_ns).word
+                });
+                if was_there {
+                    // Once more: it costs less than to carry the figures out of the loop through memory.
+                    return Ok(call.ask(limit, asked, now_ns).decision);
+                }
             }
         }
-        self.with_any_key(entry, id, print, cost, call)
+        self.with_any_key(entry, id, print, cost, call, now_ns)
     }
 
     #[inline(never)]
@@ -333,6 +326,7 @@ impl Handle {
         print: Fingerprint,
         cost: u64,
         call: impl Call,
+        now_ns: u64,
     ) -> Result<Decision, Error> {
         let Some((limit, meta)) = entry.numbers_of(self.index, id) else {
             return Ok(Decision::UNLIMITED);
@@ -341,7 +335,7 @@ impl Handle {
             return Err(Error::cost_above_burst(cost, limit.burst(), Some(&entry.name)));
         }
         let key = KeyRef { limit: self.index, id };
-        Ok(call.run(&self.limiter.inner, &StoreKey { key, print, meta }, limit))
+        Ok(call.run(&self.limiter.inner, &StoreKey { key, print, meta }, limit, now_ns))
     }
 }
 

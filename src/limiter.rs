@@ -14,7 +14,7 @@ use crate::limits::Limits;
 use crate::options::{AtCap, LimiterOptions};
 use crate::overflow::{Overflow, OverflowCounts};
 use crate::probe::{Fault, Place, broken, reached};
-use crate::store::{self, Absent, Rules, Store, StoreKey, Swept};
+use crate::store::{self, Absent, Change, Rules, Store, StoreKey, Swept};
 use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
 use crate::sync::Ordering;
 use crate::{Decision, Limit};
@@ -111,8 +111,8 @@ impl Limiter {
         Sweeper::start(&self.inner, options)
     }
 
-    /// What the table holds and what sweeps have done. Looks at every part of the table: not for a
-    /// request's way.
+    /// What the table holds and what sweeps have done. Cheap, save with
+    /// [`Engine::Exact`](crate::Engine::Exact), which looks at each of its parts.
     pub fn stats(&self) -> Stats {
         self.inner.stats()
     }
@@ -126,15 +126,11 @@ impl Rules for Inner {
     fn meta_of(&self, key: KeyRef<'_>) -> Meta {
         self.limits.meta_of(key)
     }
-
-    fn now_ns(&self) -> u64 {
-        self.clock.now_ns()
-    }
 }
 
 impl Inner {
     pub(crate) fn sweep(&self, cells: usize) -> Swept {
-        let swept = self.store.sweep(cells, self);
+        let swept = self.store.sweep(cells, self.clock.now_ns(), self);
         self.sweeps.record();
         swept
     }
@@ -185,64 +181,57 @@ impl Inner {
     pub(crate) fn look(
         &self,
         key: &StoreKey<'_>,
+        now_ns: u64,
         ask: impl FnOnce(u64, u64) -> Outcome,
     ) -> Decision {
-        let word = self.store.look(key);
-        let (word, at_ns) = self.standing(key.key.limit, word, self.clock.now_ns());
+        let word = self.store.look(key).unwrap_or(0);
+        let (word, at_ns) = self.standing(key.key.limit, word, now_ns);
         ask(word, at_ns).decision
     }
 
     /// Asks for `cost` units and charges them; says what was charged, and where.
-    pub(crate) fn spend(
-        &self,
-        key: &StoreKey<'_>,
-        limit: &Limit,
-        cost: u64,
-        now_ns: Option<u64>,
-    ) -> Spent {
+    pub(crate) fn spend(&self, key: &StoreKey<'_>, limit: &Limit, cost: u64, now_ns: u64) -> Spent {
         let ask = |word, now_ns| limit.rule().spend(word, now_ns, cost);
         // Repeats only when the key has got a cell between two looks at the cap.
         loop {
             let absent = Absent::Insert;
-            if let Ok((word, at_ns)) = self.change(key, absent, now_ns, ask) {
+            if let Ok(Asked { word, at_ns, is_new }) = self.change(key, absent, now_ns, ask) {
                 let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::OwnCell);
-                if spent.charge.is_none() && word != 0 && self.store.look(key) == 0 {
-                    // A new key, denied by what newcomers owe: a new bucket alone would have allowed it.
+                if spent.charge.is_none() && is_new && word != 0 {
+                    // Denied by what newcomers owe: a new bucket alone would have allowed it.
                     OverflowCounts::count(&self.overflow.counts.shared);
                 }
                 return spent;
             }
-            if let Some(spent) = self.spend_at_cap(key, limit, cost) {
+            if let Some(spent) = self.spend_at_cap(key, limit, cost, now_ns) {
                 return spent;
             }
         }
     }
 
     /// Changes the word of `key` if there is a cell; a bucket that does not exist is full.
-    fn give(&self, key: &StoreKey<'_>, ask: impl Fn(u64, u64) -> Outcome) -> Decision {
-        match self.change(key, Absent::Leave, None, &ask) {
-            Ok((word, at_ns)) => ask(word, at_ns).decision,
-            Err(store::AtCap) => self.look(key, ask),
+    fn give(&self, key: &StoreKey<'_>, now_ns: u64, ask: impl Fn(u64, u64) -> Outcome) -> Decision {
+        match self.change(key, Absent::Leave, now_ns, &ask) {
+            Ok(Asked { word, at_ns, .. }) => ask(word, at_ns).decision,
+            Err(store::AtCap) => self.look(key, now_ns, ask),
         }
     }
 
-    /// Stores what `ask` makes of the word; returns the word that it was asked about last, and when.
+    /// Stores what `ask` makes of the word; returns what it was asked about last.
     ///
-    /// The decision is made of these two once more, after the cell was let go: the arithmetic costs
+    /// The decision is made of this once more, after the cell was let go: the arithmetic costs
     /// less than to carry its figures out through memory.
     fn change(
         &self,
         key: &StoreKey<'_>,
         absent: Absent,
-        mut now_ns: Option<u64>,
+        now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome,
-    ) -> Result<(u64, u64), store::AtCap> {
-        let mut asked = (0, 0);
-        self.store.update(key, absent, self, |word| {
-            // Read with the word in hand: as late as can be, so that fewer swaps fail.
-            let now_ns = *now_ns.get_or_insert_with(|| self.clock.now_ns());
-            let (word, at_ns) = self.standing(key.key.limit, word, now_ns);
-            asked = (word, at_ns);
+    ) -> Result<Asked, store::AtCap> {
+        let mut asked = Asked { word: 0, at_ns: now_ns, is_new: true };
+        self.store.update(Change { key, absent, now_ns }, self, |before| {
+            let (word, at_ns) = self.standing(key.key.limit, before, now_ns);
+            asked = Asked { word, at_ns, is_new: before == 0 };
             ask(word, at_ns).word
         })?;
         Ok(asked)
@@ -250,9 +239,14 @@ impl Inner {
 
     /// Decides for a new key that finds no room. `None`: it has a cell by now.
     #[cold]
-    fn spend_at_cap(&self, key: &StoreKey<'_>, limit: &Limit, cost: u64) -> Option<Spent> {
+    fn spend_at_cap(
+        &self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        cost: u64,
+        now_ns: u64,
+    ) -> Option<Spent> {
         let counts = &self.overflow.counts;
-        let now_ns = self.clock.now_ns();
         match self.overflow.at_cap {
             AtCap::Deny => {
                 OverflowCounts::count(&counts.denied);
@@ -280,7 +274,7 @@ impl Inner {
                     let dropped_ns = self.store.floor_ns();
                     dropped_ns > at_ns && dropped_ns - floor_ns >= unit_ns
                 };
-                if !broken(Fault::NoSecondLook) && (self.store.has(key) || had_cell()) {
+                if !broken(Fault::NoSecondLook) && (self.store.look(key).is_some() || had_cell()) {
                     reached(Place::SharedTakenBack);
                     self.take_back(key, &spent);
                     return None;
@@ -296,7 +290,8 @@ impl Inner {
         let Some(charge) = spent.charge else { return };
         let step = |word| {
             reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
-            // No earlier than a sweep that may have been before the cell's other charges.
+            // The one reading that is made late: after all charges that are in the word. No earlier
+            // than a sweep that may have been before the cell's other charges.
             let now_ns = || self.clock.now_after_loads_ns().max(self.store.floor_ns());
             Gcra::take_back(word, charge, now_ns)
         };
@@ -308,18 +303,34 @@ impl Inner {
             ChargedTo::OwnCell => {
                 // A cell that was swept since was full: its charge had drained.
                 let step = |word| if word == 0 { None } else { step(word) };
-                let _ = self.store.update(key, Absent::Leave, self, step);
+                let change = Change { key, absent: Absent::Leave, now_ns: charge.now_ns };
+                let _ = self.store.update(change, self, step);
             }
         }
     }
 
-    pub(crate) fn refund(&self, key: &StoreKey<'_>, limit: &Limit, cost: u64) -> Decision {
-        self.give(key, |word, now_ns| limit.rule().refund(word, now_ns, cost))
+    pub(crate) fn refund(
+        &self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        cost: u64,
+        now_ns: u64,
+    ) -> Decision {
+        self.give(key, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
     }
 
-    pub(crate) fn reset(&self, key: &StoreKey<'_>, limit: &Limit) -> Decision {
-        self.give(key, |word, now_ns| limit.rule().reset(word, now_ns))
+    pub(crate) fn reset(&self, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
+        self.give(key, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
     }
+}
+
+/// What a rule was asked about.
+#[derive(Clone, Copy)]
+struct Asked {
+    word: u64,
+    at_ns: u64,
+    /// The key had no cell, or one that was never charged.
+    is_new: bool,
 }
 
 /// What a spend did.

@@ -1,7 +1,5 @@
 //! The lock-free engine under the whole limiter: the bucket that newcomers share, batches beside a
-//! migration, a sweep beside an older clock.
-
-use std::time::Duration;
+//! migration.
 
 use super::*;
 use crate::store::Store;
@@ -88,38 +86,4 @@ fn take_back_vs_migration() {
     explore_bounded(Some(1), take_back_vs_migration_model);
     assert!(probe::count(Place::TakenBack) > 0, "no charge was taken back");
     fails_bounded(Some(1), Fault::NoTakeBack, "all or nothing", take_back_vs_migration_model);
-}
-
-/// Excluded: a caller whose clock is behind the sweeper's spends again what the swept cell had spent.
-fn spend_with_older_clock_vs_bury_model(dropped: &Tally) {
-    let own = || Duration::from_nanos(OWN_NOW.with(Cell::get));
-    let options = LimiterOptions::default().clock(Clock::custom(own)).max_keys(8);
-    let limiter = Limiter::with_options(limits(1, 1), options);
-    assert!(spend(&limiter, "A", 1), "at 1, full again at 11");
-    let sweeper = spawn(&limiter, |limiter| {
-        OWN_NOW.with(|now| now.set(12));
-        limiter.sweep(8).dropped
-    });
-    let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
-    let (swept, admitted) = (sweeper.join().unwrap(), spender.join().unwrap());
-    if swept > 0 {
-        dropped.add();
-    }
-    OWN_NOW.with(|now| now.set(12));
-    if admitted {
-        assert!(swept > 0, "at 1 the bucket is empty");
-        assert!(reset_in_ns(&limiter, "A") >= 10, "it counts from the sweep, not from 1");
-    }
-}
-
-#[test]
-fn spend_with_older_clock_vs_bury() {
-    let dropped = Tally::default();
-    let in_dropped = dropped.clone();
-    explore_bounded(SOME, move || spend_with_older_clock_vs_bury_model(&in_dropped));
-    assert!(dropped.get() > 0, "nothing was swept");
-    assert!(probe::count(Place::FloorUsed) > 0, "no decision needed the floor");
-    fails_bounded(SOME, Fault::NoFloor, "it counts from the sweep", || {
-        spend_with_older_clock_vs_bury_model(&Tally::default());
-    });
 }

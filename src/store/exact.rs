@@ -11,7 +11,7 @@ use crate::cell::Cell;
 use crate::key::{Key, KeyRef};
 use crate::store::reservations::Reservations;
 use crate::store::shelf::Shelf;
-use crate::store::{Absent, AtCap, Rules, Size, StoreKey, Swept};
+use crate::store::{Absent, AtCap, Change, Rules, Size, Swept};
 use crate::sync::{AtomicU64, Figure, Ordering};
 
 /// Every key with its cell.
@@ -64,20 +64,14 @@ impl Exact {
 }
 
 impl Exact {
-    pub(crate) fn look(&self, key: KeyRef<'_>) -> u64 {
+    pub(crate) fn look(&self, key: KeyRef<'_>) -> Option<u64> {
         let hash = self.hash(key);
-        self.shelf(hash).find(hash, key, Cell::load).unwrap_or(0)
-    }
-
-    pub(crate) fn has(&self, key: KeyRef<'_>) -> bool {
-        let hash = self.hash(key);
-        self.shelf(hash).find(hash, key, |_| ()).is_some()
+        self.shelf(hash).find(hash, key, Cell::load)
     }
 
     pub(crate) fn update(
         &self,
-        key: &StoreKey<'_>,
-        absent: Absent,
+        Change { key, absent, now_ns }: Change<'_>,
         rules: &impl Rules,
         mut step: impl FnMut(u64) -> Option<u64>,
     ) -> Result<(), AtCap> {
@@ -94,7 +88,7 @@ impl Exact {
             return Ok(());
         }
         let reservation = self.reservations.reserve().or_else(|| {
-            self.sweep_at_cap(rules);
+            self.sweep_at_cap(now_ns, rules);
             self.reservations.reserve()
         });
         let Some(reservation) = reservation else {
@@ -122,8 +116,7 @@ impl Exact {
     }
 
     /// A step ends with the part of the table in which the number is reached.
-    pub(crate) fn sweep(&self, cells: usize, rules: &impl Rules) -> Swept {
-        let now_ns = rules.now_ns();
+    pub(crate) fn sweep(&self, cells: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         // Relaxed: as in `floor_ns`, the shard's lock publishes it. Raised before anything goes.
         self.floor_ns.fetch_max(now_ns, Ordering::Relaxed);
         let mut swept = Swept::default();
@@ -151,16 +144,15 @@ impl Exact {
 
     /// At the cap full cells go first: those of the next part of the table. Not at every call: a part is
     /// looked through whole, under its locks.
-    fn sweep_at_cap(&self, rules: &impl Rules) {
+    fn sweep_at_cap(&self, now_ns: u64, rules: &impl Rules) {
         const LEAST_CELLS: usize = 1024;
         const LEAST_WAIT_NS: u64 = 1_000_000;
-        let now_ns = rules.now_ns();
         // Relaxed: whoever sets it, sweeps; the shard's locks do the rest.
         let last_ns = self.at_cap_ns.load(Ordering::Relaxed);
         let is_due = last_ns == 0 || now_ns >= last_ns.saturating_add(LEAST_WAIT_NS);
         let (order, lost) = (Ordering::Relaxed, Ordering::Relaxed);
         if is_due && self.at_cap_ns.compare_exchange(last_ns, now_ns, order, lost).is_ok() {
-            self.sweep(LEAST_CELLS, rules);
+            self.sweep(LEAST_CELLS, now_ns, rules);
         }
     }
 

@@ -6,7 +6,7 @@ mod reservations;
 mod shelf;
 
 pub(crate) use exact::Exact;
-pub(crate) use lockfree::{Fingerprint, Guard, Known, Table};
+pub(crate) use lockfree::{Fingerprint, Guard, Table};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use lockfree::{forget_retired, free_retired};
 
@@ -40,9 +40,6 @@ pub(crate) trait Rules {
 
     /// Which numbers apply to a key.
     fn meta_of(&self, key: KeyRef<'_>) -> Meta;
-
-    /// The time.
-    fn now_ns(&self) -> u64;
 }
 
 /// What becomes of a key that has no cell.
@@ -52,6 +49,15 @@ pub(crate) enum Absent {
     Insert,
     /// It is left without.
     Leave,
+}
+
+/// What a call wants changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Change<'a> {
+    pub(crate) key: &'a StoreKey<'a>,
+    pub(crate) absent: Absent,
+    /// The call's time: where there is no room for a cell, some that are full by then are dropped.
+    pub(crate) now_ns: u64,
 }
 
 /// As many keys are kept as may be, and this is not one of them.
@@ -115,34 +121,25 @@ impl Store {
         }
     }
 
-    /// The word of `key`, 0 if it has no cell.
-    pub(crate) fn look(&self, key: &StoreKey<'_>) -> u64 {
+    /// The word of `key`: 0 if it was never charged, `None` if it has no cell.
+    pub(crate) fn look(&self, key: &StoreKey<'_>) -> Option<u64> {
         match self {
             Store::LockFree(table) => table.look(key.print),
             Store::Exact(exact) => exact.look(key.key),
         }
     }
 
-    /// Whether `key` has a cell.
-    pub(crate) fn has(&self, key: &StoreKey<'_>) -> bool {
-        match self {
-            Store::LockFree(table) => table.has(key.print),
-            Store::Exact(exact) => exact.has(key.key),
-        }
-    }
-
-    /// Puts to `step` the word of `key`, until the word that `step` asks for is stored or it asks for
+    /// Puts to `step` the word of a key, until the word that `step` asks for is stored or it asks for
     /// none. 0 stands for no cell, too.
     pub(crate) fn update(
         &self,
-        key: &StoreKey<'_>,
-        absent: Absent,
+        change: Change<'_>,
         rules: &impl Rules,
         mut step: impl FnMut(u64) -> Option<u64>,
     ) -> Result<(), AtCap> {
         match self {
-            Store::LockFree(table) => table.update(key, absent, rules, &mut step),
-            Store::Exact(exact) => exact.update(key, absent, rules, step),
+            Store::LockFree(table) => table.update(change, rules, &mut step),
+            Store::Exact(exact) => exact.update(change, rules, step),
         }
     }
 
@@ -156,12 +153,12 @@ impl Store {
         }
     }
 
-    /// Looks at the next cells, about `cells` of them, and drops those that are full. Goes on where
-    /// the last call ended.
-    pub(crate) fn sweep(&self, cells: usize, rules: &impl Rules) -> Swept {
+    /// Looks at the next cells, about `cells` of them, and drops those that are full at `now_ns`. Goes
+    /// on where the last call ended.
+    pub(crate) fn sweep(&self, cells: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         match self {
-            Store::LockFree(table) => table.sweep(cells, rules),
-            Store::Exact(exact) => exact.sweep(cells, rules),
+            Store::LockFree(table) => table.sweep(cells, now_ns, rules),
+            Store::Exact(exact) => exact.sweep(cells, now_ns, rules),
         }
     }
 

@@ -5,10 +5,11 @@ use super::fingerprint::Fingerprint;
 use super::segment::{Claim, Found, Segment, enough_claims};
 use super::shard::{Shard, View};
 use super::slot::{Is, Slot};
-use super::{Absent, Rules, StoreKey, Table};
+use super::{Change, Rules, Table};
 use crate::cell::Word;
 use crate::key::Meta;
 use crate::probe::{self, Fault, broken, reached};
+use crate::store::Absent;
 use crate::store::reservations::Reservation;
 
 /// Where a key's word is to be changed.
@@ -49,8 +50,7 @@ impl Table {
         guard: &'g Guard,
         shard: &Shard,
         view: View<'g>,
-        key: &StoreKey<'_>,
-        absent: Absent,
+        Change { key, absent, now_ns }: Change<'_>,
         rules: &impl Rules,
     ) -> Place<'g> {
         let Some(newest) = view.newest() else {
@@ -76,7 +76,7 @@ impl Table {
         match (found, absent) {
             (Found::Live(slot, _), _) => Place::At(slot),
             (_, Absent::Leave) => Place::Absent,
-            (_, Absent::Insert) => self.insert(guard, shard, view, newest, key.print, rules),
+            (_, Absent::Insert) => self.insert(guard, shard, view, key.print, now_ns, rules),
         }
     }
 
@@ -187,13 +187,14 @@ impl Table {
         guard: &'g Guard,
         shard: &Shard,
         view: View<'g>,
-        newest: Segment<'g>,
         print: Fingerprint,
+        now_ns: u64,
         rules: &impl Rules,
     ) -> Place<'g> {
-        let Some(reservation) = self.reserve(rules) else {
+        let Some(newest) = view.newest() else { return Place::Retry };
+        let Some(reservation) = self.reserve(now_ns, rules) else {
             // One look more: the key may have got its cell in between.
-            return if self.has(print) { Place::Retry } else { Place::AtCap };
+            return if self.look(print).is_some() { Place::Retry } else { Place::AtCap };
         };
         let claims = match newest.claim(view.is_migrating()) {
             Claim::Granted(claims) => claims,
@@ -267,12 +268,12 @@ impl Table {
 
     /// Reserves a place for one key. At the cap full cells go first: those among the next slots of
     /// the table, a bounded number of them.
-    fn reserve(&self, rules: &impl Rules) -> Option<Reservation<'_>> {
+    fn reserve(&self, now_ns: u64, rules: &impl Rules) -> Option<Reservation<'_>> {
         if self.written.reservations.is_nearly_full() {
-            self.sweep_charged(LOOKS_NEAR_CAP, rules);
+            self.sweep_charged(LOOKS_NEAR_CAP, now_ns, rules);
         }
         self.written.reservations.reserve().or_else(|| {
-            self.sweep_charged(LOOKS_AT_CAP, rules);
+            self.sweep_charged(LOOKS_AT_CAP, now_ns, rules);
             self.written.reservations.reserve()
         })
     }

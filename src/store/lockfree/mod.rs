@@ -33,11 +33,10 @@ use self::memory::Memory;
 use self::segment::{Found, Segment};
 use self::shard::{Shard, View};
 use self::slot::Slot;
-use crate::cell::Word;
 use crate::key::{KeyRef, Meta};
 use crate::probe::{self, Fault, broken, reached};
 use crate::store::reservations::Reservations;
-use crate::store::{Absent, AtCap, Rules, Size, StoreKey};
+use crate::store::{AtCap, Change, Rules, Size};
 use crate::sync::{AtomicU64, Figure, Ordering};
 
 /// The table.
@@ -171,15 +170,6 @@ impl Table {
             .find(|slot| slot.is_live(print))
     }
 
-    /// The word of a key that `known` found.
-    #[inline(always)]
-    pub(crate) fn known_word(&self, known: Known<'_>) -> Option<u64> {
-        match known.0.word() {
-            Word::Live(word) => Some(word),
-            Word::Gone(_) => None,
-        }
-    }
-
     /// Asks the processor for the line in which the search for a key begins. Nothing is read there, so
     /// that this needs no pin.
     #[inline(always)]
@@ -187,8 +177,8 @@ impl Table {
         self.shard(print).prefetch(print);
     }
 
-    /// The word of a key, 0 if it has none. Reads only.
-    pub(crate) fn look(&self, print: Fingerprint) -> u64 {
+    /// The word of a key: 0 if it was never charged, `None` if it has no cell. Reads only.
+    pub(crate) fn look(&self, print: Fingerprint) -> Option<u64> {
         let guard = epoch::pin();
         self.look_from(&guard, self.shard(print), print).1
     }
@@ -201,75 +191,55 @@ impl Table {
         guard: &'g Guard,
         shard: &Shard,
         print: Fingerprint,
-    ) -> (View<'g>, u64) {
+    ) -> (View<'g>, Option<u64>) {
         loop {
             let view = shard.view(guard);
-            let Some(newest) = view.newest() else { return (view, 0) };
+            let Some(newest) = view.newest() else { return (view, None) };
+            let mut uncharged = None;
             match newest.find(print) {
-                Found::Live(_, word @ 1..) => return (view, word),
-                Found::Moved(_) => continue,
-                Found::Live(..) | Found::Absent => {}
-            }
-            if let Some(old) = view.old() {
-                match old.find(print) {
-                    Found::Live(_, word @ 1..) => return (view, word),
-                    // It has moved since the newest was looked at. If it was dropped there since, too,
-                    // the migration is over, and this word is of the past.
-                    Found::Moved(word) => {
-                        if broken(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
-                            reached(probe::Place::LookedAtMoved);
-                            return (view, word);
-                        }
-                        continue;
-                    }
-                    Found::Live(..) | Found::Absent => {}
-                }
-            }
-            // What is closed or gone looks absent in a segment that was left.
-            if shard.view(guard).is(view) {
-                return (view, 0);
-            }
-        }
-    }
-
-    /// Whether a key has a cell, or a word that moves.
-    pub(crate) fn has(&self, print: Fingerprint) -> bool {
-        let guard = epoch::pin();
-        let shard = self.shard(print);
-        loop {
-            let view = shard.view(&guard);
-            let Some(newest) = view.newest() else { return false };
-            match newest.find(print) {
-                Found::Live(..) => return true,
+                Found::Live(_, 0) => uncharged = Some(0),
+                Found::Live(_, word) => return (view, Some(word)),
                 Found::Moved(_) => continue,
                 Found::Absent => {}
             }
             if let Some(old) = view.old() {
                 match old.find(print) {
-                    Found::Live(..) | Found::Moved(_) => return true,
+                    Found::Live(_, 0) => uncharged = Some(0),
+                    Found::Live(_, word) => return (view, Some(word)),
+                    // It has moved since the newest was looked at. If it was dropped there since, too,
+                    // the migration is over, and this word is of the past.
+                    Found::Moved(word) => {
+                        if broken(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
+                            reached(probe::Place::LookedAtMoved);
+                            return (view, Some(word));
+                        }
+                        continue;
+                    }
                     Found::Absent => {}
                 }
             }
-            if shard.view(&guard).is(view) {
-                return false;
+            // What is closed or gone looks absent in a segment that was left.
+            if shard.view(guard).is(view) {
+                return (view, uncharged);
             }
         }
     }
 
     pub(crate) fn update(
         &self,
-        key: &StoreKey<'_>,
-        absent: Absent,
+        change: Change<'_>,
         rules: &impl Rules,
         step: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Result<(), AtCap> {
         let guard = epoch::pin();
+        let key = change.key;
         let shard = self.shard(key.print);
         let mut helped = false;
         // Repeats only when another's step was stored, a cell was dropped, or a migration of the shard
         // was begun or got further: somebody always gets through.
         loop {
             let (view, word) = self.look_from(&guard, shard, key.print);
+            let word = word.unwrap_or(0);
             if step(word).is_none() {
                 // A denial writes nothing, not even while a segment moves.
                 return Ok(());
@@ -279,7 +249,7 @@ impl Table {
                 self.help(&guard, shard, view);
                 continue;
             }
-            let found = match self.place(&guard, shard, view, key, absent, rules) {
+            let found = match self.place(&guard, shard, view, change, rules) {
                 Place::At(slot) => slot,
                 // The step has seen that there is nothing, or is to see it.
                 Place::Absent if word == 0 => return Ok(()),

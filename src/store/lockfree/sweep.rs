@@ -41,21 +41,27 @@ impl Cursor {
 
 impl Table {
     /// Looks at the next slots, about `slots` of them, drops what is full, and lets the memory follow.
-    pub(crate) fn sweep(&self, slots: usize, rules: &impl Rules) -> Swept {
+    pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         // A table without traffic has nobody else to free what it left.
         if self.written.counts.memory.retired_count() > 0 {
             pin().collect();
         }
-        self.sweep_step(slots, rules, Uncharged::Go)
+        self.sweep_step(slots, now_ns, rules, Uncharged::Go)
     }
 
     /// As `sweep`, by a caller that needs a place.
-    pub(super) fn sweep_charged(&self, slots: usize, rules: &impl Rules) {
-        self.sweep_step(slots, rules, Uncharged::Stay);
+    pub(super) fn sweep_charged(&self, slots: usize, now_ns: u64, rules: &impl Rules) {
+        self.sweep_step(slots, now_ns, rules, Uncharged::Stay);
     }
 
-    fn sweep_step(&self, slots: usize, rules: &impl Rules, uncharged: Uncharged) -> Swept {
-        let floor_ns = self.raise_floor(rules.now_ns());
+    fn sweep_step(
+        &self,
+        slots: usize,
+        now_ns: u64,
+        rules: &impl Rules,
+        uncharged: Uncharged,
+    ) -> Swept {
+        let floor_ns = self.raise_floor(now_ns);
         let mut swept = Swept::default();
         while swept.looked_at < slots.max(1) {
             // Relaxed: where to look next; two steps at once may look at the same.
@@ -101,11 +107,8 @@ impl Table {
         let view = shard.view(&guard);
         let Some(segment) = view.newest() else { return true };
         if view.is_migrating() {
-            let before = self.written.counts.dropped.load(Ordering::Relaxed);
             self.help(&guard, shard, view);
             swept.looked_at += CHUNK;
-            let after = self.written.counts.dropped.load(Ordering::Relaxed);
-            swept.dropped += after.wrapping_sub(before) as usize;
             return false;
         }
         let to = (cursor.slot + most).min(segment.slots());

@@ -14,7 +14,7 @@ fn spend_vs_migration_model() {
     });
     assert!(spender.join().unwrap(), "the second unit was there");
     migrator.join().unwrap();
-    let word = bench.table.look(K);
+    let word = bench.word(K);
     assert_eq!(word, 1 + 2 * UNIT_NS, "both spends are kept");
     assert_eq!(bench.taken(), 2, "one cell each");
 }
@@ -67,7 +67,7 @@ fn reset_and_spend_vs_migration_model() {
     });
     resetter.join().unwrap();
     migrator.join().unwrap();
-    let word = bench.table.look(K);
+    let word = bench.word(K);
     assert!([1, 3].map(|at| at + UNIT_NS).contains(&word), "one unit after the reset: {word}");
 }
 
@@ -185,7 +185,7 @@ fn helper_vs_helper_then_check_model() {
     bench.help();
     let one = spawn(&bench, Bench::help);
     let other = spawn(&bench, Bench::help);
-    let checker = spawn(&bench, |bench| bench.table.look(LATE));
+    let checker = spawn(&bench, |bench| bench.word(LATE));
     assert_eq!(checker.join().unwrap(), 1 + UNIT_NS, "it owes a unit, wherever it is");
     one.join().unwrap();
     other.join().unwrap();

@@ -14,7 +14,7 @@ use super::{Table, epoch};
 use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::models::{Tally, explore_bounded, fails_bounded};
 use crate::probe::{self, Fault, Place};
-use crate::store::{Absent, AtCap, Rules, StoreKey, Swept};
+use crate::store::{Absent, AtCap, Change, Rules, StoreKey, Swept};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The bound for models of three threads: loom's authors' advice, and what fits into the gate.
@@ -50,10 +50,6 @@ impl Rules for Bench {
     fn meta_of(&self, _: KeyRef<'_>) -> Meta {
         Meta::NONE
     }
-
-    fn now_ns(&self) -> u64 {
-        self.now_ns.load(Ordering::Relaxed)
-    }
 }
 
 impl Table {
@@ -82,9 +78,9 @@ impl Bench {
     ) -> Result<(), AtCap> {
         let key = KeyRef { limit: LimitIndex(0), id: &[] };
         let key = StoreKey { key, print, meta: Meta::new(LimitIndex(0), print.hi as u32) };
-        let mut now_ns = None;
-        self.table.update(&key, absent, self, &mut |word| {
-            let now_ns = *now_ns.get_or_insert_with(|| self.now_ns());
+        let now_ns = self.now_ns();
+        let change = Change { key: &key, absent, now_ns };
+        self.table.update(change, self, &mut |word| {
             let at_ns = if word == 0 { now_ns.max(self.table.floor_ns()) } else { now_ns };
             step(word, at_ns)
         })
@@ -123,9 +119,18 @@ impl Bench {
         let _ = self.update(print, Absent::Leave, |word, at_ns| (word > at_ns).then_some(at_ns));
     }
 
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Relaxed)
+    }
+
+    /// The key's word, 0 if it has none.
+    fn word(&self, print: Fingerprint) -> u64 {
+        self.table.look(print).unwrap_or(0)
+    }
+
     /// What the bucket owes, in ns.
     fn debt(&self, print: Fingerprint) -> u64 {
-        self.table.look(print).saturating_sub(self.now_ns())
+        self.word(print).saturating_sub(self.now_ns())
     }
 
     /// Begins a migration if none goes on.
@@ -147,7 +152,7 @@ impl Bench {
     }
 
     fn sweep(&self) -> Swept {
-        self.table.sweep(8, self)
+        self.table.sweep(8, self.now_ns(), self)
     }
 
     fn advance_to(&self, now_ns: u64) {
@@ -283,7 +288,7 @@ fn check_vs_completion_and_sweep_model() {
     let bench = Bench::with_spent(2, &[K]);
     bench.start();
     bench.reset(K);
-    let checker = spawn(&bench, |bench| bench.table.look(K));
+    let checker = spawn(&bench, |bench| bench.word(K));
     let sweeper = spawn(&bench, |bench| {
         while !bench.is_at_rest() {
             bench.help();
