@@ -38,7 +38,7 @@ fn a_thread_that_stands_still_holds_back_a_bounded_part() {
     assert!(held.bytes < 100 << 20, "{held:?}");
     drop(go_on);
     stalled.join().unwrap();
-    // Each of these is freed some hundred at a time.
+    // Each round frees a part of what was held back.
     for round in 0..10_000_u64 {
         hand.advance(Duration::from_secs(4));
         (0..10).for_each(|id| assert!(a.spend(round * 10 + id, 1).is_ok()));

@@ -37,7 +37,7 @@ mod real {
             Guard(handle.pin())
         }
 
-        /// Frees what can be freed, a bounded part of it: at most some hundred blocks.
+        /// Frees what can be freed, a bounded part of it: what eight calls of `retire` handed over.
         pub(crate) fn collect(&self) {
             self.0.flush();
         }

@@ -96,8 +96,8 @@ impl Table {
     }
 
     /// Carries what is left. Only for a fresh key that finds the room used up that is meant for those
-    /// who come while cells move; each has carried a chunk before, so that it takes more threads than
-    /// a quarter of a chunk in lock step on one shard.
+    /// who come while cells move: each has carried a chunk before, so that many threads must have
+    /// inserted in lock step (DESIGN.md, "Room", has the numbers).
     pub(super) fn help_to_the_end<'g>(&self, guard: &'g Guard, shard: &Shard, view: View<'g>) {
         // At most as often as there are chunks: each moves the frontier, or another has.
         while view.is_migrating() && shard.view(guard).is(view) {
