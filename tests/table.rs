@@ -94,6 +94,18 @@ fn the_cap_holds_exactly_and_full_buckets_go_first() {
 }
 
 #[test]
+fn callers_sweep_where_nobody_else_does() {
+    let (limiter, hand) = limiter(LimiterOptions::default().max_keys(1000));
+    let a = limiter.limit("A").unwrap();
+    (0..800).for_each(|id| assert!(spend(&a, id)));
+    hand.advance(SECOND);
+    (800..950).for_each(|id| assert!(spend(&a, id)));
+    let stats = limiter.stats();
+    assert_eq!((stats.steps, stats.shared), (0, 0), "there was room, and no sweeper");
+    assert!(stats.cells <= 760, "full ones go from three quarters of the cap on: {stats:?}");
+}
+
+#[test]
 fn newcomers_share_one_bucket_and_its_debt_follows_them() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (limiter, hand) = limiter(LimiterOptions::default().engine(engine).max_keys(1));
@@ -184,6 +196,7 @@ fn a_key_that_comes_and_goes_leaves_nothing_behind() {
     }
     let after = limiter.stats();
     assert_eq!((after.cells, after.swept), (1000, 10_000));
-    assert!(after.migrations > 10, "what is buried is cleared out: {after:?}");
+    // Long before half of the slots are graves, of which a search for the key passes all.
+    assert!(after.migrations > 100, "what is buried is cleared out: {after:?}");
     assert!((0..1000).all(|id| !spend(&slow, id)), "nobody's debt is forgotten");
 }
