@@ -216,6 +216,9 @@ impl<'a> Batch<'a> {
         call: impl FnOnce(&Inner, &mut PreparedMembers<'_>) -> Decision,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Decision::UNLIMITED);
+        }
         let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
         scratches.resize_with(self.members.len(), Scratch::new);
         let mut prepared = PreparedMembers::new();

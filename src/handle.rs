@@ -150,6 +150,10 @@ impl Handle {
             if group.is_empty() {
                 return;
             }
+            if !inner.is_enabled() {
+                decisions.extend(group.drain(..).map(|_| Ok(Decision::UNLIMITED)));
+                continue;
+            }
             for (id, print) in &mut group {
                 if let Some(known) = with_plain_bytes(entry.format, id, |id| self.fetch(id)) {
                     *print = known;
@@ -243,11 +247,15 @@ impl Handle {
     /// compiled, so that of the three ways one is left.
     #[inline(always)]
     fn with(&self, id: Id<'_>, cost: u64, call: impl Call) -> Result<Decision, Error> {
-        let entry = self.limiter.inner.limits.entry(self.index);
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Decision::UNLIMITED);
+        }
+        let entry = inner.limits.entry(self.index);
         // Read before the cell's line is waited for: the processor would not go on to what comes after
         // this call until the counter is read. And before anything is pinned or locked, for it may be
         // the caller's code. Being early only denies more.
-        let now_ns = || self.limiter.inner.clock.now_ns();
+        let now_ns = || inner.clock.now_ns();
         match (entry.format, id) {
             (IdFormat::RegId, Id::Number(number)) => {
                 let bytes = number.to_be_bytes();

@@ -16,7 +16,7 @@ use crate::overflow::{Overflow, OverflowCounts};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{self, Absent, Change, Rules, Store, StoreKey, Swept};
 use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, Switch};
 use crate::{Decision, Limit};
 
 /// Limits, a clock, and a bucket for every id that has spent.
@@ -47,6 +47,7 @@ pub struct Limiter {
 }
 
 pub(crate) struct Inner {
+    enabled: Switch,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) store: Store,
@@ -70,7 +71,9 @@ impl Limiter {
         let store = Store::new(&options);
         let overflow = Overflow::new(options.at_cap, limits.count());
         let clock = options.clock.unwrap_or_default();
-        let inner = Inner { limits, clock, store, overflow, sweeps: SweepRecord::default() };
+        let enabled = Switch::new(true);
+        let sweeps = SweepRecord::default();
+        let inner = Inner { enabled, limits, clock, store, overflow, sweeps };
         Limiter { inner: Arc::new(inner) }
     }
 
@@ -92,6 +95,36 @@ impl Limiter {
     /// Several buckets as one: all are charged, or none. See [`Batch`].
     pub fn batch<'a>(&'a self, members: &'a [Member<'a>]) -> Batch<'a> {
         Batch::new(self, members)
+    }
+
+    /// Switches the whole limiter off or on, for all its clones, at once. Switched off, no call is limited:
+    /// each answers as where no limit applies, whatever the id, and neither reads nor changes a bucket.
+    /// What buckets owe stays, and drains as time goes on.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// limiter.set_enabled(false);
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// limiter.set_enabled(true);
+    /// assert!(!users.spend("alice", 1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn set_enabled(&self, enabled: bool) {
+        // Relaxed: publishes nothing but itself.
+        self.inner.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// Whether the limiter limits. See [`set_enabled`](Limiter::set_enabled).
+    pub fn is_enabled(&self) -> bool {
+        self.inner.is_enabled()
     }
 
     /// Looks at the next cells, about `cells` of them, and drops those that are full: one bounded step
@@ -129,6 +162,12 @@ impl Rules for Inner {
 }
 
 impl Inner {
+    #[inline(always)]
+    pub(crate) fn is_enabled(&self) -> bool {
+        // Relaxed: as in `set_enabled`.
+        self.enabled.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn sweep(&self, cells: usize) -> Swept {
         let swept = self.store.sweep(cells, self.clock.now_ns(), self);
         self.sweeps.record();

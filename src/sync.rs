@@ -6,6 +6,9 @@ pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, 
 #[cfg(tollgate_loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
+/// Switches that an operator turns, by which no bucket is changed: loom does not explore them.
+pub(crate) use std::sync::atomic::AtomicBool as Switch;
+
 /// Figures for people, by which nothing is decided that has to be right: loom does not explore them.
 pub(crate) use std::sync::atomic::{AtomicU64 as Figure, AtomicUsize as FigureUsize};
 

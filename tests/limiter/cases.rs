@@ -358,3 +358,25 @@ fn the_walk_through_of_boulders_readme_step_by_step() {
         hand.set(ms(50) + ms(50) * i);
     }
 }
+
+#[test]
+fn switched_off_it_limits_nothing_and_forgets_nothing() {
+    let (limiter, _hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    assert!(users.spend("a", 20).unwrap().allowed());
+    limiter.clone().set_enabled(false);
+    assert!(!limiter.is_enabled());
+    for cost in [1, 20, 21] {
+        assert_eq!(users.spend("a", cost).unwrap().remaining(), None);
+        assert_eq!(users.spend("", cost).unwrap().remaining(), None, "whatever the id");
+    }
+    assert_eq!(users.reset("a").unwrap().remaining(), None);
+    let batch = [users.member("a").cost(20), users.member("b")];
+    assert_eq!(limiter.batch(&batch).spend().unwrap().remaining(), None);
+    let mut said = Vec::new();
+    users.spend_many(["a", "b"], 1, &mut said);
+    assert!(said.iter().all(|said| said.as_ref().unwrap().remaining().is_none()));
+    limiter.set_enabled(true);
+    assert_eq!(limiter.stats().cells, 1);
+    assert!(!users.spend("a", 1).unwrap().allowed());
+}
