@@ -7,6 +7,7 @@ mod faults;
 mod field;
 mod ids;
 mod names;
+mod numbers;
 mod source;
 mod walk;
 
