@@ -56,6 +56,12 @@ impl LeakyBucket {
 }
 
 impl Found {
+    /// Empty, and not before the time that the word keeps.
+    #[inline]
+    fn is_full(self, now_ns: u64) -> bool {
+        self.counter == 0 && self.now_ms <= ms_of(now_ns)
+    }
+
     #[inline]
     fn word(self, counter: u64) -> u64 {
         let at_ms = if counter == 0 { self.now_ms } else { self.ts_ms };
@@ -94,7 +100,13 @@ impl Algorithm for LeakyBucket {
 
     #[inline]
     fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        self.find(word, now_ns).counter == 0
+        self.find(word, now_ns).is_full(now_ns)
+    }
+
+    fn reset(&self, word: u64, now_ns: u64) -> Outcome {
+        let found = self.find(word, now_ns);
+        let decision = Decision::new(true, (self.size(), 1), 0, 0);
+        Outcome { word: (found.counter > 0).then(|| found.word(0)), decision }
     }
 
     fn full(&self, now_ns: u64) -> u64 {
@@ -118,7 +130,7 @@ impl Algorithm for LeakyBucket {
             // The clock went back, and says nothing of what has dripped; or others have refunded.
             return None;
         }
-        if (packed.at_ms - after.at_ms) % self.drip_rate_ms != 0 {
+        if !(packed.at_ms - after.at_ms).is_multiple_of(self.drip_rate_ms) {
             // It has been empty since: the charge has dripped.
             return None;
         }

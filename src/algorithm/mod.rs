@@ -62,14 +62,16 @@ impl Charge {
 ///   to the table. As an argument, 0 is a bucket that was never charged. An outcome that breaks this is
 ///   not stored, and its call is denied.
 /// * **Time.** `now_ns` is nanoseconds since the clock's origin: at least 1, at most 2^62 - 1. It may be
-///   earlier than what the word was written at; then it counts as the word's own time. Nothing may come
-///   back sooner than time passes: what an earlier `now_ns` would be denied, the same `now_ns` is, too.
+///   earlier than what the word was written at, by a slow caller or a clock that went back; then it
+///   counts as the word's own time. What a call could not have at a time, one with an earlier `now_ns`
+///   cannot have either.
 /// * **Full.** A bucket that [`is_full`](Algorithm::is_full) at some time is full at every later one
 ///   until it is charged, and no answer at that time or later differs from that of a bucket that does
 ///   not exist. A sweep drops full buckets at any moment, and what was dropped starts again as 0.
 /// * **Charging.** A denial, and an answer to a cost of 0, write nothing: their word is `None`. An
 ///   allowed spend of more writes. Whoever was denied at `now_ns` is allowed at `now_ns + retry_in` if
-///   nothing else is spent.
+///   nothing else is spent; a rule that counts coarser than in nanoseconds may have it a part of its
+///   unit later, never sooner.
 /// * **Cost.** Callers have checked that no cost is above [`max_cost`](Algorithm::max_cost).
 ///
 /// `tests/laws/mod.rs` in the repository has these as property tests, and `tests/own_algorithm.rs` puts

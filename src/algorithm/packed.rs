@@ -13,7 +13,8 @@ const NS_PER_MS: u64 = 1_000_000;
 const _: () = assert!(MAX_COUNT == (1 << COUNT_BITS) - 1);
 
 /// A time and a count. Where the count is 0 nothing is spent, and of the time is left only that no call
-/// is made before it.
+/// is made before it: what was dropped before it was made cannot be asked for by a caller with an older
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
     /// At least 1, but in a bucket that was never charged, where it is 0.

@@ -75,7 +75,13 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        self.window.find(word, now_ns).used == 0
+        self.window.find(word, now_ns).is_full(now_ns)
+    }
+
+    fn reset(&self, word: u64, now_ns: u64) -> Outcome {
+        let found = self.window.find(word, now_ns);
+        let decision = Decision::new(true, (u64::from(self.limit), 1), 0, 0);
+        Outcome { word: (found.used > 0).then(|| found.word(0)), decision }
     }
 
     fn full(&self, now_ns: u64) -> u64 {

@@ -95,6 +95,13 @@ impl Window {
 }
 
 impl Found {
+    /// Nothing is used, and it is not before the time that the word keeps: a bucket that starts anew
+    /// would answer the same.
+    #[inline]
+    pub(crate) fn is_full(self, now_ns: u64) -> bool {
+        self.used == 0 && self.now_ms <= ms_of(now_ns)
+    }
+
     /// The word with so much used in this window.
     #[inline]
     pub(crate) fn word(self, used: u64) -> u64 {

@@ -291,7 +291,7 @@ fn window(window_ns: u64) -> Result<Window, LimitFault> {
     if window_ns == 0 {
         return Err(fault("window", "0s: at least 1ms is allowed".into()));
     }
-    if window_ns % NS_PER_MS != 0 {
+    if !window_ns.is_multiple_of(NS_PER_MS) {
         return Err(fault("window", format!("{given:?}: whole milliseconds are allowed")));
     }
     if window_ns / NS_PER_MS > max_ms {

@@ -41,6 +41,9 @@ impl Shape {
     }
 }
 
+/// The keys without a meaning that an entry keeps until its end.
+const UNKNOWN_MAX: usize = 64;
+
 /// What was read of an entry.
 pub(super) struct Entry<'e> {
     name: &'e str,
@@ -54,7 +57,8 @@ pub(super) struct Entry<'e> {
     is_disabled: bool,
     /// What its ids point to.
     target: Option<Target>,
-    /// Keys that are no field of this shape.
+    /// Keys that are no field of this shape, up to [`UNKNOWN_MAX`]: what they may be instead is known
+    /// when the algorithm is.
     unknown: Vec<(u64, String)>,
     algorithm: Option<Named>,
 }
@@ -129,8 +133,9 @@ impl<'t> Walk<'_, 't> {
         if !matches!(value, Value::Map) {
             return self.no_body(&entry, value_line, at, value);
         }
-        self.fields(&mut entry, at)?;
+        let walked = self.fields(&mut entry, at);
         self.check_fields(&mut entry, at);
+        walked?;
         match id {
             Some(id) => self.keyed(&entry, id, at),
             None if entry.line_of(Field::Ids).is_some() => self.listed(&entry, at),
@@ -177,7 +182,14 @@ impl<'t> Walk<'_, 't> {
             let Some(field) =
                 known.filter(|field| field.is_number() || entry.shape.others().contains(field))
             else {
-                entry.unknown.push((line, key.to_string()));
+                if entry.unknown.len() >= UNKNOWN_MAX {
+                    // Now, so that a file of nothing else ends with its faults.
+                    let named = entry.algorithm.unwrap_or(Named::Gcra);
+                    let message = unknown_field(&key, &entry.shape.fields(named));
+                    self.fault(Some(line), &at_field, message);
+                } else {
+                    entry.unknown.push((line, key.to_string()));
+                }
                 self.skip_value(&at_field)?;
                 continue;
             };
