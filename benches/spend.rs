@@ -32,11 +32,11 @@ fn scarce() -> Limit {
 
 fn limiter(limit: Limit) -> Limiter {
     let builder = Limits::builder()
-        .limit("PerUser", IdFormat::String, limit)
+        .limit("PerUser", IdFormat::String, limit.clone())
         .unwrap()
-        .limit("PerAccount", IdFormat::RegId, limit)
+        .limit("PerAccount", IdFormat::RegId, limit.clone())
         .unwrap()
-        .limit("PerPath", IdFormat::String, limit)
+        .limit("PerPath", IdFormat::String, limit.clone())
         .unwrap();
     Limiter::new(builder.build())
 }

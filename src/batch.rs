@@ -226,7 +226,7 @@ impl<'a> Batch<'a> {
             let Some(member) = self.prepare(position, member, scratch)? else { continue };
             if !allows(member.cost, member.limit) {
                 let name = self.members[position].handle.name();
-                return Err(Error::cost_above_burst(member.cost, member.limit.burst(), Some(name)));
+                return Err(Error::cost_above_limit(member.cost, member.limit, Some(name)));
             }
             prepared.push(member);
         }

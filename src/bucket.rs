@@ -103,7 +103,9 @@ impl Bucket {
 
     #[inline]
     fn allow_cost(&self, cost: u64) -> Result<(), Error> {
-        let burst = self.limit.burst();
-        if cost > burst { Err(Error::cost_above_burst(cost, burst, None)) } else { Ok(()) }
+        if cost > self.limit.burst() {
+            return Err(Error::cost_above_limit(cost, &self.limit, None));
+        }
+        Ok(())
     }
 }

@@ -47,6 +47,47 @@ impl Decision {
         reset_in_ns: 0,
     };
 
+    /// The answer of an [`Algorithm`](crate::Algorithm) to a spend, with the figures of the methods below:
+    /// `remaining` in whole units, waits to the nanosecond, at most 584 years. A denial must wait: a
+    /// `retry_in` of 0 is taken as 1 ns there.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Decision;
+    ///
+    /// let denied = Decision::to_spend(false, 0, Duration::from_secs(1), Duration::from_secs(3));
+    /// assert_eq!(denied.retry_in(), Duration::from_secs(1));
+    /// assert_eq!(denied.denied_by(), Some(0));
+    /// ```
+    pub fn to_spend(
+        allowed: bool,
+        remaining: u64,
+        retry_in: Duration,
+        reset_in: Duration,
+    ) -> Decision {
+        let retry_in_ns = saturated_ns(retry_in).max(u64::from(!allowed));
+        Decision::new(allowed, (remaining, 1), retry_in_ns, saturated_ns(reset_in))
+    }
+
+    /// The answer of an [`Algorithm`](crate::Algorithm) to a refund: whether anything was given back, and
+    /// what the bucket is after it. It denies nothing, and nobody has to wait.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Decision;
+    ///
+    /// let full_already = Decision::to_refund(false, 20, Duration::ZERO);
+    /// assert!(!full_already.allowed());
+    /// assert_eq!(full_already.denied_by(), None);
+    /// ```
+    pub fn to_refund(given_back: bool, remaining: u64, reset_in: Duration) -> Decision {
+        Decision::new(given_back, (remaining, 1), 0, saturated_ns(reset_in)).of_refund()
+    }
+
     /// `left / unit` is what remains; `unit` is at least 1.
     #[inline]
     pub(crate) fn new(
@@ -122,6 +163,10 @@ impl Decision {
     fn figures(&self) -> (bool, Option<usize>, Option<u64>, u64, u64) {
         (self.allowed, self.denied_by(), self.remaining(), self.retry_in_ns, self.reset_in_ns)
     }
+}
+
+fn saturated_ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl PartialEq for Decision {

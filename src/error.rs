@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::{Limit, Parameters};
+
 /// Why a limit, a file, a name, an id or a call was refused.
 ///
 /// A denial is no error: it is a [`Decision`](crate::Decision). After an error nothing has changed.
@@ -81,8 +83,24 @@ impl Error {
 
     #[cold]
     pub(crate) fn cost_above_burst(cost: u64, burst: u64, name: Option<&str>) -> Error {
+        Error::cost_above("burst", cost, burst, name)
+    }
+
+    /// As [`cost_above_burst`](Error::cost_above_burst), in the words of the limit's algorithm.
+    #[cold]
+    pub(crate) fn cost_above_limit(cost: u64, limit: &Limit, name: Option<&str>) -> Error {
+        let word = match limit.parameters() {
+            Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
+            Parameters::FixedWindow { .. } => "limit",
+            Parameters::LeakyBucket { .. } => "size",
+            Parameters::Own(_) => "largest cost",
+        };
+        Error::cost_above(word, cost, limit.burst(), name)
+    }
+
+    fn cost_above(word: &str, cost: u64, most: u64, name: Option<&str>) -> Error {
         let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
-        Error::new(ErrorKind::Cost, format!("cost {cost} is above the burst {burst}{of}"))
+        Error::new(ErrorKind::Cost, format!("cost {cost} is above the {word} {most}{of}"))
     }
 
     /// Whether the numbers of a limit were out of range.

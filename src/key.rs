@@ -30,6 +30,12 @@ impl Meta {
         self.0
     }
 
+    /// The limit; `None` if nothing is noted.
+    #[inline]
+    pub(crate) fn limit(self) -> Option<LimitIndex> {
+        ((self.0 >> 32) as u32).checked_sub(1).map(LimitIndex)
+    }
+
     #[inline(always)]
     pub(crate) const fn numbers(self) -> u32 {
         self.0 as u32

@@ -26,13 +26,14 @@ mod sweeper;
 mod sync;
 mod ticker;
 
+pub use algorithm::{Algorithm, Charge, Outcome};
 pub use batch::{Batch, Member, Mode};
 pub use bucket::Bucket;
 pub use clock::{Clock, Hand};
 pub use decision::Decision;
 pub use error::{Error, Fault};
 pub use handle::Handle;
-pub use limit::Limit;
+pub use limit::{Factor, Limit, Parameters};
 pub use limiter::Limiter;
 #[cfg(feature = "boulder")]
 pub use limits::IdentifierSet;

@@ -1,15 +1,36 @@
 //! A limit: what an operator writes, validated once.
 
+mod counted;
+pub(crate) mod decimal;
+mod factor;
+mod own;
+
 use std::time::Duration;
 
-use crate::algorithm::gcra;
+use crate::algorithm::rule::Rule;
+use crate::algorithm::{Algorithm, gcra};
 use crate::error::{Error, ErrorKind};
 
-/// The numbers of one limit: at most `burst` at one instant, and `count` more every `period`.
+#[cfg(feature = "yaml")]
+pub(crate) use counted::whole_of_decimal;
+pub use factor::Factor;
+
+/// The numbers of one limit, and the algorithm that they are for.
 ///
-/// Once made, a limit cannot be wrong: its emission interval is at least 1 ns, and nothing that is
-/// computed from it overflows. The bound that it keeps: in any interval of length `t`, the admitted
-/// cost, less what was given back, is at most `burst + t / emission_interval`.
+/// Once made, a limit cannot be wrong: nothing that is computed from it overflows. What each algorithm
+/// keeps to, whatever the clock and however many call at once:
+///
+/// | made by | in any interval of length `t`, the admitted cost less what was given back is at most |
+/// |---|---|
+/// | [`new`](Limit::new), gcra: the default | `burst + t / emission_interval` |
+/// | [`fixed_window`](Limit::fixed_window) | `limit`, if the interval is in one window |
+/// | [`token_bucket`](Limit::token_bucket) | `limit`, if it is in one window, and `burst + t * (limit - burst) / window` if it begins with it |
+/// | [`leaky_bucket`](Limit::leaky_bucket) | `size + ceil(t / drip_rate) * drip_size` |
+/// | [`own`](Limit::own) | what the rule says |
+///
+/// All but gcra and rules of one's own count whole milliseconds, for 17.4 years since their clock's
+/// origin; after that their time stands still. Waits are never early: a call that is repeated after its
+/// `retry_in` is allowed if nothing else was spent.
 ///
 /// # Example: 20 at once, then 10 a second
 ///
@@ -22,11 +43,70 @@ use crate::error::{Error, ErrorKind};
 /// assert_eq!(limit.burst_offset(), Duration::from_secs(2));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
+    /// Beside the rule, so that no call has to ask which it is.
+    max_cost: u64,
     count: u64,
     period_ns: u64,
-    rule: gcra::Gcra,
+    rule: Rule,
+}
+
+/// The numbers of a limit by its algorithm, as they were given, or as they came out of the legacy form
+/// or a factor.
+///
+/// # Example: what an override changed
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limit, Parameters};
+///
+/// let limit = Limit::fixed_window(10, Duration::from_secs(60))?;
+/// match limit.parameters() {
+///     Parameters::FixedWindow { limit, window } => assert_eq!((limit, window.as_secs()), (10, 60)),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Parameters<'a> {
+    /// Of [`Limit::new`].
+    Gcra {
+        /// The most units at one instant.
+        burst: u64,
+        /// The units that come back every `period`.
+        count: u64,
+        /// The time in which `count` units come back.
+        period: Duration,
+    },
+    /// Of [`Limit::fixed_window`].
+    FixedWindow {
+        /// The most units in a window.
+        limit: u64,
+        /// The length of a window.
+        window: Duration,
+    },
+    /// Of [`Limit::token_bucket`].
+    TokenBucket {
+        /// The most units in a window.
+        limit: u64,
+        /// The length of a window.
+        window: Duration,
+        /// The units that are there at a window's start.
+        burst: u64,
+    },
+    /// Of [`Limit::leaky_bucket`].
+    LeakyBucket {
+        /// The most units in the bucket.
+        size: u64,
+        /// The time between two drips.
+        drip_rate: Duration,
+        /// The units of a drip.
+        drip_size: u64,
+    },
+    /// Of [`Limit::own`].
+    Own(&'a dyn Algorithm),
 }
 
 /// Why numbers make no limit: which of them is at fault, and the text.
@@ -38,10 +118,10 @@ pub(crate) struct LimitFault {
 }
 
 impl Limit {
-    /// The longest burst offset: 2^62 ns, 146 years.
-    const MAX_BURST_OFFSET_NS: u128 = 1 << 62;
+    /// The longest time from empty to full: 2^62 ns, 146 years.
+    pub(crate) const MAX_BURST_OFFSET_NS: u128 = 1 << 62;
 
-    /// A limit of `burst` units at one instant, refilled by `count` units every `period`.
+    /// A limit of `burst` units at one instant, refilled by `count` units every `period`: gcra.
     ///
     /// The emission interval is `period / count` in whole nanoseconds, rounded down, as Boulder has
     /// it: a bucket refills marginally faster than asked, by at most 1 %.
@@ -52,15 +132,8 @@ impl Limit {
     /// nanoseconds; the rounded interval is more than 1 % off; the bucket would take longer than
     /// 2^62 ns to fill.
     pub fn new(burst: u64, count: u64, period: Duration) -> Result<Limit, Error> {
-        let period_ns = u64::try_from(period.as_nanos()).map_err(|_| {
-            let max = Duration::from_nanos(u64::MAX);
-            Error::new(
-                ErrorKind::Limit,
-                format!("invalid period {period:?}: at most {max:?} is allowed"),
-            )
-        })?;
-        Limit::validate(burst, count, period_ns)
-            .map_err(|fault| Error::new(ErrorKind::Limit, fault.message))
+        let period_ns = duration_ns("period", period)?;
+        to_error(Limit::validate(burst, count, period_ns))
     }
 
     /// As [`Limit::new`], naming the field at fault.
@@ -106,38 +179,99 @@ impl Limit {
             );
         }
         let rule = gcra::Gcra::new(burst, emission_interval_ns, burst_offset_ns as u64);
-        Ok(Limit { count, period_ns, rule })
+        Ok(Limit { max_cost: burst, count, period_ns, rule: Rule::Gcra(rule) })
     }
 
-    /// The most units that can be spent at one instant.
+    /// What the algorithm is called in files: `gcra`, `fixed_window`, `token_bucket`, `leaky_bucket`, or
+    /// the [name](Algorithm::name) of a rule of one's own.
+    pub fn algorithm(&self) -> &'static str {
+        self.rule.name()
+    }
+
+    /// The numbers, by the algorithm.
+    pub fn parameters(&self) -> Parameters<'_> {
+        match &self.rule {
+            Rule::Gcra(rule) => {
+                Parameters::Gcra { burst: rule.burst(), count: self.count, period: self.period() }
+            }
+            Rule::FixedWindow(rule) => {
+                Parameters::FixedWindow { limit: rule.limit.into(), window: self.period() }
+            }
+            Rule::TokenBucket(rule) => Parameters::TokenBucket {
+                limit: rule.limit.into(),
+                window: self.period(),
+                burst: rule.burst.into(),
+            },
+            Rule::LeakyBucket(rule) => Parameters::LeakyBucket {
+                size: rule.size.into(),
+                drip_rate: self.period(),
+                drip_size: rule.drip_size.into(),
+            },
+            Rule::Own(rule) => Parameters::Own(&**rule),
+        }
+    }
+
+    /// The most units that can be spent at one instant, and so by one call: the `burst` of gcra and
+    /// token_bucket, the `limit` of fixed_window, the `size` of leaky_bucket, the
+    /// [largest cost](Algorithm::max_cost) of a rule of one's own.
+    #[inline(always)]
     pub fn burst(&self) -> u64 {
-        self.rule.burst()
+        self.max_cost
     }
 
-    /// The units that come back every [`period`](Limit::period).
+    /// The units that come back every [`period`](Limit::period): the `limit` of a window, a
+    /// `drip_size`; 0 for a rule of one's own.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The time in which [`count`](Limit::count) units come back.
+    /// The time in which [`count`](Limit::count) units come back: a window, a `drip_rate`; 0 for a rule
+    /// of one's own.
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.period_ns)
     }
 
-    /// The time in which one unit comes back: `period / count`, rounded down to a nanosecond.
+    /// The time in which one unit comes back: `period / count`, rounded down to a nanosecond; on average,
+    /// for algorithms that bring back several at once.
     pub fn emission_interval(&self) -> Duration {
-        Duration::from_nanos(self.rule.emission_interval_ns())
+        Duration::from_nanos(self.period_ns.checked_div(self.count).unwrap_or(0))
     }
 
-    /// The time from empty to full: `burst * emission_interval`.
+    /// The longest time from empty to full: gcra's `burst * emission_interval`, a window, what `size`
+    /// takes to drip out; 0 for a rule of one's own.
     pub fn burst_offset(&self) -> Duration {
-        Duration::from_nanos(self.rule.burst_offset_ns())
+        let offset_ns = match &self.rule {
+            Rule::Gcra(rule) => rule.burst_offset_ns(),
+            Rule::FixedWindow(_) | Rule::TokenBucket(_) => self.period_ns,
+            // At most 2^62: it was checked.
+            Rule::LeakyBucket(_) => {
+                self.max_cost.div_ceil(self.count.max(1)).saturating_mul(self.period_ns)
+            }
+            Rule::Own(_) => 0,
+        };
+        Duration::from_nanos(offset_ns)
     }
 
     /// The arithmetic of this limit.
-    pub(crate) fn rule(&self) -> &gcra::Gcra {
+    #[inline(always)]
+    pub(crate) fn rule(&self) -> &Rule {
         &self.rule
     }
+}
+
+/// A time in nanoseconds; above 584 years is refused.
+fn duration_ns(field: &str, time: Duration) -> Result<u64, Error> {
+    u64::try_from(time.as_nanos()).map_err(|_| {
+        let max = Duration::from_nanos(u64::MAX);
+        Error::new(
+            ErrorKind::Limit,
+            format!("invalid {field} {time:?}: at most {max:?} is allowed"),
+        )
+    })
+}
+
+fn to_error<T>(made: Result<T, LimitFault>) -> Result<T, Error> {
+    made.map_err(|fault| Error::new(ErrorKind::Limit, fault.message))
 }
 
 #[cfg(test)]

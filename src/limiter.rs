@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::algorithm::Outcome;
-use crate::algorithm::gcra::{Charge, Gcra};
+use crate::algorithm::{Charge, Outcome};
 use crate::batch::{Batch, Member};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -289,7 +288,7 @@ impl Inner {
         match self.overflow.at_cap {
             AtCap::Deny => {
                 OverflowCounts::count(&counts.denied);
-                let wait_ns = limit.rule().emission_interval_ns();
+                let wait_ns = limit.rule().wait_for_room_ns();
                 let decision = Decision::new(false, (0, 1), wait_ns, wait_ns);
                 Some(Spent { decision, charge: None, to: ChargedTo::Nothing })
             }
@@ -308,7 +307,7 @@ impl Inner {
                 self.overflow.fence();
                 // It may have a cell by now; or have had one that was charged after `at_ns`, and is full
                 // and dropped since: not before a unit could come back.
-                let unit_ns = limit.rule().emission_interval_ns();
+                let unit_ns = limit.rule().unit_ns();
                 let had_cell = || {
                     let dropped_ns = self.store.floor_ns();
                     dropped_ns > at_ns && dropped_ns - floor_ns >= unit_ns
@@ -327,12 +326,13 @@ impl Inner {
     /// Takes back what a call of this caller's own was charged.
     pub(crate) fn take_back(&self, key: &StoreKey<'_>, spent: &Spent) {
         let Some(charge) = spent.charge else { return };
+        let Some(limit) = self.limits.entry(key.key.limit).numbers_at(key.meta) else { return };
         let step = |word| {
             reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
             // The one reading that is made late: after all charges that are in the word. No earlier
             // than a sweep that may have been before the cell's other charges.
             let now_ns = || self.clock.now_after_loads_ns().max(self.store.floor_ns());
-            Gcra::take_back(word, charge, now_ns)
+            limit.rule().take_back(word, charge, now_ns)
         };
         match spent.to {
             ChargedTo::Nothing => {}

@@ -15,17 +15,17 @@ fn allocations(call: impl FnMut()) -> u64 {
 fn no_call_for_a_known_key_allocates() {
     let limit = Limit::new(3, 1, Duration::from_secs(3600)).unwrap();
     let limits = Limits::builder()
-        .limit("Text", IdFormat::String, limit)
+        .limit("Text", IdFormat::String, limit.clone())
         .unwrap()
-        .limit("Number", IdFormat::RegId, limit)
+        .limit("Number", IdFormat::RegId, limit.clone())
         .unwrap()
-        .limit("Address", IdFormat::IpAddress, limit)
+        .limit("Address", IdFormat::IpAddress, limit.clone())
         .unwrap()
-        .limit("Domain", IdFormat::DomainOrCidr, limit)
+        .limit("Domain", IdFormat::DomainOrCidr, limit.clone())
         .unwrap()
-        .limit("Pair", IdFormat::RegIdIdentValue, limit)
+        .limit("Pair", IdFormat::RegIdIdentValue, limit.clone())
         .unwrap()
-        .limit("Set", IdFormat::FqdnSet, limit)
+        .limit("Set", IdFormat::FqdnSet, limit.clone())
         .unwrap()
         .override_id("Text", "alice", limit)
         .unwrap();

@@ -2,6 +2,8 @@
 
 #![cfg(all(feature = "yaml", feature = "boulder"))]
 
+#[path = "limits_yaml/algorithms.rs"]
+mod algorithms;
 #[path = "limits_yaml/files.rs"]
 mod files;
 #[path = "limits_yaml/good.rs"]

@@ -13,7 +13,7 @@ const BURST: u64 = 3;
 /// Limits A and B: three at once, one more every second.
 fn limits() -> Limits {
     let limit = Limit::new(BURST, 1, SECOND).unwrap();
-    let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap();
+    let limits = Limits::builder().limit("A", IdFormat::RegId, limit.clone()).unwrap();
     limits.limit("B", IdFormat::RegId, limit).unwrap().build()
 }
 

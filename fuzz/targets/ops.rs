@@ -78,13 +78,13 @@ impl Pair {
     fn new(bytes: &mut impl Iterator<Item = u8>) -> Option<Pair> {
         let limits = [limit(bytes)?, limit(bytes)?, limit(bytes)?];
         let one_of_c = Limits::builder()
-            .limit("A", IdFormat::String, limits[0])
+            .limit("A", IdFormat::String, limits[0].clone())
             .ok()?
-            .limit("B", IdFormat::String, limits[1])
+            .limit("B", IdFormat::String, limits[1].clone())
             .ok()?;
         // The name is Boulder's: known, and without numbers but for this one id.
         let built =
-            one_of_c.override_id(C, OVERRIDDEN as u64, limits[2]).expect("a good id").build();
+            one_of_c.override_id(C, OVERRIDDEN as u64, limits[2].clone()).expect("a good id").build();
         let (clock, hand) = Clock::manual();
         let engine = if bytes.next()? % 2 == 0 { Engine::LockFree } else { Engine::Exact };
         let options = LimiterOptions::default().clock(clock).engine(engine);
@@ -100,7 +100,7 @@ impl Pair {
             0 => self.advance(Duration::from_nanos(u64::from(byte()) << (byte() % 56))),
             1 => {
                 // By whole intervals and a little beside them, where decisions change.
-                let limit = self.model.limits[usize::from(byte() % 3)];
+                let limit = &self.model.limits[usize::from(byte() % 3)];
                 let interval_ns = limit.emission_interval().as_nanos() as u64;
                 let by_ns = interval_ns.saturating_mul(u64::from(byte()));
                 self.advance(Duration::from_nanos(

@@ -5,7 +5,7 @@
 //! offset is at most 2^62 ns. So a TAT that is written is at most 2^63 - 1 and no sum below wraps.
 
 use crate::Decision;
-use crate::algorithm::Outcome;
+use crate::algorithm::{Charge, Outcome};
 
 /// The latest time that a decision is made at: 2^62 - 1 ns, 146 years from the clock's origin.
 pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
@@ -16,17 +16,6 @@ pub(crate) struct Gcra {
     burst: u64,
     emission_interval_ns: u64,
     burst_offset_ns: u64,
-}
-
-/// What a batch charged to one bucket, kept to take it back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Charge {
-    /// The word before the charge; 0 if the bucket was new.
-    pub(crate) before: u64,
-    /// The word that the charge left.
-    pub(crate) after: u64,
-    /// When it was charged.
-    pub(crate) now_ns: u64,
 }
 
 impl Gcra {
@@ -143,13 +132,21 @@ mod tests {
 
     use super::*;
     use crate::Limit;
+    use crate::algorithm::rule::Rule;
 
     const MS: u64 = 1_000_000;
     const NOW: u64 = 1_700_000_000 * 1000 * MS;
 
+    fn rule(burst: u64, count: u64, period: Duration) -> Gcra {
+        match Limit::new(burst, count, period).unwrap().rule() {
+            Rule::Gcra(gcra) => *gcra,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// 20 at once, one more every 50 ms.
     fn twenty() -> Gcra {
-        *Limit::new(20, 20, Duration::from_secs(1)).unwrap().rule()
+        rule(20, 20, Duration::from_secs(1))
     }
 
     /// allowed, remaining, retry_in_ns, reset_in_ns and the word after.
@@ -211,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_largest_limit_at_the_latest_time_does_not_wrap() {
-        let rule = *Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap().rule();
+        let rule = rule(1 << 62, 1, Duration::from_nanos(1));
         let outcome = rule.spend(0, MAX_NOW_NS, 1 << 62);
         assert_eq!(outcome.word, Some(MAX_NOW_NS + (1 << 62)));
         assert_eq!(outcome.word.unwrap() >> 63, 0, "the top bit is the table's");
@@ -370,8 +367,7 @@ mod tests {
         let mut checked = 0;
         for line in text.lines() {
             let v: Vector = serde_json::from_str(line).unwrap();
-            let limit = Limit::new(v.burst, v.count, Duration::from_nanos(v.period_ns)).unwrap();
-            let rule = limit.rule();
+            let rule = rule(v.burst, v.count, Duration::from_nanos(v.period_ns));
             assert_eq!(rule.emission_interval_ns, v.emission_interval_ns, "{line}");
             assert_eq!(rule.burst_offset_ns, v.burst_offset_ns, "{line}");
             let outcome = match v.op.as_str() {

@@ -5,6 +5,7 @@ use std::collections::hash_map;
 
 use crate::Limit;
 use crate::algorithm::gcra::Gcra;
+use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::key::{KeyRef, LimitIndex, Meta, OwnedId};
 use crate::limits::{Id, IdFormat, Scratch, format, names};
@@ -33,6 +34,8 @@ use crate::limits::{Id, IdFormat, Scratch, format, names};
 pub struct Limits {
     entries: Vec<Entry>,
     by_name: HashMap<Box<str>, LimitIndex, ahash::RandomState>,
+    /// Whether all numbers are gcra's, whose words tell by themselves whether they are full.
+    is_gcra: bool,
 }
 
 /// One limit by its name.
@@ -41,6 +44,13 @@ pub(crate) struct Entry {
     pub(crate) name: Box<str>,
     pub(crate) format: IdFormat,
     pub(crate) default: Option<Limit>,
+    /// Whether a default was given, be it that there is no limit.
+    has_default: bool,
+    /// Whether the limit was switched off: the numbers go when the limits are made.
+    is_disabled: bool,
+    /// What the limit's numbers are for, once it has any: one algorithm, for one bucket's word may pass
+    /// from the default to an override.
+    pub(crate) algorithm: Option<&'static str>,
     /// By id in normal form.
     overrides: HashMap<OwnedId, Override, ahash::RandomState>,
     /// What overrides point to: a file gives many ids the same numbers.
@@ -58,9 +68,10 @@ struct Override {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumbersIndex(u32);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Numbers {
-    limit: Limit,
+    /// `None` is no limit.
+    limit: Option<Limit>,
     source: u32,
 }
 
@@ -80,9 +91,9 @@ impl Limits {
         LimitsBuilder::new()
     }
 
-    /// The names of all limits that have numbers, in the order in which they were given.
+    /// The names of all limits that were given, in that order: with numbers, as no limit, or disabled.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().filter(|entry| entry.has_numbers()).map(|entry| &*entry.name)
+        self.entries.iter().filter(|entry| entry.is_given()).map(|entry| &*entry.name)
     }
 
     /// The number of overrides, of all limits.
@@ -101,7 +112,7 @@ impl Limits {
         let index = self.index_of(name)?;
         let mut scratch = Scratch::new();
         let id = format::encode(self.entry(index).format, id.into(), &mut scratch)?;
-        Ok(self.entry(index).numbers_of(index, id).map(|(limit, _)| *limit))
+        Ok(self.entry(index).numbers_of(index, id).map(|(limit, _)| limit.clone()))
     }
 
     /// The index of `name`.
@@ -121,9 +132,15 @@ impl Limits {
     }
 
     /// Whether a bucket to which these numbers apply, with this word, is full at `now_ns`.
-    pub(crate) fn is_full(&self, _: Meta, word: u64, now_ns: u64) -> bool {
-        // Every limit's rule is gcra, whose words need no numbers to say so.
-        Gcra::is_full(word, now_ns)
+    pub(crate) fn is_full(&self, meta: Meta, word: u64, now_ns: u64) -> bool {
+        if self.is_gcra {
+            return Gcra::is_full(word, now_ns);
+        }
+        let entry = meta.limit().and_then(|index| self.entries.get(index.0 as usize));
+        // A word that no numbers are known for is kept: nothing says that it is full.
+        entry
+            .and_then(|entry| entry.numbers_at(meta))
+            .is_some_and(|limit| limit.rule().is_full(word, now_ns))
     }
 
     /// Which numbers apply to a key.
@@ -139,7 +156,7 @@ impl Entry {
         if !self.overrides.is_empty()
             && let Some(given) = self.overridden(id)
         {
-            let limit = self.numbers.get(given.0 as usize).map(|numbers| &numbers.limit)?;
+            let limit = self.numbers.get(given.0 as usize)?.limit.as_ref()?;
             return Some((limit, Meta::new(index, given.0 + 1)));
         }
         self.default.as_ref().map(|limit| (limit, Meta::new(index, 0)))
@@ -150,7 +167,7 @@ impl Entry {
     pub(crate) fn numbers_at(&self, meta: Meta) -> Option<&Limit> {
         match meta.numbers() {
             0 => self.default.as_ref(),
-            given => self.numbers.get(given as usize - 1).map(|numbers| &numbers.limit),
+            given => self.numbers.get(given as usize - 1)?.limit.as_ref(),
         }
     }
 
@@ -162,8 +179,22 @@ impl Entry {
         Some(given.numbers)
     }
 
-    fn has_numbers(&self) -> bool {
-        self.default.is_some() || !self.overrides.is_empty()
+    fn is_given(&self) -> bool {
+        self.has_default || self.is_disabled || !self.overrides.is_empty()
+    }
+
+    fn note_algorithm(&mut self, limit: Option<&Limit>) {
+        self.algorithm = self.algorithm.or(limit.map(Limit::algorithm));
+    }
+
+    fn check_algorithm(&self, limit: Option<&Limit>) -> Result<(), String> {
+        match (limit.map(Limit::algorithm), self.algorithm) {
+            (Some(new), Some(known)) if new != known => Err(format!(
+                "numbers of {new} for {}, which has numbers of {known}: a limit has one algorithm",
+                self.name
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -185,45 +216,77 @@ pub struct LimitsBuilder {
 
 impl LimitsBuilder {
     fn new() -> LimitsBuilder {
-        let mut builder =
-            LimitsBuilder { limits: Limits { entries: Vec::new(), by_name: HashMap::default() } };
+        let mut builder = LimitsBuilder {
+            limits: Limits { entries: Vec::new(), by_name: HashMap::default(), is_gcra: true },
+        };
         for boulder in names::BOULDER {
             builder.intern(boulder.name, boulder.format);
         }
         builder
     }
 
-    /// Adds a limit: its name, how its ids look, and the numbers that apply by default.
+    /// Adds a limit: its name, how its ids look, and the numbers that apply by default: a [`Limit`], or
+    /// `None`, which is no limit but for ids that have an override.
     ///
     /// # Errors
     ///
     /// [`Error::is_invalid_name`]: the name does not match `[A-Za-z][A-Za-z0-9_.-]*` in at most 128
     /// characters, was given before, or is Boulder's and has another format there.
+    /// [`Error::is_invalid_limit`]: the limit has overrides of another algorithm.
     pub fn limit(
         mut self,
         name: &str,
         format: IdFormat,
-        limit: Limit,
+        limit: impl Into<Option<Limit>>,
     ) -> Result<LimitsBuilder, Error> {
+        let limit = limit.into();
         let index = self.declare(name, format).map_err(|text| Error::new(ErrorKind::Name, text))?;
+        self.check_algorithm(index, limit.as_ref())?;
         self.set_default(index, limit).map_err(|text| Error::new(ErrorKind::Name, text))?;
         Ok(self)
     }
 
-    /// Gives one id of a limit numbers of its own. For a composite id, the account alone stands for
-    /// all of its ids that have no override themselves.
+    /// Switches a limit off: no limit for anybody, those with overrides included. Its name stays known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_name`] for a limit that is not known.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limits};
+    ///
+    /// let limit = Limit::fixed_window(10, Duration::from_secs(60))?;
+    /// let limits =
+    ///     Limits::builder().limit("PerUser", IdFormat::String, limit)?.disable("PerUser")?.build();
+    /// assert_eq!(limits.numbers("PerUser", "alice")?, None);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn disable(mut self, name: &str) -> Result<LimitsBuilder, Error> {
+        let index = self.limits.index_of(name)?;
+        self.set_disabled(index);
+        Ok(self)
+    }
+
+    /// Gives one id of a limit numbers of its own, or `None`: no limit for that id. For a composite id,
+    /// the account alone stands for all of its ids that have no override themselves.
     ///
     /// # Errors
     ///
     /// [`Error::is_invalid_name`] for a limit that is not known, [`Error::is_invalid_id`] for an id
-    /// that is not of the limit's format, or was given before.
+    /// that is not of the limit's format, or was given before, and [`Error::is_invalid_limit`] for
+    /// numbers of another algorithm than those that the limit has.
     pub fn override_id<'a>(
         mut self,
         name: &str,
         id: impl Into<Id<'a>>,
-        limit: Limit,
+        limit: impl Into<Option<Limit>>,
     ) -> Result<LimitsBuilder, Error> {
+        let limit = limit.into();
         let index = self.limits.index_of(name)?;
+        self.check_algorithm(index, limit.as_ref())?;
         let mut scratch = Scratch::new();
         let id = id.into();
         let bytes = format::encode(self.limits.entry(index).format, id, &mut scratch)?;
@@ -237,9 +300,16 @@ impl LimitsBuilder {
     /// The limits.
     pub fn build(mut self) -> Limits {
         for entry in &mut self.limits.entries {
+            if entry.is_disabled {
+                entry.default = None;
+                entry.overrides.clear();
+                entry.numbers.clear();
+            }
             entry.overrides.shrink_to_fit();
             entry.numbers.shrink_to_fit();
         }
+        let other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
+        self.limits.is_gcra = !self.limits.entries.iter().any(other);
         self.limits
     }
 
@@ -258,14 +328,30 @@ impl LimitsBuilder {
         Ok(index)
     }
 
+    fn check_algorithm(&self, index: LimitIndex, limit: Option<&Limit>) -> Result<(), Error> {
+        let checked = self.limits.entry(index).check_algorithm(limit);
+        checked.map_err(|text| Error::new(ErrorKind::Limit, text))
+    }
+
     /// Sets the default numbers of a limit, once.
-    pub(crate) fn set_default(&mut self, index: LimitIndex, limit: Limit) -> Result<(), String> {
+    pub(crate) fn set_default(
+        &mut self,
+        index: LimitIndex,
+        limit: Option<Limit>,
+    ) -> Result<(), String> {
         let entry = &mut self.limits.entries[index.0 as usize];
-        if entry.default.is_some() {
+        if entry.has_default {
             return Err(format!("the limit {} was given twice", entry.name));
         }
-        entry.default = Some(limit);
+        entry.check_algorithm(limit.as_ref())?;
+        entry.note_algorithm(limit.as_ref());
+        entry.default = limit;
+        entry.has_default = true;
         Ok(())
+    }
+
+    pub(crate) fn set_disabled(&mut self, index: LimitIndex) {
+        self.limits.entries[index.0 as usize].is_disabled = true;
     }
 
     /// Adds numbers for overrides to point to; those that equal the ones before share them.
@@ -273,10 +359,12 @@ impl LimitsBuilder {
     pub(crate) fn add_numbers(
         &mut self,
         index: LimitIndex,
-        limit: Limit,
+        limit: Option<Limit>,
         source: u32,
     ) -> NumbersIndex {
-        let numbers = &mut self.limits.entries[index.0 as usize].numbers;
+        let entry = &mut self.limits.entries[index.0 as usize];
+        entry.note_algorithm(limit.as_ref());
+        let numbers = &mut entry.numbers;
         let new = Numbers { limit, source };
         if numbers.last() != Some(&new) {
             numbers.push(new);
@@ -318,6 +406,9 @@ impl LimitsBuilder {
             name: name.into(),
             format,
             default: None,
+            has_default: false,
+            is_disabled: false,
+            algorithm: None,
             overrides: HashMap::default(),
             numbers: Vec::new(),
         });
@@ -339,9 +430,9 @@ impl LimitsBuilder {
         self.limits.entry(index)
     }
 
-    /// Whether any limit has numbers.
+    /// Whether no limit was given.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.limits.entries.iter().any(Entry::has_numbers)
+        !self.limits.entries.iter().any(Entry::is_given)
     }
 
     /// Where the next [`add_numbers_anew`](Self::add_numbers_anew) will put its numbers: a file may
@@ -352,7 +443,14 @@ impl LimitsBuilder {
     }
 
     /// Adds numbers at [`next_numbers`](Self::next_numbers).
-    pub(crate) fn add_numbers_anew(&mut self, index: LimitIndex, limit: Limit, source: u32) {
-        self.limits.entries[index.0 as usize].numbers.push(Numbers { limit, source });
+    pub(crate) fn add_numbers_anew(
+        &mut self,
+        index: LimitIndex,
+        limit: Option<Limit>,
+        source: u32,
+    ) {
+        let entry = &mut self.limits.entries[index.0 as usize];
+        entry.note_algorithm(limit.as_ref());
+        entry.numbers.push(Numbers { limit, source });
     }
 }

@@ -116,7 +116,7 @@ fn fields() {
                 "NewOrdersPerAccount:\n  Burst: 1\n  count: 1\n  period: 1s\n",
                 &[
                     "1: NewOrdersPerAccount: no burst: a whole number from 1 is wanted",
-                    "2: NewOrdersPerAccount.Burst: unknown field: burst, count, period, ids, id and algorithm are allowed; did you mean burst?",
+                    "2: NewOrdersPerAccount.Burst: unknown field: burst, count, period, ids, id, algorithm and enabled are allowed; did you mean burst?",
                 ],
             ),
             (
@@ -130,13 +130,13 @@ fn fields() {
             (
                 "NewOrdersPerAccount: {$REST, comment: x}",
                 &[
-                    "1: NewOrdersPerAccount.comment: unknown field: burst, count, period, ids, id and algorithm are allowed",
+                    "1: NewOrdersPerAccount.comment: unknown field: burst, count, period, ids, id, algorithm and enabled are allowed",
                 ],
             ),
             (
                 "NewOrdersPerAccount: {$REST, perod: {a: [b]}}",
                 &[
-                    "1: NewOrdersPerAccount.perod: unknown field: burst, count, period, ids, id and algorithm are allowed; did you mean period?",
+                    "1: NewOrdersPerAccount.perod: unknown field: burst, count, period, ids, id, algorithm and enabled are allowed; did you mean period?",
                 ],
             ),
             (
@@ -183,31 +183,21 @@ fn algorithms() {
     check(
         &[
             (
-                "A: {algorithm: fixed_window, limit: 10, window: 60s, id: string}",
-                &[
-                    "1: A.algorithm: invalid algorithm \"fixed_window\": not in this version; allowed: gcra",
-                ],
-            ),
-            (
-                "A: {limit: 15, window: 60s, burst: 3, id: string, algorithm: token_bucket}\nA:x: {$REST}",
-                &[
-                    "1: A.algorithm: invalid algorithm \"token_bucket\": not in this version; allowed: gcra",
-                ],
-            ),
-            (
-                "A: {algorithm: leaky_bucket, max: 10, duration: 5s, min_interval: 1s, id: string}",
-                &[
-                    "1: A.algorithm: invalid algorithm \"leaky_bucket\": not in this version; allowed: gcra",
-                ],
-            ),
-            (
                 "A: {algorithm: GCRA, $REST, id: string}",
-                &["1: A.algorithm: invalid algorithm \"GCRA\": allowed: gcra; did you mean gcra?"],
+                &[
+                    "1: A.algorithm: invalid algorithm \"GCRA\": gcra, fixed_window, token_bucket and leaky_bucket are allowed; did you mean gcra?",
+                ],
+            ),
+            (
+                "A: {algorithm: [gcra], $REST, id: string}",
+                &[
+                    "1: A.algorithm: a list: gcra, fixed_window, token_bucket or leaky_bucket is allowed",
+                ],
             ),
             (
                 "A: {limit: 10, $REST, id: string}",
                 &[
-                    "1: A.limit: unknown field: burst, count, period, ids, id and algorithm are allowed",
+                    "1: A.limit: unknown field: burst, count, period, ids, id, algorithm and enabled are allowed",
                 ],
             ),
             (

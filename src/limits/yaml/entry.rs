@@ -8,9 +8,10 @@ use crate::limits::IdFormat;
 use super::duration;
 use super::events::Scalar;
 use super::faults::{Given, Path, listed};
-use super::field::{self, Field, unknown_field};
+use super::field::{self, Field, Named, unknown_field};
 use super::ids::Target;
 use super::names::{Known, Lookup};
+use super::numbers::{self, NumberFault};
 use super::walk::{Form, Role, Value, Walk, Walked, given};
 
 /// Which fields an entry may have.
@@ -25,30 +26,41 @@ enum Shape {
 }
 
 impl Shape {
-    fn fields(self) -> &'static [&'static str] {
+    /// The fields beside the numbers.
+    fn others(self) -> &'static [Field] {
         match self {
-            Shape::Keyed => &Field::NAMES[..3],
-            Shape::Listed => &Field::NAMES[..4],
-            Shape::Either => &Field::NAMES,
+            Shape::Keyed => &[],
+            Shape::Listed => &[Field::Ids],
+            Shape::Either => &[Field::Ids, Field::Id, Field::Algorithm, Field::Enabled],
         }
+    }
+
+    /// All that an entry of this shape may have, if its numbers are those of `named`.
+    fn fields(self, named: Named) -> Vec<&'static str> {
+        named.numbers().iter().chain(self.others()).map(|field| field.name()).collect()
     }
 }
 
+/// The keys without a meaning that an entry keeps until its end.
+const UNKNOWN_MAX: usize = 64;
+
 /// What was read of an entry.
-struct Entry<'e> {
+pub(super) struct Entry<'e> {
     name: &'e str,
-    line: u64,
+    pub(super) line: u64,
     shape: Shape,
     /// The line of each field that was given.
-    lines: [Option<u64>; Field::ALL.len()],
-    /// `burst`, `count` and `period` in ns, of those that are in order.
-    numbers: [Option<u64>; Field::NUMBERS.len()],
+    lines: [Option<u64>; Field::COUNT],
+    /// The numbers that are in order, by field: units, millionths of units, or nanoseconds.
+    pub(super) numbers: [Option<u64>; Field::COUNT],
     format: Option<IdFormat>,
+    is_disabled: bool,
     /// What its ids point to.
     target: Option<Target>,
-    /// Fields of other algorithms: faults, unless the algorithm itself is refused.
-    later_fields: Vec<(u64, String)>,
-    is_later_algorithm: bool,
+    /// Keys that are no field of this shape, up to [`UNKNOWN_MAX`]: what they may be instead is known
+    /// when the algorithm is.
+    unknown: Vec<(u64, String)>,
+    algorithm: Option<Named>,
 }
 
 impl<'e> Entry<'e> {
@@ -60,14 +72,31 @@ impl<'e> Entry<'e> {
             lines: Default::default(),
             numbers: Default::default(),
             format: None,
+            is_disabled: false,
             target: None,
-            later_fields: Vec::new(),
-            is_later_algorithm: false,
+            unknown: Vec::new(),
+            algorithm: None,
         }
     }
 
-    fn line_of(&self, field: Field) -> Option<u64> {
+    pub(super) fn line_of(&self, field: Field) -> Option<u64> {
         self.lines[field as usize]
+    }
+
+    pub(super) fn has_any(&self, fields: &[Field]) -> bool {
+        fields.iter().any(|field| self.line_of(*field).is_some())
+    }
+
+    /// The algorithm that the fields of an override are of, where its limit has no numbers yet.
+    fn algorithm_by_fields(&self) -> Named {
+        if self.has_any(Named::LeakyBucket.numbers()) {
+            return Named::LeakyBucket;
+        }
+        if !self.has_any(Named::FixedWindow.numbers()) {
+            return Named::Gcra;
+        }
+        let has_burst = self.line_of(Field::Burst).is_some();
+        if has_burst { Named::TokenBucket } else { Named::FixedWindow }
     }
 }
 
@@ -104,7 +133,9 @@ impl<'t> Walk<'_, 't> {
         if !matches!(value, Value::Map) {
             return self.no_body(&entry, value_line, at, value);
         }
-        self.fields(&mut entry, at)?;
+        let walked = self.fields(&mut entry, at);
+        self.check_fields(&mut entry, at);
+        walked?;
         match id {
             Some(id) => self.keyed(&entry, id, at),
             None if entry.line_of(Field::Ids).is_some() => self.listed(&entry, at),
@@ -122,7 +153,7 @@ impl<'t> Walk<'_, 't> {
 
     /// An entry without a map of fields.
     fn no_body(&mut self, entry: &Entry<'_>, line: u64, at: &Path<'_>, value: Value<'t>) -> Walked {
-        if Field::NAMES.contains(&entry.name) {
+        if Field::of_name(entry.name).is_some() {
             let message = format!(
                 "{} where a limit's name is allowed: is it a field to indent?",
                 Given(entry.name)
@@ -134,29 +165,35 @@ impl<'t> Walk<'_, 't> {
         if entry.shape == Shape::Either {
             self.names.add_faulty(entry.name);
         }
-        let fields = listed(&entry.shape.fields()[..3]);
+        let fields =
+            listed(&Named::Gcra.numbers().iter().map(|field| field.name()).collect::<Vec<_>>());
         self.unexpected(line, at, value, &format!("a map with {fields}"))
     }
 
     /// The fields of a map whose start was read.
     fn fields(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) -> Walked {
-        let allowed = entry.shape.fields();
         while let Some((line, key)) = self.key(at, "a field")? {
             let Some(key) = key else {
                 self.skip_value(at)?;
                 continue;
             };
             let at_field = at.key(&key);
-            let Some(i) = allowed.iter().position(|name| *name == key) else {
-                if entry.shape == Shape::Either && field::is_later_field(&key) {
-                    entry.later_fields.push((line, key.to_string()));
+            let known = Field::of_name(&key);
+            let Some(field) =
+                known.filter(|field| field.is_number() || entry.shape.others().contains(field))
+            else {
+                if entry.unknown.len() >= UNKNOWN_MAX {
+                    // Now, so that a file of nothing else ends with its faults.
+                    let named = entry.algorithm.unwrap_or(Named::Gcra);
+                    let message = unknown_field(&key, &entry.shape.fields(named));
+                    self.fault(Some(line), &at_field, message);
                 } else {
-                    self.fault(Some(line), &at_field, unknown_field(&key, allowed));
+                    entry.unknown.push((line, key.to_string()));
                 }
                 self.skip_value(&at_field)?;
                 continue;
             };
-            if let Some(before) = entry.lines[i] {
+            if let Some(before) = entry.line_of(field) {
                 self.fault(
                     Some(line),
                     &at_field,
@@ -165,15 +202,50 @@ impl<'t> Walk<'_, 't> {
                 self.skip_value(&at_field)?;
                 continue;
             }
-            entry.lines[i] = Some(line);
-            self.field(entry, Field::ALL[i], at, &at_field)?;
-        }
-        if !entry.is_later_algorithm {
-            for (line, field) in &entry.later_fields {
-                self.fault(Some(*line), &at.key(field), unknown_field(field, allowed));
-            }
+            entry.lines[field as usize] = Some(line);
+            self.field(entry, field, at, &at_field)?;
         }
         Ok(())
+    }
+
+    /// Finds an entry's algorithm, and the fields that it does not have.
+    fn check_fields(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
+        if entry.line_of(Field::Algorithm).is_none() {
+            let is_default = entry.shape == Shape::Either && entry.line_of(Field::Ids).is_none();
+            let known = match self.names.look_up(entry.name) {
+                Lookup::Known(known) if !is_default => self.builder.entry(known.index).algorithm,
+                _ => None,
+            };
+            entry.algorithm = Some(match known.and_then(Named::of_name) {
+                Some(named) => named,
+                None if is_default => Named::Gcra,
+                None => entry.algorithm_by_fields(),
+            });
+        }
+        // Without an algorithm, which is a fault already, any may have been meant.
+        let Some(named) = entry.algorithm else {
+            let known = Field::ALL.map(Field::name);
+            for (line, key) in std::mem::take(&mut entry.unknown) {
+                self.fault(Some(line), &at.key(&key), unknown_field(&key, &known));
+            }
+            return;
+        };
+        let mut unknown = std::mem::take(&mut entry.unknown);
+        for field in Field::ALL {
+            if let Some(line) = entry.line_of(field)
+                && field.is_number()
+                && !named.numbers().contains(&field)
+            {
+                unknown.push((line, field.name().into()));
+            }
+        }
+        if unknown.is_empty() {
+            return;
+        }
+        let allowed = entry.shape.fields(named);
+        for (line, key) in unknown {
+            self.fault(Some(line), &at.key(&key), unknown_field(&key, &allowed));
+        }
     }
 
     fn field(
@@ -202,7 +274,8 @@ impl<'t> Walk<'_, 't> {
 
     /// An override of the one id in the key.
     fn keyed(&mut self, entry: &Entry<'_>, id: &str, at: &Path<'_>) {
-        let limit = self.limit(entry, at).unwrap_or_else(placeholder);
+        // Where the numbers are at fault, ids point to none until the load fails.
+        let limit = self.limit(entry, at).flatten();
         if id.is_empty() {
             self.fault(Some(entry.line), at, "no id after the colon: Name:id is allowed");
         } else if let Some(known) = self.known(entry.name, entry.line, at) {
@@ -213,23 +286,31 @@ impl<'t> Walk<'_, 't> {
 
     /// The numbers of an override whose ids were read.
     fn listed(&mut self, entry: &Entry<'_>, at: &Path<'_>) {
-        for field in [Field::Id, Field::Algorithm] {
+        for field in [Field::Id, Field::Algorithm, Field::Enabled] {
             if let Some(line) = entry.line_of(field) {
                 let message = "not beside ids: it belongs to the limit's default";
                 self.fault(Some(line), &at.key(field.name()), message);
             }
         }
-        let limit = self.limit(entry, at).unwrap_or_else(placeholder);
+        // Where the numbers are at fault, ids point to none until the load fails.
+        let limit = self.limit(entry, at).flatten();
         if let Some(Target { known, .. }) = entry.target {
             self.builder.add_numbers_anew(known.index, limit, self.role as u32);
         }
     }
 
     fn default(&mut self, entry: &Entry<'_>, at: &Path<'_>) {
-        let limit = self.limit(entry, at);
+        let is_bare = entry.is_disabled
+            && !Field::ALL
+                .into_iter()
+                .any(|field| field.is_number() && entry.line_of(field).is_some());
+        let limit = if is_bare { Some(None) } else { self.limit(entry, at) };
         let known = self.declared(entry, at);
         if known.is_none() {
             self.names.add_faulty(entry.name);
+        }
+        if let Some(known) = known.filter(|_| entry.is_disabled) {
+            self.builder.set_disabled(known.index);
         }
         if let (Some(known), Some(limit)) = (known, limit)
             && let Err(message) = self.builder.set_default(known.index, limit)
@@ -264,24 +345,30 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    /// The limit of an entry's numbers, or their faults.
-    fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Limit> {
-        for field in Field::NUMBERS {
-            if entry.line_of(field).is_none() && !entry.is_later_algorithm {
+    /// The limit of an entry's numbers, `Some(None)` if they say that there is none; else their faults.
+    fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
+        let named = entry.algorithm?;
+        match numbers::limit(entry, named) {
+            Ok(limit) => Some(limit),
+            Err(faults) => {
+                for fault in faults {
+                    self.number_fault(entry, at, fault);
+                }
+                None
+            }
+        }
+    }
+
+    fn number_fault(&mut self, entry: &Entry<'_>, at: &Path<'_>, fault: NumberFault) {
+        match fault {
+            NumberFault::Missing(field) => {
                 let message = format!("no {}: {} is wanted", field.name(), field.allowed());
                 self.fault(Some(entry.line), at, message);
             }
-        }
-        let [Some(burst), Some(count), Some(period_ns)] = entry.numbers else {
-            return None;
-        };
-        match Limit::validate(burst, count, period_ns) {
-            Ok(limit) => Some(limit),
-            Err(fault) => {
-                let field = Field::ALL.into_iter().find(|field| field.name() == fault.field);
-                let line = field.and_then(|field| entry.line_of(field)).unwrap_or(entry.line);
+            NumberFault::Invalid(fault) => {
+                let line = Field::of_name(fault.field).and_then(|field| entry.line_of(field));
+                let line = line.unwrap_or(entry.line);
                 self.fault(Some(line), &at.key(fault.field), fault.message);
-                None
             }
         }
     }
@@ -309,28 +396,29 @@ fn read_scalar(entry: &mut Entry<'_>, field: Field, scalar: &Scalar<'_>) -> Resu
     if scalar.is_null() {
         return Err(format!("null: {} is allowed", field.allowed()));
     }
-    match field {
-        Field::Burst | Field::Count => {
-            entry.numbers[field as usize] = Some(field::whole_number(scalar, field)?);
+    let number = match field {
+        Field::Burst | Field::Count | Field::Limit => field::whole_number(scalar, field)?,
+        Field::Size | Field::DripSize | Field::Max => field::decimal(scalar, field)?.millionths,
+        Field::Period | Field::Window | Field::DripRate | Field::Duration | Field::MinInterval => {
+            duration::parse(&scalar.text)?
         }
-        Field::Period => {
-            let period_ns = duration::parse(&scalar.text)?;
-            if period_ns == 0 {
-                return Err("0s: more than 0s is allowed".into());
-            }
-            entry.numbers[field as usize] = Some(period_ns);
+        Field::Id => {
+            entry.format = Some(field::id_format(&scalar.text)?);
+            return Ok(());
         }
-        Field::Id => entry.format = Some(field::id_format(&scalar.text)?),
         Field::Algorithm => {
-            entry.is_later_algorithm = field::is_later_algorithm(&scalar.text);
-            field::algorithm(&scalar.text)?;
+            entry.algorithm = Some(field::algorithm(&scalar.text)?);
+            return Ok(());
+        }
+        Field::Enabled => {
+            entry.is_disabled = !field::switch(scalar, field)?;
+            return Ok(());
         }
         Field::Ids => return Err(format!("{}: {} is allowed", given(scalar), field.allowed())),
+    };
+    if field == Field::Period && number == 0 {
+        return Err("0s: more than 0s is allowed".into());
     }
+    entry.numbers[field as usize] = Some(number);
     Ok(())
-}
-
-/// Stands for numbers that are at fault, so that ids can point to something until the load fails.
-fn placeholder() -> Limit {
-    Limit::validate(1, 1, 1).expect("one a nanosecond is a limit")
 }

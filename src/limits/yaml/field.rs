@@ -1,5 +1,6 @@
 //! The fields of an entry: their names, and what each may hold.
 
+use crate::limit::decimal::Decimal;
 use crate::limits::IdFormat;
 
 use super::events::Scalar;
@@ -7,44 +8,130 @@ use super::faults::{Given, listed};
 use super::names::hint;
 
 /// A field of an entry.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Burst,
     Count,
     Period,
+    Limit,
+    Window,
+    Size,
+    DripRate,
+    DripSize,
+    Max,
+    Duration,
+    MinInterval,
     Ids,
     Id,
     Algorithm,
+    Enabled,
 }
 
-/// The algorithms of the specification that this version lacks, and the fields that they add.
-const LATER_ALGORITHMS: [&str; 3] = ["fixed_window", "token_bucket", "leaky_bucket"];
-const LATER_FIELDS: [&str; 8] =
-    ["limit", "window", "size", "drip_rate", "drip_size", "max", "duration", "min_interval"];
+/// An algorithm that a file may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    Gcra,
+    FixedWindow,
+    TokenBucket,
+    LeakyBucket,
+}
 
-impl Field {
-    /// In the order of [`Field::ALL`].
-    pub(super) const NAMES: [&'static str; 6] =
-        ["burst", "count", "period", "ids", "id", "algorithm"];
-
-    pub(super) const ALL: [Field; 6] =
-        [Field::Burst, Field::Count, Field::Period, Field::Ids, Field::Id, Field::Algorithm];
-
-    /// Those that make a limit.
-    pub(super) const NUMBERS: [Field; 3] = [Field::Burst, Field::Count, Field::Period];
+impl Named {
+    pub(super) const ALL: [Named; 4] =
+        [Named::Gcra, Named::FixedWindow, Named::TokenBucket, Named::LeakyBucket];
 
     pub(super) fn name(self) -> &'static str {
-        Field::NAMES[self as usize]
+        match self {
+            Named::Gcra => "gcra",
+            Named::FixedWindow => "fixed_window",
+            Named::TokenBucket => "token_bucket",
+            Named::LeakyBucket => "leaky_bucket",
+        }
+    }
+
+    pub(super) fn of_name(name: &str) -> Option<Named> {
+        Named::ALL.into_iter().find(|named| named.name() == name)
+    }
+
+    /// The fields of its numbers; of leaky_bucket, those of both forms.
+    pub(super) fn numbers(self) -> &'static [Field] {
+        use Field::{
+            Burst, Count, DripRate, DripSize, Duration, Limit, Max, MinInterval, Period, Size,
+            Window,
+        };
+        match self {
+            Named::Gcra => &[Burst, Count, Period],
+            Named::FixedWindow => &[Limit, Window],
+            Named::TokenBucket => &[Limit, Window, Burst],
+            Named::LeakyBucket => &[Size, DripRate, DripSize, Max, Duration, MinInterval],
+        }
+    }
+}
+
+impl Field {
+    pub(super) const COUNT: usize = Field::ALL.len();
+
+    /// In the order of their numbers.
+    pub(super) const ALL: [Field; 15] = [
+        Field::Burst,
+        Field::Count,
+        Field::Period,
+        Field::Limit,
+        Field::Window,
+        Field::Size,
+        Field::DripRate,
+        Field::DripSize,
+        Field::Max,
+        Field::Duration,
+        Field::MinInterval,
+        Field::Ids,
+        Field::Id,
+        Field::Algorithm,
+        Field::Enabled,
+    ];
+
+    pub(super) fn of_name(name: &str) -> Option<Field> {
+        Field::ALL.into_iter().find(|field| field.name() == name)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Field::Burst => "burst",
+            Field::Count => "count",
+            Field::Period => "period",
+            Field::Limit => "limit",
+            Field::Window => "window",
+            Field::Size => "size",
+            Field::DripRate => "drip_rate",
+            Field::DripSize => "drip_size",
+            Field::Max => "max",
+            Field::Duration => "duration",
+            Field::MinInterval => "min_interval",
+            Field::Ids => "ids",
+            Field::Id => "id",
+            Field::Algorithm => "algorithm",
+            Field::Enabled => "enabled",
+        }
     }
 
     pub(super) fn allowed(self) -> &'static str {
         match self {
-            Field::Burst | Field::Count => "a whole number from 1",
-            Field::Period => "a duration such as 60s, 180m or 1h30m",
+            Field::Burst | Field::Count | Field::Limit => "a whole number from 1",
+            Field::Size | Field::DripSize | Field::Max => "a number from 1",
+            Field::Period | Field::Window | Field::DripRate | Field::Duration => {
+                "a duration such as 60s, 180m or 1h30m"
+            }
+            Field::MinInterval => "a duration such as 250ms or 1s",
             Field::Ids => "a list of ids",
             Field::Id => "a format such as ipAddress or string",
-            Field::Algorithm => "gcra",
+            Field::Algorithm => "gcra, fixed_window, token_bucket or leaky_bucket",
+            Field::Enabled => "true or false",
         }
+    }
+
+    /// Whether a file says by it what a limit's numbers are.
+    pub(super) fn is_number(self) -> bool {
+        (self as usize) < Field::Ids as usize
     }
 }
 
@@ -75,24 +162,33 @@ pub(super) fn id_format(text: &str) -> Result<IdFormat, String> {
     })
 }
 
-pub(super) fn algorithm(text: &str) -> Result<(), String> {
-    if text == "gcra" {
-        Ok(())
-    } else if is_later_algorithm(text) {
-        Err(format!("{}: not in this version; allowed: gcra", Given(text)))
-    } else {
-        let mut known = vec!["gcra"];
-        known.extend(LATER_ALGORITHMS);
-        Err(format!("{}: allowed: gcra{}", Given(text), hint(text, &known)))
+/// A number that may have a fraction: digits, a point, at most six digits.
+pub(super) fn decimal(scalar: &Scalar<'_>, field: Field) -> Result<Decimal, String> {
+    let text = &*scalar.text;
+    if !scalar.is_plain {
+        return Err(format!("{}: {}, without quotes, is allowed", Given(text), field.allowed()));
+    }
+    Decimal::parse(text).map_err(|reason| {
+        let is_negative = reason.starts_with("negative");
+        let reason = if is_negative { "at least 1 is allowed" } else { &*reason };
+        format!("{}: {reason}", Given(text))
+    })
+}
+
+/// `true` or `false`, as YAML 1.2 spells them.
+pub(super) fn switch(scalar: &Scalar<'_>, field: Field) -> Result<bool, String> {
+    match &*scalar.text {
+        "true" if scalar.is_plain => Ok(true),
+        "false" if scalar.is_plain => Ok(false),
+        text => Err(format!("{}: {} is allowed", Given(text), field.allowed())),
     }
 }
 
-pub(super) fn is_later_algorithm(text: &str) -> bool {
-    LATER_ALGORITHMS.contains(&text)
-}
-
-pub(super) fn is_later_field(text: &str) -> bool {
-    LATER_FIELDS.contains(&text)
+pub(super) fn algorithm(text: &str) -> Result<Named, String> {
+    Named::of_name(text).ok_or_else(|| {
+        let names = Named::ALL.map(Named::name);
+        format!("{}: {} are allowed{}", Given(text), listed(&names), hint(text, &names))
+    })
 }
 
 pub(super) fn unknown_field(given: &str, allowed: &[&str]) -> String {

@@ -7,6 +7,7 @@ mod faults;
 mod field;
 mod ids;
 mod names;
+mod numbers;
 mod source;
 mod walk;
 
@@ -38,7 +39,19 @@ use walk::Role;
 /// ```
 ///
 /// `burst` and `count` are whole numbers from 1; `period` is Go's duration text, such as `60s` or
-/// `1h30m`. Defaults stand in the map form only. A file is UTF-8, at most 128 MiB, one document,
+/// `1h30m`. A default may name another `algorithm` than `gcra`, with numbers as the constructors of
+/// [`Limit`](crate::Limit) take them; overrides have the numbers of their limit's algorithm:
+///
+/// ```yaml
+/// SearchPerUser: {algorithm: fixed_window, limit: 10, window: 60s, id: string}
+/// ApiPerKey: {algorithm: token_bucket, limit: 15, window: 60s, burst: 3, id: string}
+/// NotesPerUser: {algorithm: leaky_bucket, size: 10, drip_rate: 250ms, drip_size: 1, id: string}
+/// LegacyPerUser: {algorithm: leaky_bucket, max: 10, duration: 5s, min_interval: 1s, id: string}
+/// SearchPerUser:alice: {limit: 100, window: 60s}
+/// ```
+///
+/// `drip_rate` and `drip_size` may be left out, for 1 s and 1. `enabled: false` in a default is no limit
+/// for anybody, those with overrides included; its numbers may be left out. Defaults stand in the map form only. A file is UTF-8, at most 128 MiB, one document,
 /// nested at most 64 deep, without aliases and tags. Nothing is guessed: what is missing, unknown,
 /// given twice or out of range is refused, and every fault of a file is reported (up to 100,000).
 impl Limits {

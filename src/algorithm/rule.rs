@@ -1,0 +1,192 @@
+//! The rule of a limit, whichever it is. gcra's arm is compiled into its callers; the others are calls.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::Decision;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::gcra::{Gcra, MAX_NOW_NS};
+use crate::algorithm::leaky_bucket::LeakyBucket;
+use crate::algorithm::token_bucket::TokenBucket;
+use crate::algorithm::{Algorithm, Charge, Outcome, packed};
+
+/// The largest count that a word of 24 bits for it has room for.
+pub(crate) const MAX_COUNT: u64 = (1 << 24) - 1;
+
+/// The bits that no word of a rule may have: the table's.
+const TABLES_BITS: u64 = 1 << 63;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
+    Gcra(Gcra),
+    FixedWindow(FixedWindow),
+    TokenBucket(TokenBucket),
+    LeakyBucket(LeakyBucket),
+    Own(Arc<dyn Algorithm>),
+}
+
+const _: () = assert!(size_of::<Rule>() <= 32, "a rule is read on the way of a request");
+
+impl Rule {
+    pub(crate) const GCRA: &'static str = "gcra";
+
+    #[inline(always)]
+    pub(crate) fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        match self {
+            Rule::Gcra(gcra) => gcra.spend(word, now_ns, cost),
+            other => other.spend_other(word, now_ns, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn spend_other(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        match self {
+            Rule::Gcra(rule) => rule.spend(word, now_ns, cost),
+            Rule::FixedWindow(rule) => rule.spend(word, now_ns, cost),
+            Rule::TokenBucket(rule) => rule.spend(word, now_ns, cost),
+            Rule::LeakyBucket(rule) => rule.spend(word, now_ns, cost),
+            Rule::Own(rule) => checked(rule.spend(word, now_ns, cost)),
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        match self {
+            Rule::Gcra(rule) => rule.refund(word, now_ns, cost),
+            Rule::FixedWindow(rule) => rule.refund(word, now_ns, cost),
+            Rule::TokenBucket(rule) => rule.refund(word, now_ns, cost),
+            Rule::LeakyBucket(rule) => rule.refund(word, now_ns, cost),
+            Rule::Own(rule) => {
+                let outcome = checked(rule.refund(word, now_ns, cost));
+                Outcome { decision: outcome.decision.of_refund(), ..outcome }
+            }
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn reset(&self, word: u64, now_ns: u64) -> Outcome {
+        match self {
+            Rule::Gcra(rule) => rule.reset(word, now_ns),
+            Rule::FixedWindow(rule) => rule.reset(word, now_ns),
+            Rule::TokenBucket(rule) => rule.reset(word, now_ns),
+            Rule::LeakyBucket(rule) => rule.reset(word, now_ns),
+            Rule::Own(rule) => checked(rule.reset(word, now_ns)),
+        }
+    }
+
+    /// The word with `charge` taken back, `None` to leave it; `now_ns` is asked only where it matters.
+    pub(crate) fn take_back(
+        &self,
+        word: u64,
+        charge: Charge,
+        now_ns: impl Fn() -> u64,
+    ) -> Option<u64> {
+        match self {
+            Rule::Gcra(_) => Gcra::take_back(word, charge, now_ns),
+            Rule::FixedWindow(rule) => rule.take_back(word, charge, &now_ns),
+            Rule::TokenBucket(rule) => rule.take_back(word, charge, &now_ns),
+            Rule::LeakyBucket(rule) => rule.take_back(word, charge, &now_ns),
+            Rule::Own(rule) => {
+                rule.take_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        match self {
+            Rule::Gcra(_) => Gcra::is_full(word, now_ns),
+            Rule::FixedWindow(rule) => rule.is_full(word, now_ns),
+            Rule::TokenBucket(rule) => rule.is_full(word, now_ns),
+            Rule::LeakyBucket(rule) => rule.is_full(word, now_ns),
+            Rule::Own(rule) => rule.is_full(word, now_ns),
+        }
+    }
+
+    /// A lower bound on the time between a charge and a moment at which its bucket is full again.
+    pub(crate) fn unit_ns(&self) -> u64 {
+        match self {
+            Rule::Gcra(gcra) => gcra.emission_interval_ns(),
+            // A window may end, and a drip may fall, right after a charge.
+            Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => 1,
+            Rule::Own(rule) => rule.unit_ns().max(1),
+        }
+    }
+
+    /// What a newcomer that finds no room is told to wait: about the time in which some of what others
+    /// have spent comes back.
+    pub(crate) fn wait_for_room_ns(&self) -> u64 {
+        match self {
+            Rule::Gcra(gcra) => gcra.emission_interval_ns(),
+            Rule::FixedWindow(rule) => packed::ns_of(rule.window.ms()),
+            Rule::TokenBucket(rule) => packed::ns_of(rule.window.ms()),
+            Rule::LeakyBucket(rule) => packed::ns_of(rule.drip_rate_ms),
+            Rule::Own(rule) => rule.unit_ns().max(1),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Rule::Gcra(_) => Rule::GCRA,
+            Rule::FixedWindow(rule) => rule.name(),
+            Rule::TokenBucket(rule) => rule.name(),
+            Rule::LeakyBucket(rule) => rule.name(),
+            Rule::Own(rule) => rule.name(),
+        }
+    }
+
+    /// A full word, for the seam.
+    pub(crate) fn full(&self, now_ns: u64) -> u64 {
+        match self {
+            Rule::Gcra(_) => now_ns.clamp(1, MAX_NOW_NS),
+            Rule::FixedWindow(rule) => rule.full(now_ns),
+            Rule::TokenBucket(rule) => rule.full(now_ns),
+            Rule::LeakyBucket(rule) => rule.full(now_ns),
+            Rule::Own(rule) => rule.full(now_ns),
+        }
+    }
+}
+
+fn is_allowed(word: u64) -> bool {
+    word != 0 && word & TABLES_BITS == 0
+}
+
+/// The outcome of a rule that is not ours: what it must not write is not written, and then denied.
+fn checked(outcome: Outcome) -> Outcome {
+    match outcome.word {
+        Some(word) if !is_allowed(word) => {
+            debug_assert!(is_allowed(word), "a word is never 0 and leaves its top bit clear");
+            Outcome { word: None, decision: Decision::new(false, (0, 1), 1, 1) }
+        }
+        Some(_) if !outcome.decision.allowed() => Outcome { word: None, ..outcome },
+        _ => outcome,
+    }
+}
+
+impl PartialEq for Rule {
+    fn eq(&self, other: &Rule) -> bool {
+        match (self, other) {
+            (Rule::Gcra(a), Rule::Gcra(b)) => a == b,
+            (Rule::FixedWindow(a), Rule::FixedWindow(b)) => a == b,
+            (Rule::TokenBucket(a), Rule::TokenBucket(b)) => a == b,
+            (Rule::LeakyBucket(a), Rule::LeakyBucket(b)) => a == b,
+            (Rule::Own(a), Rule::Own(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Rule {}
+
+impl Hash for Rule {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Rule::Gcra(rule) => rule.hash(state),
+            Rule::FixedWindow(rule) => rule.hash(state),
+            Rule::TokenBucket(rule) => rule.hash(state),
+            Rule::LeakyBucket(rule) => rule.hash(state),
+            Rule::Own(rule) => Arc::as_ptr(rule).cast::<()>().hash(state),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Limits whose words count: fixed_window, token_bucket, leaky_bucket, and the legacy form of the last.
+
+use std::time::Duration;
+
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leaky_bucket::LeakyBucket;
+use crate::algorithm::rule::{MAX_COUNT, Rule};
+use crate::algorithm::token_bucket::TokenBucket;
+use crate::algorithm::window::Window;
+use crate::error::Error;
+use crate::limit::decimal::{self, Decimal};
+use crate::limit::{Limit, LimitFault, duration_ns, to_error};
+
+const NS_PER_MS: u64 = 1_000_000;
+
+impl Limit {
+    /// At most `limit` units in a window, which opens with the first allowed call. The instant at which
+    /// a window ends belongs to the next one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`]: `limit` is not from 1 to 16777215; `window` is not in whole
+    /// milliseconds from 1 to 2^39 - 1, which is 17.4 years.
+    ///
+    /// # Example: 10 a minute
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Limit;
+    ///
+    /// let limit = Limit::fixed_window(10, Duration::from_secs(60))?;
+    /// assert_eq!(limit.burst(), 10);
+    /// assert!(Limit::fixed_window(10, Duration::from_micros(1500)).is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn fixed_window(limit: u64, window: Duration) -> Result<Limit, Error> {
+        let window_ns = duration_ns("window", window)?;
+        to_error(Limit::validate_fixed_window(limit, window_ns))
+    }
+
+    /// `burst` units at once, `limit - burst` more at a steady rate over a window, which opens with the
+    /// first allowed call: at most `limit` in a window. What the rate has brought is not capped inside a
+    /// window. [`remaining`](crate::Decision::remaining) counts the window's quota, so that a call can be
+    /// denied with some remaining. One call costs at most `burst`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`]: as [`fixed_window`](Limit::fixed_window); `burst` is 0 or above
+    /// `limit`.
+    ///
+    /// # Example: 3 at once, 15 a minute, and so one more every 5 s
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Bucket, Clock, Limit};
+    ///
+    /// let limit = Limit::token_bucket(15, Duration::from_secs(60), 3)?;
+    /// let (clock, _hand) = Clock::manual();
+    /// let bucket = Bucket::new(limit, clock);
+    /// assert!(bucket.spend(3)?.allowed());
+    /// let denied = bucket.spend(1)?;
+    /// assert_eq!(denied.retry_in(), Duration::from_secs(5));
+    /// assert_eq!(denied.remaining(), Some(12));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn token_bucket(limit: u64, window: Duration, burst: u64) -> Result<Limit, Error> {
+        let window_ns = duration_ns("window", window)?;
+        to_error(Limit::validate_token_bucket(limit, window_ns, burst))
+    }
+
+    /// A bucket of `size` units, out of which `drip_size` drip at once every `drip_rate`.
+    ///
+    /// A fraction is rounded up: of a unit, and of a millisecond. Counts are `f64` for that reason; `u32`
+    /// is taken, too. `drip_size` may exceed `size`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`]: a count is not from 1 to 16777215; `drip_rate` is not from 1 ms to
+    /// 2^39 - 1 ms; the bucket would take longer than 2^62 ns to empty.
+    ///
+    /// # Example: 10 at once, one more every 250 ms
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Limit;
+    ///
+    /// let limit = Limit::leaky_bucket(10, Duration::from_millis(250), 1)?;
+    /// assert_eq!(limit, Limit::leaky_bucket(9.5, Duration::from_micros(249_001), 1)?);
+    /// let error = Limit::leaky_bucket(0.5, Duration::from_millis(250), 1).unwrap_err();
+    /// assert_eq!(error.to_string(), "invalid size 0.5: at least 1 is allowed");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn leaky_bucket(
+        size: impl Into<f64>,
+        drip_rate: Duration,
+        drip_size: impl Into<f64>,
+    ) -> Result<Limit, Error> {
+        let size = to_error(whole("size", size.into()))?;
+        let drip_rate_ns = duration_ns("drip_rate", drip_rate)?;
+        let drip_size = to_error(whole("drip_size", drip_size.into()))?;
+        to_error(Limit::validate_leaky_bucket(size, drip_rate_ns, drip_size))
+    }
+
+    /// The leaky bucket of Sharkey's older numbers: `max` calls in `duration`, or one call every
+    /// `min_interval`. `None` is no limit: nothing usable is given, `duration` is 0, or `min_interval` is
+    /// 0 and stands alone. `max` is taken as a decimal with at most six digits after the point.
+    ///
+    /// With `max` and `duration`, in exact arithmetic, where `round` rounds half up and times are in ms:
+    /// `r0` is `min_interval` if given, else `round(duration / max)`; `drip_size` is
+    /// `round(max / (duration / r0))`; `drip_rate` is `round(duration / (max / drip_size))`; each at least
+    /// 1; and `size` is `max`. `min_interval` so shapes the drips and keeps no distance between calls.
+    /// Otherwise, of `min_interval`: size 1, `drip_rate` `round(min_interval)` and at least 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`]: `max` is below 1 or no such decimal, or what comes out is not in the
+    /// range of [`leaky_bucket`](Limit::leaky_bucket).
+    ///
+    /// # Example: 10 in 5 s, a second apart on average
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Limit;
+    ///
+    /// let second = Duration::from_secs(1);
+    /// let limit = Limit::leaky_bucket_legacy(Some(10.0), Some(5 * second), Some(second))?;
+    /// assert_eq!(limit, Some(Limit::leaky_bucket(10, second, 2)?));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn leaky_bucket_legacy(
+        max: Option<f64>,
+        duration: Option<Duration>,
+        min_interval: Option<Duration>,
+    ) -> Result<Option<Limit>, Error> {
+        let decimal = |number: f64| {
+            Decimal::of_f64(number).map_err(|reason| LimitFault {
+                field: "max",
+                message: format!("invalid max {number}: {reason}"),
+            })
+        };
+        let max = to_error(max.map(decimal).transpose())?;
+        let duration = duration.map(|time| duration_ns("duration", time)).transpose()?;
+        let min_interval =
+            min_interval.map(|time| duration_ns("min_interval", time)).transpose()?;
+        to_error(Limit::validate_legacy(max, duration, min_interval))
+    }
+
+    pub(crate) fn validate_fixed_window(limit: u64, window_ns: u64) -> Result<Limit, LimitFault> {
+        check_count("limit", limit)?;
+        Limit::of_fixed_window(limit, window(window_ns)?)
+    }
+
+    pub(crate) fn validate_token_bucket(
+        limit: u64,
+        window_ns: u64,
+        burst: u64,
+    ) -> Result<Limit, LimitFault> {
+        check_count("limit", limit)?;
+        Limit::of_token_bucket(limit, window(window_ns)?, burst)
+    }
+
+    pub(crate) fn validate_leaky_bucket(
+        size: u64,
+        drip_rate_ns: u64,
+        drip_size: u64,
+    ) -> Result<Limit, LimitFault> {
+        if drip_rate_ns < NS_PER_MS {
+            let given = Duration::from_nanos(drip_rate_ns);
+            return Err(fault("drip_rate", format!("{given:?}: at least 1ms is allowed")));
+        }
+        Limit::of_leaky_bucket(size, drip_rate_ns.div_ceil(NS_PER_MS), drip_size)
+    }
+
+    /// See [`leaky_bucket_legacy`](Limit::leaky_bucket_legacy). A time of at most 2^64 ns times a count
+    /// in millionths is below 2^128, twice.
+    pub(crate) fn validate_legacy(
+        max: Option<Decimal>,
+        duration_ns: Option<u64>,
+        min_interval_ns: Option<u64>,
+    ) -> Result<Option<Limit>, LimitFault> {
+        if let Some(max) = max {
+            at_least_one("max", max)?;
+        }
+        match (max, duration_ns, min_interval_ns) {
+            (Some(_), Some(0), _) => Ok(None),
+            (Some(max), Some(duration_ns), _) => {
+                legacy(max, duration_ns, min_interval_ns).map(Some)
+            }
+            (_, _, None | Some(0)) => Ok(None),
+            (_, _, Some(min_interval_ns)) => {
+                let drip_rate_ms = round(u128::from(min_interval_ns), u128::from(NS_PER_MS));
+                Limit::of_leaky_bucket(1, drip_rate_ms, 1).map(Some)
+            }
+        }
+    }
+
+    pub(super) fn of_fixed_window(limit: u64, window: Window) -> Result<Limit, LimitFault> {
+        let rule = FixedWindow { limit: check_count("limit", limit)?, window };
+        let period_ns = window.ms() * NS_PER_MS;
+        Ok(Limit { max_cost: limit, count: limit, period_ns, rule: Rule::FixedWindow(rule) })
+    }
+
+    pub(super) fn of_token_bucket(
+        limit: u64,
+        window: Window,
+        burst: u64,
+    ) -> Result<Limit, LimitFault> {
+        let rule = TokenBucket {
+            limit: check_count("limit", limit)?,
+            burst: check_count("burst", burst)?,
+            window,
+        };
+        if burst > limit {
+            return Err(fault("burst", format!("{burst}: at most the limit {limit} is allowed")));
+        }
+        let period_ns = window.ms() * NS_PER_MS;
+        Ok(Limit { max_cost: burst, count: limit, period_ns, rule: Rule::TokenBucket(rule) })
+    }
+
+    pub(super) fn of_leaky_bucket(
+        size: u64,
+        drip_rate_ms: u64,
+        drip_size: u64,
+    ) -> Result<Limit, LimitFault> {
+        let counts = (check_count("size", size)?, check_count("drip_size", drip_size)?);
+        if drip_rate_ms > LeakyBucket::MAX_DRIP_RATE_MS {
+            let max_ms = LeakyBucket::MAX_DRIP_RATE_MS;
+            let reason = format!("{drip_rate_ms}ms: at most {max_ms}ms is allowed");
+            return Err(fault("drip_rate", reason));
+        }
+        let drip_rate_ns = drip_rate_ms.max(1) * NS_PER_MS;
+        let empty_ns = u128::from(size.div_ceil(drip_size)) * u128::from(drip_rate_ns);
+        if empty_ns > Limit::MAX_BURST_OFFSET_NS {
+            let reason = format!(
+                "{size}: by {drip_size} every {drip_rate_ms}ms it takes {empty_ns} ns to empty, at most 2^62 ns is allowed"
+            );
+            return Err(fault("size", reason));
+        }
+        let rule =
+            LeakyBucket { size: counts.0, drip_size: counts.1, drip_rate_ms: drip_rate_ms.max(1) };
+        Ok(Limit {
+            max_cost: size,
+            count: drip_size,
+            period_ns: drip_rate_ns,
+            rule: Rule::LeakyBucket(rule),
+        })
+    }
+}
+
+/// The bucket of `max` and a `duration` that is not 0.
+fn legacy(
+    max: Decimal,
+    duration_ns: u64,
+    min_interval_ns: Option<u64>,
+) -> Result<Limit, LimitFault> {
+    check_count("max", max.ceil())?;
+    let (millionths, duration_ns) = (u128::from(max.millionths), u128::from(duration_ns));
+    let (ns_per_ms, one) = (u128::from(NS_PER_MS), u128::from(decimal::ONE));
+    let r0_ns = match min_interval_ns {
+        Some(min_interval_ns) => u128::from(min_interval_ns).max(ns_per_ms),
+        // The millionths of `max` and the nanoseconds of a millisecond cancel each other.
+        None => u128::from(round(duration_ns, millionths)) * ns_per_ms,
+    };
+    let drip_size = round(millionths * r0_ns, one * duration_ns);
+    if drip_size > MAX_COUNT {
+        let message = format!(
+            "invalid min_interval {:?}: it makes drips of {drip_size} units, at most {MAX_COUNT} are allowed",
+            Duration::from_nanos(min_interval_ns.unwrap_or_default()),
+        );
+        return Err(LimitFault { field: "min_interval", message });
+    }
+    let drip_rate_ms = round(duration_ns * u128::from(drip_size), millionths);
+    Limit::of_leaky_bucket(max.ceil(), drip_rate_ms, drip_size)
+}
+
+fn fault(field: &'static str, reason: String) -> LimitFault {
+    LimitFault { field, message: format!("invalid {field} {reason}") }
+}
+
+fn check_count(field: &'static str, count: u64) -> Result<u32, LimitFault> {
+    match u32::try_from(count) {
+        Ok(0) => Err(fault(field, "0: at least 1 is allowed".into())),
+        Ok(small) if count <= MAX_COUNT => Ok(small),
+        _ => Err(fault(field, format!("{count}: at most {MAX_COUNT} is allowed"))),
+    }
+}
+
+fn window(window_ns: u64) -> Result<Window, LimitFault> {
+    let given = Duration::from_nanos(window_ns);
+    let max_ms = Window::MAX_MS;
+    if window_ns == 0 {
+        return Err(fault("window", "0s: at least 1ms is allowed".into()));
+    }
+    if !window_ns.is_multiple_of(NS_PER_MS) {
+        return Err(fault("window", format!("{given:?}: whole milliseconds are allowed")));
+    }
+    if window_ns / NS_PER_MS > max_ms {
+        return Err(fault("window", format!("{given:?}: at most {max_ms}ms is allowed")));
+    }
+    Ok(Window::new(window_ns / NS_PER_MS))
+}
+
+/// A count that was given with a fraction, rounded up.
+fn whole(field: &'static str, number: f64) -> Result<u64, LimitFault> {
+    if number >= 1.0 && number <= MAX_COUNT as f64 {
+        // Whole and within u64: exact.
+        return Ok(number.ceil() as u64);
+    }
+    let bound = if number > 1.0 { format!("most {MAX_COUNT}") } else { "least 1".into() };
+    Err(fault(field, format!("{number}: at {bound} is allowed")))
+}
+
+/// As [`whole`], of a decimal.
+#[cfg_attr(not(feature = "yaml"), allow(dead_code, reason = "files have decimals"))]
+pub(crate) fn whole_of_decimal(field: &'static str, number: Decimal) -> Result<u64, LimitFault> {
+    at_least_one(field, number)?;
+    check_count(field, number.ceil()).map(u64::from)
+}
+
+fn at_least_one(field: &'static str, number: Decimal) -> Result<(), LimitFault> {
+    if number < Decimal::ONE {
+        return Err(fault(field, format!("{number}: at least 1 is allowed")));
+    }
+    Ok(())
+}
+
+/// `numerator / denominator`, rounded half up, at least 1; saturates, which is out of every range.
+fn round(numerator: u128, denominator: u128) -> u64 {
+    let (whole, rest) = (numerator / denominator, numerator % denominator);
+    let rounded = whole + u128::from(rest >= denominator.div_ceil(2));
+    u64::try_from(rounded.max(1)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,86 @@
+//! A limit as the rule that it is: for rules of one's own, and for those who run a rule by hand.
+
+use std::sync::Arc;
+
+use crate::Factor;
+use crate::algorithm::gcra::MAX_NOW_NS;
+use crate::algorithm::rule::Rule;
+use crate::algorithm::{Algorithm, Charge, Outcome};
+use crate::error::{Error, ErrorKind};
+use crate::limit::{Limit, LimitFault};
+
+impl Limit {
+    /// A limit by a rule of one's own; two are equal if they share it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`] if the rule's largest cost is 0.
+    ///
+    /// # Example
+    ///
+    /// See [`Algorithm`].
+    pub fn own(rule: Arc<dyn Algorithm>) -> Result<Limit, Error> {
+        Limit::of_own(rule).map_err(|fault| Error::new(ErrorKind::Limit, fault.message))
+    }
+
+    pub(super) fn of_own(rule: Arc<dyn Algorithm>) -> Result<Limit, LimitFault> {
+        let max_cost = rule.max_cost();
+        if max_cost == 0 {
+            let message =
+                format!("invalid largest cost 0 of {}: at least 1 is allowed", rule.name());
+            return Err(LimitFault { field: "max_cost", message });
+        }
+        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Own(rule) })
+    }
+
+    /// Arguments that a caller got wrong, put where the rules expect them: no sum wraps then.
+    fn in_range(&self, now_ns: u64, cost: u64) -> (u64, u64) {
+        (now_ns.clamp(1, MAX_NOW_NS), cost.min(self.max_cost))
+    }
+}
+
+/// Of a cost above the largest, the answer is that for the largest.
+impl Algorithm for Limit {
+    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        let (now_ns, cost) = self.in_range(now_ns, cost);
+        self.rule().spend(word, now_ns, cost)
+    }
+
+    fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        let (now_ns, cost) = self.in_range(now_ns, cost);
+        self.rule().refund(word, now_ns, cost)
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        self.rule().is_full(word, now_ns)
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        self.rule().full(now_ns)
+    }
+
+    fn max_cost(&self) -> u64 {
+        self.max_cost
+    }
+
+    fn reset(&self, word: u64, now_ns: u64) -> Outcome {
+        self.rule().reset(word, now_ns.clamp(1, MAX_NOW_NS))
+    }
+
+    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.rule().take_back(word, charge, now_ns)
+    }
+
+    fn unit_ns(&self) -> u64 {
+        self.rule().unit_ns()
+    }
+
+    fn scaled(&self, factor: Factor) -> Option<Arc<dyn Algorithm>> {
+        let scaled = Limit::scaled(self, factor).ok()??;
+        Some(Arc::new(scaled))
+    }
+
+    fn name(&self) -> &'static str {
+        self.rule().name()
+    }
+}

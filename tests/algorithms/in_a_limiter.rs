@@ -1,0 +1,123 @@
+//! The algorithms behind a limiter: both engines, sweeps at any moment, batches of several algorithms,
+//! and the cap.
+
+use super::laws::{Step, steps};
+use super::naive::{Naive, figures};
+use super::*;
+use tollgate::{AtCap, Bucket, Clock, Engine, IdFormat, Limiter, LimiterOptions, Limits};
+
+fn limiter_of(named: &[(&str, Limit)], engine: Engine) -> (Limiter, tollgate::Hand) {
+    let mut builder = Limits::builder();
+    for (name, limit) in named {
+        builder = builder.limit(name, IdFormat::String, limit.clone()).unwrap();
+    }
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().engine(engine).clock(clock);
+    (Limiter::with_options(builder.build(), options), hand)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn answer_as_the_oracle_while_full_buckets_are_swept(
+        limits in (1..5u64, 1..20u64, 1..9u64, 1..5u64).prop_map(|(count, time, more, drip)| {
+            [fixed(count, time), tokens(count + more, time, count), leaky(count as u32, time, drip as u32)]
+        }),
+        history in steps(8 * MS),
+        sweep_every in 1..6usize,
+    ) {
+        for engine in [Engine::LockFree, Engine::Exact] {
+            for limit in &limits {
+                // The other two are there, so that a sweep has to know whose cell it looks at.
+                let named = [("Fixed", fixed(1, 1)), ("Gcra", Limit::new(1, 1, ms(1)).unwrap()), ("Own", limit.clone())];
+                let (limiter, hand) = limiter_of(&named, engine);
+                let handle = limiter.limit("Own").unwrap();
+                let mut naive = Naive::new(limit);
+                let mut now_ns = 1;
+                for (i, &(step, part)) in history.iter().enumerate() {
+                    if i % sweep_every == 0 {
+                        limiter.sweep(1 << 20);
+                    }
+                    naive.at((now_ns - 1) / MS);
+                    let cost = part % (limit.burst() + 1);
+                    let (said, wanted) = match step {
+                        Step::Spend => (handle.spend("id", cost), naive.spend(cost)),
+                        Step::Check => (handle.check("id", cost), naive.check(cost)),
+                        Step::Refund => (handle.refund("id", cost), naive.refund(cost)),
+                        Step::Reset => (handle.reset("id"), naive.reset()),
+                        // A clock that goes back is the laws' part: a sweep has a floor.
+                        Step::Forward(ns) | Step::Back(ns) => {
+                            hand.advance(Duration::from_nanos(ns));
+                            now_ns += ns;
+                            continue;
+                        }
+                    };
+                    prop_assert_eq!(figures(said.unwrap()), wanted, "{:?} {:?} {}", limit, step, cost);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_denied_batch_leaves_every_algorithms_bucket_as_it_was() {
+    let named = [
+        ("Gcra", Limit::new(2, 1, ms(1000)).unwrap()),
+        ("Fixed", fixed(2, 1000)),
+        ("Tokens", tokens(4, 1000, 2)),
+        ("Leaky", leaky(2, 1000, 1)),
+        ("Last", fixed(1, 1000)),
+    ];
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (limiter, hand) = limiter_of(&named, engine);
+        let handles: Vec<_> = named.iter().map(|(name, _)| limiter.limit(name).unwrap()).collect();
+        let members: Vec<_> = handles.iter().map(|handle| handle.member("id")).collect();
+        assert!(limiter.batch(&members).spend().unwrap().allowed());
+        let denied = limiter.batch(&members).spend().unwrap();
+        assert_eq!(denied.denied_by(), Some(4));
+        for handle in &handles[..4] {
+            assert!(handle.spend("id", 1).unwrap().allowed(), "{handle:?}: nothing was taken");
+        }
+        hand.advance(ms(2000));
+        while limiter.stats().cells > 0 {
+            limiter.sweep(1 << 20);
+        }
+        assert!(limiter.batch(&members).spend().unwrap().allowed());
+    }
+}
+
+#[test]
+fn a_cost_that_never_fits_is_named_in_the_limits_own_words() {
+    for (limit, wanted) in [
+        (fixed(3, 1000), "cost 4 is above the limit 3"),
+        (tokens(9, 1000, 3), "cost 4 is above the burst 3"),
+        (leaky(3, 1000, 1), "cost 4 is above the size 3"),
+    ] {
+        let error = Bucket::new(limit, Clock::manual().0).spend(4).unwrap_err();
+        assert!(error.is_cost_above_burst());
+        assert_eq!(error.to_string(), wanted);
+    }
+}
+
+#[test]
+fn newcomers_beyond_the_cap_share_a_bucket_of_any_algorithm() {
+    for limit in [fixed(2, 1000), tokens(2, 1000, 2), leaky(2, 1000, 2)] {
+        for (at_cap, admitted) in [(AtCap::Share, 2), (AtCap::Deny, 0), (AtCap::Allow, 50)] {
+            let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+            let (clock, hand) = Clock::manual();
+            let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(at_cap);
+            let limiter = Limiter::with_options(limits.build(), options);
+            let handle = limiter.limit("Own").unwrap();
+            assert!(handle.spend("first", 1).unwrap().allowed());
+            let spend = |n: u32| handle.spend(&*format!("other {n}"), 1).unwrap();
+            let allowed = (0..50).filter(|n| spend(*n).allowed()).count();
+            assert_eq!(allowed, admitted, "{limit:?} {at_cap:?}");
+            if at_cap != AtCap::Allow {
+                assert_eq!(spend(99).retry_in(), ms(1000), "{limit:?} {at_cap:?}");
+            }
+            hand.advance(ms(1000));
+            assert!(at_cap == AtCap::Deny || spend(100).allowed(), "{limit:?} {at_cap:?}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Every call of a history as the naive buckets answer it.
+
+use super::laws::{ByHand, Step, steps};
+use super::naive::{Naive, figures};
+use super::*;
+use tollgate::Algorithm;
+
+fn same_answers(limit: &Limit, start_ns: u64, history: &[(Step, u64)]) {
+    let mut bucket = ByHand::new(limit, start_ns);
+    let mut naive = Naive::new(limit);
+    for &(step, part) in history {
+        naive.at((bucket.now_ns - 1) / MS);
+        let cost = bucket.cost(part);
+        let wanted = match step {
+            Step::Spend => naive.spend(cost),
+            Step::Check => naive.check(cost),
+            Step::Refund => naive.refund(cost),
+            Step::Reset => naive.reset(),
+            Step::Forward(_) | Step::Back(_) => {
+                bucket.step(step, part);
+                continue;
+            }
+        };
+        let said = bucket.clone();
+        let decision = bucket.step(step, part).expect("a call");
+        assert_eq!(figures(decision), wanted, "{said:?} {step:?} {cost}");
+    }
+}
+
+fn small_limit() -> impl Strategy<Value = (Limit, u64)> {
+    let count = || prop_oneof![1..6u64, 1..40u64];
+    let time = || 1..25u64;
+    prop_oneof![
+        (count(), time()).prop_map(|(limit, window)| (fixed(limit, window), window * MS)),
+        (count(), time(), any::<u64>()).prop_map(|(limit, window, part)| {
+            (tokens(limit, window, 1 + part % limit), window * MS)
+        }),
+        (count(), time(), count())
+            .prop_map(|(size, rate, drip)| { (leaky(size as u32, rate, drip as u32), rate * MS) }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn agree_on_every_call(
+        (limit, start_ns, history) in small_limit().prop_flat_map(|(limit, unit_ns)| {
+            (Just(limit), 1..5 * MS, steps(unit_ns.min(8 * MS)))
+        }),
+    ) {
+        same_answers(&limit, start_ns, &history);
+    }
+}
+
+#[test]
+fn a_clock_that_went_back_counts_as_the_words_own_time() {
+    for limit in [fixed(2, 10), tokens(2, 10, 1), leaky(2, 10, 1)] {
+        let mut bucket = ByHand::new(&limit, 1 + 100 * MS);
+        assert!(bucket.spend(1).allowed());
+        bucket.now_ns = 1 + 50 * MS;
+        let said = bucket.rule.spend(bucket.word, bucket.now_ns, 1).decision;
+        bucket.now_ns = 1 + 100 * MS;
+        assert_eq!(bucket.rule.spend(bucket.word, bucket.now_ns, 1).decision, said, "{limit:?}");
+    }
+}

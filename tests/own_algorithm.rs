@@ -1,0 +1,113 @@
+//! The rule of `examples/own_algorithm.rs` through the laws that every rule keeps to, and in a limiter.
+//! For a rule of your own, copy this file and `laws/mod.rs`.
+
+#[path = "../examples/own_algorithm/halves.rs"]
+mod halves;
+mod laws;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use halves::Halves;
+use proptest::prelude::*;
+use tollgate::{Algorithm, Clock, Decision, IdFormat, Limit, Limiter, Limits, Outcome};
+
+const SECOND: u64 = 1_000_000_000;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn keeps_the_laws(
+        (whole, half, day_s) in (1..12u64, 1..12u64, 2..20u64),
+        start_ns in prop_oneof![1..3 * SECOND, 1..1u64 << 58],
+        history in laws::steps(3 * SECOND),
+    ) {
+        let rule = Halves::new(whole, half, Duration::from_secs(day_s));
+        laws::laws(&rule, start_ns, SECOND, &history);
+        // As a limit, by the enum that a limiter calls.
+        laws::laws(&Limit::own(Arc::new(rule)).unwrap(), start_ns, SECOND, &history);
+    }
+}
+
+fn limiter(rule: impl Algorithm + 'static) -> (Limiter, tollgate::Hand) {
+    let limit = Limit::own(Arc::new(rule)).unwrap();
+    let limits = Limits::builder().limit("Uploads", IdFormat::String, limit).unwrap().build();
+    let (clock, hand) = Clock::manual();
+    (Limiter::with_clock(limits, clock), hand)
+}
+
+#[test]
+fn is_a_limit_like_any_other() {
+    let (limiter, hand) = limiter(Halves::new(10, 6, Duration::from_secs(20)));
+    let uploads = limiter.limit("Uploads").unwrap();
+    assert!(uploads.spend("alice", 6).unwrap().allowed());
+    let denied = uploads.spend("alice", 2).unwrap();
+    assert_eq!(denied.retry_in(), Duration::from_secs(10));
+    assert_eq!(denied.remaining(), Some(4));
+    hand.advance(Duration::from_secs(10));
+    assert!(uploads.spend("alice", 4).unwrap().allowed());
+    assert!(uploads.refund("alice", 1).unwrap().allowed());
+    assert!(uploads.check("alice", 1).unwrap().allowed());
+    assert!(uploads.spend("alice", 7).is_err());
+    hand.advance(Duration::from_secs(10));
+    while limiter.stats().cells > 0 {
+        limiter.sweep(1 << 20);
+    }
+    assert_eq!(uploads.check("alice", 6).unwrap().remaining(), Some(4));
+}
+
+#[test]
+fn has_a_scale_if_it_says_so() {
+    let limit = Limit::own(Arc::new(Halves::new(10, 6, Duration::from_secs(20)))).unwrap();
+    let doubled = limit.scaled("0.5".parse().unwrap()).unwrap().unwrap();
+    assert_eq!((limit.burst(), doubled.burst()), (6, 12));
+    assert_ne!(limit, doubled);
+    assert_eq!(limit, limit.clone());
+}
+
+/// A rule that writes what it must not.
+#[derive(Debug)]
+struct Wrong(u64);
+
+impl Algorithm for Wrong {
+    fn spend(&self, _: u64, _: u64, _: u64) -> Outcome {
+        let decision = Decision::to_spend(true, 0, Duration::ZERO, Duration::ZERO);
+        Outcome { word: Some(self.0), decision }
+    }
+
+    fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        self.spend(word, now_ns, cost)
+    }
+
+    fn is_full(&self, _: u64, _: u64) -> bool {
+        false
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn max_cost(&self) -> u64 {
+        1
+    }
+}
+
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "leaves its top bit clear"))]
+fn denies_what_must_not_be_written() {
+    for word in [0, 1 << 63, u64::MAX] {
+        let (limiter, _) = limiter(Wrong(word));
+        let uploads = limiter.limit("Uploads").unwrap();
+        assert!(!uploads.spend("alice", 1).unwrap().allowed(), "{word:#x}");
+        assert!(!uploads.refund("alice", 1).unwrap().allowed(), "{word:#x}");
+    }
+}
+
+#[test]
+fn without_a_scale_only_0_and_1_are_factors() {
+    let limit = Limit::own(Arc::new(Wrong(1))).unwrap();
+    let error = limit.scaled("2".parse().unwrap()).unwrap_err();
+    assert!(error.to_string().ends_with("Wrong has no scale: only 0 and 1 are allowed"), "{error}");
+    assert_eq!(limit.scaled("1".parse().unwrap()).unwrap(), Some(limit));
+}
