@@ -5,6 +5,7 @@
 //! taken what a member needed in between, the charges made so far are taken back, and the batch is
 //! denied.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -16,7 +17,7 @@ use crate::limiter::{Inner, Limiter, Spent};
 use crate::limits::{Id, Scratch, encode};
 use crate::probe::{Fault, broken};
 use crate::store::StoreKey;
-use crate::{Decision, Limit};
+use crate::{Decision, Factor, Limit};
 
 /// Members that are kept on the stack; a larger batch allocates.
 const INLINE_MEMBERS: usize = 8;
@@ -43,16 +44,22 @@ pub struct Member<'a> {
     id: Id<'a>,
     cost: u64,
     mode: Mode,
+    factor: Factor,
 }
 
 impl<'a> Member<'a> {
     pub(crate) fn new(handle: &'a Handle, id: Id<'a>) -> Member<'a> {
-        Member { handle, id, cost: 1, mode: Mode::default() }
+        Member { handle, id, cost: 1, mode: Mode::default(), factor: Factor::ONE }
     }
 
     /// The same at another cost; 0 asks without charging.
     pub fn cost(self, cost: u64) -> Member<'a> {
         Member { cost, ..self }
+    }
+
+    /// The same for a caller with a factor; see [`Handle::scaled`].
+    pub fn factor(self, factor: Factor) -> Member<'a> {
+        Member { factor, ..self }
     }
 
     /// The same in another mode.
@@ -107,10 +114,9 @@ pub struct Batch<'a> {
 }
 
 /// A member whose key and numbers are known.
-#[derive(Clone, Copy)]
 struct Prepared<'a> {
     key: StoreKey<'a>,
-    limit: &'a Limit,
+    limit: Cow<'a, Limit>,
     cost: u64,
     mode: Mode,
     /// In the caller's batch.
@@ -137,17 +143,62 @@ impl<'a> Batch<'a> {
     pub fn spend(&self) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |inner, members| {
-                let now_ns = look(inner, members);
-                let decision = strictest(members, can_deny);
-                if !decision.allowed() {
-                    return decision;
-                }
-                // Charging renews the members' decisions: what they say now is what was stored.
-                charge_all(inner, members, now_ns);
-                strictest(members, can_deny)
-            },
+            |inner, members| spend(inner, members).decision,
         )
+    }
+
+    /// As [`spend`](Batch::spend), and adds to `decisions` what each member says, in the batch's order:
+    /// no limit for those that none applies to. When the batch is denied, a member that would have been
+    /// allowed says what is there, for it was charged nothing: as at a cost of 0.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+    /// let limiter = Limiter::new(
+    ///     Limits::builder()
+    ///         .limit("PerUser", IdFormat::String, limit(2)?)?
+    ///         .limit("PerTeam", IdFormat::String, limit(1)?)?
+    ///         .build(),
+    /// );
+    /// let (users, teams) = (limiter.limit("PerUser")?, limiter.limit("PerTeam")?);
+    /// let members = [users.member("alice"), teams.member("a-team")];
+    /// let batch = limiter.batch(&members);
+    /// let mut each = Vec::new();
+    /// assert!(batch.spend_each(&mut each)?.allowed());
+    /// each.clear();
+    /// assert_eq!(batch.spend_each(&mut each)?.denied_by(), Some(1));
+    /// assert!(each[0].allowed() && !each[1].allowed());
+    /// assert_eq!(each[0].remaining(), Some(1), "charged once");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn spend_each(&self, decisions: &mut impl Extend<Decision>) -> Result<Decision, Error> {
+        let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
+        each.resize(self.members.len(), Decision::UNLIMITED);
+        let decision = self.with_members(
+            |cost, limit| cost <= limit.burst(),
+            |inner, members| {
+                let Told { decision, now_ns } = spend(inner, members);
+                for member in members {
+                    let said = &mut each[member.position];
+                    *said = member.decision.of_member(member.position);
+                    if said.allowed() && !decision.allowed() {
+                        let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
+                        *said = inner.look(&member.key, now_ns, ask);
+                    }
+                }
+                decision
+            },
+        )?;
+        decisions.extend(each);
+        Ok(decision)
     }
 
     /// Asks what [`spend`](Batch::spend) would say, and changes nothing.
@@ -177,7 +228,7 @@ impl<'a> Batch<'a> {
                 let now_ns = inner.clock.now_ns();
                 for member in members.iter_mut() {
                     let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
-                    member.decision = inner.refund(&member.key, member.limit, cost, now_ns);
+                    member.decision = inner.refund(&member.key, &member.limit, cost, now_ns);
                 }
                 strictest(members, |_| true)
             },
@@ -196,7 +247,7 @@ impl<'a> Batch<'a> {
             |inner, members| {
                 let now_ns = inner.clock.now_ns();
                 for member in members.iter_mut() {
-                    let limit = member.limit;
+                    let limit = &*member.limit;
                     let ask = |word, now_ns| limit.rule().spend(word, now_ns, 0);
                     member.decision = match member.mode {
                         Mode::CheckOnly => inner.look(&member.key, now_ns, ask),
@@ -224,9 +275,9 @@ impl<'a> Batch<'a> {
         let mut prepared = PreparedMembers::new();
         for ((position, member), scratch) in self.members.iter().enumerate().zip(&mut scratches) {
             let Some(member) = self.prepare(position, member, scratch)? else { continue };
-            if !allows(member.cost, member.limit) {
+            if !allows(member.cost, &member.limit) {
                 let name = self.members[position].handle.name();
-                return Err(Error::cost_above_limit(member.cost, member.limit, Some(name)));
+                return Err(Error::cost_above_limit(member.cost, &member.limit, Some(name)));
             }
             prepared.push(member);
         }
@@ -260,6 +311,15 @@ impl<'a> Batch<'a> {
         let Some((limit, meta)) = entry.numbers_of(member.handle.index, id) else {
             return Ok(None);
         };
+        let limit = if member.factor == Factor::ONE {
+            Cow::Borrowed(limit)
+        } else {
+            let inner = &self.limiter.inner;
+            match inner.scaled(member.handle.index, limit, member.factor)? {
+                Some(limit) => Cow::Owned(limit),
+                None => return Ok(None),
+            }
+        };
         let key = KeyRef { limit: member.handle.index, id };
         Ok(Some(Prepared {
             key: self.limiter.inner.store_key(key, meta),
@@ -285,6 +345,23 @@ fn strictest(members: &[Prepared<'_>], count: impl Fn(&Prepared<'_>) -> bool) ->
     in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
         strictest.stricter(member.decision.of_member(member.position))
     })
+}
+
+/// What a batch is told, and when.
+struct Told {
+    decision: Decision,
+    now_ns: u64,
+}
+
+fn spend(inner: &Inner, members: &mut [Prepared<'_>]) -> Told {
+    let now_ns = look(inner, members);
+    let decision = strictest(members, can_deny);
+    if !decision.allowed() {
+        return Told { decision, now_ns };
+    }
+    // Charging renews the members' decisions: what they say now is what was stored.
+    charge_all(inner, members, now_ns);
+    Told { decision: strictest(members, can_deny), now_ns }
 }
 
 /// Reads the clock, once, and the words of all members, and decides for each; writes nothing. Returns
@@ -325,7 +402,7 @@ fn charge_all(inner: &Inner, members: &mut [Prepared<'_>], now_ns: u64) {
 
 /// Charges one member if its cost is still there, and keeps what was charged.
 fn charge(inner: &Inner, member: &mut Prepared<'_>, now_ns: u64) {
-    let spent = inner.spend(&member.key, member.limit, member.cost, now_ns);
+    let spent = inner.spend(&member.key, &member.limit, member.cost, now_ns);
     member.decision = spent.decision;
     member.spent = Some(spent);
 }
@@ -340,9 +417,9 @@ fn take_back(inner: &Inner, members: &[Prepared<'_>]) {
         }
         if broken(Fault::RefundForTakeBack) {
             let now_ns = inner.clock.now_ns();
-            let _ = inner.refund(&member.key, member.limit, member.cost, now_ns);
+            let _ = inner.refund(&member.key, &member.limit, member.cost, now_ns);
             continue;
         }
-        inner.take_back(&member.key, spent);
+        inner.take_back(&member.key, &member.limit, spent);
     }
 }

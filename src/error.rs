@@ -81,12 +81,7 @@ impl Error {
         Error(Box::new(Repr { kind: ErrorKind::Config, message: String::new(), faults }))
     }
 
-    #[cold]
-    pub(crate) fn cost_above_burst(cost: u64, burst: u64, name: Option<&str>) -> Error {
-        Error::cost_above("burst", cost, burst, name)
-    }
-
-    /// As [`cost_above_burst`](Error::cost_above_burst), in the words of the limit's algorithm.
+    /// In the words of the limit's algorithm.
     #[cold]
     pub(crate) fn cost_above_limit(cost: u64, limit: &Limit, name: Option<&str>) -> Error {
         let word = match limit.parameters() {
@@ -95,10 +90,7 @@ impl Error {
             Parameters::LeakyBucket { .. } => "size",
             Parameters::Own(_) => "largest cost",
         };
-        Error::cost_above(word, cost, limit.burst(), name)
-    }
-
-    fn cost_above(word: &str, cost: u64, most: u64, name: Option<&str>) -> Error {
+        let most = limit.burst();
         let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
         Error::new(ErrorKind::Cost, format!("cost {cost} is above the {word} {most}{of}"))
     }

@@ -10,14 +10,15 @@ use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::{Inner, Limiter};
 use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
+use crate::scaled::Scaled;
 use crate::store::{Fingerprint, Store, StoreKey};
-use crate::{Decision, Limit};
+use crate::{Decision, Factor, Limit};
 
 /// Ids whose lines are fetched together: as many as a core has requests to memory under way.
 const GROUP: usize = 16;
 
 /// A call for one bucket.
-trait Call: Copy {
+pub(crate) trait Call: Copy {
     /// What the call makes of a word.
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
 
@@ -26,16 +27,16 @@ trait Call: Copy {
 }
 
 #[derive(Clone, Copy)]
-struct Spend(u64);
+pub(crate) struct Spend(pub(crate) u64);
 
 #[derive(Clone, Copy)]
-struct Check(u64);
+pub(crate) struct Check(pub(crate) u64);
 
 #[derive(Clone, Copy)]
-struct Refund(u64);
+pub(crate) struct Refund(pub(crate) u64);
 
 #[derive(Clone, Copy)]
-struct Reset;
+pub(crate) struct Reset;
 
 impl Call for Spend {
     #[inline(always)]
@@ -204,6 +205,12 @@ impl Handle {
         self.with(id.into(), 0, Reset)
     }
 
+    /// The limit as it is for callers with a factor. Such calls are about as fast as those for keys
+    /// that have an override.
+    pub fn scaled(&self, factor: Factor) -> Scaled<'_> {
+        Scaled { handle: self, factor }
+    }
+
     /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
     pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
         Member::new(self, id.into())
@@ -340,10 +347,40 @@ impl Handle {
             return Ok(Decision::UNLIMITED);
         };
         if cost > limit.burst() {
-            return Err(Error::cost_above_burst(cost, limit.burst(), Some(&entry.name)));
+            return Err(Error::cost_above_limit(cost, limit, Some(&entry.name)));
         }
         let key = KeyRef { limit: self.index, id };
         Ok(call.run(&self.limiter.inner, &StoreKey { key, print, meta }, limit, now_ns))
+    }
+
+    pub(crate) fn with_factor(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        factor: Factor,
+        call: impl Call,
+    ) -> Result<Decision, Error> {
+        if factor == Factor::ONE {
+            return self.with(id, cost, call);
+        }
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Decision::UNLIMITED);
+        }
+        let entry = inner.limits.entry(self.index);
+        let mut scratch = Scratch::new();
+        let id = encode(entry.format, id, &mut scratch)?;
+        let Some((limit, meta)) = entry.numbers_of(self.index, id) else {
+            return Ok(Decision::UNLIMITED);
+        };
+        let Some(limit) = inner.scaled(self.index, limit, factor)? else {
+            return Ok(Decision::UNLIMITED);
+        };
+        if cost > limit.burst() {
+            return Err(Error::cost_above_limit(cost, &limit, Some(&entry.name)));
+        }
+        let key = inner.store_key(KeyRef { limit: self.index, id }, meta);
+        Ok(call.run(inner, &key, &limit, inner.clock.now_ns()))
     }
 }
 

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use crate::algorithm::{Charge, Outcome};
 use crate::batch::{Batch, Member};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::limits::Limits;
 use crate::options::{AtCap, LimiterOptions};
 use crate::overflow::{Overflow, OverflowCounts};
 use crate::probe::{Fault, Place, broken, reached};
+use crate::scaled::LargestFactors;
 use crate::store::{self, Absent, Change, Rules, Store, StoreKey, Swept};
 use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
 use crate::sync::{Ordering, Switch};
-use crate::{Decision, Limit};
+use crate::{Decision, Factor, Limit};
 
 /// Limits, a clock, and a bucket for every id that has spent.
 ///
@@ -51,6 +52,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) store: Store,
     overflow: Overflow,
+    largest_factors: LargestFactors,
     pub(crate) sweeps: SweepRecord,
 }
 
@@ -70,9 +72,15 @@ impl Limiter {
         let store = Store::new(&options);
         let overflow = Overflow::new(options.at_cap, limits.count());
         let clock = options.clock.unwrap_or_default();
-        let enabled = Switch::new(true);
-        let sweeps = SweepRecord::default();
-        let inner = Inner { enabled, limits, clock, store, overflow, sweeps };
+        let inner = Inner {
+            enabled: Switch::new(true),
+            clock,
+            store,
+            overflow,
+            largest_factors: LargestFactors::new(limits.count()),
+            sweeps: SweepRecord::default(),
+            limits,
+        };
         Limiter { inner: Arc::new(inner) }
     }
 
@@ -152,7 +160,7 @@ impl Limiter {
 
 impl Rules for Inner {
     fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool {
-        self.limits.is_full(meta, word, at_ns)
+        self.limits.is_full(meta, word, at_ns, |limit| self.largest_factors.of(limit))
     }
 
     fn meta_of(&self, key: KeyRef<'_>) -> Meta {
@@ -189,6 +197,22 @@ impl Inner {
             allowed_at_cap: counts.allowed.load(Ordering::Relaxed),
             ..self.sweeps.stats()
         }
+    }
+
+    /// What a factor makes of a limit's numbers; `None` is no limit.
+    pub(crate) fn scaled(
+        &self,
+        index: LimitIndex,
+        limit: &Limit,
+        factor: Factor,
+    ) -> Result<Option<Limit>, Error> {
+        let scaled = limit.scaled(factor).map_err(|error| {
+            Error::new(ErrorKind::Limit, format!("{}: {error}", self.limits.entry(index).name))
+        })?;
+        if scaled.is_some() {
+            self.largest_factors.note(index, factor);
+        }
+        Ok(scaled)
     }
 
     /// A key with what the store tells it by.
@@ -314,7 +338,7 @@ impl Inner {
                 };
                 if !broken(Fault::NoSecondLook) && (self.store.look(key).is_some() || had_cell()) {
                     reached(Place::SharedTakenBack);
-                    self.take_back(key, &spent);
+                    self.take_back(key, limit, &spent);
                     return None;
                 }
                 OverflowCounts::count(&counts.shared);
@@ -324,9 +348,8 @@ impl Inner {
     }
 
     /// Takes back what a call of this caller's own was charged.
-    pub(crate) fn take_back(&self, key: &StoreKey<'_>, spent: &Spent) {
+    pub(crate) fn take_back(&self, key: &StoreKey<'_>, limit: &Limit, spent: &Spent) {
         let Some(charge) = spent.charge else { return };
-        let Some(limit) = self.limits.entry(key.key.limit).numbers_at(key.meta) else { return };
         let step = |word| {
             reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
             // The one reading that is made late: after all charges that are in the word. No earlier

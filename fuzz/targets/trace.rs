@@ -44,7 +44,10 @@ fuzz_target!(|line: &[u8]| {
             _ => "check_and_spend",
         };
         assert_eq!(value.get("mode").map_or(Some("check_and_spend"), Value::as_str), Some(mode));
-        assert!(value.get("factor").is_none_or(|factor| factor.as_f64() == Some(1.0)));
+        let factor = txn.factor().expect("it was looked at");
+        let millionths = value.get("factor").map_or(Some(1.0), Value::as_f64).map(|f| f * 1e6);
+        let difference = millionths.expect("a number") - factor.millionths() as f64;
+        assert!(difference.abs() <= factor.millionths() as f64 * 1e-12, "{factor}");
     }
     // A line that is cut off is none.
     let whole = line.trim_ascii();

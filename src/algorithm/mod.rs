@@ -179,7 +179,8 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     }
 
     /// The same rule with its numbers multiplied by a caller's factor, which is neither 0 nor 1; `None`,
-    /// which a call with such a factor answers by an error, if the rule has none.
+    /// which a call with such a factor answers by an error, if the rule has none. A bucket that is full
+    /// by the rule that a larger factor makes is full by that of a smaller one: sweeps ask the largest.
     fn scaled(&self, factor: Factor) -> Option<Arc<dyn Algorithm>> {
         let _ = factor;
         None

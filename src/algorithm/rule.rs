@@ -103,6 +103,15 @@ impl Rule {
         }
     }
 
+    /// Whether a factor changes when a bucket with a given word is full.
+    pub(crate) fn fills_slower_by_factor(&self) -> bool {
+        match self {
+            // A word of these is, or leads to, the time when it is full.
+            Rule::Gcra(_) | Rule::FixedWindow(_) | Rule::TokenBucket(_) => false,
+            Rule::LeakyBucket(_) | Rule::Own(_) => true,
+        }
+    }
+
     /// A lower bound on the time between a charge and a moment at which its bucket is full again.
     pub(crate) fn unit_ns(&self) -> u64 {
         match self {

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map;
 
-use crate::Limit;
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::key::{KeyRef, LimitIndex, Meta, OwnedId};
 use crate::limits::{Id, IdFormat, Scratch, format, names};
+use crate::{Factor, Limit};
 
 /// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
 /// that apply by default, and those that apply to some ids instead.
@@ -131,16 +131,29 @@ impl Limits {
         self.entries.len()
     }
 
-    /// Whether a bucket to which these numbers apply, with this word, is full at `now_ns`.
-    pub(crate) fn is_full(&self, meta: Meta, word: u64, now_ns: u64) -> bool {
+    /// Whether a bucket to which these numbers apply, with this word, is full at `now_ns`, with all
+    /// factors that it may have been charged with, the largest of which `factor` says.
+    pub(crate) fn is_full(
+        &self,
+        meta: Meta,
+        word: u64,
+        now_ns: u64,
+        factor: impl FnOnce(LimitIndex) -> Factor,
+    ) -> bool {
         if self.is_gcra {
             return Gcra::is_full(word, now_ns);
         }
-        let entry = meta.limit().and_then(|index| self.entries.get(index.0 as usize));
         // A word that no numbers are known for is kept: nothing says that it is full.
-        entry
-            .and_then(|entry| entry.numbers_at(meta))
-            .is_some_and(|limit| limit.rule().is_full(word, now_ns))
+        let Some(index) = meta.limit() else { return false };
+        let entry = self.entries.get(index.0 as usize);
+        let Some(limit) = entry.and_then(|entry| entry.numbers_at(meta)) else { return false };
+        limit.rule().is_full(word, now_ns)
+            && {
+                let factor = factor(index);
+                factor == Factor::ONE
+                    || !limit.rule().fills_slower_by_factor()
+                    || matches!(limit.scaled(factor), Ok(Some(slow)) if slow.rule().is_full(word, now_ns))
+            }
     }
 
     /// Which numbers apply to a key.

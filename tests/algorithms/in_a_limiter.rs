@@ -121,3 +121,65 @@ fn newcomers_beyond_the_cap_share_a_bucket_of_any_algorithm() {
         }
     }
 }
+
+#[test]
+fn a_factor_counts_on_the_same_bucket_and_0_is_no_limit() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let named = [("Leaky", leaky(4, 1000, 1)), ("Fixed", fixed(4, 1000))];
+        let (limiter, _hand) = limiter_of(&named, engine);
+        for handle in named.each_ref().map(|(name, _)| limiter.limit(name).unwrap()) {
+            let (half, double) = (handle.scaled(0.5.try_into().unwrap()), handle.scaled(2.into()));
+            assert!(handle.spend("id", 4).unwrap().allowed());
+            assert!(!double.check("id", 1).unwrap().allowed());
+            assert_eq!(half.spend("id", 1).unwrap().remaining(), Some(3), "{handle:?}: of 8");
+            assert!(half.spend("id", 9).unwrap_err().is_cost_above_burst());
+            assert!(double.spend("other", 3).unwrap_err().is_cost_above_burst(), "2 is the most");
+            assert_eq!(handle.scaled(0.into()).spend("id", 1000).unwrap().remaining(), None);
+            assert!(half.refund("id", 2).unwrap().allowed());
+            assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(1), "4 of 3 are spent");
+            assert!(half.reset("id").unwrap().allowed());
+            let members = [half.member("id").cost(8), handle.member("third")];
+            assert!(limiter.batch(&members).spend().unwrap().allowed());
+            assert_eq!(limiter.batch(&members).spend().unwrap().denied_by(), Some(0));
+        }
+        let leaky = limiter.limit("Leaky").unwrap();
+        let error = leaky.scaled(4_000_000_000_u32.into()).spend("id", 1).unwrap_err();
+        assert!(error.is_invalid_limit() && error.to_string().contains("Leaky"), "{error}");
+    }
+}
+
+#[test]
+fn a_sweep_keeps_what_drips_slowly_by_a_factor() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (limiter, hand) = limiter_of(&[("Leaky", leaky(4, 1000, 1))], engine);
+        let leaky = limiter.limit("Leaky").unwrap();
+        let slow = leaky.scaled(4.into());
+        assert!(slow.spend("id", 1).unwrap().allowed(), "one unit, one drip in 4 s");
+        hand.advance(ms(3999));
+        while !limiter.sweep(1 << 20).finished {}
+        assert_eq!(limiter.stats().cells, 1, "{engine:?}: full by the limit, not by the factor");
+        assert!(!slow.spend("id", 1).unwrap().allowed());
+        hand.advance(ms(1));
+        while !limiter.sweep(1 << 20).finished {}
+        assert_eq!(limiter.stats().cells, 0, "{engine:?}");
+        assert!(slow.spend("id", 1).unwrap().allowed());
+    }
+}
+
+#[test]
+fn each_member_of_a_batch_says_its_own() {
+    let named = [("Gcra", Limit::new(3, 1, ms(1000)).unwrap()), ("Fixed", fixed(1, 1000))];
+    let (limiter, _hand) = limiter_of(&named, Engine::LockFree);
+    let (gcra, fixed) = (limiter.limit("Gcra").unwrap(), limiter.limit("Fixed").unwrap());
+    let members = [fixed.member("id"), gcra.member("id"), fixed.scaled(0.into()).member("other")];
+    let batch = limiter.batch(&members);
+    let mut each = Vec::new();
+    assert!(batch.spend_each(&mut each).unwrap().allowed());
+    let remaining: Vec<_> = each.iter().map(|said| said.remaining()).collect();
+    assert_eq!(remaining, [Some(0), Some(2), None]);
+    each.clear();
+    let denied = batch.spend_each(&mut each).unwrap();
+    assert_eq!((denied.denied_by(), denied), (Some(0), each[0]));
+    assert_eq!((each[1].allowed(), each[1].remaining()), (true, Some(2)), "charged nothing");
+    assert_eq!(gcra.check("id", 0).unwrap().remaining(), Some(2));
+}

@@ -141,7 +141,7 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
         spend(1_000, r#"{"limit":"PerClient","id":"nobody"}"#).trim_end().as_bytes(),
         spend(1_000, r#"{"limit":"A","id":"x","cost":-1}"#).trim_end().as_bytes(),
         spend(1_000, r#"{"limit":"A","id":"x"},{"limit":"A","id":"x"}"#).trim_end().as_bytes(),
-        spend(1_000, r#"{"limit":"A","id":"x","factor":2}"#).trim_end().as_bytes(),
+        spend(1_000, r#"{"limit":"A","id":"x","factor":-2}"#).trim_end().as_bytes(),
     ] {
         trace.extend_from_slice(line);
         trace.push(b'\n');
@@ -182,5 +182,61 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
         assert_eq!(*decision, format!("{{\"error\":{}}}", serde_json::to_string(text).unwrap()));
     }
     assert!(said[8].contains("nobody"), "{}", said[8]);
-    assert!(said[11].contains("factor 2 is not in this version; allowed: 1"), "{}", said[11]);
+    assert!(
+        said[11].contains("invalid factor \"-2\": negative; at least 0 is allowed"),
+        "{}",
+        said[11]
+    );
+}
+
+#[test]
+fn every_algorithm_and_factor_is_replayed() {
+    let desk = Desk::new();
+    desk.put(
+        "limits.yml",
+        "\
+SearchPerUser: {algorithm: fixed_window, limit: 2, window: 60s, id: string}
+ApiPerKey: {algorithm: token_bucket, limit: 15, window: 60s, burst: 3, id: string}
+NotesPerUser: {algorithm: leaky_bucket, size: 2, drip_rate: 250ms, drip_size: 1, id: string}
+LegacyPerUser: {algorithm: leaky_bucket, max: 10, duration: 5s, min_interval: 1s, id: string}
+Off: {algorithm: fixed_window, limit: 1, window: 1s, id: string, enabled: false}
+",
+    );
+    let of = |limit: &str, rest: &str| format!(r#"{{"limit":"{limit}","id":"x"{rest}}}"#);
+    let trace: String = [
+        (0, of("SearchPerUser", "")),
+        (1, of("SearchPerUser", r#","cost":2"#)),
+        (1, of("SearchPerUser", r#","cost":2,"factor":0.5"#)),
+        (2, of("ApiPerKey", r#","cost":3"#)),
+        (1002, of("ApiPerKey", "")),
+        (1003, of("NotesPerUser", r#","cost":2"#)),
+        (1153, of("NotesPerUser", "")),
+        (1153, of("NotesPerUser", r#","factor":0"#)),
+        (1153, of("LegacyPerUser", r#","cost":10"#)),
+        (2000, of("LegacyPerUser", "")),
+        (2000, of("Off", "")),
+        (2000, format!("{},{}", of("NotesPerUser", ""), of("SearchPerUser", r#","factor":0.25"#))),
+    ]
+    .iter()
+    .map(|(ms, txns)| spend(1_700_000_000_000_000_000 + ms * 1_000_000, txns))
+    .collect();
+    let (decisions, ran) = desk.decide(&trace);
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    assert_eq!(
+        decisions,
+        "\
+{\"allowed\":true,\"remaining\":1,\"retry_in_ns\":0,\"reset_in_ns\":60000000000}
+{\"allowed\":false,\"remaining\":1,\"retry_in_ns\":59999000000,\"reset_in_ns\":59999000000,\"denied_by\":\"SearchPerUser:x\"}
+{\"allowed\":true,\"remaining\":1,\"retry_in_ns\":59999000000,\"reset_in_ns\":59999000000}
+{\"allowed\":true,\"remaining\":12,\"retry_in_ns\":15000000000,\"reset_in_ns\":60000000000}
+{\"allowed\":false,\"remaining\":12,\"retry_in_ns\":4000000000,\"reset_in_ns\":59000000000,\"denied_by\":\"ApiPerKey:x\"}
+{\"allowed\":true,\"remaining\":0,\"retry_in_ns\":500000000,\"reset_in_ns\":500000000}
+{\"allowed\":false,\"remaining\":0,\"retry_in_ns\":100000000,\"reset_in_ns\":350000000,\"denied_by\":\"NotesPerUser:x\"}
+{\"allowed\":true,\"remaining\":null,\"retry_in_ns\":0,\"reset_in_ns\":0}
+{\"allowed\":true,\"remaining\":0,\"retry_in_ns\":5000000000,\"reset_in_ns\":5000000000}
+{\"allowed\":false,\"remaining\":0,\"retry_in_ns\":153000000,\"reset_in_ns\":4153000000,\"denied_by\":\"LegacyPerUser:x\"}
+{\"allowed\":true,\"remaining\":null,\"retry_in_ns\":0,\"reset_in_ns\":0}
+{\"allowed\":true,\"remaining\":1,\"retry_in_ns\":0,\"reset_in_ns\":250000000}
+"
+    );
 }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate::{Clock, Decision, Error, Hand, Handle, Limiter, LimiterOptions, Limits, Mode};
+use tollgate::{
+    Clock, Decision, Error, Factor, Hand, Handle, Limiter, LimiterOptions, Limits, Mode,
+};
 
 use crate::trace::Op;
 
@@ -29,6 +31,7 @@ pub(crate) struct Charge<'a> {
     pub(crate) id: &'a str,
     pub(crate) cost: u64,
     pub(crate) mode: Mode,
+    pub(crate) factor: Factor,
 }
 
 /// Few enough for the stack, as a rule.
@@ -120,8 +123,8 @@ impl Engine {
 
     /// Does `op` to all buckets as one.
     pub(crate) fn call(&self, op: Op, charges: &[Charge<'_>]) -> Result<Decision, Error> {
-        if let [Charge { limit, id, cost, mode: Mode::CheckAndSpend }] = *charges {
-            let handle = self.handle(limit);
+        if let [Charge { limit, id, cost, mode: Mode::CheckAndSpend, factor }] = *charges {
+            let handle = self.handle(limit).scaled(factor);
             return match op {
                 Op::Spend => handle.spend(id, cost),
                 Op::Check => handle.check(id, cost),
@@ -132,7 +135,8 @@ impl Engine {
         let members: SmallVec<[_; 8]> = charges
             .iter()
             .map(|charge| {
-                self.handle(charge.limit).member(charge.id).cost(charge.cost).mode(charge.mode)
+                let member = self.handle(charge.limit).member(charge.id).factor(charge.factor);
+                member.cost(charge.cost).mode(charge.mode)
             })
             .collect();
         let batch = self.limiter.batch(&members);

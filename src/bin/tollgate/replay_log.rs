@@ -1,7 +1,7 @@
 //! An access log, line by line, in the order of time.
 
 use smallvec::SmallVec;
-use tollgate::{Decision, Mode};
+use tollgate::{Decision, Factor, Mode};
 
 use crate::Failure;
 use crate::access_log::{self, Entry, Field};
@@ -135,7 +135,10 @@ fn charge(at_ns: u64, held: &Held, session: &mut Session) -> Result<Decision, St
     session.engine.move_to(at_ns)?;
     let keys = held.keys.iter().map(|key| session.tally.get(*key));
     let charges: Charges<'_> = keys
-        .map(|key| Charge { limit: key.limit, id: &key.id, cost: 1, mode: Mode::CheckAndSpend })
+        .map(|key| {
+            let (mode, factor) = (Mode::CheckAndSpend, Factor::ONE);
+            Charge { limit: key.limit, id: &key.id, cost: 1, mode, factor }
+        })
         .collect();
     session.engine.call(Op::Spend, &charges).map_err(|error| error.to_string())
 }

@@ -68,7 +68,7 @@ fn charges<'a>(operation: &'a Operation<'_>, session: &mut Session) -> Result<Ch
     let charges = operation.txns.iter().map(|txn| {
         let txn = &txn.0;
         let limit = session.engine.limit(&txn.limit).map_err(|error| error.to_string())?;
-        Ok(Charge { limit, id: &txn.id, cost: txn.cost, mode: txn.mode })
+        Ok(Charge { limit, id: &txn.id, cost: txn.cost, mode: txn.mode, factor: txn.factor()? })
     });
     charges.collect()
 }

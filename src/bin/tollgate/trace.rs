@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use tollgate::{Decision, Mode};
+use tollgate::{Decision, Factor, Mode};
 
 /// One line of a trace.
 #[derive(Debug, serde::Deserialize)]
@@ -43,12 +43,20 @@ pub(crate) struct Txn<'a> {
     #[serde(default, deserialize_with = "mode")]
     pub(crate) mode: Mode,
     #[serde(borrow, default)]
-    factor: Factor<'a>,
+    factor: Option<&'a RawValue>,
 }
 
-/// A factor as it was written: it is a decimal, which a float would not keep.
-#[derive(Debug, Default)]
-struct Factor<'a>(Option<&'a RawValue>);
+impl Txn<'_> {
+    /// The factor, of the text as it was written: it is a decimal, which a float would not keep.
+    pub(crate) fn factor(&self) -> Result<Factor, String> {
+        let Some(raw) = self.factor else { return Ok(Factor::ONE) };
+        let short = Shortened(raw.get());
+        if raw.get().starts_with(['"', '[', '{', 'n', 't', 'f']) {
+            return Err(format!("invalid factor {short}: a number is needed"));
+        }
+        raw.get().parse().map_err(|error: tollgate::Error| error.to_string())
+    }
+}
 
 /// Reads a line, without its line feed; else says why not.
 pub(crate) fn parse(line: &[u8]) -> Result<Operation<'_>, String> {
@@ -64,7 +72,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Operation<'_>, String> {
         return Err("txns is empty: at least one transaction".into());
     }
     for txn in &operation.txns {
-        txn.0.factor.check()?;
+        txn.0.factor()?;
     }
     Ok(operation)
 }
@@ -190,35 +198,6 @@ fn one() -> u64 {
     1
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Factor<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Factor<'a>, D::Error> {
-        <&RawValue>::deserialize(deserializer).map(|raw| Factor(Some(raw)))
-    }
-}
-
-impl Factor<'_> {
-    const MAX_DIGITS: usize = 6;
-
-    /// Refuses every factor but 1.
-    fn check(&self) -> Result<(), String> {
-        let Some(raw) = self.0 else { return Ok(()) };
-        let text = raw.get();
-        let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
-        let is_decimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let unsigned = whole.strip_prefix('-').unwrap_or(whole);
-        if !is_decimal(unsigned) || !is_decimal(digits) || digits.len() > Factor::MAX_DIGITS {
-            return Err(format!(
-                "invalid factor {}: a decimal with at most six digits after the point is allowed",
-                Shortened(text)
-            ));
-        }
-        if whole != "1" || digits.bytes().any(|digit| digit != b'0') {
-            return Err(format!("factor {} is not in this version; allowed: 1", Shortened(text)));
-        }
-        Ok(())
-    }
-}
-
 /// Shows the first characters of a text.
 struct Shortened<'a>(&'a str);
 
@@ -299,17 +278,21 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_other_than_one_is_refused() {
-        for good in ["1", "1.0", "1.000000"] {
-            assert!(parse(with(&format!(",\"factor\":{good}")).as_bytes()).is_ok(), "{good}");
+    fn a_factor_is_taken_exactly_or_refused() {
+        for (text, millionths) in [
+            ("1", 1_000_000),
+            ("1.0", 1_000_000),
+            ("0", 0),
+            ("0.5", 500_000),
+            ("1.000001", 1_000_001),
+        ] {
+            let line = with(&format!(",\"factor\":{text}"));
+            let operation = parse(line.as_bytes()).unwrap();
+            assert_eq!(operation.txns[0].0.factor().unwrap().millionths(), millionths, "{text}");
         }
-        for other in ["2", "0", "0.5", "-1", "1.5", "10", "1.000001"] {
-            let text = refusal(&with(&format!(",\"factor\":{other}")));
-            assert_eq!(text, format!("factor {other} is not in this version; allowed: 1"));
-        }
-        for invalid in ["1.0000000", "1e0", "\"1\"", "null", "[1]"] {
+        for invalid in ["-1", "-0.5", "1.0000000", "1e0", "\"1\"", "[1]", "true"] {
             let text = refusal(&with(&format!(",\"factor\":{invalid}")));
-            assert!(text.starts_with(&format!("invalid factor {invalid}: ")), "{text}");
+            assert!(text.starts_with("invalid factor "), "{invalid}: {text}");
         }
     }
 
