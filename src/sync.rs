@@ -9,6 +9,10 @@ pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering,
 /// Figures for people, by which nothing is decided that has to be right: loom does not explore them.
 pub(crate) use std::sync::atomic::{AtomicU64 as Figure, AtomicUsize as FigureUsize};
 
+/// A switch for people, which may be seen a moment late.
+#[cfg(feature = "tower")]
+pub(crate) use std::sync::atomic::AtomicBool as Flag;
+
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
     "tollgate keeps each bucket in one atomic 64-bit word, which this target does not have"

@@ -1,4 +1,4 @@
-//! HTTP: what a response says of its limits, and who a client is.
+//! HTTP: what a response says of its limits, and who a client is. With the feature `tower`, a layer.
 //!
 //! [`Fields`] writes the fields of the [`Style`]s that are picked, from a decision and the [`Policy`]
 //! of its limit. [`ClientAddress`] finds the address that a client is limited by.
@@ -34,6 +34,8 @@ mod policy;
 mod retry_after;
 mod style;
 mod text;
+#[cfg(feature = "tower")]
+mod tower;
 
 pub use client::{ClientAddress, ClientError, Forwarding, Peer};
 pub use error::SetupError;
@@ -42,3 +44,8 @@ pub use forwarded::{parse_forwarded_element, parse_forwarded_for_entry};
 pub use policy::{Kind, Policy};
 pub use retry_after::retry_after;
 pub use style::{PlugLimitNames, Reset, Style};
+#[cfg(feature = "tower")]
+pub use tower::{
+    Denial, RateLimit, RateLimitBuilder, RateLimitLayer, Refusal, Report, ResponseBody,
+    ResponseFuture, Rule, Switch, Who, extract, responder,
+};
