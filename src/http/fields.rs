@@ -88,6 +88,15 @@ pub struct Answer<'a> {
     decision: Decision,
     items: Items<'a>,
     enforced: bool,
+    /// The policies' fields, where they were made before.
+    lists: Option<&'a PolicyLists>,
+}
+
+/// The policies of several limits, as the fields that name them all have them.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyLists {
+    ietf: Option<HeaderValue>,
+    draft06: Option<HeaderValue>,
 }
 
 #[derive(Clone, Debug)]
@@ -100,18 +109,45 @@ impl<'a> Answer<'a> {
     /// The answer of one limit.
     pub fn one(policy: &'a Policy, decision: Decision) -> Answer<'a> {
         let items = Items::One([Item::new(policy, decision)]);
-        Answer { decision, items, enforced: true }
+        Answer { decision, items, enforced: true, lists: None }
     }
 
     /// The answer of a batch: its decision, and what each of its limits says by itself. An item whose
     /// decision has no figures, because no limit applies, is passed over.
     pub fn new(decision: Decision, items: &'a [Item<'a>]) -> Answer<'a> {
-        Answer { decision, items: Items::Many(items), enforced: true }
+        Answer { decision, items: Items::Many(items), enforced: true, lists: None }
     }
 
     /// The same for a call that goes on even though it was denied: without `Retry-After`.
     pub fn only_reported(self) -> Answer<'a> {
         Answer { enforced: false, ..self }
+    }
+
+    /// The same with lists that were made of these items' policies.
+    #[cfg(feature = "tower")]
+    pub(crate) fn with_lists(self, lists: Option<&'a PolicyLists>) -> Answer<'a> {
+        Answer { lists, ..self }
+    }
+
+    /// The lists of the policies, to be kept. Their clones allocate nothing.
+    #[cfg(feature = "tower")]
+    pub(crate) fn policy_lists(&self) -> PolicyLists {
+        let shared = |value: Option<HeaderValue>| value.map(crate::http::text::shared);
+        PolicyLists { ietf: shared(self.ietf_list()), draft06: shared(self.unnamed_list()) }
+    }
+
+    fn ietf_list(&self) -> Option<HeaderValue> {
+        value_of(|text| {
+            let mut list = ListSerializer::with_buffer(text);
+            self.items().for_each(|item| item.policy.add_ietf(&mut list, item.partition));
+        })
+    }
+
+    fn unnamed_list(&self) -> Option<HeaderValue> {
+        value_of(|text| {
+            let mut list = ListSerializer::with_buffer(text);
+            self.items().for_each(|item| item.policy.add_unnamed(&mut list));
+        })
     }
 
     fn items(&self) -> impl Iterator<Item = &Item<'a>> {
@@ -234,12 +270,10 @@ fn only_item<'i, 'a>(answer: &'i Answer<'a>) -> Option<&'i Item<'a>> {
 }
 
 fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
-    let policies = match only_item(answer) {
-        Some(item) => Some(item.policy.ietf().clone()),
-        None => value_of(|text| {
-            let mut list = ListSerializer::with_buffer(text);
-            answer.items().for_each(|item| item.policy.add_ietf(&mut list, item.partition));
-        }),
+    let policies = match (only_item(answer), answer.lists) {
+        (Some(item), _) => Some(item.policy.ietf().clone()),
+        (None, Some(lists)) => lists.ietf.clone(),
+        (None, None) => answer.ietf_list(),
     };
     put(headers, style::RATELIMIT_POLICY, policies);
     let limits = value_of(|text| {
@@ -262,12 +296,10 @@ fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
 
 /// The policies' field of the drafts 04 to 06.
 fn write_policies(headers: &mut HeaderMap, answer: &Answer<'_>) {
-    let policies = match only_item(answer) {
-        Some(item) => Some(item.policy.draft06().clone()),
-        None => value_of(|text| {
-            let mut list = ListSerializer::with_buffer(text);
-            answer.items().for_each(|item| item.policy.add_unnamed(&mut list));
-        }),
+    let policies = match (only_item(answer), answer.lists) {
+        (Some(item), _) => Some(item.policy.draft06().clone()),
+        (None, Some(lists)) => lists.draft06.clone(),
+        (None, None) => answer.unnamed_list(),
     };
     put(headers, style::RATELIMIT_POLICY, policies);
 }

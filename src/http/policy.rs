@@ -8,7 +8,7 @@ use sfv::{KeyRef, ListSerializer, StringRef, key_ref};
 use crate::Limit;
 use crate::http::SetupError;
 use crate::http::retry_after::seconds;
-use crate::http::text::{integer, number, value_of};
+use crate::http::text::{integer, number, shared, value_of};
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
@@ -247,12 +247,6 @@ impl Figures {
             ));
         })
     }
-}
-
-/// The same value, whose clones allocate nothing: the first clone of a new one does, once.
-fn shared(value: HeaderValue) -> HeaderValue {
-    let _first = value.clone();
-    value
 }
 
 impl fmt::Debug for Policy {

@@ -35,6 +35,12 @@ pub(crate) fn number(number: u64) -> Option<HeaderValue> {
     })
 }
 
+/// The same value, whose clones allocate nothing: the first clone of a new one does, once.
+pub(crate) fn shared(value: HeaderValue) -> HeaderValue {
+    let _first = value.clone();
+    value
+}
+
 /// The nearest integer of a structured field, which has at most 15 digits (RFC 9651, 3.3.1).
 pub(crate) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)

@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
 use crate::batch::Member;
+use crate::http::tower::policies::Lists;
 use crate::http::tower::refusal::Refusal;
 use crate::http::tower::rules::{KeptId, RuleInUse, Who};
 use crate::http::{Answer, Fields, Item, Policy};
@@ -16,11 +17,15 @@ use crate::{Decision, Id, Limiter};
 /// Rules that are handled without an allocation; a layer with more allocates for each request.
 const INLINE_RULES: usize = 4;
 
+/// The same of rules that give back.
+const INLINE_REFUNDS: usize = 2;
+
 /// The rules, and what to tell of them.
 pub(crate) struct Rules {
     pub(crate) limiter: Limiter,
     pub(crate) rules: Box<[RuleInUse]>,
     pub(crate) fields: Fields,
+    pub(crate) lists: Lists,
 }
 
 /// A rule that applies to a request.
@@ -34,8 +39,8 @@ struct Asked<'r, 'a> {
 /// What a request was told, until its response comes.
 pub(crate) struct Told {
     pub(crate) decision: Decision,
-    said: SmallVec<[Said; 2]>,
-    charged: SmallVec<[Charged; 1]>,
+    said: SmallVec<[Said; INLINE_RULES]>,
+    charged: SmallVec<[Charged; INLINE_REFUNDS]>,
     at: SystemTime,
 }
 
@@ -143,7 +148,7 @@ impl Rules {
         enforced: bool,
     ) {
         self.refund(told, status);
-        told.write(&self.fields, headers, enforced);
+        told.write(self, headers, enforced);
     }
 
     fn refund(&self, told: &mut Told, status: StatusCode) {
@@ -189,16 +194,14 @@ impl Asked<'_, '_> {
 
 impl Told {
     fn keep_charges(&mut self, asked: &[Asked<'_, '_>]) -> Result<(), Refusal> {
-        if asked.iter().any(|one| one.rule.can_refund()) {
-            for one in asked {
-                let (position, id) = (one.position, KeptId::new(one.id()?));
-                self.charged.push(Charged { position, id, cost: one.cost });
-            }
+        for one in asked.iter().filter(|one| one.rule.can_refund()) {
+            let (position, id) = (one.position, KeptId::new(one.id()?));
+            self.charged.push(Charged { position, id, cost: one.cost });
         }
         Ok(())
     }
 
-    pub(crate) fn write(&self, fields: &Fields, headers: &mut HeaderMap, enforced: bool) {
+    pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, enforced: bool) {
         let items: SmallVec<[Item<'_>; INLINE_RULES]> = self
             .said
             .iter()
@@ -209,6 +212,9 @@ impl Told {
             .collect();
         let answer = Answer::new(self.decision, &items);
         let answer = if enforced { answer } else { answer.only_reported() };
-        fields.write(headers, &answer, self.at);
+        let shared = self.said.len() > 1 && self.said.iter().all(|said| said.partition.is_none());
+        let policies = self.said.iter().map(|said| &said.policy);
+        let lists = if shared { rules.lists.of(policies, &answer) } else { None };
+        rules.fields.write(headers, &answer.with_lists(lists), self.at);
     }
 }

@@ -236,7 +236,8 @@ impl RateLimitBuilder {
             Some(fields) => fields,
             None => Fields::new([Style::Ietf])?,
         };
-        let rules = Rules { limiter: self.limiter, rules: rules.into(), fields };
+        let rules =
+            Rules { limiter: self.limiter, rules: rules.into(), fields, lists: Default::default() };
         let (responder, permissive) = (self.responder, self.permissive);
         let shared = Shared { rules, responder, permissive, switch: Switch::new() };
         Ok(RateLimitLayer { shared: Arc::new(shared) })

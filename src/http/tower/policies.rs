@@ -1,14 +1,21 @@
-//! The policies of one rule: one for each set of numbers, made once.
+//! Values that are made once: the policies of a rule, and the lists of several.
 
 use std::sync::{Arc, OnceLock};
 
+use smallvec::SmallVec;
+
 use crate::Limit;
-use crate::http::{Policy, SetupError};
+use crate::http::fields::PolicyLists;
+use crate::http::{Answer, Policy, SetupError};
 
 /// Sets of numbers that are kept, overrides included. Those beyond are made for each response.
 const KEPT: usize = 16;
 
-/// Filled from the front, and never changed: a request reads what is there and waits for nobody.
+/// Combinations of policies whose lists are kept: which rules apply differs from request to request.
+const LISTS_KEPT: usize = 8;
+
+/// The policies of one rule, one for each set of numbers. Filled from the front, and never changed: a
+/// request reads what is there. Two that fill the same place at once wait for the move of one pointer.
 #[derive(Debug)]
 pub(crate) struct Policies {
     name: Box<str>,
@@ -51,6 +58,44 @@ impl Policies {
     fn make(&self, limit: &Limit) -> Option<Arc<Policy>> {
         // The name was looked at when this was made.
         Policy::new(&self.name, limit).ok().map(Arc::new)
+    }
+}
+
+/// The lists of several policies, for each combination. Filled as [`Policies`] are.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    kept: [OnceLock<Combination>; LISTS_KEPT],
+}
+
+#[derive(Debug)]
+struct Combination {
+    of: SmallVec<[Arc<Policy>; 4]>,
+    lists: PolicyLists,
+}
+
+impl Lists {
+    /// The lists of these policies, which are those of the answer's items, without partition keys.
+    /// `None` if there is no room for them.
+    pub(crate) fn of<'p>(
+        &self,
+        policies: impl Iterator<Item = &'p Arc<Policy>> + Clone,
+        answer: &Answer<'_>,
+    ) -> Option<&PolicyLists> {
+        let is_it = |kept: &Combination| {
+            // The same ones, not equal ones: a policy is made once, but beyond the number kept.
+            policies.clone().map(Arc::as_ptr).eq(kept.of.iter().map(Arc::as_ptr))
+        };
+        for place in &self.kept {
+            if place.get().is_none() {
+                // Another may be faster, with these or others: what it puts there stays.
+                let of = policies.clone().map(Arc::clone).collect();
+                let _ = place.set(Combination { of, lists: answer.policy_lists() });
+            }
+            if let Some(combination) = place.get().filter(|kept| is_it(kept)) {
+                return Some(&combination.lists);
+            }
+        }
+        None
     }
 }
 

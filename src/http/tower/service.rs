@@ -125,7 +125,7 @@ impl Shared {
         let denial = Denial { decision: told.decision, violated: &violated, request: parts };
         let mut response = self.responder.deny(&denial);
         let enforced = true;
-        told.write(&self.rules.fields, response.headers_mut(), enforced);
+        told.write(&self.rules, response.headers_mut(), enforced);
         response
     }
 
