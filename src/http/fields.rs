@@ -233,8 +233,8 @@ impl Fields {
                 (Style::Ietf, Some(_)) => write_ietf(headers, answer),
                 (Style::Draft06, Some(strictest)) => {
                     write_policies(headers, answer);
-                    headers
-                        .insert(style::RATELIMIT_LIMIT, strictest.policy.capacity_value().clone());
+                    let capacity = strictest.policy.capacity_value().clone();
+                    put(headers, style::RATELIMIT_LIMIT, Some(capacity));
                     write_draft(headers, decision, remaining);
                 }
                 (Style::Draft03, Some(strictest)) => {
@@ -242,7 +242,8 @@ impl Fields {
                     write_draft(headers, decision, remaining);
                 }
                 (Style::XRateLimit(reset), Some(strictest)) => {
-                    headers.insert(style::X_LIMIT, strictest.policy.capacity_value().clone());
+                    let capacity = strictest.policy.capacity_value().clone();
+                    put(headers, style::X_LIMIT, Some(capacity));
                     put(headers, style::X_REMAINING, number(remaining));
                     put(headers, style::X_RESET, number(reset_value(*reset, decision, now)));
                 }
@@ -258,7 +259,8 @@ impl Fields {
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
     if let Some(value) = value {
-        headers.insert(name, value);
+        // A map with its most entries, 24,576, takes no more, and a response goes without this one.
+        let _ = headers.try_insert(name, value);
     }
 }
 
@@ -342,7 +344,7 @@ fn write_plug_limit(
     remaining: u64,
 ) {
     let decision = &answer.decision;
-    headers.insert(&names.limit, policy.plug_limit().clone());
+    put(headers, names.limit.clone(), Some(policy.plug_limit().clone()));
     put(headers, names.reset.clone(), number(seconds(decision.reset_in())));
     put(headers, names.remaining.clone(), number(remaining));
     let wait_s = if decision.allowed() {
