@@ -12,6 +12,8 @@ mod clock;
 mod decision;
 mod error;
 mod handle;
+#[cfg(feature = "http")]
+pub mod http;
 mod key;
 mod limit;
 mod limiter;

@@ -1,0 +1,196 @@
+//! What a layer adds to a request, beside tower_governor and a bare service, in one run.
+//!
+//!     cargo run --release --manifest-path benches/rivals/Cargo.toml --bin http
+//!
+//! Each call goes through `poll_ready`, `call`, one `poll` and the drop of its response. Requests are
+//! made beforehand; 1,024 clients take turns. At the end the medians of interleaved rounds tell what
+//! each layer adds, and the run fails if ours adds more than a microsecond.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use criterion::{BatchSize, Criterion};
+use http::{Request, Response, StatusCode};
+use tollgate::http::{ClientAddress, Fields, RateLimitLayer, Reset, Rule, Style, extract};
+use tollgate::{IdFormat, Limit, Limiter, Limits};
+use tower::{Layer, Service};
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+
+const CLIENTS: u32 = 1_024;
+const ROUNDS: usize = 101;
+/// So few requests are made at a time that they are in the nearest caches, as one that has just been
+/// read from its connection is.
+const BATCH: u32 = 32;
+const BATCHES: u32 = 100;
+/// What a layer may add to a request.
+const ADDED_MAX: Duration = Duration::from_micros(1);
+
+type Call = Box<dyn FnMut(Request<()>) -> StatusCode>;
+
+#[derive(Clone)]
+struct Bare;
+
+impl Service<Request<()>> for Bare {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        black_box(&request);
+        std::future::ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+fn boxed<S, B>(mut service: S) -> Call
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + 'static,
+{
+    Box::new(move |request| {
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(service.poll_ready(&mut context).is_ready());
+        match pin!(service.call(request)).poll(&mut context) {
+            Poll::Ready(Ok(response)) => response.status(),
+            Poll::Pending => panic!("nothing waits here"),
+        }
+    })
+}
+
+fn request(client: u32) -> Request<()> {
+    let mut request = Request::new(());
+    let [.., a, b] = client.to_be_bytes();
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, a, b], 80))));
+    request
+}
+
+fn requests(first: u32) -> impl FnMut() -> Request<()> {
+    let mut client = first;
+    move || {
+        client = (client + 1) % CLIENTS;
+        request(client)
+    }
+}
+
+/// A layer of ours with these styles and so many limits; of a burst that nobody reaches, or of 1.
+fn ours(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
+    let day = Duration::from_secs(86_400);
+    let limit = Limit::new(burst, if burst > 1 { 1_000_000 } else { 1 }, day).expect("a limit");
+    let mut builder = Limits::builder();
+    for nth in 0..limits {
+        let name = format!("PerClient{nth}");
+        builder = builder.limit(&name, IdFormat::IpAddress, limit).expect("a new name");
+    }
+    let limiter = Limiter::new(builder.build());
+    let fields = Fields::new(styles).expect("no two write one field");
+    let mut layer = RateLimitLayer::builder(&limiter).fields(fields);
+    for nth in 0..limits {
+        let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
+        let handle = limiter.limit(&format!("PerClient{nth}")).expect("a known name");
+        layer = layer.rule(Rule::new(handle, extract::client(clients)));
+    }
+    boxed(layer.build().expect("rules").layer(Bare))
+}
+
+fn governor(burst: u32) -> Call {
+    let period = Duration::from_millis(if burst > 1 { 1 } else { 86_400_000 });
+    let config = GovernorConfigBuilder::default().period(period).burst_size(burst).finish();
+    boxed(GovernorLayer::new(config.expect("a quota")).layer(Bare))
+}
+
+fn governor_with_headers(burst: u32) -> Call {
+    let period = Duration::from_millis(if burst > 1 { 1 } else { 86_400_000 });
+    let config =
+        GovernorConfigBuilder::default().period(period).burst_size(burst).use_headers().finish();
+    boxed(GovernorLayer::new(config.expect("a quota")).layer(Bare))
+}
+
+/// Each case: its name, whether it is ours, the call, and what it answers.
+fn cases() -> Vec<(&'static str, bool, Call, StatusCode)> {
+    const MANY: u32 = 1 << 30;
+    let (ok, no) = (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS);
+    let many = u64::from(MANY);
+    let x = || vec![Style::XRateLimit(Reset::Delta)];
+    vec![
+        ("bare", false, boxed(Bare), ok),
+        ("tollgate, no fields", true, ours(vec![], 1, many), ok),
+        ("tollgate, RateLimit", true, ours(vec![Style::Ietf], 1, many), ok),
+        ("tollgate, X-RateLimit", true, ours(x(), 1, many), ok),
+        ("tollgate, 2 limits, RateLimit", true, ours(vec![Style::Ietf], 2, many), ok),
+        ("tower_governor", false, governor(MANY), ok),
+        ("tower_governor, headers", false, governor_with_headers(MANY), ok),
+        ("tollgate, denied", false, ours(vec![Style::Ietf], 1, 1), no),
+        ("tower_governor, denied", false, governor_with_headers(1), no),
+    ]
+}
+
+/// One round's time a call.
+fn round(call: &mut Call, expected: StatusCode) -> Duration {
+    let mut spent = Duration::ZERO;
+    for batch in 0..BATCHES {
+        let first = batch * BATCH;
+        let requests: Vec<_> =
+            (first..first + BATCH).map(|client| request(client % CLIENTS)).collect();
+        let start = Instant::now();
+        for request in requests {
+            assert_eq!(call(request), expected);
+        }
+        spent += start.elapsed();
+    }
+    spent / (BATCH * BATCHES)
+}
+
+fn main() {
+    let mut cases = cases();
+    for (_, _, call, _) in &mut cases {
+        // The first call of each client, after which those with a burst of 1 are denied.
+        (0..CLIENTS).for_each(|client| assert_eq!(call(request(client)), StatusCode::OK));
+    }
+    if std::env::args().any(|arg| arg == "--test") {
+        cases.iter_mut().for_each(|(_, _, call, expected)| _ = round(call, *expected));
+        return;
+    }
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .without_plots();
+    let mut group = criterion.benchmark_group("layer");
+    for (name, _, call, expected) in &mut cases {
+        group.bench_function(*name, |bencher| {
+            bencher.iter_batched(
+                requests(0),
+                |request| assert_eq!(call(request), *expected),
+                BatchSize::NumIterations(u64::from(BATCH)),
+            );
+        });
+    }
+    group.finish();
+
+    let mut times: Vec<Vec<Duration>> = vec![Vec::new(); cases.len()];
+    for _ in 0..ROUNDS {
+        for ((_, _, call, expected), times) in cases.iter_mut().zip(&mut times) {
+            times.push(round(call, *expected));
+        }
+    }
+    let medians = times.iter_mut().map(|times| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    });
+    let medians: Vec<_> = medians.collect();
+    println!("\nadded to a bare request of {:?}, median of {ROUNDS} rounds:", medians[0]);
+    for ((name, is_ours, ..), median) in cases.iter().zip(&medians).skip(1) {
+        let added = median.saturating_sub(medians[0]);
+        println!("  {name:30} {added:?}");
+        assert!(!is_ours || added <= ADDED_MAX, "{name} adds {added:?}, at most {ADDED_MAX:?}");
+    }
+}

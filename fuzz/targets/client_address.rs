@@ -1,0 +1,61 @@
+//! Whatever a field says, and however often: an address or an error, and never one that a client chose.
+//!
+//! The first byte picks the field; each line of the rest is a line of it.
+#![no_main]
+
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use http::{HeaderMap, HeaderValue};
+use libfuzzer_sys::fuzz_target;
+use tollgate::http::{
+    ClientAddress, Forwarding, parse_forwarded_element, parse_forwarded_for_entry,
+};
+
+static CLIENTS: LazyLock<[(&str, ClientAddress); 2]> = LazyLock::new(|| {
+    [("x-forwarded-for", Forwarding::XForwardedFor), ("forwarded", Forwarding::Forwarded)].map(
+        |(name, forwarding)| {
+            let clients = ClientAddress::new().trust(["10.0.0.0/8"], forwarding);
+            (name, clients.expect("a network"))
+        },
+    )
+});
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&first, text)) = data.split_first() else { return };
+    let (name, clients) = &CLIENTS[usize::from(first) % CLIENTS.len()];
+    let proxy = Some(IpAddr::from([10, 0, 0, 1]));
+    let stranger = Some(IpAddr::from([192, 0, 2, 1]));
+    let mut headers = HeaderMap::new();
+    for line in text.split(|&byte| byte == b'\n') {
+        let _ = parse_forwarded_element(line);
+        let _ = parse_forwarded_for_entry(line);
+        if let Ok(value) = HeaderValue::from_bytes(line) {
+            headers.append(*name, value);
+        }
+    }
+    match clients.find(proxy, &headers) {
+        Ok(IpAddr::V6(v6)) => {
+            assert!(v6.to_ipv4_mapped().is_none(), "{v6}");
+            assert_eq!(v6.to_bits() as u64, 0, "{v6} is no /64");
+        }
+        Ok(IpAddr::V4(_)) => {}
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.len() < 200 && !text.chars().any(char::is_control), "{text:?}");
+        }
+    }
+    assert_eq!(clients.find(stranger, &headers), Ok(stranger.expect("an address")));
+    // What the proxy itself adds on the right is what counts, whatever was there before.
+    let own = if *name == "forwarded" { "for=203.0.113.5" } else { "203.0.113.5" };
+    let expected = Ok(IpAddr::from([203, 0, 113, 5]));
+    let mut appended = headers.clone();
+    appended.append(*name, HeaderValue::from_static(own));
+    assert_eq!(clients.find(proxy, &appended), expected);
+    if let Some(last) = headers.get_all(*name).iter().next_back() {
+        let line = [last.as_bytes(), b", ", own.as_bytes()].concat();
+        let mut joined = HeaderMap::new();
+        joined.append(*name, HeaderValue::from_bytes(&line).expect("two values and a comma"));
+        assert_eq!(clients.find(proxy, &joined), expected);
+    }
+});

@@ -1,0 +1,51 @@
+//! HTTP: what a response says of its limits, and who a client is. With the feature `tower`, a layer.
+//!
+//! [`Fields`] writes the fields of the [`Style`]s that are picked, from a decision and the [`Policy`]
+//! of its limit. [`ClientAddress`] finds the address that a client is limited by.
+//!
+//! Rounding happens here and nowhere else: waits and resets are rounded up to what their field can
+//! carry, so that none of them is early.
+//!
+//! # Example: fields without a framework
+//!
+//! ```
+//! use std::time::{Duration, SystemTime};
+//! use tollgate::http::{Answer, Fields, Policy, Style};
+//! use tollgate::{IdFormat, Limit, Limiter, Limits};
+//!
+//! let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+//! let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit.clone())?.build());
+//! let policy = Policy::new("PerUser", &limit)?;
+//! let fields = Fields::new([Style::Ietf])?;
+//!
+//! let decision = limiter.limit("PerUser")?.spend("alice", 1)?;
+//! let mut headers = http::HeaderMap::new();
+//! fields.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
+//! assert_eq!(headers["ratelimit"], r#""PerUser";r=19;t=1"#);
+//! assert_eq!(headers["ratelimit-policy"], r#""PerUser";q=10;w=1;tollgate-burst=20"#);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod client;
+mod error;
+mod fields;
+mod forwarded;
+mod policy;
+mod retry_after;
+mod style;
+mod text;
+#[cfg(feature = "tower")]
+mod tower;
+
+pub use client::{ClientAddress, ClientError, Forwarding, Peer};
+pub use error::SetupError;
+pub use fields::{Answer, Fields, Item};
+pub use forwarded::{parse_forwarded_element, parse_forwarded_for_entry};
+pub use policy::{Kind, Policy};
+pub use retry_after::retry_after;
+pub use style::{PlugLimitNames, Reset, Style};
+#[cfg(feature = "tower")]
+pub use tower::{
+    Denial, RateLimit, RateLimitBuilder, RateLimitLayer, Refusal, Report, ResponseBody,
+    ResponseFuture, Rule, Switch, Who, extract, responder,
+};

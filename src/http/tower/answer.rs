@@ -1,0 +1,220 @@
+//! Asking the limits about a request, and telling its response what they said.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use smallvec::SmallVec;
+
+use crate::batch::Member;
+use crate::http::tower::policies::Lists;
+use crate::http::tower::refusal::Refusal;
+use crate::http::tower::rules::{KeptId, RuleInUse, Who};
+use crate::http::{Answer, Fields, Item, Policy};
+use crate::{Decision, Factor, Id, Limiter};
+
+/// Rules that are handled without an allocation; a layer with more allocates for each request.
+const INLINE_RULES: usize = 4;
+
+/// The same of rules that give back.
+const INLINE_REFUNDS: usize = 2;
+
+/// The rules, and what to tell of them.
+pub(crate) struct Rules {
+    pub(crate) limiter: Limiter,
+    pub(crate) rules: Box<[RuleInUse]>,
+    pub(crate) fields: Fields,
+    pub(crate) lists: Lists,
+}
+
+/// A rule that applies to a request.
+struct Asked<'r, 'a> {
+    rule: &'r RuleInUse,
+    position: usize,
+    who: Who<'a>,
+    cost: u64,
+    factor: Factor,
+}
+
+/// What a request was told, until its response comes.
+pub(crate) struct Told {
+    pub(crate) decision: Decision,
+    said: SmallVec<[Said; INLINE_RULES]>,
+    charged: SmallVec<[Charged; INLINE_REFUNDS]>,
+    at: SystemTime,
+}
+
+/// What one limit said.
+struct Said {
+    position: usize,
+    policy: Arc<Policy>,
+    decision: Decision,
+    partition: Option<Box<[u8]>>,
+}
+
+/// What may have to be given back.
+struct Charged {
+    position: usize,
+    id: KeptId,
+    cost: u64,
+    factor: Factor,
+}
+
+type AllAsked<'r, 'a> = SmallVec<[Asked<'r, 'a>; INLINE_RULES]>;
+
+impl Asked<'_, '_> {
+    fn id(&self) -> Result<Id<'_>, Refusal> {
+        self.who
+            .id()
+            .ok_or_else(|| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "a rule has said no id"))
+    }
+}
+
+impl Rules {
+    /// Asks the rules that apply to a request, as one batch, and charges their limits.
+    pub(crate) fn ask(&self, parts: &Parts) -> Result<Told, Refusal> {
+        let mut asked: AllAsked<'_, '_> = SmallVec::new();
+        for (position, rule) in self.rules.iter().enumerate() {
+            if let Some(who) = rule.who(parts)? {
+                let (cost, factor) = (rule.cost(parts), rule.factor(parts));
+                asked.push(Asked { rule, position, who, cost, factor });
+            }
+        }
+        let mut each: SmallVec<[Decision; INLINE_RULES]> = SmallVec::new();
+        let decision = match asked.as_slice() {
+            [] => Decision::UNLIMITED,
+            [one] => {
+                let decision = one.rule.handle().scaled(one.factor).spend(one.id()?, one.cost)?;
+                each.push(decision);
+                decision
+            }
+            all => self.spend_batch(all, &mut each)?,
+        };
+        let needs_time = self.fields.needs_time();
+        let mut told = Told {
+            decision,
+            said: SmallVec::new(),
+            charged: SmallVec::new(),
+            at: if needs_time { SystemTime::now() } else { UNIX_EPOCH },
+        };
+        if decision.remaining().is_some() {
+            self.say(&asked, &each, parts, &mut told)?;
+            if decision.allowed() {
+                told.keep_charges(&asked)?;
+            }
+        }
+        Ok(told)
+    }
+
+    fn spend_batch(
+        &self,
+        asked: &[Asked<'_, '_>],
+        each: &mut SmallVec<[Decision; INLINE_RULES]>,
+    ) -> Result<Decision, Refusal> {
+        let mut members: SmallVec<[Member<'_>; INLINE_RULES]> = SmallVec::new();
+        for one in asked {
+            members.push(one.rule.handle().member(one.id()?).cost(one.cost).factor(one.factor));
+        }
+        Ok(self.limiter.batch(&members).spend_each(each)?)
+    }
+
+    /// Notes what each limit says, where a field has room for it or the call is denied.
+    fn say(
+        &self,
+        asked: &[Asked<'_, '_>],
+        each: &[Decision],
+        parts: &Parts,
+        told: &mut Told,
+    ) -> Result<(), Refusal> {
+        if told.decision.allowed() && !self.fields.have_styles() {
+            return Ok(());
+        }
+        for (one, &decision) in asked.iter().zip(each) {
+            let (limits, name) = (self.limiter.limits(), one.rule.handle().name());
+            let Some(numbers) = limits.numbers(name, one.id()?)? else { continue };
+            let Some(numbers) = numbers.scaled(one.factor)? else { continue };
+            if let Some(policy) = one.rule.policies.of(&numbers) {
+                let partition = one.rule.partition(parts).map(Vec::into_boxed_slice);
+                told.said.push(Said { position: one.position, policy, decision, partition });
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of all rules, as clients see them.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.rules.iter().map(RuleInUse::name).collect()
+    }
+
+    /// The names of the limits that deny, as clients see them.
+    pub(crate) fn violated(&self, told: &Told) -> SmallVec<[&str; INLINE_RULES]> {
+        let denied = told.said.iter().filter(|said| !said.decision.allowed());
+        denied.map(|said| self.rules[said.position].name()).collect()
+    }
+
+    /// Gives back what the response's status says, and writes the fields.
+    pub(crate) fn finish(
+        &self,
+        told: &mut Told,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+        enforced: bool,
+    ) {
+        self.refund(told, status);
+        told.write(self, headers, enforced);
+    }
+
+    fn refund(&self, told: &mut Told, status: StatusCode) {
+        let mut given_back = false;
+        for charged in &told.charged {
+            let rule = &self.rules[charged.position];
+            if rule.refunds(status) {
+                // The id was good when it was charged.
+                let handle = rule.handle().scaled(charged.factor);
+                given_back |= handle.refund(charged.id.id(), charged.cost).is_ok();
+            }
+        }
+        if !given_back {
+            return;
+        }
+        // What is said is what is there now.
+        for charged in &told.charged {
+            let handle = self.rules[charged.position].handle().scaled(charged.factor);
+            let now = handle.check(charged.id.id(), 0);
+            let said = told.said.iter_mut().find(|said| said.position == charged.position);
+            if let (Ok(now), Some(said)) = (now, said) {
+                said.decision = now;
+            }
+        }
+        let all = told.said.iter().map(|said| said.decision);
+        told.decision = all.fold(Decision::UNLIMITED, Decision::stricter);
+    }
+}
+
+impl Told {
+    fn keep_charges(&mut self, asked: &[Asked<'_, '_>]) -> Result<(), Refusal> {
+        for one in asked.iter().filter(|one| one.rule.can_refund()) {
+            let (position, id) = (one.position, KeptId::new(one.id()?));
+            self.charged.push(Charged { position, id, cost: one.cost, factor: one.factor });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, enforced: bool) {
+        let items: SmallVec<[Item<'_>; INLINE_RULES]> = self
+            .said
+            .iter()
+            .map(|said| {
+                let item = Item::new(&said.policy, said.decision);
+                said.partition.as_deref().map_or(item, |key| item.partition(key))
+            })
+            .collect();
+        let answer = Answer::new(self.decision, &items);
+        let answer = if enforced { answer } else { answer.only_reported() };
+        let shared = self.said.len() > 1 && self.said.iter().all(|said| said.partition.is_none());
+        let policies = self.said.iter().map(|said| &said.policy);
+        let lists = if shared { rules.lists.of(policies, &answer) } else { None };
+        rules.fields.write(headers, &answer.with_lists(lists), self.at);
+    }
+}

@@ -1,0 +1,68 @@
+//! The body of a response: the inner service's, or one of the layer's own.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The body of a response that went through the layer.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        body: Either<B>,
+    }
+}
+
+pin_project! {
+    #[project = EitherProj]
+    #[derive(Debug)]
+    enum Either<B> {
+        Inner { #[pin] body: B },
+        Own { bytes: Bytes },
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(crate) fn inner(body: B) -> ResponseBody<B> {
+        ResponseBody { body: Either::Inner { body } }
+    }
+
+    pub(crate) fn own(bytes: Bytes) -> ResponseBody<B> {
+        ResponseBody { body: Either::Own { bytes } }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project().body.project() {
+            EitherProj::Inner { body } => body.poll_frame(context),
+            EitherProj::Own { bytes } => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.body {
+            Either::Inner { body } => body.is_end_stream(),
+            Either::Own { bytes } => bytes.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Either::Inner { body } => body.size_hint(),
+            Either::Own { bytes } => SizeHint::with_exact(bytes.len() as u64),
+        }
+    }
+}

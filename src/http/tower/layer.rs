@@ -1,0 +1,251 @@
+//! The layer: rules, fields and a responder, put together once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use tower_layer::Layer;
+
+use crate::http::tower::answer::Rules;
+use crate::http::tower::responder::{self, Denial};
+use crate::http::tower::rules::RuleInUse;
+use crate::http::tower::{RateLimit, Refusal, Rule};
+use crate::http::{Fields, SetupError, Style};
+use crate::sync::{self, Ordering};
+use crate::{Id, Limiter};
+
+/// What all clones of a layer and its services share.
+pub(crate) struct Shared {
+    pub(crate) rules: Rules,
+    pub(crate) responder: Responder,
+    pub(crate) permissive: bool,
+    pub(crate) switch: Switch,
+}
+
+type OwnResponder = Box<dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync>;
+
+pub(crate) enum Responder {
+    ProblemJson,
+    PlainText,
+    Own(OwnResponder),
+}
+
+impl Responder {
+    pub(crate) fn deny(&self, denial: &Denial<'_>) -> Response<Bytes> {
+        match self {
+            _ if responder::is_grpc(&denial.request.headers) => responder::grpc(denial),
+            Responder::ProblemJson => responder::problem_json(denial),
+            Responder::PlainText => responder::plain_text(denial),
+            Responder::Own(own) => own(denial),
+        }
+    }
+
+    pub(crate) fn refuse(&self, refusal: &Refusal, is_grpc: bool) -> Response<Bytes> {
+        match self {
+            _ if is_grpc => responder::grpc_refused(refusal),
+            Responder::PlainText => responder::refused(refusal, true),
+            _ => responder::refused(refusal, false),
+        }
+    }
+}
+
+/// Turns a layer off and on while it runs. Off, requests pass untouched and their responses carry no
+/// field.
+///
+/// A change is seen by the requests that come after it, on other cores a moment later.
+#[derive(Clone)]
+pub struct Switch(Arc<sync::Switch>);
+
+impl Switch {
+    fn new() -> Switch {
+        Switch(Arc::new(sync::Switch::new(true)))
+    }
+
+    /// Whether the layer limits.
+    pub fn enabled(&self) -> bool {
+        // Relaxed: publishes nothing but itself.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Turns it on or off.
+    pub fn set_enabled(&self, enabled: bool) {
+        // Relaxed: publishes nothing but itself.
+        self.0.store(enabled, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Switch({})", self.enabled())
+    }
+}
+
+/// Puts limits in front of a service: of axum, hyper, tonic or anything else that tower's layers wrap.
+///
+/// All rules that apply to a request are charged as one batch: all of them, or none. A denied request
+/// gets its answer at once, and the inner service is not called. Every response carries the fields that
+/// were picked, by default those of the current draft.
+///
+/// A denial is a 429 with a problem document; for gRPC it is RESOURCE_EXHAUSTED. A request of which a
+/// rule cannot say whom it counts for is a 500 or a 400, never a bucket that many share.
+///
+/// Clones share the limiter, and so do the services that they make.
+///
+/// # Example: each client of an axum server by its address
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use std::time::Duration;
+/// use axum::{Router, extract::ConnectInfo, routing::get};
+/// use tollgate::http::{ClientAddress, RateLimitLayer, Rule, extract};
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
+///
+/// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+/// let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit)?.build();
+/// let limiter = Limiter::new(limits);
+/// let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
+/// let layer = RateLimitLayer::builder(&limiter)
+///     .rule(Rule::new(limiter.limit("PerClient")?, extract::client(clients)))
+///     .build()?;
+/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+/// let service = app.into_make_service_with_connect_info::<SocketAddr>();
+/// # let _ = service;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    shared: Arc<Shared>,
+}
+
+impl RateLimitLayer {
+    /// Starts a layer of limits of this limiter.
+    pub fn builder(limiter: &Limiter) -> RateLimitBuilder {
+        RateLimitBuilder {
+            limiter: limiter.clone(),
+            rules: Vec::new(),
+            fields: None,
+            responder: Responder::ProblemJson,
+            permissive: false,
+        }
+    }
+
+    /// The switch of this layer, its clones and their services.
+    pub fn switch(&self) -> Switch {
+        self.shared.switch.clone()
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit::new(inner, Arc::clone(&self.shared))
+    }
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer")
+            .field("rules", &self.shared.rules.names())
+            .field("permissive", &self.shared.permissive)
+            .field("switch", &self.shared.switch)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a [`RateLimitLayer`].
+#[must_use]
+pub struct RateLimitBuilder {
+    limiter: Limiter,
+    rules: Vec<Rule>,
+    fields: Option<Fields>,
+    responder: Responder,
+    permissive: bool,
+}
+
+impl RateLimitBuilder {
+    /// Adds a rule. Those that apply to a request are charged together, or not at all.
+    pub fn rule(mut self, rule: Rule) -> RateLimitBuilder {
+        self.rules.push(rule);
+        self
+    }
+
+    /// The fields of every response; without this, [`Style::Ietf`].
+    pub fn fields(self, fields: Fields) -> RateLimitBuilder {
+        RateLimitBuilder { fields: Some(fields), ..self }
+    }
+
+    /// Answers a denial, and a refusal, with a line of text.
+    pub fn plain_text(self) -> RateLimitBuilder {
+        RateLimitBuilder { responder: Responder::PlainText, ..self }
+    }
+
+    /// Answers a denial with what `respond` makes, to which the fields are added. It may wait for
+    /// nothing. gRPC's requests still get RESOURCE_EXHAUSTED.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use http::{Response, StatusCode};
+    /// use tollgate::{Limiter, Limits, http::RateLimitLayer};
+    ///
+    /// let limiter = Limiter::new(Limits::builder().build());
+    /// let builder = RateLimitLayer::builder(&limiter).respond(|denial| {
+    ///     let mut response = Response::new(format!("{} s", denial.retry_after()));
+    ///     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    ///     response
+    /// });
+    /// # let _ = builder;
+    /// ```
+    pub fn respond<B: Into<Bytes>>(
+        self,
+        respond: impl Fn(&Denial<'_>) -> Response<B> + Send + Sync + 'static,
+    ) -> RateLimitBuilder {
+        let own = move |denial: &Denial<'_>| respond(denial).map(Into::into);
+        RateLimitBuilder { responder: Responder::Own(Box::new(own)), ..self }
+    }
+
+    /// Denies nothing, and only reports: what the limits say is a [`Report`](crate::http::Report) in the
+    /// request's extensions, and in the response's fields, without `Retry-After`. Allowed calls are
+    /// charged as ever.
+    pub fn permissive(self, permissive: bool) -> RateLimitBuilder {
+        RateLimitBuilder { permissive, ..self }
+    }
+
+    /// The layer.
+    ///
+    /// # Errors
+    ///
+    /// There is no rule; a rule's limit is another limiter's; a name cannot be written in a field.
+    pub fn build(self) -> Result<RateLimitLayer, SetupError> {
+        if self.rules.is_empty() {
+            return Err(SetupError::new("a layer without a rule limits nothing"));
+        }
+        let rules: Vec<_> = self.rules.into_iter().map(RuleInUse::new).collect::<Result<_, _>>()?;
+        for rule in &rules {
+            // Whatever the id, a handle of another limiter is the first thing that is wrong.
+            let probe = [rule.handle().member(Id::Text("")).cost(0)];
+            if let Err(error) = self.limiter.batch(&probe).check()
+                && error.is_invalid_batch()
+            {
+                return Err(error.into());
+            }
+        }
+        let fields = match self.fields {
+            Some(fields) => fields,
+            None => Fields::new([Style::Ietf])?,
+        };
+        let rules =
+            Rules { limiter: self.limiter, rules: rules.into(), fields, lists: Default::default() };
+        let (responder, permissive) = (self.responder, self.permissive);
+        let shared = Shared { rules, responder, permissive, switch: Switch::new() };
+        Ok(RateLimitLayer { shared: Arc::new(shared) })
+    }
+}
+
+impl fmt::Debug for RateLimitBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitBuilder").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}

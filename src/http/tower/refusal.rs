@@ -1,0 +1,73 @@
+//! A request of which it cannot be said whom it counts for.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use http::StatusCode;
+
+use crate::http::ClientError;
+
+/// Why a request is refused without asking any limit: a status and a sentence for the client.
+///
+/// # Example
+///
+/// ```
+/// use http::StatusCode;
+/// use tollgate::http::Refusal;
+///
+/// let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "no API key");
+/// assert_eq!(refusal.to_string(), "401: no API key");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    status: StatusCode,
+    reason: Cow<'static, str>,
+}
+
+impl Refusal {
+    /// A refusal with this status, which is a client's or a server's error, or else 500. The reason is
+    /// shown to the client.
+    pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Refusal {
+        let is_error = status.is_client_error() || status.is_server_error();
+        let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
+        Refusal { status, reason: reason.into() }
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Why, in a sentence.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl From<ClientError> for Refusal {
+    /// A 500: whatever is missing, the server or its proxies were set up without it.
+    fn from(error: ClientError) -> Refusal {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+impl From<crate::Error> for Refusal {
+    /// A 400 for an id that its limit's format does not allow, and for a cost above the burst, which
+    /// no wait would help; a 500 for anything else.
+    fn from(error: crate::Error) -> Refusal {
+        let status = if error.is_invalid_id() || error.is_cost_above_burst() {
+            StatusCode::BAD_REQUEST
+        } else {
+            StatusCode::INTERNAL_SERVER_ERROR
+        };
+        Refusal::new(status, error.to_string())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.status.as_str(), self.reason)
+    }
+}
+
+impl std::error::Error for Refusal {}
