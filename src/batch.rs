@@ -182,23 +182,32 @@ impl<'a> Batch<'a> {
     pub fn spend_each(&self, decisions: &mut impl Extend<Decision>) -> Result<Decision, Error> {
         let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
         each.resize(self.members.len(), Decision::UNLIMITED);
-        let decision = self.with_members(
+        let decision = self.spend_telling(|position, said, _| each[position] = said)?;
+        decisions.extend(each);
+        Ok(decision)
+    }
+
+    /// Tells, in no order, of each member that a limit applies to: its position, what it says, and its
+    /// numbers.
+    pub(crate) fn spend_telling(
+        &self,
+        mut tell: impl FnMut(usize, Decision, &Limit),
+    ) -> Result<Decision, Error> {
+        self.with_members(
             |cost, limit| cost <= limit.burst(),
             |inner, members| {
                 let Told { decision, now_ns } = spend(inner, members);
                 for member in members {
-                    let said = &mut each[member.position];
-                    *said = member.decision.of_member(member.position);
+                    let mut said = member.decision.of_member(member.position);
                     if said.allowed() && !decision.allowed() {
                         let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
-                        *said = inner.look(&member.key, now_ns, ask);
+                        said = inner.look(&member.key, now_ns, ask);
                     }
+                    tell(member.position, said, &member.limit);
                 }
                 decision
             },
-        )?;
-        decisions.extend(each);
-        Ok(decision)
+        )
     }
 
     /// Asks what [`spend`](Batch::spend) would say, and changes nothing.

@@ -237,6 +237,27 @@ impl Handle {
         Ok(decode(self.format(), id))
     }
 
+    /// The numbers that apply to an id: those of the most specific override, else the default's, else
+    /// `None`, which is no limit.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle`].
+    pub fn numbers<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
+        self.with_numbers(id.into(), |limit| limit.cloned())
+    }
+
+    pub(crate) fn with_numbers<R>(
+        &self,
+        id: Id<'_>,
+        then: impl FnOnce(Option<&Limit>) -> R,
+    ) -> Result<R, Error> {
+        let entry = self.limiter.inner.limits.entry(self.index);
+        let mut scratch = Scratch::new();
+        let id = encode(entry.format, id, &mut scratch)?;
+        Ok(then(entry.numbers_of(self.index, id).map(|(limit, _)| limit)))
+    }
+
     /// The ids that have a bucket, in no order; `None` if the [engine](crate::Engine) keeps no keys.
     /// Looks at every cell: not for a request's way.
     pub fn ids(&self) -> Option<Vec<String>> {

@@ -1,6 +1,5 @@
 //! Asking the limits about a request, and telling its response what they said.
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::request::Parts;
@@ -8,11 +7,11 @@ use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
 use crate::batch::Member;
-use crate::http::tower::policies::Lists;
+use crate::http::tower::policies::{Found, Lists, Places};
 use crate::http::tower::refusal::Refusal;
 use crate::http::tower::rules::{KeptId, RuleInUse, Who};
-use crate::http::{Answer, Fields, Item, Policy};
-use crate::{Decision, Factor, Id, Limiter};
+use crate::http::{Answer, Fields, Item};
+use crate::{Decision, Factor, Id, Limit, Limiter};
 
 /// Rules that are handled without an allocation; a layer with more allocates for each request.
 const INLINE_RULES: usize = 4;
@@ -48,7 +47,7 @@ pub(crate) struct Told {
 /// What one limit said.
 struct Said {
     position: usize,
-    policy: Arc<Policy>,
+    policy: Found,
     decision: Decision,
     partition: Option<Box<[u8]>>,
 }
@@ -64,6 +63,13 @@ struct Charged {
 type AllAsked<'r, 'a> = SmallVec<[Asked<'r, 'a>; INLINE_RULES]>;
 
 impl Asked<'_, '_> {
+    /// What its limit says, by these numbers.
+    fn says(&self, decision: Decision, limit: &Limit, parts: &Parts) -> Option<Said> {
+        let policy = self.rule.policies.find(limit)?;
+        let partition = self.rule.partition(parts).map(Vec::into_boxed_slice);
+        Some(Said { position: self.position, policy, decision, partition })
+    }
+
     fn id(&self) -> Result<Id<'_>, Refusal> {
         self.who
             .id()
@@ -81,65 +87,68 @@ impl Rules {
                 asked.push(Asked { rule, position, who, cost, factor });
             }
         }
-        let mut each: SmallVec<[Decision; INLINE_RULES]> = SmallVec::new();
-        let decision = match asked.as_slice() {
-            [] => Decision::UNLIMITED,
-            [one] => {
-                let decision = one.rule.handle().scaled(one.factor).spend(one.id()?, one.cost)?;
-                each.push(decision);
-                decision
-            }
-            all => self.spend_batch(all, &mut each)?,
-        };
         let needs_time = self.fields.needs_time();
         let mut told = Told {
-            decision,
+            decision: Decision::UNLIMITED,
             said: SmallVec::new(),
             charged: SmallVec::new(),
             at: if needs_time { SystemTime::now() } else { UNIX_EPOCH },
         };
-        if decision.remaining().is_some() {
-            self.say(&asked, &each, parts, &mut told)?;
-            if decision.allowed() {
-                told.keep_charges(&asked)?;
-            }
+        match asked.as_slice() {
+            [] => {}
+            [one] => self.ask_one(one, parts, &mut told)?,
+            all => self.ask_all(all, parts, &mut told)?,
+        }
+        if told.decision.remaining().is_some() && told.decision.allowed() {
+            told.keep_charges(&asked)?;
         }
         Ok(told)
     }
 
-    fn spend_batch(
+    fn ask_one(&self, one: &Asked<'_, '_>, parts: &Parts, told: &mut Told) -> Result<(), Refusal> {
+        let (handle, id) = (one.rule.handle(), one.id()?);
+        told.decision = handle.scaled(one.factor).spend(id, one.cost)?;
+        if self.is_told(&told.decision) {
+            handle.with_numbers(id, |limit| match limit {
+                Some(limit) if one.factor == Factor::ONE => {
+                    told.said.extend(one.says(told.decision, limit, parts));
+                }
+                Some(limit) => {
+                    let scaled = limit.scaled(one.factor).ok().flatten();
+                    let said = scaled.and_then(|limit| one.says(told.decision, &limit, parts));
+                    told.said.extend(said);
+                }
+                None => {}
+            })?;
+        }
+        Ok(())
+    }
+
+    fn ask_all(
         &self,
         asked: &[Asked<'_, '_>],
-        each: &mut SmallVec<[Decision; INLINE_RULES]>,
-    ) -> Result<Decision, Refusal> {
+        parts: &Parts,
+        told: &mut Told,
+    ) -> Result<(), Refusal> {
         let mut members: SmallVec<[Member<'_>; INLINE_RULES]> = SmallVec::new();
         for one in asked {
             members.push(one.rule.handle().member(one.id()?).cost(one.cost).factor(one.factor));
         }
-        Ok(self.limiter.batch(&members).spend_each(each)?)
-    }
-
-    /// Notes what each limit says, where a field has room for it or the call is denied.
-    fn say(
-        &self,
-        asked: &[Asked<'_, '_>],
-        each: &[Decision],
-        parts: &Parts,
-        told: &mut Told,
-    ) -> Result<(), Refusal> {
-        if told.decision.allowed() && !self.fields.have_styles() {
-            return Ok(());
-        }
-        for (one, &decision) in asked.iter().zip(each) {
-            let (limits, name) = (self.limiter.limits(), one.rule.handle().name());
-            let Some(numbers) = limits.numbers(name, one.id()?)? else { continue };
-            let Some(numbers) = numbers.scaled(one.factor)? else { continue };
-            if let Some(policy) = one.rule.policies.of(&numbers) {
-                let partition = one.rule.partition(parts).map(Vec::into_boxed_slice);
-                told.said.push(Said { position: one.position, policy, decision, partition });
-            }
+        let said = &mut told.said;
+        told.decision = self.limiter.batch(&members).spend_telling(|at, decision, limit| {
+            said.extend(asked[at].says(decision, limit, parts));
+        })?;
+        if self.is_told(&told.decision) {
+            told.said.sort_unstable_by_key(|said| said.position);
+        } else {
+            told.said.clear();
         }
         Ok(())
+    }
+
+    /// Whether a field, or the body of a denial, has room for what each limit says.
+    fn is_told(&self, decision: &Decision) -> bool {
+        decision.remaining().is_some() && (!decision.allowed() || self.fields.have_styles())
     }
 
     /// The names of all rules, as clients see them.
@@ -202,19 +211,24 @@ impl Told {
     }
 
     pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, enforced: bool) {
-        let items: SmallVec<[Item<'_>; INLINE_RULES]> = self
-            .said
-            .iter()
-            .map(|said| {
-                let item = Item::new(&said.policy, said.decision);
-                said.partition.as_deref().map_or(item, |key| item.partition(key))
-            })
-            .collect();
+        let mut items: SmallVec<[Item<'_>; INLINE_RULES]> = SmallVec::new();
+        // Where all policies are, if all are kept and none has a partition key.
+        let mut places = Some(Places::new());
+        for said in &self.said {
+            let Some(policy) = rules.rules[said.position].policies.get(&said.policy) else {
+                continue;
+            };
+            let item = Item::new(policy, said.decision);
+            items.push(said.partition.as_deref().map_or(item, |key| item.partition(key)));
+            match (&said.policy, &said.partition, &mut places) {
+                (Found::Kept(place), None, Some(places)) => places.push((said.position, *place)),
+                _ => places = None,
+            }
+        }
         let answer = Answer::new(self.decision, &items);
         let answer = if enforced { answer } else { answer.only_reported() };
-        let shared = self.said.len() > 1 && self.said.iter().all(|said| said.partition.is_none());
-        let policies = self.said.iter().map(|said| &said.policy);
-        let lists = if shared { rules.lists.of(policies, &answer) } else { None };
+        let places = places.filter(|places| places.len() > 1);
+        let lists = places.and_then(|places| rules.lists.of(&places, &answer));
         rules.fields.write(headers, &answer.with_lists(lists), self.at);
     }
 }

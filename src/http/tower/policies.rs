@@ -1,6 +1,6 @@
 //! Values that are made once: the policies of a rule, and the lists of several.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
@@ -19,7 +19,15 @@ const LISTS_KEPT: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Policies {
     name: Box<str>,
-    kept: [OnceLock<(Limit, Arc<Policy>)>; KEPT],
+    kept: [OnceLock<(Limit, Policy)>; KEPT],
+}
+
+/// Where a policy is. Requests on all cores would meet in the count of a shared pointer.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Kept(u8),
+    /// There was no room for it.
+    Made(Box<Policy>),
 }
 
 impl Policies {
@@ -38,26 +46,30 @@ impl Policies {
     }
 
     /// The policy of these numbers.
-    pub(crate) fn of(&self, limit: &Limit) -> Option<Arc<Policy>> {
-        for place in &self.kept {
-            match place.get() {
-                Some((kept, policy)) if kept == limit => return Some(Arc::clone(policy)),
-                Some(_) => {}
-                None => {
-                    let policy = self.make(limit)?;
-                    // Another may have been faster, with these numbers or others: what it put there
-                    // stays, and these have their place the next time.
-                    let _ = place.set((limit.clone(), Arc::clone(&policy)));
-                    return Some(policy);
-                }
+    pub(crate) fn find(&self, limit: &Limit) -> Option<Found> {
+        for (place, kept) in (0..).zip(&self.kept) {
+            if kept.get().is_none() {
+                // Another may be faster, with these numbers or others: what it puts there stays.
+                let _ = kept.set((limit.clone(), self.make(limit)?));
+            }
+            if kept.get().is_some_and(|(kept, _)| kept == limit) {
+                return Some(Found::Kept(place));
             }
         }
-        self.make(limit)
+        Some(Found::Made(Box::new(self.make(limit)?)))
     }
 
-    fn make(&self, limit: &Limit) -> Option<Arc<Policy>> {
+    /// What `find` found.
+    pub(crate) fn get<'p>(&'p self, found: &'p Found) -> Option<&'p Policy> {
+        match found {
+            Found::Kept(place) => Some(&self.kept.get(usize::from(*place))?.get()?.1),
+            Found::Made(policy) => Some(policy),
+        }
+    }
+
+    fn make(&self, limit: &Limit) -> Option<Policy> {
         // The name was looked at when this was made.
-        Policy::new(&self.name, limit).ok().map(Arc::new)
+        Policy::new(&self.name, limit).ok()
     }
 }
 
@@ -67,31 +79,25 @@ pub(crate) struct Lists {
     kept: [OnceLock<Combination>; LISTS_KEPT],
 }
 
+/// The positions of rules, and where their policies are.
+pub(crate) type Places = SmallVec<[(usize, u8); 4]>;
+
 #[derive(Debug)]
 struct Combination {
-    of: SmallVec<[Arc<Policy>; 4]>,
+    of: Places,
     lists: PolicyLists,
 }
 
 impl Lists {
-    /// The lists of these policies, which are those of the answer's items, without partition keys.
-    /// `None` if there is no room for them.
-    pub(crate) fn of<'p>(
-        &self,
-        policies: impl Iterator<Item = &'p Arc<Policy>> + Clone,
-        answer: &Answer<'_>,
-    ) -> Option<&PolicyLists> {
-        let is_it = |kept: &Combination| {
-            // The same ones, not equal ones: a policy is made once, but beyond the number kept.
-            policies.clone().map(Arc::as_ptr).eq(kept.of.iter().map(Arc::as_ptr))
-        };
-        for place in &self.kept {
-            if place.get().is_none() {
-                // Another may be faster, with these or others: what it puts there stays.
-                let of = policies.clone().map(Arc::clone).collect();
-                let _ = place.set(Combination { of, lists: answer.policy_lists() });
+    /// The lists of the policies at these places, which are those of the answer's items, without
+    /// partition keys. `None` if there is no room for them.
+    pub(crate) fn of(&self, places: &Places, answer: &Answer<'_>) -> Option<&PolicyLists> {
+        for kept in &self.kept {
+            if kept.get().is_none() {
+                // As in `Policies::find`.
+                let _ = kept.set(Combination { of: places.clone(), lists: answer.policy_lists() });
             }
-            if let Some(combination) = place.get().filter(|kept| is_it(kept)) {
+            if let Some(combination) = kept.get().filter(|kept| kept.of == *places) {
                 return Some(&combination.lists);
             }
         }
@@ -109,10 +115,13 @@ mod tests {
         let policies = Policies::new("a").unwrap();
         let limit = |burst| Limit::new(burst, 1, Duration::from_secs(1)).unwrap();
         for burst in 1..=40 {
-            assert_eq!(policies.of(&limit(burst)).unwrap().capacity(), burst);
+            let found = policies.find(&limit(burst)).unwrap();
+            assert_eq!(matches!(found, Found::Kept(_)), burst <= KEPT as u64);
+            assert_eq!(policies.get(&found).unwrap().capacity(), burst);
         }
-        let again = |burst| Arc::as_ptr(&policies.of(&limit(burst)).unwrap());
-        assert_eq!(again(1), again(1));
-        assert_eq!(again(16), again(16));
+        for burst in [1, 16] {
+            let found = policies.find(&limit(burst)).unwrap();
+            assert!(matches!(found, Found::Kept(place) if u64::from(place) == burst - 1));
+        }
     }
 }
