@@ -17,8 +17,9 @@ const THREADS: u64 = 4;
 const HOT_KEYS: u64 = 8;
 /// Keys that come and go, in rounds in which the table grows, and in those in which it shrinks.
 const KEYS: [u64; 2] = [2_000, 40];
-/// So many that neither the cap nor what comes before it is reached: there the shared bucket decides.
+/// So many that neither the cap nor what comes before it can be reached: there the shared bucket decides.
 const MAX_KEYS: usize = 8_000;
+const _: () = assert!(HOT_KEYS + KEYS[0] < MAX_KEYS as u64 / 2 && KEYS[1] < KEYS[0]);
 /// The sweeper's clock is behind by so much, so that few calls are decided by it: those of threads that
 /// stood still in between.
 const SWEEPER_LAG_NS: u64 = 20_000;
@@ -217,7 +218,6 @@ pub(crate) fn run(plan: Plan) -> Result<Report, Violation> {
         checker.round(&mut records, |key| run.word_of(key))?;
     }
     let stats = run.limiters[0].0.stats();
-    assert_eq!(stats.shared + stats.denied_at_cap + stats.allowed_at_cap, 0, "{stats:?}");
     let (migrations, swept) = (stats.migrations, stats.swept);
     Ok(Report { counts: checker.counts, calls, migrations, swept })
 }
