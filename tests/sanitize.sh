@@ -23,8 +23,9 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 sysroot=$(rustc --print sysroot)
 libraries=$sysroot/lib/rustlib/$host/lib
 cargo=(cargo)
-build=(--target "$host" --no-default-features)
-tests=(--test limiter --test limiter_oracle --test stress --test stalled_thread --test table)
+build=(--target "$host")
+tests=(--test limiter --test limiter_oracle --test stress --test stalled_thread --test table
+    --test witness)
 
 llvm_major() { "$1" -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p'; }
 
@@ -102,6 +103,10 @@ planted() {
 run "${tests[@]}" --test planted -- --skip planted_
 if grep -q "$report" "$log"; then
     echo "tests/sanitize.sh: FAILED, $(grep -c "$report" "$log") reports" >&2
+    exit 1
+fi
+if grep -q '^test result: ok. 0 passed' "$log"; then
+    echo "tests/sanitize.sh: FAILED, there was a file without a test" >&2
     exit 1
 fi
 passed=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')
