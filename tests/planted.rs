@@ -9,7 +9,7 @@
 #![expect(unsafe_code, reason = "the faults are what safe code cannot have")]
 
 use std::cell::UnsafeCell;
-use std::sync::Barrier;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -82,17 +82,22 @@ fn wait_until_published(buckets: &Handle, id: u64) {
     }
 }
 
-/// Runs both for every round, each in a thread of its own.
-fn together(one: impl Fn(u64) + Sync, other: impl Fn(u64) + Sync) {
-    let start = Barrier::new(2);
+/// Runs both for every round, each in a thread of its own. `one` waits for `other` after each round: ahead of
+/// it, what it does later, a migration say, would be seen with an order of its own.
+fn together(one: impl Fn(u64) + Send, other: impl Fn(u64) + Send) {
+    let (done, is_done) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(|| {
-            start.wait();
-            (0..ROUNDS).for_each(&one);
+        scope.spawn(move || {
+            for round in 0..ROUNDS {
+                one(round);
+                is_done.recv().expect("the other has not failed");
+            }
         });
-        scope.spawn(|| {
-            start.wait();
-            (0..ROUNDS).for_each(&other);
+        scope.spawn(move || {
+            for round in 0..ROUNDS {
+                other(round);
+                done.send(()).expect("the other has not failed");
+            }
         });
     });
 }
