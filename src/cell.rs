@@ -93,7 +93,7 @@ impl Cell {
         // Acquire: pairs with `freeze` and `bury`: who meets a cell that is gone must find what was done
         // before: the shard's new pointer, or the raised floor. With the first Release of `update`: what
         // was written beside the cell before its first word.
-        Word::of_bits(self.0.load(Ordering::Acquire))
+        Word::of_bits(self.0.load(relaxed_if(Fault::WordRelaxed, Ordering::Acquire)))
     }
 
     /// As [`update`](Cell::update), unless the cell is gone; returns whether it was there.
@@ -113,7 +113,7 @@ impl Cell {
         }
         // Release: pairs with `word`: who meets the mark finds the shard's new pointer. Acquire: pairs
         // with the first Release of `update`: the numbers beside the cell belong to the word.
-        let bits = self.0.fetch_or(GONE, Ordering::AcqRel);
+        let bits = self.0.fetch_or(GONE, relaxed_if(Fault::FreezeRelaxed, Ordering::AcqRel));
         (bits & !GONE, bits & GONE == 0)
     }
 

@@ -23,6 +23,10 @@ pub(crate) enum Fault {
     RefundForTakeBack,
     /// Taking back pairs with nothing: the word is read and swapped without ordering.
     TakeBackRelaxed,
+    /// A word is looked at without ordering.
+    WordRelaxed,
+    /// A cell goes without ordering.
+    FreezeRelaxed,
     /// A shard's pointer is read without ordering.
     ViewRelaxed,
     /// A segment is published without ordering.

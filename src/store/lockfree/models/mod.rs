@@ -5,6 +5,7 @@
 //! All keys begin their search at the same slot. The clock is a modelled atomic read Relaxed, monotone
 //! only along happens-before. A unit is 10 ns, a bucket holds two, if nothing else is said.
 
+mod carried;
 mod migration;
 
 use std::sync::Arc;

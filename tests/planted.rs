@@ -1,0 +1,167 @@
+//! Faults that a sanitizer must report, and beside each the same without the fault, which it must not:
+//! what `tests/sanitize.sh` asks before it believes a run without a report. Empty without its cfg.
+//!
+//! What passes between the threads is published by the limiter alone: one writes a place beside the
+//! table and spends, the other waits until it sees the bucket empty and reads. So the clean half also
+//! shows that the sanitizer understands the table's orderings, and the faulty one that the same two
+//! accesses are reported once nothing orders them.
+#![cfg(tollgate_planted)]
+#![expect(unsafe_code, reason = "the faults are what safe code cannot have")]
+
+use std::cell::UnsafeCell;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use tollgate::{Clock, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+
+/// A number that any thread may read and write, with nothing to order it.
+struct Place(UnsafeCell<u64>);
+
+// SAFETY: not sound, which is the point: its users order their accesses, or are to be reported.
+unsafe impl Sync for Place {}
+
+/// A block of memory that any thread may read and free.
+struct Block(*mut u64);
+
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Place {
+    #[inline(never)]
+    fn write(&self, number: u64) {
+        // SAFETY: the callers' order, where there is one.
+        unsafe { self.0.get().write_volatile(number) };
+    }
+
+    #[inline(never)]
+    fn read(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.0.get().read_volatile() }
+    }
+}
+
+impl Block {
+    fn new(number: u64) -> Block {
+        Block(Box::into_raw(Box::new(number)))
+    }
+
+    #[inline(never)]
+    fn read(&self) -> u64 {
+        // SAFETY: the callers' order, where there is one.
+        unsafe { self.0.read_volatile() }
+    }
+
+    #[inline(never)]
+    fn free(&self) {
+        // SAFETY: made by `new`, and freed by one of the callers, once.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+/// So often each is done, so that no one schedule hides it.
+const ROUNDS: u64 = 200;
+
+/// Buckets of one unit, in a table that moves while they are used.
+fn buckets() -> Handle {
+    let (clock, _hand) = Clock::manual();
+    let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
+    let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap().build();
+    let options = LimiterOptions::default().clock(clock).engine(Engine::LockFree);
+    Limiter::with_options(limits, options).limit("A").unwrap()
+}
+
+fn publish(buckets: &Handle, id: u64) {
+    assert!(buckets.spend(id, 1).unwrap().allowed());
+}
+
+/// Bounded by the other thread, which spends the one unit that there is.
+fn wait_until_published(buckets: &Handle, id: u64) {
+    while buckets.check(id, 1).unwrap().allowed() {
+        thread::yield_now();
+    }
+}
+
+/// Runs both for every round, each in a thread of its own. `one` waits for `other` after each round: ahead of
+/// it, what it does later, a migration say, would be seen with an order of its own.
+fn together(one: impl Fn(u64) + Send, other: impl Fn(u64) + Send) {
+    let (done, is_done) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for round in 0..ROUNDS {
+                one(round);
+                is_done.recv().expect("the other has not failed");
+            }
+        });
+        scope.spawn(move || {
+            for round in 0..ROUNDS {
+                other(round);
+                done.send(()).expect("the other has not failed");
+            }
+        });
+    });
+}
+
+fn places() -> Vec<Place> {
+    (0..ROUNDS).map(|_| Place(UnsafeCell::new(0))).collect()
+}
+
+fn blocks() -> Vec<Block> {
+    (0..ROUNDS).map(Block::new).collect()
+}
+
+#[test]
+fn clean_write_before_it_is_published() {
+    let (buckets, places) = (buckets(), places());
+    let write = |id| {
+        places[id as usize].write(7);
+        publish(&buckets, id);
+    };
+    let read = |id| {
+        wait_until_published(&buckets, id);
+        assert_eq!(places[id as usize].read(), 7);
+    };
+    together(write, read);
+}
+
+#[test]
+fn planted_write_after_it_was_published() {
+    let (buckets, places) = (buckets(), places());
+    let write = |id| {
+        publish(&buckets, id);
+        places[id as usize].write(7);
+    };
+    let read = |id| {
+        wait_until_published(&buckets, id);
+        assert!([0, 7].contains(&places[id as usize].read()));
+    };
+    together(write, read);
+}
+
+#[test]
+fn clean_free_after_the_last_read() {
+    let (buckets, blocks) = (buckets(), blocks());
+    let read = |id| {
+        assert_eq!(blocks[id as usize].read(), id);
+        publish(&buckets, id);
+    };
+    let free = |id| {
+        wait_until_published(&buckets, id);
+        blocks[id as usize].free();
+    };
+    together(read, free);
+}
+
+#[test]
+fn planted_read_after_it_was_freed() {
+    let (buckets, blocks) = (buckets(), blocks());
+    let free = |id| {
+        blocks[id as usize].free();
+        publish(&buckets, id);
+    };
+    let read = |id| {
+        wait_until_published(&buckets, id);
+        std::hint::black_box(blocks[id as usize].read());
+    };
+    together(free, read);
+}

@@ -1,0 +1,80 @@
+//! Every call on a limiter recorded, and all of them checked: that what they say is one history of each
+//! bucket, and that the bound holds over it exactly. `witness/check.rs` says how.
+//!
+//! By default 100,000 calls of each engine. `WITNESS_CALLS=100000000 cargo test --release --test witness
+//! lock_free -- --nocapture` makes so many, in rounds of a million.
+#![cfg(not(tollgate_loom))]
+
+#[path = "witness/check.rs"]
+mod check;
+#[path = "witness/run.rs"]
+mod run;
+
+use std::time::Instant;
+
+use run::{Fault, Plan, run};
+use tollgate::Engine;
+
+/// Calls that are in memory at once.
+const MOST_A_ROUND: u64 = 1_000_000;
+
+fn plan(engine: Engine, calls: u64) -> Plan {
+    // Of few calls many rounds, too: what one round leaves, the next begins with.
+    let calls_a_round = (calls / 20).clamp(1, MOST_A_ROUND);
+    Plan { engine, rounds: calls / calls_a_round, calls_a_round, fault: Fault::None }
+}
+
+fn calls() -> u64 {
+    std::env::var("WITNESS_CALLS").map_or(100_000, |calls| calls.parse().expect("a number"))
+}
+
+fn is_one_history_within_the_bound(engine: Engine) {
+    let started = Instant::now();
+    let report = match run(plan(engine, calls())) {
+        Ok(report) => report,
+        Err(violation) => panic!("{engine:?}: {}", violation.0),
+    };
+    let counts = report.counts;
+    println!(
+        "{engine:?}: {} calls checked in {} s; {} migrations, {} buckets dropped; {counts:?}",
+        report.calls,
+        started.elapsed().as_secs(),
+        report.migrations,
+        report.swept
+    );
+    assert!(counts.admitted > 0 && counts.denied > 0 && counts.refunded > 0, "{report:?}");
+    assert!(counts.linked > 0 && report.swept > 0, "{report:?}");
+    assert!(engine == Engine::Exact || report.migrations > 0, "{report:?}");
+    // Those that are in no window are few: they say nothing of the others.
+    assert!(counts.late_unknown < counts.admitted / 10, "{report:?}");
+}
+
+#[test]
+fn calls_of_the_lock_free_engine_are_one_history_within_the_bound() {
+    is_one_history_within_the_bound(Engine::LockFree);
+}
+
+#[test]
+fn calls_of_the_exact_engine_are_one_history_within_the_bound() {
+    is_one_history_within_the_bound(Engine::Exact);
+}
+
+/// The check has to catch each of these, and for one of these reasons: which of them comes first is the
+/// schedule's.
+#[test]
+fn a_limiter_that_is_broken_is_caught() {
+    for (fault, reasons) in [
+        (Fault::TwoLimiters, ["above the bound", "is there"]),
+        (Fault::BurstAndOne, ["more than a burst", "above the bound"]),
+        (Fault::Forgets, ["above the bound", "nobody left"]),
+        (Fault::LosesSpends, ["met twice", "nobody left"]),
+    ] {
+        for engine in [Engine::LockFree, Engine::Exact] {
+            let plan = Plan { fault, ..plan(engine, 200_000) };
+            let violation = run(plan).expect_err("the fault is not caught").0;
+            println!("{engine:?}, {fault:?}: {violation}");
+            let is_one = reasons.iter().any(|reason| violation.contains(reason));
+            assert!(is_one, "{engine:?}, {fault:?}: {violation}");
+        }
+    }
+}
