@@ -75,11 +75,12 @@ impl Table {
             for at in from as usize..to {
                 self.carry_slot(old, at, newest);
             }
-            // Release: what this call has carried is seen by whoever goes on from here. Acquire: by
-            // whoever completes through this call. Failed: another has carried the same.
-            let both =
-                if broken(Fault::FrontierRelaxed) { Ordering::Relaxed } else { Ordering::AcqRel };
-            if frontier.compare_exchange(from, to as u64, both, order).is_err() {
+            // Release: what this call has carried, and what the load above has acquired, is seen by
+            // whoever goes on from here. Acquire on failure: another has carried the same, and this call
+            // may be the one that completes.
+            let moved =
+                if broken(Fault::FrontierRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+            if frontier.compare_exchange(from, to as u64, moved, order).is_err() {
                 reached(Place::HelpedTwice);
             }
             if to < slots && !broken(Fault::CompleteEarly) {

@@ -125,9 +125,9 @@ impl Slot {
 
     /// Claims a vacant slot for a key. If another was faster, the slot is to be looked at again.
     pub(super) fn claim(&self, print: Fingerprint) -> bool {
-        // Relaxed: the low half publishes nothing. Acquire on failure: as in `low`.
+        // Relaxed: the low half publishes nothing, and who loses looks again.
         let claimed =
-            self.lo.compare_exchange(NONE, print.lo, Ordering::Relaxed, Ordering::Acquire);
+            self.lo.compare_exchange(NONE, print.lo, Ordering::Relaxed, Ordering::Relaxed);
         claimed.is_ok()
     }
 
@@ -139,24 +139,24 @@ impl Slot {
             return true;
         }
         // Release: pairs with `high`: who meets a cell that was carried sees that it was counted
-        // before, and who meets one that came back sees the floor at which it had been dropped. Acquire
-        // on failure: as in `high`.
-        self.hi.compare_exchange(NONE, print.hi, Ordering::Release, Ordering::Acquire).is_ok()
+        // before, and who meets one that came back sees the floor at which it had been dropped. Relaxed
+        // on failure: who loses looks again.
+        self.hi.compare_exchange(NONE, print.hi, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Closes a vacant slot. If it was claimed first, it is to be looked at again.
     pub(super) fn close(&self) -> bool {
         // Release: pairs with `low`: who meets the mark finds the pointer of the migration that made
-        // it. Acquire on failure: as in `low`.
-        let closed = self.lo.compare_exchange(NONE, CLOSED, Ordering::Release, Ordering::Acquire);
+        // it. Relaxed on failure: who loses looks again.
+        let closed = self.lo.compare_exchange(NONE, CLOSED, Ordering::Release, Ordering::Relaxed);
         closed.is_ok()
     }
 
     /// Breaks a half insert off. If it was completed first, the slot is to be looked at again.
     pub(super) fn poison(&self) -> bool {
-        // Release: pairs with `high`, as `close` with `low`.
+        // Release: pairs with `high`, as `close` with `low`. Relaxed on failure: who loses looks again.
         let poisoned =
-            self.hi.compare_exchange(NONE, POISONED, Ordering::Release, Ordering::Acquire);
+            self.hi.compare_exchange(NONE, POISONED, Ordering::Release, Ordering::Relaxed);
         poisoned.is_ok()
     }
 
