@@ -102,7 +102,8 @@ impl Run {
         let limit = Limit::new(burst, 1, Duration::from_nanos(RULE.interval_ns)).unwrap();
         let count = if plan.fault == Fault::TwoLimiters { 2 } else { 1 };
         let limiters = (0..count).map(|_| {
-            let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap().build();
+            let limits =
+                Limits::builder().limit("A", IdFormat::RegId, limit.clone()).unwrap().build();
             let read = time.clone();
             let options = LimiterOptions::default().engine(plan.engine).max_keys(MAX_KEYS);
             let options = options.clock(Clock::custom(move || read.read()));
