@@ -192,6 +192,7 @@ impl Table {
         rules: &impl Rules,
     ) -> Place<'g> {
         let Some(newest) = view.newest() else { return Place::Retry };
+        self.written.counts.memory.free_piece();
         let Some(reservation) = self.reserve(now_ns, rules) else {
             // One look more: the key may have got its cell in between.
             return if self.look(print).is_some() { Place::Retry } else { Place::AtCap };
