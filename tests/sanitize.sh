@@ -23,7 +23,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 sysroot=$(rustc --print sysroot)
 libraries=$sysroot/lib/rustlib/$host/lib
 cargo=(cargo)
-build=(--target "$host")
+build=(--manifest-path tests/sanitized/Cargo.toml --target "$host")
 tests=(--test limiter --test limiter_oracle --test stress --test stalled_thread --test table
     --test witness)
 
@@ -64,7 +64,7 @@ tsan)
     build+=(-Zbuild-std)
     # By default it goes on after a report, and says so at the end of each process alone.
     export TSAN_OPTIONS="halt_on_error=1 history_size=4"
-    epoch=$(sed -n '/^name = "crossbeam-epoch"/{n;s/.*"\(.*\)"/\1/p}' Cargo.lock)
+    epoch=$(sed -n '/^name = "crossbeam-epoch"/{n;s/.*"\(.*\)"/\1/p}' tests/sanitized/Cargo.lock)
     [ "$(printf '%s\n' 0.9.21 "$epoch" | sort -V | head -n 1)" = 0.9.21 ] ||
         missing "crossbeam-epoch $epoch has fences"
     ;;
