@@ -102,7 +102,7 @@ fn ours(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
     let mut builder = Limits::builder();
     for nth in 0..limits {
         let name = format!("PerClient{nth}");
-        builder = builder.limit(&name, IdFormat::IpAddress, limit).expect("a new name");
+        builder = builder.limit(&name, IdFormat::IpAddress, limit.clone()).expect("a new name");
     }
     let limiter = Limiter::new(builder.build());
     let fields = Fields::new(styles).expect("no two write one field");
