@@ -1,97 +1,80 @@
-//! A small API that tollgate limits, with a page to try it on.
+//! A small API that tollgate limits by four algorithms, with a page to try them on.
 //!
-//!     cargo run --release --example axum --features tower -- --listen 127.0.0.1:8080
+//!     cargo run --release --example axum --features tower -- --listen 127.0.0.1:3000
 //!
-//! `/` is the page, `/limits` the limits as JSON, and `/health` says `ok`; none of them is limited.
-//! `POST /spend/NAME` spends one unit of that limit, `POST /spend-all` one of each, or none.
+//! `/api/NAME` spends one unit of that limit, `/together` one of each, or none. `/` is the page, `/limits`
+//! what remains to the one who asks, and `/health` says `ok`: these three are not limited. A path after
+//! the options is another file of limits than the one that is built in.
+
+#[path = "axum/api.rs"]
+mod api;
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use axum::extract::ConnectInfo;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::response::Html;
-use axum::routing::{get, post};
-use axum::{Router, serve};
 use tokio::net::TcpListener;
-use tollgate::http::{
-    ClientAddress, Fields, RateLimitLayer, Reset, Rule, SetupError, Style, extract,
-};
 use tollgate::{Limiter, Limits, SweepOptions};
 
-const PAGE: &str = include_str!("axum/page.html");
+const LIMITS: &str = include_str!("axum/limits.yml");
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let (listen, limits) = args()?;
-    let limiter = Limiter::new(Limits::from_yaml_files(limits, None)?);
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("axum: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
+    let args = args()?;
+    let limits = match args.limits {
+        Some(path) => Limits::from_yaml_files(path, None)?,
+        None => Limits::from_yaml(LIMITS)?,
+    };
+    let limiter = Limiter::new(limits);
     // Drops the buckets of clients that are gone, until the end of this scope.
     let _sweeper = limiter.start_sweeper(SweepOptions::default())?;
-    let app = app(&limiter)?;
-    let listener = TcpListener::bind(listen).await?;
-    eprintln!("listening on http://{}", listener.local_addr()?);
+    let app = api::app(&limiter)?;
+    let listener = TcpListener::bind(args.listen).await?;
+    // Of port 0, this is the one that was free.
+    println!("listening on http://{}", listener.local_addr()?);
     // Without connect info a client's address is not known, and every limited request is a 500.
-    serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).with_graceful_shutdown(interrupted()).await?;
+    println!("stopped");
     Ok(())
 }
 
-fn app(limiter: &Limiter) -> Result<Router, Box<dyn Error>> {
-    let names: Vec<String> = limiter.limits().names().map(Into::into).collect();
-    let limits = describe(limiter, &names)?;
-    let json = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    let mut app = Router::new()
-        .route("/", get(|| async { Html(PAGE) }))
-        .route("/health", get(|| async { "ok\n" }))
-        .route("/limits", get(move || async move { (json, limits.clone()) }));
-    for name in &names {
-        let spend = post(|| async { "ok\n" }).layer(layer(limiter, std::slice::from_ref(name))?);
-        app = app.route(&format!("/spend/{name}"), spend);
+/// Comes when ctrl-c does: no connection is taken then, and calls that are under way are answered.
+async fn interrupted() {
+    if let Err(error) = tokio::signal::ctrl_c().await {
+        eprintln!("ctrl-c will end this at once: {error}");
+        std::future::pending::<()>().await;
     }
-    Ok(app.route("/spend-all", post(|| async { "ok\n" }).layer(layer(limiter, &names)?)))
 }
 
-/// All there is to limiting a service: which limits, whom they count for, and what responses say.
-fn layer(limiter: &Limiter, names: &[String]) -> Result<RateLimitLayer, SetupError> {
-    // Behind a proxy: `.trust(["10.0.0.0/8"], Forwarding::XForwardedFor)`.
-    let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
-    let fields = Fields::new([Style::Ietf, Style::XRateLimit(Reset::Delta)])?;
-    let mut layer = RateLimitLayer::builder(limiter).fields(fields);
-    for name in names {
-        layer = layer.rule(Rule::new(limiter.limit(name)?, extract::client(clients.clone())));
-    }
-    layer.build()
+struct Args {
+    listen: SocketAddr,
+    limits: Option<PathBuf>,
 }
 
-/// The limits as the page wants them.
-fn describe(limiter: &Limiter, names: &[String]) -> Result<String, Box<dyn Error>> {
-    let mut all = Vec::new();
-    for name in names {
-        if let Some(limit) = limiter.limits().numbers(name, Ipv4Addr::LOCALHOST)? {
-            let (burst, count) = (limit.burst(), limit.count());
-            let period = format!("{:?}", limit.period());
-            all.push(serde_json::json!({
-                "name": name, "burst": burst, "count": count, "period": period,
-            }));
-        }
-    }
-    Ok(serde_json::to_string(&all)?)
-}
-
-/// Where to listen, and the file of limits.
-fn args() -> Result<(SocketAddr, PathBuf), String> {
-    let mut limits = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/axum/limits.yml").into();
-    let mut listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
+fn args() -> Result<Args, String> {
+    let mut args = Args { listen: (Ipv4Addr::LOCALHOST, 3000).into(), limits: None };
     let mut given = std::env::args().skip(1);
-    while let Some(name) = given.next() {
-        let value = given.next().ok_or_else(|| format!("{name} wants a value"))?;
-        match &*name {
-            "--listen" => {
-                listen = value.parse().map_err(|_| format!("{value} is no address and port"))?;
-            }
-            "--limits" => limits = value.into(),
-            _ => return Err(format!("unknown {name}: --listen and --limits are known")),
+    while let Some(word) = given.next() {
+        if word == "--listen" {
+            let value = given.next().ok_or("--listen wants an address and a port")?;
+            args.listen = value.parse().map_err(|_| format!("{value} is no address and port"))?;
+        } else if word.starts_with('-') || args.limits.is_some() {
+            return Err(format!("{word} is too much: [--listen ADDRESS:PORT] [LIMITS.yml]"));
+        } else {
+            args.limits = Some(word.into());
         }
     }
-    Ok((listen, limits))
+    Ok(args)
 }

@@ -138,7 +138,7 @@ impl ClientAddress {
 
     /// Trusts the proxies in these networks, such as `10.0.0.0/8` or `192.0.2.1`, to say in this field
     /// whom they forward for. The other field is not read: a proxy that writes one lets through what a
-    /// client writes in the other.
+    /// client writes in the other. Called again, it replaces what was said before.
     ///
     /// # Errors
     ///

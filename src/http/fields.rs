@@ -216,7 +216,8 @@ impl Fields {
         !self.styles.is_empty()
     }
 
-    /// Writes the fields of `answer`, in place of those of the same names.
+    /// Writes the fields of `answer`, in place of those of the same names; only a `Retry-After` that is
+    /// there already stands when the call is allowed.
     ///
     /// `now` is the wall clock's time, read when the decision was made; only
     /// [`Reset::Epoch`] uses it. Nothing is written where no limit applies. A value is one allocation;
@@ -353,7 +354,10 @@ fn write_plug_limit(
     } else {
         retry_after(decision)
     };
-    if let Some(wait) = wait_s.filter(|_| answer.enforced) {
+    // On an allowed call the service may have asked for a wait of its own, which is about what it failed
+    // at, and may be a date: it stands.
+    let is_taken = decision.allowed() && headers.contains_key(&names.retry_after);
+    if let Some(wait) = wait_s.filter(|_| answer.enforced && !is_taken) {
         put(headers, names.retry_after.clone(), number(wait));
     }
 }

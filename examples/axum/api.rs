@@ -1,0 +1,145 @@
+//! The routes, each behind its limit.
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::{Html, IntoResponse};
+use axum::routing::get;
+use serde_json::{Value, json};
+use tollgate::http::{
+    ClientAddress, Fields, PlugLimitNames, Policy, RateLimitLayer, Rule, SetupError, Style, extract,
+};
+use tollgate::{Handle, Limit, Limiter, Parameters};
+
+const PAGE: &str = include_str!("page.html");
+
+/// The page has its style and its script in it, asks this server, and loads nothing else.
+const PAGE_MAY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                        connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'";
+
+/// Every limit as a route, all of them together as another, and what is not limited.
+pub(crate) fn app(limiter: &Limiter) -> Result<Router, Box<dyn Error>> {
+    // Behind a proxy: `.trust(["10.0.0.0/8"], Forwarding::XForwardedFor)`.
+    let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
+    let names: Vec<String> = limiter.limits().names().map(Into::into).collect();
+    let mut app = Router::new()
+        .route("/", get(|| async { ([(CONTENT_SECURITY_POLICY, PAGE_MAY)], Html(PAGE)) }))
+        .route("/health", get(|| async { "ok\n" }));
+    let mut shown = Vec::new();
+    for name in &names {
+        let one = Shown::new(limiter, name)?;
+        let layer = layer(limiter, &clients, std::slice::from_ref(name), one.style())?;
+        let answer = format!("{name}: here you are\n");
+        app = app.route(&one.path(), get(|| async { answer }).layer(layer));
+        shown.push(one);
+    }
+    let layer = layer(limiter, &clients, &names, Style::Ietf)?;
+    app = app.route("/together", get(|| async { "one of each: here you are\n" }).layer(layer));
+    let shown: Arc<[Shown]> = shown.into();
+    let limits = move |peer| async move { remaining(&shown, &clients, peer) };
+    Ok(app.route("/limits", get(limits)))
+}
+
+/// All there is to limiting a service: which limits, whom they count for, and what responses say.
+fn layer(
+    limiter: &Limiter,
+    clients: &ClientAddress,
+    names: &[String],
+    style: Style,
+) -> Result<RateLimitLayer, SetupError> {
+    let mut layer = RateLimitLayer::builder(limiter).fields(Fields::new([style])?);
+    for name in names {
+        layer = layer.rule(Rule::new(limiter.limit(name)?, extract::client(clients.clone())));
+    }
+    layer.build()
+}
+
+/// A limit as the page shows it.
+struct Shown {
+    handle: Handle,
+    /// `None` if it is switched off.
+    limit: Option<Limit>,
+}
+
+impl Shown {
+    /// Fails for a limit that has ids of another kind than addresses.
+    fn new(limiter: &Limiter, name: &str) -> Result<Shown, Box<dyn Error>> {
+        let handle = limiter.limit(name)?;
+        let limit = limiter.limits().numbers(name, Ipv4Addr::LOCALHOST);
+        let limit = limit.map_err(|error| format!("{name} limits no addresses: {error}"))?;
+        Ok(Shown { handle, limit })
+    }
+
+    fn path(&self) -> String {
+        format!("/api/{}", self.handle.name())
+    }
+
+    /// The fields that belong to the algorithm where it comes from.
+    fn style(&self) -> Style {
+        match self.limit.as_ref().map(Limit::parameters) {
+            Some(Parameters::FixedWindow { .. } | Parameters::TokenBucket { .. }) => {
+                Style::PlugLimit(PlugLimitNames::default())
+            }
+            Some(Parameters::LeakyBucket { .. }) => Style::Sharkey,
+            _ => Style::Ietf,
+        }
+    }
+
+    fn numbers(&self) -> String {
+        match self.limit.as_ref().map(Limit::parameters) {
+            Some(Parameters::Gcra { burst, count, period }) => {
+                format!("{burst} at once, then {count} every {period:?}")
+            }
+            Some(Parameters::FixedWindow { limit, window }) => {
+                format!("{limit} in each window of {window:?}")
+            }
+            Some(Parameters::TokenBucket { limit, window, burst }) => {
+                format!("{burst} at once, then at a steady rate; {limit} in a window of {window:?}")
+            }
+            Some(Parameters::LeakyBucket { size, drip_rate, drip_size }) => {
+                format!("room for {size}, of which {drip_size} drips out every {drip_rate:?}")
+            }
+            _ => "no limit".to_owned(),
+        }
+    }
+
+    fn json(&self, peer: SocketAddr, clients: &ClientAddress) -> Result<Value, Box<dyn Error>> {
+        let name = self.handle.name();
+        let client = clients.find(Some(peer.ip()), &HeaderMap::new())?;
+        // A cost of 0 asks, and charges nothing.
+        let remaining = self.handle.check(client, 0)?.remaining();
+        let capacity = match &self.limit {
+            Some(limit) => Some(Policy::new(name, limit)?.capacity()),
+            None => None,
+        };
+        Ok(json!({
+            "name": name,
+            "algorithm": self.limit.as_ref().map_or("off", Limit::algorithm),
+            "numbers": self.numbers(),
+            "path": self.path(),
+            "capacity": capacity,
+            "remaining": remaining,
+        }))
+    }
+}
+
+/// What remains to the one who asks, of each limit.
+fn remaining(
+    shown: &[Shown],
+    clients: &ClientAddress,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+) -> impl IntoResponse + use<> {
+    let all: Result<Vec<Value>, _> = shown.iter().map(|one| one.json(peer, clients)).collect();
+    let (status, body) = match all {
+        Ok(all) => (StatusCode::OK, Value::from(all)),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, json!({"detail": error.to_string()})),
+    };
+    let head: [(HeaderName, &str); 2] =
+        [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+    (status, head, body.to_string())
+}

@@ -1,0 +1,159 @@
+//! The page of `examples/axum.rs` in headless Chromium: its buttons are pressed until they are denied, the
+//! wait that the answer says is waited, and then they are pressed again.
+#![cfg(all(feature = "tower", feature = "yaml"))]
+
+#[path = "axum_example/browser.rs"]
+mod browser;
+#[path = "axum_example/server.rs"]
+mod server;
+
+use std::time::{Duration, Instant};
+
+use browser::{Browser, Element, wait_for};
+use serde_json::json;
+use server::Server;
+
+/// More presses than any limit of the example allows at once.
+const PRESSES_MAX: u32 = 20;
+
+/// The part of the page that is about one limit.
+struct Card<'b> {
+    browser: &'b Browser,
+    name: &'static str,
+    button: Element<'b>,
+    status: Element<'b>,
+    left: Element<'b>,
+    calls: u32,
+}
+
+/// A denial, as the page tells it.
+struct Denied {
+    pressed: Instant,
+    wait_s: u64,
+}
+
+impl<'b> Card<'b> {
+    fn of(browser: &'b Browser, name: &'static str) -> Card<'b> {
+        let part = |part: &str| browser.find(&format!("#limit-{name} {part}"));
+        let (button, status, left) = (part("button"), part(".status"), part(".left"));
+        Card { browser, name, button, status, left, calls: 0 }
+    }
+
+    /// Presses the button, and returns what the page says of the answer.
+    fn press(&mut self) -> String {
+        self.calls += 1;
+        let start = format!("Call {}: ", self.calls);
+        self.button.click();
+        wait_for(&format!("{}: {start}", self.name), || {
+            self.status.text().strip_prefix(&start).map(ToOwned::to_owned)
+        })
+    }
+
+    /// A field of the last answer.
+    fn field(&self, name: &str) -> String {
+        self.browser
+            .run(&format!(
+                "const names = [...document.querySelectorAll('#limit-{} dt')];\
+                 const found = names.find((dt) => dt.textContent === '{name}');\
+                 return found ? found.nextElementSibling.textContent : '';",
+                self.name
+            ))
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    /// Presses until a call is denied, and looks at all that the page tells then.
+    fn press_until_denied(&mut self) -> Denied {
+        for _ in 0..PRESSES_MAX {
+            let pressed = Instant::now();
+            let said = self.press();
+            let Some(wait) = said.strip_prefix("429, denied: again in ") else {
+                assert!(said.starts_with("200, allowed"), "{}: {said}", self.name);
+                assert_eq!(self.button.attribute("aria-disabled"), "false");
+                continue;
+            };
+            let wait_s = wait.strip_suffix(" s").unwrap().parse().unwrap();
+            assert_eq!(self.field("retry-after"), format!("{wait_s}"), "{}", self.name);
+            return Denied { pressed, wait_s };
+        }
+        panic!("{}: {PRESSES_MAX} calls, and none denied", self.name);
+    }
+
+    /// Waits until the page lets the button be pressed, which is no sooner than the answer has said.
+    fn wait(&self, denied: &Denied) {
+        wait_for(&format!("{}: the end of the wait", self.name), || {
+            (self.status.text() == "You may spend again.").then_some(())
+        });
+        assert!(denied.pressed.elapsed() >= Duration::from_secs(denied.wait_s), "{}", self.name);
+        assert_eq!(self.button.attribute("aria-disabled"), "false");
+        assert_eq!(self.button.text(), "Spend one");
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium: .ci/run installs it"]
+fn a_button_is_pressed_until_it_is_denied_and_admitted_after_the_wait() {
+    let server = Server::start(&[]);
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", server.address));
+    let mut cards: Vec<Card<'_>> =
+        ["search", "orders", "notes", "calls"].map(|name| Card::of(&browser, name)).into();
+
+    let mut denied = Vec::new();
+    for card in &mut cards {
+        let full = wait_for("what remains", || Some(card.left.text()).filter(|t| !t.is_empty()));
+        let (all, capacity) = full.split_once(" of ").unwrap();
+        assert_eq!(format!("{all} remain"), capacity, "{}: all is there", card.name);
+        denied.push(card.press_until_denied());
+        assert_eq!(card.button.attribute("aria-disabled"), "true", "{}", card.name);
+        assert!(card.button.text().starts_with("Again in "), "{}", card.button.text());
+        // It waits, keeps its focus, and pressing it does nothing.
+        let said = card.status.text();
+        card.button.click();
+        assert_eq!(card.status.text(), said);
+        let focused = browser.run("return document.activeElement.closest('section').id");
+        assert_eq!(focused, format!("limit-{}", card.name));
+    }
+    // The bar is what the fields say: nothing remains of the window, which is not over yet.
+    let bar = browser.find("#limit-search .bar");
+    wait_for("the bar", || (bar.attribute("aria-valuenow") == "0").then_some(()));
+    assert_eq!(cards[0].field("x-ratelimit-remaining"), "0");
+    assert_eq!(cards[0].left.text(), "0 of 5 remain");
+
+    // The shortest waits first, so that they pass together.
+    for (card, denied) in cards.iter_mut().zip(&denied).rev() {
+        card.wait(denied);
+        let said = card.press();
+        assert!(said.starts_with("200, allowed"), "{} after the wait: {said}", card.name);
+    }
+    // A 429 is an answer that the browser mentions; anything else would be a fault of the page.
+    let complaints = browser.complaints();
+    assert_eq!(complaints.len(), cards.len(), "{complaints:#?}");
+    assert!(complaints.iter().all(|line| line.contains("429")), "{complaints:#?}");
+}
+
+#[test]
+#[ignore = "needs Chromium: .ci/run installs it"]
+fn the_page_loads_nothing_else_fits_a_phone_and_says_what_everything_is() {
+    let server = Server::start(&[]);
+    let browser = Browser::start();
+    browser.resize(500, 800);
+    browser.open(&format!("http://{}/", server.address));
+    let mut together = Card::of(&browser, "together");
+    assert_eq!(together.press(), "200, allowed");
+    assert!(together.field("ratelimit").starts_with("\"search\";r=4;"));
+
+    let loaded = browser.run(
+        "return performance.getEntriesByType('resource')\
+         .map((entry) => entry.name).filter((name) => !name.startsWith(location.origin + '/'))",
+    );
+    assert_eq!(loaded, json!([]), "from elsewhere");
+    let overflow =
+        "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+    assert_eq!(browser.run(overflow), 0, "nothing is wider than a phone");
+    assert_eq!(browser.find("#limit-notes .bar").label(), "What remains of notes");
+    assert_eq!(browser.find("#limit-notes").label(), "notes leaky bucket");
+    assert_eq!(browser.find("#limit-notes .status").attribute("role"), "status");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
