@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::{Inner, Limiter};
 use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
+use crate::probe::{Fault, broken};
 use crate::scaled::Scaled;
 use crate::store::{Fingerprint, Store, StoreKey};
 use crate::{Decision, Factor, Limit};
@@ -401,7 +402,11 @@ impl Handle {
             return Err(Error::cost_above_limit(cost, &limit, Some(&entry.name)));
         }
         let key = inner.store_key(KeyRef { limit: self.index, id }, meta);
-        Ok(call.run(inner, &key, &limit, inner.clock.now_ns()))
+        let decision = call.run(inner, &key, &limit, inner.clock.now_ns());
+        if broken(Fault::FactorNotedLate) {
+            inner.largest_factors.note(self.index, factor);
+        }
+        Ok(decision)
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) store: Store,
     overflow: Overflow,
-    largest_factors: LargestFactors,
+    pub(crate) largest_factors: LargestFactors,
     pub(crate) sweeps: SweepRecord,
 }
 
@@ -160,6 +160,7 @@ impl Limiter {
 
 impl Rules for Inner {
     fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool {
+        let at_ns = if broken(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
         self.limits.is_full(meta, word, at_ns, |limit| self.largest_factors.of(limit))
     }
 
@@ -209,7 +210,7 @@ impl Inner {
         let scaled = limit.scaled(factor).map_err(|error| {
             Error::new(ErrorKind::Limit, format!("{}: {error}", self.limits.entry(index).name))
         })?;
-        if scaled.is_some() {
+        if scaled.is_some() && !broken(Fault::FactorNotedLate) {
             self.largest_factors.note(index, factor);
         }
         Ok(scaled)

@@ -73,6 +73,14 @@ pub(crate) enum Fault {
     NoSecondLook,
     /// The two looks of the shared bucket are not fenced.
     NoFence,
+    /// A bucket is taken for full a millisecond before its algorithm says so.
+    FullEarly,
+    /// Whether a bucket is full is asked of the default's numbers, not of its override's.
+    FullByDefault,
+    /// A factor is noted after the charge that it was used for.
+    FactorNotedLate,
+    /// A factor is not noted.
+    FactorNotNoted,
 }
 
 /// A place that a race has to reach.
@@ -107,6 +115,8 @@ pub(crate) enum Place {
     Completed,
     /// A charge to the shared bucket that was taken back.
     SharedTakenBack,
+    /// A bucket that was full by its limit, and was kept for the factor it may have been charged with.
+    KeptByFactor,
 }
 
 #[cfg(not(all(test, tollgate_loom)))]

@@ -4,6 +4,7 @@ use crate::batch::Member;
 use crate::handle::{Check, Handle, Refund, Reset, Spend};
 use crate::key::LimitIndex;
 use crate::limits::Id;
+use crate::probe::{Fault, broken};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{Decision, Error, Factor};
 
@@ -94,6 +95,9 @@ impl LargestFactors {
 
     /// Before anything is charged with this factor.
     pub(crate) fn note(&self, limit: LimitIndex, factor: Factor) {
+        if broken(Fault::FactorNotNoted) {
+            return;
+        }
         let largest = &self.0[limit.0 as usize];
         // Relaxed: published by the charge's swap, a Release; a sweep that has read that charge's word,
         // with Acquire, finds it here. Factors are few: most of the time nothing is written.

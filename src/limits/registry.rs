@@ -8,6 +8,7 @@ use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::key::{KeyRef, LimitIndex, Meta, OwnedId};
 use crate::limits::{Id, IdFormat, Scratch, format, names};
+use crate::probe::{Fault, Place, broken, reached};
 use crate::{Factor, Limit};
 
 /// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
@@ -145,15 +146,22 @@ impl Limits {
         }
         // A word that no numbers are known for is kept: nothing says that it is full.
         let Some(index) = meta.limit() else { return false };
+        let meta = if broken(Fault::FullByDefault) { Meta::new(index, 0) } else { meta };
         let entry = self.entries.get(index.0 as usize);
         let Some(limit) = entry.and_then(|entry| entry.numbers_at(meta)) else { return false };
-        limit.rule().is_full(word, now_ns)
-            && {
-                let factor = factor(index);
-                factor == Factor::ONE
-                    || !limit.rule().fills_slower_by_factor()
-                    || matches!(limit.scaled(factor), Ok(Some(slow)) if slow.rule().is_full(word, now_ns))
-            }
+        if !limit.rule().is_full(word, now_ns) {
+            return false;
+        }
+        let factor = factor(index);
+        if factor == Factor::ONE || !limit.rule().fills_slower_by_factor() {
+            return true;
+        }
+        let is_full =
+            matches!(limit.scaled(factor), Ok(Some(slow)) if slow.rule().is_full(word, now_ns));
+        if !is_full {
+            reached(Place::KeptByFactor);
+        }
+        is_full
     }
 
     /// Which numbers apply to a key.

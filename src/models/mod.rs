@@ -6,6 +6,7 @@
 //! list behind loom's lock: what that does not show is in DESIGN.md.
 
 mod cap;
+mod full;
 mod numbers;
 
 use std::cell::Cell;
