@@ -257,7 +257,7 @@ fn spend_with_older_clock_vs_sweep() {
 
 #[test]
 fn spend_with_older_clock_vs_bury() {
-    spend_with_older_clock(Engine::LockFree, Some(2));
+    spend_with_older_clock(Engine::LockFree, Some(1));
 }
 
 /// Excluded: two batches that name the same buckets in opposite orders are both admitted, or keep each
