@@ -49,7 +49,7 @@ impl Cell {
     ///
     /// The loop repeats only when another caller's step was stored in between: somebody always gets
     /// through, so it is lock-free, and each repeat is paid for by an admission, refund or reset.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update<T>(&self, mut step: impl FnMut(u64) -> (Option<u64>, T)) -> (u64, T) {
         // Acquire: pairs with the Release below. A batch that takes its charge back reads the clock in
         // `step`, after it saw another's charge, and without the pair could get a time before that
