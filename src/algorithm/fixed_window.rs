@@ -41,12 +41,7 @@ impl Algorithm for FixedWindow {
 
     #[inline]
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let found = self.window.find(word, now_ns);
-        let used = found.used.saturating_sub(cost);
-        let given_back = used != found.used;
-        let left = (self.limit().saturating_sub(used), 1);
-        let decision = Decision::new(given_back, left, 0, found.reset_in_ns(used)).of_refund();
-        Outcome { word: given_back.then(|| found.word(used)), decision }
+        self.window.refund(word, now_ns, cost, self.limit())
     }
 
     #[inline]
@@ -55,9 +50,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn reset(&self, word: u64, now_ns: u64) -> Outcome {
-        let found = self.window.find(word, now_ns);
-        let decision = Decision::new(true, (self.limit(), 1), 0, 0);
-        Outcome { word: (found.used > 0).then(|| found.word(0)), decision }
+        self.window.reset(word, now_ns, self.limit())
     }
 
     fn full(&self, now_ns: u64) -> u64 {

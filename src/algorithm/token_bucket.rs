@@ -65,12 +65,7 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let found = self.window.find(word, now_ns);
-        let used = found.used.saturating_sub(cost);
-        let given_back = used != found.used;
-        let left = (self.remaining(used), 1);
-        let decision = Decision::new(given_back, left, 0, found.reset_in_ns(used)).of_refund();
-        Outcome { word: given_back.then(|| found.word(used)), decision }
+        self.window.refund(word, now_ns, cost, u64::from(self.limit))
     }
 
     #[inline]
@@ -79,9 +74,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn reset(&self, word: u64, now_ns: u64) -> Outcome {
-        let found = self.window.find(word, now_ns);
-        let decision = Decision::new(true, (u64::from(self.limit), 1), 0, 0);
-        Outcome { word: (found.used > 0).then(|| found.word(0)), decision }
+        self.window.reset(word, now_ns, u64::from(self.limit))
     }
 
     fn full(&self, now_ns: u64) -> u64 {

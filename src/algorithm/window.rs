@@ -1,8 +1,9 @@
 //! What fixed_window and token_bucket share: a window that opens with the first allowed call, and what
 //! was used in it. The instant at which it ends belongs to the next one.
 
-use crate::algorithm::Charge;
+use crate::Decision;
 use crate::algorithm::packed::{MAX_MS, Packed, ms_of, ns_of};
+use crate::algorithm::{Charge, Outcome};
 
 /// The length of a window: 1 ms to [`MAX_MS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +22,24 @@ pub(crate) struct Found {
 }
 
 impl Window {
+    /// Gives back up to `cost` of what is spent of the window's `quota`.
+    #[inline]
+    pub(crate) fn refund(self, word: u64, now_ns: u64, cost: u64, quota: u64) -> Outcome {
+        let found = self.find(word, now_ns);
+        let used = found.used.saturating_sub(cost);
+        let given_back = used != found.used;
+        let left = (quota.saturating_sub(used), 1);
+        let decision = Decision::new(given_back, left, 0, found.reset_in_ns(used)).of_refund();
+        Outcome { word: given_back.then(|| found.word(used)), decision }
+    }
+
+    /// Makes a bucket full that holds `quota`.
+    pub(crate) fn reset(self, word: u64, now_ns: u64, quota: u64) -> Outcome {
+        let found = self.find(word, now_ns);
+        let decision = Decision::new(true, (quota, 1), 0, 0);
+        Outcome { word: (found.used > 0).then(|| found.word(0)), decision }
+    }
+
     pub(crate) const MAX_MS: u64 = MAX_MS;
 
     pub(crate) const fn new(ms: u64) -> Window {
