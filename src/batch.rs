@@ -13,10 +13,11 @@ use smallvec::SmallVec;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::key::KeyRef;
-use crate::limiter::{Inner, Limiter, Spent};
+use crate::limiter::Limiter;
 use crate::limits::{Id, Scratch, encode};
 use crate::probe::{Fault, broken};
-use crate::store::StoreKey;
+use crate::store::{Outdated, StoreKey};
+use crate::turn::{Spent, Turn};
 use crate::{Decision, Factor, Limit};
 
 /// Members that are kept on the stack; a larger batch allocates.
@@ -143,7 +144,7 @@ impl<'a> Batch<'a> {
     pub fn spend(&self) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |inner, members| spend(inner, members).decision,
+            |turn, members| Ok(spend(turn, members)?.decision),
         )
     }
 
@@ -195,17 +196,19 @@ impl<'a> Batch<'a> {
     ) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |inner, members| {
-                let Told { decision, now_ns } = spend(inner, members);
-                for member in members {
-                    let mut said = member.decision.of_member(member.position);
-                    if said.allowed() && !decision.allowed() {
+            |turn, members| {
+                let Told { decision, now_ns } = spend(turn, members)?;
+                for member in members.iter_mut() {
+                    if member.decision.allowed() && !decision.allowed() {
                         let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
-                        said = inner.look(&member.key, now_ns, ask);
+                        member.decision = turn.look(&member.key, now_ns, ask)?;
                     }
+                }
+                for member in members.iter() {
+                    let said = member.decision.of_member(member.position);
                     tell(member.position, said, &member.limit);
                 }
-                decision
+                Ok(decision)
             },
         )
     }
@@ -218,9 +221,9 @@ impl<'a> Batch<'a> {
     pub fn check(&self) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |inner, members| {
-                look(inner, members);
-                strictest(members, can_deny)
+            |turn, members| {
+                look(turn, members)?;
+                Ok(strictest(members, can_deny))
             },
         )
     }
@@ -233,13 +236,16 @@ impl<'a> Batch<'a> {
     pub fn refund(&self) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |inner, members| {
-                let now_ns = inner.clock.now_ns();
+            |turn, members| {
+                let now_ns = turn.inner.clock.now_ns();
                 for member in members.iter_mut() {
                     let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
-                    member.decision = inner.refund(&member.key, &member.limit, cost, now_ns);
+                    let give = |turn: Turn<'_>, key: &StoreKey<'_>, limit: &Limit| {
+                        turn.refund(key, limit, cost, now_ns)
+                    };
+                    member.decision = self.by_itself(turn, member, give);
                 }
-                strictest(members, |_| true)
+                Ok(strictest(members, |_| true))
             },
         )
     }
@@ -253,37 +259,78 @@ impl<'a> Batch<'a> {
         // A member's cost does not matter here, so that none is too high.
         self.with_members(
             |_, _| true,
-            |inner, members| {
-                let now_ns = inner.clock.now_ns();
+            |turn, members| {
+                let now_ns = turn.inner.clock.now_ns();
                 for member in members.iter_mut() {
-                    let limit = &*member.limit;
-                    let ask = |word, now_ns| limit.rule().spend(word, now_ns, 0);
-                    member.decision = match member.mode {
-                        Mode::CheckOnly => inner.look(&member.key, now_ns, ask),
-                        _ => inner.reset(&member.key, limit, now_ns),
+                    let mode = member.mode;
+                    let give = |turn: Turn<'_>, key: &StoreKey<'_>, limit: &Limit| match mode {
+                        Mode::CheckOnly => turn
+                            .look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0)),
+                        _ => turn.reset(key, limit, now_ns),
                     };
+                    member.decision = self.by_itself(turn, member, give);
                 }
-                strictest(members, |_| true)
+                Ok(strictest(members, |_| true))
             },
         )
     }
 
+    /// Calls `give` for one member, which is not to be called again once it has done its work: with the
+    /// limits as they are then, if they have changed since the batch began.
+    fn by_itself(
+        &self,
+        turn: Turn<'_>,
+        member: &Prepared<'_>,
+        give: impl Fn(Turn<'_>, &StoreKey<'_>, &Limit) -> Result<Decision, Outdated>,
+    ) -> Decision {
+        if let Ok(given) = give(turn, &member.key, &member.limit) {
+            return given;
+        }
+        let factor = self.members[member.position].factor;
+        self.limiter.inner.with_turn(|turn| {
+            let key = member.key.key;
+            let numbers = turn.generation.limits.entry(key.limit).numbers_of(key.id);
+            let Some((limit, meta)) = numbers else { return Ok(Decision::UNLIMITED) };
+            let scaled = match factor == Factor::ONE {
+                true => None,
+                // A factor that the new numbers do not bear is left out: what is given back is theirs.
+                false => turn.scaled(key.limit, limit, factor).unwrap_or_default(),
+            };
+            give(turn, &StoreKey { meta, ..member.key }, scaled.as_ref().unwrap_or(limit))
+        })
+    }
+
     /// Finds the members' keys and numbers; the members are in the order of their keys. A cost that
-    /// its limit does not allow is an error.
+    /// its limit does not allow is an error. Where the limits change before `call` is done, which has
+    /// changed nothing then, all begins again.
     fn with_members(
         &self,
         allows: impl Fn(u64, &Limit) -> bool,
-        call: impl FnOnce(&Inner, &mut PreparedMembers<'_>) -> Decision,
+        mut call: impl FnMut(Turn<'_>, &mut PreparedMembers<'_>) -> Result<Decision, Outdated>,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
         if !inner.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
-        let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
-        scratches.resize_with(self.members.len(), Scratch::new);
+        inner.with_turn(|turn| {
+            let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
+            scratches.resize_with(self.members.len(), Scratch::new);
+            match self.prepare_all(turn, &mut scratches, &allows) {
+                Ok(mut prepared) => Ok(Ok(call(turn, &mut prepared)?)),
+                Err(error) => Ok(Err(error)),
+            }
+        })
+    }
+
+    fn prepare_all<'s>(
+        &'s self,
+        turn: Turn<'s>,
+        scratches: &'s mut [Scratch],
+        allows: impl Fn(u64, &Limit) -> bool,
+    ) -> Result<PreparedMembers<'s>, Error> {
         let mut prepared = PreparedMembers::new();
-        for ((position, member), scratch) in self.members.iter().enumerate().zip(&mut scratches) {
-            let Some(member) = self.prepare(position, member, scratch)? else { continue };
+        for ((position, member), scratch) in self.members.iter().enumerate().zip(scratches) {
+            let Some(member) = self.prepare(turn, position, member, scratch)? else { continue };
             if !allows(member.cost, &member.limit) {
                 let name = self.members[position].handle.name();
                 return Err(Error::cost_above_limit(member.cost, &member.limit, Some(name)));
@@ -302,11 +349,12 @@ impl<'a> Batch<'a> {
                 return Err(Error::new(ErrorKind::Batch, text));
             }
         }
-        Ok(call(inner, &mut prepared))
+        Ok(prepared)
     }
 
     fn prepare<'s>(
         &'s self,
+        turn: Turn<'s>,
         position: usize,
         member: &Member<'s>,
         scratch: &'s mut Scratch,
@@ -315,23 +363,20 @@ impl<'a> Batch<'a> {
             let text = format!("the handle of {} is of another limiter", member.handle.name());
             return Err(Error::new(ErrorKind::Batch, text));
         }
-        let entry = self.limiter.inner.limits.entry(member.handle.index);
-        let id = encode(entry.format, member.id, scratch)?;
-        let Some((limit, meta)) = entry.numbers_of(member.handle.index, id) else {
-            return Ok(None);
-        };
+        let index = member.handle.index;
+        let id = encode(member.handle.format, member.id, scratch)?;
+        let entry = turn.generation.limits.entry(index);
+        let Some((limit, meta)) = entry.numbers_of(id) else { return Ok(None) };
         let limit = if member.factor == Factor::ONE {
             Cow::Borrowed(limit)
         } else {
-            let inner = &self.limiter.inner;
-            match inner.scaled(member.handle.index, limit, member.factor)? {
+            match turn.scaled(index, limit, member.factor)? {
                 Some(limit) => Cow::Owned(limit),
                 None => return Ok(None),
             }
         };
-        let key = KeyRef { limit: member.handle.index, id };
         Ok(Some(Prepared {
-            key: self.limiter.inner.store_key(key, meta),
+            key: turn.store_key(KeyRef { limit: index, id }, meta),
             limit,
             cost: member.cost,
             mode: member.mode,
@@ -362,73 +407,80 @@ struct Told {
     now_ns: u64,
 }
 
-fn spend(inner: &Inner, members: &mut [Prepared<'_>]) -> Told {
-    let now_ns = look(inner, members);
+fn spend(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<Told, Outdated> {
+    let now_ns = look(turn, members)?;
     let decision = strictest(members, can_deny);
     if !decision.allowed() {
-        return Told { decision, now_ns };
+        return Ok(Told { decision, now_ns });
     }
     // Charging renews the members' decisions: what they say now is what was stored.
-    charge_all(inner, members, now_ns);
-    Told { decision: strictest(members, can_deny), now_ns }
+    charge_all(turn, members, now_ns)?;
+    Ok(Told { decision: strictest(members, can_deny), now_ns })
 }
 
 /// Reads the clock, once, and the words of all members, and decides for each; writes nothing. Returns
 /// the time. The lines of all their cells are fetched before the first is read.
-fn look(inner: &Inner, members: &mut [Prepared<'_>]) -> u64 {
+fn look(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<u64, Outdated> {
     for member in members.iter() {
-        inner.store.prefetch(member.key.print);
+        turn.inner.store.prefetch(member.key.print);
     }
-    let now_ns = inner.clock.now_ns();
-    // Held over them all, so that none pins for itself.
-    let _pinned = inner.store.pin();
+    let now_ns = turn.inner.clock.now_ns();
     for member in members {
         let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, member.cost);
-        member.decision = inner.look(&member.key, now_ns, ask);
+        member.decision = turn.look(&member.key, now_ns, ask)?;
     }
-    now_ns
+    Ok(now_ns)
 }
 
 /// Charges the check-and-spend members in order, then the spend-only ones that fit. If one of the
-/// former is denied, whatever was charged is taken back.
-fn charge_all(inner: &Inner, members: &mut [Prepared<'_>], now_ns: u64) {
-    for at in 0..members.len() {
-        let member = &mut members[at];
-        if member.mode == Mode::CheckAndSpend && member.cost > 0 {
-            charge(inner, member, now_ns);
-            if !member.decision.allowed() {
-                take_back(inner, &members[..at]);
-                return;
+/// former is denied, or the limits have changed, whatever was charged is taken back.
+fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Result<(), Outdated> {
+    for charged in [Mode::CheckAndSpend, Mode::SpendOnly] {
+        for at in 0..members.len() {
+            let member = &mut members[at];
+            if member.mode != charged || member.cost == 0 {
+                continue;
+            }
+            let charged = charge(turn, member, now_ns);
+            let is_denied = member.mode == Mode::CheckAndSpend && !member.decision.allowed();
+            if charged.is_err() || is_denied {
+                take_back(turn, members);
+                return charged;
             }
         }
     }
-    for member in
-        members.iter_mut().filter(|member| member.mode == Mode::SpendOnly && member.cost > 0)
-    {
-        charge(inner, member, now_ns);
-    }
+    Ok(())
 }
 
 /// Charges one member if its cost is still there, and keeps what was charged.
-fn charge(inner: &Inner, member: &mut Prepared<'_>, now_ns: u64) {
-    let spent = inner.spend(&member.key, &member.limit, member.cost, now_ns);
+fn charge(turn: Turn<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
+    let spent = turn.spend(&member.key, &member.limit, member.cost, now_ns)?;
     member.decision = spent.decision;
     member.spent = Some(spent);
+    Ok(())
 }
 
 /// Takes the members' charges back, the last one first. Where another has
 /// charged since, the clock is read anew: what has refilled behind a charge is not given back.
-fn take_back(inner: &Inner, members: &[Prepared<'_>]) {
+fn take_back(turn: Turn<'_>, members: &[Prepared<'_>]) {
     for member in members.iter().rev() {
         let Some(spent) = &member.spent else { continue };
         if broken(Fault::NoTakeBack) {
             continue;
         }
         if broken(Fault::RefundForTakeBack) {
-            let now_ns = inner.clock.now_ns();
-            let _ = inner.refund(&member.key, &member.limit, member.cost, now_ns);
+            let now_ns = turn.inner.clock.now_ns();
+            let _ = turn.refund(&member.key, &member.limit, member.cost, now_ns);
             continue;
         }
-        inner.take_back(&member.key, &member.limit, spent);
+        if turn.take_back(&member.key, &member.limit, spent).is_ok() {
+            continue;
+        }
+        // The word is under new limits by now, and so is what it was charged.
+        turn.inner.with_turn(|turn| {
+            let key = member.key.key;
+            let numbers = turn.generation.limits.entry(key.limit).numbers_of(key.id);
+            turn.take_back_after_reload(&member.key, numbers, spent)
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! A handle for one limit of a limiter: the calls for one bucket.
 
 use std::fmt;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -8,11 +9,12 @@ use crate::algorithm::Outcome;
 use crate::batch::Member;
 use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
-use crate::limiter::{Inner, Limiter};
-use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
+use crate::limiter::Limiter;
+use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
 use crate::probe::{Fault, broken};
 use crate::scaled::Scaled;
-use crate::store::{Fingerprint, Store, StoreKey};
+use crate::store::{Fingerprint, Outdated, Store, StoreKey, pin};
+use crate::turn::Turn;
 use crate::{Decision, Factor, Limit};
 
 /// Ids whose lines are fetched together: as many as a core has requests to memory under way.
@@ -24,7 +26,13 @@ pub(crate) trait Call: Copy {
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
 
     /// Decides for any key.
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision;
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated>;
 }
 
 #[derive(Clone, Copy)]
@@ -45,12 +53,18 @@ impl Call for Spend {
         limit.rule().spend(word, now_ns, self.0)
     }
 
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
         if self.0 == 0 {
             // Asks without charging: no cell is made for it.
-            return Check(0).run(inner, key, limit, now_ns);
+            return Check(0).run(turn, key, limit, now_ns);
         }
-        inner.spend(key, limit, self.0, now_ns).decision
+        Ok(turn.spend(key, limit, self.0, now_ns)?.decision)
     }
 }
 
@@ -60,8 +74,14 @@ impl Call for Check {
         Outcome { word: None, ..limit.rule().spend(word, now_ns, self.0) }
     }
 
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
-        inner.look(key, now_ns, |word, now_ns| self.ask(limit, word, now_ns))
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        turn.look(key, now_ns, |word, now_ns| self.ask(limit, word, now_ns))
     }
 }
 
@@ -71,8 +91,14 @@ impl Call for Refund {
         limit.rule().refund(word, now_ns, self.0)
     }
 
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
-        inner.refund(key, limit, self.0, now_ns)
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        turn.refund(key, limit, self.0, now_ns)
     }
 }
 
@@ -82,8 +108,14 @@ impl Call for Reset {
         limit.rule().reset(word, now_ns)
     }
 
-    fn run(self, inner: &Inner, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Decision {
-        inner.reset(key, limit, now_ns)
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        turn.reset(key, limit, now_ns)
     }
 }
 
@@ -100,6 +132,8 @@ impl Call for Reset {
 pub struct Handle {
     pub(crate) limiter: Limiter,
     pub(crate) index: LimitIndex,
+    pub(crate) name: Arc<str>,
+    pub(crate) format: IdFormat,
 }
 
 impl Handle {
@@ -140,7 +174,6 @@ impl Handle {
         decisions: &mut Vec<Result<Decision, Error>>,
     ) {
         let inner = &*self.limiter.inner;
-        let entry = inner.limits.entry(self.index);
         let mut ids = ids.into_iter().map(Into::into).fuse();
         let mut group: SmallVec<[(Id<'a>, Fingerprint); GROUP]> = SmallVec::new();
         loop {
@@ -157,20 +190,19 @@ impl Handle {
                 continue;
             }
             for (id, print) in &mut group {
-                if let Some(known) = with_plain_bytes(entry.format, id, |id| self.fetch(id)) {
+                if let Some(known) = with_plain_bytes(self.format, id, |id| self.fetch(id)) {
                     *print = known;
                 }
             }
             let now_ns = inner.clock.now_ns();
             // Held over the group, so that none of its calls pins for itself.
-            let _pinned = inner.store.pin();
+            let _pinned = pin();
             for (id, print) in group.drain(..) {
                 let call = Spend(cost);
-                let of_bytes =
-                    |bytes: &[u8]| self.with_key(entry, bytes, print, cost, call, now_ns);
+                let of_bytes = |bytes: &[u8]| self.with_key(bytes, print, cost, call, now_ns);
                 decisions.push(
-                    with_plain_bytes(entry.format, &id, of_bytes)
-                        .unwrap_or_else(|| self.with_encoded(entry, id, cost, call, now_ns)),
+                    with_plain_bytes(self.format, &id, of_bytes)
+                        .unwrap_or_else(|| self.with_encoded(id, cost, call, now_ns)),
                 );
             }
         }
@@ -219,12 +251,12 @@ impl Handle {
 
     /// The limit's name.
     pub fn name(&self) -> &str {
-        &self.limiter.inner.limits.entry(self.index).name
+        &self.name
     }
 
     /// How the limit's ids look.
     pub fn format(&self) -> IdFormat {
-        self.limiter.inner.limits.entry(self.index).format
+        self.format
     }
 
     /// The id as its bucket's key has it, such as `8.8.8.8/32` for an address under `domainOrCIDR`.
@@ -253,10 +285,11 @@ impl Handle {
         id: Id<'_>,
         then: impl FnOnce(Option<&Limit>) -> R,
     ) -> Result<R, Error> {
-        let entry = self.limiter.inner.limits.entry(self.index);
         let mut scratch = Scratch::new();
-        let id = encode(entry.format, id, &mut scratch)?;
-        Ok(then(entry.numbers_of(self.index, id).map(|(limit, _)| limit)))
+        let id = encode(self.format, id, &mut scratch)?;
+        let guard = pin();
+        let entry = self.limiter.inner.turn(&guard).generation.limits.entry(self.index);
+        Ok(then(entry.numbers_of(id).map(|(limit, _)| limit)))
     }
 
     /// The ids that have a bucket, in no order; `None` if the [engine](crate::Engine) keeps no keys.
@@ -280,21 +313,20 @@ impl Handle {
         if !inner.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
-        let entry = inner.limits.entry(self.index);
         // Read before the cell's line is waited for: the processor would not go on to what comes after
         // this call until the counter is read. And before anything is pinned or locked, for it may be
         // the caller's code. Being early only denies more.
         let now_ns = || inner.clock.now_ns();
-        match (entry.format, id) {
+        match (self.format, id) {
             (IdFormat::RegId, Id::Number(number)) => {
                 let bytes = number.to_be_bytes();
-                self.with_key(entry, &bytes, self.fetch(&bytes), cost, call, now_ns())
+                self.with_key(&bytes, self.fetch(&bytes), cost, call, now_ns())
             }
             (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
                 let bytes = text.as_bytes();
-                self.with_key(entry, bytes, self.fetch(bytes), cost, call, now_ns())
+                self.with_key(bytes, self.fetch(bytes), cost, call, now_ns())
             }
-            _ => self.with_encoded(entry, id, cost, call, now_ns()),
+            _ => self.with_encoded(id, cost, call, now_ns()),
         }
     }
 
@@ -311,16 +343,15 @@ impl Handle {
     #[inline(never)]
     fn with_encoded(
         &self,
-        entry: &Entry,
         id: Id<'_>,
         cost: u64,
         call: impl Call,
         now_ns: u64,
     ) -> Result<Decision, Error> {
         let mut scratch = Scratch::new();
-        let id = encode(entry.format, id, &mut scratch)?;
+        let id = encode(self.format, id, &mut scratch)?;
         let print = self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id });
-        self.with_key(entry, id, print, cost, call, now_ns)
+        self.with_key(id, print, cost, call, now_ns)
     }
 
     /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
@@ -328,17 +359,19 @@ impl Handle {
     #[inline(always)]
     fn with_key(
         &self,
-        entry: &Entry,
         id: &[u8],
         print: Fingerprint,
         cost: u64,
         call: impl Call,
         now_ns: u64,
     ) -> Result<Decision, Error> {
-        if let Store::LockFree(table) = &self.limiter.inner.store {
-            let guard = table.pin();
+        let inner = &*self.limiter.inner;
+        if let Store::LockFree(table) = &inner.store {
+            let guard = pin();
+            // The note beside the word is of one generation of limits, and so are the numbers.
             if let Some(known) = table.known(&guard, print)
-                && let Some(limit) = entry.numbers_at(known.meta())
+                && let Some(limit) =
+                    inner.turn(&guard).generation.limits.entry(self.index).numbers_at(known.meta())
                 && cost <= limit.burst()
             {
                 let mut asked = 0;
@@ -352,27 +385,29 @@ impl Handle {
                 }
             }
         }
-        self.with_any_key(entry, id, print, cost, call, now_ns)
+        self.with_any_key(id, print, cost, call, now_ns)
     }
 
     #[inline(never)]
     fn with_any_key(
         &self,
-        entry: &Entry,
         id: &[u8],
         print: Fingerprint,
         cost: u64,
         call: impl Call,
         now_ns: u64,
     ) -> Result<Decision, Error> {
-        let Some((limit, meta)) = entry.numbers_of(self.index, id) else {
-            return Ok(Decision::UNLIMITED);
-        };
-        if cost > limit.burst() {
-            return Err(Error::cost_above_limit(cost, limit, Some(&entry.name)));
-        }
-        let key = KeyRef { limit: self.index, id };
-        Ok(call.run(&self.limiter.inner, &StoreKey { key, print, meta }, limit, now_ns))
+        self.limiter.inner.with_turn(|turn| {
+            let entry = turn.generation.limits.entry(self.index);
+            let Some((limit, meta)) = entry.numbers_of(id) else {
+                return Ok(Ok(Decision::UNLIMITED));
+            };
+            if cost > limit.burst() {
+                return Ok(Err(Error::cost_above_limit(cost, limit, Some(&entry.name))));
+            }
+            let key = StoreKey { key: KeyRef { limit: self.index, id }, print, meta };
+            Ok(Ok(call.run(turn, &key, limit, now_ns)?))
+        })
     }
 
     pub(crate) fn with_factor(
@@ -389,24 +424,29 @@ impl Handle {
         if !inner.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
-        let entry = inner.limits.entry(self.index);
         let mut scratch = Scratch::new();
-        let id = encode(entry.format, id, &mut scratch)?;
-        let Some((limit, meta)) = entry.numbers_of(self.index, id) else {
-            return Ok(Decision::UNLIMITED);
-        };
-        let Some(limit) = inner.scaled(self.index, limit, factor)? else {
-            return Ok(Decision::UNLIMITED);
-        };
-        if cost > limit.burst() {
-            return Err(Error::cost_above_limit(cost, &limit, Some(&entry.name)));
-        }
-        let key = inner.store_key(KeyRef { limit: self.index, id }, meta);
-        let decision = call.run(inner, &key, &limit, inner.clock.now_ns());
-        if broken(Fault::FactorNotedLate) {
-            inner.largest_factors.note(self.index, factor);
-        }
-        Ok(decision)
+        let id = encode(self.format, id, &mut scratch)?;
+        let now_ns = inner.clock.now_ns();
+        inner.with_turn(|turn| {
+            let entry = turn.generation.limits.entry(self.index);
+            let Some((limit, meta)) = entry.numbers_of(id) else {
+                return Ok(Ok(Decision::UNLIMITED));
+            };
+            let limit = match turn.scaled(self.index, limit, factor) {
+                Ok(Some(limit)) => limit,
+                Ok(None) => return Ok(Ok(Decision::UNLIMITED)),
+                Err(error) => return Ok(Err(error)),
+            };
+            if cost > limit.burst() {
+                return Ok(Err(Error::cost_above_limit(cost, &limit, Some(&entry.name))));
+            }
+            let key = turn.store_key(KeyRef { limit: self.index, id }, meta);
+            let decision = call.run(turn, &key, &limit, now_ns)?;
+            if broken(Fault::FactorNotedLate) {
+                turn.generation.largest_factors.note(self.index, factor);
+            }
+            Ok(Ok(decision))
+        })
     }
 }
 

@@ -6,7 +6,43 @@ use std::hash::{Hash, Hasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LimitIndex(pub(crate) u32);
 
-/// Which of a limit's numbers apply to a key: a note that a store keeps beside the key's word.
+impl LimitIndex {
+    /// # Panics
+    ///
+    /// When there are more limits than a note has room for, four million.
+    pub(crate) fn of(at: usize) -> LimitIndex {
+        assert!(at < Stamp::MOST_LIMITS, "there are at most {} limits", Stamp::MOST_LIMITS);
+        LimitIndex(at as u32)
+    }
+}
+
+/// Which limit a note is of, in which of the generations of limits that reloads make.
+///
+/// A generation is told by its number's lowest bits: a table never holds notes of more than two at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(u64);
+
+impl Stamp {
+    const GENERATION_BITS: u32 = 12;
+    /// The most limits that there can be: their indices have 22 bits, less one value for no limit.
+    pub(crate) const MOST_LIMITS: usize =
+        (1 << (64 - Meta::NUMBERS_BITS - Self::GENERATION_BITS)) - 1;
+
+    #[inline]
+    pub(crate) const fn new(limit: LimitIndex, generation: u64) -> Stamp {
+        let generation = generation & ((1 << Self::GENERATION_BITS) - 1);
+        Stamp(((limit.0 as u64 + 1) << Self::GENERATION_BITS | generation) << Meta::NUMBERS_BITS)
+    }
+
+    /// `numbers` is 0 for the limit's default, else one more than the place among its overrides'.
+    #[inline(always)]
+    pub(crate) const fn meta(self, numbers: u32) -> Meta {
+        Meta(self.0 | numbers as u64)
+    }
+}
+
+/// Which of a limit's numbers apply to a key: a note that a store keeps beside the key's word, and in
+/// whose units the word is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meta(u64);
 
@@ -14,11 +50,11 @@ impl Meta {
     /// Nothing is noted.
     pub(crate) const NONE: Meta = Meta(0);
 
-    /// `numbers` is 0 for the limit's default, else one more than the place among its overrides'.
-    #[inline(always)]
-    pub(crate) const fn new(limit: LimitIndex, numbers: u32) -> Meta {
-        Meta((limit.0 as u64 + 1) << 32 | numbers as u64)
-    }
+    const NUMBERS_BITS: u32 = 30;
+    /// The most numbers that a limit's overrides can have.
+    pub(crate) const MOST_NUMBERS: usize = (1 << Self::NUMBERS_BITS) - 2;
+    /// In place of numbers: the default's, as far as that could be told without the id.
+    pub(crate) const UNSURE: u32 = (1 << Self::NUMBERS_BITS) - 1;
 
     #[inline(always)]
     pub(crate) const fn of_bits(bits: u64) -> Meta {
@@ -33,12 +69,18 @@ impl Meta {
     /// The limit; `None` if nothing is noted.
     #[inline]
     pub(crate) fn limit(self) -> Option<LimitIndex> {
-        ((self.0 >> 32) as u32).checked_sub(1).map(LimitIndex)
+        let above = Self::NUMBERS_BITS + Stamp::GENERATION_BITS;
+        ((self.0 >> above) as u32).checked_sub(1).map(LimitIndex)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn stamp(self) -> Stamp {
+        Stamp(self.0 & !(Self::UNSURE as u64))
     }
 
     #[inline(always)]
     pub(crate) const fn numbers(self) -> u32 {
-        self.0 as u32
+        (self.0 & Self::UNSURE as u64) as u32
     }
 }
 

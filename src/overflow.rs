@@ -1,17 +1,20 @@
 //! What becomes of new keys when there is no room for their buckets.
 
-use crate::cell::Cell;
+use crate::cell::{Cell, Word};
 use crate::key::LimitIndex;
 use crate::options::AtCap;
 use crate::probe::{Fault, broken};
+use crate::store::Outdated;
 use crate::sync::{Figure, Ordering, fence};
 
-/// The policy at the cap, with a bucket for each limit that newcomers share.
+/// The policy at the cap, and what it has done.
 pub(crate) struct Overflow {
     pub(crate) at_cap: AtCap,
-    shared: Box<[OwnLine]>,
     pub(crate) counts: OverflowCounts,
 }
+
+/// A bucket for each limit that newcomers share.
+pub(crate) struct SharedBuckets(Box<[OwnLine]>);
 
 /// A cell on a cache line of its own.
 #[repr(align(64))]
@@ -26,36 +29,79 @@ pub(crate) struct OverflowCounts {
 }
 
 impl Overflow {
-    pub(crate) fn new(at_cap: AtCap, limits: usize) -> Overflow {
-        let shared = (0..limits).map(|_| OwnLine(Cell::new())).collect();
-        Overflow { at_cap, shared, counts: OverflowCounts::default() }
+    pub(crate) fn new(at_cap: AtCap) -> Overflow {
+        Overflow { at_cap, counts: OverflowCounts::default() }
     }
 
-    /// The bucket that the newcomers of a limit share.
-    pub(crate) fn shared(&self, limit: LimitIndex) -> &Cell {
-        &self.shared[limit.0 as usize].0
+    /// Whether newcomers share a bucket, so that their debts come before those of a new cell.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.at_cap == AtCap::Share && !broken(Fault::ForgetShared)
     }
 
-    /// The word that a new key of a limit starts with: what it may have spent as a newcomer.
+    /// The fence between the two sides.
     ///
     /// A newcomer that is charged to the shared bucket fences and then looks whether it has a cell by
     /// now; who decides on a new cell fences and then reads the shared word. One of them sees the other,
     /// so that no key is charged in both places without its cell starting from the debt.
-    #[inline]
-    pub(crate) fn debt(&self, limit: LimitIndex) -> u64 {
-        if self.at_cap != AtCap::Share || broken(Fault::ForgetShared) {
-            return 0;
-        }
-        self.fence();
-        self.shared(limit).load()
-    }
-
-    /// The fence between the two sides.
     pub(crate) fn fence(&self) {
         if !broken(Fault::NoFence) {
             // SeqCst: the one place where a store must come before a load of another location, on
             // both sides (model `overflow_vs_eviction`).
             fence(Ordering::SeqCst);
+        }
+    }
+}
+
+impl SharedBuckets {
+    pub(crate) fn new(limits: usize) -> SharedBuckets {
+        SharedBuckets((0..limits).map(|_| OwnLine(Cell::new())).collect())
+    }
+
+    fn cell(&self, limit: LimitIndex) -> Option<&Cell> {
+        self.0.get(limit.0 as usize).map(|line| &line.0)
+    }
+
+    /// The word that the newcomers of a limit have. They have moved on once there are newer limits.
+    #[inline]
+    pub(crate) fn word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
+        match self.cell(limit).map_or(Word::Live(0), Cell::word) {
+            Word::Live(word) => Ok(word),
+            Word::Gone(_) => Err(Outdated),
+        }
+    }
+
+    /// Puts the word to `step`, until what `step` asks for is stored or it asks for none.
+    pub(crate) fn update(
+        &self,
+        limit: LimitIndex,
+        step: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<(), Outdated> {
+        let is_live = self.cell(limit).is_some_and(|cell| cell.update_live(step));
+        if is_live { Ok(()) } else { Err(Outdated) }
+    }
+
+    /// Ends a limit's bucket; returns its word.
+    fn freeze(&self, limit: LimitIndex) -> u64 {
+        self.cell(limit).map_or(0, |cell| cell.freeze().0)
+    }
+
+    /// Brings a limit's word over from the buckets before these, once, whoever does it first.
+    pub(crate) fn carry(
+        &self,
+        limit: LimitIndex,
+        before: &SharedBuckets,
+        converted: impl FnOnce(u64) -> Option<u64>,
+    ) {
+        let Some(cell) = self.cell(limit) else { return };
+        if cell.load() != 0 {
+            return;
+        }
+        let word = before.freeze(limit);
+        if word != 0
+            && let Some(word) = converted(word)
+        {
+            cell.seed(word);
         }
     }
 }

@@ -81,6 +81,12 @@ pub(crate) enum Fault {
     FactorNotedLate,
     /// A factor is not noted.
     FactorNotNoted,
+    /// New limits are published without ordering.
+    PublishedRelaxed,
+    /// A carried word is put in under the carrier's own note, whatever is noted there.
+    SeedByOwnNote,
+    /// A call with new limits charges a cell that still has a word under the old ones.
+    ChargeBeforeRenewal,
 }
 
 /// A place that a race has to reach.
@@ -117,6 +123,12 @@ pub(crate) enum Place {
     SharedTakenBack,
     /// A bucket that was full by its limit, and was kept for the factor it may have been charged with.
     KeptByFactor,
+    /// A shard that a caller found with words under older limits.
+    ShardRenewed,
+    /// A cell whose word was under other numbers than those of its key.
+    Renumbered,
+    /// A call that found the limits changed while it went on, and began again.
+    Outdated,
 }
 
 #[cfg(not(all(test, tollgate_loom)))]

@@ -1,5 +1,7 @@
 //! Calls by callers with a factor.
 
+use std::sync::Arc;
+
 use crate::batch::Member;
 use crate::handle::{Check, Handle, Refund, Reset, Spend};
 use crate::key::LimitIndex;
@@ -85,12 +87,18 @@ impl<'h> Scaled<'h> {
 
 /// The largest factor that each limit was charged with. A bucket drips the slower the larger it is,
 /// and is full for a sweep only when it is full for all.
-pub(crate) struct LargestFactors(Box<[AtomicU64]>);
+pub(crate) struct LargestFactors(Box<[Arc<AtomicU64>]>);
 
 impl LargestFactors {
     pub(crate) fn new(limits: usize) -> LargestFactors {
-        let one = || AtomicU64::new(Factor::ONE.millionths());
-        LargestFactors((0..limits).map(|_| one()).collect())
+        LargestFactors(Box::new([])).and_more(limits)
+    }
+
+    /// The same, which are shared, and those of new limits, so that there are so many.
+    pub(crate) fn and_more(&self, limits: usize) -> LargestFactors {
+        let one = || Arc::new(AtomicU64::new(Factor::ONE.millionths()));
+        let new = (self.0.len()..limits).map(|_| one());
+        LargestFactors(self.0.iter().cloned().chain(new).collect())
     }
 
     /// Before anything is charged with this factor.

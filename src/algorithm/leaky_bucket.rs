@@ -46,6 +46,11 @@ impl LeakyBucket {
         Found { counter, ts_ms: packed.at_ms + drips * self.drip_rate_ms, now_ms }
     }
 
+    /// What is in the bucket at a time, once it has dripped.
+    pub(crate) fn counter_at(&self, word: u64, now_ns: u64) -> u64 {
+        self.find(word, now_ns).counter
+    }
+
     /// The time until so many units have dripped out.
     #[inline]
     fn drip_ns(&self, found: Found, units: u64) -> u64 {

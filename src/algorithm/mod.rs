@@ -6,7 +6,7 @@
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
 pub(crate) mod leaky_bucket;
-mod packed;
+pub(crate) mod packed;
 pub(crate) mod rule;
 pub(crate) mod token_bucket;
 pub(crate) mod window;

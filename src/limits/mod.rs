@@ -13,5 +13,4 @@ pub(crate) use format::{STRING_MAX_BYTES, Scratch, decode, encode};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
 pub use identifier::IdentifierSet;
-pub(crate) use registry::Entry;
 pub use registry::{Limits, LimitsBuilder};

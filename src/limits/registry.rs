@@ -6,7 +6,7 @@ use std::collections::hash_map;
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
-use crate::key::{KeyRef, LimitIndex, Meta, OwnedId};
+use crate::key::{KeyRef, LimitIndex, Meta, OwnedId, Stamp};
 use crate::limits::{Id, IdFormat, Scratch, format, names};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::{Factor, Limit};
@@ -43,6 +43,8 @@ pub struct Limits {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Box<str>,
+    /// By which notes of this limit are known, in the generation that these limits are of.
+    stamp: Stamp,
     pub(crate) format: IdFormat,
     pub(crate) default: Option<Limit>,
     /// Whether a default was given, be it that there is no limit.
@@ -69,14 +71,30 @@ struct Override {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumbersIndex(u32);
 
+impl NumbersIndex {
+    /// # Panics
+    ///
+    /// When there are more numbers than a note has room for, a thousand million: a file of as many lines.
+    fn of(at: usize) -> NumbersIndex {
+        assert!(at < Meta::MOST_NUMBERS, "a limit has at most {} numbers", Meta::MOST_NUMBERS);
+        NumbersIndex(at as u32)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Numbers {
     /// `None` is no limit.
     limit: Option<Limit>,
     source: u32,
+    /// The account whose ids these are for, where they are for an account: then for it alone, so that
+    /// what a reload makes of them can be told without an id.
+    account: Option<[u8; ACCOUNT_BYTES]>,
 }
 
 const _: () = assert!(size_of::<(OwnedId, Override)>() == 32);
+
+/// The account's part of a composite id.
+const ACCOUNT_BYTES: usize = size_of::<u64>();
 
 /// Where an override was given before: the file by the number its reader gave it, and the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +131,7 @@ impl Limits {
         let index = self.index_of(name)?;
         let mut scratch = Scratch::new();
         let id = format::encode(self.entry(index).format, id.into(), &mut scratch)?;
-        Ok(self.entry(index).numbers_of(index, id).map(|(limit, _)| limit.clone()))
+        Ok(self.entry(index).numbers_of(id).map(|(limit, _)| limit.clone()))
     }
 
     /// The index of `name`.
@@ -146,9 +164,8 @@ impl Limits {
         }
         // A word that no numbers are known for is kept: nothing says that it is full.
         let Some(index) = meta.limit() else { return false };
-        let meta = if broken(Fault::FullByDefault) { Meta::new(index, 0) } else { meta };
-        let entry = self.entries.get(index.0 as usize);
-        let Some(limit) = entry.and_then(|entry| entry.numbers_at(meta)) else { return false };
+        let meta = if broken(Fault::FullByDefault) { meta.stamp().meta(0) } else { meta };
+        let Some(limit) = self.numbers_at(meta) else { return false };
         if !limit.rule().is_full(word, now_ns) {
             return false;
         }
@@ -164,32 +181,173 @@ impl Limits {
         is_full
     }
 
+    /// These limits as those of a generation.
+    pub(crate) fn in_generation(mut self, number: u64) -> Limits {
+        for (at, entry) in self.entries.iter_mut().enumerate() {
+            entry.stamp = Stamp::new(LimitIndex::of(at), number);
+        }
+        self
+    }
+
+    /// These limits with the indices that `before` has for their names. A limit that is gone stays, as no
+    /// limit: handles for it are still about.
+    pub(crate) fn following(mut self, before: &Limits) -> Result<Limits, Error> {
+        let mut entries = Vec::with_capacity(before.count().max(self.count()));
+        for old in &before.entries {
+            let Some(index) = self.by_name.remove(&old.name) else {
+                entries.push(Entry::without_numbers(&old.name, old.format));
+                continue;
+            };
+            let new = &mut self.entries[index.0 as usize];
+            if new.format != old.format {
+                let text = format!(
+                    "the ids of {} are {} and cannot become {} while buckets are kept by them: give the limit another name",
+                    old.name, old.format, new.format
+                );
+                return Err(Error::new(ErrorKind::Limit, text));
+            }
+            entries.push(std::mem::replace(new, Entry::without_numbers("", old.format)));
+        }
+        entries.extend(self.entries.drain(..).filter(|entry| !entry.name.is_empty()));
+        let by_name = entries.iter().enumerate();
+        self.by_name =
+            by_name.map(|(at, entry)| (entry.name.clone(), LimitIndex::of(at))).collect();
+        self.entries = entries;
+        Ok(self)
+    }
+
+    /// Whether both give every id the same numbers.
+    pub(crate) fn is_same_as(&self, other: &Limits) -> bool {
+        self.entries.len() == other.entries.len()
+            && self.entries.iter().zip(&other.entries).all(|(a, b)| a.is_same_as(b))
+    }
+
+    /// All limits, those without numbers included.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (LimitIndex, &Entry)> {
+        self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::of(at), entry))
+    }
+
+    /// The note of a limit's default numbers, if it has any.
+    pub(crate) fn default_meta(&self, index: LimitIndex) -> Option<Meta> {
+        let entry = self.entries.get(index.0 as usize)?;
+        entry.default.as_ref().map(|_| entry.stamp.meta(0))
+    }
+
+    /// The numbers that a note says, if it is of these limits.
+    pub(crate) fn numbers_at(&self, noted: Meta) -> Option<&Limit> {
+        let entry = self.entries.get(noted.limit()?.0 as usize)?;
+        entry.numbers_at(if noted.numbers() == Meta::UNSURE {
+            noted.stamp().meta(0)
+        } else {
+            noted
+        })
+    }
+
+    /// Whether some account has an override, so that an id with the default may get another by a reload.
+    pub(crate) fn has_accounts(&self, index: LimitIndex) -> bool {
+        let entry = self.entries.get(index.0 as usize);
+        entry.is_some_and(|entry| entry.numbers.iter().any(|numbers| numbers.account.is_some()))
+    }
+
+    /// Whether a note is of these limits.
+    pub(crate) fn has_stamp(&self, noted: Meta) -> bool {
+        let entry = noted.limit().and_then(|index| self.entries.get(index.0 as usize));
+        entry.is_some_and(|entry| entry.stamp == noted.stamp())
+    }
+
+    /// The account that noted numbers are for, if they are for an account.
+    pub(crate) fn account_at(&self, noted: Meta) -> Option<&[u8]> {
+        let entry = self.entries.get(noted.limit()?.0 as usize)?;
+        let numbers = entry.numbers.get((noted.numbers() as usize).checked_sub(1)?)?;
+        numbers.account.as_ref().map(|account| &account[..])
+    }
+
     /// Which numbers apply to a key.
-    pub(crate) fn meta_of(&self, key: KeyRef<'_>) -> Meta {
-        self.entry(key.limit).numbers_of(key.limit, key.id).map_or(Meta::NONE, |(_, meta)| meta)
+    pub(crate) fn meta_of(&self, key: KeyRef<'_>) -> Option<Meta> {
+        let entry = self.entries.get(key.limit.0 as usize)?;
+        entry.numbers_of(key.id).map(|(_, meta)| meta)
     }
 }
 
 impl Entry {
+    fn without_numbers(name: &str, format: IdFormat) -> Entry {
+        Entry {
+            name: name.into(),
+            stamp: Stamp::new(LimitIndex(0), 0),
+            format,
+            default: None,
+            has_default: false,
+            is_disabled: false,
+            algorithm: None,
+            overrides: HashMap::default(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Some of the limit's numbers, if it has any.
+    pub(crate) fn any_numbers(&self) -> Option<&Limit> {
+        self.default.as_ref().or_else(|| self.numbers.iter().find_map(|it| it.limit.as_ref()))
+    }
+
+    /// Whether both give every id the same numbers.
+    fn is_same_as(&self, other: &Entry) -> bool {
+        let of = |entry: &Entry, given: &Override| {
+            entry.numbers.get(given.numbers.0 as usize).map(|numbers| numbers.limit.clone())
+        };
+        self.name == other.name
+            && self.format == other.format
+            && self.default == other.default
+            && self.overrides.len() == other.overrides.len()
+            && self.overrides.iter().all(|(id, given)| {
+                let others = other.overrides.get(id);
+                others.is_some_and(|others| of(self, given) == of(other, others))
+            })
+    }
+
     /// The numbers that apply to an id in normal form, and the note by which to find them again.
     #[inline]
-    pub(crate) fn numbers_of(&self, index: LimitIndex, id: &[u8]) -> Option<(&Limit, Meta)> {
+    pub(crate) fn numbers_of(&self, id: &[u8]) -> Option<(&Limit, Meta)> {
         if !self.overrides.is_empty()
             && let Some(given) = self.overridden(id)
         {
             let limit = self.numbers.get(given.0 as usize)?.limit.as_ref()?;
-            return Some((limit, Meta::new(index, given.0 + 1)));
+            return Some((limit, self.stamp.meta(given.0 + 1)));
         }
-        self.default.as_ref().map(|limit| (limit, Meta::new(index, 0)))
+        self.default.as_ref().map(|limit| (limit, self.stamp.meta(0)))
     }
 
-    /// The numbers that a note says: those that [`numbers_of`](Self::numbers_of) returned with it.
+    /// The numbers that a note says: those that [`numbers_of`](Self::numbers_of) returned with it. `None`
+    /// for a note of another generation, and for one that is not sure: then the id is to be asked.
     #[inline(always)]
     pub(crate) fn numbers_at(&self, meta: Meta) -> Option<&Limit> {
+        if meta.stamp() != self.stamp {
+            return None;
+        }
         match meta.numbers() {
             0 => self.default.as_ref(),
             given => self.numbers.get(given as usize - 1)?.limit.as_ref(),
         }
+    }
+
+    /// Gives each account that has an override numbers of its own.
+    fn tell_accounts_apart(&mut self) {
+        if !format::is_composite(self.format) {
+            return;
+        }
+        for (id, given) in &mut self.overrides {
+            let Ok(account) = <[u8; ACCOUNT_BYTES]>::try_from(id.as_bytes()) else { continue };
+            let Some(numbers) = self.numbers.get(given.numbers.0 as usize) else { continue };
+            let own = Numbers { account: Some(account), ..numbers.clone() };
+            given.numbers = NumbersIndex::of(self.numbers.len());
+            self.numbers.push(own);
+        }
+    }
+
+    /// The ids that have an override, other than those of whole accounts, in normal form.
+    pub(crate) fn overridden_ids(&self) -> impl Iterator<Item = &[u8]> {
+        let is_composite = format::is_composite(self.format);
+        let ids = self.overrides.keys().map(|id| id.as_bytes());
+        ids.filter(move |id| !is_composite || id.len() != ACCOUNT_BYTES)
     }
 
     fn overridden(&self, id: &[u8]) -> Option<NumbersIndex> {
@@ -326,12 +484,13 @@ impl LimitsBuilder {
                 entry.overrides.clear();
                 entry.numbers.clear();
             }
+            entry.tell_accounts_apart();
             entry.overrides.shrink_to_fit();
             entry.numbers.shrink_to_fit();
         }
         let other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
         self.limits.is_gcra = !self.limits.entries.iter().any(other);
-        self.limits
+        self.limits.in_generation(0)
     }
 
     /// Makes `name` known, with the format of its ids.
@@ -386,11 +545,11 @@ impl LimitsBuilder {
         let entry = &mut self.limits.entries[index.0 as usize];
         entry.note_algorithm(limit.as_ref());
         let numbers = &mut entry.numbers;
-        let new = Numbers { limit, source };
+        let new = Numbers { limit, source, account: None };
         if numbers.last() != Some(&new) {
             numbers.push(new);
         }
-        NumbersIndex(u32::try_from(numbers.len() - 1).expect("fewer numbers than a file has bytes"))
+        NumbersIndex::of(numbers.len() - 1)
     }
 
     /// Points an id in normal form to numbers; an id that has some already is an error.
@@ -421,18 +580,8 @@ impl LimitsBuilder {
             return index;
         }
         let entries = &mut self.limits.entries;
-        let index =
-            LimitIndex(u32::try_from(entries.len()).expect("fewer limits than a file has bytes"));
-        entries.push(Entry {
-            name: name.into(),
-            format,
-            default: None,
-            has_default: false,
-            is_disabled: false,
-            algorithm: None,
-            overrides: HashMap::default(),
-            numbers: Vec::new(),
-        });
+        let index = LimitIndex::of(entries.len());
+        entries.push(Entry::without_numbers(name, format));
         self.limits.by_name.insert(name.into(), index);
         index
     }
@@ -459,8 +608,7 @@ impl LimitsBuilder {
     /// Where the next [`add_numbers_anew`](Self::add_numbers_anew) will put its numbers: a file may
     /// give the ids first.
     pub(crate) fn next_numbers(&self, index: LimitIndex) -> NumbersIndex {
-        let len = self.limits.entry(index).numbers.len();
-        NumbersIndex(u32::try_from(len).expect("fewer numbers than a file has bytes"))
+        NumbersIndex::of(self.limits.entry(index).numbers.len())
     }
 
     /// Adds numbers at [`next_numbers`](Self::next_numbers).
@@ -472,6 +620,6 @@ impl LimitsBuilder {
     ) {
         let entry = &mut self.limits.entries[index.0 as usize];
         entry.note_algorithm(limit.as_ref());
-        entry.numbers.push(Numbers { limit, source });
+        entry.numbers.push(Numbers { limit, source, account: None });
     }
 }

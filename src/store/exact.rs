@@ -9,9 +9,10 @@ use ahash::RandomState;
 
 use crate::cell::Cell;
 use crate::key::{Key, KeyRef};
+use crate::probe::{Fault, Place, broken, reached};
 use crate::store::reservations::Reservations;
 use crate::store::shelf::Shelf;
-use crate::store::{Absent, AtCap, Change, Rules, Size, Swept};
+use crate::store::{Absent, Change, Outdated, Rules, Size, Swept, Undone};
 use crate::sync::{AtomicU64, Figure, Ordering};
 
 /// Every key with its cell.
@@ -63,10 +64,76 @@ impl Exact {
     }
 }
 
+/// Where a word is neither carried nor dropped in place, its top bit tells the generation of limits that
+/// it is under: the number's lowest bit. Two generations are all that there can be at once, because no
+/// reload begins before the last one has brought all words over.
+#[derive(Clone, Copy)]
+struct Marked(u64);
+
+const NEWER: u64 = 1 << 63;
+
+impl Marked {
+    fn of_generation(word: u64, generation: u64) -> u64 {
+        word | if generation & 1 == 1 { NEWER } else { 0 }
+    }
+
+    fn word(self) -> u64 {
+        self.0 & !NEWER
+    }
+
+    /// Whether it is under the limits of this generation. A word that was never charged is under any.
+    fn is_of(self, generation: u64) -> bool {
+        self.word() == 0 || self.0 == Marked::of_generation(self.word(), generation)
+    }
+
+    /// The word of a key under the limits of `rules`, which are the newest; 0 if nothing is left of it.
+    fn under(self, key: KeyRef<'_>, rules: &impl Rules) -> u64 {
+        if self.is_of(rules.generation()) {
+            return self.word();
+        }
+        reached(Place::ShardRenewed);
+        rules.converted(rules.meta_before(key), self.word(), rules.meta_of(key)).unwrap_or(0)
+    }
+}
+
+/// Puts to `step` the word of a cell whose shard's lock is held, so that no sweep drops it, and no reload
+/// passes by.
+fn charge(
+    cell: &Cell,
+    key: KeyRef<'_>,
+    rules: &impl Rules,
+    step: &mut impl FnMut(u64) -> Option<u64>,
+) -> Result<(), Undone> {
+    if !rules.is_current() && !broken(Fault::ChargeBeforeRenewal) {
+        return Err(Undone::Outdated);
+    }
+    let (_, done) = cell.update(|bits| {
+        let marked = Marked(bits);
+        // Asked once more where the mark is another: a call with newer limits may have been here since.
+        // The lock keeps it to one generation.
+        if !marked.is_of(rules.generation()) && !rules.is_current() {
+            return (None, Err(Undone::Outdated));
+        }
+        let stored = step(marked.under(key, rules));
+        (stored.map(|word| Marked::of_generation(word, rules.generation())), Ok(()))
+    });
+    done
+}
+
 impl Exact {
-    pub(crate) fn look(&self, key: KeyRef<'_>) -> Option<u64> {
+    pub(crate) fn look(
+        &self,
+        key: KeyRef<'_>,
+        rules: &impl Rules,
+    ) -> Result<Option<u64>, Outdated> {
         let hash = self.hash(key);
-        self.shelf(hash).find(hash, key, Cell::load)
+        let look = |cell: &Cell| {
+            // Under the lock, without which no reload goes on.
+            // Acquired, and asked after it: by a newer mark there are newer limits.
+            let marked = Marked(cell.update(|_| (None, ())).0);
+            if rules.is_current() { Ok(marked.under(key, rules)) } else { Err(Outdated) }
+        };
+        self.shelf(hash).find(hash, key, look).transpose()
     }
 
     pub(crate) fn update(
@@ -74,15 +141,13 @@ impl Exact {
         Change { key, absent, now_ns }: Change<'_>,
         rules: &impl Rules,
         mut step: impl FnMut(u64) -> Option<u64>,
-    ) -> Result<(), AtCap> {
+    ) -> Result<(), Undone> {
         let hash = self.hash(key.key);
         let shelf = self.shelf(hash);
-        // While the cell is in hand its shard's lock is held, so that no sweep drops it.
-        let mut visit = |cell: &Cell| {
-            cell.update(|word| (step(word), ()));
-        };
-        if shelf.find(hash, key.key, &mut visit).is_some() {
-            return Ok(());
+        if let Some(done) =
+            shelf.find(hash, key.key, |cell| charge(cell, key.key, rules, &mut step))
+        {
+            return done;
         }
         if step(0).is_none() || absent == Absent::Leave {
             return Ok(());
@@ -93,18 +158,36 @@ impl Exact {
         });
         let Some(reservation) = reservation else {
             // One look more: the key may have got its cell in between.
-            let mut visit = |cell: &Cell| {
-                cell.update(|word| (step(word), ()));
-            };
-            return shelf.find(hash, key.key, &mut visit).ok_or(AtCap);
+            let visit = |cell: &Cell| charge(cell, key.key, rules, &mut step);
+            return shelf.find(hash, key.key, visit).unwrap_or(Err(Undone::AtCap));
         };
-        let mut visit = |cell: &Cell| {
-            cell.update(|word| (step(word), ()));
-        };
-        if shelf.find_or_insert(hash, key.key, &mut visit) {
+        let mut done = Ok(());
+        let visit = |cell: &Cell| done = charge(cell, key.key, rules, &mut step);
+        if shelf.find_or_insert(hash, key.key, visit) {
             reservation.hand_over();
         }
-        Ok(())
+        done
+    }
+
+    /// Brings all words under the limits of `rules`, a shelf at a time.
+    pub(crate) fn renew(&self, rules: &impl Rules) {
+        let generation = rules.generation();
+        for shelf in &self.shelves {
+            shelf.retain(|key, cell| {
+                let marked = Marked(cell.load());
+                if marked.is_of(generation) {
+                    return true;
+                }
+                let word = marked.under(key.as_ref(), rules);
+                if word == 0 {
+                    self.reservations.release();
+                    return false;
+                }
+                // The lock is held for writing: nobody else has the cell.
+                cell.update(|_| (Some(Marked::of_generation(word, generation)), ()));
+                true
+            });
+        }
     }
 
     #[inline]
@@ -124,9 +207,15 @@ impl Exact {
             // Relaxed: two sweeps at once may share a pass; a shelf is swept under its own locks.
             let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % SHELVES;
             swept.looked_at += self.shelves[at].retain(|key, cell| {
-                let word = cell.load();
-                if word != 0 && !rules.is_full(rules.meta_of(key.as_ref()), word, now_ns) {
-                    return true;
+                let marked = Marked(cell.load());
+                if marked.word() != 0 {
+                    // By old limits nothing is dropped: by the new ones it may not be full.
+                    let key = key.as_ref();
+                    let is_full =
+                        |word| word == 0 || rules.is_full(rules.meta_of(key), word, now_ns);
+                    if !rules.is_current() || !is_full(marked.under(key, rules)) {
+                        return true;
+                    }
                 }
                 swept.dropped += 1;
                 self.reservations.release();

@@ -6,7 +6,7 @@ mod reservations;
 mod shelf;
 
 pub(crate) use exact::Exact;
-pub(crate) use lockfree::{Fingerprint, Guard, Table};
+pub(crate) use lockfree::{Fingerprint, Guard, Published, Table, pin};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use lockfree::{forget_retired, free_retired};
 
@@ -38,8 +38,28 @@ pub(crate) trait Rules {
     /// Whether a cell with this word is full at `at_ns`, and so carries nothing.
     fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool;
 
+    /// The number of the generation of limits that the caller has.
+    fn generation(&self) -> u64;
+
+    /// Whether there are no newer limits than the caller's.
+    fn is_current(&self) -> bool;
+
     /// Which numbers apply to a key.
     fn meta_of(&self, key: KeyRef<'_>) -> Meta;
+
+    /// Which numbers applied to a key before the last reload.
+    fn meta_before(&self, key: KeyRef<'_>) -> Meta;
+
+    /// Which numbers apply to a key by its fingerprint and the note beside its word, as far as that can be
+    /// told without its id. `None`: there is no limit any more.
+    fn noted(&self, print: Fingerprint, noted: Meta) -> Option<Meta>;
+
+    /// Whether both notes, of the caller's generation, are of the same numbers.
+    fn are_same(&self, a: Meta, b: Meta) -> bool;
+
+    /// A word in the units of the numbers `to`, which was in those of `from`: of the caller's generation,
+    /// or the one before. Always the same for the same word. `None`: nothing is left of it.
+    fn converted(&self, from: Meta, word: u64, to: Meta) -> Option<u64>;
 }
 
 /// What becomes of a key that has no cell.
@@ -60,9 +80,23 @@ pub(crate) struct Change<'a> {
     pub(crate) now_ns: u64,
 }
 
-/// As many keys are kept as may be, and this is not one of them.
+/// Why nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AtCap;
+pub(crate) enum Undone {
+    /// As many keys are kept as may be, and this is not one of them.
+    AtCap,
+    Outdated,
+}
+
+/// The store has words under newer limits than the caller's: the call begins again with those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outdated;
+
+impl From<Outdated> for Undone {
+    fn from(_: Outdated) -> Undone {
+        Undone::Outdated
+    }
+}
 
 /// What one bounded step of a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,20 +130,17 @@ impl Store {
         }
     }
 
+    /// Whether keys are told by their fingerprints, and not kept.
+    pub(crate) fn tells_by_print(&self) -> bool {
+        matches!(self, Store::LockFree(_))
+    }
+
     /// What the store tells a key by.
     #[inline(always)]
     pub(crate) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
         match self {
             Store::LockFree(table) => table.fingerprint(key),
             Store::Exact(_) => Fingerprint::NONE,
-        }
-    }
-
-    /// Keeps what calls on this thread find, so that they need not do so one by one.
-    pub(crate) fn pin(&self) -> Option<Guard> {
-        match self {
-            Store::LockFree(table) => Some(table.pin()),
-            Store::Exact(_) => None,
         }
     }
 
@@ -122,10 +153,14 @@ impl Store {
     }
 
     /// The word of `key`: 0 if it was never charged, `None` if it has no cell.
-    pub(crate) fn look(&self, key: &StoreKey<'_>) -> Option<u64> {
+    pub(crate) fn look(
+        &self,
+        key: &StoreKey<'_>,
+        rules: &impl Rules,
+    ) -> Result<Option<u64>, Outdated> {
         match self {
-            Store::LockFree(table) => table.look(key.print),
-            Store::Exact(exact) => exact.look(key.key),
+            Store::LockFree(table) => table.look(key, rules),
+            Store::Exact(exact) => exact.look(key.key, rules),
         }
     }
 
@@ -136,7 +171,7 @@ impl Store {
         change: Change<'_>,
         rules: &impl Rules,
         mut step: impl FnMut(u64) -> Option<u64>,
-    ) -> Result<(), AtCap> {
+    ) -> Result<(), Undone> {
         match self {
             Store::LockFree(table) => table.update(change, rules, &mut step),
             Store::Exact(exact) => exact.update(change, rules, step),
@@ -159,6 +194,14 @@ impl Store {
         match self {
             Store::LockFree(table) => table.sweep(cells, now_ns, rules),
             Store::Exact(exact) => exact.sweep(cells, now_ns, rules),
+        }
+    }
+
+    /// Brings all words under the limits of `rules`, which are the newest; calls go on beside it.
+    pub(crate) fn renew(&self, rules: &impl Rules) {
+        match self {
+            Store::LockFree(table) => table.renew(rules),
+            Store::Exact(exact) => exact.renew(rules),
         }
     }
 

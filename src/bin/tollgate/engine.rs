@@ -1,6 +1,7 @@
 //! A limiter whose clock is moved by what is replayed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -65,7 +66,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> Arc<Limits> {
         self.limiter.limits()
     }
 

@@ -181,6 +181,11 @@ pub(crate) fn account_of(format: IdFormat, id: &[u8]) -> Option<&[u8]> {
         .then_some(account)
 }
 
+/// Whether a format's ids begin with an account.
+pub(crate) fn is_composite(format: IdFormat) -> bool {
+    Shape::of(format).is_some_and(|shape| shape.is_composite)
+}
+
 /// Whether an `identValue` in normal form is an address.
 #[cfg(feature = "boulder")]
 pub(super) fn is_address(id: &[u8]) -> bool {

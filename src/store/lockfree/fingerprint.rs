@@ -9,7 +9,7 @@ use crate::key::KeyRef;
 /// 126 keyed bits of a key. Two of 100 million keys are alike with a probability of 6e-23: n^2 / 2^127.
 ///
 /// Bit 1 of each half is set, so that neither is 0 or 1, which mark slots without a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint {
     pub(super) lo: u64,
     pub(super) hi: u64,

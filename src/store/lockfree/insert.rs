@@ -9,8 +9,8 @@ use super::{Change, Rules, Table};
 use crate::cell::Word;
 use crate::key::Meta;
 use crate::probe::{self, Fault, broken, reached};
-use crate::store::Absent;
 use crate::store::reservations::Reservation;
+use crate::store::{Absent, StoreKey};
 
 /// Where a key's word is to be changed.
 #[must_use]
@@ -23,6 +23,26 @@ pub(super) enum Place<'g> {
     AtCap,
     /// The shard has changed.
     Retry,
+}
+
+/// What a cell held when it went.
+#[derive(Clone, Copy)]
+pub(super) struct Frozen {
+    pub(super) meta: Meta,
+    pub(super) word: u64,
+    /// Whether this call made it go.
+    mine: bool,
+}
+
+/// What became of a word that was to be carried.
+#[must_use]
+pub(super) enum Carried<'g> {
+    /// It is in this slot, or was.
+    To(&'g Slot),
+    /// The successor is being left itself by now, so that the word is there already, or was.
+    Before,
+    /// Nothing is left of it under the limits as they are now.
+    Nowhere,
 }
 
 /// A slot that is a key's now.
@@ -57,7 +77,7 @@ impl Table {
             return match absent {
                 Absent::Leave => Place::Absent,
                 Absent::Insert => {
-                    self.begin(shard, view);
+                    self.begin(shard, view, self.first_log2, rules);
                     Place::Retry
                 }
             };
@@ -65,11 +85,11 @@ impl Table {
         let found = newest.find(key.print);
         match found {
             Found::Live(slot, word) if word != 0 || !view.is_migrating() => return Place::At(slot),
-            Found::Moved(_) => return Place::Retry,
+            Found::Moved(..) => return Place::Retry,
             Found::Live(..) | Found::Absent => {}
         }
         if let Some(old) = view.old()
-            && let Some(place) = self.leave(old, newest, key.print)
+            && let Some(place) = self.leave(old, newest, key, rules)
         {
             return place;
         }
@@ -86,7 +106,8 @@ impl Table {
         &self,
         old: Segment<'g>,
         newest: Segment<'g>,
-        print: Fingerprint,
+        &StoreKey { print, meta: noted, .. }: &StoreKey<'_>,
+        rules: &impl Rules,
     ) -> Option<Place<'g>> {
         for slot in old.slots_from_home(print) {
             // Repeats only when another has changed the slot, which it can do thrice.
@@ -110,9 +131,12 @@ impl Table {
                     Is::Own => match self.freeze(slot) {
                         // The key may have come back further on.
                         None => break,
-                        Some(word) => {
-                            let place = self.carry(newest, print, slot.meta(), word);
-                            return Some(place.map_or(Place::Retry, Place::At));
+                        Some(frozen) => {
+                            match self.carry(newest, print, frozen, Some(noted), rules) {
+                                Carried::To(slot) => return Some(Place::At(slot)),
+                                Carried::Before => return Some(Place::Retry),
+                                Carried::Nowhere => break,
+                            }
                         }
                     },
                 }
@@ -123,10 +147,10 @@ impl Table {
 
     /// Makes a cell of a segment that is being left go, and returns what is to be carried. `None`: it was
     /// buried, or never charged: then whoever makes it go gives its place back.
-    pub(super) fn freeze(&self, slot: &Slot) -> Option<u64> {
+    pub(super) fn freeze(&self, slot: &Slot) -> Option<Frozen> {
         let (word, mine) = slot.cell.freeze();
         if word != 0 {
-            return Some(word);
+            return Some(Frozen { meta: slot.meta(), word, mine });
         }
         if mine || broken(Fault::EveryoneReleases) {
             reached(probe::Place::UnchargedDropped);
@@ -135,15 +159,23 @@ impl Table {
         None
     }
 
-    /// Brings a word to the successor, and nowhere else. `None`: that is being left itself by now, so
-    /// that the word is there already, or was.
+    /// Brings a word to the successor, and nowhere else, in the units of the numbers that are noted
+    /// there: these, if another has not noted some before.
     pub(super) fn carry<'g>(
         &self,
         newest: Segment<'g>,
         print: Fingerprint,
-        meta: Meta,
-        word: u64,
-    ) -> Option<&'g Slot> {
+        frozen: Frozen,
+        noted: Option<Meta>,
+        rules: &impl Rules,
+    ) -> Carried<'g> {
+        let converted = |to| rules.converted(frozen.meta, frozen.word, to);
+        let Some(noted) = noted.filter(|&to| converted(to).is_some()) else {
+            if frozen.mine {
+                self.dropped();
+            }
+            return Carried::Nowhere;
+        };
         newest.claim_moved();
         for slot in newest.slots_from_home(print) {
             loop {
@@ -154,7 +186,7 @@ impl Table {
                     }
                     Is::Closed => {
                         newest.give_back_moved();
-                        return None;
+                        return Carried::Before;
                     }
                     Is::Own if broken(Fault::SeedPassesBuried) && slot.word() == Word::Gone(0) => {
                         break;
@@ -166,9 +198,13 @@ impl Table {
                         if is == Is::Own {
                             newest.give_back_moved();
                         }
-                        slot.set_meta(meta);
-                        slot.cell.seed(word);
-                        return Some(slot);
+                        slot.set_meta(noted);
+                        // All who carry this word put in the same: that of the note that is there.
+                        let noted = if broken(Fault::SeedByOwnNote) { noted } else { slot.meta() };
+                        if let Some(word) = converted(noted) {
+                            slot.cell.seed(word);
+                        }
+                        return Carried::To(slot);
                     }
                 }
             }
@@ -178,7 +214,7 @@ impl Table {
             panic!("no room for a cell that moves");
         }
         newest.give_back_moved();
-        None
+        Carried::Before
     }
 
     /// Gives a key a new cell in the newest segment.
@@ -195,16 +231,19 @@ impl Table {
         self.written.counts.memory.free_piece();
         let Some(reservation) = self.reserve(now_ns, rules) else {
             // One look more: the key may have got its cell in between.
-            return if self.look(print).is_some() { Place::Retry } else { Place::AtCap };
+            return match self.look_from(guard, shard, print, rules) {
+                Ok((_, None)) => Place::AtCap,
+                _ => Place::Retry,
+            };
         };
         let claims = match newest.claim(view.is_migrating()) {
             Claim::Granted(claims) => claims,
             Claim::Full if view.is_migrating() => {
-                self.help_to_the_end(guard, shard, view);
+                self.help_to_the_end(guard, shard, view, rules);
                 return Place::Retry;
             }
             Claim::Full | Claim::Sealed => {
-                let is_begun = self.start(shard, view, 1);
+                let is_begun = self.start(shard, view, 1, rules);
                 return if is_begun { Place::Retry } else { Place::AtCap };
             }
         };
@@ -226,7 +265,7 @@ impl Table {
         let is_enough = claims == enough_claims(newest.slots()) - stagger as u64;
         let is_enough = is_enough || steps > LONG_SEARCH;
         if is_new && is_enough && !view.is_migrating() {
-            self.start(shard, view, 1);
+            self.start(shard, view, 1, rules);
         }
         Place::At(slot)
     }

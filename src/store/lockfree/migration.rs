@@ -1,11 +1,11 @@
 //! Growing, shrinking and clearing out: a shard's cells move to a new segment, a chunk at a time, helped
 //! by whoever passes and finished by anyone.
 
-use super::Table;
-use super::epoch::Guard;
+use super::epoch::{Guard, pin};
 use super::segment::{Segment, enough_claims, slots_of};
 use super::shard::{Packed, Shard, View};
 use super::slot::Holds;
+use super::{Rules, Table};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::sync::Ordering;
 
@@ -17,20 +17,29 @@ pub(super) const FIRST_LOG2: u32 = 3;
 
 impl Table {
     /// Gives a shard its first segment.
-    pub(super) fn begin(&self, shard: &Shard, view: View<'_>) {
-        let first = Segment::new(self.first_log2, Packed::NONE, 0);
+    pub(super) fn begin(&self, shard: &Shard, view: View<'_>, log2: u32, rules: &impl Rules) {
+        let first = Segment::new(log2, Packed::NONE, 0, rules.generation());
         self.publish(shard, view, first);
     }
 
     /// Begins a migration of a shard at rest, to a segment with room for `room` more. Whoever is
     /// first does it; the others' segments go. Returns whether there is one now: not if so much is held
     /// back that only growth is left, and the segment is as large as the cap on keys can need.
-    pub(super) fn start(&self, shard: &Shard, view: View<'_>, room: u64) -> bool {
+    ///
+    /// What is held back does not put off a migration to the units of new limits: each reload has one.
+    pub(super) fn start(
+        &self,
+        shard: &Shard,
+        view: View<'_>,
+        room: u64,
+        rules: &impl Rules,
+    ) -> bool {
         let Some(old) = view.newest() else { return false };
         if view.is_migrating() && !broken(Fault::StartWhileMoving) {
             return true;
         }
-        let holds_back = self.holds_back();
+        let generation = rules.generation().max(old.generation());
+        let holds_back = generation == old.generation() && self.holds_back();
         if holds_back && old.log2() >= self.most_log2 {
             return false;
         }
@@ -40,7 +49,7 @@ impl Table {
         if log2 <= old.log2() && holds_back {
             log2 = old.log2().max(self.first_log2 - 1) + 1;
         }
-        self.publish(shard, view, Segment::new(log2, view.as_old(), used));
+        self.publish(shard, view, Segment::new(log2, view.as_old(), used, generation));
         true
     }
 
@@ -61,8 +70,14 @@ impl Table {
 
     /// Carries the next chunk, all of it; whoever reaches the end completes the migration. Any number
     /// of threads may do it at once: nobody's part is anybody's duty.
-    pub(super) fn help(&self, guard: &Guard, shard: &Shard, view: View<'_>) {
+    ///
+    /// Who has limits from before the newest segment's cannot tell what becomes of a word there: that is
+    /// for others then, or for the next try with the new ones.
+    pub(super) fn help(&self, guard: &Guard, shard: &Shard, view: View<'_>, rules: &impl Rules) {
         let (Some(newest), Some(old)) = (view.newest(), view.old()) else { return };
+        if rules.generation() < newest.generation() {
+            return;
+        }
         self.written.counts.memory.free_piece();
         let frontier = &old.header().frontier;
         // Acquire: pairs with the swap below: what others have carried is seen by whoever completes.
@@ -73,7 +88,7 @@ impl Table {
         if (from as usize) < slots {
             let to = (from as usize + CHUNK).min(slots);
             for at in from as usize..to {
-                self.carry_slot(old, at, newest);
+                self.carry_slot(old, at, newest, rules);
             }
             // Release: what this call has carried, and what the load above has acquired, is seen by
             // whoever goes on from here. Acquire on failure: another has carried the same, and this call
@@ -99,14 +114,50 @@ impl Table {
     /// Carries what is left. Only for a fresh key that finds the room used up that is meant for those
     /// who come while cells move: each has carried a chunk before, so that many threads must have
     /// inserted in lock step (DESIGN.md, "Room", has the numbers).
-    pub(super) fn help_to_the_end<'g>(&self, guard: &'g Guard, shard: &Shard, view: View<'g>) {
+    pub(super) fn help_to_the_end<'g>(
+        &self,
+        guard: &'g Guard,
+        shard: &Shard,
+        view: View<'g>,
+        rules: &impl Rules,
+    ) {
+        let is_newer = |it: Segment<'_>| it.generation() > rules.generation();
+        if view.newest().is_some_and(is_newer) {
+            return;
+        }
         // At most as often as there are chunks: each moves the frontier, or another has.
         while view.is_migrating() && shard.view(guard).is(view) {
-            self.help(guard, shard, view);
+            self.help(guard, shard, view, rules);
         }
     }
 
-    fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>) {
+    /// Brings every shard to the generation of `rules`, which is the newest that there is. All others may
+    /// do anything meanwhile.
+    pub(crate) fn renew(&self, rules: &impl Rules) {
+        for shard in &self.shards {
+            // Repeats only when another has changed the shard: one that begins or ends a migration, of
+            // which those to this generation are one.
+            loop {
+                // Pinned for one shard at a time, so that what is left can be freed on the way.
+                let guard = pin();
+                let view = shard.view(&guard);
+                match view.newest() {
+                    // Without any slots: so that no late call begins one in old units.
+                    None => self.begin(shard, view, 0, rules),
+                    Some(_) if view.is_migrating() => {
+                        self.help_to_the_end(&guard, shard, view, rules);
+                    }
+                    Some(newest) if newest.generation() >= rules.generation() => break,
+                    Some(_) => {
+                        self.start(shard, view, 0, rules);
+                    }
+                }
+                self.written.counts.memory.free_piece();
+            }
+        }
+    }
+
+    fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {
         let slot = old.slot(0, at);
         // Repeats only when another has changed the slot, which it can do twice.
         loop {
@@ -124,8 +175,15 @@ impl Table {
                     }
                 }
                 Holds::Key(print) => {
-                    if let Some(word) = self.freeze(slot) {
-                        self.carry(newest, print, slot.meta(), word);
+                    if let Some(carried) = self.freeze(slot) {
+                        let is_renewed = old.generation() < newest.generation();
+                        let noted = if is_renewed || old.generation() == rules.generation() {
+                            rules.noted(print, carried.meta)
+                        } else {
+                            // Cells that move within a generation before the caller's own.
+                            Some(carried.meta)
+                        };
+                        let _ = self.carry(newest, print, carried, noted, rules);
                     }
                     return;
                 }

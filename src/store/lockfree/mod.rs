@@ -13,6 +13,7 @@ mod memory;
 mod migration;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
+mod published;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
 mod segment;
@@ -22,10 +23,11 @@ mod sweep;
 
 use std::sync::Arc;
 
-pub(crate) use epoch::Guard;
+pub(crate) use epoch::{Guard, pin};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
 pub(crate) use fingerprint::Fingerprint;
+pub(crate) use published::Published;
 
 use self::fingerprint::Seeds;
 use self::insert::Place;
@@ -36,7 +38,7 @@ use self::slot::Slot;
 use crate::key::{KeyRef, Meta};
 use crate::probe::{self, Fault, broken, reached};
 use crate::store::reservations::Reservations;
-use crate::store::{AtCap, Change, Rules, Size};
+use crate::store::{Change, Outdated, Rules, Size, StoreKey, Undone};
 use crate::sync::{AtomicU64, Figure, Ordering};
 
 /// The table.
@@ -88,6 +90,27 @@ impl Known<'_> {
     }
 }
 
+/// A word as it was met, and whose it is.
+#[derive(Clone, Copy)]
+struct Seen {
+    meta: Meta,
+    word: u64,
+}
+
+impl Seen {
+    fn of(slot: &Slot, word: u64) -> Seen {
+        Seen { meta: slot.meta(), word }
+    }
+
+    /// The word in the units of the numbers that apply to its key now. `None`: nothing is left of it.
+    fn under(self, key: &StoreKey<'_>, rules: &impl Rules) -> Option<u64> {
+        if self.word == 0 || self.meta == key.meta {
+            return Some(self.word);
+        }
+        rules.converted(self.meta, self.word, key.meta)
+    }
+}
+
 impl Table {
     pub(crate) fn new(max_keys: usize) -> Table {
         /// Keys for which a shard more is worth its place.
@@ -120,12 +143,6 @@ impl Table {
     #[inline(always)]
     pub(crate) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
         self.seeds.fingerprint(key)
-    }
-
-    /// Pins this thread: what it finds stays.
-    #[inline(always)]
-    pub(crate) fn pin(&self) -> Guard {
-        epoch::pin()
     }
 
     #[inline(always)]
@@ -178,9 +195,14 @@ impl Table {
     }
 
     /// The word of a key: 0 if it was never charged, `None` if it has no cell. Reads only.
-    pub(crate) fn look(&self, print: Fingerprint) -> Option<u64> {
+    pub(crate) fn look(
+        &self,
+        key: &StoreKey<'_>,
+        rules: &impl Rules,
+    ) -> Result<Option<u64>, Outdated> {
         let guard = epoch::pin();
-        self.look_from(&guard, self.shard(print), print).1
+        let (_, seen) = self.look_from(&guard, self.shard(key.print), key.print, rules)?;
+        Ok(seen.and_then(|seen| seen.under(key, rules)))
     }
 
     /// The view of the shard that the word was found in, and the word.
@@ -191,27 +213,31 @@ impl Table {
         guard: &'g Guard,
         shard: &Shard,
         print: Fingerprint,
-    ) -> (View<'g>, Option<u64>) {
+        rules: &impl Rules,
+    ) -> Result<(View<'g>, Option<Seen>), Outdated> {
         loop {
             let view = shard.view(guard);
-            let Some(newest) = view.newest() else { return (view, None) };
+            let Some(newest) = view.newest() else { return Ok((view, None)) };
+            if newest.generation() > rules.generation() {
+                return Err(Outdated);
+            }
             let mut uncharged = None;
             match newest.find(print) {
-                Found::Live(_, 0) => uncharged = Some(0),
-                Found::Live(_, word) => return (view, Some(word)),
-                Found::Moved(_) => continue,
+                Found::Live(slot, 0) => uncharged = Some(Seen::of(slot, 0)),
+                Found::Live(slot, word) => return Ok((view, Some(Seen::of(slot, word)))),
+                Found::Moved(..) => continue,
                 Found::Absent => {}
             }
             if let Some(old) = view.old() {
                 match old.find(print) {
-                    Found::Live(_, 0) => uncharged = Some(0),
-                    Found::Live(_, word) => return (view, Some(word)),
+                    Found::Live(slot, 0) => uncharged = Some(Seen::of(slot, 0)),
+                    Found::Live(slot, word) => return Ok((view, Some(Seen::of(slot, word)))),
                     // It has moved since the newest was looked at. If it was dropped there since, too,
                     // the migration is over, and this word is of the past.
-                    Found::Moved(word) => {
+                    Found::Moved(slot, word) => {
                         if broken(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
                             reached(probe::Place::LookedAtMoved);
-                            return (view, Some(word));
+                            return Ok((view, Some(Seen::of(slot, word))));
                         }
                         continue;
                     }
@@ -220,7 +246,7 @@ impl Table {
             }
             // What is closed or gone looks absent in a segment that was left.
             if shard.view(guard).is(view) {
-                return (view, uncharged);
+                return Ok((view, uncharged));
             }
         }
     }
@@ -230,23 +256,36 @@ impl Table {
         change: Change<'_>,
         rules: &impl Rules,
         step: &mut dyn FnMut(u64) -> Option<u64>,
-    ) -> Result<(), AtCap> {
+    ) -> Result<(), Undone> {
+        /// Migrations that a call begins to get its key's word under the key's numbers. One will do,
+        /// unless others, who do not know the key's id, carry the word each time.
+        const MOST_RENUMBERINGS: u32 = 8;
         let guard = epoch::pin();
         let key = change.key;
         let shard = self.shard(key.print);
         let mut helped = false;
+        let mut renumberings = 0;
         // Repeats only when another's step was stored, a cell was dropped, or a migration of the shard
         // was begun or got further: somebody always gets through.
         loop {
-            let (view, word) = self.look_from(&guard, shard, key.print);
-            let word = word.unwrap_or(0);
+            let (view, seen) = self.look_from(&guard, shard, key.print, rules)?;
+            let word = seen.and_then(|seen| seen.under(key, rules)).unwrap_or(0);
             if step(word).is_none() {
                 // A denial writes nothing, not even while a segment moves.
                 return Ok(());
             }
+            if self.is_outdated(view, rules) {
+                reached(probe::Place::ShardRenewed);
+                if view.is_migrating() {
+                    self.help_to_the_end(&guard, shard, view, rules);
+                } else {
+                    self.start(shard, view, 1, rules);
+                }
+                continue;
+            }
             if view.is_migrating() && !helped {
                 helped = true;
-                self.help(&guard, shard, view);
+                self.help(&guard, shard, view, rules);
                 continue;
             }
             let found = match self.place(&guard, shard, view, change, rules) {
@@ -254,14 +293,32 @@ impl Table {
                 // The step has seen that there is nothing, or is to see it.
                 Place::Absent if word == 0 => return Ok(()),
                 Place::Absent => continue,
-                Place::AtCap => return Err(AtCap),
+                Place::AtCap => return Err(Undone::AtCap),
                 Place::Retry => continue,
             };
             found.set_meta(key.meta);
+            if renumberings < MOST_RENUMBERINGS && !rules.are_same(found.meta(), key.meta) {
+                // Its word is in the units of other numbers: it is carried over, by its key.
+                reached(probe::Place::Renumbered);
+                renumberings += 1;
+                self.help_to_the_end(&guard, shard, view, rules);
+                let view = shard.view(&guard);
+                if self.start(shard, view, 1, rules) {
+                    // The key's own word first: others carry it under the numbers that they know of.
+                    helped = true;
+                    continue;
+                }
+            }
             if found.cell.update_live(&mut *step) {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether a shard's words are in the units of limits from before the caller's.
+    fn is_outdated(&self, view: View<'_>, rules: &impl Rules) -> bool {
+        !broken(Fault::ChargeBeforeRenewal)
+            && view.newest().is_some_and(|it| it.generation() < rules.generation())
     }
 
     #[inline]

@@ -21,6 +21,8 @@ pub(super) struct Header {
     pub(super) old: Packed,
     /// The most cells that `old` can send here.
     pub(super) moved_bound: u64,
+    /// The generation of limits in whose units all words here are.
+    generation: u64,
     /// Slots that fresh keys have claimed, and the mark that no more may.
     claims: AtomicU64,
     /// Slots that carried keys have claimed.
@@ -65,7 +67,7 @@ pub(super) enum Found<'g> {
     /// A cell, with its word when it was met.
     Live(&'g Slot, u64),
     /// A cell whose word has moved on: the word as it was then.
-    Moved(u64),
+    Moved(&'g Slot, u64),
 }
 
 /// The number of slots: none, or a power of two.
@@ -76,13 +78,14 @@ pub(super) const fn slots_of(log2: u32) -> usize {
 impl<'g> Segment<'g> {
     /// Makes a segment that nobody else knows.
     #[expect(unsafe_code, reason = "a block with a header and a number of slots known at run time")]
-    pub(super) fn new(log2: u32, old: Packed, moved_bound: u64) -> Segment<'g> {
+    pub(super) fn new(log2: u32, old: Packed, moved_bound: u64, generation: u64) -> Segment<'g> {
         let mut block = Block::new(bytes_of(log2));
         let header = block.start().cast::<Header>();
         let known = Header {
             block,
             old,
             moved_bound,
+            generation,
             claims: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             buried: AtomicU64::new(0),
@@ -159,6 +162,11 @@ impl<'g> Segment<'g> {
         self.log2
     }
 
+    /// The generation of limits in whose units all words here are.
+    pub(super) fn generation(self) -> u64 {
+        self.header().generation
+    }
+
     #[inline(always)]
     #[expect(unsafe_code, reason = "the address of a slot in the block")]
     fn slot_pointer(self, at: usize) -> NonNull<Slot> {
@@ -194,7 +202,7 @@ impl<'g> Segment<'g> {
                     Word::Live(word) => return Found::Live(slot, word),
                     // Buried, or left without a charge: the key may have come back further on.
                     Word::Gone(0) => {}
-                    Word::Gone(word) => return Found::Moved(word),
+                    Word::Gone(word) => return Found::Moved(slot, word),
                 },
                 Is::Half | Is::Foreign => {}
             }

@@ -106,9 +106,18 @@ impl Table {
         let shard = &self.shards[cursor.shard];
         let view = shard.view(&guard);
         let Some(segment) = view.newest() else { return true };
+        if segment.generation() > rules.generation() {
+            // The limits have changed since this call began: the next one sweeps by the new ones.
+            return true;
+        }
         if view.is_migrating() {
-            self.help(&guard, shard, view);
+            self.help(&guard, shard, view, rules);
             swept.looked_at += CHUNK;
+            return false;
+        }
+        if segment.generation() < rules.generation() {
+            // What is full by the old numbers need not be by the new ones.
+            self.start(shard, view, 0, rules);
             return false;
         }
         let to = (cursor.slot + most).min(segment.slots());
@@ -125,7 +134,7 @@ impl Table {
         if uncharged == Uncharged::Stay || !self.is_too_large(view) || self.holds_back() {
             return true;
         }
-        self.start(shard, view, 0);
+        self.start(shard, view, 0, rules);
         cursor.slot = 0;
         false
     }

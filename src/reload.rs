@@ -1,0 +1,155 @@
+//! Changing the limits while calls go on.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::debt::Debt;
+use crate::error::{Error, ErrorKind};
+use crate::generation::{Generation, NotedByPrint};
+use crate::key::KeyRef;
+use crate::limiter::{Inner, Limiter};
+use crate::limits::Limits;
+use crate::store::pin;
+use crate::turn::Turn;
+use crate::{Limit, Parameters};
+
+/// What a reload did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reloaded {
+    /// The number of the limits that apply now: 0 for those that the limiter was made with, and one
+    /// more with each reload that changed anything.
+    pub generation: u64,
+    /// Whether anything was changed. The same limits once more change nothing and cost little.
+    pub changed: bool,
+}
+
+/// One reload at a time.
+#[derive(Default)]
+pub(crate) struct Reloads(Mutex<()>);
+
+impl Limiter {
+    /// Puts other limits in the place of those that apply, while calls go on; buckets keep the
+    /// [share](Debt::Share) that is used of them.
+    ///
+    /// See [`reload_with`](Limiter::reload_with).
+    ///
+    /// # Errors
+    ///
+    /// As [`reload_with`](Limiter::reload_with).
+    pub fn reload(&self, limits: Limits) -> Result<Reloaded, Error> {
+        self.reload_with(limits, Debt::default())
+    }
+
+    /// Puts other limits in the place of those that apply, while calls go on. What buckets owe is carried
+    /// over by the rule `debt`.
+    ///
+    /// A bucket follows its limit's name. A limit that is not among the new ones is no limit from then
+    /// on, its handles allow, and its buckets are gone when this returns; if it comes back later, they
+    /// start full. Handles stay good, and so does what they have been asked: a call sees the old limits
+    /// or the new, all of them; a batch does, too.
+    ///
+    /// No call waits. A call that finds its bucket under the old limits carries it over itself, with a few
+    /// others; this call carries the rest, and returns when no bucket is left behind: some 0.1 us a bucket.
+    /// Reloads wait for each other. While buckets are carried, the table takes up to twice its memory.
+    ///
+    /// # The bound across the change
+    ///
+    /// Up to the change the old limit's bound holds, from then on the new one's, and over both the sum of
+    /// the two: at most `old burst + new burst` and what the rates bring. With [`Debt::Share`] less: who
+    /// has used a share of the old burst has that share of the new one used. A call that began before the
+    /// change may be decided by the old limits while it goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`] when a limit's ids have another format than before, or a rule of one's
+    /// own comes or goes for a limit that has buckets to keep (see [`Debt::Afresh`]). Nothing has
+    /// changed then.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Debt, IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limits = |burst| -> Result<Limits, tollgate::Error> {
+    ///     let limit = Limit::new(burst, burst, Duration::from_secs(3600))?;
+    ///     Ok(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build())
+    /// };
+    /// let limiter = Limiter::new(limits(50)?);
+    /// let users = limiter.limit("PerUser")?;
+    /// users.spend("alice", 50)?;
+    /// let reloaded = limiter.reload_with(limits(100)?, Debt::Units)?;
+    /// assert!(reloaded.changed);
+    /// assert!(users.check("alice", 50)?.allowed(), "50 of 100 are used");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reload_with(&self, limits: Limits, debt: Debt) -> Result<Reloaded, Error> {
+        let inner = &*self.inner;
+        let _one_at_a_time = inner.reloads.0.lock();
+        let next = {
+            let guard = pin();
+            let now = inner.generation.get(&guard);
+            let limits = limits.following(&now.limits)?;
+            if limits.is_same_as(&now.limits) {
+                return Ok(Reloaded { generation: now.number, changed: false });
+            }
+            check_rules_of_ones_own(&now.limits, &limits, debt)?;
+            let at_ns = inner.clock.now_ns();
+            let noted = |limits: &Limits| inner.noted_by_print(&now.limits, limits);
+            let next = Arc::new(now.next(limits, debt, at_ns, noted));
+            inner.generation.replace(&guard, next.clone());
+            next
+        };
+        inner.renew(&next);
+        Ok(Reloaded { generation: next.number, changed: true })
+    }
+}
+
+impl Inner {
+    /// Brings everything under the limits as they are now, and forgets those before.
+    fn renew(&self, generation: &Generation) {
+        for (index, _) in generation.limits.entries() {
+            generation.carry_shared(index);
+        }
+        // Without a pin over it all, so that what is left behind can be freed on the way.
+        self.store.renew(&Turn { inner: self, generation });
+        self.generation.replace(&pin(), Arc::new(generation.settled()));
+    }
+
+    /// What is noted for those cells that cannot be told by their old notes alone.
+    fn noted_by_print(&self, old: &Limits, new: &Limits) -> NotedByPrint {
+        let mut noted = NotedByPrint::default();
+        if !self.store.tells_by_print() {
+            return noted;
+        }
+        for limits in [old, new] {
+            for (limit, entry) in limits.entries() {
+                for id in entry.overridden_ids() {
+                    let key = KeyRef { limit, id };
+                    noted.insert(self.store.fingerprint(key), new.meta_of(key));
+                }
+            }
+        }
+        noted
+    }
+}
+
+/// A word of one's own rule means nothing to any other.
+fn check_rules_of_ones_own(old: &Limits, new: &Limits, debt: Debt) -> Result<(), Error> {
+    let is_own = |limit: &Limit| matches!(limit.parameters(), Parameters::Own(_));
+    for (index, entry) in new.entries().take(old.count()) {
+        let before = old.entry(index);
+        let (Some(was), Some(is)) = (before.any_numbers(), entry.any_numbers()) else { continue };
+        let (was_called, is_called) = (was.algorithm(), is.algorithm());
+        if debt != Debt::Afresh && (is_own(was) || is_own(is)) && was_called != is_called {
+            let text = format!(
+                "{}: what its buckets owe by {was_called} cannot be told to {is_called}; reload with Debt::Afresh, or give the limit another name",
+                entry.name
+            );
+            return Err(Error::new(ErrorKind::Limit, text));
+        }
+    }
+    Ok(())
+}

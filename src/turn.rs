@@ -1,0 +1,354 @@
+//! One call's turn: the limiter, with the limits as the call found them.
+
+use crate::algorithm::{Charge, Outcome};
+use crate::error::{Error, ErrorKind};
+use crate::generation::Generation;
+use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::limiter::Inner;
+use crate::options::AtCap;
+use crate::overflow::OverflowCounts;
+use crate::probe::{Fault, Place, broken, reached};
+use crate::store::{Absent, Change, Fingerprint, Outdated, Rules, StoreKey, Undone};
+use crate::{Decision, Factor, Limit};
+
+/// What a call works with. Which limits there are does not change for it, whatever is reloaded: it sees
+/// the old numbers or the new, never some of each.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn<'g> {
+    pub(crate) inner: &'g Inner,
+    pub(crate) generation: &'g Generation,
+}
+
+impl Rules for Turn<'_> {
+    fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool {
+        let at_ns = if broken(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
+        let factor = |limit| self.generation.largest_factors.of(limit);
+        self.generation.limits.is_full(meta, word, at_ns, factor)
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.number
+    }
+
+    fn is_current(&self) -> bool {
+        self.inner.is_newest(self.generation.number)
+    }
+
+    fn meta_of(&self, key: KeyRef<'_>) -> Meta {
+        self.generation.limits.meta_of(key).unwrap_or(Meta::NONE)
+    }
+
+    fn meta_before(&self, key: KeyRef<'_>) -> Meta {
+        self.generation.meta_before(key)
+    }
+
+    fn noted(&self, print: Fingerprint, noted: Meta) -> Option<Meta> {
+        self.generation.noted(print, noted)
+    }
+
+    fn are_same(&self, a: Meta, b: Meta) -> bool {
+        a == b || {
+            let numbers = |meta| self.generation.limits.numbers_at(meta);
+            numbers(a).is_some_and(|of_a| Some(of_a) == numbers(b))
+        }
+    }
+
+    fn converted(&self, from: Meta, word: u64, to: Meta) -> Option<u64> {
+        self.generation.converted(from, word, to)
+    }
+}
+
+impl<'g> Turn<'g> {
+    /// What a factor makes of a limit's numbers; `None` is no limit.
+    pub(crate) fn scaled(
+        self,
+        index: LimitIndex,
+        limit: &Limit,
+        factor: Factor,
+    ) -> Result<Option<Limit>, Error> {
+        let scaled = limit.scaled(factor).map_err(|error| {
+            let name = &self.generation.limits.entry(index).name;
+            Error::new(ErrorKind::Limit, format!("{name}: {error}"))
+        })?;
+        if scaled.is_some() && !broken(Fault::FactorNotedLate) {
+            self.generation.largest_factors.note(index, factor);
+        }
+        Ok(scaled)
+    }
+
+    /// A key with what the store tells it by.
+    pub(crate) fn store_key<'a>(self, key: KeyRef<'a>, meta: Meta) -> StoreKey<'a> {
+        StoreKey { key, print: self.inner.store.fingerprint(key), meta }
+    }
+
+    /// The word that a decision is made on, and when. A cell that was never charged starts with what
+    /// its key may owe as a newcomer, and no earlier than anything was dropped: it may have been its
+    /// own cell.
+    #[inline]
+    fn standing(self, limit: LimitIndex, word: u64, now_ns: u64) -> Result<(u64, u64), Outdated> {
+        if word != 0 {
+            return Ok((word, now_ns));
+        }
+        let mut debt = 0;
+        if self.inner.overflow.is_shared() {
+            self.inner.overflow.fence();
+            debt = self.generation.shared_word(limit)?;
+        }
+        if broken(Fault::NoFloor) {
+            return Ok((debt, now_ns));
+        }
+        let floor_ns = self.inner.store.floor_ns();
+        if floor_ns > now_ns {
+            reached(Place::FloorUsed);
+        }
+        Ok((debt, now_ns.max(floor_ns)))
+    }
+
+    /// What `ask` says of the word of `key`; writes nothing.
+    pub(crate) fn look(
+        self,
+        key: &StoreKey<'_>,
+        now_ns: u64,
+        ask: impl FnOnce(u64, u64) -> Outcome,
+    ) -> Result<Decision, Outdated> {
+        let word = self.inner.store.look(key, &self)?.unwrap_or(0);
+        let (word, at_ns) = self.standing(key.key.limit, word, now_ns)?;
+        Ok(ask(word, at_ns).decision)
+    }
+
+    /// Asks for `cost` units and charges them; says what was charged, and where.
+    pub(crate) fn spend(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        cost: u64,
+        now_ns: u64,
+    ) -> Result<Spent, Outdated> {
+        let ask = |word, now_ns| limit.rule().spend(word, now_ns, cost);
+        // Repeats only when the key has got a cell between two looks at the cap.
+        loop {
+            match self.change(key, Absent::Insert, now_ns, ask) {
+                Ok(Asked { word, at_ns, is_new }) => {
+                    let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::OwnCell);
+                    if spent.charge.is_none() && is_new && word != 0 {
+                        // Denied by what newcomers owe: a new bucket alone would have allowed it.
+                        OverflowCounts::count(&self.inner.overflow.counts.shared);
+                    }
+                    return Ok(spent);
+                }
+                Err(Undone::Outdated) => return Err(Outdated),
+                Err(Undone::AtCap) => {}
+            }
+            if let Some(spent) = self.spend_at_cap(key, limit, cost, now_ns)? {
+                return Ok(spent);
+            }
+        }
+    }
+
+    /// Changes the word of `key` if there is a cell; a bucket that does not exist is full.
+    fn give(
+        self,
+        key: &StoreKey<'_>,
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Result<Decision, Outdated> {
+        match self.change(key, Absent::Leave, now_ns, &ask) {
+            Ok(Asked { word, at_ns, .. }) => Ok(ask(word, at_ns).decision),
+            Err(Undone::Outdated) => Err(Outdated),
+            Err(Undone::AtCap) => self.look(key, now_ns, ask),
+        }
+    }
+
+    /// Stores what `ask` makes of the word; returns what it was asked about last.
+    ///
+    /// The decision is made of this once more, after the cell was let go: the arithmetic costs
+    /// less than to carry its figures out through memory.
+    fn change(
+        self,
+        key: &StoreKey<'_>,
+        absent: Absent,
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Result<Asked, Undone> {
+        let mut asked = Ok(Asked { word: 0, at_ns: now_ns, is_new: true });
+        self.inner.store.update(Change { key, absent, now_ns }, &self, |before| {
+            let standing = self.standing(key.key.limit, before, now_ns);
+            let (word, at_ns) = match standing {
+                Ok(standing) => standing,
+                Err(outdated) => {
+                    asked = Err(outdated);
+                    return None;
+                }
+            };
+            asked = Ok(Asked { word, at_ns, is_new: before == 0 });
+            ask(word, at_ns).word
+        })?;
+        Ok(asked?)
+    }
+
+    /// Decides for a new key that finds no room. `None`: it has a cell by now.
+    #[cold]
+    fn spend_at_cap(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        cost: u64,
+        now_ns: u64,
+    ) -> Result<Option<Spent>, Outdated> {
+        let counts = &self.inner.overflow.counts;
+        match self.inner.overflow.at_cap {
+            AtCap::Deny => {
+                OverflowCounts::count(&counts.denied);
+                let wait_ns = limit.rule().wait_for_room_ns();
+                let decision = Decision::new(false, (0, 1), wait_ns, wait_ns);
+                Ok(Some(Spent { decision, charge: None, to: ChargedTo::Nothing }))
+            }
+            AtCap::Allow => {
+                OverflowCounts::count(&counts.allowed);
+                let decision = limit.rule().spend(0, now_ns, cost).decision;
+                Ok(Some(Spent { decision, charge: None, to: ChargedTo::Nothing }))
+            }
+            AtCap::Share => {
+                let index = key.key.limit;
+                let floor_ns = self.inner.store.floor_ns();
+                let at_ns = now_ns.max(floor_ns);
+                let ask = |word| limit.rule().spend(word, at_ns, cost);
+                let mut word = 0;
+                self.generation.update_shared(index, |found| {
+                    word = found;
+                    ask(found).word
+                })?;
+                let spent = Spent::of(ask(word), word, at_ns, ChargedTo::Shared);
+                self.inner.overflow.fence();
+                // It may have a cell by now; or have had one that was charged after `at_ns`, and is full
+                // and dropped since: not before a unit could come back.
+                let unit_ns = limit.rule().unit_ns();
+                let had_cell = || {
+                    let dropped_ns = self.inner.store.floor_ns();
+                    dropped_ns > at_ns && dropped_ns - floor_ns >= unit_ns
+                };
+                let has_cell = || match self.inner.store.look(key, &self) {
+                    Ok(word) => word.is_some(),
+                    // Nor is it known whether it had.
+                    Err(Outdated) => true,
+                };
+                if !broken(Fault::NoSecondLook) && (has_cell() || had_cell()) {
+                    reached(Place::SharedTakenBack);
+                    self.take_back(key, limit, &spent)?;
+                    return Ok(None);
+                }
+                OverflowCounts::count(&counts.shared);
+                Ok(Some(spent))
+            }
+        }
+    }
+
+    /// Takes back what a call of this caller's own was charged.
+    pub(crate) fn take_back(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        spent: &Spent,
+    ) -> Result<(), Outdated> {
+        let Some(charge) = spent.charge else { return Ok(()) };
+        let step = |word| {
+            reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
+            // The one reading that is made late: after all charges that are in the word. No earlier
+            // than a sweep that may have been before the cell's other charges.
+            let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
+            limit.rule().take_back(word, charge, now_ns)
+        };
+        match spent.to {
+            ChargedTo::Nothing => Ok(()),
+            ChargedTo::Shared => self.generation.update_shared(key.key.limit, step),
+            ChargedTo::OwnCell => {
+                // A cell that was swept since was full: its charge had drained.
+                let step = |word| if word == 0 { None } else { step(word) };
+                let change = Change { key, absent: Absent::Leave, now_ns: charge.now_ns };
+                match self.inner.store.update(change, &self, step) {
+                    Err(Undone::Outdated) => Err(Outdated),
+                    Ok(()) | Err(Undone::AtCap) => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// As [`take_back`](Turn::take_back), where the limits have changed since: `numbers` are those that
+    /// apply to the key now.
+    pub(crate) fn take_back_after_reload(
+        self,
+        key: &StoreKey<'_>,
+        numbers: Option<(&Limit, Meta)>,
+        spent: &Spent,
+    ) -> Result<(), Outdated> {
+        let (Some(charge), Some((limit, meta))) = (spent.charge, numbers) else { return Ok(()) };
+        let (from, to) = match spent.to {
+            ChargedTo::Nothing => return Ok(()),
+            ChargedTo::OwnCell => (key.meta, meta),
+            ChargedTo::Shared => (key.meta.stamp().meta(0), meta.stamp().meta(0)),
+        };
+        let converted = |word| match word {
+            0 => Some(0),
+            word => self.generation.converted(from, word, to),
+        };
+        // What nothing is left of needs no taking back.
+        let (Some(before), Some(after)) = (converted(charge.before), converted(charge.after))
+        else {
+            return Ok(());
+        };
+        let charge = Some(Charge { before, after, ..charge });
+        self.take_back(&StoreKey { meta, ..*key }, limit, &Spent { charge, ..*spent })
+    }
+
+    pub(crate) fn refund(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        cost: u64,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        self.give(key, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
+    }
+
+    pub(crate) fn reset(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        self.give(key, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
+    }
+}
+
+/// What a rule was asked about.
+#[derive(Clone, Copy)]
+struct Asked {
+    word: u64,
+    at_ns: u64,
+    /// The key had no cell, or one that was never charged.
+    is_new: bool,
+}
+
+/// What a spend did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    pub(crate) decision: Decision,
+    pub(crate) charge: Option<Charge>,
+    to: ChargedTo,
+}
+
+/// Which bucket was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChargedTo {
+    OwnCell,
+    /// The one that newcomers share.
+    Shared,
+    Nothing,
+}
+
+impl Spent {
+    fn of(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
+        let charge = outcome.word.map(|after| Charge { before, after, now_ns });
+        Spent { decision: outcome.decision, charge, to }
+    }
+}

@@ -1,0 +1,145 @@
+//! What becomes of what buckets owe.
+
+use proptest::prelude::*;
+use tollgate::{Debt, Engine, Limit};
+
+use super::{ENGINES, hourly, limiter, limits, seconds};
+
+/// The units that are left after `spent` were, under `old`, and the limit became `new`.
+fn left_after(engine: Engine, debt: Debt, old: Limit, spent: u64, new: Limit) -> u64 {
+    let (limiter, _hand) = limiter(limits(&[("A", old)]), engine);
+    let handle = limiter.limit("A").unwrap();
+    assert!(spent == 0 || handle.spend("x", spent).unwrap().allowed());
+    assert!(limiter.reload_with(limits(&[("A", new)]), debt).unwrap().changed);
+    handle.check("x", 0).unwrap().remaining().unwrap()
+}
+
+#[test]
+fn each_rule_keeps_what_it_says() {
+    for engine in ENGINES {
+        for (debt, spent, left) in [
+            (Debt::Share, 50, 0),
+            (Debt::Share, 40, 1_000),
+            (Debt::Units, 40, 4_960),
+            // 40 of 50 an hour take 48 minutes to come back, in which 4,000 of 5,000 do.
+            (Debt::Time, 40, 1_000),
+            (Debt::Afresh, 50, 5_000),
+            (Debt::Share, 0, 5_000),
+        ] {
+            let left_now = left_after(engine, debt, hourly(50), spent, hourly(5_000));
+            assert_eq!(left_now, left, "{engine:?}, {debt:?}, {spent} of 50");
+        }
+        // Fewer: nobody owes more than there is.
+        for (debt, spent, left) in
+            [(Debt::Share, 4_000, 10), (Debt::Units, 4_000, 0), (Debt::Units, 30, 20)]
+        {
+            let left_now = left_after(engine, debt, hourly(5_000), spent, hourly(50));
+            assert_eq!(left_now, left, "{engine:?}, {debt:?}, {spent} of 5,000");
+        }
+        // A day becomes an hour: by its time the bucket would owe for a day.
+        let daily = Limit::new(10, 10, seconds(86_400)).unwrap();
+        for (debt, left) in [(Debt::Time, 0), (Debt::Share, 5), (Debt::Units, 5)] {
+            assert_eq!(left_after(engine, debt, daily.clone(), 5, hourly(10)), left, "{debt:?}");
+        }
+    }
+}
+
+fn window(limit: u64, s: u64) -> Limit {
+    Limit::fixed_window(limit, seconds(s)).unwrap()
+}
+
+#[test]
+fn windows_keep_what_is_used_and_end_when_they_would_have() {
+    for engine in ENGINES {
+        for (debt, left) in [(Debt::Share, 20), (Debt::Units, 92), (Debt::Time, 20)] {
+            let left_now = left_after(engine, debt, window(10, 60), 8, window(100, 60));
+            assert_eq!(left_now, left, "{engine:?}, {debt:?}");
+        }
+        // Ten seconds into the window of a minute, which becomes one of an hour, or of five seconds.
+        for (s, ends_in_s) in [(3600, 50), (5, 5)] {
+            let (limiter, hand) = limiter(limits(&[("A", window(10, 60))]), engine);
+            let handle = limiter.limit("A").unwrap();
+            // No window begins before the clock did.
+            hand.advance(seconds(7200));
+            assert!(handle.spend("x", 10).unwrap().allowed());
+            hand.advance(seconds(10));
+            limiter.reload(limits(&[("A", window(20, s))])).unwrap();
+            let decision = handle.check("x", 1).unwrap();
+            assert!(!decision.allowed());
+            assert_eq!(decision.retry_in(), seconds(ends_in_s), "{engine:?}, {s} s");
+            hand.advance(seconds(ends_in_s));
+            assert_eq!(handle.check("x", 0).unwrap().remaining(), Some(20));
+        }
+    }
+}
+
+#[test]
+fn drips_keep_what_is_in_the_bucket() {
+    let drips = |size, ms, drip| {
+        Limit::leaky_bucket(size, std::time::Duration::from_millis(ms), drip).unwrap()
+    };
+    for engine in ENGINES {
+        for (debt, left) in [(Debt::Share, 20), (Debt::Units, 92), (Debt::Time, 60)] {
+            // 8 of 10 take 8 s to drip out, in which 40 of 100 do that drip 5 a second.
+            let left_now = left_after(engine, debt, drips(10, 1000, 1), 8, drips(100, 200, 1));
+            assert_eq!(left_now, left, "{engine:?}, {debt:?}");
+        }
+    }
+}
+
+#[test]
+fn another_algorithm_keeps_the_share() {
+    let all = [
+        hourly(100),
+        window(100, 3600),
+        Limit::token_bucket(100, seconds(3600), 100).unwrap(),
+        Limit::leaky_bucket(100, seconds(36), 1).unwrap(),
+    ];
+    for engine in ENGINES {
+        for old in &all {
+            for new in &all {
+                for (debt, left) in [(Debt::Share, 25), (Debt::Afresh, 100)] {
+                    if old == new {
+                        continue;
+                    }
+                    let left_now = left_after(engine, debt, old.clone(), 75, new.clone());
+                    assert_eq!(left_now, left, "{engine:?} {debt:?}: {old:?} to {new:?}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Against arithmetic on whole numbers, for gcra, whose word is a time.
+    #[test]
+    fn gcra_keeps_each_rules_figure(
+        (old_burst, new_burst) in (1..500u64, 1..500u64),
+        (old_ms, new_ms) in (1..5_000u64, 1..5_000u64),
+        part in 0..=1000u64,
+        waited in 0..=1000u64,
+        rule in 0..3usize,
+    ) {
+        let gcra = |burst, ms| Limit::new(burst, 1, std::time::Duration::from_millis(ms)).unwrap();
+        let (limiter, hand) = limiter(limits(&[("A", gcra(old_burst, old_ms))]), Engine::LockFree);
+        let handle = limiter.limit("A").unwrap();
+        let spent = (old_burst * part / 1000).max(1);
+        assert!(handle.spend("x", spent).unwrap().allowed());
+        let owed_ns = u128::from(spent * old_ms) * 1_000_000;
+        let passed_ns = owed_ns * u128::from(waited) / 1000;
+        hand.advance(std::time::Duration::from_nanos(passed_ns as u64));
+        let owed_ns = owed_ns - passed_ns;
+        let debt = [Debt::Share, Debt::Units, Debt::Time][rule];
+        let changed = limiter.reload_with(limits(&[("A", gcra(new_burst, new_ms))]), debt).unwrap();
+        prop_assert_eq!(changed.changed, (old_burst, old_ms) != (new_burst, new_ms));
+        let (old_ns, new_ns) = (u128::from(old_ms) * 1_000_000, u128::from(new_ms) * 1_000_000);
+        let most_ns = new_ns * u128::from(new_burst);
+        let kept_ns = match debt {
+            Debt::Share => (owed_ns * most_ns).div_ceil(old_ns * u128::from(old_burst)),
+            Debt::Units => (owed_ns * new_ns).div_ceil(old_ns),
+            _ => owed_ns,
+        };
+        let said = handle.check("x", 0).unwrap();
+        prop_assert_eq!(said.reset_in().as_nanos(), kept_ns.min(most_ns));
+    }
+}

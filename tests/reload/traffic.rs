@@ -1,0 +1,106 @@
+//! Reloads beside calls.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tollgate::{Clock, Debt, IdFormat, Limiter, LimiterOptions, Limits};
+
+use super::{ENGINES, hourly, limits};
+
+/// On a clock that stands still nobody gets more than the largest of the bursts, whatever is reloaded
+/// when; and what is left of each is what nobody has spent.
+#[test]
+fn nothing_is_lost_or_won_beside_traffic() {
+    const KEYS: usize = 300;
+    const MOST: u64 = 40;
+    for engine in ENGINES {
+        let (clock, _hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let limiter = Limiter::with_options(limits(&[("A", hourly(MOST))]), options);
+        let admitted: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+        let stop = AtomicBool::new(false);
+        let reloads = thread::scope(|scope| {
+            for seed in 0..2_u64 {
+                let (limiter, admitted, stop) = (&limiter, &admitted, &stop);
+                scope.spawn(move || {
+                    let handle = limiter.limit("A").unwrap();
+                    let mut state = seed + 1;
+                    while !stop.load(Ordering::Relaxed) {
+                        state = state
+                            .wrapping_mul(6364136223846793005)
+                            .wrapping_add(1442695040888963407);
+                        let key = (state >> 33) as usize % KEYS;
+                        let id = format!("id {key}");
+                        if handle.spend(id.as_str(), 1).unwrap().allowed() {
+                            admitted[key].fetch_add(1, Ordering::Relaxed);
+                        }
+                        if state >> 60 == 0 {
+                            limiter.sweep(64);
+                        }
+                    }
+                });
+            }
+            let mut reloads = 0;
+            for round in 0..200 {
+                // 40 units stay 40: each takes as long as it took, or ten times as long, or a tenth.
+                let period = [3600, 36_000, 360][round % 3];
+                let limit = tollgate::Limit::new(MOST, MOST, super::seconds(period)).unwrap();
+                reloads += u64::from(limiter.reload(limits(&[("A", limit)])).unwrap().changed);
+            }
+            stop.store(true, Ordering::Relaxed);
+            reloads
+        });
+        assert_eq!(reloads, 199, "the first says what was");
+        let handle = limiter.limit("A").unwrap();
+        for (key, admitted) in admitted.iter().enumerate() {
+            let left = handle.check(format!("id {key}").as_str(), 0).unwrap().remaining().unwrap();
+            assert_eq!(left + admitted.load(Ordering::Relaxed), MOST, "{engine:?}: id {key}");
+        }
+    }
+}
+
+/// A batch is charged under one generation of limits, or under the next, and taken back across both.
+#[test]
+fn batches_beside_reloads_are_all_or_nothing() {
+    for engine in ENGINES {
+        let (clock, _hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let of = |seconds| {
+            let limit =
+                |burst| tollgate::Limit::new(burst, burst, super::seconds(seconds)).unwrap();
+            let with = |builder: tollgate::LimitsBuilder, name, burst| {
+                builder.limit(name, IdFormat::String, limit(burst)).unwrap()
+            };
+            let builder = with(Limits::builder(), "Wide", 1_000_000);
+            with(builder, "Narrow", 1_000).build()
+        };
+        let limiter = Limiter::with_options(of(10_000_000), options);
+        let (wide, narrow) = (limiter.limit("Wide").unwrap(), limiter.limit("Narrow").unwrap());
+        let stop = AtomicBool::new(false);
+        let admitted = thread::scope(|scope| {
+            let spenders: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut admitted = 0;
+                        while !stop.load(Ordering::Relaxed) {
+                            let members = [wide.member("w"), narrow.member("n")];
+                            admitted +=
+                                u64::from(limiter.batch(&members).spend().unwrap().allowed());
+                        }
+                        admitted
+                    })
+                })
+                .collect();
+            for round in 0..100 {
+                let seconds = [5_000_000, 10_000_000][round % 2];
+                limiter.reload_with(of(seconds), Debt::Units).unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+            spenders.into_iter().map(|it| it.join().unwrap()).sum::<u64>()
+        });
+        assert!(admitted <= 1_000);
+        let left = |handle: &tollgate::Handle, id| handle.check(id, 0).unwrap().remaining();
+        assert_eq!(left(&wide, "w"), Some(1_000_000 - admitted), "{engine:?}");
+        assert_eq!(left(&narrow, "n"), Some(1_000 - admitted), "{engine:?}");
+    }
+}
