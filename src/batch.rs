@@ -477,10 +477,6 @@ fn take_back(turn: Turn<'_>, members: &[Prepared<'_>]) {
             continue;
         }
         // The word is under new limits by now, and so is what it was charged.
-        turn.inner.with_turn(|turn| {
-            let key = member.key.key;
-            let numbers = turn.generation.limits.entry(key.limit).numbers_of(key.id);
-            turn.take_back_after_reload(&member.key, numbers, spent)
-        });
+        turn.inner.with_turn(|now| now.take_back_after_reload(turn, &member.key, spent));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use crate::Limit;
 use crate::debt::Debt;
 use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::limits::Limits;
@@ -22,6 +23,9 @@ pub(crate) struct Generation {
     /// converted as of then, whenever that is done.
     debt: Debt,
     at_ns: u64,
+    /// Read with the rest: loom then sees whether all of it was made before.
+    #[cfg(tollgate_loom)]
+    made: crate::sync::AtomicU64,
     /// The one before, while there may be words under its limits.
     before: Option<Before>,
 }
@@ -65,6 +69,8 @@ impl Generation {
             shared: Arc::new(SharedBuckets::new(count)),
             debt: Debt::default(),
             at_ns: 1,
+            #[cfg(tollgate_loom)]
+            made: crate::sync::AtomicU64::new(0),
             before: None,
         }
     }
@@ -93,6 +99,8 @@ impl Generation {
             shared: Arc::new(SharedBuckets::new(count)),
             debt,
             at_ns,
+            #[cfg(tollgate_loom)]
+            made: crate::sync::AtomicU64::new(0),
             before: Some(before),
         }
     }
@@ -106,8 +114,22 @@ impl Generation {
             shared: self.shared.clone(),
             debt: self.debt,
             at_ns: self.at_ns,
+            #[cfg(tollgate_loom)]
+            made: crate::sync::AtomicU64::new(0),
             before: None,
         }
+    }
+
+    /// Says that it is made, before it is published.
+    #[cfg(tollgate_loom)]
+    pub(crate) fn is_made(&self) {
+        self.made.store(1, crate::sync::Ordering::Relaxed);
+    }
+
+    #[cfg(tollgate_loom)]
+    pub(crate) fn assert_made(&self) {
+        let is_made = self.number == 0 || self.made.load(crate::sync::Ordering::Relaxed) == 1;
+        assert!(is_made, "limits are read before they are made");
     }
 
     /// The word that the newcomers of a limit share.
@@ -148,6 +170,11 @@ impl Generation {
         // changed.
         let before = || self.before.as_ref()?.limits.numbers_at(from);
         let old = self.limits.numbers_at(from).or_else(before)?;
+        self.carried(old, new, word)
+    }
+
+    /// The word under the numbers `new`, of this generation, that was `word` under `old`, of the one before.
+    pub(crate) fn carried(&self, old: &Limit, new: &Limit, word: u64) -> Option<u64> {
         self.debt.converted(old, new, word, self.at_ns)
     }
 

@@ -171,7 +171,10 @@ impl Inner {
     /// The limits as they are now: what a call keeps to.
     #[inline(always)]
     pub(crate) fn turn<'g>(&'g self, guard: &'g Guard) -> Turn<'g> {
-        Turn { inner: self, generation: self.generation.get(guard) }
+        let generation = self.generation.get(guard);
+        #[cfg(tollgate_loom)]
+        generation.assert_made();
+        Turn { inner: self, generation }
     }
 
     /// Calls `attempt` with the limits as they are, and again where they are others before it is done.

@@ -85,6 +85,10 @@ pub(crate) enum Fault {
     PublishedRelaxed,
     /// A carried word is put in under the carrier's own note, whatever is noted there.
     SeedByOwnNote,
+    /// A reload leaves shards alone that have no segment yet.
+    RenewSkipsEmpty,
+    /// A sweep with new limits drops what is full by the old ones.
+    SweepByOldLimits,
     /// A call with new limits charges a cell that still has a word under the old ones.
     ChargeBeforeRenewal,
 }

@@ -99,6 +99,8 @@ impl Limiter {
             let at_ns = inner.clock.now_ns();
             let noted = |limits: &Limits| inner.noted_by_print(&now.limits, limits);
             let next = Arc::new(now.next(limits, debt, at_ns, noted));
+            #[cfg(tollgate_loom)]
+            next.is_made();
             inner.generation.replace(&guard, next.clone());
             next
         };
@@ -115,7 +117,10 @@ impl Inner {
         }
         // Without a pin over it all, so that what is left behind can be freed on the way.
         self.store.renew(&Turn { inner: self, generation });
-        self.generation.replace(&pin(), Arc::new(generation.settled()));
+        let settled = Arc::new(generation.settled());
+        #[cfg(tollgate_loom)]
+        settled.is_made();
+        self.generation.replace(&pin(), settled);
     }
 
     /// What is noted for those cells that cannot be told by their old notes alone.

@@ -273,31 +273,33 @@ impl<'g> Turn<'g> {
         }
     }
 
-    /// As [`take_back`](Turn::take_back), where the limits have changed since: `numbers` are those that
-    /// apply to the key now.
+    /// As [`take_back`](Turn::take_back), where the limits have changed since `then`, the turn in which it
+    /// was charged. Over more than one reload, which took longer than this call's few steps, nothing is
+    /// taken back: what a bucket owed in between is not known.
     pub(crate) fn take_back_after_reload(
         self,
+        then: Turn<'_>,
         key: &StoreKey<'_>,
-        numbers: Option<(&Limit, Meta)>,
         spent: &Spent,
     ) -> Result<(), Outdated> {
-        let (Some(charge), Some((limit, meta))) = (spent.charge, numbers) else { return Ok(()) };
+        let (before, now) = (then.generation, self.generation);
+        let Some(charge) = spent.charge else { return Ok(()) };
+        let Some(meta) = now.limits.meta_of(key.key).filter(|_| now.number == before.number + 1)
+        else {
+            return Ok(());
+        };
         let (from, to) = match spent.to {
             ChargedTo::Nothing => return Ok(()),
             ChargedTo::OwnCell => (key.meta, meta),
             ChargedTo::Shared => (key.meta.stamp().meta(0), meta.stamp().meta(0)),
         };
-        let converted = |word| match word {
-            0 => Some(0),
-            word => self.generation.converted(from, word, to),
-        };
+        let numbers = (before.limits.numbers_at(from), now.limits.numbers_at(to));
+        let (Some(old), Some(new)) = numbers else { return Ok(()) };
         // What nothing is left of needs no taking back.
-        let (Some(before), Some(after)) = (converted(charge.before), converted(charge.after))
-        else {
-            return Ok(());
-        };
+        let words = [charge.before, charge.after].map(|word| now.carried(old, new, word));
+        let [Some(before), Some(after)] = words else { return Ok(()) };
         let charge = Some(Charge { before, after, ..charge });
-        self.take_back(&StoreKey { meta, ..*key }, limit, &Spent { charge, ..*spent })
+        self.take_back(&StoreKey { meta, ..*key }, new, &Spent { charge, ..*spent })
     }
 
     pub(crate) fn refund(

@@ -15,7 +15,7 @@ fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, Hand) {
 
 fn migrate(limiter: &Limiter) {
     let Store::LockFree(table) = &limiter.inner.store else { panic!("the other engine") };
-    table.migrate(1);
+    table.migrate(1, &limiter.inner.turn(&crate::store::pin()));
 }
 
 /// Excluded: a newcomer is charged to the shared bucket, and admitted once more by a bucket of its own

@@ -66,7 +66,7 @@ fn roomy(limits: Limits, clock: Clock) -> Limiter {
     let limiter = lock_free(limits, clock);
     assert!(limiter.limit("Long").unwrap().spend("other", 1).unwrap().allowed());
     let Store::LockFree(table) = &limiter.inner.store else { panic!("the other engine") };
-    table.migrate(4);
+    table.migrate(4, &limiter.inner.turn(&crate::store::pin()));
     limiter
 }
 

@@ -8,6 +8,7 @@
 mod cap;
 mod full;
 mod numbers;
+mod reload;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

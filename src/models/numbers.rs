@@ -43,7 +43,7 @@ fn numbers_vs_migration_model() {
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let migrator = spawn(&limiter, |limiter| {
         let Store::LockFree(table) = &limiter.inner.store else { panic!("the other engine") };
-        table.migrate(1);
+        table.migrate(1, &limiter.inner.turn(&crate::store::pin()));
     });
     assert!(spender.join().unwrap());
     migrator.join().unwrap();

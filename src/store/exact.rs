@@ -111,7 +111,9 @@ fn charge(
         let marked = Marked(bits);
         // Asked once more where the mark is another: a call with newer limits may have been here since.
         // The lock keeps it to one generation.
-        if !marked.is_of(rules.generation()) && !rules.is_current() {
+        let is_newer = !marked.is_of(rules.generation()) && !rules.is_current();
+        if is_newer && !broken(Fault::ChargeBeforeRenewal) {
+            reached(Place::Outdated);
             return (None, Err(Undone::Outdated));
         }
         let stored = step(marked.under(key, rules));

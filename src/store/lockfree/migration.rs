@@ -143,6 +143,7 @@ impl Table {
                 let view = shard.view(&guard);
                 match view.newest() {
                     // Without any slots: so that no late call begins one in old units.
+                    None if broken(Fault::RenewSkipsEmpty) => break,
                     None => self.begin(shard, view, 0, rules),
                     Some(_) if view.is_migrating() => {
                         self.help_to_the_end(&guard, shard, view, rules);

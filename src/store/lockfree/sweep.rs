@@ -7,7 +7,7 @@ use super::shard::View;
 use super::slot::{Holds, Slot};
 use super::{Rules, Table};
 use crate::cell::Word;
-use crate::probe::{Place, reached};
+use crate::probe::{Fault, Place, broken, reached};
 use crate::store::Swept;
 use crate::sync::Ordering;
 
@@ -115,7 +115,7 @@ impl Table {
             swept.looked_at += CHUNK;
             return false;
         }
-        if segment.generation() < rules.generation() {
+        if segment.generation() < rules.generation() && !broken(Fault::SweepByOldLimits) {
             // What is full by the old numbers need not be by the new ones.
             self.start(shard, view, 0, rules);
             return false;

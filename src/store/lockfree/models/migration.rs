@@ -108,8 +108,8 @@ fn spend_vs_two_migrations_model() {
     let bench = Bench::with_spent(2, &[LATE]);
     let spender = spawn(&bench, |bench| bench.spend(LATE));
     let migrator = spawn(&bench, |bench| {
-        bench.table.migrate(0);
-        bench.table.migrate(0);
+        bench.table.migrate(0, &Limits(0));
+        bench.table.migrate(0, &Limits(0));
     });
     assert!(spender.join().unwrap());
     migrator.join().unwrap();
@@ -210,7 +210,7 @@ fn room_vs_inserts_model() {
         let view = shard.view(&guard);
         let used = view.newest().expect("both are there").seal();
         assert_eq!(used, 2);
-        bench.table.publish(shard, view, Segment::new(2, view.as_old(), used));
+        bench.table.publish(shard, view, Segment::new(2, view.as_old(), used, 0));
     }
     assert!(bench.spend(M));
     let one = spawn(&bench, |bench| bench.spend(LATE));

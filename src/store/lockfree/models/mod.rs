@@ -7,15 +7,16 @@
 
 mod carried;
 mod migration;
+mod reload;
 
 use std::sync::Arc;
 
 use super::fingerprint::Fingerprint;
 use super::{Table, epoch};
-use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::key::{KeyRef, LimitIndex, Meta, Stamp};
 use crate::models::{Tally, explore_bounded, fails_bounded};
-use crate::probe::{self, Fault, Place};
-use crate::store::{Absent, AtCap, Change, Rules, StoreKey, Swept};
+use crate::probe::{self, Fault, Place, reached};
+use crate::store::{Absent, Change, Outdated, Rules, StoreKey, Swept, Undone};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The bound for models of three threads: loom's authors' advice, and what fits into the gate.
@@ -41,26 +42,75 @@ const LATE: Fingerprint = Fingerprint { lo: 0x42, hi: 0x5202 };
 struct Bench {
     table: Table,
     now_ns: AtomicU64,
+    /// The generation of limits that calls find.
+    newest: AtomicU64,
 }
 
-impl Rules for Bench {
+/// Limits of a generation: in each, a unit takes twice the time that it took in the one before.
+#[derive(Clone, Copy)]
+struct Limits(u64);
+
+impl Limits {
+    fn noted(self, print: Fingerprint) -> Meta {
+        Stamp::new(LimitIndex(0), self.0).meta(print.hi as u32)
+    }
+
+    /// The same numbers, by one who does not know the key: a debt under them is thrice that of a key's
+    /// own.
+    fn noted_by_print(self) -> Meta {
+        Stamp::new(LimitIndex(0), self.0).meta(Meta::UNSURE)
+    }
+
+    fn unit_ns(self) -> u64 {
+        UNIT_NS << self.0
+    }
+}
+
+impl Rules for Limits {
     fn is_full(&self, _: Meta, word: u64, at_ns: u64) -> bool {
         word <= at_ns
     }
 
+    fn generation(&self) -> u64 {
+        self.0
+    }
+
+    fn is_current(&self) -> bool {
+        unreachable!("asked where there are locks")
+    }
+
     fn meta_of(&self, _: KeyRef<'_>) -> Meta {
-        Meta::NONE
+        unreachable!("asked where keys are kept")
+    }
+
+    fn meta_before(&self, _: KeyRef<'_>) -> Meta {
+        unreachable!("asked where keys are kept")
+    }
+
+    fn noted(&self, _: Fingerprint, noted: Meta) -> Option<Meta> {
+        let is_own = noted.stamp() == self.noted_by_print().stamp();
+        Some(if is_own { noted } else { self.noted_by_print() })
+    }
+
+    fn are_same(&self, a: Meta, b: Meta) -> bool {
+        a == b
+    }
+
+    fn converted(&self, from: Meta, word: u64, to: Meta) -> Option<u64> {
+        let later = u64::from(from.stamp() != to.stamp());
+        let thrice = |meta: Meta| if meta.numbers() == Meta::UNSURE { 3 } else { 1 };
+        Some(1 + ((word - 1) << later) * thrice(to) / thrice(from))
     }
 }
 
 impl Table {
     /// Begins a migration of the one shard, with room for so many more, if none goes on, and helps it to
     /// its end.
-    pub(crate) fn migrate(&self, room: u64) {
+    pub(crate) fn migrate(&self, room: u64, rules: &impl Rules) {
         let guard = epoch::pin();
         let shard = &self.shards[0];
-        self.start(shard, shard.view(&guard), room);
-        self.help_to_the_end(&guard, shard, shard.view(&guard));
+        self.start(shard, shard.view(&guard), room, rules);
+        self.help_to_the_end(&guard, shard, shard.view(&guard), rules);
     }
 }
 
@@ -68,20 +118,35 @@ impl Bench {
     /// A table whose first segment has `1 << first_log2` slots.
     fn new(max_keys: usize, first_log2: u32) -> Arc<Bench> {
         let table = Table::with_shape(max_keys, 1, first_log2);
-        Arc::new(Bench { table, now_ns: AtomicU64::new(1) })
+        Arc::new(Bench { table, now_ns: AtomicU64::new(1), newest: AtomicU64::new(0) })
+    }
+
+    /// The limits that a call finds.
+    fn limits(&self) -> Limits {
+        Limits(self.newest.load(Ordering::Acquire))
     }
 
     fn update(
         &self,
         print: Fingerprint,
         absent: Absent,
+        step: impl FnMut(u64, u64) -> Option<u64>,
+    ) -> Result<(), Undone> {
+        self.update_by(Limits(0), print, absent, step)
+    }
+
+    fn update_by(
+        &self,
+        limits: Limits,
+        print: Fingerprint,
+        absent: Absent,
         mut step: impl FnMut(u64, u64) -> Option<u64>,
-    ) -> Result<(), AtCap> {
+    ) -> Result<(), Undone> {
         let key = KeyRef { limit: LimitIndex(0), id: &[] };
-        let key = StoreKey { key, print, meta: Meta::new(LimitIndex(0), print.hi as u32) };
+        let key = StoreKey { key, print, meta: limits.noted(print) };
         let now_ns = self.now_ns();
         let change = Change { key: &key, absent, now_ns };
-        self.table.update(change, self, &mut |word| {
+        self.table.update(change, &limits, &mut |word| {
             let at_ns = if word == 0 { now_ns.max(self.table.floor_ns()) } else { now_ns };
             step(word, at_ns)
         })
@@ -90,11 +155,11 @@ impl Bench {
     /// Gives the shard its first segment.
     fn begin(&self) {
         let shard = &self.table.shards[0];
-        self.table.begin(shard, shard.view(&epoch::pin()));
+        self.table.begin(shard, shard.view(&epoch::pin()), self.table.first_log2, &Limits(0));
     }
 
     /// One unit; whether it was there. `Err` at the cap.
-    fn try_spend(&self, print: Fingerprint) -> Result<bool, AtCap> {
+    fn try_spend(&self, print: Fingerprint) -> Result<bool, Undone> {
         let mut allowed = false;
         self.update(print, Absent::Insert, |word, at_ns| {
             let spent = word.max(at_ns) + UNIT_NS;
@@ -126,7 +191,13 @@ impl Bench {
 
     /// The key's word, 0 if it has none.
     fn word(&self, print: Fingerprint) -> u64 {
-        self.table.look(print).unwrap_or(0)
+        self.word_by(Limits(0), print).expect("there was no reload")
+    }
+
+    fn word_by(&self, limits: Limits, print: Fingerprint) -> Result<u64, Outdated> {
+        let key = KeyRef { limit: LimitIndex(0), id: &[] };
+        let key = StoreKey { key, print, meta: limits.noted(print) };
+        Ok(self.table.look(&key, &limits)?.unwrap_or(0))
     }
 
     /// What the bucket owes, in ns.
@@ -138,22 +209,22 @@ impl Bench {
     fn start(&self) {
         let guard = epoch::pin();
         let shard = &self.table.shards[0];
-        self.table.start(shard, shard.view(&guard), 1);
+        self.table.start(shard, shard.view(&guard), 1, &Limits(0));
     }
 
     fn migrate(&self) {
-        self.table.migrate(1);
+        self.table.migrate(1, &Limits(0));
     }
 
     /// Helps with one chunk.
     fn help(&self) {
         let guard = epoch::pin();
         let shard = &self.table.shards[0];
-        self.table.help(&guard, shard, shard.view(&guard));
+        self.table.help(&guard, shard, shard.view(&guard), &Limits(0));
     }
 
     fn sweep(&self) -> Swept {
-        self.table.sweep(8, self.now_ns(), self)
+        self.table.sweep(8, self.now_ns(), &Limits(0))
     }
 
     fn advance_to(&self, now_ns: u64) {

@@ -1,0 +1,65 @@
+//! Calls beside a reload, on the engine with locks and by way of the limiter.
+
+use super::*;
+use crate::AtCap;
+
+const SOME: Option<usize> = Some(2);
+
+/// Puts limits in place under which everything takes ten times as long.
+fn slow_down(limiter: &Limiter) {
+    let limit = |burst| Limit::new(burst, 1, Duration::from_nanos(100)).unwrap();
+    let limits = Limits::builder().limit("A", IdFormat::String, limit(2)).unwrap();
+    let limits = limits.limit("B", IdFormat::String, limit(1)).unwrap().build();
+    assert!(limiter.reload(limits).unwrap().changed);
+}
+
+/// Excluded: a spend beside a reload is lost, or counts in the units of the other limits.
+fn spend_vs_reload_on_locks_model() {
+    let (clock, _hand) = Clock::manual();
+    // Without the shared bucket, which would stop a call with old limits before it does any harm.
+    let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).at_cap(AtCap::Deny);
+    let limiter = Limiter::with_options(limits(2, 1), options);
+    assert!(spend(&limiter, "A", 1));
+    let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
+    let reloader = spawn(&limiter, |limiter| slow_down(&limiter));
+    assert!(spender.join().unwrap(), "the second unit was there");
+    reloader.join().unwrap();
+    assert_eq!(reset_in_ns(&limiter, "A"), 200, "two units, in the new units");
+}
+
+#[test]
+fn spend_vs_reload_on_locks() {
+    explore_bounded(SOME, spend_vs_reload_on_locks_model);
+    assert!(probe::count(Place::ShardRenewed) > 0, "no word was carried");
+    assert!(probe::count(Place::Outdated) > 0, "no call began again");
+    for fault in [Fault::ChargeBeforeRenewal, Fault::PublishedRelaxed] {
+        fails_bounded(SOME, fault, "", spend_vs_reload_on_locks_model);
+    }
+}
+
+/// Excluded: a batch that is denied leaves a charge behind that it made under the old limits, or takes
+/// back what it did not make under the new ones.
+fn denied_batch_vs_reload_model() {
+    let (limiter, _hand) = limiter(2, 1);
+    let batch = spawn(&limiter, |limiter| {
+        let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+        limiter.batch(&[a.member("k"), b.member("k")]).spend().unwrap().allowed()
+    });
+    let reloader = spawn(&limiter, |limiter| slow_down(&limiter));
+    let other = spend(&limiter, "B", 1);
+    let allowed = batch.join().unwrap();
+    reloader.join().unwrap();
+    assert!(other != allowed, "B has one unit");
+    let owed_ns = if allowed { 100 } else { 0 };
+    assert_eq!(reset_in_ns(&limiter, "A"), owed_ns, "A is charged with B or not at all");
+    assert_eq!(reset_in_ns(&limiter, "B"), 100);
+}
+
+#[test]
+fn denied_batch_vs_reload() {
+    explore_bounded(SOME, denied_batch_vs_reload_model);
+    assert!(probe::count(Place::TakenBack) > 0, "nothing was taken back");
+    assert!(probe::count(Place::Outdated) > 0, "no call began again");
+    let because = "A is charged with B";
+    fails_bounded(SOME, Fault::NoTakeBack, because, denied_batch_vs_reload_model);
+}

@@ -1,0 +1,161 @@
+//! Models of calls beside a change of the limits, by which every word is carried in other units.
+
+use super::*;
+
+impl Bench {
+    /// New limits: published, then all words are brought under them.
+    fn reload(&self) {
+        self.newest.store(1, Ordering::Release);
+        self.table.renew(&Limits(1));
+    }
+
+    /// One unit, by the limits that apply; whether it was there, and by which it was decided.
+    fn spend_now(&self, print: Fingerprint) -> (bool, Limits) {
+        loop {
+            let limits = self.limits();
+            let mut allowed = false;
+            let done = self.update_by(limits, print, Absent::Insert, |word, at_ns| {
+                let spent = word.max(at_ns) + limits.unit_ns();
+                allowed = spent <= at_ns + 2 * limits.unit_ns();
+                allowed.then_some(spent)
+            });
+            match done {
+                Ok(()) => return (allowed, limits),
+                Err(undone) => assert_eq!(undone, Undone::Outdated),
+            }
+            reached(Place::Outdated);
+        }
+    }
+
+    /// The key's word by the limits that apply.
+    fn word_now(&self, print: Fingerprint) -> u64 {
+        loop {
+            if let Ok(word) = self.word_by(self.limits(), print) {
+                return word;
+            }
+        }
+    }
+}
+
+/// Excluded: a spend beside a reload is lost, or counts in the units of the other limits.
+fn spend_vs_reload_model(prints: &[Fingerprint], by_old: &Tally, by_new: &Tally) {
+    let bench = Bench::with_spent(2, prints);
+    let spender = spawn(&bench, |bench| bench.spend_now(K));
+    let reloader = spawn(&bench, Bench::reload);
+    let (allowed, by) = spender.join().unwrap();
+    reloader.join().unwrap();
+    assert!(allowed, "the second unit was there");
+    (if by.0 == 0 { by_old } else { by_new }).add();
+    assert_eq!(bench.word_now(K), 1 + 2 * Limits(1).unit_ns(), "two units, in the new units");
+    assert_eq!(bench.taken(), prints.len(), "one cell each");
+}
+
+#[test]
+fn spend_vs_reload() {
+    let (by_old, by_new) = (Tally::default(), Tally::default());
+    let (old, new) = (by_old.clone(), by_new.clone());
+    explore_bounded(FEW, move || spend_vs_reload_model(&[K], &old, &new));
+    assert!(by_old.get() > 0 && by_new.get() > 0, "{} and {}", by_old.get(), by_new.get());
+    assert_reached(&[Place::ShardRenewed, Place::Outdated, Place::SeededBefore]);
+    fails_bounded(FEW, Fault::CompleteEarly, "", || {
+        // K is not in the first chunk.
+        spend_vs_reload_model(&[L, K], &Tally::default(), &Tally::default());
+    });
+}
+
+/// Excluded: a key that comes beside a reload gets a cell under the old limits after all were brought
+/// under the new ones.
+fn insert_vs_reload_model() {
+    let bench = Bench::new(8, 2);
+    let spender = spawn(&bench, |bench| bench.spend_now(K).0);
+    let reloader = spawn(&bench, Bench::reload);
+    assert!(spender.join().unwrap());
+    reloader.join().unwrap();
+    let guard = epoch::pin();
+    let newest = bench.table.shards[0].view(&guard).newest().expect("the reload makes one");
+    assert_eq!(newest.generation(), 1, "all are under the new limits");
+    assert_eq!(bench.word_now(K), 1 + Limits(1).unit_ns(), "one unit, in the new units");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn insert_vs_reload() {
+    explore_bounded(SOME, insert_vs_reload_model);
+    assert_reached(&[Place::Outdated, Place::StartLost, Place::Completed]);
+    fails_bounded(SOME, Fault::RenewSkipsEmpty, "", insert_vs_reload_model);
+}
+
+/// Excluded: of two callers that insert one key, by the old limits and by the new ones, one is lost.
+fn insert_by_old_vs_insert_by_new_model() {
+    let bench = Bench::new(8, 2);
+    bench.begin();
+    let old = spawn(&bench, |bench| bench.spend_now(K).0);
+    let new = spawn(&bench, |bench| {
+        bench.newest.store(1, Ordering::Release);
+        bench.spend_now(K).0
+    });
+    assert!(old.join().unwrap() && new.join().unwrap(), "two units were there");
+    bench.reload();
+    assert_eq!(bench.word_now(K), 1 + 2 * Limits(1).unit_ns(), "two units, in the new units");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn insert_by_old_vs_insert_by_new() {
+    explore_bounded(FEW, insert_by_old_vs_insert_by_new_model);
+    assert_reached(&[Place::Outdated, Place::ShardRenewed]);
+    let fault = Fault::ChargeBeforeRenewal;
+    fails_bounded(FEW, fault, "", insert_by_old_vs_insert_by_new_model);
+}
+
+/// Excluded: a sweep by the new limits drops what is full by the old ones only.
+fn sweep_vs_reload_model(dropped: &Tally) {
+    let bench = Bench::with_spent(2, &[K]);
+    // One unit of 10 ns is over; one of 20 ns is not.
+    bench.advance_to(12);
+    let sweeper = spawn(&bench, |bench| {
+        let limits = bench.limits();
+        bench.table.sweep(8, 12, &limits).dropped > 0 && limits.0 == 1
+    });
+    let reloader = spawn(&bench, Bench::reload);
+    let dropped_by_new = sweeper.join().unwrap();
+    reloader.join().unwrap();
+    assert!(!dropped_by_new, "it owes 8 ns more");
+    if bench.taken() == 0 {
+        // By a sweep that came before the reload.
+        dropped.add();
+    } else {
+        assert_eq!(bench.word_now(K), 1 + Limits(1).unit_ns());
+    }
+}
+
+#[test]
+fn sweep_vs_reload() {
+    let dropped = Tally::default();
+    let in_dropped = dropped.clone();
+    explore_bounded(SOME, move || sweep_vs_reload_model(&in_dropped));
+    assert!(dropped.get() > 0, "no sweep came before");
+    assert_reached(&[Place::Buried, Place::Completed]);
+    fails_bounded(SOME, Fault::SweepByOldLimits, "owes 8 ns more", || {
+        sweep_vs_reload_model(&Tally::default());
+    });
+}
+
+/// Excluded: two who carry a word, of whom one knows its key and so its numbers, leave the word of the
+/// one under the note of the other.
+fn renumber_vs_helper_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    bench.newest.store(1, Ordering::Release);
+    let spender = spawn(&bench, |bench| bench.spend_now(K).0);
+    let helper = spawn(&bench, |bench| bench.table.renew(&Limits(1)));
+    assert!(spender.join().unwrap(), "the second unit was there");
+    helper.join().unwrap();
+    assert_eq!(bench.word_now(K), 1 + 2 * Limits(1).unit_ns(), "two units, in its own units");
+}
+
+#[test]
+fn renumber_vs_helper() {
+    explore_bounded(FEW, renumber_vs_helper_model);
+    assert_reached(&[Place::Renumbered, Place::SeededBefore]);
+    fails_bounded(FEW, Fault::SeedByOwnNote, "", renumber_vs_helper_model);
+}
