@@ -81,6 +81,11 @@ impl Engine {
         Ok(limit)
     }
 
+    /// The limit of that name, if anything has asked for it.
+    pub(crate) fn known(&self, name: &str) -> Option<LimitNo> {
+        self.by_name.get(name).copied()
+    }
+
     pub(crate) fn name(&self, limit: LimitNo) -> &str {
         self.handle(limit).name()
     }

@@ -1,18 +1,23 @@
 //! `tollgate replay`: what would these limits have done?
 
+use std::path::Path;
+
+use crate::against::Against;
 use crate::args::{ReplayArgs, is_standard};
-use crate::engine::Engine;
 use crate::input::Lines;
 use crate::output::{Decisions, Destination, print};
 use crate::progress::Progress;
+use crate::side::Side;
 use crate::summary::Summary;
-use crate::tally::Tally;
 use crate::{Failure, Outcome, replay_log, replay_trace, validate};
 
 /// What a run works with.
 pub(crate) struct Session {
-    pub(crate) engine: Engine,
-    pub(crate) tally: Tally,
+    /// The limits in force: those of `--limits`.
+    pub(crate) side: Side,
+    /// The file of `--limits`, as the messages call it.
+    pub(crate) file: String,
+    pub(crate) against: Option<Against>,
     pub(crate) decisions: Decisions,
     pub(crate) progress: Progress,
 }
@@ -33,9 +38,10 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     // What can fail at once goes first: the limits may take seconds.
     let mut lines = Lines::open(args.traffic())?;
     let decisions = Decisions::open(args.decisions.as_deref())?;
-    let engine = Engine::new(validate::load(&args.files)?);
+    let (side, against) = load(args)?;
     let progress = Progress::new(&lines);
-    let mut session = Session { engine, tally: Tally::default(), decisions, progress };
+    let file = name(&args.files.limits);
+    let mut session = Session { side, file, against, decisions, progress };
 
     let mut skipped = Vec::new();
     let counts = if args.trace.is_some() {
@@ -62,26 +68,53 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     for text in skipped {
         session.progress.report(&text);
     }
-    Ok(if counts.errors.is_some_and(|errors| errors > 0) {
+    let candidate_errors = session.against.as_ref().map_or(0, |against| against.errors);
+    Ok(if counts.errors.unwrap_or(0) + candidate_errors > 0 {
         Outcome::LinesFailed
     } else {
         Outcome::Well
     })
 }
 
+/// Reads the limits, and those to compare them with; a failure has every fault of both.
+fn load(args: &ReplayArgs) -> Result<(Side, Option<Against>), Failure> {
+    let in_force = validate::load(&args.files);
+    let Some(files) = args.candidate() else { return Ok((Side::new(in_force?), None)) };
+    match (in_force, validate::load(&files)) {
+        (Ok(in_force), Ok(candidate)) => {
+            let against = Against::new(candidate, name(&files.limits));
+            Ok((Side::new(in_force), Some(against)))
+        }
+        (Err(Failure::Input(text)), Err(Failure::Input(more))) => {
+            Err(Failure::Input(format!("{text}\n{more}")))
+        }
+        (Err(failure), _) | (_, Err(failure)) => Err(failure),
+    }
+}
+
+/// A file as the messages call it.
+fn name(path: &Path) -> String {
+    if is_standard(path) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
 impl Session {
     fn summary(&self, lines: u64, counts: LineCounts) -> Summary {
-        let name = |limit| self.engine.name(limit).to_owned();
+        let Side { engine, tally } = &self.side;
+        let name = |limit| engine.name(limit).to_owned();
+        let is_trace = counts.errors.is_some();
+        let compare = |against: &Against| against.comparison(&self.side, is_trace, MAX_TOP_DENIED);
         Summary {
             lines,
             parsed: counts.parsed,
             skipped: counts.skipped,
             late: counts.late,
             errors: counts.errors,
-            allowed: self.tally.allowed,
-            denied: self.tally.denied,
-            limits: self.tally.by_limit().map(|(limit, counts)| (name(limit), counts)).collect(),
-            top_denied: self.tally.most_denied(&self.engine, MAX_TOP_DENIED),
+            allowed: tally.allowed,
+            denied: tally.denied,
+            limits: tally.by_limit().map(|(limit, counts)| (name(limit), counts)).collect(),
+            top_denied: tally.most_denied(engine, MAX_TOP_DENIED),
+            against: self.against.as_ref().map(compare),
+            file: self.file.clone(),
         }
     }
 }

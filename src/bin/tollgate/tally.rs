@@ -20,7 +20,7 @@ pub(crate) struct Tally {
 }
 
 /// A key's place in its [`Tally`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyNo(u32);
 
 /// The keys of one line.
@@ -85,12 +85,15 @@ impl Tally {
         self.limit(limit).is_shown = true;
     }
 
-    /// Counts a spend on `keys`; `is_charged` says which of them an allowed one was charged to.
+    /// Counts a spend on `keys`; `is_charged` says which of them an allowed one was charged to. `tell`
+    /// hears of each limit at which the line counts, and whether as allowed.
+    #[inline]
     pub(crate) fn count(
         &mut self,
         keys: &[KeyNo],
         decision: &Decision,
         is_charged: impl Fn(usize) -> bool,
+        mut tell: impl FnMut(LimitNo, bool),
     ) {
         if decision.allowed() {
             self.allowed += 1;
@@ -110,13 +113,22 @@ impl Tally {
             }
             if decision.allowed() && is_charged(position) {
                 limit.counts.allowed += 1;
+                tell(key.limit, true);
             }
             if decision.denied_by() == Some(position) {
                 limit.counts.denied += 1;
                 limit.counts.keys_denied += u64::from(key.denied == 0);
                 key.denied += 1;
+                tell(key.limit, false);
             }
         }
+    }
+
+    /// How often the key was the one that denied.
+    pub(crate) fn denied(&self, limit: LimitNo, normalized: &str) -> u64 {
+        let limit = self.limits.get(limit.index());
+        let key = limit.and_then(|limit| limit.by_normalized.get(normalized));
+        key.map_or(0, |key| self.get(*key).denied)
     }
 
     /// The counts of each limit, in the order of their numbers.

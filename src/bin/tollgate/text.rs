@@ -1,5 +1,7 @@
 //! Text for people.
 
+use jiff::Timestamp;
+
 /// `1 limit`, `2 limits`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
@@ -19,6 +21,14 @@ pub(crate) fn shown(text: &str, max_chars: usize) -> String {
     shown
 }
 
+/// A time since the Unix epoch, in UTC: `2015-05-17 10:05:03 UTC`, with a fraction if it has one.
+pub(crate) fn time(at_ns: u64) -> String {
+    // Every `u64` is a time before 2555, which jiff can show.
+    let at = Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX);
+    let text = at.to_string().replacen('T', " ", 1);
+    format!("{} UTC", text.trim_end_matches('Z'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,6 +38,13 @@ mod tests {
         assert_eq!(shown("a\u{1b}[2Jb\n", 80), "a\\u{1b}[2Jb\\n");
         assert_eq!(shown("abcdef", 3), "abc...");
         assert_eq!(shown("abc", 3), "abc");
+    }
+
+    #[test]
+    fn times_are_those_of_greenwich() {
+        assert_eq!(time(1_431_857_103_000_000_000), "2015-05-17 10:05:03 UTC");
+        assert_eq!(time(1_500_000), "1970-01-01 00:00:00.0015 UTC");
+        assert!(time(u64::MAX).starts_with("2554-07-21 "), "{}", time(u64::MAX));
     }
 
     #[test]
