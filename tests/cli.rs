@@ -11,6 +11,8 @@ mod files;
 mod logs;
 #[path = "cli/oracle.rs"]
 mod oracle;
+#[path = "cli/report.rs"]
+mod report;
 #[path = "cli/traces.rs"]
 mod traces;
 
@@ -82,6 +84,12 @@ fn wrong_arguments_exit_with_two() {
         ),
         (format!("{replay} --trace t.jsonl --against-overrides o.yml"), "--against <FILE>"),
         (format!("{replay} --trace - --against -"), "given for two files"),
+        (
+            format!("{replay} --trace t.jsonl --report o.yml --against o.yml"),
+            "would replace an input",
+        ),
+        (format!("{replay} --trace t.jsonl --report - --decisions -"), "one of them is allowed"),
+        (format!("{replay} --trace t.jsonl --report r --decisions r"), "one of them is allowed"),
         (
             format!("{replay} --trace t.jsonl --against - --against-overrides -"),
             "given for two files",

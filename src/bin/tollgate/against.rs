@@ -45,6 +45,16 @@ pub(crate) struct Said<'a> {
     pub(crate) decision: &'a Decision,
 }
 
+/// What became of a spend, and at which limit: that of the side which denied it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    None,
+    /// By the candidate.
+    NewlyDenied(LimitNo),
+    /// It was denied by the limits in force.
+    NewlyAllowed(LimitNo),
+}
+
 impl Said<'_> {
     fn denied_by(&self) -> Option<KeyNo> {
         self.decision.denied_by().map(|position| self.keys[position])
@@ -81,7 +91,7 @@ impl Against {
         old: Said<'_>,
         new: Said<'_>,
         is_charged: impl Fn(usize) -> bool,
-    ) {
+    ) -> Change {
         let was_allowed = old.decision.allowed();
         let by_limit = &mut self.by_limit;
         self.side.tally.count(new.keys, new.decision, is_charged, |limit, is_allowed| {
@@ -95,17 +105,25 @@ impl Against {
             }
         });
         match (old.denied_by(), new.denied_by()) {
-            (None, None) => self.changes.allowed_by_both += 1,
-            (Some(_), Some(_)) => self.changes.denied_by_both += 1,
+            (None, None) => {
+                self.changes.allowed_by_both += 1;
+                Change::None
+            }
+            (Some(_), Some(_)) => {
+                self.changes.denied_by_both += 1;
+                Change::None
+            }
             (None, Some(key)) => {
                 self.changes.newly_denied += 1;
                 meet(&mut self.newly_denied, key, at_ns);
+                Change::NewlyDenied(self.side.tally.get(key).limit)
             }
             (Some(key), None) => {
                 self.changes.newly_allowed += 1;
                 meet(&mut self.newly_allowed, key, at_ns);
                 let limit = in_force.get(key).limit;
                 *at(&mut self.newly_allowed_by_limit, limit) += 1;
+                Change::NewlyAllowed(limit)
             }
         }
     }

@@ -78,6 +78,10 @@ pub(crate) struct ReplayArgs {
     /// standard error then
     #[arg(long, value_name = "FILE")]
     pub(crate) decisions: Option<PathBuf>,
+    /// Write a page with charts and their numbers, for a browser; `-` is standard output, and the
+    /// summary goes to standard error then
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Print the summary as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -159,18 +163,30 @@ impl ReplayArgs {
                 ));
             }
         }
-        let Some(decisions) = self.decisions.as_deref().filter(|path| !is_standard(path)) else {
-            return Ok(());
-        };
-        for input in inputs {
-            if is_same_file(input, decisions) {
-                return Err(conflict(
-                    "replay",
-                    format!("--decisions {} would replace an input file", decisions.display()),
-                ));
+        let outputs = [("--decisions", &self.decisions), ("--report", &self.report)];
+        let outputs = outputs.map(|(name, path)| (name, path.as_deref()));
+        if let [(_, Some(decisions)), (_, Some(report))] = outputs
+            && (decisions == report || is_same_file(decisions, report))
+        {
+            let text = format!(
+                "--decisions and --report are both {}: one of them is allowed",
+                report.display()
+            );
+            return Err(conflict("replay", text));
+        }
+        for (name, output) in outputs {
+            let Some(output) = output.filter(|path| !is_standard(path)) else { continue };
+            if inputs.iter().any(|input| is_same_file(input, output)) {
+                let text = format!("{name} {} would replace an input file", output.display());
+                return Err(conflict("replay", text));
             }
         }
         Ok(())
+    }
+
+    /// Whether standard output is taken by something else than the summary.
+    pub(crate) fn is_output_taken(&self) -> bool {
+        [&self.decisions, &self.report].into_iter().flatten().any(|path| is_standard(path))
     }
 }
 

@@ -14,6 +14,7 @@ mod reorder;
 mod replay;
 mod replay_log;
 mod replay_trace;
+mod report;
 mod side;
 mod summary;
 mod tally;

@@ -1,12 +1,14 @@
 //! `tollgate replay`: what would these limits have done?
 
+use std::io::Write;
 use std::path::Path;
 
 use crate::against::Against;
 use crate::args::{ReplayArgs, is_standard};
 use crate::input::Lines;
-use crate::output::{Decisions, Destination, print};
+use crate::output::{Destination, Results, print};
 use crate::progress::Progress;
+use crate::report::{Collected, Replayed, page};
 use crate::side::Side;
 use crate::summary::Summary;
 use crate::{Failure, Outcome, replay_log, replay_trace, validate};
@@ -18,7 +20,9 @@ pub(crate) struct Session {
     /// The file of `--limits`, as the messages call it.
     pub(crate) file: String,
     pub(crate) against: Option<Against>,
-    pub(crate) decisions: Decisions,
+    pub(crate) decisions: Results,
+    /// For the report, if one was asked for.
+    pub(crate) collected: Option<Collected>,
     pub(crate) progress: Progress,
 }
 
@@ -37,11 +41,13 @@ const MAX_TOP_DENIED: usize = 10;
 pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     // What can fail at once goes first: the limits may take seconds.
     let mut lines = Lines::open(args.traffic())?;
-    let decisions = Decisions::open(args.decisions.as_deref())?;
+    let decisions = Results::open(args.decisions.as_deref())?;
+    let report = Results::open(args.report.as_deref())?;
     let (side, against) = load(args)?;
     let progress = Progress::new(&lines);
     let file = name(&args.files.limits);
-    let mut session = Session { side, file, against, decisions, progress };
+    let collected = args.report.as_ref().map(|_| Collected::new(args.log.is_some()));
+    let mut session = Session { side, file, against, decisions, collected, progress };
 
     let mut skipped = Vec::new();
     let counts = if args.trace.is_some() {
@@ -60,10 +66,11 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     }
 
     let summary = session.summary(lines.count(), counts);
+    write_report(report, args, &lines, &session, &summary)?;
     session.decisions.finish()?;
     session.progress.finish();
-    let is_taken = args.decisions.as_deref().is_some_and(is_standard);
-    let destination = if is_taken { Destination::Stderr } else { Destination::Stdout };
+    let destination =
+        if args.is_output_taken() { Destination::Stderr } else { Destination::Stdout };
     print(destination, &if args.json { summary.to_json() } else { summary.to_text() })?;
     for text in skipped {
         session.progress.report(&text);
@@ -74,6 +81,28 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     } else {
         Outcome::Well
     })
+}
+
+/// Writes the report, if one was asked for.
+fn write_report(
+    mut report: Results,
+    args: &ReplayArgs,
+    lines: &Lines,
+    session: &Session,
+    summary: &Summary,
+) -> Result<(), Failure> {
+    let Some(collected) = &session.collected else { return Ok(()) };
+    let Session { side, against, .. } = session;
+    let replayed = Replayed {
+        traffic: lines.name(),
+        rules: &args.rules,
+        summary,
+        side,
+        candidate: against.as_ref().map(|against| &against.side),
+        collected,
+    };
+    report.write(|out| out.write_all(page(&replayed).as_bytes()))?;
+    report.finish()
 }
 
 /// Reads the limits, and those to compare them with; a failure has every fault of both.

@@ -1,7 +1,7 @@
 //! An access log, line by line, in the order of time.
 
 use smallvec::SmallVec;
-use tollgate::{Decision, Error};
+use tollgate::{Decision, Error, Factor};
 
 use crate::Failure;
 use crate::access_log::{self, Entry, Field};
@@ -151,7 +151,7 @@ fn take_due(
         let (keys, of_candidate) = held.keys.split_at(rules.in_force.len());
         match session.side.spend(at_ns, keys) {
             Ok(decision) => {
-                record(&decision, keys, session)?;
+                record(at_ns, &decision, keys, session)?;
                 let old = Said { keys, decision: &decision };
                 let is_compared = of_candidate.len() == rules.candidate.len();
                 compare(at_ns, old, is_compared.then_some(of_candidate), session);
@@ -162,26 +162,40 @@ fn take_due(
     Ok(())
 }
 
-fn record(decision: &Decision, keys: &[KeyNo], session: &mut Session) -> Result<(), Failure> {
-    let Session { side: Side { engine, tally }, decisions, .. } = session;
-    let denied_by = decision.denied_by().map(|position| tally.get(keys[position]));
-    let denied_by = denied_by.map(|key| (engine.name(key.limit), &*key.normalized));
+fn record(
+    at_ns: u64,
+    decision: &Decision,
+    keys: &[KeyNo],
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let Session { side, decisions, collected, .. } = session;
+    let denied_by = decision.denied_by().map(|position| side.tally.get(keys[position]));
+    let denied_by = denied_by.map(|key| (side.engine.name(key.limit), &*key.normalized));
     decisions.write(|out| trace::write_decision(out, decision, denied_by))?;
-    tally.count(keys, decision, |_| true, |_, _| ());
+    let Some(collected) = collected else {
+        side.tally.count(keys, decision, |_| true, |_, _| ());
+        return Ok(());
+    };
+    collected.move_to(at_ns);
+    side.tally.count(keys, decision, |_| true, |limit, allowed| collected.count(limit, allowed));
+    collected.see(side, keys, decision, |_| Some(Factor::ONE));
     Ok(())
 }
 
 /// Charges the line under the candidate; without keys, it is a line that the candidate would skip.
 fn compare(at_ns: u64, old: Said<'_>, keys: Option<&[KeyNo]>, session: &mut Session) {
-    let Some(against) = &mut session.against else { return };
+    let Session { side, against: Some(against), collected, .. } = session else { return };
     // A line's costs are 1, which is no more than any burst: keys that were read have an answer.
     let said = keys.and_then(|keys| Some((keys, against.side.spend(at_ns, keys).ok()?)));
-    match &said {
-        Some((keys, decision)) => {
-            let new = Said { keys, decision };
-            against.count(at_ns, &session.side.tally, old, new, |_| true);
-        }
-        None => against.not_compared += 1,
+    let Some((keys, decision)) = said else {
+        against.not_compared += 1;
+        return;
+    };
+    let new = Said { keys, decision: &decision };
+    let change = against.count(at_ns, &side.tally, old, new, |_| true);
+    if let Some(collected) = collected {
+        collected.change(change);
+        collected.see_candidate(&against.side, keys, &decision, |_| Some(Factor::ONE));
     }
 }
 

@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::against::{Against, Said};
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
 use crate::replay::{LineCounts, Session};
+use crate::report::Collected;
 use crate::side::{Answer, Side};
 use crate::trace::{self, Op, Operation};
 
@@ -44,7 +45,7 @@ struct Replayed {
 }
 
 fn replay(line: Line<'_>, session: &mut Session) -> Replayed {
-    let Session { side, against, .. } = session;
+    let Session { side, against, collected, .. } = session;
     let operation = match read(&line) {
         Ok(operation) => operation,
         Err(text) => {
@@ -58,11 +59,21 @@ fn replay(line: Line<'_>, session: &mut Session) -> Replayed {
     if operation.op == Op::Spend
         && let Ok(answer) = &answer
     {
+        let Answer { decision, keys, .. } = answer;
         let is_charged = |position: usize| answer.is_charged[position];
-        side.tally.count(&answer.keys, &answer.decision, is_charged, |_, _| ());
+        match collected {
+            None => side.tally.count(keys, decision, is_charged, |_, _| ()),
+            Some(collected) => {
+                collected.move_to(operation.at_ns);
+                let tell = |limit, allowed| collected.count(limit, allowed);
+                side.tally.count(keys, decision, is_charged, tell);
+                collected.see(side, keys, decision, answer.factors(&operation));
+            }
+        }
     }
-    let candidate_fault =
-        against.as_mut().and_then(|against| compare(&operation, side, &answer, against));
+    let compare =
+        |against: &mut Against| compare(&operation, side, &answer, against, collected.as_mut());
+    let candidate_fault = against.as_mut().and_then(compare);
     Replayed { answer, candidate_fault }
 }
 
@@ -81,6 +92,7 @@ fn compare(
     in_force: &Side,
     answer: &Result<Answer, String>,
     against: &mut Against,
+    collected: Option<&mut Collected>,
 ) -> Option<String> {
     let is_spend = operation.op == Op::Spend;
     let new = match against.side.carry_out(operation) {
@@ -98,7 +110,14 @@ fn compare(
         match answer {
             Ok(old) => {
                 let old = Said { keys: &old.keys, decision: &old.decision };
-                against.count(operation.at_ns, &in_force.tally, old, said, is_charged);
+                let tally = &in_force.tally;
+                let change = against.count(operation.at_ns, tally, old, said, is_charged);
+                if let Some(collected) = collected {
+                    let Answer { keys, decision, .. } = &new;
+                    collected.change(change);
+                    let factors = new.factors(operation);
+                    collected.see_candidate(&against.side, keys, decision, factors);
+                }
             }
             Err(_) => against.count_alone(said, is_charged),
         }

@@ -26,6 +26,17 @@ pub(crate) struct Answer {
 /// A limit's name and an id in normal form.
 pub(crate) type DeniedBy = Option<(String, String)>;
 
+impl Answer {
+    /// The factor of each key, if an allowed spend was charged to it.
+    pub(crate) fn factors(&self, operation: &Operation<'_>) -> impl Fn(usize) -> Option<Factor> {
+        move |position| {
+            let factor = self.is_charged[position].then(|| operation.txns[position].0.factor());
+            // A line with a bad factor is not read.
+            factor.and_then(Result::ok)
+        }
+    }
+}
+
 impl Side {
     pub(crate) fn new(limits: Limits) -> Side {
         Side { engine: Engine::new(limits), tally: Tally::default() }

@@ -26,6 +26,12 @@ pub(crate) struct KeyNo(u32);
 /// The keys of one line.
 pub(crate) type Keys = SmallVec<[KeyNo; 4]>;
 
+impl KeyNo {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) limit: LimitNo,
@@ -77,7 +83,7 @@ impl Tally {
     }
 
     pub(crate) fn get(&self, key: KeyNo) -> &Key {
-        &self.keys[key.0 as usize]
+        &self.keys[key.index()]
     }
 
     /// Shows a limit in the summary even if nothing came for it.
@@ -101,7 +107,7 @@ impl Tally {
             self.denied += 1;
         }
         for (position, key) in keys.iter().enumerate() {
-            let key = &mut self.keys[key.0 as usize];
+            let key = &mut self.keys[key.index()];
             if !key.applies {
                 continue;
             }
@@ -129,6 +135,12 @@ impl Tally {
         let limit = self.limits.get(limit.index());
         let key = limit.and_then(|limit| limit.by_normalized.get(normalized));
         key.map_or(0, |key| self.get(*key).denied)
+    }
+
+    /// The keys that a spend was about, their limits, and how often each was denied.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = (KeyNo, LimitNo, u64)> {
+        let seen = (0..).map(KeyNo).zip(&self.keys).filter(|(_, key)| key.seen);
+        seen.map(|(number, key)| (number, key.limit, key.denied))
     }
 
     /// The counts of each limit, in the order of their numbers.
