@@ -106,7 +106,7 @@ impl Comparison {
                 "newly let through",
                 "denied by both",
                 "allowed by both",
-                "denied in force",
+                "denied now",
                 "denied then",
             ];
             let _ = writeln!(text, "\n{}", table(&header, rows, 1));
@@ -116,7 +116,7 @@ impl Comparison {
             ("newly let through most: limit", &self.top_newly_allowed),
         ];
         for (title, changed) in changed.into_iter().filter(|(_, changed)| !changed.is_empty()) {
-            let header = [title, "id", "first at", "lines", "denied in force", "denied then"];
+            let header = [title, "id", "first at", "lines", "denied now", "denied then"];
             let rows = changed.iter().map(|changed| {
                 let Changed { limit, id, lines, denied_in_force, denied, first_at_ns } = changed;
                 let texts = [limit.clone(), shown(id, MAX_ID_CHARS), time(*first_at_ns)];
@@ -164,13 +164,13 @@ if new.yml took the place of old.yml:
 1 line not compared: only one of the files has an answer
 1 error under new.yml
 
-| limit     | newly denied | newly let through | denied by both | allowed by both | denied in force | denied then |
-|-----------|--------------|-------------------|----------------|-----------------|-----------------|-------------|
-| PerClient |            2 |                 1 |              3 |               4 |               4 |           5 |
+| limit     | newly denied | newly let through | denied by both | allowed by both | denied now | denied then |
+|-----------|--------------|-------------------|----------------|-----------------|------------|-------------|
+| PerClient |            2 |                 1 |              3 |               4 |          4 |           5 |
 
-| newly denied most: limit | id      | first at                | lines | denied in force | denied then |
-|--------------------------|---------|-------------------------|-------|-----------------|-------------|
-| PerClient                | a\\u{1b} | 2015-05-17 10:05:03 UTC |     2 |               3 |           5 |
+| newly denied most: limit | id      | first at                | lines | denied now | denied then |
+|--------------------------|---------|-------------------------|-------|------------|-------------|
+| PerClient                | a\\u{1b} | 2015-05-17 10:05:03 UTC |     2 |          3 |           5 |
 ";
         assert_eq!(text, expected);
     }

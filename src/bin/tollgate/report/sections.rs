@@ -49,7 +49,7 @@ pub(crate) fn what_if(run: &Replayed<'_>, against: &Comparison) -> Markup {
             "newly let through",
             "denied by both",
             "allowed by both",
-            "denied in force",
+            "denied now",
             "denied then",
         ],
         rows: rows.collect(),
@@ -271,15 +271,11 @@ fn closeness(run: &Replayed<'_>, limit: &Shown) -> Markup {
         rows.push(row);
     }
     let title = "How close ids came to the limit";
-    let header = ["largest share in use", "ids", "ids then"];
-    let columns = if against.is_some() { 3 } else { 2 };
-    let table = Table {
-        name: "closeness",
-        limit: Some(&limit.name),
-        label: title,
-        header: &header[..columns],
-        rows,
+    let header: &[&str] = match against {
+        Some(_) => &["largest share in use", "ids now", "ids then"],
+        None => &["largest share in use", "ids"],
     };
+    let table = Table { name: "closeness", limit: Some(&limit.name), label: title, header, rows };
     let said = format!(
         "{title}: {} ids were denied, {} used 90 % or more of it",
         words::number(limit.shares.denied),
@@ -372,7 +368,7 @@ fn changed(
         name,
         limit: None,
         label: title,
-        header: &["limit", "id", "lines", "denied in force", "denied then", "first at"],
+        header: &["limit", "id", "lines", "denied now", "denied then", "first at"],
         rows: rows.collect(),
     };
     html! {
@@ -436,7 +432,7 @@ pub(crate) fn replayed(run: &Replayed<'_>, limits: &[Shown]) -> Markup {
                  charged to. How close an id came is the largest share of what it may have that was in use \
                  at once; ids that were denied are counted apart. Times are UTC."
                 @if let Some(against) = &run.summary.against {
-                    " In force is " (foreign(&run.summary.file)) ", then is with " (foreign(&against.file))
+                    " Now is with " (foreign(&run.summary.file)) ", the limits in force; then is with " (foreign(&against.file))
                     " in its place."
                 }
             }
