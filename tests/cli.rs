@@ -1,6 +1,8 @@
 //! The command, end to end: its results byte for byte, its messages and its exit status.
 #![cfg(feature = "cli")]
 
+#[path = "cli/against.rs"]
+mod against;
 #[path = "cli/desk.rs"]
 mod desk;
 #[path = "cli/files.rs"]
@@ -9,6 +11,8 @@ mod files;
 mod logs;
 #[path = "cli/oracle.rs"]
 mod oracle;
+#[path = "cli/report.rs"]
+mod report;
 #[path = "cli/traces.rs"]
 mod traces;
 
@@ -57,6 +61,7 @@ fn bad_limits_are_named_with_every_fault() {
 fn wrong_arguments_exit_with_two() {
     let desk = Desk::new();
     desk.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    desk.put("o.yml", LIMITS);
     let replay = "replay --limits limits.yml";
     for (line, part) in [
         ("".to_owned(), "Usage"),
@@ -73,6 +78,22 @@ fn wrong_arguments_exit_with_two() {
         (format!("{replay} --log t.jsonl --rule A=client --rule A=path"), "two rules charge A"),
         (format!("{replay} --trace t.jsonl --decisions ./t.jsonl"), "would replace an input file"),
         (format!("{replay} --trace t.jsonl --decisions limits.yml"), "would replace an input file"),
+        (
+            format!("{replay} --trace t.jsonl --against o.yml --decisions o.yml"),
+            "would replace an input file",
+        ),
+        (format!("{replay} --trace t.jsonl --against-overrides o.yml"), "--against <FILE>"),
+        (format!("{replay} --trace - --against -"), "given for two files"),
+        (
+            format!("{replay} --trace t.jsonl --report o.yml --against o.yml"),
+            "would replace an input",
+        ),
+        (format!("{replay} --trace t.jsonl --report - --decisions -"), "one of them is allowed"),
+        (format!("{replay} --trace t.jsonl --report r --decisions r"), "one of them is allowed"),
+        (
+            format!("{replay} --trace t.jsonl --against - --against-overrides -"),
+            "given for two files",
+        ),
     ] {
         let ran = desk.run(&line);
         assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{line}: {ran:?}");

@@ -64,6 +64,18 @@ fn replay_of_the_three_algorithms() {
 }
 
 #[test]
+fn one_command_from_a_log_to_the_report_of_what_would_change() {
+    let shown = shown("--report report.html");
+    assert_eq!(shown.len(), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.html");
+    let command = shown[0].command.replace(TOLLGATE, env!("CARGO_BIN_EXE_tollgate"));
+    assert_eq!(run(&command.replace("report.html", report.to_str().unwrap())), shown[0].output);
+    let page = std::fs::read_to_string(report).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("data-table=\"newly-denied\""));
+}
+
+#[test]
 fn the_limits_are_good() {
     let of_readme = blocks("yaml");
     assert_eq!(of_readme.len(), 1);

@@ -134,6 +134,31 @@ impl Limits {
         Ok(self.entry(index).numbers_of(id).map(|(limit, _)| limit.clone()))
     }
 
+    /// The numbers of the limit `name` for ids without an override; `None` where it has none, or is
+    /// switched off.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_name`] for a name that is not known.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limits};
+    ///
+    /// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(1));
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, limit(2)?)?
+    ///     .override_id("PerUser", "alice", limit(9)?)?
+    ///     .build();
+    /// assert_eq!(limits.default_numbers("PerUser")?.map(|limit| limit.burst()), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn default_numbers(&self, name: &str) -> Result<Option<Limit>, Error> {
+        Ok(self.entry(self.index_of(name)?).default.clone())
+    }
+
     /// The index of `name`.
     pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, Error> {
         self.by_name.get(name).copied().ok_or_else(|| {

@@ -97,6 +97,13 @@ impl Browser {
         self.ask("POST", "/window/rect", &json!({"width": width, "height": height}));
     }
 
+    /// Tells the browser itself something, by its own protocol for developers.
+    #[cfg(feature = "cli")]
+    pub(crate) fn tell(&self, command: &str, parameters: Value) {
+        let body = json!({"cmd": command, "params": parameters});
+        self.ask("POST", "/goog/cdp/execute", &body);
+    }
+
     /// What the browser has complained of since it was last asked: errors of scripts, what the policy
     /// of the page forbids, and answers that are errors.
     pub(crate) fn complaints(&self) -> Vec<String> {

@@ -48,6 +48,13 @@ pub(crate) struct ValidateArgs {
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) files: LimitFiles,
+    /// Other limits, in YAML: who would newly be denied, and who newly let through, if they took the
+    /// place of --limits; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
+    /// Overrides of the limits of --against, in YAML; `-` is standard input
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub(crate) against_overrides: Option<PathBuf>,
     /// A trace: one JSON object a line, in the order of time; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -71,6 +78,10 @@ pub(crate) struct ReplayArgs {
     /// standard error then
     #[arg(long, value_name = "FILE")]
     pub(crate) decisions: Option<PathBuf>,
+    /// Write a page with charts and their numbers, for a browser; `-` is standard output, and the
+    /// summary goes to standard error then
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Print the summary as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -116,15 +127,29 @@ impl ReplayArgs {
         self.reorder.unwrap_or(ReplayArgs::DEFAULT_WINDOW_NS)
     }
 
+    /// The files of `--against`.
+    pub(crate) fn candidate(&self) -> Option<LimitFiles> {
+        let limits = self.against.clone()?;
+        Some(LimitFiles { limits, overrides: self.against_overrides.clone() })
+    }
+
     /// The trace or the log.
     pub(crate) fn traffic(&self) -> &Path {
         // The group requires one of them.
         self.trace.as_deref().or(self.log.as_deref()).unwrap_or(Path::new("-"))
     }
 
+    /// All files that are read.
+    fn inputs(&self) -> Vec<&Path> {
+        let overrides = [&self.files.overrides, &self.against, &self.against_overrides];
+        let overrides = overrides.into_iter().flatten().map(|path| &**path);
+        [&*self.files.limits, self.traffic()].into_iter().chain(overrides).collect()
+    }
+
     /// Checks what clap cannot: arguments against each other.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.files.standard_inputs() + usize::from(is_standard(self.traffic())) > 1 {
+        let inputs = self.inputs();
+        if inputs.iter().filter(|path| is_standard(path)).count() > 1 {
             return Err(conflict("replay", ONE_STANDARD_INPUT.into()));
         }
         for (i, rule) in self.rules.iter().enumerate() {
@@ -138,20 +163,30 @@ impl ReplayArgs {
                 ));
             }
         }
-        let Some(decisions) = self.decisions.as_deref().filter(|path| !is_standard(path)) else {
-            return Ok(());
-        };
-        let inputs =
-            [Some(&*self.files.limits), self.files.overrides.as_deref(), Some(self.traffic())];
-        for input in inputs.into_iter().flatten() {
-            if is_same_file(input, decisions) {
-                return Err(conflict(
-                    "replay",
-                    format!("--decisions {} would replace an input file", decisions.display()),
-                ));
+        let outputs = [("--decisions", &self.decisions), ("--report", &self.report)];
+        let outputs = outputs.map(|(name, path)| (name, path.as_deref()));
+        if let [(_, Some(decisions)), (_, Some(report))] = outputs
+            && (decisions == report || is_same_file(decisions, report))
+        {
+            let text = format!(
+                "--decisions and --report are both {}: one of them is allowed",
+                report.display()
+            );
+            return Err(conflict("replay", text));
+        }
+        for (name, output) in outputs {
+            let Some(output) = output.filter(|path| !is_standard(path)) else { continue };
+            if inputs.iter().any(|input| is_same_file(input, output)) {
+                let text = format!("{name} {} would replace an input file", output.display());
+                return Err(conflict("replay", text));
             }
         }
         Ok(())
+    }
+
+    /// Whether standard output is taken by something else than the summary.
+    pub(crate) fn is_output_taken(&self) -> bool {
+        [&self.decisions, &self.report].into_iter().flatten().any(|path| is_standard(path))
     }
 }
 

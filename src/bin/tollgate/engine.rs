@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate::{
-    Clock, Decision, Error, Factor, Hand, Handle, Limiter, LimiterOptions, Limits, Mode,
+    Clock, Decision, Error, Factor, Hand, Handle, Limiter, LimiterOptions, Limits, Mode, Parameters,
 };
 
 use crate::trace::Op;
@@ -82,6 +82,11 @@ impl Engine {
         Ok(limit)
     }
 
+    /// The limit of that name, if anything has asked for it.
+    pub(crate) fn known(&self, name: &str) -> Option<LimitNo> {
+        self.by_name.get(name).copied()
+    }
+
     pub(crate) fn name(&self, limit: LimitNo) -> &str {
         self.handle(limit).name()
     }
@@ -100,6 +105,28 @@ impl Engine {
     pub(crate) fn fits(&self, charge: &Charge<'_>) -> bool {
         let decision = self.handle(charge.limit).check(charge.id, charge.cost);
         decision.is_ok_and(|decision| decision.allowed())
+    }
+
+    /// How many tenths of what a key may have at most are in use, rounded down and at most 9: `remaining`
+    /// is what is left of it, and is asked for if it is not known. `None` where no limit applies.
+    pub(crate) fn used_tenths(
+        &self,
+        limit: LimitNo,
+        id: &str,
+        factor: Factor,
+        remaining: Option<u64>,
+    ) -> Option<u8> {
+        let handle = self.handle(limit);
+        let numbers = handle.numbers(id).ok()??.scaled(factor).ok()??;
+        let most = match numbers.parameters() {
+            // What remains is of the window; the burst is what is there at its start.
+            Parameters::TokenBucket { limit, .. } => limit,
+            _ => numbers.burst(),
+        };
+        let look = || handle.scaled(factor).check(id, 0).ok()?.remaining();
+        let used = most.saturating_sub(remaining.or_else(look)?);
+        let tenths = u128::from(used) * 10 / u128::from(most.max(1));
+        Some(tenths.min(9) as u8)
     }
 
     /// Moves the clock; a time that it cannot show is refused, and nothing has moved.

@@ -3,7 +3,9 @@
 //! Exit status: 0 all well; 1 the input was wrong; 2 wrong arguments.
 
 mod access_log;
+mod against;
 mod args;
+mod comparison;
 mod engine;
 mod input;
 mod output;
@@ -12,6 +14,8 @@ mod reorder;
 mod replay;
 mod replay_log;
 mod replay_trace;
+mod report;
+mod side;
 mod summary;
 mod tally;
 mod text;

@@ -1,4 +1,4 @@
-//! Where results go: standard output, standard error, and the file of decisions.
+//! Where results go: standard output, standard error, and the files that were asked for.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -26,11 +26,11 @@ pub(crate) fn print(destination: Destination, text: &str) -> Result<(), Failure>
     printed.map_err(|error| failure("standard output", &error))
 }
 
-/// The decisions of a run, if they were asked for.
+/// A file of results, decisions or a report, if it was asked for.
 ///
 /// A file appears under its name only when a run got to its end: until then it is a file beside
 /// that name, which goes away with a run that fails.
-pub(crate) struct Decisions {
+pub(crate) struct Results {
     out: Option<BufWriter<Box<dyn Write>>>,
     /// As the messages call it.
     name: String,
@@ -46,21 +46,21 @@ struct Draft {
 
 const BUFFER_BYTES: usize = 1 << 17;
 
-impl Decisions {
-    pub(crate) fn open(path: Option<&Path>) -> Result<Decisions, Failure> {
+impl Results {
+    pub(crate) fn open(path: Option<&Path>) -> Result<Results, Failure> {
         let Some(path) = path else {
-            return Ok(Decisions { out: None, name: String::new(), draft: None });
+            return Ok(Results { out: None, name: String::new(), draft: None });
         };
         if is_standard(path) {
             let name = "standard output".to_owned();
-            return Ok(Decisions { out: Some(buffered(io::stdout().lock())), name, draft: None });
+            return Ok(Results { out: Some(buffered(io::stdout().lock())), name, draft: None });
         }
         let name = path.display().to_string();
         let (file, draft) = open(path).map_err(|error| failure(&name, &error))?;
-        Ok(Decisions { out: Some(buffered(file)), name, draft })
+        Ok(Results { out: Some(buffered(file)), name, draft })
     }
 
-    /// Lets `put` write, if decisions were asked for.
+    /// Lets `put` write, if the file was asked for.
     pub(crate) fn write(
         &mut self,
         put: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,

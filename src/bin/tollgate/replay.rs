@@ -1,19 +1,28 @@
 //! `tollgate replay`: what would these limits have done?
 
+use std::io::Write;
+use std::path::Path;
+
+use crate::against::Against;
 use crate::args::{ReplayArgs, is_standard};
-use crate::engine::Engine;
 use crate::input::Lines;
-use crate::output::{Decisions, Destination, print};
+use crate::output::{Destination, Results, print};
 use crate::progress::Progress;
+use crate::report::{Collected, Replayed, page};
+use crate::side::Side;
 use crate::summary::Summary;
-use crate::tally::Tally;
 use crate::{Failure, Outcome, replay_log, replay_trace, validate};
 
 /// What a run works with.
 pub(crate) struct Session {
-    pub(crate) engine: Engine,
-    pub(crate) tally: Tally,
-    pub(crate) decisions: Decisions,
+    /// The limits in force: those of `--limits`.
+    pub(crate) side: Side,
+    /// The file of `--limits`, as the messages call it.
+    pub(crate) file: String,
+    pub(crate) against: Option<Against>,
+    pub(crate) decisions: Results,
+    /// For the report, if one was asked for.
+    pub(crate) collected: Option<Collected>,
     pub(crate) progress: Progress,
 }
 
@@ -32,10 +41,13 @@ const MAX_TOP_DENIED: usize = 10;
 pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     // What can fail at once goes first: the limits may take seconds.
     let mut lines = Lines::open(args.traffic())?;
-    let decisions = Decisions::open(args.decisions.as_deref())?;
-    let engine = Engine::new(validate::load(&args.files)?);
+    let decisions = Results::open(args.decisions.as_deref())?;
+    let report = Results::open(args.report.as_deref())?;
+    let (side, against) = load(args)?;
     let progress = Progress::new(&lines);
-    let mut session = Session { engine, tally: Tally::default(), decisions, progress };
+    let file = name(&args.files.limits);
+    let collected = args.report.as_ref().map(|_| Collected::new(args.log.is_some()));
+    let mut session = Session { side, file, against, decisions, collected, progress };
 
     let mut skipped = Vec::new();
     let counts = if args.trace.is_some() {
@@ -54,34 +66,84 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     }
 
     let summary = session.summary(lines.count(), counts);
+    write_report(report, args, &lines, &session, &summary)?;
     session.decisions.finish()?;
     session.progress.finish();
-    let is_taken = args.decisions.as_deref().is_some_and(is_standard);
-    let destination = if is_taken { Destination::Stderr } else { Destination::Stdout };
+    let destination =
+        if args.is_output_taken() { Destination::Stderr } else { Destination::Stdout };
     print(destination, &if args.json { summary.to_json() } else { summary.to_text() })?;
     for text in skipped {
         session.progress.report(&text);
     }
-    Ok(if counts.errors.is_some_and(|errors| errors > 0) {
+    let candidate_errors = session.against.as_ref().map_or(0, |against| against.errors);
+    Ok(if counts.errors.unwrap_or(0) + candidate_errors > 0 {
         Outcome::LinesFailed
     } else {
         Outcome::Well
     })
 }
 
+/// Writes the report, if one was asked for.
+fn write_report(
+    mut report: Results,
+    args: &ReplayArgs,
+    lines: &Lines,
+    session: &Session,
+    summary: &Summary,
+) -> Result<(), Failure> {
+    let Some(collected) = &session.collected else { return Ok(()) };
+    let Session { side, against, .. } = session;
+    let replayed = Replayed {
+        traffic: lines.name(),
+        rules: &args.rules,
+        summary,
+        side,
+        candidate: against.as_ref().map(|against| &against.side),
+        collected,
+    };
+    report.write(|out| out.write_all(page(&replayed).as_bytes()))?;
+    report.finish()
+}
+
+/// Reads the limits, and those to compare them with; a failure has every fault of both.
+fn load(args: &ReplayArgs) -> Result<(Side, Option<Against>), Failure> {
+    let in_force = validate::load(&args.files);
+    let Some(files) = args.candidate() else { return Ok((Side::new(in_force?), None)) };
+    match (in_force, validate::load(&files)) {
+        (Ok(in_force), Ok(candidate)) => {
+            let against = Against::new(candidate, name(&files.limits));
+            Ok((Side::new(in_force), Some(against)))
+        }
+        (Err(Failure::Input(text)), Err(Failure::Input(more))) => {
+            Err(Failure::Input(format!("{text}\n{more}")))
+        }
+        (Err(failure), _) | (_, Err(failure)) => Err(failure),
+    }
+}
+
+/// A file as the messages call it.
+fn name(path: &Path) -> String {
+    if is_standard(path) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
 impl Session {
     fn summary(&self, lines: u64, counts: LineCounts) -> Summary {
-        let name = |limit| self.engine.name(limit).to_owned();
+        let Side { engine, tally } = &self.side;
+        let name = |limit| engine.name(limit).to_owned();
+        let is_trace = counts.errors.is_some();
+        let compare = |against: &Against| against.comparison(&self.side, is_trace, MAX_TOP_DENIED);
         Summary {
             lines,
             parsed: counts.parsed,
             skipped: counts.skipped,
             late: counts.late,
             errors: counts.errors,
-            allowed: self.tally.allowed,
-            denied: self.tally.denied,
-            limits: self.tally.by_limit().map(|(limit, counts)| (name(limit), counts)).collect(),
-            top_denied: self.tally.most_denied(&self.engine, MAX_TOP_DENIED),
+            allowed: tally.allowed,
+            denied: tally.denied,
+            limits: tally.by_limit().map(|(limit, counts)| (name(limit), counts)).collect(),
+            top_denied: tally.most_denied(engine, MAX_TOP_DENIED),
+            against: self.against.as_ref().map(compare),
+            file: self.file.clone(),
         }
     }
 }

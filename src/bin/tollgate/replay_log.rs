@@ -1,18 +1,20 @@
 //! An access log, line by line, in the order of time.
 
 use smallvec::SmallVec;
-use tollgate::{Decision, Factor, Mode};
+use tollgate::{Decision, Error, Factor};
 
 use crate::Failure;
 use crate::access_log::{self, Entry, Field};
+use crate::against::Said;
 use crate::args::Rule;
-use crate::engine::{Charge, Charges, LimitNo};
+use crate::engine::LimitNo;
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
 use crate::reorder::Reorder;
 use crate::replay::{LineCounts, Session};
-use crate::tally::Keys;
+use crate::side::Side;
+use crate::tally::{KeyNo, Keys};
 use crate::text::shown;
-use crate::trace::{self, Op};
+use crate::trace;
 
 /// Lines that are held at most to put them in order.
 const MAX_HELD: usize = 1_000_000;
@@ -24,6 +26,7 @@ const MAX_SHOWN_CHARS: usize = 100;
 /// What is kept of a line until it is its turn.
 struct Held {
     line: u64,
+    /// Those of the limits in force, then those of the candidate's.
     keys: Keys,
 }
 
@@ -33,6 +36,14 @@ struct Skipped {
     count: u64,
     shown: Vec<String>,
 }
+
+/// The rules, under the limits in force and under the candidate's.
+struct Rules {
+    in_force: LimitFields,
+    candidate: LimitFields,
+}
+
+type LimitFields = SmallVec<[(LimitNo, Field); 4]>;
 
 /// Replays a log. Returns the counts, and the texts for the first lines that were skipped.
 pub(crate) fn run(
@@ -52,38 +63,40 @@ pub(crate) fn run(
             Ok((at_ns, keys)) => reorder.push(at_ns, Held { line: number, keys }),
             Err((why, text)) => skipped.add(number, &why, text),
         }
-        take_due(&mut reorder, session, &mut skipped)?;
+        take_due(&mut reorder, &rules, session, &mut skipped)?;
         session.progress.step();
     }
     reorder.end();
-    take_due(&mut reorder, session, &mut skipped)?;
+    take_due(&mut reorder, &rules, session, &mut skipped)?;
     let late = reorder.late();
     Ok((LineCounts { parsed, skipped: skipped.count, late, errors: None }, skipped.shown))
 }
 
-type Rules = SmallVec<[(LimitNo, Field); 4]>;
-
-/// Finds the rules' limits; reports every one that is unknown.
+/// Finds the rules' limits; reports every one that is unknown. Where two files are compared, one of
+/// them may lack a limit: it is no limit there.
 fn resolve(rules: &[Rule], session: &mut Session) -> Result<Rules, Failure> {
-    let mut resolved = Rules::new();
-    let mut faults = Vec::new();
+    let Session { side, against, file, progress, .. } = session;
+    let mut resolved = Rules { in_force: LimitFields::new(), candidate: LimitFields::new() };
+    let (mut faults, mut notes) = (Vec::new(), Vec::new());
     for rule in rules {
-        match session.engine.limit(&rule.limit) {
-            Ok(limit) => resolved.push((limit, rule.field)),
-            Err(error) => {
-                faults.push(format!("--rule {}={}: {error}", rule.limit, rule.field.name()))
-            }
+        let in_force = side.find(&rule.limit);
+        let candidate = against.as_mut().map(|against| against.side.find(&rule.limit));
+        let given = format!("--rule {}={}", rule.limit, rule.field.name());
+        let note = |file: &str, error: &Error| format!("{given}: {file}: {error}; no limit there");
+        match (&in_force, &candidate, &against) {
+            (Err(error), None | Some(Err(_)), _) => faults.push(format!("{given}: {error}")),
+            (Err(error), Some(Ok(_)), _) => notes.push(note(file, error)),
+            (Ok(_), Some(Err(error)), Some(against)) => notes.push(note(&against.file, error)),
+            (Ok(_), _, _) => {}
         }
+        resolved.in_force.extend(in_force.ok().map(|limit| (limit, rule.field)));
+        let candidate = candidate.and_then(Result::ok);
+        resolved.candidate.extend(candidate.map(|limit| (limit, rule.field)));
     }
     if !faults.is_empty() {
         return Err(Failure::Input(faults.join("\n")));
     }
-    for (limit, _) in &resolved {
-        let name = session.engine.name(*limit);
-        if session.engine.limits().names().any(|known| known == name) {
-            session.tally.show(*limit);
-        }
-    }
+    notes.iter().for_each(|note| progress.report(note));
     Ok(resolved)
 }
 
@@ -100,56 +113,90 @@ fn read<'a>(
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let entry = access_log::parse(line).map_err(|why| (why.to_string(), line))?;
     *parsed += 1;
-    let keys = keys(&entry, rules, session).map_err(|why| (why, line))?;
+    let mut keys = Keys::new();
+    add_keys(&entry, &rules.in_force, &mut session.side, &mut keys).map_err(|why| (why, line))?;
+    if let Some(against) = &mut session.against {
+        let in_force = keys.len();
+        if add_keys(&entry, &rules.candidate, &mut against.side, &mut keys).is_err() {
+            // It is not compared then.
+            keys.truncate(in_force);
+        }
+    }
     Ok((entry.at_ns, keys))
 }
 
-fn keys(entry: &Entry<'_>, rules: &Rules, session: &mut Session) -> Result<Keys, String> {
-    let mut keys = Keys::new();
+fn add_keys(
+    entry: &Entry<'_>,
+    rules: &LimitFields,
+    side: &mut Side,
+    keys: &mut Keys,
+) -> Result<(), String> {
     for &(limit, field) in rules {
         let id = entry.field(field).ok_or_else(|| format!("no {}", field.name()))?;
         let id = std::str::from_utf8(id).map_err(|_| format!("{} is not UTF-8", field.name()))?;
-        let key = session.tally.key(&session.engine, limit, id);
+        let key = side.tally.key(&side.engine, limit, id);
         keys.push(key.map_err(|error| format!("{}: {error}", field.name()))?);
     }
-    Ok(keys)
+    Ok(())
 }
 
 /// Charges the lines whose turn it is.
 fn take_due(
     reorder: &mut Reorder<Held>,
+    rules: &Rules,
     session: &mut Session,
     skipped: &mut Skipped,
 ) -> Result<(), Failure> {
     while let Some((at_ns, held)) = reorder.pop() {
-        match charge(at_ns, &held, session) {
-            Ok(decision) => record(&decision, &held, session)?,
+        let (keys, of_candidate) = held.keys.split_at(rules.in_force.len());
+        match session.side.spend(at_ns, keys) {
+            Ok(decision) => {
+                record(at_ns, &decision, keys, session)?;
+                let old = Said { keys, decision: &decision };
+                let is_compared = of_candidate.len() == rules.candidate.len();
+                compare(at_ns, old, is_compared.then_some(of_candidate), session);
+            }
             Err(why) => skipped.add(held.line, &why, b""),
         }
     }
     Ok(())
 }
 
-/// Charges a line; else says why not, and nothing was charged.
-fn charge(at_ns: u64, held: &Held, session: &mut Session) -> Result<Decision, String> {
-    session.engine.move_to(at_ns)?;
-    let keys = held.keys.iter().map(|key| session.tally.get(*key));
-    let charges: Charges<'_> = keys
-        .map(|key| {
-            let (mode, factor) = (Mode::CheckAndSpend, Factor::ONE);
-            Charge { limit: key.limit, id: &key.id, cost: 1, mode, factor }
-        })
-        .collect();
-    session.engine.call(Op::Spend, &charges).map_err(|error| error.to_string())
+fn record(
+    at_ns: u64,
+    decision: &Decision,
+    keys: &[KeyNo],
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let Session { side, decisions, collected, .. } = session;
+    let denied_by = decision.denied_by().map(|position| side.tally.get(keys[position]));
+    let denied_by = denied_by.map(|key| (side.engine.name(key.limit), &*key.normalized));
+    decisions.write(|out| trace::write_decision(out, decision, denied_by))?;
+    let Some(collected) = collected else {
+        side.tally.count(keys, decision, |_| true, |_, _| ());
+        return Ok(());
+    };
+    collected.move_to(at_ns);
+    side.tally.count(keys, decision, |_| true, |limit, allowed| collected.count(limit, allowed));
+    collected.see(side, keys, decision, |_| Some(Factor::ONE));
+    Ok(())
 }
 
-fn record(decision: &Decision, held: &Held, session: &mut Session) -> Result<(), Failure> {
-    let Session { engine, tally, decisions, .. } = session;
-    let denied_by = decision.denied_by().map(|position| tally.get(held.keys[position]));
-    let denied_by = denied_by.map(|key| (engine.name(key.limit), &*key.normalized));
-    decisions.write(|out| trace::write_decision(out, decision, denied_by))?;
-    tally.count(&held.keys, decision, |_| true);
-    Ok(())
+/// Charges the line under the candidate; without keys, it is a line that the candidate would skip.
+fn compare(at_ns: u64, old: Said<'_>, keys: Option<&[KeyNo]>, session: &mut Session) {
+    let Session { side, against: Some(against), collected, .. } = session else { return };
+    // A line's costs are 1, which is no more than any burst: keys that were read have an answer.
+    let said = keys.and_then(|keys| Some((keys, against.side.spend(at_ns, keys).ok()?)));
+    let Some((keys, decision)) = said else {
+        against.not_compared += 1;
+        return;
+    };
+    let new = Said { keys, decision: &decision };
+    let change = against.count(at_ns, &side.tally, old, new, |_| true);
+    if let Some(collected) = collected {
+        collected.change(change);
+        collected.see_candidate(&against.side, keys, &decision, |_| Some(Factor::ONE));
+    }
 }
 
 impl Skipped {

@@ -1,13 +1,11 @@
 //! A trace, line by line.
 
-use smallvec::SmallVec;
-use tollgate::{Decision, Mode};
-
 use crate::Failure;
-use crate::engine::{Charge, Charges};
+use crate::against::{Against, Said};
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
 use crate::replay::{LineCounts, Session};
-use crate::tally::Keys;
+use crate::report::Collected;
+use crate::side::{Answer, Side};
 use crate::trace::{self, Op, Operation};
 
 /// Replays a trace. A line that fails changes nothing, and the run goes on.
@@ -16,78 +14,113 @@ pub(crate) fn run(lines: &mut Lines, session: &mut Session) -> Result<LineCounts
     let mut number = 0_u64;
     while let Some(line) = lines.next()? {
         number += 1;
-        match replay(line, session) {
-            Ok((decision, denied_by)) => {
+        let Replayed { answer, candidate_fault } = replay(line, session);
+        let report = |text: &str| format!("{}:{number}: {text}", lines.name());
+        match answer {
+            Ok(Answer { decision, denied_by, .. }) => {
                 parsed += 1;
                 let denied_by = denied_by.as_ref().map(|(name, id)| (&**name, &**id));
                 session.decisions.write(|out| trace::write_decision(out, &decision, denied_by))?;
             }
             Err(text) => {
                 errors += 1;
-                session.progress.report(&format!("{}:{number}: {text}", lines.name()));
+                session.progress.report(&report(&text));
                 session.decisions.write(|out| trace::write_error(out, &text))?;
             }
+        }
+        if let Some(text) = candidate_fault {
+            session.progress.report(&report(&text));
         }
         session.progress.step();
     }
     Ok(LineCounts { parsed, errors: Some(errors), ..LineCounts::default() })
 }
 
-/// A limit's name and an id in normal form.
-type DeniedBy = Option<(String, String)>;
+/// What became of a line.
+struct Replayed {
+    /// By the limits in force.
+    answer: Result<Answer, String>,
+    /// Why the candidate has no answer, where that is a reason of its own.
+    candidate_fault: Option<String>,
+}
 
-fn replay(line: Line<'_>, session: &mut Session) -> Result<(Decision, DeniedBy), String> {
-    let Line::Text(line) = line else {
-        return Err(format!("the line is too long: at most {MAX_LINE_BYTES} bytes are allowed"));
-    };
-    let operation = trace::parse(line)?;
-    // A line whose time is good moves the clock, whatever becomes of its buckets.
-    session.engine.move_to(operation.at_ns)?;
-    let charges = charges(&operation, session)?;
-    let is_charged = charged(&operation, &charges, session);
-    let engine = &session.engine;
-    let text = |error: tollgate::Error| error.to_string();
-    let decision = engine.call(operation.op, &charges).map_err(text)?;
-    if operation.op == Op::Spend {
-        let tally = &mut session.tally;
-        let keys: Result<Keys, _> =
-            charges.iter().map(|charge| tally.key(engine, charge.limit, charge.id)).collect();
-        tally.count(&keys.map_err(text)?, &decision, |position| is_charged[position]);
-    }
-    let denied_by = match decision.denied_by() {
-        Some(position) if matches!(operation.op, Op::Spend | Op::Check) => {
-            let Charge { limit, id, .. } = charges[position];
-            Some((engine.name(limit).to_owned(), engine.normalize(limit, id).map_err(text)?))
+fn replay(line: Line<'_>, session: &mut Session) -> Replayed {
+    let Session { side, against, collected, .. } = session;
+    let operation = match read(&line) {
+        Ok(operation) => operation,
+        Err(text) => {
+            if let Some(against) = against {
+                against.errors += 1;
+            }
+            return Replayed { answer: Err(text), candidate_fault: None };
         }
-        _ => None,
     };
-    Ok((decision, denied_by))
-}
-
-fn charges<'a>(operation: &'a Operation<'_>, session: &mut Session) -> Result<Charges<'a>, String> {
-    let charges = operation.txns.iter().map(|txn| {
-        let txn = &txn.0;
-        let limit = session.engine.limit(&txn.limit).map_err(|error| error.to_string())?;
-        Ok(Charge { limit, id: &txn.id, cost: txn.cost, mode: txn.mode, factor: txn.factor()? })
-    });
-    charges.collect()
-}
-
-/// Which buckets an allowed spend will be charged to. A spend-only one that does not fit is left
-/// alone, and only a look beforehand tells.
-fn charged(
-    operation: &Operation<'_>,
-    charges: &[Charge<'_>],
-    session: &Session,
-) -> SmallVec<[bool; 8]> {
-    if operation.op != Op::Spend {
-        return SmallVec::new();
+    let answer = side.carry_out(&operation);
+    if operation.op == Op::Spend
+        && let Ok(answer) = &answer
+    {
+        let Answer { decision, keys, .. } = answer;
+        let is_charged = |position: usize| answer.is_charged[position];
+        match collected {
+            None => side.tally.count(keys, decision, is_charged, |_, _| ()),
+            Some(collected) => {
+                collected.move_to(operation.at_ns);
+                let tell = |limit, allowed| collected.count(limit, allowed);
+                side.tally.count(keys, decision, is_charged, tell);
+                collected.see(side, keys, decision, answer.factors(&operation));
+            }
+        }
     }
-    let is_charged = charges.iter().map(|charge| match charge.mode {
-        _ if charge.cost == 0 => false,
-        Mode::CheckOnly => false,
-        Mode::SpendOnly => session.engine.fits(charge),
-        _ => true,
-    });
-    is_charged.collect()
+    let compare =
+        |against: &mut Against| compare(&operation, side, &answer, against, collected.as_mut());
+    let candidate_fault = against.as_mut().and_then(compare);
+    Replayed { answer, candidate_fault }
+}
+
+fn read<'a>(line: &Line<'a>) -> Result<Operation<'a>, String> {
+    match line {
+        Line::Text(line) => trace::parse(line),
+        Line::TooLong => {
+            Err(format!("the line is too long: at most {MAX_LINE_BYTES} bytes are allowed"))
+        }
+    }
+}
+
+/// Does the same under the candidate. Returns why that failed, unless the line failed alike before.
+fn compare(
+    operation: &Operation<'_>,
+    in_force: &Side,
+    answer: &Result<Answer, String>,
+    against: &mut Against,
+    collected: Option<&mut Collected>,
+) -> Option<String> {
+    let is_spend = operation.op == Op::Spend;
+    let new = match against.side.carry_out(operation) {
+        Ok(new) => new,
+        Err(text) => {
+            against.errors += 1;
+            against.not_compared += u64::from(is_spend && answer.is_ok());
+            let is_said = answer.as_ref().is_err_and(|said| *said == text);
+            return (!is_said).then(|| format!("under {}: {text}", against.file));
+        }
+    };
+    if is_spend {
+        let is_charged = |position: usize| new.is_charged[position];
+        let said = Said { keys: &new.keys, decision: &new.decision };
+        match answer {
+            Ok(old) => {
+                let old = Said { keys: &old.keys, decision: &old.decision };
+                let tally = &in_force.tally;
+                let change = against.count(operation.at_ns, tally, old, said, is_charged);
+                if let Some(collected) = collected {
+                    let Answer { keys, decision, .. } = &new;
+                    collected.change(change);
+                    let factors = new.factors(operation);
+                    collected.see_candidate(&against.side, keys, decision, factors);
+                }
+            }
+            Err(_) => against.count_alone(said, is_charged),
+        }
+    }
+    None
 }

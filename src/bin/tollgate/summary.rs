@@ -6,6 +6,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use crate::comparison::Comparison;
 use crate::text::{counted, shown};
 
 /// The figures of a run. Its field order is that of the JSON.
@@ -23,6 +24,12 @@ pub(crate) struct Summary {
     /// By name.
     pub(crate) limits: BTreeMap<String, LimitCounts>,
     pub(crate) top_denied: Vec<Denied>,
+    /// What would change under another file, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) against: Option<Comparison>,
+    /// The file of `--limits`.
+    #[serde(skip)]
+    pub(crate) file: String,
 }
 
 /// The figures of one limit.
@@ -74,15 +81,18 @@ impl Summary {
             });
             let _ = writeln!(text, "\n{}", table(&["most denied: limit", "id", "denied"], rows, 2));
         }
+        if let Some(against) = &self.against {
+            against.write_text(&mut text, &self.file);
+        }
         text
     }
 }
 
 /// Longer ids are cut in a table.
-const MAX_ID_CHARS: usize = 60;
+pub(crate) const MAX_ID_CHARS: usize = 60;
 
 /// A table whose columns from `numbers_from` on are numbers.
-fn table(
+pub(crate) fn table(
     header: &[&str],
     rows: impl Iterator<Item = impl Iterator<Item = String>>,
     numbers_from: usize,
@@ -115,6 +125,8 @@ mod tests {
             denied: 5,
             limits: BTreeMap::from([("PerClient".to_owned(), counts)]),
             top_denied: vec![Denied { limit: "PerClient".into(), id: "a\u{1b}".into(), denied: 5 }],
+            against: None,
+            file: "limits.yml".into(),
         }
     }
 

@@ -20,11 +20,17 @@ pub(crate) struct Tally {
 }
 
 /// A key's place in its [`Tally`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyNo(u32);
 
 /// The keys of one line.
 pub(crate) type Keys = SmallVec<[KeyNo; 4]>;
+
+impl KeyNo {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Key {
@@ -77,7 +83,7 @@ impl Tally {
     }
 
     pub(crate) fn get(&self, key: KeyNo) -> &Key {
-        &self.keys[key.0 as usize]
+        &self.keys[key.index()]
     }
 
     /// Shows a limit in the summary even if nothing came for it.
@@ -85,12 +91,15 @@ impl Tally {
         self.limit(limit).is_shown = true;
     }
 
-    /// Counts a spend on `keys`; `is_charged` says which of them an allowed one was charged to.
+    /// Counts a spend on `keys`; `is_charged` says which of them an allowed one was charged to. `tell`
+    /// hears of each limit at which the line counts, and whether as allowed.
+    #[inline]
     pub(crate) fn count(
         &mut self,
         keys: &[KeyNo],
         decision: &Decision,
         is_charged: impl Fn(usize) -> bool,
+        mut tell: impl FnMut(LimitNo, bool),
     ) {
         if decision.allowed() {
             self.allowed += 1;
@@ -98,7 +107,7 @@ impl Tally {
             self.denied += 1;
         }
         for (position, key) in keys.iter().enumerate() {
-            let key = &mut self.keys[key.0 as usize];
+            let key = &mut self.keys[key.index()];
             if !key.applies {
                 continue;
             }
@@ -110,13 +119,28 @@ impl Tally {
             }
             if decision.allowed() && is_charged(position) {
                 limit.counts.allowed += 1;
+                tell(key.limit, true);
             }
             if decision.denied_by() == Some(position) {
                 limit.counts.denied += 1;
                 limit.counts.keys_denied += u64::from(key.denied == 0);
                 key.denied += 1;
+                tell(key.limit, false);
             }
         }
+    }
+
+    /// How often the key was the one that denied.
+    pub(crate) fn denied(&self, limit: LimitNo, normalized: &str) -> u64 {
+        let limit = self.limits.get(limit.index());
+        let key = limit.and_then(|limit| limit.by_normalized.get(normalized));
+        key.map_or(0, |key| self.get(*key).denied)
+    }
+
+    /// The keys that a spend was about, their limits, and how often each was denied.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = (KeyNo, LimitNo, u64)> {
+        let seen = (0..).map(KeyNo).zip(&self.keys).filter(|(_, key)| key.seen);
+        seen.map(|(number, key)| (number, key.limit, key.denied))
     }
 
     /// The counts of each limit, in the order of their numbers.

@@ -1,0 +1,252 @@
+//! Counts over time, in a bounded number of bins, when nobody knows beforehand how long it will be.
+
+/// What is counted in a bin, of one row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bin {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    pub(crate) newly_denied: u64,
+    pub(crate) newly_allowed: u64,
+}
+
+/// Rows of bins that share their times. Bins begin at round times and widen when there are too many.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    /// The place of the bins' width in [`WIDTHS_NS`].
+    width: usize,
+    /// The number of the first bin, counted from [`MONDAY_NS`]; `None` until a time comes.
+    first: Option<i64>,
+    /// The bin of the present time, counted from the first, and the times that fall into it.
+    present: usize,
+    present_ns: std::ops::Range<i128>,
+    /// A row ends with its last bin that is not empty.
+    rows: Vec<Vec<Bin>>,
+}
+
+/// Enough to see a pattern, and few enough for the width of a telephone.
+pub(crate) const MAX_BINS: usize = 120;
+
+const S: u64 = 1_000_000_000;
+const DAY: u64 = 86_400 * S;
+
+/// Each divides the next, so that bins can be joined.
+const WIDTHS_NS: [u64; 29] = [
+    1_000,
+    5_000,
+    10_000,
+    50_000,
+    100_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    10_000_000,
+    50_000_000,
+    100_000_000,
+    500_000_000,
+    S,
+    5 * S,
+    10 * S,
+    30 * S,
+    60 * S,
+    300 * S,
+    600 * S,
+    1_800 * S,
+    3_600 * S,
+    10_800 * S,
+    21_600 * S,
+    43_200 * S,
+    DAY,
+    7 * DAY,
+    28 * DAY,
+    140 * DAY,
+    700 * DAY,
+];
+
+/// The first Monday since the Unix epoch: weeks begin on Mondays, and all shorter widths divide it.
+pub(crate) const MONDAY_NS: i128 = 4 * DAY as i128;
+
+/// The place of a second in [`WIDTHS_NS`].
+const SECOND: usize = 12;
+
+impl Timeline {
+    /// For times that may be any nanosecond's.
+    pub(crate) fn of_nanoseconds() -> Timeline {
+        Timeline {
+            width: 0,
+            first: None,
+            present: 0,
+            // No time is in it.
+            present_ns: 0..0,
+            rows: Vec::new(),
+        }
+    }
+
+    /// For times that are whole seconds: no bin is shorter than one.
+    pub(crate) fn of_seconds() -> Timeline {
+        Timeline { width: SECOND, ..Timeline::of_nanoseconds() }
+    }
+
+    /// Goes to a time; times never go back.
+    #[inline]
+    pub(crate) fn move_to(&mut self, at_ns: u64) {
+        if !self.present_ns.contains(&i128::from(at_ns)) {
+            self.enter(i128::from(at_ns));
+        }
+    }
+
+    /// The bin of the present time.
+    pub(crate) fn bin(&mut self, row: usize) -> &mut Bin {
+        if self.rows.len() <= row {
+            self.rows.resize_with(row + 1, Vec::new);
+        }
+        let row = &mut self.rows[row];
+        if row.len() <= self.present {
+            row.resize(self.present + 1, Bin::default());
+        }
+        &mut row[self.present]
+    }
+
+    /// How many bins there are: up to that of the present time.
+    pub(crate) fn bins(&self) -> usize {
+        self.first.map_or(0, |_| self.present + 1)
+    }
+
+    pub(crate) fn width_ns(&self) -> u64 {
+        WIDTHS_NS[self.width]
+    }
+
+    /// When a bin begins, since the Unix epoch. The first may begin before it.
+    pub(crate) fn start_ns(&self, bin: usize) -> i128 {
+        let number = i128::from(self.first.unwrap_or_default()) + bin as i128;
+        MONDAY_NS + number * i128::from(self.width_ns())
+    }
+
+    /// All bins of a row.
+    pub(crate) fn row(&self, row: usize) -> Vec<Bin> {
+        let mut bins = self.rows.get(row).cloned().unwrap_or_default();
+        bins.resize(self.bins(), Bin::default());
+        bins
+    }
+
+    fn enter(&mut self, at_ns: i128) {
+        loop {
+            let width_ns = i128::from(self.width_ns());
+            // At most 2^64 / 1000.
+            let number = (at_ns - MONDAY_NS).div_euclid(width_ns) as i64;
+            let first = *self.first.get_or_insert(number);
+            let present = (number - first) as usize;
+            if present < MAX_BINS || self.width + 1 == WIDTHS_NS.len() {
+                self.present = present;
+                let start_ns = self.start_ns(present);
+                self.present_ns = start_ns..start_ns + width_ns;
+                return;
+            }
+            self.widen();
+        }
+    }
+
+    /// Joins the bins to those of the next width.
+    fn widen(&mut self) {
+        let before = self.width_ns();
+        self.width += 1;
+        let factor = (self.width_ns() / before) as i64;
+        let Some(first) = self.first else { return };
+        let joined_first = first.div_euclid(factor);
+        self.first = Some(joined_first);
+        for row in &mut self.rows {
+            let mut joined: Vec<Bin> = Vec::new();
+            for (number, bin) in (first..).zip(row.drain(..)) {
+                let at = (number.div_euclid(factor) - joined_first) as usize;
+                joined.resize(at + 1, Bin::default());
+                joined[at].allowed += bin.allowed;
+                joined[at].denied += bin.denied;
+                joined[at].newly_denied += bin.newly_denied;
+                joined[at].newly_allowed += bin.newly_allowed;
+            }
+            *row = joined;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_width_divides_the_next_and_the_first_monday_or_weeks() {
+        for pair in WIDTHS_NS.windows(2) {
+            assert_eq!(pair[1] % pair[0], 0, "{pair:?}");
+        }
+        for width_ns in WIDTHS_NS.iter().filter(|width_ns| **width_ns <= DAY) {
+            assert_eq!(MONDAY_NS % i128::from(*width_ns), 0, "{width_ns}");
+        }
+        assert_eq!(jiff::Timestamp::UNIX_EPOCH.to_string(), "1970-01-01T00:00:00Z");
+        let monday = jiff::Timestamp::from_nanosecond(MONDAY_NS).unwrap();
+        let date = jiff::tz::Offset::UTC.to_datetime(monday).date();
+        assert_eq!(date.weekday(), jiff::civil::Weekday::Monday);
+    }
+
+    #[test]
+    fn an_hour_has_half_minutes_and_begins_at_a_round_time() {
+        let mut timeline = Timeline::of_seconds();
+        let start_s = 1_431_857_103; // 2015-05-17 10:05:03 UTC
+        for second in 0..3590 {
+            timeline.move_to((start_s + second) * S);
+            timeline.bin(0).allowed += 1;
+            if second == 1 {
+                assert_eq!((timeline.width_ns(), timeline.bins()), (S, 2));
+            }
+        }
+        assert_eq!(timeline.width_ns(), 30 * S);
+        assert_eq!(timeline.start_ns(0), i128::from(1_431_857_100 * S));
+        let bins: Vec<u64> = timeline.row(0).iter().map(|bin| bin.allowed).collect();
+        assert_eq!((bins.len(), bins[0], bins[1], bins[119]), (120, 27, 30, 23));
+    }
+
+    #[test]
+    fn times_before_the_first_monday_and_the_last_ones_have_bins() {
+        let mut timeline = Timeline::of_nanoseconds();
+        for at_ns in [0, 1, 3 * DAY, u64::MAX] {
+            timeline.move_to(at_ns);
+            timeline.bin(2).denied += 1;
+        }
+        assert!(timeline.start_ns(0) <= 0, "{timeline:?}");
+        assert!(timeline.bins() > MAX_BINS, "there is no wider one: {}", timeline.bins());
+        assert_eq!(timeline.row(2).iter().map(|bin| bin.denied).sum::<u64>(), 4);
+        assert_eq!(timeline.row(0).len(), timeline.bins());
+        assert_eq!(timeline.row(9).len(), timeline.bins());
+    }
+
+    proptest! {
+        #[test]
+        fn bins_are_what_a_map_counts(
+            steps in proptest::collection::vec((0_u64..4, 0_u32..16), 1..300),
+            start_ns in 0_u64..1 << 60,
+        ) {
+            let mut timeline = Timeline::of_nanoseconds();
+            let mut times = Vec::new();
+            let mut at_ns = start_ns;
+            for (step, magnitude) in steps {
+                at_ns += step * 7_u64.pow(magnitude) * 1000;
+                times.push(at_ns);
+                timeline.move_to(at_ns);
+                timeline.bin(1).denied += 1;
+            }
+            prop_assert!(timeline.bins() <= MAX_BINS, "{}", timeline.bins());
+            let width_ns = i128::from(timeline.width_ns());
+            let mut expected: BTreeMap<i128, u64> = BTreeMap::new();
+            for at_ns in times {
+                let since_ns = i128::from(at_ns) - MONDAY_NS;
+                *expected.entry(at_ns as i128 - since_ns.rem_euclid(width_ns)).or_default() += 1;
+            }
+            let counted = timeline.row(1).into_iter().enumerate().filter(|(_, bin)| bin.denied > 0);
+            let counted: BTreeMap<i128, u64> =
+                counted.map(|(i, bin)| (timeline.start_ns(i), bin.denied)).collect();
+            prop_assert_eq!(counted, expected);
+        }
+    }
+}
