@@ -40,7 +40,10 @@ pub use limit::{Factor, Limit, Parameters};
 pub use limiter::Limiter;
 #[cfg(feature = "boulder")]
 pub use limits::IdentifierSet;
-pub use limits::{Id, IdFormat, Limits, LimitsBuilder};
+pub use limits::{
+    Id, IdFormat, LimitEntry, LimitMode, LimitOptions, Limits, LimitsBuilder, Location,
+    OverrideEntry, OverrideOptions,
+};
 pub use options::{AtCap, Engine, LimiterOptions};
 pub use scaled::Scaled;
 pub use store::Swept;

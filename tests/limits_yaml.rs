@@ -4,6 +4,8 @@
 
 #[path = "limits_yaml/algorithms.rs"]
 mod algorithms;
+#[path = "limits_yaml/beside.rs"]
+mod beside;
 #[path = "limits_yaml/files.rs"]
 mod files;
 #[path = "limits_yaml/good.rs"]

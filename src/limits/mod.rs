@@ -1,10 +1,12 @@
 //! Which numbers apply to whom: names, formats of ids, defaults and overrides.
 
+mod expiry;
 mod format;
 mod id;
 #[cfg(feature = "boulder")]
 mod identifier;
 mod names;
+mod options;
 mod registry;
 #[cfg(feature = "yaml")]
 mod yaml;
@@ -13,5 +15,6 @@ pub(crate) use format::{STRING_MAX_BYTES, Scratch, decode, encode};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
 pub use identifier::IdentifierSet;
+pub use options::{LimitMode, LimitOptions, OverrideOptions};
 pub(crate) use registry::Entry;
-pub use registry::{Limits, LimitsBuilder};
+pub use registry::{LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry};

@@ -1,5 +1,8 @@
 //! The registry: for a limit and an id, the most specific override, else the default, else nothing.
 
+mod entries;
+mod terms;
+
 use std::collections::HashMap;
 use std::collections::hash_map;
 
@@ -7,9 +10,15 @@ use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::key::{KeyRef, LimitIndex, Meta, OwnedId};
-use crate::limits::{Id, IdFormat, Scratch, format, names};
+use crate::limits::{Id, IdFormat, OverrideOptions, Scratch, format, names};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::{Factor, Limit};
+
+pub use entries::{LimitEntry, Location, OverrideEntry};
+pub(crate) use terms::Numbers;
+use terms::Terms;
+#[cfg(feature = "yaml")]
+pub(crate) use terms::{Given, Within, check_options};
 
 /// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
 /// that apply by default, and those that apply to some ids instead.
@@ -37,6 +46,8 @@ pub struct Limits {
     by_name: HashMap<Box<str>, LimitIndex, ahash::RandomState>,
     /// Whether all numbers are gcra's, whose words tell by themselves whether they are full.
     is_gcra: bool,
+    /// The files that they come from, by their reader's numbers; none if they were made in code.
+    files: Vec<String>,
 }
 
 /// One limit by its name.
@@ -56,6 +67,8 @@ pub(crate) struct Entry {
     overrides: HashMap<OwnedId, Override, ahash::RandomState>,
     /// What overrides point to: a file gives many ids the same numbers.
     numbers: Vec<Numbers>,
+    /// What stands beside the numbers.
+    pub(crate) terms: Terms,
 }
 
 /// An override of one id. With its id, 32 bytes: files have millions.
@@ -68,13 +81,6 @@ struct Override {
 /// A place in [`Entry::numbers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumbersIndex(u32);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Numbers {
-    /// `None` is no limit.
-    limit: Option<Limit>,
-    source: u32,
-}
 
 const _: () = assert!(size_of::<(OwnedId, Override)>() == 32);
 
@@ -238,7 +244,12 @@ pub struct LimitsBuilder {
 impl LimitsBuilder {
     fn new() -> LimitsBuilder {
         let mut builder = LimitsBuilder {
-            limits: Limits { entries: Vec::new(), by_name: HashMap::default(), is_gcra: true },
+            limits: Limits {
+                entries: Vec::new(),
+                by_name: HashMap::default(),
+                is_gcra: true,
+                files: Vec::new(),
+            },
         };
         for boulder in names::BOULDER {
             builder.intern(boulder.name, boulder.format);
@@ -300,22 +311,12 @@ impl LimitsBuilder {
     /// that is not of the limit's format, or was given before, and [`Error::is_invalid_limit`] for
     /// numbers of another algorithm than those that the limit has.
     pub fn override_id<'a>(
-        mut self,
+        self,
         name: &str,
         id: impl Into<Id<'a>>,
         limit: impl Into<Option<Limit>>,
     ) -> Result<LimitsBuilder, Error> {
-        let limit = limit.into();
-        let index = self.limits.index_of(name)?;
-        self.check_algorithm(index, limit.as_ref())?;
-        let mut scratch = Scratch::new();
-        let id = id.into();
-        let bytes = format::encode(self.limits.entry(index).format, id, &mut scratch)?;
-        let numbers = self.add_numbers(index, limit, 0);
-        self.add_override(index, bytes, numbers, 0).map_err(|_| {
-            Error::new(ErrorKind::Id, format!("the id {id} of {name} was given twice"))
-        })?;
-        Ok(self)
+        self.override_with(name, id, limit, OverrideOptions::default())
     }
 
     /// The limits.
@@ -325,9 +326,12 @@ impl LimitsBuilder {
                 entry.default = None;
                 entry.overrides.clear();
                 entry.numbers.clear();
+                entry.terms.notes.clear();
+                entry.terms.options.shadow = None;
             }
             entry.overrides.shrink_to_fit();
             entry.numbers.shrink_to_fit();
+            entry.terms.notes.shrink_to_fit();
         }
         let other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
         self.limits.is_gcra = !self.limits.entries.iter().any(other);
@@ -376,17 +380,10 @@ impl LimitsBuilder {
     }
 
     /// Adds numbers for overrides to point to; those that equal the ones before share them.
-    /// `source` is the reader's number of the file.
-    pub(crate) fn add_numbers(
-        &mut self,
-        index: LimitIndex,
-        limit: Option<Limit>,
-        source: u32,
-    ) -> NumbersIndex {
+    pub(crate) fn add_numbers(&mut self, index: LimitIndex, new: Numbers) -> NumbersIndex {
         let entry = &mut self.limits.entries[index.0 as usize];
-        entry.note_algorithm(limit.as_ref());
+        entry.note_algorithm(new.limit.as_ref());
         let numbers = &mut entry.numbers;
-        let new = Numbers { limit, source };
         if numbers.last() != Some(&new) {
             numbers.push(new);
         }
@@ -410,7 +407,7 @@ impl LimitsBuilder {
             hash_map::Entry::Occupied(before) => {
                 let before = before.get();
                 let numbers = entry.numbers.get(before.numbers.0 as usize);
-                let source = numbers.map(|numbers| numbers.source);
+                let source = numbers.map(|numbers| numbers.within.source.into());
                 Err(GivenBefore { source, line: before.line })
             }
         }
@@ -432,6 +429,7 @@ impl LimitsBuilder {
             algorithm: None,
             overrides: HashMap::default(),
             numbers: Vec::new(),
+            terms: Terms::default(),
         });
         self.limits.by_name.insert(name.into(), index);
         index
@@ -464,14 +462,9 @@ impl LimitsBuilder {
     }
 
     /// Adds numbers at [`next_numbers`](Self::next_numbers).
-    pub(crate) fn add_numbers_anew(
-        &mut self,
-        index: LimitIndex,
-        limit: Option<Limit>,
-        source: u32,
-    ) {
+    pub(crate) fn add_numbers_anew(&mut self, index: LimitIndex, new: Numbers) {
         let entry = &mut self.limits.entries[index.0 as usize];
-        entry.note_algorithm(limit.as_ref());
-        entry.numbers.push(Numbers { limit, source });
+        entry.note_algorithm(new.limit.as_ref());
+        entry.numbers.push(new);
     }
 }

@@ -181,6 +181,11 @@ pub(crate) fn account_of(format: IdFormat, id: &[u8]) -> Option<&[u8]> {
         .then_some(account)
 }
 
+/// Whether an id in normal form is an account's alone, where it may be more.
+pub(crate) fn is_account(format: IdFormat, id: &[u8]) -> bool {
+    id.len() == size_of::<u64>() && Shape::of(format).is_some_and(|shape| shape.is_composite)
+}
+
 /// Whether an `identValue` in normal form is an address.
 #[cfg(feature = "boulder")]
 pub(super) fn is_address(id: &[u8]) -> bool {
