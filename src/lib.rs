@@ -42,7 +42,7 @@ pub use limiter::Limiter;
 pub use limits::IdentifierSet;
 pub use limits::{
     Id, IdFormat, LimitEntry, LimitMode, LimitOptions, Limits, LimitsBuilder, Location,
-    OverrideEntry, OverrideOptions,
+    OverrideEntry, OverrideOptions, Warning, WarningKind,
 };
 pub use options::{AtCap, Engine, LimiterOptions};
 pub use scaled::Scaled;

@@ -3,7 +3,7 @@
 mod counted;
 mod debt;
 pub(crate) mod decimal;
-mod display;
+pub(crate) mod display;
 mod factor;
 mod own;
 

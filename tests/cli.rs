@@ -11,6 +11,8 @@ mod logs;
 mod oracle;
 #[path = "cli/traces.rs"]
 mod traces;
+#[path = "cli/warnings.rs"]
+mod warnings;
 
 use std::fs;
 
@@ -26,7 +28,7 @@ fn validate_counts_limits_and_overrides() {
         Ran { status: Some(0), stdout: "ok: 5 limits, 2 overrides\n".into(), stderr: "".into() }
     );
     let ran = desk.run("validate --limits limits.yml --json");
-    assert_eq!(ran.stdout, "{\"limits\":5,\"overrides\":0}\n");
+    assert_eq!(ran.stdout, "{\"limits\":5,\"overrides\":0,\"warnings\":[]}\n");
 }
 
 #[test]

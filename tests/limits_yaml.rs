@@ -16,6 +16,8 @@ mod refused_files;
 mod refused_values;
 #[path = "limits_yaml/seeds.rs"]
 mod seeds;
+#[path = "limits_yaml/warnings.rs"]
+mod warnings;
 
 use std::io::Write;
 use std::net::Ipv4Addr;

@@ -36,6 +36,11 @@ impl Expiry {
         self.0 <= now_s
     }
 
+    /// The seconds that are left at `now_s`; 0 once it is over.
+    pub(crate) fn left_s(self, now_s: u64) -> u64 {
+        self.0.saturating_sub(now_s)
+    }
+
     /// The time, unless it never comes.
     pub(crate) fn time(self) -> Option<SystemTime> {
         if self == Expiry::NEVER {

@@ -17,4 +17,6 @@ pub use id::{Id, IdFormat};
 pub use identifier::IdentifierSet;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};
 pub(crate) use registry::Entry;
-pub use registry::{LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry};
+pub use registry::{
+    LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind,
+};

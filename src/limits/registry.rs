@@ -2,6 +2,7 @@
 
 mod entries;
 mod terms;
+mod warnings;
 
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -19,6 +20,7 @@ pub(crate) use terms::Numbers;
 use terms::Terms;
 #[cfg(feature = "yaml")]
 pub(crate) use terms::{Given, Within, check_options};
+pub use warnings::{Warning, WarningKind};
 
 /// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
 /// that apply by default, and those that apply to some ids instead.

@@ -1,6 +1,7 @@
 //! The arguments.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, CommandFactory, Parser, Subcommand};
@@ -34,10 +35,26 @@ pub(crate) struct LimitFiles {
     pub(crate) overrides: Option<PathBuf>,
 }
 
+/// The day by which overrides have expired or not.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Today {
+    /// As if it were that day, in UTC
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = start_of_day, hide = true)]
+    today: Option<SystemTime>,
+}
+
+impl Today {
+    pub(crate) fn now(&self) -> SystemTime {
+        self.today.unwrap_or_else(SystemTime::now)
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ValidateArgs {
     #[command(flatten)]
     pub(crate) files: LimitFiles,
+    #[command(flatten)]
+    pub(crate) today: Today,
     /// Print the result as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -183,6 +200,12 @@ fn rule(text: &str) -> Result<Rule, String> {
         format!("unknown field {field:?}: one of {names} is allowed")
     })?;
     Ok(Rule { limit: limit.to_owned(), field: *field })
+}
+
+fn start_of_day(text: &str) -> Result<SystemTime, String> {
+    let date: jiff::civil::Date = text.parse().map_err(|error| format!("{error}"))?;
+    let start = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(|error| format!("{error}"))?;
+    Ok(start.timestamp().into())
 }
 
 const UNITS_NS: [(&str, u64); 7] = [

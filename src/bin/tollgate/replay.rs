@@ -3,7 +3,7 @@
 use crate::args::{ReplayArgs, is_standard};
 use crate::engine::Engine;
 use crate::input::Lines;
-use crate::output::{Decisions, Destination, print};
+use crate::output::{Decisions, Destination, print, to_json};
 use crate::progress::Progress;
 use crate::summary::Summary;
 use crate::tally::Tally;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     session.progress.finish();
     let is_taken = args.decisions.as_deref().is_some_and(is_standard);
     let destination = if is_taken { Destination::Stderr } else { Destination::Stdout };
-    print(destination, &if args.json { summary.to_json() } else { summary.to_text() })?;
+    print(destination, &if args.json { to_json(&summary) } else { summary.to_text() })?;
     for text in skipped {
         session.progress.report(&text);
     }

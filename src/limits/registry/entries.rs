@@ -181,7 +181,7 @@ impl<'a> LimitEntry<'a> {
 }
 
 impl<'a> OverrideEntry<'a> {
-    fn record(&self) -> Option<&'a Numbers> {
+    pub(super) fn record(&self) -> Option<&'a Numbers> {
         self.of.entry().numbers.get(self.given.numbers.0 as usize)
     }
 
@@ -242,8 +242,18 @@ impl<'a> OverrideEntry<'a> {
 
     /// Where it was given; `None` if it was in code.
     pub fn location(&self) -> Option<Location> {
-        let source = self.record()?.within.source.into();
-        self.of.limits.location(Given { source, line: self.given.line })
+        self.of.limits.location(self.place())
+    }
+
+    /// Where it was given, in the order of the files and their lines.
+    pub(super) fn place(&self) -> Given {
+        let source = self.record().map_or(0, |numbers| numbers.within.source.into());
+        Given { source, line: self.given.line }
+    }
+
+    /// The id in normal form as the registry has it.
+    pub(super) fn id_bytes(&self) -> &'a [u8] {
+        self.id.as_bytes()
     }
 
     /// What was said of this id, and of all ids of its list.

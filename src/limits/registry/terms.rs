@@ -25,7 +25,7 @@ pub(crate) struct Terms {
 }
 
 /// A line of one of the files, by its place in [`Limits::files`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Given {
     pub(crate) source: u32,
     pub(crate) line: u32,
