@@ -11,6 +11,7 @@ mod cell;
 mod clock;
 mod decision;
 mod error;
+mod explain;
 mod handle;
 #[cfg(feature = "http")]
 pub mod http;
@@ -40,6 +41,7 @@ pub use limit::{Factor, Limit, Parameters};
 pub use limiter::Limiter;
 #[cfg(feature = "boulder")]
 pub use limits::IdentifierSet;
+pub use limits::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 pub use limits::{
     Id, IdFormat, LimitEntry, LimitMode, LimitOptions, Limits, LimitsBuilder, Location,
     OverrideEntry, OverrideOptions, Warning, WarningKind,

@@ -3,6 +3,8 @@
 
 #[path = "cli/desk.rs"]
 mod desk;
+#[path = "cli/explain.rs"]
+mod explain;
 #[path = "cli/files.rs"]
 mod files;
 #[path = "cli/logs.rs"]

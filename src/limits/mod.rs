@@ -1,6 +1,7 @@
 //! Which numbers apply to whom: names, formats of ids, defaults and overrides.
 
 mod expiry;
+mod explanation;
 mod format;
 mod id;
 #[cfg(feature = "boulder")]
@@ -11,6 +12,7 @@ mod registry;
 #[cfg(feature = "yaml")]
 mod yaml;
 
+pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 pub(crate) use format::{STRING_MAX_BYTES, Scratch, decode, encode};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]

@@ -1,6 +1,8 @@
 //! The registry: for a limit and an id, the most specific override, else the default, else nothing.
 
 mod entries;
+mod explain;
+mod near;
 mod terms;
 mod warnings;
 

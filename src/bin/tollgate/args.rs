@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// Replays a trace or an access log against limits, and says what they would have denied
     Replay(ReplayArgs),
+    /// Says which entry applies to an id, what its bucket holds, and why others do not apply
+    Explain(ExplainArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -60,17 +62,15 @@ pub(crate) struct ValidateArgs {
     pub(crate) json: bool,
 }
 
+/// A trace, or an access log and what its lines are charged to.
 #[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("traffic").required(true).args(["trace", "log"]))]
-pub(crate) struct ReplayArgs {
-    #[command(flatten)]
-    pub(crate) files: LimitFiles,
+pub(crate) struct Traffic {
     /// A trace: one JSON object a line, in the order of time; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// An access log in the common or combined format; `-` is standard input, `.gz` is unpacked
     #[arg(long, value_name = "FILE", requires = "rules")]
-    pub(crate) log: Option<PathBuf>,
+    log: Option<PathBuf>,
     /// What each line of the log is charged to: FIELD is client, user, method, path, host,
     /// user_agent or status
     #[arg(
@@ -78,17 +78,55 @@ pub(crate) struct ReplayArgs {
         id = "rules",
         value_name = "LIMIT=FIELD",
         value_parser = rule,
+        requires = "log",
         conflicts_with = "trace"
     )]
     pub(crate) rules: Vec<Rule>,
     /// How far out of order the log's lines may be, such as 90s or 1m30s [default: 60s]
-    #[arg(long, value_name = "DURATION", value_parser = duration_ns, conflicts_with = "trace")]
-    pub(crate) reorder: Option<u64>,
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration_ns,
+        requires = "log",
+        conflicts_with = "trace"
+    )]
+    reorder: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("traffic").required(true).args(["trace", "log"]))]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    pub(crate) files: LimitFiles,
+    #[command(flatten)]
+    pub(crate) traffic: Traffic,
     /// Write a JSON object for every decision; `-` is standard output, and the summary goes to
     /// standard error then
     #[arg(long, value_name = "FILE")]
     pub(crate) decisions: Option<PathBuf>,
     /// Print the summary as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("traffic").args(["trace", "log"]))]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) files: LimitFiles,
+    /// The limit's name
+    pub(crate) limit: String,
+    /// Who is limited, in the format of the limit's ids
+    pub(crate) id: String,
+    /// The units that a call would ask for
+    #[arg(long, value_name = "UNITS", default_value_t = 1)]
+    pub(crate) cost: u64,
+    /// Traffic that is replayed first: without it, the bucket is full
+    #[command(flatten)]
+    pub(crate) traffic: Traffic,
+    #[command(flatten)]
+    pub(crate) today: Today,
+    /// Print the explanation as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -125,29 +163,29 @@ impl ValidateArgs {
     }
 }
 
-impl ReplayArgs {
+impl Traffic {
     const DEFAULT_WINDOW_NS: u64 = 60 * 1_000_000_000;
 
     /// The time window of a log.
     pub(crate) fn window_ns(&self) -> u64 {
-        self.reorder.unwrap_or(ReplayArgs::DEFAULT_WINDOW_NS)
+        self.reorder.unwrap_or(Traffic::DEFAULT_WINDOW_NS)
     }
 
     /// The trace or the log.
-    pub(crate) fn traffic(&self) -> &Path {
-        // The group requires one of them.
-        self.trace.as_deref().or(self.log.as_deref()).unwrap_or(Path::new("-"))
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.trace.as_deref().or(self.log.as_deref())
     }
 
-    /// Checks what clap cannot: arguments against each other.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.files.standard_inputs() + usize::from(is_standard(self.traffic())) > 1 {
-            return Err(conflict("replay", ONE_STANDARD_INPUT.into()));
+    /// Checks what clap cannot: arguments against each other, and against those for the limits.
+    fn check(&self, subcommand: &str, files: &LimitFiles) -> Result<(), Failure> {
+        let is_input = self.path().is_some_and(is_standard);
+        if files.standard_inputs() + usize::from(is_input) > 1 {
+            return Err(conflict(subcommand, ONE_STANDARD_INPUT.into()));
         }
         for (i, rule) in self.rules.iter().enumerate() {
             if self.rules[..i].iter().any(|before| before.limit == rule.limit) {
                 return Err(conflict(
-                    "replay",
+                    subcommand,
                     format!(
                         "two rules charge {}: one rule a limit is allowed, or a line could name one bucket twice",
                         rule.limit
@@ -155,6 +193,25 @@ impl ReplayArgs {
                 ));
             }
         }
+        Ok(())
+    }
+}
+
+impl ExplainArgs {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.traffic.check("explain", &self.files)
+    }
+}
+
+impl ReplayArgs {
+    /// The trace or the log.
+    pub(crate) fn traffic(&self) -> &Path {
+        // The group requires one of them.
+        self.traffic.path().unwrap_or(Path::new("-"))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.traffic.check("replay", &self.files)?;
         let Some(decisions) = self.decisions.as_deref().filter(|path| !is_standard(path)) else {
             return Ok(());
         };

@@ -1,11 +1,12 @@
 //! A limiter whose clock is moved by what is replayed.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use smallvec::SmallVec;
 use tollgate::{
-    Clock, Decision, Error, Factor, Hand, Handle, Limiter, LimiterOptions, Limits, Mode,
+    Clock, Decision, Error, Explanation, Factor, Hand, Handle, Limiter, LimiterOptions, Limits,
+    Mode,
 };
 
 use crate::trace::Op;
@@ -146,6 +147,18 @@ impl Engine {
             Op::Refund => batch.refund(),
             Op::Reset => batch.reset(),
         }
+    }
+
+    /// Why a spend would be answered as it would, at the time that was reached.
+    pub(crate) fn explain(
+        &mut self,
+        name: &str,
+        id: &str,
+        cost: u64,
+        now: SystemTime,
+    ) -> Result<Explanation, Error> {
+        let limit = self.limit(name)?;
+        self.handle(limit).explain_at(id, cost, now)
     }
 
     fn handle(&self, limit: LimitNo) -> &Handle {

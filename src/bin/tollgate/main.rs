@@ -5,7 +5,9 @@
 mod access_log;
 mod args;
 mod engine;
+mod explain;
 mod input;
+mod numbers;
 mod output;
 mod progress;
 mod reorder;
@@ -28,6 +30,7 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Validate(args) => args.check().and_then(|()| validate::run(&args)),
+        Command::Explain(args) => args.check().and_then(|()| explain::run(&args)),
         Command::Replay(args) => args.check().and_then(|()| replay::run(&args)),
     };
     match done {

@@ -1,6 +1,6 @@
 //! `tollgate replay`: what would these limits have done?
 
-use crate::args::{ReplayArgs, is_standard};
+use crate::args::{ReplayArgs, Traffic, is_standard};
 use crate::engine::Engine;
 use crate::input::Lines;
 use crate::output::{Decisions, Destination, print, to_json};
@@ -37,22 +37,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     let progress = Progress::new(&lines);
     let mut session = Session { engine, tally: Tally::default(), decisions, progress };
 
-    let mut skipped = Vec::new();
-    let counts = if args.trace.is_some() {
-        replay_trace::run(&mut lines, &mut session)?
-    } else {
-        let (counts, shown) =
-            replay_log::run(&mut lines, &mut session, &args.rules, args.window_ns())?;
-        skipped = shown;
-        counts
-    };
-    if lines.count() == 0 {
-        return Err(Failure::Input(format!(
-            "{}: is empty: at least one line is needed",
-            lines.name()
-        )));
-    }
-
+    let (counts, skipped) = replay(&mut lines, &mut session, &args.traffic)?;
     let summary = session.summary(lines.count(), counts);
     session.decisions.finish()?;
     session.progress.finish();
@@ -62,11 +47,36 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     for text in skipped {
         session.progress.report(&text);
     }
-    Ok(if counts.errors.is_some_and(|errors| errors > 0) {
-        Outcome::LinesFailed
-    } else {
-        Outcome::Well
-    })
+    Ok(counts.outcome())
+}
+
+/// Replays all lines. Returns the counts, and the texts for the first that were skipped.
+pub(crate) fn replay(
+    lines: &mut Lines,
+    session: &mut Session,
+    traffic: &Traffic,
+) -> Result<(LineCounts, Vec<String>), Failure> {
+    let (counts, skipped) = match traffic.trace {
+        Some(_) => (replay_trace::run(lines, session)?, Vec::new()),
+        None => replay_log::run(lines, session, &traffic.rules, traffic.window_ns())?,
+    };
+    if lines.count() == 0 {
+        return Err(Failure::Input(format!(
+            "{}: is empty: at least one line is needed",
+            lines.name()
+        )));
+    }
+    Ok((counts, skipped))
+}
+
+impl LineCounts {
+    pub(crate) fn outcome(&self) -> Outcome {
+        if self.errors.is_some_and(|errors| errors > 0) {
+            Outcome::LinesFailed
+        } else {
+            Outcome::Well
+        }
+    }
 }
 
 impl Session {

@@ -120,6 +120,11 @@ impl<'a> LimitEntry<'a> {
         self.entry().is_disabled
     }
 
+    /// Whether a default was given, be it that there is no limit.
+    pub(super) fn has_default(&self) -> bool {
+        self.entry().has_default
+    }
+
     /// Whether it denies.
     pub fn mode(&self) -> LimitMode {
         self.entry().terms.options.mode
