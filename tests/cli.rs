@@ -3,6 +3,8 @@
 
 #[path = "cli/desk.rs"]
 mod desk;
+#[path = "cli/diff.rs"]
+mod diff;
 #[path = "cli/explain.rs"]
 mod explain;
 #[path = "cli/files.rs"]

@@ -8,6 +8,7 @@ use clap::{ArgGroup, CommandFactory, Parser, Subcommand};
 
 use crate::Failure;
 use crate::access_log::Field;
+use crate::debt::DebtRule;
 
 /// Tries rate limits on traffic that was, before they are trusted with traffic to come.
 #[derive(Debug, Parser)]
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Says which entry applies to an id, what its bucket holds, and why others do not apply
     Explain(ExplainArgs),
+    /// Says what changes between two sets of limits, for whom, and for live buckets
+    Diff(DiffArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -131,6 +134,36 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// The limits as they are, in YAML; `-` is standard input
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// The limits as they will be
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Overrides of the old limits
+    #[arg(long, value_name = "FILE")]
+    old_overrides: Option<PathBuf>,
+    /// Overrides of the new limits
+    #[arg(long, value_name = "FILE")]
+    new_overrides: Option<PathBuf>,
+    /// What a reload keeps of what buckets owe
+    #[arg(long, value_name = "RULE", value_enum, default_value_t = DebtRule::Share)]
+    pub(crate) debt: DebtRule,
+    /// Show all overrides that change, and not the first 20 of a limit
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Exit with 1 if there are differences
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+    #[command(flatten)]
+    pub(crate) today: Today,
+    /// Print the differences as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Charges a limit by a field of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
@@ -192,6 +225,24 @@ impl Traffic {
                     ),
                 ));
             }
+        }
+        Ok(())
+    }
+}
+
+impl DiffArgs {
+    pub(crate) fn old_files(&self) -> LimitFiles {
+        LimitFiles { limits: self.old.clone(), overrides: self.old_overrides.clone() }
+    }
+
+    pub(crate) fn new_files(&self) -> LimitFiles {
+        LimitFiles { limits: self.new.clone(), overrides: self.new_overrides.clone() }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let inputs = self.old_files().standard_inputs() + self.new_files().standard_inputs();
+        if inputs > 1 {
+            return Err(conflict("diff", ONE_STANDARD_INPUT.into()));
         }
         Ok(())
     }

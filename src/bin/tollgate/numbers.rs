@@ -5,11 +5,22 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tollgate::{Limit, Parameters};
 
+use crate::text::{grouped, span};
+
 /// One number of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     Units(u64),
     Time(Duration),
+}
+
+impl Number {
+    pub(crate) fn to_text(self) -> String {
+        match self {
+            Number::Units(units) => grouped(units),
+            Number::Time(time) => span(time),
+        }
+    }
 }
 
 /// The numbers in the order in which files have them; of a rule of one's own, the largest cost.

@@ -178,6 +178,15 @@ impl<'a> LimitEntry<'a> {
         self.override_at(other.id.as_bytes())
     }
 
+    /// The override here of the account that the id of another one belongs to, which may be of other
+    /// [`Limits`]. `None` if there is none, the id belongs to no account, or the formats differ.
+    pub fn override_of_account(&self, other: &OverrideEntry<'_>) -> Option<OverrideEntry<'a>> {
+        if self.format() != other.of.format() {
+            return None;
+        }
+        self.override_at(format::account_of(self.format(), other.id.as_bytes())?)
+    }
+
     /// By the id in normal form.
     pub(super) fn override_at(&self, id: &[u8]) -> Option<OverrideEntry<'a>> {
         let (id, given) = self.entry().overrides.get_key_value(id)?;
@@ -213,6 +222,11 @@ impl<'a> OverrideEntry<'a> {
     /// The units that a bucket may owe beyond its burst: its own, or the limit's.
     pub fn max_debt(&self) -> u64 {
         self.record().map_or(0, |numbers| self.of.entry().max_debt_of(Some(numbers)))
+    }
+
+    /// The debt that was given with it, if one was: else it is the limit's.
+    pub fn own_max_debt(&self) -> Option<u64> {
+        self.record()?.max_debt
     }
 
     /// Why it is there.

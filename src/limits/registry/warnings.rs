@@ -8,7 +8,6 @@ use super::entries::{Location, OverrideEntry};
 use super::terms::Within;
 use crate::limit::display::Go;
 use crate::limits::expiry::seconds;
-use crate::limits::format;
 use crate::{Limit, Parameters};
 
 /// What an operator may want to look at: nothing is wrong with the limits.
@@ -141,9 +140,7 @@ impl OverrideEntry<'_> {
     /// What applies where this does not, with its numbers.
     fn instead(&self, now: SystemTime) -> String {
         let limit = self.limit();
-        let account = format::account_of(limit.format(), self.id_bytes())
-            .and_then(|account| limit.override_at(account))
-            .filter(|account| !account.is_expired(now));
+        let account = limit.override_of_account(self).filter(|account| !account.is_expired(now));
         let (what, numbers) = match account {
             Some(account) => ("the account's override", account.numbers()),
             None => ("the default", limit.default_numbers()),
