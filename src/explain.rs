@@ -57,23 +57,9 @@ impl Handle {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn explain<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Explanation, Error> {
-        self.explain_at(id, cost, SystemTime::now())
-    }
-
-    /// As [`explain`](Handle::explain), with the time by which overrides have expired.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`explain`](Handle::explain).
-    pub fn explain_at<'a>(
-        &self,
-        id: impl Into<Id<'a>>,
-        cost: u64,
-        now: SystemTime,
-    ) -> Result<Explanation, Error> {
         let id = id.into();
         let limits = self.limiter.limits();
-        let mut explanation = limits.explain(self.name(), id, now)?;
+        let mut explanation = limits.explain(self.name(), id, SystemTime::now())?;
         let state = self.check(id, 0)?;
         let decision = match self.check(id, cost) {
             Ok(decision) => Some(decision),

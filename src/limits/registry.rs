@@ -1,5 +1,6 @@
 //! The registry: for a limit and an id, the most specific override, else the default, else nothing.
 
+mod as_of;
 mod entries;
 mod explain;
 mod near;

@@ -50,6 +50,7 @@ fn what_has_expired_does_not_apply_and_a_mode_is_named() {
     let not = "does not apply: the override of big at o.yml:1, burst 50, count 1, period 1s: it expired on 2026-11-01\n";
     assert!(ran.stdout.contains("applies: the default at limits.yml:4: burst 5"), "{ran:?}");
     assert!(ran.stdout.contains(not), "{ran:?}");
+    assert!(ran.stdout.contains("\nstate: 5 of 5 left\n"), "{ran:?}");
     desk.put(
         "modes.yml",
         "T: {mode: shadow, burst: 5, count: 1, period: 1s, id: string}\n\

@@ -1,7 +1,7 @@
 //! A limiter whose clock is moved by what is replayed.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate::{
@@ -155,10 +155,9 @@ impl Engine {
         name: &str,
         id: &str,
         cost: u64,
-        now: SystemTime,
     ) -> Result<Explanation, Error> {
         let limit = self.limit(name)?;
-        self.handle(limit).explain_at(id, cost, now)
+        self.handle(limit).explain(id, cost)
     }
 
     fn handle(&self, limit: LimitNo) -> &Handle {

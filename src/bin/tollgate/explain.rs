@@ -23,7 +23,10 @@ const MAX_SHOWN_CHARS: usize = 1024;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let mut lines = args.traffic.path().map(Lines::open).transpose()?;
-    let mut engine = Engine::new(validate::load(&args.files)?);
+    let limits = validate::load(&args.files)?;
+    let now = args.today.now();
+    // Its buckets are those of that day, whatever day it is.
+    let mut engine = Engine::new(limits.clone().as_of(now));
     let (mut counts, mut skipped) = (LineCounts::default(), Vec::new());
     if let Some(lines) = &mut lines {
         let (decisions, progress) = (Decisions::open(None)?, Progress::new(lines));
@@ -32,9 +35,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
         session.progress.finish();
         engine = session.engine;
     }
-    let explanation = engine
-        .explain(&args.limit, &args.id, args.cost, args.today.now())
-        .map_err(|error| Failure::Input(error.to_string()))?;
+    let refused = |error: tollgate::Error| Failure::Input(error.to_string());
+    let mut explanation = limits.explain(&args.limit, &*args.id, now).map_err(refused)?;
+    explanation.call = engine.explain(&args.limit, &args.id, args.cost).map_err(refused)?.call;
     let text = match args.json {
         true => to_json(&object(&explanation)),
         false => text(&explanation),
