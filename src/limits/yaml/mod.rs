@@ -80,8 +80,8 @@ impl Limits {
     /// The limits that a file declares, with the overrides of another.
     ///
     /// Defaults stand in the first file; overrides in either. The cost is one pass over the text: a
-    /// million overrides take some 2 s, and at the peak the text and about 110 bytes an override, and as
-    /// much again and the text of it for one with a comment or an owner of its own. In brackets, an element of a list may have a million commas, colons and quotes at most.
+    /// million overrides take some 2 s, and at the peak the text and about 110 bytes an override, and
+    /// 150 more for one with a short comment or owner of its own. In brackets, an element of a list may have a million commas, colons and quotes at most.
     ///
     /// # Errors
     ///
