@@ -32,7 +32,10 @@ failed=0
 for target in "$@"; do
     mkdir -p "corpus/$target" "artifacts/$target"
     log="artifacts/$target.log"
-    if "$target_dir/$host/release/$target" "corpus/$target" "seeds/$target" \
+    # Words of the format, where there are some: a fuzzer finds no date by itself.
+    words=
+    [ ! -f "words/$target" ] || words="-dict=words/$target"
+    if "$target_dir/$host/release/$target" "corpus/$target" "seeds/$target" $words \
         -max_total_time="$seconds" -max_len=$LEN_MAX -timeout=$SECONDS_PER_INPUT \
         -rss_limit_mb=$MEGABYTES -artifact_prefix="artifacts/$target/" -print_final_stats=1 \
         >"$log" 2>&1

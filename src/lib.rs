@@ -12,6 +12,7 @@ mod clock;
 mod debt;
 mod decision;
 mod error;
+mod explain;
 mod generation;
 mod handle;
 #[cfg(feature = "http")]
@@ -45,7 +46,11 @@ pub use limit::{Factor, Limit, Parameters};
 pub use limiter::Limiter;
 #[cfg(feature = "boulder")]
 pub use limits::IdentifierSet;
-pub use limits::{Id, IdFormat, Limits, LimitsBuilder};
+pub use limits::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
+pub use limits::{
+    Id, IdFormat, LimitEntry, LimitMode, LimitOptions, Limits, LimitsBuilder, Location,
+    OverrideEntry, OverrideOptions, Warning, WarningKind,
+};
 pub use options::{AtCap, Engine, LimiterOptions};
 pub use reload::Reloaded;
 pub use scaled::Scaled;

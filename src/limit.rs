@@ -1,7 +1,9 @@
 //! A limit: what an operator writes, validated once.
 
 mod counted;
+mod debt;
 pub(crate) mod decimal;
+pub(crate) mod display;
 mod factor;
 mod own;
 

@@ -112,7 +112,7 @@ impl Limiter {
 impl Inner {
     /// Brings everything under the limits as they are now, and forgets those before.
     fn renew(&self, generation: &Generation) {
-        for (index, _) in generation.limits.entries() {
+        for (index, _) in generation.limits.by_index() {
             generation.carry_shared(index);
         }
         // Without a pin over it all, so that what is left behind can be freed on the way.
@@ -130,7 +130,7 @@ impl Inner {
             return noted;
         }
         for limits in [old, new] {
-            for (limit, entry) in limits.entries() {
+            for (limit, entry) in limits.by_index() {
                 for id in entry.overridden_ids() {
                     let key = KeyRef { limit, id };
                     noted.insert(self.store.fingerprint(key), new.meta_of(key));
@@ -144,7 +144,7 @@ impl Inner {
 /// A word of one's own rule means nothing to any other.
 fn check_rules_of_ones_own(old: &Limits, new: &Limits, debt: Debt) -> Result<(), Error> {
     let is_own = |limit: &Limit| matches!(limit.parameters(), Parameters::Own(_));
-    for (index, entry) in new.entries().take(old.count()) {
+    for (index, entry) in new.by_index().take(old.count()) {
         let before = old.entry(index);
         let (Some(was), Some(is)) = (before.any_numbers(), entry.any_numbers()) else { continue };
         let (was_called, is_called) = (was.algorithm(), is.algorithm());

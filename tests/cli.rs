@@ -5,6 +5,10 @@
 mod against;
 #[path = "cli/desk.rs"]
 mod desk;
+#[path = "cli/diff.rs"]
+mod diff;
+#[path = "cli/explain.rs"]
+mod explain;
 #[path = "cli/files.rs"]
 mod files;
 #[path = "cli/logs.rs"]
@@ -15,6 +19,8 @@ mod oracle;
 mod report;
 #[path = "cli/traces.rs"]
 mod traces;
+#[path = "cli/warnings.rs"]
+mod warnings;
 
 use std::fs;
 
@@ -30,7 +36,7 @@ fn validate_counts_limits_and_overrides() {
         Ran { status: Some(0), stdout: "ok: 5 limits, 2 overrides\n".into(), stderr: "".into() }
     );
     let ran = desk.run("validate --limits limits.yml --json");
-    assert_eq!(ran.stdout, "{\"limits\":5,\"overrides\":0}\n");
+    assert_eq!(ran.stdout, "{\"limits\":5,\"overrides\":0,\"warnings\":[]}\n");
 }
 
 #[test]

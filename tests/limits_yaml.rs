@@ -4,6 +4,8 @@
 
 #[path = "limits_yaml/algorithms.rs"]
 mod algorithms;
+#[path = "limits_yaml/beside.rs"]
+mod beside;
 #[path = "limits_yaml/files.rs"]
 mod files;
 #[path = "limits_yaml/good.rs"]
@@ -14,6 +16,8 @@ mod refused_files;
 mod refused_values;
 #[path = "limits_yaml/seeds.rs"]
 mod seeds;
+#[path = "limits_yaml/warnings.rs"]
+mod warnings;
 
 use std::io::Write;
 use std::net::Ipv4Addr;

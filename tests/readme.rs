@@ -76,6 +76,18 @@ fn one_command_from_a_log_to_the_report_of_what_would_change() {
 }
 
 #[test]
+fn what_the_operators_commands_say() {
+    let shown = shown("examples/operator");
+    for command in ["cat", "validate", "explain", "diff"] {
+        assert!(shown.iter().any(|one| one.command.contains(command)), "{command}");
+    }
+    for one in shown {
+        let command = one.command.replace(TOLLGATE, env!("CARGO_BIN_EXE_tollgate"));
+        assert_eq!(run(&command), one.output, "{}", one.command);
+    }
+}
+
+#[test]
 fn the_limits_are_good() {
     let of_readme = blocks("yaml");
     assert_eq!(of_readme.len(), 1);

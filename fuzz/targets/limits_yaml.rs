@@ -1,11 +1,12 @@
 //! A file of limits, or one of limits and one of overrides: read in time linear in its length, and
-//! refused with faults that say where, never with a panic.
+//! refused with faults that say where, never with a panic. What reports on the limits agrees with what
+//! applies.
 #![no_main]
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::Limits;
+use tollgate::{Applies, Limits};
 
 /// What separates the limits from the overrides; a text without it is one file.
 const SEPARATOR: &str = "\n%%%\n";
@@ -29,6 +30,7 @@ fuzz_target!(|data: &[u8]| {
             for name in limits.names() {
                 let _ = limits.numbers(name, "1");
             }
+            report(&limits);
         }
         Err(error) => {
             assert!(error.is_config(), "{error:?}");
@@ -41,3 +43,31 @@ fuzz_target!(|data: &[u8]| {
         }
     }
 });
+
+/// 2026-11-01T00:00:00Z.
+const NOW_S: u64 = 1_793_491_200;
+
+/// The overrides of a limit that are explained: each is a look at all of them.
+const EXPLAINED_MAX: usize = 16;
+
+fn report(limits: &Limits) {
+    let now = UNIX_EPOCH + Duration::from_secs(NOW_S);
+    for warning in limits.warnings(now) {
+        assert!(!warning.message.is_empty() && warning.location.is_some(), "{warning:?}");
+    }
+    let applied = limits.clone().as_of(now);
+    for limit in limits.entries() {
+        for given in limit.overrides().take(EXPLAINED_MAX) {
+            assert!(given.location().is_some(), "{given:?}");
+            let id = given.id();
+            // The hash of a set is no id to ask for.
+            let Ok(explanation) = limits.explain(limit.name(), &*id, now) else { continue };
+            assert_eq!(explanation.id, id);
+            let is_own = explanation.applies == Applies::Override;
+            assert_eq!(is_own, !given.is_expired(now), "{explanation:?}");
+            let numbers = applied.numbers(limit.name(), &*id).expect("the id was good");
+            assert_eq!(explanation.numbers, numbers, "{explanation:?}");
+            assert!(explanation.near.len() <= 8, "{explanation:?}");
+        }
+    }
+}

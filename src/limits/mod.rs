@@ -1,16 +1,23 @@
 //! Which numbers apply to whom: names, formats of ids, defaults and overrides.
 
+mod expiry;
+mod explanation;
 mod format;
 mod id;
 #[cfg(feature = "boulder")]
 mod identifier;
 mod names;
+mod options;
 mod registry;
 #[cfg(feature = "yaml")]
 mod yaml;
 
+pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 pub(crate) use format::{STRING_MAX_BYTES, Scratch, decode, encode};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
 pub use identifier::IdentifierSet;
-pub use registry::{Limits, LimitsBuilder};
+pub use options::{LimitMode, LimitOptions, OverrideOptions};
+pub use registry::{
+    LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind,
+};

@@ -1,5 +1,13 @@
 //! The registry: for a limit and an id, the most specific override, else the default, else nothing.
 
+mod as_of;
+mod entries;
+mod explain;
+mod generation;
+mod near;
+mod terms;
+mod warnings;
+
 use std::collections::HashMap;
 use std::collections::hash_map;
 
@@ -7,9 +15,17 @@ use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::key::{KeyRef, LimitIndex, Meta, OwnedId, Stamp};
-use crate::limits::{Id, IdFormat, Scratch, format, names};
+use crate::limits::{Id, IdFormat, OverrideOptions, Scratch, format, names};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::{Factor, Limit};
+
+pub use entries::{LimitEntry, Location, OverrideEntry};
+use generation::Accounts;
+pub(crate) use terms::Numbers;
+use terms::Terms;
+#[cfg(feature = "yaml")]
+pub(crate) use terms::{Given, Within, check_options};
+pub use warnings::{Warning, WarningKind};
 
 /// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
 /// that apply by default, and those that apply to some ids instead.
@@ -37,6 +53,8 @@ pub struct Limits {
     by_name: HashMap<Box<str>, LimitIndex, ahash::RandomState>,
     /// Whether all numbers are gcra's, whose words tell by themselves whether they are full.
     is_gcra: bool,
+    /// The files that they come from, by their reader's numbers; none if they were made in code.
+    files: Vec<String>,
 }
 
 /// One limit by its name.
@@ -58,6 +76,9 @@ pub(crate) struct Entry {
     overrides: HashMap<OwnedId, Override, ahash::RandomState>,
     /// What overrides point to: a file gives many ids the same numbers.
     numbers: Vec<Numbers>,
+    /// What stands beside the numbers.
+    accounts: Accounts,
+    pub(crate) terms: Terms,
 }
 
 /// An override of one id. With its id, 32 bytes: files have millions.
@@ -81,20 +102,7 @@ impl NumbersIndex {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Numbers {
-    /// `None` is no limit.
-    limit: Option<Limit>,
-    source: u32,
-    /// The account whose ids these are for, where they are for an account: then for it alone, so that
-    /// what a reload makes of them can be told without an id.
-    account: Option<[u8; ACCOUNT_BYTES]>,
-}
-
 const _: () = assert!(size_of::<(OwnedId, Override)>() == 32);
-
-/// The account's part of a composite id.
-const ACCOUNT_BYTES: usize = size_of::<u64>();
 
 /// Where an override was given before: the file by the number its reader gave it, and the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,87 +214,6 @@ impl Limits {
         is_full
     }
 
-    /// These limits as those of a generation.
-    pub(crate) fn in_generation(mut self, number: u64) -> Limits {
-        for (at, entry) in self.entries.iter_mut().enumerate() {
-            entry.stamp = Stamp::new(LimitIndex::of(at), number);
-        }
-        self
-    }
-
-    /// These limits with the indices that `before` has for their names. A limit that is gone stays, as no
-    /// limit: handles for it are still about.
-    pub(crate) fn following(mut self, before: &Limits) -> Result<Limits, Error> {
-        let mut entries = Vec::with_capacity(before.count().max(self.count()));
-        for old in &before.entries {
-            let Some(index) = self.by_name.remove(&old.name) else {
-                entries.push(Entry::without_numbers(&old.name, old.format));
-                continue;
-            };
-            let new = &mut self.entries[index.0 as usize];
-            if new.format != old.format {
-                let text = format!(
-                    "the ids of {} are {} and cannot become {} while buckets are kept by them: give the limit another name",
-                    old.name, old.format, new.format
-                );
-                return Err(Error::new(ErrorKind::Limit, text));
-            }
-            entries.push(std::mem::replace(new, Entry::without_numbers("", old.format)));
-        }
-        entries.extend(self.entries.drain(..).filter(|entry| !entry.name.is_empty()));
-        let by_name = entries.iter().enumerate();
-        self.by_name =
-            by_name.map(|(at, entry)| (entry.name.clone(), LimitIndex::of(at))).collect();
-        self.entries = entries;
-        Ok(self)
-    }
-
-    /// Whether both give every id the same numbers.
-    pub(crate) fn is_same_as(&self, other: &Limits) -> bool {
-        self.entries.len() == other.entries.len()
-            && self.entries.iter().zip(&other.entries).all(|(a, b)| a.is_same_as(b))
-    }
-
-    /// All limits, those without numbers included.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (LimitIndex, &Entry)> {
-        self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::of(at), entry))
-    }
-
-    /// The note of a limit's default numbers, if it has any.
-    pub(crate) fn default_meta(&self, index: LimitIndex) -> Option<Meta> {
-        let entry = self.entries.get(index.0 as usize)?;
-        entry.default.as_ref().map(|_| entry.stamp.meta(0))
-    }
-
-    /// The numbers that a note says, if it is of these limits.
-    pub(crate) fn numbers_at(&self, noted: Meta) -> Option<&Limit> {
-        let entry = self.entries.get(noted.limit()?.0 as usize)?;
-        entry.numbers_at(if noted.numbers() == Meta::UNSURE {
-            noted.stamp().meta(0)
-        } else {
-            noted
-        })
-    }
-
-    /// Whether some account has an override, so that an id with the default may get another by a reload.
-    pub(crate) fn has_accounts(&self, index: LimitIndex) -> bool {
-        let entry = self.entries.get(index.0 as usize);
-        entry.is_some_and(|entry| entry.numbers.iter().any(|numbers| numbers.account.is_some()))
-    }
-
-    /// Whether a note is of these limits.
-    pub(crate) fn has_stamp(&self, noted: Meta) -> bool {
-        let entry = noted.limit().and_then(|index| self.entries.get(index.0 as usize));
-        entry.is_some_and(|entry| entry.stamp == noted.stamp())
-    }
-
-    /// The account that noted numbers are for, if they are for an account.
-    pub(crate) fn account_at(&self, noted: Meta) -> Option<&[u8]> {
-        let entry = self.entries.get(noted.limit()?.0 as usize)?;
-        let numbers = entry.numbers.get((noted.numbers() as usize).checked_sub(1)?)?;
-        numbers.account.as_ref().map(|account| &account[..])
-    }
-
     /// Which numbers apply to a key.
     pub(crate) fn meta_of(&self, key: KeyRef<'_>) -> Option<Meta> {
         let entry = self.entries.get(key.limit.0 as usize)?;
@@ -306,27 +233,9 @@ impl Entry {
             algorithm: None,
             overrides: HashMap::default(),
             numbers: Vec::new(),
+            accounts: Accounts::default(),
+            terms: Terms::default(),
         }
-    }
-
-    /// Some of the limit's numbers, if it has any.
-    pub(crate) fn any_numbers(&self) -> Option<&Limit> {
-        self.default.as_ref().or_else(|| self.numbers.iter().find_map(|it| it.limit.as_ref()))
-    }
-
-    /// Whether both give every id the same numbers.
-    fn is_same_as(&self, other: &Entry) -> bool {
-        let of = |entry: &Entry, given: &Override| {
-            entry.numbers.get(given.numbers.0 as usize).map(|numbers| numbers.limit.clone())
-        };
-        self.name == other.name
-            && self.format == other.format
-            && self.default == other.default
-            && self.overrides.len() == other.overrides.len()
-            && self.overrides.iter().all(|(id, given)| {
-                let others = other.overrides.get(id);
-                others.is_some_and(|others| of(self, given) == of(other, others))
-            })
     }
 
     /// The numbers that apply to an id in normal form, and the note by which to find them again.
@@ -352,27 +261,6 @@ impl Entry {
             0 => self.default.as_ref(),
             given => self.numbers.get(given as usize - 1)?.limit.as_ref(),
         }
-    }
-
-    /// Gives each account that has an override numbers of its own.
-    fn tell_accounts_apart(&mut self) {
-        if !format::is_composite(self.format) {
-            return;
-        }
-        for (id, given) in &mut self.overrides {
-            let Ok(account) = <[u8; ACCOUNT_BYTES]>::try_from(id.as_bytes()) else { continue };
-            let Some(numbers) = self.numbers.get(given.numbers.0 as usize) else { continue };
-            let own = Numbers { account: Some(account), ..numbers.clone() };
-            given.numbers = NumbersIndex::of(self.numbers.len());
-            self.numbers.push(own);
-        }
-    }
-
-    /// The ids that have an override, other than those of whole accounts, in normal form.
-    pub(crate) fn overridden_ids(&self) -> impl Iterator<Item = &[u8]> {
-        let is_composite = format::is_composite(self.format);
-        let ids = self.overrides.keys().map(|id| id.as_bytes());
-        ids.filter(move |id| !is_composite || id.len() != ACCOUNT_BYTES)
     }
 
     fn overridden(&self, id: &[u8]) -> Option<NumbersIndex> {
@@ -421,7 +309,12 @@ pub struct LimitsBuilder {
 impl LimitsBuilder {
     fn new() -> LimitsBuilder {
         let mut builder = LimitsBuilder {
-            limits: Limits { entries: Vec::new(), by_name: HashMap::default(), is_gcra: true },
+            limits: Limits {
+                entries: Vec::new(),
+                by_name: HashMap::default(),
+                is_gcra: true,
+                files: Vec::new(),
+            },
         };
         for boulder in names::BOULDER {
             builder.intern(boulder.name, boulder.format);
@@ -483,22 +376,12 @@ impl LimitsBuilder {
     /// that is not of the limit's format, or was given before, and [`Error::is_invalid_limit`] for
     /// numbers of another algorithm than those that the limit has.
     pub fn override_id<'a>(
-        mut self,
+        self,
         name: &str,
         id: impl Into<Id<'a>>,
         limit: impl Into<Option<Limit>>,
     ) -> Result<LimitsBuilder, Error> {
-        let limit = limit.into();
-        let index = self.limits.index_of(name)?;
-        self.check_algorithm(index, limit.as_ref())?;
-        let mut scratch = Scratch::new();
-        let id = id.into();
-        let bytes = format::encode(self.limits.entry(index).format, id, &mut scratch)?;
-        let numbers = self.add_numbers(index, limit, 0);
-        self.add_override(index, bytes, numbers, 0).map_err(|_| {
-            Error::new(ErrorKind::Id, format!("the id {id} of {name} was given twice"))
-        })?;
-        Ok(self)
+        self.override_with(name, id, limit, OverrideOptions::default())
     }
 
     /// The limits.
@@ -508,10 +391,13 @@ impl LimitsBuilder {
                 entry.default = None;
                 entry.overrides.clear();
                 entry.numbers.clear();
+                entry.terms.notes.clear();
+                entry.terms.options.shadow = None;
             }
             entry.tell_accounts_apart();
             entry.overrides.shrink_to_fit();
             entry.numbers.shrink_to_fit();
+            entry.terms.notes.shrink_to_fit();
         }
         let other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
         self.limits.is_gcra = !self.limits.entries.iter().any(other);
@@ -560,17 +446,10 @@ impl LimitsBuilder {
     }
 
     /// Adds numbers for overrides to point to; those that equal the ones before share them.
-    /// `source` is the reader's number of the file.
-    pub(crate) fn add_numbers(
-        &mut self,
-        index: LimitIndex,
-        limit: Option<Limit>,
-        source: u32,
-    ) -> NumbersIndex {
+    pub(crate) fn add_numbers(&mut self, index: LimitIndex, new: Numbers) -> NumbersIndex {
         let entry = &mut self.limits.entries[index.0 as usize];
-        entry.note_algorithm(limit.as_ref());
+        entry.note_algorithm(new.limit.as_ref());
         let numbers = &mut entry.numbers;
-        let new = Numbers { limit, source, account: None };
         if numbers.last() != Some(&new) {
             numbers.push(new);
         }
@@ -594,7 +473,7 @@ impl LimitsBuilder {
             hash_map::Entry::Occupied(before) => {
                 let before = before.get();
                 let numbers = entry.numbers.get(before.numbers.0 as usize);
-                let source = numbers.map(|numbers| numbers.source);
+                let source = numbers.map(|numbers| numbers.within.source.into());
                 Err(GivenBefore { source, line: before.line })
             }
         }
@@ -637,14 +516,9 @@ impl LimitsBuilder {
     }
 
     /// Adds numbers at [`next_numbers`](Self::next_numbers).
-    pub(crate) fn add_numbers_anew(
-        &mut self,
-        index: LimitIndex,
-        limit: Option<Limit>,
-        source: u32,
-    ) {
+    pub(crate) fn add_numbers_anew(&mut self, index: LimitIndex, new: Numbers) {
         let entry = &mut self.limits.entries[index.0 as usize];
-        entry.note_algorithm(limit.as_ref());
-        entry.numbers.push(Numbers { limit, source, account: None });
+        entry.note_algorithm(new.limit.as_ref());
+        entry.numbers.push(new);
     }
 }

@@ -116,7 +116,7 @@ fn fields() {
                 "NewOrdersPerAccount:\n  Burst: 1\n  count: 1\n  period: 1s\n",
                 &[
                     "1: NewOrdersPerAccount: no burst: a whole number from 1 is wanted",
-                    "2: NewOrdersPerAccount.Burst: unknown field: burst, count, period, ids, id, algorithm and enabled are allowed; did you mean burst?",
+                    "2: NewOrdersPerAccount.Burst: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed; did you mean burst?",
                 ],
             ),
             (
@@ -129,14 +129,12 @@ fn fields() {
             ),
             (
                 "NewOrdersPerAccount: {$REST, comment: x}",
-                &[
-                    "1: NewOrdersPerAccount.comment: unknown field: burst, count, period, ids, id, algorithm and enabled are allowed",
-                ],
+                &["1: NewOrdersPerAccount.comment: not without ids: it belongs to an override"],
             ),
             (
                 "NewOrdersPerAccount: {$REST, perod: {a: [b]}}",
                 &[
-                    "1: NewOrdersPerAccount.perod: unknown field: burst, count, period, ids, id, algorithm and enabled are allowed; did you mean period?",
+                    "1: NewOrdersPerAccount.perod: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed; did you mean period?",
                 ],
             ),
             (
@@ -154,7 +152,7 @@ fn fields() {
             (
                 "NewOrdersPerAccount:1: {$REST, ids: [2]}",
                 &[
-                    "1: NewOrdersPerAccount:1.ids: unknown field: burst, count and period are allowed",
+                    "1: NewOrdersPerAccount:1.ids: unknown field: burst, count, period, max_debt, comment, owner and expires are allowed",
                 ],
             ),
             (
@@ -197,7 +195,7 @@ fn algorithms() {
             (
                 "A: {limit: 10, $REST, id: string}",
                 &[
-                    "1: A.limit: unknown field: burst, count, period, ids, id, algorithm and enabled are allowed",
+                    "1: A.limit: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed",
                 ],
             ),
             (
@@ -288,7 +286,7 @@ fn ids() {
                     "3: [0].NewOrdersPerAccount.ids[0]: null: an id is wanted; one that is spelled so must be quoted",
                     "4: [0].NewOrdersPerAccount.ids[1]: null: an id is wanted; one that is spelled so must be quoted",
                     "5: [0].NewOrdersPerAccount.ids[2]: null: an id is wanted; one that is spelled so must be quoted",
-                    "6: [0].NewOrdersPerAccount.ids[3]: a list: an id, or a map with id and comment, is allowed",
+                    "6: [0].NewOrdersPerAccount.ids[3]: a list: an id, or a map with id, comment, owner and expires, is allowed",
                 ],
             ),
             (
@@ -304,9 +302,9 @@ fn ids() {
             (
                 "- NewOrdersPerAccount: {$REST, ids: [{id: 1, coment: x}, {id: 2, id: 3}, {Id: 4}]}",
                 &[
-                    "1: [0].NewOrdersPerAccount.ids[0].coment: unknown field: id and comment are allowed; did you mean comment?",
+                    "1: [0].NewOrdersPerAccount.ids[0].coment: unknown field: id, comment, owner and expires are allowed; did you mean comment?",
                     "1: [0].NewOrdersPerAccount.ids[1].id: the field was given before, on line 1",
-                    "1: [0].NewOrdersPerAccount.ids[2].Id: unknown field: id and comment are allowed; did you mean id?",
+                    "1: [0].NewOrdersPerAccount.ids[2].Id: unknown field: id, comment, owner and expires are allowed; did you mean id?",
                 ],
             ),
             (
@@ -325,8 +323,8 @@ fn ids() {
             (
                 "- CertificatesPerDomain:\n    burst: 1\n    count: 1\n    period: 1s\n    ids:\n    - id: 2602:80a:6000::\n",
                 &[
-                    "6: [0].CertificatesPerDomain.ids[0].id: invalid domainOrCIDR \"2602:80a:6000:\": is neither a domain (name contains an invalid character, ':') nor an IP address",
                     "6: invalid yaml: mapping values are not allowed in this context; text that has ': ' in it, or ':' at its end, must be quoted",
+                    "6: [0].CertificatesPerDomain.ids[0].id: invalid domainOrCIDR \"2602:80a:6000:\": is neither a domain (name contains an invalid character, ':') nor an IP address",
                 ],
             ),
         ],

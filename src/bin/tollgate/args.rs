@@ -1,12 +1,14 @@
 //! The arguments.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::error::ErrorKind;
 use clap::{ArgGroup, CommandFactory, Parser, Subcommand};
 
 use crate::Failure;
 use crate::access_log::Field;
+use crate::debt::DebtRule;
 
 /// Tries rate limits on traffic that was, before they are trusted with traffic to come.
 #[derive(Debug, Parser)]
@@ -22,6 +24,10 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// Replays a trace or an access log against limits, and says what they would have denied
     Replay(ReplayArgs),
+    /// Says which entry applies to an id, what its bucket holds, and why others do not apply
+    Explain(ExplainArgs),
+    /// Says what changes between two sets of limits, for whom, and for live buckets
+    Diff(DiffArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -34,13 +40,60 @@ pub(crate) struct LimitFiles {
     pub(crate) overrides: Option<PathBuf>,
 }
 
+/// The day by which overrides have expired or not.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Today {
+    /// As if it were that day, in UTC
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = start_of_day, hide = true)]
+    today: Option<SystemTime>,
+}
+
+impl Today {
+    pub(crate) fn now(&self) -> SystemTime {
+        self.today.unwrap_or_else(SystemTime::now)
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ValidateArgs {
     #[command(flatten)]
     pub(crate) files: LimitFiles,
+    #[command(flatten)]
+    pub(crate) today: Today,
     /// Print the result as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A trace, or an access log and what its lines are charged to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Traffic {
+    /// A trace: one JSON object a line, in the order of time; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// An access log in the common or combined format; `-` is standard input, `.gz` is unpacked
+    #[arg(long, value_name = "FILE", requires = "rules")]
+    pub(crate) log: Option<PathBuf>,
+    /// What each line of the log is charged to: FIELD is client, user, method, path, host,
+    /// user_agent or status
+    #[arg(
+        long = "rule",
+        id = "rules",
+        value_name = "LIMIT=FIELD",
+        value_parser = rule,
+        requires = "log",
+        conflicts_with = "trace"
+    )]
+    pub(crate) rules: Vec<Rule>,
+    /// How far out of order the log's lines may be, such as 90s or 1m30s [default: 60s]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration_ns,
+        requires = "log",
+        conflicts_with = "trace"
+    )]
+    reorder: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,25 +108,8 @@ pub(crate) struct ReplayArgs {
     /// Overrides of the limits of --against, in YAML; `-` is standard input
     #[arg(long, value_name = "FILE", requires = "against")]
     pub(crate) against_overrides: Option<PathBuf>,
-    /// A trace: one JSON object a line, in the order of time; `-` is standard input
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-    /// An access log in the common or combined format; `-` is standard input, `.gz` is unpacked
-    #[arg(long, value_name = "FILE", requires = "rules")]
-    pub(crate) log: Option<PathBuf>,
-    /// What each line of the log is charged to: FIELD is client, user, method, path, host,
-    /// user_agent or status
-    #[arg(
-        long = "rule",
-        id = "rules",
-        value_name = "LIMIT=FIELD",
-        value_parser = rule,
-        conflicts_with = "trace"
-    )]
-    pub(crate) rules: Vec<Rule>,
-    /// How far out of order the log's lines may be, such as 90s or 1m30s [default: 60s]
-    #[arg(long, value_name = "DURATION", value_parser = duration_ns, conflicts_with = "trace")]
-    pub(crate) reorder: Option<u64>,
+    #[command(flatten)]
+    pub(crate) traffic: Traffic,
     /// Write a JSON object for every decision; `-` is standard output, and the summary goes to
     /// standard error then
     #[arg(long, value_name = "FILE")]
@@ -83,6 +119,58 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Print the summary as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("traffic").args(["trace", "log"]))]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) files: LimitFiles,
+    /// The limit's name
+    pub(crate) limit: String,
+    /// Who is limited, in the format of the limit's ids
+    pub(crate) id: String,
+    /// The units that a call would ask for
+    #[arg(long, value_name = "UNITS", default_value_t = 1)]
+    pub(crate) cost: u64,
+    /// Traffic that is replayed first: without it, the bucket is full
+    #[command(flatten)]
+    pub(crate) traffic: Traffic,
+    #[command(flatten)]
+    pub(crate) today: Today,
+    /// Print the explanation as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// The limits as they are, in YAML; `-` is standard input
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// The limits as they will be
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Overrides of the old limits
+    #[arg(long, value_name = "FILE")]
+    old_overrides: Option<PathBuf>,
+    /// Overrides of the new limits
+    #[arg(long, value_name = "FILE")]
+    new_overrides: Option<PathBuf>,
+    /// What a reload keeps of what buckets owe
+    #[arg(long, value_name = "RULE", value_enum, default_value_t = DebtRule::Share)]
+    pub(crate) debt: DebtRule,
+    /// Show all overrides that change, and not the first 20 of a limit
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Exit with 1 if there are differences
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+    #[command(flatten)]
+    pub(crate) today: Today,
+    /// Print the differences as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -100,6 +188,11 @@ pub(crate) fn is_standard(path: &Path) -> bool {
 }
 
 impl LimitFiles {
+    /// The files.
+    fn paths(&self) -> Vec<&Path> {
+        [Some(&*self.limits), self.overrides.as_deref()].into_iter().flatten().collect()
+    }
+
     /// How many of the files are standard input.
     fn standard_inputs(&self) -> usize {
         let overrides = self.overrides.as_deref().is_some_and(is_standard);
@@ -119,12 +212,69 @@ impl ValidateArgs {
     }
 }
 
-impl ReplayArgs {
+impl Traffic {
     const DEFAULT_WINDOW_NS: u64 = 60 * 1_000_000_000;
 
     /// The time window of a log.
     pub(crate) fn window_ns(&self) -> u64 {
-        self.reorder.unwrap_or(ReplayArgs::DEFAULT_WINDOW_NS)
+        self.reorder.unwrap_or(Traffic::DEFAULT_WINDOW_NS)
+    }
+
+    /// The trace or the log.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.trace.as_deref().or(self.log.as_deref())
+    }
+
+    /// Checks what clap cannot: arguments against each other, and against the other files that are read.
+    fn check(&self, subcommand: &str, others: &[&Path]) -> Result<(), Failure> {
+        let inputs = others.iter().copied().chain(self.path());
+        if inputs.filter(|path| is_standard(path)).count() > 1 {
+            return Err(conflict(subcommand, ONE_STANDARD_INPUT.into()));
+        }
+        for (i, rule) in self.rules.iter().enumerate() {
+            if self.rules[..i].iter().any(|before| before.limit == rule.limit) {
+                return Err(conflict(
+                    subcommand,
+                    format!(
+                        "two rules charge {}: one rule a limit is allowed, or a line could name one bucket twice",
+                        rule.limit
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DiffArgs {
+    pub(crate) fn old_files(&self) -> LimitFiles {
+        LimitFiles { limits: self.old.clone(), overrides: self.old_overrides.clone() }
+    }
+
+    pub(crate) fn new_files(&self) -> LimitFiles {
+        LimitFiles { limits: self.new.clone(), overrides: self.new_overrides.clone() }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let inputs = self.old_files().standard_inputs() + self.new_files().standard_inputs();
+        if inputs > 1 {
+            return Err(conflict("diff", ONE_STANDARD_INPUT.into()));
+        }
+        Ok(())
+    }
+}
+
+impl ExplainArgs {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.traffic.check("explain", &self.files.paths())
+    }
+}
+
+impl ReplayArgs {
+    /// The trace or the log.
+    pub(crate) fn traffic(&self) -> &Path {
+        // The group requires one of them.
+        self.traffic.path().unwrap_or(Path::new("-"))
     }
 
     /// The files of `--against`.
@@ -133,36 +283,11 @@ impl ReplayArgs {
         Some(LimitFiles { limits, overrides: self.against_overrides.clone() })
     }
 
-    /// The trace or the log.
-    pub(crate) fn traffic(&self) -> &Path {
-        // The group requires one of them.
-        self.trace.as_deref().or(self.log.as_deref()).unwrap_or(Path::new("-"))
-    }
-
-    /// All files that are read.
-    fn inputs(&self) -> Vec<&Path> {
-        let overrides = [&self.files.overrides, &self.against, &self.against_overrides];
-        let overrides = overrides.into_iter().flatten().map(|path| &**path);
-        [&*self.files.limits, self.traffic()].into_iter().chain(overrides).collect()
-    }
-
-    /// Checks what clap cannot: arguments against each other.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let inputs = self.inputs();
-        if inputs.iter().filter(|path| is_standard(path)).count() > 1 {
-            return Err(conflict("replay", ONE_STANDARD_INPUT.into()));
-        }
-        for (i, rule) in self.rules.iter().enumerate() {
-            if self.rules[..i].iter().any(|before| before.limit == rule.limit) {
-                return Err(conflict(
-                    "replay",
-                    format!(
-                        "two rules charge {}: one rule a limit is allowed, or a line could name one bucket twice",
-                        rule.limit
-                    ),
-                ));
-            }
-        }
+        let candidate = self.candidate();
+        let candidate = candidate.as_ref().map(LimitFiles::paths).unwrap_or_default();
+        let others = [self.files.paths(), candidate].concat();
+        self.traffic.check("replay", &others)?;
         let outputs = [("--decisions", &self.decisions), ("--report", &self.report)];
         let outputs = outputs.map(|(name, path)| (name, path.as_deref()));
         if let [(_, Some(decisions)), (_, Some(report))] = outputs
@@ -176,7 +301,8 @@ impl ReplayArgs {
         }
         for (name, output) in outputs {
             let Some(output) = output.filter(|path| !is_standard(path)) else { continue };
-            if inputs.iter().any(|input| is_same_file(input, output)) {
+            let mut inputs = others.iter().copied().chain([self.traffic()]);
+            if inputs.any(|input| is_same_file(input, output)) {
                 let text = format!("{name} {} would replace an input file", output.display());
                 return Err(conflict("replay", text));
             }
@@ -218,6 +344,12 @@ fn rule(text: &str) -> Result<Rule, String> {
         format!("unknown field {field:?}: one of {names} is allowed")
     })?;
     Ok(Rule { limit: limit.to_owned(), field: *field })
+}
+
+fn start_of_day(text: &str) -> Result<SystemTime, String> {
+    let date: jiff::civil::Date = text.parse().map_err(|error| format!("{error}"))?;
+    let start = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(|error| format!("{error}"))?;
+    Ok(start.timestamp().into())
 }
 
 const UNITS_NS: [(&str, u64); 7] = [

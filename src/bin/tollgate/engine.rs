@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate::{
-    Clock, Decision, Error, Factor, Hand, Handle, Limiter, LimiterOptions, Limits, Mode, Parameters,
+    Clock, Decision, Error, Explanation, Factor, Hand, Handle, Limiter, LimiterOptions, Limits,
+    Mode, Parameters,
 };
 
 use crate::trace::Op;
@@ -174,6 +175,17 @@ impl Engine {
             Op::Refund => batch.refund(),
             Op::Reset => batch.reset(),
         }
+    }
+
+    /// Why a spend would be answered as it would, at the time that was reached.
+    pub(crate) fn explain(
+        &mut self,
+        name: &str,
+        id: &str,
+        cost: u64,
+    ) -> Result<Explanation, Error> {
+        let limit = self.limit(name)?;
+        self.handle(limit).explain(id, cost)
     }
 
     fn handle(&self, limit: LimitNo) -> &Handle {

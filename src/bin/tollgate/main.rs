@@ -6,8 +6,13 @@ mod access_log;
 mod against;
 mod args;
 mod comparison;
+mod debt;
+mod diff;
+mod diff_text;
 mod engine;
+mod explain;
 mod input;
+mod numbers;
 mod output;
 mod progress;
 mod reorder;
@@ -32,11 +37,14 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Validate(args) => args.check().and_then(|()| validate::run(&args)),
+        Command::Diff(args) => args.check().and_then(|()| diff::run(&args)),
+        Command::Explain(args) => args.check().and_then(|()| explain::run(&args)),
         Command::Replay(args) => args.check().and_then(|()| replay::run(&args)),
     };
     match done {
         Ok(Outcome::Well) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
         Ok(Outcome::LinesFailed) => ExitCode::from(WRONG_INPUT),
+        Ok(Outcome::Differs) => ExitCode::from(DIFFERS),
         Err(Failure::Input(text)) => {
             // There is nowhere to report that standard error is gone.
             let _ = writeln!(std::io::stderr(), "{text}");
@@ -47,6 +55,8 @@ fn main() -> ExitCode {
 }
 
 const WRONG_INPUT: u8 = 1;
+/// As of `git diff --exit-code`.
+const DIFFERS: u8 = 1;
 
 /// How a run ended that got to the end of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +65,8 @@ enum Outcome {
     Well,
     /// Some lines of a trace failed; each was reported when it was read.
     LinesFailed,
+    /// A diff found differences, and was asked to say so by its status.
+    Differs,
 }
 
 /// Why a run stopped.

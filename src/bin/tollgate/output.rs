@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::Failure;
 use crate::args::is_standard;
 
@@ -24,6 +26,12 @@ pub(crate) fn print(destination: Destination, text: &str) -> Result<(), Failure>
         Destination::Stderr => io::stderr().write_all(text.as_bytes()),
     };
     printed.map_err(|error| failure("standard output", &error))
+}
+
+/// One JSON object and a line feed.
+pub(crate) fn to_json(object: &impl Serialize) -> String {
+    let json = serde_json::to_string(object);
+    json.expect("numbers and text under names of text are JSON") + "\n"
 }
 
 /// A file of results, decisions or a report, if it was asked for.

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::against::Against;
-use crate::args::{ReplayArgs, is_standard};
+use crate::args::{ReplayArgs, Traffic, is_standard};
 use crate::input::Lines;
-use crate::output::{Destination, Results, print};
+use crate::output::{Destination, Results, print, to_json};
 use crate::progress::Progress;
 use crate::report::{Collected, Replayed, page};
 use crate::side::Side;
@@ -46,17 +46,35 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     let (side, against) = load(args)?;
     let progress = Progress::new(&lines);
     let file = name(&args.files.limits);
-    let collected = args.report.as_ref().map(|_| Collected::new(args.log.is_some()));
+    let collected = args.report.as_ref().map(|_| Collected::new(args.traffic.log.is_some()));
     let mut session = Session { side, file, against, decisions, collected, progress };
 
-    let mut skipped = Vec::new();
-    let counts = if args.trace.is_some() {
-        replay_trace::run(&mut lines, &mut session)?
-    } else {
-        let (counts, shown) =
-            replay_log::run(&mut lines, &mut session, &args.rules, args.window_ns())?;
-        skipped = shown;
-        counts
+    let (counts, skipped) = replay(&mut lines, &mut session, &args.traffic)?;
+    let summary = session.summary(lines.count(), counts);
+    write_report(report, args, &lines, &session, &summary)?;
+    session.decisions.finish()?;
+    session.progress.finish();
+    let destination =
+        if args.is_output_taken() { Destination::Stderr } else { Destination::Stdout };
+    print(destination, &if args.json { to_json(&summary) } else { summary.to_text() })?;
+    for text in skipped {
+        session.progress.report(&text);
+    }
+    match session.against {
+        Some(Against { errors: 1.., .. }) => Ok(Outcome::LinesFailed),
+        _ => Ok(counts.outcome()),
+    }
+}
+
+/// Replays all lines. Returns the counts, and the texts for the first that were skipped.
+pub(crate) fn replay(
+    lines: &mut Lines,
+    session: &mut Session,
+    traffic: &Traffic,
+) -> Result<(LineCounts, Vec<String>), Failure> {
+    let (counts, skipped) = match traffic.trace {
+        Some(_) => (replay_trace::run(lines, session)?, Vec::new()),
+        None => replay_log::run(lines, session, &traffic.rules, traffic.window_ns())?,
     };
     if lines.count() == 0 {
         return Err(Failure::Input(format!(
@@ -64,23 +82,17 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
             lines.name()
         )));
     }
+    Ok((counts, skipped))
+}
 
-    let summary = session.summary(lines.count(), counts);
-    write_report(report, args, &lines, &session, &summary)?;
-    session.decisions.finish()?;
-    session.progress.finish();
-    let destination =
-        if args.is_output_taken() { Destination::Stderr } else { Destination::Stdout };
-    print(destination, &if args.json { summary.to_json() } else { summary.to_text() })?;
-    for text in skipped {
-        session.progress.report(&text);
+impl LineCounts {
+    pub(crate) fn outcome(&self) -> Outcome {
+        if self.errors.is_some_and(|errors| errors > 0) {
+            Outcome::LinesFailed
+        } else {
+            Outcome::Well
+        }
     }
-    let candidate_errors = session.against.as_ref().map_or(0, |against| against.errors);
-    Ok(if counts.errors.unwrap_or(0) + candidate_errors > 0 {
-        Outcome::LinesFailed
-    } else {
-        Outcome::Well
-    })
 }
 
 /// Writes the report, if one was asked for.
@@ -95,7 +107,7 @@ fn write_report(
     let Session { side, against, .. } = session;
     let replayed = Replayed {
         traffic: lines.name(),
-        rules: &args.rules,
+        rules: &args.traffic.rules,
         summary,
         side,
         candidate: against.as_ref().map(|against| &against.side),
@@ -122,7 +134,7 @@ fn load(args: &ReplayArgs) -> Result<(Side, Option<Against>), Failure> {
 }
 
 /// A file as the messages call it.
-fn name(path: &Path) -> String {
+pub(crate) fn name(path: &Path) -> String {
     if is_standard(path) { "standard input".to_owned() } else { path.display().to_string() }
 }
 

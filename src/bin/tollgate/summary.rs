@@ -50,12 +50,6 @@ pub(crate) struct Denied {
 }
 
 impl Summary {
-    /// One JSON object and a line feed.
-    pub(crate) fn to_json(&self) -> String {
-        let json = serde_json::to_string(self);
-        json.expect("numbers and text under names of text are JSON") + "\n"
-    }
-
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!("{}: {} parsed, ", counted(self.lines, "line"), self.parsed);
         // Writing to a string does not fail.
@@ -112,6 +106,7 @@ pub(crate) fn table(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::to_json;
 
     fn summary() -> Summary {
         let counts = LimitCounts { allowed: 1234, denied: 5, keys: 6, keys_denied: 1 };
@@ -138,7 +133,7 @@ mod tests {
             r#""top_denied":[{"limit":"PerClient","id":"a\u001b","denied":5}]}"#,
             "\n"
         );
-        assert_eq!(summary().to_json(), expected);
+        assert_eq!(to_json(&summary()), expected);
     }
 
     #[test]

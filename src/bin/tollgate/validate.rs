@@ -2,23 +2,66 @@
 
 use std::path::Path;
 
-use tollgate::Limits;
+use serde::Serialize;
+use tollgate::{Limits, Warning};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
-use crate::output::{Destination, print};
-use crate::text::counted;
+use crate::output::{Destination, print, to_json};
+use crate::text::{counted, shown};
 use crate::{Failure, Outcome};
+
+/// Characters of a warning that are shown: an id may be as long as 1024.
+const MAX_SHOWN_CHARS: usize = 4096;
 
 pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     let limits = load(&args.files)?;
+    let warnings = limits.warnings(args.today.now());
     let (names, overrides) = (limits.names().count() as u64, limits.overrides() as u64);
-    let text = if args.json {
-        format!("{{\"limits\":{names},\"overrides\":{overrides}}}\n")
-    } else {
-        format!("ok: {}, {}\n", counted(names, "limit"), counted(overrides, "override"))
-    };
+    if args.json {
+        let warnings = warnings.iter().map(WarningJson::of).collect();
+        let found = Found { limits: names, overrides, warnings };
+        print(Destination::Stdout, &to_json(&found))?;
+        return Ok(Outcome::Well);
+    }
+    let line = |warning: &Warning| shown(&format!("warning: {warning}"), MAX_SHOWN_CHARS) + "\n";
+    let lines: String = warnings.iter().map(line).collect();
+    print(Destination::Stderr, &lines)?;
+    let text = format!("ok: {}, {}\n", counted(names, "limit"), counted(overrides, "override"));
     print(Destination::Stdout, &text)?;
     Ok(Outcome::Well)
+}
+
+/// What is in the files. Its field order is that of the JSON.
+#[derive(Serialize)]
+struct Found {
+    limits: u64,
+    overrides: u64,
+    warnings: Vec<WarningJson>,
+}
+
+#[derive(Serialize)]
+struct WarningJson {
+    kind: String,
+    file: Option<String>,
+    line: Option<u32>,
+    path: String,
+    limit: String,
+    id: String,
+    message: String,
+}
+
+impl WarningJson {
+    fn of(warning: &Warning) -> WarningJson {
+        WarningJson {
+            kind: warning.kind.to_string(),
+            file: warning.location.as_ref().map(|location| location.file.clone()),
+            line: warning.location.as_ref().map(|location| location.line),
+            path: warning.path.clone(),
+            limit: warning.limit.clone(),
+            id: warning.id.clone(),
+            message: warning.message.clone(),
+        }
+    }
 }
 
 /// What the system has for `-`.

@@ -5,6 +5,7 @@ mod address;
 mod boulder_tests;
 #[cfg(feature = "boulder")]
 mod domain;
+mod parts;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,8 @@ use crate::error::{Error, ErrorKind};
 #[cfg(feature = "boulder")]
 use crate::limits::IdentifierSet;
 use crate::limits::{Id, IdFormat};
+
+pub(crate) use parts::{address_of, is_account, is_composite, name_of, registered_domain};
 
 /// The longest id of the format `string`.
 pub(crate) const STRING_MAX_BYTES: usize = 1024;
@@ -179,11 +182,6 @@ pub(crate) fn account_of(format: IdFormat, id: &[u8]) -> Option<&[u8]> {
     let (account, rest) = id.split_at_checked(size_of::<u64>())?;
     (Shape::of(format).is_some_and(|shape| shape.is_composite) && !rest.is_empty())
         .then_some(account)
-}
-
-/// Whether a format's ids begin with an account.
-pub(crate) fn is_composite(format: IdFormat) -> bool {
-    Shape::of(format).is_some_and(|shape| shape.is_composite)
 }
 
 /// Whether an `identValue` in normal form is an address.

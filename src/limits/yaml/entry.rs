@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use crate::Limit;
 use crate::limits::IdFormat;
+use crate::limits::registry::Numbers;
 
+use super::beside::Beside;
 use super::duration;
 use super::events::Scalar;
 use super::faults::{Given, Path, listed};
@@ -23,15 +25,21 @@ enum Shape {
     Listed,
     /// A default, or an override with `ids`.
     Either,
+    /// The numbers that are tried beside a default's.
+    Shadow,
 }
 
 impl Shape {
     /// The fields beside the numbers.
     fn others(self) -> &'static [Field] {
+        use Field::{Algorithm, Comment, Enabled, Expires, Id, Ids, MaxDebt, Mode, Owner, Shadow};
         match self {
-            Shape::Keyed => &[],
-            Shape::Listed => &[Field::Ids],
-            Shape::Either => &[Field::Ids, Field::Id, Field::Algorithm, Field::Enabled],
+            Shape::Keyed => &[MaxDebt, Comment, Owner, Expires],
+            Shape::Listed => &[Ids, MaxDebt, Comment, Owner, Expires],
+            Shape::Either => {
+                &[Ids, Id, Algorithm, Enabled, Mode, Shadow, MaxDebt, Comment, Owner, Expires]
+            }
+            Shape::Shadow => &[],
         }
     }
 
@@ -54,13 +62,14 @@ pub(super) struct Entry<'e> {
     /// The numbers that are in order, by field: units, millionths of units, or nanoseconds.
     pub(super) numbers: [Option<u64>; Field::COUNT],
     format: Option<IdFormat>,
-    is_disabled: bool,
+    pub(super) is_disabled: bool,
     /// What its ids point to.
     target: Option<Target>,
     /// Keys that are no field of this shape, up to [`UNKNOWN_MAX`]: what they may be instead is known
     /// when the algorithm is.
     unknown: Vec<(u64, String)>,
     algorithm: Option<Named>,
+    pub(super) beside: Beside<'e>,
 }
 
 impl<'e> Entry<'e> {
@@ -76,6 +85,7 @@ impl<'e> Entry<'e> {
             target: None,
             unknown: Vec::new(),
             algorithm: None,
+            beside: Beside::default(),
         }
     }
 
@@ -137,9 +147,9 @@ impl<'t> Walk<'_, 't> {
         self.check_fields(&mut entry, at);
         walked?;
         match id {
-            Some(id) => self.keyed(&entry, id, at),
-            None if entry.line_of(Field::Ids).is_some() => self.listed(&entry, at),
-            None if shape == Shape::Either => self.default(&entry, at),
+            Some(id) => self.keyed(&mut entry, id, at),
+            None if entry.line_of(Field::Ids).is_some() => self.listed(&mut entry, at),
+            None if shape == Shape::Either => self.default(&mut entry, at),
             None => {
                 let message =
                     "no ids: an override has a list of them, or one in its key, as Name:id";
@@ -222,6 +232,11 @@ impl<'t> Walk<'_, 't> {
                 None => entry.algorithm_by_fields(),
             });
         }
+        self.check_known(entry, at);
+    }
+
+    /// Finds the fields that the entry's algorithm does not have.
+    fn check_known(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
         // Without an algorithm, which is a fault already, any may have been meant.
         let Some(named) = entry.algorithm else {
             let known = Field::ALL.map(Field::name);
@@ -248,9 +263,9 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    fn field(
+    fn field<'e>(
         &mut self,
-        entry: &mut Entry<'_>,
+        entry: &mut Entry<'e>,
         field: Field,
         at: &Path<'_>,
         at_field: &Path<'_>,
@@ -260,7 +275,13 @@ impl<'t> Walk<'_, 't> {
             Value::List if field == Field::Ids => {
                 let known = self.known(entry.name, entry.line, at);
                 entry.target = known.map(|known| self.target(known));
-                return self.ids(entry.target, line, at_field);
+                return self.ids(entry.target, &mut entry.beside.dated, line, at_field);
+            }
+            Value::Map if field == Field::Shadow => {
+                let mut shadow = Entry::new(entry.name, line, Shape::Shadow);
+                let walked = self.fields(&mut shadow, at_field);
+                entry.beside.shadow = Some(Box::new(shadow));
+                return walked;
             }
             Value::Scalar(scalar) => {
                 if let Err(reason) = read_scalar(entry, field, &scalar) {
@@ -273,49 +294,62 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// An override of the one id in the key.
-    fn keyed(&mut self, entry: &Entry<'_>, id: &str, at: &Path<'_>) {
-        // Where the numbers are at fault, ids point to none until the load fails.
-        let limit = self.limit(entry, at).flatten();
+    fn keyed(&mut self, entry: &mut Entry<'_>, id: &str, at: &Path<'_>) {
+        let numbers = self.override_numbers(entry, at);
         if id.is_empty() {
             self.fault(Some(entry.line), at, "no id after the colon: Name:id is allowed");
         } else if let Some(known) = self.known(entry.name, entry.line, at) {
-            let numbers = self.builder.add_numbers(known.index, limit, self.role as u32);
-            self.add_override(Target { known, numbers }, id, entry.line, at);
+            let numbers = self.builder.add_numbers(known.index, numbers);
+            let note = std::mem::take(&mut entry.beside.note);
+            self.add_override(Target { known, numbers }, id, note, entry.line, at);
         }
     }
 
     /// The numbers of an override whose ids were read.
-    fn listed(&mut self, entry: &Entry<'_>, at: &Path<'_>) {
-        for field in [Field::Id, Field::Algorithm, Field::Enabled] {
+    fn listed(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
+        for field in [Field::Id, Field::Algorithm, Field::Enabled, Field::Mode, Field::Shadow] {
             if let Some(line) = entry.line_of(field) {
                 let message = "not beside ids: it belongs to the limit's default";
                 self.fault(Some(line), &at.key(field.name()), message);
             }
         }
-        // Where the numbers are at fault, ids point to none until the load fails.
-        let limit = self.limit(entry, at).flatten();
+        let mut numbers = self.override_numbers(entry, at);
+        numbers.within.is_listed = true;
+        let note = std::mem::take(&mut entry.beside.note);
+        numbers.note = (!note.is_empty()).then(|| note.into());
         if let Some(Target { known, .. }) = entry.target {
-            self.builder.add_numbers_anew(known.index, limit, self.role as u32);
+            // In the order in which the ids were pointed to them.
+            for expires in entry.beside.dated.in_order(numbers.expires) {
+                let numbers = Numbers { expires, ..numbers.clone() };
+                self.builder.add_numbers_anew(known.index, numbers);
+            }
         }
     }
 
-    fn default(&mut self, entry: &Entry<'_>, at: &Path<'_>) {
+    fn default(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
+        for field in [Field::Comment, Field::Owner, Field::Expires] {
+            if let Some(line) = entry.line_of(field) {
+                let message = "not without ids: it belongs to an override";
+                self.fault(Some(line), &at.key(field.name()), message);
+            }
+        }
         let is_bare = entry.is_disabled
             && !Field::ALL
                 .into_iter()
                 .any(|field| field.is_number() && entry.line_of(field).is_some());
         let limit = if is_bare { Some(None) } else { self.limit(entry, at) };
+        let options = self.options(entry, limit.as_ref(), at);
         let known = self.declared(entry, at);
         if known.is_none() {
             self.names.add_faulty(entry.name);
         }
-        if let Some(known) = known.filter(|_| entry.is_disabled) {
+        let (Some(known), Some(limit)) = (known, limit) else { return };
+        if entry.is_disabled {
             self.builder.set_disabled(known.index);
         }
-        if let (Some(known), Some(limit)) = (known, limit)
-            && let Err(message) = self.builder.set_default(known.index, limit)
-        {
-            self.fault(Some(entry.line), at, message);
+        match self.builder.set_default(known.index, limit) {
+            Ok(()) => self.set_beside(known, entry.line, options),
+            Err(message) => self.fault(Some(entry.line), at, message),
         }
     }
 
@@ -345,8 +379,16 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
+    /// Those of the numbers that are tried, once the algorithm of the entry that has them is known.
+    pub(super) fn shadow(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
+        let mut shadow = entry.beside.shadow.take()?;
+        shadow.algorithm = entry.algorithm;
+        self.check_known(&mut shadow, at);
+        self.limit(&shadow, at)
+    }
+
     /// The limit of an entry's numbers, `Some(None)` if they say that there is none; else their faults.
-    fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
+    pub(super) fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
         let named = entry.algorithm?;
         match numbers::limit(entry, named) {
             Ok(limit) => Some(limit),
@@ -359,7 +401,7 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    fn number_fault(&mut self, entry: &Entry<'_>, at: &Path<'_>, fault: NumberFault) {
+    pub(super) fn number_fault(&mut self, entry: &Entry<'_>, at: &Path<'_>, fault: NumberFault) {
         match fault {
             NumberFault::Missing(field) => {
                 let message = format!("no {}: {} is wanted", field.name(), field.allowed());
@@ -393,7 +435,7 @@ impl<'t> Walk<'_, 't> {
 
 /// Reads the value of a field that is not a list; else what was given and what is allowed.
 fn read_scalar(entry: &mut Entry<'_>, field: Field, scalar: &Scalar<'_>) -> Result<(), String> {
-    if scalar.is_null() {
+    if scalar.is_null() && !matches!(field, Field::Comment | Field::Owner) {
         return Err(format!("null: {} is allowed", field.allowed()));
     }
     let number = match field {
@@ -414,7 +456,13 @@ fn read_scalar(entry: &mut Entry<'_>, field: Field, scalar: &Scalar<'_>) -> Resu
             entry.is_disabled = !field::switch(scalar, field)?;
             return Ok(());
         }
-        Field::Ids => return Err(format!("{}: {} is allowed", given(scalar), field.allowed())),
+        Field::MaxDebt => field::whole_number_or_0(scalar, field)?,
+        Field::Mode | Field::Comment | Field::Owner | Field::Expires => {
+            return entry.beside.read(field, scalar);
+        }
+        Field::Ids | Field::Shadow => {
+            return Err(format!("{}: {} is allowed", given(scalar), field.allowed()));
+        }
     };
     if field == Field::Period && number == 0 {
         return Err("0s: more than 0s is allowed".into());

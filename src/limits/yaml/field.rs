@@ -1,7 +1,8 @@
 //! The fields of an entry: their names, and what each may hold.
 
 use crate::limit::decimal::Decimal;
-use crate::limits::IdFormat;
+use crate::limits::expiry::Expiry;
+use crate::limits::{IdFormat, LimitMode};
 
 use super::events::Scalar;
 use super::faults::{Given, listed};
@@ -25,6 +26,12 @@ pub(super) enum Field {
     Id,
     Algorithm,
     Enabled,
+    Mode,
+    Shadow,
+    MaxDebt,
+    Comment,
+    Owner,
+    Expires,
 }
 
 /// An algorithm that a file may name.
@@ -72,7 +79,7 @@ impl Field {
     pub(super) const COUNT: usize = Field::ALL.len();
 
     /// In the order of their numbers.
-    pub(super) const ALL: [Field; 15] = [
+    pub(super) const ALL: [Field; 21] = [
         Field::Burst,
         Field::Count,
         Field::Period,
@@ -88,6 +95,12 @@ impl Field {
         Field::Id,
         Field::Algorithm,
         Field::Enabled,
+        Field::Mode,
+        Field::Shadow,
+        Field::MaxDebt,
+        Field::Comment,
+        Field::Owner,
+        Field::Expires,
     ];
 
     pub(super) fn of_name(name: &str) -> Option<Field> {
@@ -111,6 +124,12 @@ impl Field {
             Field::Id => "id",
             Field::Algorithm => "algorithm",
             Field::Enabled => "enabled",
+            Field::Mode => "mode",
+            Field::Shadow => "shadow",
+            Field::MaxDebt => "max_debt",
+            Field::Comment => "comment",
+            Field::Owner => "owner",
+            Field::Expires => "expires",
         }
     }
 
@@ -126,6 +145,11 @@ impl Field {
             Field::Id => "a format such as ipAddress or string",
             Field::Algorithm => "gcra, fixed_window, token_bucket or leaky_bucket",
             Field::Enabled => "true or false",
+            Field::Mode => "enforce or shadow",
+            Field::Shadow => "a map of numbers, as an override has them,",
+            Field::MaxDebt => "a whole number from 0",
+            Field::Comment | Field::Owner => "text",
+            Field::Expires => "a date such as 2026-12-31",
         }
     }
 
@@ -135,8 +159,17 @@ impl Field {
     }
 }
 
-/// A number: digits, and nothing that YAML could take for anything else.
+/// A number from 1: digits, and nothing that YAML could take for anything else.
 pub(super) fn whole_number(scalar: &Scalar<'_>, field: Field) -> Result<u64, String> {
+    match whole_number_or_0(scalar, field)? {
+        // Here and not with the numbers that make no limit, so that each that is 0 is named.
+        0 => Err("0: at least 1 is allowed".into()),
+        number => Ok(number),
+    }
+}
+
+/// As [`whole_number`], from 0.
+pub(super) fn whole_number_or_0(scalar: &Scalar<'_>, field: Field) -> Result<u64, String> {
     let text = &*scalar.text;
     let allowed = field.allowed();
     if !scalar.is_plain {
@@ -146,12 +179,7 @@ pub(super) fn whole_number(scalar: &Scalar<'_>, field: Field) -> Result<u64, Str
     if is_padded || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("{}: {allowed}, in plain digits, is allowed", Given(text)));
     }
-    match text.parse() {
-        // Here and not with the numbers that make no limit, so that each that is 0 is named.
-        Ok(0) => Err("0: at least 1 is allowed".into()),
-        Ok(number) => Ok(number),
-        Err(_) => Err(format!("{}: at most {} is allowed", Given(text), u64::MAX)),
-    }
+    text.parse().map_err(|_| format!("{}: at most {} is allowed", Given(text), u64::MAX))
 }
 
 pub(super) fn id_format(text: &str) -> Result<IdFormat, String> {
@@ -182,6 +210,22 @@ pub(super) fn switch(scalar: &Scalar<'_>, field: Field) -> Result<bool, String> 
         "false" if scalar.is_plain => Ok(false),
         text => Err(format!("{}: {} is allowed", Given(text), field.allowed())),
     }
+}
+
+pub(super) fn mode(text: &str) -> Result<LimitMode, String> {
+    match text {
+        "enforce" => Ok(LimitMode::Enforce),
+        "shadow" => Ok(LimitMode::Shadow),
+        _ => {
+            let names = ["enforce", "shadow"];
+            Err(format!("{}: {} are allowed{}", Given(text), listed(&names), hint(text, &names)))
+        }
+    }
+}
+
+/// A day, through the end of which an override applies.
+pub(super) fn expires(text: &str) -> Result<Expiry, String> {
+    Expiry::after_day(text).map_err(|allowed| format!("{}: {allowed}", Given(text)))
 }
 
 pub(super) fn algorithm(text: &str) -> Result<Named, String> {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use crate::error::Fault;
 use crate::limits::{LimitsBuilder, Scratch};
@@ -31,6 +32,8 @@ pub(super) struct Walk<'w, 't> {
     pub(super) names: &'w mut Names,
     pub(super) builder: &'w mut LimitsBuilder,
     pub(super) scratch: Scratch,
+    /// One more than the place in the list form's list.
+    pub(super) element: Option<NonZeroU32>,
     events: Events<'t>,
     faults: Faults<'w>,
 }
@@ -69,6 +72,7 @@ pub(super) fn walk(
         names,
         builder,
         scratch: Scratch::new(),
+        element: None,
         events: Events::new(text, &mut spare),
         faults: Faults::new(&files[role as usize]),
     };
@@ -130,6 +134,7 @@ impl<'t> Walk<'_, 't> {
     fn elements(&mut self, root: &Path<'_>) -> Walked {
         for i in 0.. {
             let at = root.index(i);
+            self.element = u32::try_from(i + 1).ok().and_then(NonZeroU32::new);
             let (line, value) = self.value(&at)?;
             match value {
                 Value::End => break,

@@ -1,0 +1,73 @@
+//! What a call would be answered, and why, by a limiter's own look-ups and checks.
+
+use std::time::SystemTime;
+
+use crate::{Error, ExplainedCall, Explanation, Handle, Id, Limiter};
+
+impl Limiter {
+    /// Why a spend of `cost` would be answered as it would: see [`Handle::explain`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_name`] for a name that is not known, [`Error::is_invalid_id`] for an id that
+    /// is not of the limit's format.
+    pub fn explain<'a>(
+        &self,
+        name: &str,
+        id: impl Into<Id<'a>>,
+        cost: u64,
+    ) -> Result<Explanation, Error> {
+        self.limit(name)?.explain(id, cost)
+    }
+}
+
+impl Handle {
+    /// Why a spend of `cost` units would be answered as it would: the entry that applies, the bucket's
+    /// key and state, the answer, and why entries that look nearer do not apply. It changes nothing.
+    ///
+    /// It looks at every override of the limit: for people who ask, not for a request's way. State and
+    /// answer are two looks at the bucket, between which others may have charged it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_id`] for an id that is not of the limit's format. A cost that is above what
+    /// the bucket can ever hold is no error here: there is no [`decision`](ExplainedCall::decision) then.
+    ///
+    /// # Example: who was meant
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, Limit::new(2, 1, minute)?)?
+    ///     .override_id("PerUser", "alise", Limit::new(200, 100, minute)?)?
+    ///     .build();
+    /// let users = Limiter::new(limits).limit("PerUser")?;
+    /// users.spend("alice", 2)?;
+    ///
+    /// let explanation = users.explain("alice", 1)?;
+    /// let call = explanation.call.expect("a limiter has buckets");
+    /// assert_eq!(call.state.remaining(), Some(0));
+    /// assert!(!call.decision.expect("1 is not above the burst").allowed());
+    /// let near = &explanation.near[0];
+    /// assert_eq!(near.id.as_deref(), Some("alise"));
+    /// assert_eq!(near.why.to_string(), "another id: it differs in one place");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn explain<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Explanation, Error> {
+        let id = id.into();
+        let limits = self.limiter.limits();
+        let mut explanation = limits.explain(self.name(), id, SystemTime::now())?;
+        let state = self.check(id, 0)?;
+        let decision = match self.check(id, cost) {
+            Ok(decision) => Some(decision),
+            Err(error) if error.is_cost_above_burst() => None,
+            Err(error) => return Err(error),
+        };
+        let is_enabled = self.limiter.is_enabled();
+        explanation.call = Some(ExplainedCall { cost, state, decision, is_enabled });
+        Ok(explanation)
+    }
+}

@@ -1,0 +1,146 @@
+//! What is said of a limit, or of an override, beside its numbers.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use crate::Limit;
+use crate::limits::expiry::Expiry;
+
+/// Whether a limit denies, or only says that it would. YAML names them as here, in lower case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LimitMode {
+    /// `enforce`: the limit denies.
+    #[default]
+    Enforce,
+    /// `shadow`: the limit charges and counts, and denies nobody.
+    Shadow,
+}
+
+impl fmt::Display for LimitMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LimitMode::Enforce => "enforce",
+            LimitMode::Shadow => "shadow",
+        })
+    }
+}
+
+/// What a limit is given beside its numbers, in
+/// [`LimitsBuilder::limit_with`](crate::LimitsBuilder::limit_with).
+///
+/// # Example: an enforced limit, and numbers that are only tried
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{IdFormat, Limit, LimitOptions, Limits};
+///
+/// let second = Duration::from_secs(1);
+/// let options = LimitOptions::default().shadow(Limit::new(10, 5, second)?).max_debt(40);
+/// let limits = Limits::builder()
+///     .limit_with("PerUser", IdFormat::String, Limit::new(20, 10, second)?, options)?
+///     .build();
+/// let per_user = limits.limit("PerUser")?;
+/// assert_eq!(per_user.shadow().map(Limit::burst), Some(10));
+/// assert_eq!(per_user.max_debt(), 40);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct LimitOptions {
+    pub(crate) mode: LimitMode,
+    pub(crate) shadow: Option<Limit>,
+    pub(crate) max_debt: u64,
+}
+
+impl LimitOptions {
+    /// The same in another mode. Default: [`LimitMode::Enforce`].
+    pub fn mode(self, mode: LimitMode) -> LimitOptions {
+        LimitOptions { mode, ..self }
+    }
+
+    /// The same with numbers that are tried beside those that are enforced: of the same algorithm.
+    /// Default: none.
+    pub fn shadow(self, limit: Limit) -> LimitOptions {
+        LimitOptions { shadow: Some(limit), ..self }
+    }
+
+    /// The same with the units that a bucket may owe beyond its burst, once what a call really cost is
+    /// settled. Default: 0.
+    pub fn max_debt(self, units: u64) -> LimitOptions {
+        LimitOptions { max_debt: units, ..self }
+    }
+}
+
+/// What an override is given beside its numbers, in
+/// [`LimitsBuilder::override_with`](crate::LimitsBuilder::override_with).
+///
+/// # Example: until the end of a quarter
+///
+/// ```
+/// use std::time::{Duration, UNIX_EPOCH};
+/// use tollgate::{IdFormat, Limit, Limits, OverrideOptions};
+///
+/// let second = Duration::from_secs(1);
+/// let end = UNIX_EPOCH + Duration::from_secs(1_798_761_600); // 2027-01-01T00:00:00Z
+/// let options = OverrideOptions::default().comment("a trial").owner("sales").expires(end);
+/// let limits = Limits::builder()
+///     .limit("PerUser", IdFormat::String, Limit::new(20, 10, second)?)?
+///     .override_with("PerUser", "alice", Limit::new(200, 100, second)?, options)?
+///     .build();
+/// let alice = limits.limit("PerUser")?.override_of("alice")?.expect("it was given");
+/// assert_eq!((alice.owner(), alice.expires()), (Some("sales"), Some(end)));
+/// assert!(alice.is_expired(end) && !alice.is_expired(end - second));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct OverrideOptions {
+    pub(crate) note: Note,
+    pub(crate) expires: Expiry,
+    pub(crate) max_debt: Option<u64>,
+}
+
+/// Why an override is there, and whose it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Note {
+    pub(crate) comment: Option<Box<str>>,
+    pub(crate) owner: Option<Box<str>>,
+}
+
+impl Note {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.comment.is_none() && self.owner.is_none()
+    }
+}
+
+impl Default for OverrideOptions {
+    fn default() -> OverrideOptions {
+        OverrideOptions { note: Note::default(), expires: Expiry::NEVER, max_debt: None }
+    }
+}
+
+impl OverrideOptions {
+    /// The same with a comment: why the override is there. Default: none.
+    pub fn comment(self, text: impl Into<String>) -> OverrideOptions {
+        let comment = Some(text.into().into());
+        OverrideOptions { note: Note { comment, ..self.note }, ..self }
+    }
+
+    /// The same with an owner: whom to ask about it. Default: none.
+    pub fn owner(self, text: impl Into<String>) -> OverrideOptions {
+        let owner = Some(text.into().into());
+        OverrideOptions { note: Note { owner, ..self.note }, ..self }
+    }
+
+    /// The same until `time`, in whole seconds, rounded down: from then on it is as if the override were
+    /// not there. Default: it stays.
+    pub fn expires(self, time: SystemTime) -> OverrideOptions {
+        OverrideOptions { expires: Expiry::at(time), ..self }
+    }
+
+    /// The same with a debt of its own: see [`LimitOptions::max_debt`]. Default: the limit's.
+    pub fn max_debt(self, units: u64) -> OverrideOptions {
+        OverrideOptions { max_debt: Some(units), ..self }
+    }
+}

@@ -1,0 +1,232 @@
+//! `diff`: what changes, for whom, and for buckets that are in use.
+
+use crate::desk::{Desk, Ran};
+
+const OLD: &str = "\
+Raised: {burst: 50, count: 1, period: 1s, id: string}
+Same: {burst: 5, count: 1, period: 1s, id: string}
+Gone: {algorithm: fixed_window, limit: 10, window: 1m, id: string}
+Moved: {burst: 5, count: 1, period: 1s, id: string}
+Tried: {burst: 5, count: 1, period: 1s, id: string, mode: shadow, max_debt: 2}
+Other: {burst: 10, count: 1, period: 1s, id: string}
+";
+const NEW: &str = "\
+Raised: {burst: 5000, count: 100, period: 1s, id: string}
+Same: {burst: 5, count: 1, period: 1s, id: string}
+Moved: {burst: 5, count: 1, period: 1s, id: ipAddress}
+Tried: {burst: 5, count: 1, period: 1s, id: string, shadow: {burst: 4, count: 1, period: 1s}}
+Other: {algorithm: leaky_bucket, size: 5, id: string}
+New: {burst: 1, count: 1, period: 1s, id: string}
+";
+
+fn desk() -> Desk {
+    let desk = Desk::new();
+    desk.put("old.yml", OLD);
+    desk.put("new.yml", NEW);
+    desk
+}
+
+#[track_caller]
+fn diff(desk: &Desk, line: &str) -> String {
+    let Ran { status, stdout, stderr } = desk.run(&format!("diff --today 2026-11-01 {line}"));
+    assert_eq!((status, &*stderr), (Some(0), ""), "{line}");
+    stdout
+}
+
+#[test]
+fn limits_are_compared_field_by_field() {
+    let expected = "\
+Raised: changed
+  burst 50 -> 5,000
+  count 1 -> 100
+  for everyone without an override
+  live buckets: a client that has used 40 of 50 will have used 4,000 of 5,000 (share)
+
+Gone: removed
+  id string, algorithm fixed_window, limit 10, window 1m, mode enforce, max_debt 0
+  for everyone
+  live buckets: they are not asked any more: no limit
+
+Moved: a reload refuses this, the format of its ids changes: give it another name
+  id string -> ipAddress
+
+Tried: changed
+  mode shadow -> enforce
+  max_debt 2 -> 0
+  shadow none -> burst 4, count 1, period 1s
+  for everyone
+  calls are denied from then on; what was used in shadow counts
+
+Other: changed
+  algorithm gcra -> leaky_bucket
+  burst 10 -> none
+  count 1 -> none
+  period 1s -> none
+  size none -> 5
+  drip_rate none -> 1s
+  drip_size none -> 1
+  for everyone without an override
+  live buckets: a client that has used 8 of 10 will have used 4 of 5 (share)
+
+New: added
+  id string, algorithm gcra, burst 1, count 1, period 1s, mode enforce, max_debt 0
+  for everyone without an override
+  live buckets: there are none yet: each starts full
+";
+    let desk = desk();
+    assert_eq!(diff(&desk, "old.yml new.yml"), expected);
+    let afresh = diff(&desk, "old.yml new.yml --debt afresh");
+    assert!(afresh.contains("used 40 of 50 will have used 0 of 5,000 (afresh)"), "{afresh}");
+    let time = diff(&desk, "old.yml new.yml --debt time");
+    assert!(time.contains("will have used 4,000 of 5,000, and is full in 40s (time)"), "{time}");
+    assert!(time.contains("4 of 5 (share, for the algorithm changes)"), "{time}");
+    let back = diff(&desk, "new.yml old.yml --debt units");
+    assert!(back.contains("used 4,000 of 5,000 will have used 50 of 50 (units)"), "{back}");
+    assert!(back.contains("nobody is denied any more; buckets keep what was used"), "{back}");
+}
+
+#[test]
+fn the_status_says_whether_there_are_differences_only_if_it_is_asked_to() {
+    let desk = desk();
+    assert_eq!(diff(&desk, "old.yml old.yml"), "no differences\n");
+    for (line, status) in [
+        ("diff old.yml old.yml --exit-code", 0),
+        ("diff old.yml new.yml --exit-code", 1),
+        ("diff old.yml missing.yml", 1),
+        ("diff old.yml", 2),
+        ("diff - -", 2),
+        ("diff - new.yml --new-overrides -", 2),
+        ("diff old.yml new.yml --debt none", 2),
+    ] {
+        assert_eq!(desk.run(line).status, Some(status), "{line}");
+    }
+    let ran = desk.run("diff old.yml missing.yml");
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("missing.yml"), "{ran:?}");
+}
+
+/// Those that have expired are as if they were not there.
+#[test]
+fn overrides_are_compared_by_their_ids() {
+    let desk = desk();
+    desk.put(
+        "old-o.yml",
+        "- Same: {burst: 50, count: 1, period: 1s, ids: [less, stays, {id: over, expires: 2026-10-31}]}\n\
+         - Same:gone: {burst: 10, count: 1, period: 1s, owner: me}\n\
+         - Same: {burst: 10, count: 1, period: 1s, ids: [{id: renewed, expires: 2026-10-01}, {id: ended}, {id: said}, {id: owes}, {id: later, expires: 2027-01-01}]}\n",
+    );
+    desk.put(
+        "new-o.yml",
+        "Same:stays: {burst: 50, count: 1, period: 1s}\n\
+         Same:less: {burst: 25, count: 1, period: 1s}\n\
+         Same:renewed: {burst: 10, count: 1, period: 1s, expires: 2027-01-01}\n\
+         Same:ended: {burst: 10, count: 1, period: 1s, expires: 2026-10-31}\n\
+         Same:said: {burst: 10, count: 1, period: 1s, comment: why}\n\
+         Same:owes: {burst: 10, count: 1, period: 1s, max_debt: 3}\n\
+         Same:later: {burst: 10, count: 1, period: 1s, expires: 2027-02-01}\n\
+         Same:come: {burst: 100, count: 1, period: 1s}\n",
+    );
+    let expected = "\
+Same: changed
+  overrides: 2 added, 2 removed, 4 changed
+    + come: burst 100, count 1, period 1s
+      live buckets: a client that has used 4 of 5 will have used 80 of 100 (share)
+    - ended: burst 10, count 1, period 1s
+      live buckets: a client that has used 8 of 10 will have used 4 of 5 (share)
+    - gone: burst 10, count 1, period 1s, owner me
+      live buckets: a client that has used 8 of 10 will have used 4 of 5 (share)
+    ~ later: expires 2027-01-01 -> 2027-02-01
+    ~ less: burst 50 -> 25
+      live buckets: a client that has used 40 of 50 will have used 20 of 25 (share)
+    ~ owes: max_debt none -> 3
+    + renewed: burst 10, count 1, period 1s, expires 2027-01-01
+      live buckets: a client that has used 4 of 5 will have used 8 of 10 (share)
+    ~ said: comment none -> why
+";
+    let line = "old.yml old.yml --old-overrides old-o.yml --new-overrides new-o.yml";
+    assert_eq!(diff(&desk, line), expected);
+}
+
+#[test]
+fn of_many_overrides_twenty_are_shown_and_all_if_asked() {
+    let desk = desk();
+    let ids: Vec<String> = (100..145).rev().map(|id| format!("u{id}")).collect();
+    desk.put("o.yml", format!("- Same: {{burst: 9, count: 1, period: 1s, ids: {ids:?}}}\n"));
+    let line = "old.yml old.yml --new-overrides o.yml";
+    let text = diff(&desk, line);
+    assert!(text.contains("  overrides: 45 added\n    + u100: "), "{text}");
+    assert_eq!(text.matches("    + u").count(), 20);
+    assert!(text.ends_with("    and 25 more, which --all shows\n"), "{text}");
+    let text = diff(&desk, &format!("{line} --all"));
+    assert_eq!((text.matches("    + u").count(), text.contains("more")), (45, false));
+}
+
+/// What an account's override gives way to is the account's, where there is one, and its own the default.
+#[test]
+fn an_accounts_override_stands_for_its_ids() {
+    let desk = Desk::new();
+    let name = "CertificatesPerDomainPerAccount";
+    let entry = |id: &str, burst| format!("{name}{id}: {{burst: {burst}, count: 1, period: 1s}}\n");
+    desk.put("old.yml", [entry("", 5), entry(":12", 50), entry(":12:example.com", 10)].concat());
+    desk.put("new.yml", [entry("", 5), entry(":12", 100)].concat());
+    let expected = format!(
+        "\
+{name}: changed
+  overrides: 1 removed, 1 changed
+    ~ 12: burst 50 -> 100
+      for the account's ids without an override
+      live buckets: a client that has used 40 of 50 will have used 80 of 100 (share)
+    - 12:example.com: burst 10, count 1, period 1s
+      live buckets: a client that has used 8 of 10 will have used 80 of 100 (share)
+"
+    );
+    assert_eq!(diff(&desk, "old.yml new.yml"), expected);
+}
+
+#[test]
+fn a_limit_that_is_switched_off_is_no_limit() {
+    let desk = Desk::new();
+    desk.put(
+        "on.yml",
+        "A: {burst: 5, count: 1, period: 1s, id: string}\nA:x: {burst: 9, count: 1, period: 1s}\n",
+    );
+    desk.put("off.yml", "A: {enabled: false, id: string}\n");
+    let expected = "\
+A: changed
+  algorithm gcra -> none
+  burst 5 -> none
+  count 1 -> none
+  period 1s -> none
+  enabled none -> false
+  for everyone
+  live buckets: they are not asked any more: no limit
+";
+    assert_eq!(diff(&desk, "on.yml off.yml"), expected);
+}
+
+#[test]
+fn as_json_it_is_one_object() {
+    let desk = Desk::new();
+    let entry = |burst| format!("A: {{burst: {burst}, count: 1, period: 1s, id: string}}\n");
+    desk.put("old.yml", entry(50));
+    desk.put("new.yml", entry(25) + "A:x: {burst: 9, count: 1, period: 1s}\n");
+    let found: serde_json::Value =
+        serde_json::from_str(&diff(&desk, "old.yml new.yml --json")).unwrap();
+    let expected = serde_json::json!({"limits": [{
+        "limit": "A", "change": "changed",
+        "fields": [{"field": "burst", "old": "50", "new": "25"}],
+        "for": "everyone without an override",
+        "live_buckets": "a client that has used 40 of 50 will have used 20 of 25 (share)",
+        "overrides": {"added": 1, "removed": 0, "changed": 0, "shown": [{
+            "id": "x", "change": "added", "for": "the id",
+            "fields": [
+                {"field": "burst", "old": null, "new": "9"},
+                {"field": "count", "old": null, "new": "1"},
+                {"field": "period", "old": null, "new": "1s"},
+            ],
+            "live_buckets": "a client that has used 40 of 50 will have used 8 of 9 (share)",
+        }]},
+    }]});
+    assert_eq!(found, expected);
+    let none = diff(&desk, "old.yml old.yml --json");
+    assert_eq!(none, "{\"limits\":[]}\n");
+}

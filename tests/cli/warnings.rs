@@ -1,0 +1,58 @@
+//! What `validate` warns of: overrides that have ended or do nothing.
+
+use crate::desk::{Desk, Ran};
+
+const OVERRIDES: &str = "\
+- A:
+    burst: 9
+    count: 1
+    period: 1s
+    ids:
+    - {id: gone, expires: 2026-10-31}
+    - {id: ends, expires: 2026-11-14}
+    - {id: stays, expires: 2026-11-15}
+- A: {burst: 5, count: 2, period: 2s, ids: [rate]}
+- A: {burst: 5, count: 1, period: 1s, ids: [same, {id: \"a\\e[2J\", expires: 2026-11-01}]}
+- A:less: {burst: 4, count: 1, period: 2s, owner: me}
+";
+
+#[test]
+fn warnings_have_file_line_and_key_and_the_status_stays_0() {
+    let desk = Desk::new();
+    desk.put("o.yml", OVERRIDES);
+    let line = "validate --limits limits.yml --overrides o.yml --today 2026-11-01";
+    let stderr = "\
+warning: o.yml:6: [0].A.ids: the override of gone expired on 2026-10-31: the default, burst 5, count 1, period 1s, applies
+warning: o.yml:7: [0].A.ids: the override of ends expires on 2026-11-14: then the default, burst 5, count 1, period 1s, applies
+warning: o.yml:10: [2].A.ids: the override of a\\u{1b}[2J expires on 2026-11-01: then the default, burst 5, count 1, period 1s, applies
+warning: o.yml:10: [2].A.ids: the override of a\\u{1b}[2J equals the default: burst 5, count 1, period 1s
+warning: o.yml:10: [2].A.ids: the override of same equals the default: burst 5, count 1, period 1s
+warning: o.yml:11: [3].A:less: the override of less is stricter than the default: burst 4 is below 5; rate 1 every 2s is below 1 every 1s
+";
+    let stdout = "ok: 5 limits, 7 overrides\n";
+    assert_eq!(
+        desk.run(line),
+        Ran { status: Some(0), stdout: stdout.into(), stderr: stderr.into() }
+    );
+    // An override applies through the end of its last day.
+    let ran = desk.run(&line.replace("11-01", "11-15"));
+    assert!(ran.stderr.contains("override of ends expired on 2026-11-14"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("override of stays expires on 2026-11-15"), "{}", ran.stderr);
+}
+
+#[test]
+fn warnings_are_a_list_in_json() {
+    let desk = Desk::new();
+    desk.put("o.yml", "A:x: {burst: 4, count: 1, period: 1s}\nNewOrdersPerAccount:1: {burst: 20, count: 20, period: 1s}\n");
+    let ran = desk.run("validate --limits limits.yml --overrides o.yml --json");
+    let stdout = r#"{"limits":5,"overrides":2,"warnings":[{"kind":"stricter","file":"o.yml","line":1,"path":"A:x","limit":"A","id":"x","message":"the override of x is stricter than the default: burst 4 is below 5"},{"kind":"equal","file":"o.yml","line":2,"path":"NewOrdersPerAccount:1","limit":"NewOrdersPerAccount","id":"1","message":"the override of 1 equals the default: burst 20, count 20, period 1s"}]}"#;
+    assert_eq!(ran, Ran { status: Some(0), stdout: format!("{stdout}\n"), stderr: "".into() });
+}
+
+#[test]
+fn a_day_that_is_none_is_a_wrong_argument() {
+    let desk = Desk::new();
+    let ran = desk.run("validate --limits limits.yml --today 2026-02-29");
+    assert_eq!(ran.status, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("--today"), "{ran:?}");
+}

@@ -1,0 +1,124 @@
+//! What loads and is warned of.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tollgate::{Limit, OverrideOptions, WarningKind};
+
+use super::*;
+
+/// 2026-11-01T00:00:00Z: `date -u -d 2026-11-01 +%s`.
+fn november() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_793_491_200)
+}
+
+fn messages(text: &str) -> Vec<String> {
+    let limits = Limits::from_yaml(text).expect(text);
+    let name = |message: String| message.split_once(" of x ").expect("of x").1.to_owned();
+    limits.warnings(november()).into_iter().map(|warning| name(warning.message)).collect()
+}
+
+#[test]
+fn stricter_is_a_smaller_burst_or_a_lower_rate() {
+    for (default, own, wanted) in [
+        ("burst: 20, count: 10, period: 1s", "burst: 20, count: 20, period: 2s", ""),
+        ("burst: 20, count: 10, period: 1s", "burst: 21, count: 11, period: 1s", ""),
+        (
+            "burst: 20, count: 10, period: 1s",
+            "burst: 19, count: 11, period: 1s",
+            "burst 19 is below 20",
+        ),
+        (
+            "burst: 20, count: 10, period: 1s",
+            "burst: 200, count: 599, period: 1m",
+            "rate 599 every 1m is below 10 every 1s",
+        ),
+        (
+            "algorithm: fixed_window, limit: 10, window: 1m",
+            "limit: 10, window: 1m1s",
+            "rate 10 every 1m1s is below 10 every 1m",
+        ),
+        (
+            "algorithm: token_bucket, limit: 10, window: 1m, burst: 3",
+            "limit: 10, window: 1m, burst: 2",
+            "burst 2 is below 3",
+        ),
+        (
+            "algorithm: token_bucket, limit: 10, window: 1m, burst: 3",
+            "limit: 10, window: 1m, burst: 4",
+            "",
+        ),
+        (
+            "algorithm: leaky_bucket, size: 10, drip_rate: 250ms",
+            "size: 9, drip_rate: 500ms, drip_size: 2",
+            "size 9 is below 10",
+        ),
+        // No limit is neither.
+        ("algorithm: leaky_bucket, size: 10", "min_interval: 0s", ""),
+        ("algorithm: leaky_bucket, min_interval: 0s", "size: 1", ""),
+    ] {
+        let text = format!("A: {{id: string, {default}}}\nA:x: {{{own}}}\n");
+        let wanted = match wanted {
+            "" => vec![],
+            part => vec![format!("is stricter than the default: {part}")],
+        };
+        assert_eq!(messages(&text), wanted, "{text}");
+    }
+}
+
+#[test]
+fn equal_numbers_with_another_debt_are_not_equal() {
+    let default = "A: {burst: 2, count: 1, period: 1s, id: string, max_debt: 3}\n";
+    let equal = ["equals the default: burst 2, count 1, period 1s"];
+    assert_eq!(messages(&format!("{default}A:x: {{burst: 2, count: 1, period: 1s}}")), equal);
+    assert_eq!(messages(&format!("{default}A:x: {{burst: 2, count: 2, period: 2s}}")), [""; 0]);
+    let other = format!("{default}A:x: {{burst: 2, count: 1, period: 1s, max_debt: 4}}");
+    assert_eq!(messages(&other), [""; 0]);
+}
+
+#[test]
+fn what_applies_after_an_end_is_named() {
+    let name = "CertificatesPerDomainPerAccount";
+    let numbers = "burst: 7, count: 1, period: 1s";
+    let whole = format!("{name}:12:example.com: {{{numbers}, expires: 2026-10-31}}\n");
+    let account = format!("{name}:12: {{burst: 9, count: 1, period: 1s}}\n");
+    let of = |text: &str| {
+        let limits = Limits::from_yaml(text).expect(text);
+        let warnings = limits.warnings(november());
+        assert!(
+            warnings.iter().all(|warning| warning.kind == WarningKind::Expired),
+            "{warnings:?}"
+        );
+        warnings.iter().map(|warning| warning.to_string()).collect::<Vec<_>>().join("\n")
+    };
+    let begin = format!(
+        "<text>:1: {name}:12:example.com: the override of 12:example.com expired on 2026-10-31:"
+    );
+    assert_eq!(of(&whole), format!("{begin} no limit applies"));
+    assert_eq!(
+        of(&format!("{whole}{account}")),
+        format!("{begin} the account's override, burst 9, count 1, period 1s, applies")
+    );
+    let ended = account.replace("}", ", expires: 2020-01-01}");
+    assert_eq!(
+        of(&format!("{whole}{ended}")),
+        format!(
+            "{begin} no limit applies\n<text>:2: {name}:12: the override of 12 expired on 2020-01-01: no limit applies"
+        )
+    );
+}
+
+#[test]
+fn an_end_is_near_for_14_days() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    let limit = || Limit::new(2, 1, SECOND).unwrap();
+    let kinds = |left: Duration| -> Vec<WarningKind> {
+        let options = OverrideOptions::default().expires(november() + left);
+        let limits = Limits::builder().limit("A", tollgate::IdFormat::String, None).unwrap();
+        let limits = limits.override_with("A", "x", limit(), options).unwrap().build();
+        limits.warnings(november()).iter().map(|warning| warning.kind).collect()
+    };
+    assert_eq!(kinds(Duration::ZERO), [WarningKind::Expired]);
+    assert_eq!(kinds(SECOND), [WarningKind::Expiring]);
+    assert_eq!(kinds(14 * day), [WarningKind::Expiring]);
+    assert_eq!(kinds(14 * day + SECOND), []);
+}
