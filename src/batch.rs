@@ -289,7 +289,8 @@ impl<'a> Batch<'a> {
         let factor = self.members[member.position].factor;
         self.limiter.inner.with_turn(|turn| {
             let key = member.key.key;
-            let numbers = turn.generation.limits.entry(key.limit).numbers_of(key.id);
+            let numbers =
+                turn.generation.limits.entry(key.limit).numbers_of(key.id, turn.limits_ns());
             let Some((limit, meta)) = numbers else { return Ok(Decision::UNLIMITED) };
             let scaled = match factor == Factor::ONE {
                 true => None,
@@ -366,7 +367,7 @@ impl<'a> Batch<'a> {
         let index = member.handle.index;
         let id = encode(member.handle.format, member.id, scratch)?;
         let entry = turn.generation.limits.entry(index);
-        let Some((limit, meta)) = entry.numbers_of(id) else { return Ok(None) };
+        let Some((limit, meta)) = entry.numbers_of(id, turn.limits_ns()) else { return Ok(None) };
         let limit = if member.factor == Factor::ONE {
             Cow::Borrowed(limit)
         } else {

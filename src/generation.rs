@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::Limit;
 use crate::debt::Debt;
 use crate::key::{KeyRef, LimitIndex, Meta};
-use crate::limits::Limits;
+use crate::limits::{BEFORE_ALL_ENDS_NS, Limits};
 use crate::overflow::SharedBuckets;
 use crate::scaled::LargestFactors;
 use crate::store::{Fingerprint, Outdated};
@@ -60,7 +61,9 @@ impl Hasher for OfPrint {
 }
 
 impl Generation {
-    pub(crate) fn first(limits: Limits) -> Generation {
+    /// Those that a limiter begins with; for `clocks` see [`Limits::in_generation`].
+    pub(crate) fn first(limits: Limits, clocks: (u64, SystemTime)) -> Generation {
+        let limits = limits.in_generation(0, Some(clocks));
         let count = limits.count();
         Generation {
             number: 0,
@@ -75,17 +78,17 @@ impl Generation {
         }
     }
 
-    /// The next one, in which `limits` apply from `at_ns` on. Their indices are those of this one, as far
-    /// as it has them.
+    /// The next one, in which `limits` apply from now on, which is in `clocks`. Their indices are those of
+    /// this one, as far as it has them.
     pub(crate) fn next(
         &self,
         limits: Limits,
         debt: Debt,
-        at_ns: u64,
+        clocks: (u64, SystemTime),
         noted: impl FnOnce(&Limits) -> NotedByPrint,
     ) -> Generation {
-        let number = self.number + 1;
-        let limits = limits.in_generation(number);
+        let (number, at_ns) = (self.number + 1, clocks.0);
+        let limits = limits.in_generation(number, Some(clocks));
         let count = limits.count();
         let before = Before {
             limits: self.limits.clone(),
@@ -169,6 +172,11 @@ impl Generation {
         // Of this generation, too: of an id that the store could not tell from others when its numbers
         // changed.
         let before = || self.before.as_ref()?.limits.numbers_at(from);
+        if let (Some(old), Some(end_ns)) = (self.limits.numbers_at(from), self.limits.end_ns(from))
+        {
+            // They have ended, and others apply since.
+            return self.debt.converted(old, new, word, end_ns);
+        }
         let old = self.limits.numbers_at(from).or_else(before)?;
         self.carried(old, new, word)
     }
@@ -178,8 +186,29 @@ impl Generation {
         self.debt.converted(old, new, word, self.at_ns)
     }
 
+    /// Whether a bucket is full; see [`Limits::is_full`]. By numbers that have ended it has to be full by
+    /// those, too, that may apply since.
+    pub(crate) fn is_full(&self, noted: Meta, word: u64, at_ns: u64) -> bool {
+        let is_full = |noted, word| {
+            self.limits.is_full(noted, word, at_ns, |limit| self.largest_factors.of(limit))
+        };
+        let has_ended = self.limits.end_ns(noted).is_some_and(|end_ns| end_ns <= at_ns);
+        is_full(noted, word)
+            && (!has_ended
+                || self.limits.after_end(noted).all(|now| {
+                    self.converted(noted, word, now).is_none_or(|word| is_full(now, word))
+                }))
+    }
+
     /// See [`Rules::noted`](crate::store::Rules::noted).
-    pub(crate) fn noted(&self, print: Fingerprint, noted: Meta) -> Option<Meta> {
+    pub(crate) fn noted(&self, print: Fingerprint, noted: Meta, now_ns: u64) -> Option<Meta> {
+        if self.limits.end_ns(noted).is_some_and(|end_ns| end_ns <= now_ns)
+            && let Some(limit) = noted.limit()
+            && !self.limits.is_composite(limit)
+            && let Some(default) = self.limits.default_meta(limit)
+        {
+            return Some(default);
+        }
         let Some(before) = self.before.as_ref().filter(|_| !self.limits.has_stamp(noted)) else {
             return Some(noted);
         };
@@ -188,7 +217,7 @@ impl Generation {
         }
         let limit = noted.limit()?;
         match before.limits.account_at(noted) {
-            Some(id) => self.limits.meta_of(KeyRef { limit, id }),
+            Some(id) => self.limits.meta_of(KeyRef { limit, id }, now_ns),
             None if self.limits.has_accounts(limit) => {
                 let default = self.limits.default_meta(limit);
                 default.map(|meta| meta.stamp().meta(Meta::UNSURE))
@@ -198,6 +227,9 @@ impl Generation {
     }
 
     pub(crate) fn meta_before(&self, key: KeyRef<'_>) -> Meta {
-        self.before.as_ref().and_then(|before| before.limits.meta_of(key)).unwrap_or(Meta::NONE)
+        self.before
+            .as_ref()
+            .and_then(|before| before.limits.meta_of(key, BEFORE_ALL_ENDS_NS))
+            .unwrap_or(Meta::NONE)
     }
 }

@@ -288,8 +288,9 @@ impl Handle {
         let mut scratch = Scratch::new();
         let id = encode(self.format, id, &mut scratch)?;
         let guard = pin();
-        let entry = self.limiter.inner.turn(&guard).generation.limits.entry(self.index);
-        Ok(then(entry.numbers_of(id).map(|(limit, _)| limit)))
+        let turn = self.limiter.inner.turn(&guard);
+        let entry = turn.generation.limits.entry(self.index);
+        Ok(then(entry.numbers_of(id, turn.limits_ns()).map(|(limit, _)| limit)))
     }
 
     /// The ids that have a bucket, in no order; `None` if the [engine](crate::Engine) keeps no keys.
@@ -370,8 +371,12 @@ impl Handle {
             let guard = pin();
             // The note beside the word is of one generation of limits, and so are the numbers.
             if let Some(known) = table.known(&guard, print)
-                && let Some(limit) =
-                    inner.turn(&guard).generation.limits.entry(self.index).numbers_at(known.meta())
+                && let Some(limit) = inner
+                    .turn(&guard)
+                    .generation
+                    .limits
+                    .entry(self.index)
+                    .numbers_at(known.meta(), now_ns)
                 && cost <= limit.burst()
             {
                 let mut asked = 0;
@@ -399,7 +404,7 @@ impl Handle {
     ) -> Result<Decision, Error> {
         self.limiter.inner.with_turn(|turn| {
             let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(id) else {
+            let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {
                 return Ok(Ok(Decision::UNLIMITED));
             };
             if cost > limit.burst() {
@@ -429,7 +434,7 @@ impl Handle {
         let now_ns = inner.clock.now_ns();
         inner.with_turn(|turn| {
             let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(id) else {
+            let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {
                 return Ok(Ok(Decision::UNLIMITED));
             };
             let limit = match turn.scaled(self.index, limit, factor) {

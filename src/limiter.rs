@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::batch::{Batch, Member};
 use crate::clock::Clock;
@@ -71,6 +72,7 @@ impl Limiter {
         let store = Store::new(&options);
         let overflow = Overflow::new(options.at_cap);
         let clock = options.clock.unwrap_or_default();
+        let clocks = (clock.now_ns(), SystemTime::now());
         let inner = Inner {
             enabled: Switch::new(true),
             clock,
@@ -78,7 +80,7 @@ impl Limiter {
             overflow,
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
-            generation: Published::new(Arc::new(Generation::first(limits))),
+            generation: Published::new(Arc::new(Generation::first(limits, clocks))),
         };
         Limiter { inner: Arc::new(inner) }
     }

@@ -1,6 +1,7 @@
 //! Changing the limits while calls go on.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
@@ -96,9 +97,9 @@ impl Limiter {
                 return Ok(Reloaded { generation: now.number, changed: false });
             }
             check_rules_of_ones_own(&now.limits, &limits, debt)?;
-            let at_ns = inner.clock.now_ns();
-            let noted = |limits: &Limits| inner.noted_by_print(&now.limits, limits);
-            let next = Arc::new(now.next(limits, debt, at_ns, noted));
+            let clocks = (inner.clock.now_ns(), SystemTime::now());
+            let noted = |limits: &Limits| inner.noted_by_print(&now.limits, limits, clocks.0);
+            let next = Arc::new(now.next(limits, debt, clocks, noted));
             #[cfg(tollgate_loom)]
             next.is_made();
             inner.generation.replace(&guard, next.clone());
@@ -124,7 +125,7 @@ impl Inner {
     }
 
     /// What is noted for those cells that cannot be told by their old notes alone.
-    fn noted_by_print(&self, old: &Limits, new: &Limits) -> NotedByPrint {
+    fn noted_by_print(&self, old: &Limits, new: &Limits, now_ns: u64) -> NotedByPrint {
         let mut noted = NotedByPrint::default();
         if !self.store.tells_by_print() {
             return noted;
@@ -133,7 +134,7 @@ impl Inner {
             for (limit, entry) in limits.by_index() {
                 for id in entry.overridden_ids() {
                     let key = KeyRef { limit, id };
-                    noted.insert(self.store.fingerprint(key), new.meta_of(key));
+                    noted.insert(self.store.fingerprint(key), new.meta_of(key, now_ns));
                 }
             }
         }

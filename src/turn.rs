@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::generation::Generation;
 use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::limiter::Inner;
+use crate::limits::BEFORE_ALL_ENDS_NS;
 use crate::options::AtCap;
 use crate::overflow::OverflowCounts;
 use crate::probe::{Fault, Place, broken, reached};
@@ -22,8 +23,7 @@ pub(crate) struct Turn<'g> {
 impl Rules for Turn<'_> {
     fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool {
         let at_ns = if broken(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
-        let factor = |limit| self.generation.largest_factors.of(limit);
-        self.generation.limits.is_full(meta, word, at_ns, factor)
+        self.generation.is_full(meta, word, at_ns)
     }
 
     fn generation(&self) -> u64 {
@@ -35,7 +35,7 @@ impl Rules for Turn<'_> {
     }
 
     fn meta_of(&self, key: KeyRef<'_>) -> Meta {
-        self.generation.limits.meta_of(key).unwrap_or(Meta::NONE)
+        self.generation.limits.meta_of(key, self.limits_ns()).unwrap_or(Meta::NONE)
     }
 
     fn meta_before(&self, key: KeyRef<'_>) -> Meta {
@@ -43,7 +43,7 @@ impl Rules for Turn<'_> {
     }
 
     fn noted(&self, print: Fingerprint, noted: Meta) -> Option<Meta> {
-        self.generation.noted(print, noted)
+        self.generation.noted(print, noted, self.limits_ns())
     }
 
     fn are_same(&self, a: Meta, b: Meta) -> bool {
@@ -59,6 +59,15 @@ impl Rules for Turn<'_> {
 }
 
 impl<'g> Turn<'g> {
+    /// The time by which numbers that end are looked at; the clock is read where there are any.
+    pub(crate) fn limits_ns(self) -> u64 {
+        if self.generation.limits.has_ends() {
+            self.inner.clock.now_ns()
+        } else {
+            BEFORE_ALL_ENDS_NS
+        }
+    }
+
     /// What a factor makes of a limit's numbers; `None` is no limit.
     pub(crate) fn scaled(
         self,
@@ -284,7 +293,10 @@ impl<'g> Turn<'g> {
     ) -> Result<(), Outdated> {
         let (before, now) = (then.generation, self.generation);
         let Some(charge) = spent.charge else { return Ok(()) };
-        let Some(meta) = now.limits.meta_of(key.key).filter(|_| now.number == before.number + 1)
+        let Some(meta) = now
+            .limits
+            .meta_of(key.key, self.limits_ns())
+            .filter(|_| now.number == before.number + 1)
         else {
             return Ok(());
         };

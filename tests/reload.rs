@@ -2,6 +2,8 @@
 
 #[path = "reload/debts.rs"]
 mod debts;
+#[path = "reload/expiry.rs"]
+mod expiry;
 #[path = "reload/names.rs"]
 mod names;
 #[path = "reload/overrides.rs"]

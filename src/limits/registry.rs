@@ -1,5 +1,6 @@
 //! The registry: for a limit and an id, the most specific override, else the default, else nothing.
 
+mod applying;
 mod as_of;
 mod entries;
 mod explain;
@@ -11,14 +12,13 @@ mod warnings;
 use std::collections::HashMap;
 use std::collections::hash_map;
 
-use crate::algorithm::gcra::Gcra;
+use crate::Limit;
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
-use crate::key::{KeyRef, LimitIndex, Meta, OwnedId, Stamp};
+use crate::key::{LimitIndex, Meta, OwnedId, Stamp};
 use crate::limits::{Id, IdFormat, OverrideOptions, Scratch, format, names};
-use crate::probe::{Fault, Place, broken, reached};
-use crate::{Factor, Limit};
 
+pub(crate) use applying::BEFORE_ALL_ENDS_NS;
 pub use entries::{LimitEntry, Location, OverrideEntry};
 use generation::Accounts;
 pub(crate) use terms::Numbers;
@@ -53,6 +53,8 @@ pub struct Limits {
     by_name: HashMap<Box<str>, LimitIndex, ahash::RandomState>,
     /// Whether all numbers are gcra's, whose words tell by themselves whether they are full.
     is_gcra: bool,
+    /// Whether any numbers end at some time.
+    has_ends: bool,
     /// The files that they come from, by their reader's numbers; none if they were made in code.
     files: Vec<String>,
 }
@@ -76,8 +78,10 @@ pub(crate) struct Entry {
     overrides: HashMap<OwnedId, Override, ahash::RandomState>,
     /// What overrides point to: a file gives many ids the same numbers.
     numbers: Vec<Numbers>,
-    /// What stands beside the numbers.
     accounts: Accounts,
+    /// When the numbers at the same places end, in ns since the clock's origin; none if no numbers do.
+    ends_ns: Vec<u64>,
+    /// What stands beside the numbers.
     pub(crate) terms: Terms,
 }
 
@@ -139,7 +143,7 @@ impl Limits {
         let index = self.index_of(name)?;
         let mut scratch = Scratch::new();
         let id = format::encode(self.entry(index).format, id.into(), &mut scratch)?;
-        Ok(self.entry(index).numbers_of(id).map(|(limit, _)| limit.clone()))
+        Ok(self.entry(index).numbers_of(id, BEFORE_ALL_ENDS_NS).map(|(limit, _)| limit.clone()))
     }
 
     /// The numbers of the limit `name` for ids without an override; `None` where it has none, or is
@@ -182,43 +186,6 @@ impl Limits {
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }
-
-    /// Whether a bucket to which these numbers apply, with this word, is full at `now_ns`, with all
-    /// factors that it may have been charged with, the largest of which `factor` says.
-    pub(crate) fn is_full(
-        &self,
-        meta: Meta,
-        word: u64,
-        now_ns: u64,
-        factor: impl FnOnce(LimitIndex) -> Factor,
-    ) -> bool {
-        if self.is_gcra {
-            return Gcra::is_full(word, now_ns);
-        }
-        // A word that no numbers are known for is kept: nothing says that it is full.
-        let Some(index) = meta.limit() else { return false };
-        let meta = if broken(Fault::FullByDefault) { meta.stamp().meta(0) } else { meta };
-        let Some(limit) = self.numbers_at(meta) else { return false };
-        if !limit.rule().is_full(word, now_ns) {
-            return false;
-        }
-        let factor = factor(index);
-        if factor == Factor::ONE || !limit.rule().fills_slower_by_factor() {
-            return true;
-        }
-        let is_full =
-            matches!(limit.scaled(factor), Ok(Some(slow)) if slow.rule().is_full(word, now_ns));
-        if !is_full {
-            reached(Place::KeptByFactor);
-        }
-        is_full
-    }
-
-    /// Which numbers apply to a key.
-    pub(crate) fn meta_of(&self, key: KeyRef<'_>) -> Option<Meta> {
-        let entry = self.entries.get(key.limit.0 as usize)?;
-        entry.numbers_of(key.id).map(|(_, meta)| meta)
-    }
 }
 
 impl Entry {
@@ -234,41 +201,9 @@ impl Entry {
             overrides: HashMap::default(),
             numbers: Vec::new(),
             accounts: Accounts::default(),
+            ends_ns: Vec::new(),
             terms: Terms::default(),
         }
-    }
-
-    /// The numbers that apply to an id in normal form, and the note by which to find them again.
-    #[inline]
-    pub(crate) fn numbers_of(&self, id: &[u8]) -> Option<(&Limit, Meta)> {
-        if !self.overrides.is_empty()
-            && let Some(given) = self.overridden(id)
-        {
-            let limit = self.numbers.get(given.0 as usize)?.limit.as_ref()?;
-            return Some((limit, self.stamp.meta(given.0 + 1)));
-        }
-        self.default.as_ref().map(|limit| (limit, self.stamp.meta(0)))
-    }
-
-    /// The numbers that a note says: those that [`numbers_of`](Self::numbers_of) returned with it. `None`
-    /// for a note of another generation, and for one that is not sure: then the id is to be asked.
-    #[inline(always)]
-    pub(crate) fn numbers_at(&self, meta: Meta) -> Option<&Limit> {
-        if meta.stamp() != self.stamp {
-            return None;
-        }
-        match meta.numbers() {
-            0 => self.default.as_ref(),
-            given => self.numbers.get(given as usize - 1)?.limit.as_ref(),
-        }
-    }
-
-    fn overridden(&self, id: &[u8]) -> Option<NumbersIndex> {
-        let given = self.overrides.get(id).or_else(|| {
-            let account = format::account_of(self.format, id)?;
-            self.overrides.get(account)
-        })?;
-        Some(given.numbers)
     }
 
     fn is_given(&self) -> bool {
@@ -313,6 +248,7 @@ impl LimitsBuilder {
                 entries: Vec::new(),
                 by_name: HashMap::default(),
                 is_gcra: true,
+                has_ends: false,
                 files: Vec::new(),
             },
         };
@@ -401,7 +337,7 @@ impl LimitsBuilder {
         }
         let other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
         self.limits.is_gcra = !self.limits.entries.iter().any(other);
-        self.limits.in_generation(0)
+        self.limits.in_generation(0, None)
     }
 
     /// Makes `name` known, with the format of its ids.

@@ -1,9 +1,12 @@
 //! What a reload makes of limits: the indices and notes of one generation, and those of the next.
 
-use super::{Entry, Limits, NumbersIndex, Override};
+use std::time::SystemTime;
+
+use super::{Entry, Limits, NumbersIndex};
 use crate::Limit;
 use crate::error::{Error, ErrorKind};
-use crate::key::{LimitIndex, Meta, Stamp};
+use crate::key::{LimitIndex, Meta, OwnedId, Stamp};
+use crate::limits::expiry::Expiry;
 use crate::limits::format;
 
 /// The account's part of a composite id.
@@ -18,12 +21,37 @@ pub(super) struct Accounts {
     ids: Vec<[u8; ACCOUNT_BYTES]>,
 }
 
+/// A time of the system's clock on a limiter's.
+fn on_clock(expires: Expiry, (now_ns, now): (u64, SystemTime)) -> u64 {
+    let Some(end) = expires.time() else { return u64::MAX };
+    match end.duration_since(now) {
+        Ok(left) => u64::try_from(left.as_nanos()).map_or(u64::MAX, |ns| now_ns.saturating_add(ns)),
+        // Over already. No earlier than this: what was owed until now was owed by these numbers.
+        Err(_) => now_ns,
+    }
+}
+
 impl Limits {
-    /// These limits as those of a generation.
-    pub(crate) fn in_generation(mut self, number: u64) -> Limits {
+    /// These limits as those of a generation, on a clock that read the first of the times when the
+    /// system's read the other.
+    pub(crate) fn in_generation(
+        mut self,
+        number: u64,
+        clocks: Option<(u64, SystemTime)>,
+    ) -> Limits {
+        self.has_ends = false;
         for (at, entry) in self.entries.iter_mut().enumerate() {
             entry.stamp = Stamp::new(LimitIndex::of(at), number);
+            entry.ends_ns.clear();
+            let ends = entry.numbers.iter().any(|numbers| numbers.expires != Expiry::NEVER);
+            if let Some(clocks) = clocks.filter(|_| ends) {
+                let numbers = entry.numbers.iter();
+                entry.ends_ns = numbers.map(|numbers| on_clock(numbers.expires, clocks)).collect();
+                self.has_ends = true;
+            }
         }
+        // A word that is full by numbers that have ended may owe by those that apply then.
+        self.is_gcra &= !self.has_ends;
         self
     }
 
@@ -54,7 +82,7 @@ impl Limits {
         Ok(self)
     }
 
-    /// Whether both give every id the same numbers.
+    /// Whether both say the same of every id.
     pub(crate) fn is_same_as(&self, other: &Limits) -> bool {
         self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.is_same_as(b))
@@ -65,32 +93,10 @@ impl Limits {
         self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::of(at), entry))
     }
 
-    /// The note of a limit's default numbers, if it has any.
-    pub(crate) fn default_meta(&self, index: LimitIndex) -> Option<Meta> {
-        let entry = self.entries.get(index.0 as usize)?;
-        entry.default.as_ref().map(|_| entry.stamp.meta(0))
-    }
-
-    /// The numbers that a note says, if it is of these limits.
-    pub(crate) fn numbers_at(&self, noted: Meta) -> Option<&Limit> {
-        let entry = self.entries.get(noted.limit()?.0 as usize)?;
-        entry.numbers_at(if noted.numbers() == Meta::UNSURE {
-            noted.stamp().meta(0)
-        } else {
-            noted
-        })
-    }
-
     /// Whether some account has an override, so that an id with the default may get another by a reload.
     pub(crate) fn has_accounts(&self, index: LimitIndex) -> bool {
         let entry = self.entries.get(index.0 as usize);
         entry.is_some_and(|entry| !entry.accounts.ids.is_empty())
-    }
-
-    /// Whether a note is of these limits.
-    pub(crate) fn has_stamp(&self, noted: Meta) -> bool {
-        let entry = noted.limit().and_then(|index| self.entries.get(index.0 as usize));
-        entry.is_some_and(|entry| entry.stamp == noted.stamp())
     }
 
     /// The account that noted numbers are for, if they are for an account.
@@ -107,19 +113,26 @@ impl Entry {
         self.default.as_ref().or_else(|| self.numbers.iter().find_map(|it| it.limit.as_ref()))
     }
 
-    /// Whether both give every id the same numbers.
+    /// Whether both say the same of every id, where their files do.
     fn is_same_as(&self, other: &Entry) -> bool {
-        let of = |entry: &Entry, given: &Override| {
-            entry.numbers.get(given.numbers.0 as usize).map(|numbers| numbers.limit.clone())
+        let is_same = |(id, given): (&OwnedId, &super::Override)| {
+            let others = other.overrides.get(id);
+            others.is_some_and(|others| {
+                let numbers = self.numbers.get(given.numbers.0 as usize);
+                given.line == others.line && numbers == other.numbers.get(others.numbers.0 as usize)
+            })
         };
         self.name == other.name
             && self.format == other.format
             && self.default == other.default
+            && self.terms == other.terms
             && self.overrides.len() == other.overrides.len()
-            && self.overrides.iter().all(|(id, given)| {
-                let others = other.overrides.get(id);
-                others.is_some_and(|others| of(self, given) == of(other, others))
-            })
+            && self.overrides.iter().all(is_same)
+    }
+
+    /// The places of the numbers that are accounts'.
+    pub(super) fn account_numbers(&self) -> std::ops::Range<usize> {
+        self.accounts.first..self.accounts.first + self.accounts.ids.len()
     }
 
     /// Gives each account that has an override numbers of its own.

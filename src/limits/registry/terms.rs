@@ -15,7 +15,7 @@ use crate::limits::{Id, IdFormat, LimitMode, LimitOptions, OverrideOptions, Scra
 use crate::{Limit, limit::LimitFault};
 
 /// What a limit has beside its default numbers. Nothing of it is read on a request's way.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) options: LimitOptions,
     /// Where the default was given.

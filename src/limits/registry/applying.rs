@@ -1,0 +1,149 @@
+//! Which numbers apply to an id, and what the note of them beside a bucket's word says.
+
+use super::{Entry, Limits, NumbersIndex};
+use crate::algorithm::gcra::Gcra;
+use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::limits::format;
+use crate::probe::{Fault, Place, broken, reached};
+use crate::{Factor, Limit};
+
+/// A time at which no numbers have ended.
+pub(crate) const BEFORE_ALL_ENDS_NS: u64 = 0;
+
+impl Limits {
+    /// Whether a bucket to which these numbers apply, with this word, is full at `now_ns`, with all
+    /// factors that it may have been charged with, the largest of which `factor` says.
+    pub(crate) fn is_full(
+        &self,
+        meta: Meta,
+        word: u64,
+        now_ns: u64,
+        factor: impl FnOnce(LimitIndex) -> Factor,
+    ) -> bool {
+        if self.is_gcra {
+            return Gcra::is_full(word, now_ns);
+        }
+        // A word that no numbers are known for is kept: nothing says that it is full.
+        let Some(index) = meta.limit() else { return false };
+        let meta = if broken(Fault::FullByDefault) { meta.stamp().meta(0) } else { meta };
+        let Some(limit) = self.numbers_at(meta) else { return false };
+        if !limit.rule().is_full(word, now_ns) {
+            return false;
+        }
+        let factor = factor(index);
+        if factor == Factor::ONE || !limit.rule().fills_slower_by_factor() {
+            return true;
+        }
+        let is_full =
+            matches!(limit.scaled(factor), Ok(Some(slow)) if slow.rule().is_full(word, now_ns));
+        if !is_full {
+            reached(Place::KeptByFactor);
+        }
+        is_full
+    }
+
+    /// Which numbers apply to a key.
+    pub(crate) fn meta_of(&self, key: KeyRef<'_>, now_ns: u64) -> Option<Meta> {
+        let entry = self.entries.get(key.limit.0 as usize)?;
+        entry.numbers_of(key.id, now_ns).map(|(_, meta)| meta)
+    }
+
+    /// The note of a limit's default numbers, if it has any.
+    pub(crate) fn default_meta(&self, index: LimitIndex) -> Option<Meta> {
+        let entry = self.entries.get(index.0 as usize)?;
+        entry.default.as_ref().map(|_| entry.stamp.meta(0))
+    }
+
+    /// The numbers that a note says, if it is of these limits, whether or not they have ended.
+    pub(crate) fn numbers_at(&self, noted: Meta) -> Option<&Limit> {
+        let entry = self.entries.get(noted.limit()?.0 as usize)?;
+        let noted = if noted.numbers() == Meta::UNSURE { noted.stamp().meta(0) } else { noted };
+        entry.numbers_at(noted, BEFORE_ALL_ENDS_NS)
+    }
+
+    /// Whether a note is of these limits.
+    pub(crate) fn has_stamp(&self, noted: Meta) -> bool {
+        let entry = noted.limit().and_then(|index| self.entries.get(index.0 as usize));
+        entry.is_some_and(|entry| entry.stamp == noted.stamp())
+    }
+
+    /// When the noted numbers end, in ns since the clock's origin, if they do.
+    #[inline]
+    pub(crate) fn end_ns(&self, noted: Meta) -> Option<u64> {
+        if !self.has_ends {
+            return None;
+        }
+        let entry = self.entries.get(noted.limit()?.0 as usize)?;
+        let at = (noted.numbers() as usize).checked_sub(1)?;
+        entry.ends_ns.get(at).copied().filter(|&end_ns| end_ns != u64::MAX)
+    }
+
+    /// Whether any numbers end.
+    #[inline]
+    pub(crate) fn has_ends(&self) -> bool {
+        self.has_ends
+    }
+
+    /// Which numbers may apply to an id whose override has ended: the default's, and those of accounts.
+    pub(crate) fn after_end(&self, noted: Meta) -> impl Iterator<Item = Meta> {
+        let index = noted.limit();
+        let entry = index.and_then(|index| self.entries.get(index.0 as usize));
+        let of_accounts = entry.into_iter().flat_map(move |entry| {
+            entry.account_numbers().map(|at| entry.stamp.meta(at as u32 + 1))
+        });
+        index.and_then(|index| self.default_meta(index)).into_iter().chain(of_accounts)
+    }
+
+    /// Whether the ids of a limit belong to accounts, which may have overrides.
+    pub(crate) fn is_composite(&self, index: LimitIndex) -> bool {
+        let entry = self.entries.get(index.0 as usize);
+        entry.is_some_and(|entry| format::is_composite(entry.format))
+    }
+}
+
+impl Entry {
+    /// The numbers that apply to an id in normal form, and the note by which to find them again.
+    #[inline]
+    pub(crate) fn numbers_of(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, Meta)> {
+        if !self.overrides.is_empty()
+            && let Some(given) = self.overridden(id, now_ns)
+        {
+            let limit = self.numbers.get(given.0 as usize)?.limit.as_ref()?;
+            return Some((limit, self.stamp.meta(given.0 + 1)));
+        }
+        self.default.as_ref().map(|limit| (limit, self.stamp.meta(0)))
+    }
+
+    /// The numbers that a note says: those that [`numbers_of`](Self::numbers_of) returned with it. `None`
+    /// for a note of another generation, for numbers that have ended, and for a note that is not sure:
+    /// then the id is to be asked.
+    #[inline(always)]
+    pub(crate) fn numbers_at(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
+        if meta.stamp() != self.stamp {
+            return None;
+        }
+        match meta.numbers() {
+            0 => self.default.as_ref(),
+            given => {
+                let at = given as usize - 1;
+                if self.has_ended(at, now_ns) {
+                    return None;
+                }
+                self.numbers.get(at)?.limit.as_ref()
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn has_ended(&self, at: usize, now_ns: u64) -> bool {
+        self.ends_ns.get(at).is_some_and(|&end_ns| end_ns <= now_ns)
+    }
+
+    fn overridden(&self, id: &[u8], now_ns: u64) -> Option<NumbersIndex> {
+        let applies = |id: &[u8]| {
+            let numbers = self.overrides.get(id)?.numbers;
+            (!self.has_ended(numbers.0 as usize, now_ns)).then_some(numbers)
+        };
+        applies(id).or_else(|| applies(format::account_of(self.format, id)?))
+    }
+}

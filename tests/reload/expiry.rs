@@ -1,0 +1,104 @@
+//! Overrides that end while the limiter is at work.
+
+use std::time::SystemTime;
+
+use tollgate::{Engine, Hand, IdFormat, Limit, Limiter, Limits, OverrideOptions};
+
+use super::{ENGINES, limiter, seconds};
+
+const DAY_S: u64 = 86_400;
+
+/// `burst` at once, and all of it back in a hundred days.
+fn slow(burst: u64) -> Limit {
+    Limit::new(burst, burst, seconds(100 * DAY_S)).unwrap()
+}
+
+/// 10 for everybody; 100 for x until an hour from now, and 50 for y for good.
+fn ending_in_an_hour(engine: Engine) -> (Limiter, Hand) {
+    let until = OverrideOptions::default().expires(SystemTime::now() + seconds(3600));
+    let builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
+    let builder = builder.override_with("A", "x", slow(100), until).unwrap();
+    limiter(builder.override_id("A", "y", slow(50)).unwrap().build(), engine)
+}
+
+#[test]
+fn after_an_override_has_ended_the_default_applies() {
+    for engine in ENGINES {
+        let (limiter, hand) = ending_in_an_hour(engine);
+        let a = limiter.limit("A").unwrap();
+        let burst = |id: &str| a.numbers(id).unwrap().unwrap().burst();
+        let left = |id: &str| a.check(id, 0).unwrap().remaining().unwrap();
+        assert!(a.spend("x", 50).unwrap().allowed());
+        assert!(a.spend("y", 10).unwrap().allowed());
+        hand.advance(seconds(3500));
+        assert_eq!((burst("x"), burst("y")), (100, 50), "{engine:?}");
+        assert_eq!(left("x"), 50);
+        hand.advance(seconds(3 * 3600));
+        assert_eq!((burst("x"), burst("y")), (10, 50), "{engine:?}");
+        // Half of it was used, and half of it is.
+        assert_eq!(left("x"), 5, "{engine:?}");
+        assert!(a.spend("x", 11).is_err(), "more than the default's burst");
+        assert!(a.spend("x", 5).unwrap().allowed());
+        assert!(!a.spend("x", 1).unwrap().allowed());
+        assert_eq!(left("y"), 40, "{engine:?}");
+        // In a batch, too.
+        let members = [a.member("x"), a.member("y")];
+        assert_eq!(limiter.batch(&members).spend().unwrap().denied_by(), Some(0));
+    }
+}
+
+#[test]
+fn an_override_that_has_ended_before_never_applies() {
+    for engine in ENGINES {
+        let past = OverrideOptions::default().expires(SystemTime::now() - seconds(1));
+        let builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
+        let limits = builder.override_with("A", "x", slow(100), past).unwrap().build();
+        let (limiter, _hand) = limiter(limits, engine);
+        let a = limiter.limit("A").unwrap();
+        assert_eq!(a.check("x", 0).unwrap().remaining(), Some(10), "{engine:?}");
+    }
+}
+
+/// By the override the bucket is full long before it is by the default.
+#[test]
+fn a_sweep_keeps_what_the_default_says_is_owed() {
+    let fast = |burst| Limit::new(burst, 1, seconds(1)).unwrap();
+    let until = OverrideOptions::default().expires(SystemTime::now() + seconds(100));
+    let builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
+    let limits = builder.override_with("A", "x", fast(1000), until).unwrap().build();
+    let (limiter, hand) = limiter(limits, Engine::LockFree);
+    let a = limiter.limit("A").unwrap();
+    assert!(a.spend("x", 590).unwrap().allowed());
+    // Some 490 of 1,000 were used when it ended, and a second had brought one back by it.
+    hand.advance(seconds(5000));
+    while !limiter.sweep(1 << 20).finished {}
+    assert_eq!(limiter.stats().cells, 1, "it owes for 50 days");
+    assert_eq!(a.check("x", 0).unwrap().remaining(), Some(5));
+    hand.advance(seconds(51 * DAY_S));
+    for _ in 0..2 {
+        while !limiter.sweep(1 << 20).finished {}
+    }
+    assert_eq!(limiter.stats().cells, 0);
+}
+
+#[test]
+fn many_overrides_that_end_at_once_are_carried_together() {
+    let until = OverrideOptions::default().expires(SystemTime::now() + seconds(100));
+    let mut builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
+    let ids: Vec<String> = (0..3000).map(|i| format!("id {i}")).collect();
+    for id in &ids {
+        builder = builder.override_with("A", id.as_str(), slow(100), until.clone()).unwrap();
+    }
+    let (limiter, hand) = limiter(builder.build(), Engine::LockFree);
+    let a = limiter.limit("A").unwrap();
+    for id in &ids {
+        assert!(a.spend(id.as_str(), 50).unwrap().allowed());
+    }
+    let before = limiter.stats().migrations;
+    hand.advance(seconds(3600));
+    for id in &ids {
+        assert_eq!(a.spend(id.as_str(), 1).unwrap().remaining(), Some(4), "{id}");
+    }
+    let migrations = limiter.stats().migrations - before;
+    assert!(migrations < 2 * 768, "{migrations}: about one a part of the table");
+}
