@@ -8,6 +8,8 @@ mod expiry;
 mod names;
 #[path = "reload/overrides.rs"]
 mod overrides;
+#[path = "reload/storm.rs"]
+mod storm;
 #[path = "reload/traffic.rs"]
 mod traffic;
 

@@ -27,11 +27,11 @@ impl<T: Send + Sync> Published<T> {
         unsafe { &*value }
     }
 
-    /// Puts another value in its place.
+    /// Puts another value in its place. Those who do so take turns, under a lock of their own.
     #[expect(unsafe_code, reason = "frees what nobody can reach any more")]
     pub(crate) fn replace(&self, guard: &Guard, value: Arc<T>) {
-        // Release: pairs with `get`. Acquire: what is let go was made by another thread.
-        let old = self.0.swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
+        // Release: pairs with `get`. What is let go was made by this thread, or one whose turn came before.
+        let old = self.0.swap(Arc::into_raw(value).cast_mut(), Ordering::Release);
         let free = move || {
             // SAFETY: from an `Arc`, unlinked by the swap, and taken by this call alone.
             drop(unsafe { Arc::from_raw(old) });
