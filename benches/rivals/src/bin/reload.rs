@@ -1,0 +1,111 @@
+//! Reloads of a table that is in use: how long one takes, and what the calls beside it do.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use rivals::keys::Keys;
+use rivals::meter::{FaultCost, Meter};
+use rivals::random::Random;
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+
+/// Reloads beside a thread that spends.
+#[derive(Parser)]
+struct Args {
+    /// Keys that have a bucket.
+    #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    keys: u32,
+    /// Reloads.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    reloads: u32,
+}
+
+const NAME: &str = "PerUser";
+const BURST: u64 = 1 << 20;
+/// Calls without a reload beside them.
+const CALLS_ALONE: usize = 2_000_000;
+
+/// The same units, in a year or in two.
+fn limits(years: u64) -> Limits {
+    let period = Duration::from_secs(years * 31_536_000);
+    let limit = Limit::new(BURST, BURST, period).expect("a limit");
+    Limits::builder().limit(NAME, IdFormat::String, limit).expect("a name").build()
+}
+
+fn main() {
+    let args = Args::parse();
+    let keys = &Keys::new(args.keys as usize);
+    let fault = FaultCost::calibrate(64 << 20);
+    let (clock, _hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock);
+    let limiter = &Limiter::with_options(limits(1), options);
+    let users = &limiter.limit(NAME).expect("it is there");
+    for at in keys.all() {
+        assert!(users.spend(keys.text(at), 1).expect("an id").allowed());
+    }
+    let at_rest = limiter.stats().bytes;
+
+    let mut spent = keys.count() as u64;
+    let mut alone = Meter::with_room(CALLS_ALONE);
+    let mut random = Random::new(1);
+    for _ in 0..CALLS_ALONE {
+        let id = keys.text(random.below(keys.count()));
+        spent += u64::from(alone.time(|| users.spend(black_box(id), 1)).expect("an id").allowed());
+    }
+
+    let stop = &AtomicBool::new(false);
+    let mut took = Vec::new();
+    let mut most = at_rest;
+    let (beside, spent_beside) = thread::scope(|scope| {
+        let spender = scope.spawn(move || {
+            let (mut meter, mut spent, mut random) = (Meter::default(), 0, Random::new(2));
+            while !stop.load(Ordering::Relaxed) {
+                let id = keys.text(random.below(keys.count()));
+                let decision = meter.time(|| users.spend(black_box(id), 1)).expect("an id");
+                spent += u64::from(decision.allowed());
+            }
+            (meter, spent)
+        });
+        for round in 0..args.reloads {
+            let started = Instant::now();
+            let years = if round % 2 == 0 { 2 } else { 1 };
+            assert!(limiter.reload(limits(years)).expect("a reload").changed);
+            took.push(started.elapsed());
+            most = most.max(limiter.stats().bytes);
+        }
+        stop.store(true, Ordering::Relaxed);
+        spender.join().expect("the spender")
+    });
+    spent += spent_beside;
+
+    let left: u64 = keys
+        .all()
+        .map(|at| users.check(keys.text(at), 0).expect("an id").remaining().expect("a limit"))
+        .sum();
+    assert_eq!(left + spent, BURST * keys.count() as u64, "nothing is lost and nothing won");
+
+    took.sort_unstable();
+    println!(
+        "{} buckets: a reload took {:?} (median of {}; longest {:?}), {:.0} ns a bucket",
+        keys.count(),
+        took[took.len() / 2],
+        took.len(),
+        took[took.len() - 1],
+        took[took.len() / 2].as_nanos() as f64 / keys.count() as f64,
+    );
+    println!("{} bytes at rest, at most {} after a reload", at_rest, most);
+    for (what, meter) in [("without a reload", alone), ("beside reloads", beside)] {
+        let figures = Meter::figures(vec![meter], fault);
+        println!(
+            "spends {what}: {} calls, p50 {} ns, p99.9 {} ns, p99.99 {} ns, longest {} ns, {} above 200 us",
+            figures.calls,
+            figures.p50_ns,
+            figures.p999_ns,
+            figures.p9999_ns,
+            figures.max_ns,
+            figures.long
+        );
+    }
+}
