@@ -95,40 +95,48 @@ impl Debt {
                 self.converted_window(old, new, Packed::of_word(word), at_ns)
             }
             (Rule::LeakyBucket(old), Rule::LeakyBucket(new)) => {
-                let counter = old.counter_at(word, at_ns);
-                let kept = match self {
-                    Debt::Units => counter.min(u64::from(new.size)),
-                    Debt::Time => {
-                        let drips = (counter.div_ceil(u64::from(old.drip_size)))
-                            .saturating_mul(old.drip_rate_ms)
-                            .div_ceil(new.drip_rate_ms);
-                        drips.saturating_mul(u64::from(new.drip_size)).min(u64::from(new.size))
-                    }
-                    Debt::Share | Debt::Afresh => {
-                        scaled(counter, u64::from(new.size), u64::from(old.size))
-                    }
+                let in_time = |units: u64| {
+                    let time_ms =
+                        units.div_ceil(old.drip_size.into()).saturating_mul(old.drip_rate_ms);
+                    time_ms.div_ceil(new.drip_rate_ms).saturating_mul(new.drip_size.into())
                 };
-                counted(ms_of(at_ns), kept)
+                let counter = old.counter_at(word, at_ns);
+                let within = counter.min(old.size.into());
+                let kept = match self {
+                    Debt::Units => within,
+                    Debt::Time => in_time(within),
+                    Debt::Share | Debt::Afresh => scaled(within, new.size.into(), old.size.into()),
+                };
+                let beyond = in_time(counter - within);
+                counted(ms_of(at_ns), kept.min(new.size.into()).saturating_add(beyond))
             }
             _ => Owed::of(old, word, at_ns).under(new, at_ns)?,
         })
     }
 
-    /// The window ends when it would have, or a whole new window after the change if that is sooner.
+    /// The window ends when it would have, or a whole new window after the change if that is sooner. Those
+    /// behind it that are used up before their time take as long as they did, in whole new windows.
     fn converted_window(self, old: Quota, new: Quota, packed: Packed, at_ns: u64) -> u64 {
-        let (limit, most) = (old.limit, new.limit);
-        // Windows that are used up before their time have whole ones behind the first.
-        let (whole, part) = (packed.count / limit, packed.count % limit);
+        let Packed { at_ms: mut start_ms, count: mut used } = packed;
+        if used > old.limit {
+            let passed = ms_of(at_ns).saturating_sub(start_ms) / old.window_ms;
+            used = used.saturating_sub(passed.saturating_mul(old.limit));
+            start_ms = start_ms.saturating_add(passed.saturating_mul(old.window_ms));
+        }
+        let behind = used.saturating_sub(1) / old.limit;
+        let within = used - behind * old.limit;
         let kept = match self {
-            Debt::Units if whole == 0 => part.min(most),
-            _ => whole.saturating_mul(most).saturating_add(scaled(part, most, limit)),
+            Debt::Units => within.min(new.limit),
+            _ => scaled(within, new.limit, old.limit),
         };
-        let end_ms = packed.at_ms.saturating_add(old.window_ms);
+        let behind_kept = scaled(behind, old.window_ms, new.window_ms).saturating_mul(new.limit);
+        let end_ms = start_ms.saturating_add(old.window_ms);
         let end_ms = match self {
             Debt::Time => end_ms,
+            _ if behind > 0 => end_ms,
             _ => end_ms.min(ms_of(at_ns).saturating_add(new.window_ms)),
         };
-        counted(end_ms.saturating_sub(new.window_ms), kept)
+        counted(end_ms.saturating_sub(new.window_ms), kept.saturating_add(behind_kept))
     }
 }
 
