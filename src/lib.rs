@@ -34,7 +34,7 @@ mod sync;
 mod ticker;
 mod turn;
 
-pub use algorithm::{Algorithm, Charge, Outcome};
+pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use batch::{Batch, Member, Mode};
 pub use bucket::Bucket;
 pub use clock::{Clock, Hand};

@@ -350,7 +350,7 @@ enum ChargedTo {
 
 impl Spent {
     fn of(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
-        let charge = outcome.word.map(|after| Charge { before, after, now_ns });
+        let charge = outcome.word.map(|after| Charge::new(before, after, now_ns));
         Spent { decision: outcome.decision, charge, to }
     }
 }

@@ -127,6 +127,21 @@ pub(crate) fn laws<A: Algorithm + ?Sized>(
     }
 }
 
+/// The laws of one bucket whose word may be anything that a rule writes: a place in the future, say.
+pub(crate) fn of_any_word<A: Algorithm + ?Sized>(
+    bucket: &ByHand<'_, A>,
+    part: u64,
+    tick_ns: u64,
+    later: &[(Step, u64)],
+) {
+    pure(bucket, part);
+    writes_only_what_it_must(bucket, part);
+    waits_are_exact(bucket, part, tick_ns);
+    full_is_as_good_as_none(bucket, later);
+    resets_and_refunds(bucket, part);
+    charges_are_taken_back(bucket, part, later);
+}
+
 fn pure<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, part: u64) {
     let (rule, word, now_ns, cost) = (bucket.rule, bucket.word, bucket.now_ns, bucket.cost(part));
     assert_eq!(rule.spend(word, now_ns, cost), rule.spend(word, now_ns, cost), "{bucket:?}");
