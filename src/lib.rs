@@ -21,6 +21,7 @@ mod key;
 mod limit;
 mod limiter;
 mod limits;
+mod lowered;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
 mod options;
@@ -33,6 +34,7 @@ mod sweeper;
 mod sync;
 mod ticker;
 mod turn;
+mod wait;
 
 pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use batch::{Batch, Member, Mode};
@@ -56,3 +58,4 @@ pub use reload::Reloaded;
 pub use scaled::Scaled;
 pub use store::Swept;
 pub use sweeper::{Stats, SweepOptions, Sweeper};
+pub use wait::{Parking, Receipt, Refusal, Reservation, Timer, Waiting};

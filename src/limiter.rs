@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::generation::Generation;
 use crate::handle::Handle;
 use crate::limits::Limits;
+use crate::lowered::Lowered;
 use crate::options::LimiterOptions;
 use crate::overflow::Overflow;
 use crate::probe::{Place, reached};
@@ -51,6 +52,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
+    pub(crate) lowered: Lowered,
     pub(crate) sweeps: SweepRecord,
     pub(crate) reloads: Reloads,
 }
@@ -76,6 +78,7 @@ impl Limiter {
             clock,
             store,
             overflow,
+            lowered: Lowered::new(),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
             generation: Published::new(Arc::new(Generation::first(limits))),

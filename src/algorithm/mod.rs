@@ -61,7 +61,7 @@ impl Charge {
 
     /// Whether the word is what the charge left, and nobody else's charge is behind it.
     #[inline]
-    fn is_last(&self, word: u64) -> bool {
+    pub(crate) fn is_last(&self, word: u64) -> bool {
         word == self.after && self.lowered == 0
     }
 }

@@ -49,6 +49,13 @@ pub(crate) fn count_of(word: u64) -> u64 {
     Packed::of_word(word).count
 }
 
+/// The word with so much less in its count; `None` if nothing would be left.
+pub(crate) fn less(word: u64, by: u64) -> Option<u64> {
+    let packed = Packed::of_word(word);
+    let count = packed.count.checked_sub(by).filter(|&count| count > 0)?;
+    Some(Packed { count, ..packed }.word())
+}
+
 /// The millisecond that a time is in.
 #[inline]
 pub(crate) fn ms_of(now_ns: u64) -> u64 {

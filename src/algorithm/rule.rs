@@ -106,6 +106,27 @@ impl Rule {
         }
     }
 
+    /// What was charged by `charge` of a cost, but for `actual` units of it, which are less. `None` if that
+    /// cannot be told.
+    pub(crate) fn without(&self, charge: Charge, cost: u64, actual: u64) -> Option<Charge> {
+        if actual == 0 {
+            return Some(charge);
+        }
+        let more = cost.saturating_sub(actual);
+        let before = match self {
+            // What was charged was at most a burst offset.
+            Rule::Gcra(rule) => charge.after.checked_sub(rule.emission_interval_ns() * more)?,
+            Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => {
+                packed::less(charge.after, more)?
+            }
+            Rule::Own(rule) => {
+                let outcome = checked(rule.spend(charge.before, charge.now_ns, actual));
+                outcome.word?
+            }
+        };
+        Some(Charge { before, ..charge })
+    }
+
     /// The word with `cost` owed; see [`Algorithm::owe`].
     pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
         match self {
