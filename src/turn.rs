@@ -9,7 +9,7 @@ use crate::lowered::Slot;
 use crate::options::AtCap;
 use crate::overflow::OverflowCounts;
 use crate::probe::{Fault, Place, broken, reached};
-use crate::store::{Absent, Change, Fingerprint, Outdated, Rules, StoreKey, Undone};
+use crate::store::{Absent, Change, Fingerprint, Outdated, Rules, Store, StoreKey, Undone, pin};
 use crate::{Decision, Factor, Limit};
 
 /// What a call works with. Which limits there are does not change for it, whatever is reloaded: it sees
@@ -281,16 +281,20 @@ impl<'g> Turn<'g> {
     ) -> Result<(), Outdated> {
         let Some(charge) = spent.charge else { return Ok(()) };
         let lowered = self.lowered(key, spent);
+        let mut mine = 0;
         let step = |word| {
-            // After the word was read: what has lowered it counts.
-            let charge = Charge { lowered: lowered.since(spent.lowered), ..charge };
+            // After the word was read: what has lowered it counts. This call's own attempts have not.
+            let since = lowered.since(spent.lowered.wrapping_add(mine));
+            let charge = Charge { lowered: since, ..charge };
             reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
             // The one reading that is made late: after all charges that are in the word. No earlier
             // than a sweep that may have been before the cell's other charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
             let taken = limit.rule().take_back(word, charge, now_ns)?;
             if !charge.is_last(word) {
-                lowered.add(limit.rule().measure(word, taken));
+                let by = limit.rule().measure(word, taken);
+                mine = mine.wrapping_add(by);
+                lowered.add(by);
             }
             Some(taken)
         };
@@ -317,7 +321,10 @@ impl<'g> Turn<'g> {
             ChargedTo::Shared => self.generation.update_shared(key.key.limit, step),
             ChargedTo::OwnCell => {
                 // A cell that was swept since was full: its charge had drained.
-                let step = |word| if word == 0 { None } else { step(word) };
+                let mut step = |word| if word == 0 { None } else { step(word) };
+                if self.change_known(key, &mut step) {
+                    return Ok(());
+                }
                 let now_ns = spent.charge.map_or(1, |charge| charge.now_ns);
                 let change = Change { key, absent: Absent::Leave, now_ns };
                 match self.inner.store.update(change, &self, step) {
@@ -326,6 +333,18 @@ impl<'g> Turn<'g> {
                 }
             }
         }
+    }
+
+    /// Changes the word of a key that the lock-free table knows; returns whether it does. There is no look
+    /// before it, so that a step is an attempt.
+    fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
+        let Store::LockFree(table) = &self.inner.store else { return false };
+        let guard = pin();
+        let entry = self.generation.limits.entry(key.key.limit);
+        table.known(&guard, key.print).is_some_and(|known| {
+            // The note beside the word is of one generation of limits.
+            entry.numbers_at(known.meta()).is_some() && known.update(step)
+        })
     }
 
     /// As [`take_back`](Turn::take_back), where the limits have changed since `then`, the turn in which it

@@ -140,8 +140,8 @@ fn settle_vs_settle_model() {
     two.join().unwrap();
     let reset_ns = reset_in_ns(&limiter, "A");
     assert!(reset_ns >= 50, "part of another's charge is forgotten: full in {reset_ns} ns");
-    // 190 if both gave back nothing. Who has to try again gives back less.
-    assert!(reset_ns < 190, "what was estimated too much stays: full in {reset_ns} ns");
+    // 190 if both gave back nothing. Who meets an attempt that failed gives back less.
+    assert!(reset_ns <= 140, "what was estimated too much stays: full in {reset_ns} ns");
 }
 
 #[test]

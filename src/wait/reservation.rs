@@ -85,7 +85,8 @@ impl Handle {
             true => {
                 // Where it was asked as of a later time, that of a sweep, it waits from then.
                 let asked_ns = claim.as_ref().and_then(Claim::charged_at_ns).unwrap_or(now_ns);
-                let granted_at_ns = asked_ns.saturating_add(wait_ns);
+                let granted_at_ns =
+                    if wait_ns == 0 { now_ns } else { asked_ns.saturating_add(wait_ns) };
                 Ok(Reservation { limiter: self.limiter.clone(), claim, granted_at_ns, cost })
             }
             false if finds_no_room => Err(Refusal::NoRoom),
