@@ -6,6 +6,7 @@
 
 mod algorithm;
 mod batch;
+mod blocks;
 mod bucket;
 mod cell;
 mod clock;
@@ -38,6 +39,7 @@ mod wait;
 
 pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use batch::{Batch, Member, Mode};
+pub use blocks::Blocked;
 pub use bucket::Bucket;
 pub use clock::{Clock, Hand};
 pub use debt::Debt;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::batch::{Batch, Member};
+use crate::blocks::Blocks;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::generation::Generation;
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
     pub(crate) lowered: Lowered,
+    pub(crate) blocks: Blocks,
     pub(crate) sweeps: SweepRecord,
     pub(crate) reloads: Reloads,
 }
@@ -79,6 +81,7 @@ impl Limiter {
             store,
             overflow,
             lowered: Lowered::new(),
+            blocks: Blocks::default(),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
             generation: Published::new(Arc::new(Generation::first(limits))),

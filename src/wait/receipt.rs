@@ -75,10 +75,10 @@ impl Receipt {
     ///
     /// What was estimated too much is given back, but for what has come back by itself since: a bucket
     /// that would have been full without it has nothing to gain. Nothing that others were charged or were
-    /// promised since is touched. What was estimated too little is charged, whether it is there or not,
-    /// down to the limit's floor, [`max_debt`](crate::LimitOptions::max_debt); what is below that is forgiven. After a
-    /// [reload](crate::Limiter::reload) nothing is given back, and as long as the id is
-    /// blocked, neither.
+    /// promised since is touched, so that less is given back where others wait: nothing in a fixed window
+    /// and a leaky bucket. What was estimated too little is charged, whether it is there or not, down to
+    /// the limit's floor, [`max_debt`](crate::LimitOptions::max_debt); what is below that is
+    /// forgiven. Nothing is given back after a [reload](crate::Limiter::reload), and while the id is [blocked](Handle::block).
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {
