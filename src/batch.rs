@@ -455,7 +455,8 @@ fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Resu
 
 /// Charges one member if its cost is still there, and keeps what was charged.
 fn charge(turn: Turn<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
-    let spent = turn.spend(&member.key, &member.limit, member.cost, now_ns)?;
+    let ask = |word, now_ns| member.limit.rule().spend(word, now_ns, member.cost);
+    let spent = turn.charge_to_keep(&member.key, &member.limit, now_ns, ask)?;
     member.decision = spent.decision;
     member.spent = Some(spent);
     Ok(())

@@ -36,6 +36,7 @@ pub(crate) enum ErrorKind {
     Id,
     Cost,
     Batch,
+    Block,
     Config,
     Io,
 }
@@ -118,6 +119,11 @@ impl Error {
     /// Whether a batch named one bucket twice, or a handle of another limiter.
     pub fn is_invalid_batch(&self) -> bool {
         self.0.kind == ErrorKind::Batch
+    }
+
+    /// Whether an id could not be [blocked](crate::Handle::block).
+    pub fn is_block(&self) -> bool {
+        self.0.kind == ErrorKind::Block
     }
 
     /// Whether a file of limits was wrong; [`faults`](Error::faults) has every fault.

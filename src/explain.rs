@@ -67,7 +67,8 @@ impl Handle {
             Err(error) => return Err(error),
         };
         let is_enabled = self.limiter.is_enabled();
-        explanation.call = Some(ExplainedCall { cost, state, decision, is_enabled });
+        let blocked = self.blocked(id)?;
+        explanation.call = Some(ExplainedCall { cost, state, decision, is_enabled, blocked });
         Ok(explanation)
     }
 }

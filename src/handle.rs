@@ -9,7 +9,7 @@ use crate::algorithm::Outcome;
 use crate::batch::Member;
 use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
-use crate::limiter::Limiter;
+use crate::limiter::{Inner, Limiter};
 use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
 use crate::probe::{Fault, broken};
 use crate::scaled::Scaled;
@@ -24,6 +24,13 @@ const GROUP: usize = 16;
 pub(crate) trait Call: Copy {
     /// What the call makes of a word.
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
+
+    /// Whether a word alone decides it.
+    #[inline(always)]
+    fn is_of_word(self, inner: &Inner) -> bool {
+        let _ = inner;
+        true
+    }
 
     /// Decides for any key.
     fn run(
@@ -91,6 +98,10 @@ impl Call for Refund {
         limit.rule().refund(word, now_ns, self.0)
     }
 
+    fn is_of_word(self, inner: &Inner) -> bool {
+        !inner.blocks.any()
+    }
+
     fn run(
         self,
         turn: Turn<'_>,
@@ -106,6 +117,10 @@ impl Call for Reset {
     #[inline(always)]
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
         limit.rule().reset(word, now_ns)
+    }
+
+    fn is_of_word(self, inner: &Inner) -> bool {
+        !inner.blocks.any()
     }
 
     fn run(
@@ -367,7 +382,9 @@ impl Handle {
         now_ns: u64,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
-        if let Store::LockFree(table) = &inner.store {
+        if call.is_of_word(inner)
+            && let Store::LockFree(table) = &inner.store
+        {
             let guard = pin();
             // The note beside the word is of one generation of limits, and so are the numbers.
             if let Some(known) = table.known(&guard, print)

@@ -6,6 +6,7 @@
 
 mod algorithm;
 mod batch;
+mod blocks;
 mod bucket;
 mod cell;
 mod clock;
@@ -21,6 +22,7 @@ mod key;
 mod limit;
 mod limiter;
 mod limits;
+mod lowered;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
 mod options;
@@ -33,9 +35,11 @@ mod sweeper;
 mod sync;
 mod ticker;
 mod turn;
+mod wait;
 
-pub use algorithm::{Algorithm, Charge, Outcome};
+pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use batch::{Batch, Member, Mode};
+pub use blocks::Blocked;
 pub use bucket::Bucket;
 pub use clock::{Clock, Hand};
 pub use debt::Debt;
@@ -56,3 +60,4 @@ pub use reload::Reloaded;
 pub use scaled::Scaled;
 pub use store::Swept;
 pub use sweeper::{Stats, SweepOptions, Sweeper};
+pub use wait::{Parking, Receipt, Refusal, Reservation, Timer, Waiting};

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::batch::{Batch, Member};
+use crate::blocks::Blocks;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::generation::Generation;
 use crate::handle::Handle;
 use crate::limits::Limits;
+use crate::lowered::Lowered;
 use crate::options::LimiterOptions;
 use crate::overflow::Overflow;
 use crate::probe::{Place, reached};
@@ -52,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
+    pub(crate) lowered: Lowered,
+    pub(crate) blocks: Blocks,
     pub(crate) sweeps: SweepRecord,
     pub(crate) reloads: Reloads,
 }
@@ -78,6 +82,8 @@ impl Limiter {
             clock,
             store,
             overflow,
+            lowered: Lowered::new(),
+            blocks: Blocks::default(),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
             generation: Published::new(Arc::new(Generation::first(limits, clocks))),

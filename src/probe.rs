@@ -89,6 +89,14 @@ pub(crate) enum Fault {
     RenewSkipsEmpty,
     /// A sweep with new limits drops what is full by the old ones.
     SweepByOldLimits,
+    /// A place is given up as by a refund, whoever is behind it.
+    RefundForCancel,
+    /// Of two places that are given up at once, neither sees the other's.
+    VacateUnlocked,
+    /// What was estimated too much is given back as by a refund.
+    RefundForSettle,
+    /// What is taken back from beneath others is not counted.
+    LoweringNotCounted,
     /// A call with new limits charges a cell that still has a word under the old ones.
     ChargeBeforeRenewal,
 }
@@ -127,6 +135,10 @@ pub(crate) enum Place {
     SharedTakenBack,
     /// A bucket that was full by its limit, and was kept for the factor it may have been charged with.
     KeptByFactor,
+    /// A place that was given up while another was behind it.
+    VacatedBeneath,
+    /// A place that was given back once those behind it were given up.
+    VacatedLater,
     /// A shard that a caller found with words under older limits.
     ShardRenewed,
     /// A cell whose word was under other numbers than those of its key.

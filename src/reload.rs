@@ -117,7 +117,11 @@ impl Inner {
             generation.carry_shared(index);
         }
         // Without a pin over it all, so that what is left behind can be freed on the way.
-        self.store.renew(&Turn { inner: self, generation });
+        let turn = Turn { inner: self, generation };
+        self.store.renew(&turn);
+        // No other reload begins before this one is done, so that the limits are the newest.
+        let renewed = turn.renew_blocks();
+        debug_assert!(renewed.is_ok(), "another reload came in between");
         let settled = Arc::new(generation.settled());
         #[cfg(tollgate_loom)]
         settled.is_made();

@@ -6,10 +6,11 @@ use crate::generation::Generation;
 use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::limiter::Inner;
 use crate::limits::BEFORE_ALL_ENDS_NS;
+use crate::lowered::Slot;
 use crate::options::AtCap;
 use crate::overflow::OverflowCounts;
 use crate::probe::{Fault, Place, broken, reached};
-use crate::store::{Absent, Change, Fingerprint, Outdated, Rules, StoreKey, Undone};
+use crate::store::{Absent, Change, Fingerprint, Outdated, Rules, Store, StoreKey, Undone, pin};
 use crate::{Decision, Factor, Limit};
 
 /// What a call works with. Which limits there are does not change for it, whatever is reloaded: it sees
@@ -133,7 +134,34 @@ impl<'g> Turn<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Spent, Outdated> {
-        let ask = |word, now_ns| limit.rule().spend(word, now_ns, cost);
+        self.charge(key, limit, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, cost))
+    }
+
+    /// As [`charge`](Turn::charge), for a charge that may be taken back.
+    pub(crate) fn charge_to_keep(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome + Copy,
+    ) -> Result<Spent, Outdated> {
+        // Before the charge: what is taken back beneath it comes after.
+        let lowered = self.inner.lowered.of(key).sum();
+        let spent = self.charge(key, limit, now_ns, ask)?;
+        Ok(match spent.to {
+            ChargedTo::OwnCell => Spent { lowered, ..spent },
+            ChargedTo::Shared | ChargedTo::Nothing => spent,
+        })
+    }
+
+    /// Stores what `ask` makes of the bucket of a key; says what was charged, and where.
+    pub(crate) fn charge(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome + Copy,
+    ) -> Result<Spent, Outdated> {
         // Repeats only when the key has got a cell between two looks at the cap.
         loop {
             match self.change(key, Absent::Insert, now_ns, ask) {
@@ -148,7 +176,7 @@ impl<'g> Turn<'g> {
                 Err(Undone::Outdated) => return Err(Outdated),
                 Err(Undone::AtCap) => {}
             }
-            if let Some(spent) = self.spend_at_cap(key, limit, cost, now_ns)? {
+            if let Some(spent) = self.charge_at_cap(key, limit, now_ns, ask)? {
                 return Ok(spent);
             }
         }
@@ -172,7 +200,7 @@ impl<'g> Turn<'g> {
     ///
     /// The decision is made of this once more, after the cell was let go: the arithmetic costs
     /// less than to carry its figures out through memory.
-    fn change(
+    pub(crate) fn change(
         self,
         key: &StoreKey<'_>,
         absent: Absent,
@@ -197,12 +225,12 @@ impl<'g> Turn<'g> {
 
     /// Decides for a new key that finds no room. `None`: it has a cell by now.
     #[cold]
-    fn spend_at_cap(
+    fn charge_at_cap(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
-        cost: u64,
         now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Option<Spent>, Outdated> {
         let counts = &self.inner.overflow.counts;
         match self.inner.overflow.at_cap {
@@ -210,24 +238,25 @@ impl<'g> Turn<'g> {
                 OverflowCounts::count(&counts.denied);
                 let wait_ns = limit.rule().wait_for_room_ns();
                 let decision = Decision::new(false, (0, 1), wait_ns, wait_ns);
-                Ok(Some(Spent { decision, charge: None, to: ChargedTo::Nothing }))
+                Ok(Some(Spent::nothing(decision)))
             }
             AtCap::Allow => {
                 OverflowCounts::count(&counts.allowed);
-                let decision = limit.rule().spend(0, now_ns, cost).decision;
-                Ok(Some(Spent { decision, charge: None, to: ChargedTo::Nothing }))
+                let decision = ask(0, now_ns).decision;
+                Ok(Some(Spent::nothing(decision)))
             }
             AtCap::Share => {
                 let index = key.key.limit;
                 let floor_ns = self.inner.store.floor_ns();
                 let at_ns = now_ns.max(floor_ns);
-                let ask = |word| limit.rule().spend(word, at_ns, cost);
+                let lowered = self.inner.lowered.of_shared(index).sum();
                 let mut word = 0;
                 self.generation.update_shared(index, |found| {
                     word = found;
-                    ask(found).word
+                    ask(found, at_ns).word
                 })?;
-                let spent = Spent::of(ask(word), word, at_ns, ChargedTo::Shared);
+                let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::Shared);
+                let spent = Spent { lowered, ..spent };
                 self.inner.overflow.fence();
                 // It may have a cell by now; or have had one that was charged after `at_ns`, and is full
                 // and dropped since: not before a unit could come back.
@@ -260,26 +289,69 @@ impl<'g> Turn<'g> {
         spent: &Spent,
     ) -> Result<(), Outdated> {
         let Some(charge) = spent.charge else { return Ok(()) };
+        let lowered = self.lowered(key, spent);
+        let mut mine = 0;
         let step = |word| {
+            // After the word was read: what has lowered it counts. This call's own attempts have not.
+            let since = lowered.since(spent.lowered.wrapping_add(mine));
+            let charge = Charge { lowered: since, ..charge };
             reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
             // The one reading that is made late: after all charges that are in the word. No earlier
             // than a sweep that may have been before the cell's other charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
-            limit.rule().take_back(word, charge, now_ns)
+            let taken = limit.rule().take_back(word, charge, now_ns)?;
+            if !charge.is_last(word) {
+                let by = limit.rule().measure(word, taken);
+                mine = mine.wrapping_add(by);
+                lowered.add(by);
+            }
+            Some(taken)
         };
+        self.change_charged(key, spent, step)
+    }
+
+    /// How much the words of the bucket that was charged were lowered.
+    pub(crate) fn lowered(self, key: &StoreKey<'_>, spent: &Spent) -> &'g Slot {
+        match spent.to {
+            ChargedTo::Shared => self.inner.lowered.of_shared(key.key.limit),
+            ChargedTo::OwnCell | ChargedTo::Nothing => self.inner.lowered.of(key),
+        }
+    }
+
+    /// Changes the word of the bucket that was charged, if it is there still.
+    pub(crate) fn change_charged(
+        self,
+        key: &StoreKey<'_>,
+        spent: &Spent,
+        mut step: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<(), Outdated> {
         match spent.to {
             ChargedTo::Nothing => Ok(()),
             ChargedTo::Shared => self.generation.update_shared(key.key.limit, step),
             ChargedTo::OwnCell => {
                 // A cell that was swept since was full: its charge had drained.
-                let step = |word| if word == 0 { None } else { step(word) };
-                let change = Change { key, absent: Absent::Leave, now_ns: charge.now_ns };
+                let mut step = |word| if word == 0 { None } else { step(word) };
+                if self.change_known(key, &mut step) {
+                    return Ok(());
+                }
+                let now_ns = spent.charge.map_or(1, |charge| charge.now_ns);
+                let change = Change { key, absent: Absent::Leave, now_ns };
                 match self.inner.store.update(change, &self, step) {
                     Err(Undone::Outdated) => Err(Outdated),
                     Ok(()) | Err(Undone::AtCap) => Ok(()),
                 }
             }
         }
+    }
+
+    /// Changes the word of a key that the lock-free table knows; returns whether it does. There is no look
+    /// before it, so that a step is an attempt.
+    fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
+        let Store::LockFree(table) = &self.inner.store else { return false };
+        let guard = pin();
+        let known = table.known(&guard, key.print);
+        // The note beside the word is of one generation of limits, and of the key's own numbers.
+        known.is_some_and(|known| known.meta() == key.meta && known.update(step))
     }
 
     /// As [`take_back`](Turn::take_back), where the limits have changed since `then`, the turn in which it
@@ -321,7 +393,11 @@ impl<'g> Turn<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.give(key, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
+        let ask = |word, now_ns| limit.rule().refund(word, now_ns, cost);
+        match self.give_to_blocked(key, limit, now_ns, ask)? {
+            Some(given) => Ok(given),
+            None => self.give(key, now_ns, ask),
+        }
     }
 
     pub(crate) fn reset(
@@ -330,15 +406,19 @@ impl<'g> Turn<'g> {
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.give(key, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
+        let ask = |word, now_ns| limit.rule().reset(word, now_ns);
+        match self.give_to_blocked(key, limit, now_ns, ask)? {
+            Some(given) => Ok(given),
+            None => self.give(key, now_ns, ask),
+        }
     }
 }
 
 /// What a rule was asked about.
 #[derive(Clone, Copy)]
-struct Asked {
-    word: u64,
-    at_ns: u64,
+pub(crate) struct Asked {
+    pub(crate) word: u64,
+    pub(crate) at_ns: u64,
     /// The key had no cell, or one that was never charged.
     is_new: bool,
 }
@@ -348,12 +428,14 @@ struct Asked {
 pub(crate) struct Spent {
     pub(crate) decision: Decision,
     pub(crate) charge: Option<Charge>,
-    to: ChargedTo,
+    pub(crate) to: ChargedTo,
+    /// By how much words of its [`Slot`] had been lowered in all before it was charged.
+    pub(crate) lowered: u64,
 }
 
 /// Which bucket was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChargedTo {
+pub(crate) enum ChargedTo {
     OwnCell,
     /// The one that newcomers share.
     Shared,
@@ -362,7 +444,11 @@ enum ChargedTo {
 
 impl Spent {
     fn of(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
-        let charge = outcome.word.map(|after| Charge { before, after, now_ns });
-        Spent { decision: outcome.decision, charge, to }
+        let charge = outcome.word.map(|after| Charge::new(before, after, now_ns));
+        Spent { decision: outcome.decision, charge, to, lowered: 0 }
+    }
+
+    pub(crate) fn nothing(decision: Decision) -> Spent {
+        Spent { decision, charge: None, to: ChargedTo::Nothing, lowered: 0 }
     }
 }

@@ -1,5 +1,7 @@
 //! The algorithms beside gcra: laws, naive oracles, and the recorded facts of their originals.
 
+#[path = "algorithms/ahead.rs"]
+mod ahead;
 #[path = "algorithms/bounds.rs"]
 mod bounds;
 #[path = "algorithms/factors.rs"]

@@ -4,8 +4,9 @@
 //! units; windows do not overlap, so that in any interval as long as a window it is twice that.
 
 use crate::Decision;
-use crate::algorithm::window::Window;
-use crate::algorithm::{Algorithm, Charge, Outcome};
+use crate::algorithm::packed::ns_of;
+use crate::algorithm::window::{Holds, Window};
+use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
 
 /// The numbers of a limit, which has checked them: `limit` from 1 to the largest count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,21 +20,28 @@ impl FixedWindow {
     fn limit(&self) -> u64 {
         u64::from(self.limit)
     }
+
+    #[inline]
+    fn holds(&self) -> Holds {
+        Holds { quota: self.limit(), burst: self.limit() }
+    }
 }
 
 impl Algorithm for FixedWindow {
     #[inline]
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let found = self.window.find(word, now_ns);
+        let limit = self.limit();
+        let found = self.window.find(word, now_ns, limit);
         let used = found.used.saturating_add(cost);
-        // More than the limit may be used if it was lowered.
-        let Some(remaining) = self.limit().checked_sub(used) else {
-            let there = self.limit().saturating_sub(found.used);
-            let wait_ns = found.reset_in_ns(used);
-            let decision = Decision::new(false, (there, 1), wait_ns, wait_ns);
+        // More than the limit may be used: by places in windows to come, debt, or if it was lowered.
+        let Some(remaining) = limit.checked_sub(used) else {
+            let there = limit.saturating_sub(found.used);
+            let wait_ns = ns_of(found.place(self.holds(), cost).wait_ms);
+            let reset_in_ns = found.reset_in_ns(found.used, limit);
+            let decision = Decision::new(false, (there, 1), wait_ns, reset_in_ns);
             return Outcome { word: None, decision };
         };
-        let reset_in_ns = found.reset_in_ns(used);
+        let reset_in_ns = found.reset_in_ns(used, limit);
         let retry_in_ns = if remaining >= cost { 0 } else { reset_in_ns };
         let decision = Decision::new(true, (remaining, 1), retry_in_ns, reset_in_ns);
         Outcome { word: (cost > 0).then(|| found.word(used)), decision }
@@ -46,7 +54,7 @@ impl Algorithm for FixedWindow {
 
     #[inline]
     fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        self.window.find(word, now_ns).is_full(now_ns)
+        self.window.find(word, now_ns, self.limit()).is_full(now_ns)
     }
 
     fn reset(&self, word: u64, now_ns: u64) -> Outcome {
@@ -62,7 +70,20 @@ impl Algorithm for FixedWindow {
     }
 
     fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.window.take_back(word, charge, now_ns)
+        self.window.take_back(word, charge, self.limit(), now_ns)
+    }
+
+    fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
+        self.window.reserve(word, now_ns, cost, self.holds())
+    }
+
+    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let most = self.limit().saturating_add(max_debt);
+        self.window.owe(word, now_ns, cost, self.limit(), |_| most)
+    }
+
+    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
+        self.window.blocked(now_ns, until_ns, self.limit())
     }
 
     fn name(&self) -> &'static str {

@@ -5,10 +5,13 @@
 //! offset is at most 2^62 ns. So a TAT that is written is at most 2^63 - 1 and no sum below wraps.
 
 use crate::Decision;
-use crate::algorithm::{Charge, Outcome};
+use crate::algorithm::{Charge, Grant, Outcome};
 
 /// The latest time that a decision is made at: 2^62 - 1 ns, 146 years from the clock's origin.
 pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
+
+/// The latest time at which a bucket is full again.
+const MAX_TAT_NS: u64 = (1 << 63) - 1;
 
 /// The derived numbers of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,20 +95,50 @@ impl Gcra {
         Outcome { word: (tat_ns > now_ns).then_some(now_ns), decision }
     }
 
-    /// The word with a batch's own `charge` taken back; `None` if nothing is left to take.
+    /// Takes the place behind all that have one: at its time as much is there as a spend would need.
+    /// None after [`MAX_NOW_NS`], where the clock stops: so no word is above 2^63 - 1.
+    pub(crate) fn reserve(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Option<Grant> {
+        debug_assert!((1..=self.burst).contains(&cost), "cost {cost}, burst {}", self.burst);
+        // At most 2^63 - 1 and 2^62.
+        let word = now_ns.max(tat_ns).saturating_add(self.emission_interval_ns * cost);
+        let at_ns = word.saturating_sub(self.burst_offset_ns).max(now_ns);
+        (at_ns <= MAX_NOW_NS).then_some(Grant { word, at_ns })
+    }
+
+    /// Charges what is owed, to at most `max_debt` units beyond empty.
+    pub(crate) fn owe(&self, tat_ns: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let base_ns = now_ns.max(tat_ns);
+        let debt_ns = self.emission_interval_ns.saturating_mul(max_debt);
+        // A limit has checked that this does not saturate; a factor may make it.
+        let most_ns = (now_ns + self.burst_offset_ns).saturating_add(debt_ns).min(MAX_TAT_NS);
+        let increment_ns = self.emission_interval_ns.saturating_mul(cost);
+        let owed_ns = base_ns.saturating_add(increment_ns).min(most_ns);
+        (owed_ns > base_ns).then_some(owed_ns)
+    }
+
+    /// One unit, and no more, is there at `until_ns`.
+    pub(crate) fn blocked(&self, until_ns: u64) -> u64 {
+        until_ns.min(MAX_NOW_NS) + (self.burst_offset_ns - self.emission_interval_ns)
+    }
+
+    /// The word with `charge` taken back; `None` if nothing is left to take.
     ///
     /// This is no refund. If nobody else has charged, the word goes back to what it was. If somebody
     /// has, the bucket may have refilled behind the charge: only what the charge still takes from
     /// them is given back, its increment less the time since its base. Giving back the whole
     /// increment would forget part of theirs. Only then `now_ns` is asked for the time, which is to
     /// be no earlier than any that another's charge on this word was made at.
+    ///
+    /// A place behind the charge that is still to come counts as charged when it is granted, for then
+    /// it is used. No word says who is behind: what lies beyond the burst may be one such place.
     pub(crate) fn take_back(
+        &self,
         tat_ns: u64,
         charge: Charge,
         now_ns: impl FnOnce() -> u64,
     ) -> Option<u64> {
         let base_ns = charge.before.max(charge.now_ns);
-        if tat_ns == charge.after {
+        if charge.is_last(tat_ns) {
             // Never 0: to a cell that was new, its charge's time is as full as 0 is.
             return Some(if charge.before == 0 { charge.now_ns } else { charge.before });
         }
@@ -114,8 +147,12 @@ impl Gcra {
             // The clock went back: nothing can be said of what has refilled.
             return None;
         }
-        let increment_ns = charge.after - base_ns;
-        let drained_ns = now_ns.saturating_sub(base_ns);
+        let increment_ns = charge.after.saturating_sub(base_ns);
+        // What was taken back beneath has moved the base, and places behind that the word no longer shows.
+        let base_ns = base_ns.saturating_sub(charge.lowered).max(charge.now_ns);
+        let last_grant_ns =
+            tat_ns.saturating_add(charge.lowered).saturating_sub(self.burst_offset_ns);
+        let drained_ns = now_ns.max(last_grant_ns).saturating_sub(base_ns);
         let back_ns = increment_ns.saturating_sub(drained_ns);
         // A refund or a reset since may have left less than the charge: never below its base.
         let taken_ns = tat_ns.saturating_sub(back_ns).max(base_ns.min(tat_ns));
@@ -220,8 +257,8 @@ mod tests {
     fn taking_back_restores_what_was_when_nobody_else_charged() {
         for before in [0, NOW - 5, NOW, NOW + 100 * MS] {
             let after = twenty().spend(before, NOW, 2).word.unwrap();
-            let charge = Charge { before, after, now_ns: NOW };
-            let back = Gcra::take_back(after, charge, || NOW + 7);
+            let charge = Charge::new(before, after, NOW);
+            let back = twenty().take_back(after, charge, || NOW + 7);
             assert_eq!(back, Some(if before == 0 { NOW } else { before }), "before {before}");
         }
     }
@@ -234,9 +271,9 @@ mod tests {
         assert_eq!(after, 21);
         let both = rule.spend(after, 5, 1).word.unwrap();
         assert_eq!(both, 31);
-        let charge = Charge { before: 0, after, now_ns: 1 };
+        let charge = Charge::new(0, after, 1);
         assert_eq!(
-            Gcra::take_back(both, charge, || 5),
+            rule.take_back(both, charge, || 5),
             Some(15),
             "what the other alone would have left"
         );
@@ -245,11 +282,12 @@ mod tests {
 
     #[test]
     fn taking_back_what_has_drained_gives_nothing() {
-        let charge = Charge { before: 0, after: 21, now_ns: 1 };
-        assert_eq!(Gcra::take_back(60, charge, || 50), None);
-        assert_eq!(Gcra::take_back(1, charge, || 2), None, "a refund took it first");
-        let later = Charge { before: 0, after: 121, now_ns: 101 };
-        assert_eq!(Gcra::take_back(131, later, || 100), None, "the clock went back");
+        let rule = Gcra::new(3, 10, 30);
+        let charge = Charge::new(0, 21, 1);
+        assert_eq!(rule.take_back(60, charge, || 50), None);
+        assert_eq!(rule.take_back(1, charge, || 2), None, "a refund took it first");
+        let later = Charge::new(0, 121, 101);
+        assert_eq!(rule.take_back(131, later, || 100), None, "the clock went back");
     }
 
     /// The rule in unbounded integers, as it is written down.
@@ -316,7 +354,7 @@ mod tests {
             // One charge of ours, charges of others after it, then ours is taken back.
             let before = if debt % 2 == 0 { 0 } else { start + debt % rule.burst_offset_ns };
             let Some(after) = rule.spend(before, start, 1).word else { return Ok(()) };
-            let charge = Charge { before, after, now_ns: start };
+            let charge = Charge::new(before, after, start);
             let (mut with, mut without, mut now) = (after, before, start);
             for (wait, cost) in steps {
                 now += wait;
@@ -326,7 +364,7 @@ mod tests {
                     without = rule.spend(without, now, cost).word.expect("there is more without ours");
                 }
             }
-            let taken = Gcra::take_back(with, charge, || now).unwrap_or(with);
+            let taken = rule.take_back(with, charge, || now).unwrap_or(with);
             // At `now` and later, the bucket holds no more than if the batch had not been.
             prop_assert!(taken.max(now) >= without.max(now), "{} < {} at {}", taken, without, now);
             prop_assert!(taken <= with.max(start));

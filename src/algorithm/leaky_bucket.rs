@@ -4,8 +4,9 @@
 //! t at most `size + drip_size * ceil(t / drip_rate)` units.
 
 use crate::Decision;
-use crate::algorithm::packed::{MAX_MS, Packed, ms_of, ns_of};
-use crate::algorithm::{Algorithm, Charge, Outcome, restored};
+use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of};
+use crate::algorithm::rule::MAX_COUNT;
+use crate::algorithm::{Algorithm, Charge, Grant, Outcome, restored};
 
 /// The numbers of a limit, which has checked them: counts from 1 to the largest, and a drip rate from
 /// 1 ms to [`LeakyBucket::MAX_DRIP_RATE_MS`]. `drip_size` may exceed `size`.
@@ -23,6 +24,9 @@ struct Found {
     /// The last drip; now, where the bucket is empty.
     ts_ms: u64,
     now_ms: u64,
+    /// The time until the word's own. 0, but where more is in the bucket than its size: no clock that
+    /// went back makes its drips begin early.
+    ahead_ms: u64,
 }
 
 impl LeakyBucket {
@@ -40,10 +44,12 @@ impl LeakyBucket {
         let drips = (now_ms - packed.at_ms) / self.drip_rate_ms;
         let counter = packed.count.saturating_sub(drips.saturating_mul(u64::from(self.drip_size)));
         if counter == 0 {
-            return Found { counter, ts_ms: now_ms, now_ms };
+            return Found { counter, ts_ms: now_ms, now_ms, ahead_ms: 0 };
         }
+        let is_beyond = packed.count > self.size();
+        let ahead_ms = if is_beyond { packed.at_ms.saturating_sub(ms_of(now_ns)) } else { 0 };
         // No later than now, whatever the drips: they are the quotient.
-        Found { counter, ts_ms: packed.at_ms + drips * self.drip_rate_ms, now_ms }
+        Found { counter, ts_ms: packed.at_ms + drips * self.drip_rate_ms, now_ms, ahead_ms }
     }
 
     /// What is in the bucket at a time, once it has dripped.
@@ -54,9 +60,13 @@ impl LeakyBucket {
     /// The time until so many units have dripped out.
     #[inline]
     fn drip_ns(&self, found: Found, units: u64) -> u64 {
+        if units == 0 {
+            return 0;
+        }
         let drips = units.div_ceil(u64::from(self.drip_size));
         let waited_ms = found.now_ms - found.ts_ms;
-        ns_of(drips.saturating_mul(self.drip_rate_ms).saturating_sub(waited_ms))
+        let drip_ms = drips.saturating_mul(self.drip_rate_ms).saturating_sub(waited_ms);
+        ns_of(drip_ms.saturating_add(found.ahead_ms))
     }
 }
 
@@ -122,11 +132,12 @@ impl Algorithm for LeakyBucket {
         self.size()
     }
 
-    /// What has dripped since the charge is taken as dripped from it first. Where the bucket may have
-    /// been empty without the charge, the others' charges would drip later than they do: no word says
-    /// when, so that the next drip is a whole rate from now. Off by at most the time that was held.
+    /// What has dripped since the charge has dripped from what was there before it first. Where the bucket
+    /// would have been empty without the charge, the others' charges would drip later than they do: no
+    /// word says when, so that the next drip is a whole rate from now. Off by at most the time that was
+    /// held. Where others may have places to come, which were told to them, nothing is given back.
     fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        if word == charge.after {
+        if charge.is_last(word) {
             return Some(restored(self, charge));
         }
         let (packed, after) = (Packed::of_word(word), Packed::of_word(charge.after));
@@ -139,20 +150,66 @@ impl Algorithm for LeakyBucket {
             // It has been empty since: the charge has dripped.
             return None;
         }
-        let base = self.find(charge.before, charge.now_ns).counter;
-        let now_ms = packed.now_ms(now_ns);
-        let drips = (now_ms - after.at_ms) / self.drip_rate_ms;
-        let dripped = drips.saturating_mul(u64::from(self.drip_size));
-        let back = after.count.saturating_sub(base).saturating_sub(dripped);
         let found = self.find(word, now_ns);
+        if found.counter.saturating_add(charge.lowered) > self.size() {
+            return None;
+        }
+        let base = self.find(charge.before, charge.now_ns).counter;
+        let cost = after.count.saturating_sub(base);
+        // Less what was taken back beneath the charge.
+        let base = base.saturating_sub(charge.lowered);
+        let drips = (packed.now_ms(now_ns) - after.at_ms) / self.drip_rate_ms;
+        let dripped = drips.saturating_mul(u64::from(self.drip_size));
+        let back = cost.saturating_sub(dripped.saturating_sub(base));
         // A refund since may have left less than the charge: never below what would be left without it.
-        let left =
-            found.counter.saturating_sub(back).max(base.saturating_sub(dripped).min(found.counter));
+        let least = base.saturating_sub(dripped).min(found.counter);
+        let left = found.counter.saturating_sub(back).max(least);
         if left == found.counter {
             return None;
         }
-        let ts_ms = if base > 0 && drips == 0 { found.ts_ms } else { found.now_ms };
+        let ts_ms = if base > dripped { found.ts_ms } else { found.now_ms };
         Some(Found { ts_ms, ..found }.word(left))
+    }
+
+    /// The drips that it waits for are not its own: where the last of them brings more than was in the
+    /// bucket, the rest is lost.
+    fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
+        let found = self.find(word, now_ns);
+        // Far below 2^64: a count and a cost, of which neither is above 2^24.
+        let cost = cost.min(self.size());
+        let beyond = found.counter.saturating_add(cost).saturating_sub(self.size());
+        let dripped = beyond.next_multiple_of(u64::from(self.drip_size));
+        let counter = found.counter.max(dripped).saturating_add(cost);
+        if counter > MAX_COUNT {
+            return None;
+        }
+        let word = found.word(counter);
+        let wait_ns = self.drip_ns(found, beyond);
+        if wait_ns == 0 {
+            return Some(Grant { word, at_ns: now_ns });
+        }
+        let at_ns = first_ns_of(found.now_ms - found.ahead_ms).checked_add(wait_ns)?;
+        (at_ns <= first_ns_of(MAX_MS)).then_some(Grant { word, at_ns })
+    }
+
+    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let found = self.find(word, now_ns);
+        let most = self.size().saturating_add(max_debt).min(MAX_COUNT);
+        let counter = found.counter.saturating_add(cost).min(most);
+        (counter > found.counter).then(|| found.word(counter))
+    }
+
+    /// So much that the drip at `until_ns` makes room for one. Where the first of its drips would have to
+    /// be before the clock began it is later, by less than a drip rate.
+    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
+        let (now_ms, until_ms) = (ms_of(now_ns), ms_of(until_ns.saturating_add(999_999)));
+        let drip_size = u64::from(self.drip_size);
+        let most = ((MAX_COUNT - (self.size() - 1)) / drip_size).max(1);
+        let drips = until_ms.saturating_sub(now_ms).div_ceil(self.drip_rate_ms).clamp(1, most);
+        let at_ms = until_ms.saturating_sub(drips.saturating_mul(self.drip_rate_ms)).max(1);
+        let count = (self.size() - 1 + drips * drip_size).min(MAX_COUNT);
+        // What fits at a time to come is taken for a clock that went back.
+        (at_ms <= now_ms || count > self.size()).then(|| Packed { at_ms, count }.word())
     }
 
     fn name(&self) -> &'static str {

@@ -38,12 +38,31 @@ pub struct Charge {
     pub after: u64,
     /// When it was charged: nanoseconds since the clock's origin.
     pub now_ns: u64,
+    /// By how much the word may have been lowered since from beneath others' charges, at most, in the
+    /// word's own measure. 0: it is as charges, refunds and resets left it.
+    pub lowered: u64,
+}
+
+/// A place that a cost has taken, now or in the future, by moving the word. Made by
+/// [`Algorithm::reserve`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The word with the place taken.
+    pub word: u64,
+    /// When it is granted: nanoseconds since the clock's origin, never before the time of the call.
+    pub at_ns: u64,
 }
 
 impl Charge {
     /// The charge that made `after` of `before` at `now_ns`, in the units of its fields.
     pub fn new(before: u64, after: u64, now_ns: u64) -> Charge {
-        Charge { before, after, now_ns }
+        Charge { before, after, now_ns, lowered: 0 }
+    }
+
+    /// Whether the word is what the charge left, and nobody else's charge is behind it.
+    #[inline]
+    pub(crate) fn is_last(&self, word: u64) -> bool {
+        word == self.after && self.lowered == 0
     }
 }
 
@@ -169,7 +188,32 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     /// refilled, the charge of a denied batch then stays.
     fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         let _ = now_ns;
-        (word == charge.after).then(|| restored(self, charge))
+        charge.is_last(word).then(|| restored(self, charge))
+    }
+
+    /// Takes the earliest place for `cost` units behind all that have one, be it in the future: the word
+    /// moves beyond what the bucket holds, and calls are denied until it has come back. `None`, and
+    /// nothing is taken, if there is none before the clock or the word's room ends. The cost is not 0.
+    ///
+    /// Left alone, takes only what a spend would have at once.
+    fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
+        self.spend(word, now_ns, cost).word.map(|word| Grant { word, at_ns: now_ns })
+    }
+
+    /// The word with `cost` more units charged, whether they are there or not, up to `max_debt` units
+    /// beyond what the bucket holds; what is above that is forgiven. `None` if nothing is to be written.
+    ///
+    /// Left alone, charges what a spend would allow, and forgives the rest.
+    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let _ = max_debt;
+        self.spend(word, now_ns, cost.min(self.max_cost())).word
+    }
+
+    /// A word that denies everything until `until_ns`, and allows one unit then, or a little later where
+    /// the rule's time is coarser. `None` if the rule has no such word.
+    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
+        let _ = (now_ns, until_ns);
+        None
     }
 
     /// The least time in ns between a charge and a moment at which its bucket can be full again: a lower

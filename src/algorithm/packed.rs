@@ -43,10 +43,29 @@ impl Packed {
     }
 }
 
+/// The count of a word.
+#[inline]
+pub(crate) fn count_of(word: u64) -> u64 {
+    Packed::of_word(word).count
+}
+
+/// The word with so much less in its count; `None` if nothing would be left.
+pub(crate) fn less(word: u64, by: u64) -> Option<u64> {
+    let packed = Packed::of_word(word);
+    let count = packed.count.checked_sub(by).filter(|&count| count > 0)?;
+    Some(Packed { count, ..packed }.word())
+}
+
 /// The millisecond that a time is in.
 #[inline]
 pub(crate) fn ms_of(now_ns: u64) -> u64 {
     (now_ns.saturating_sub(1) / NS_PER_MS + 1).min(MAX_MS)
+}
+
+/// The first nanosecond of a millisecond.
+#[inline]
+pub(crate) fn first_ns_of(ms: u64) -> u64 {
+    ms.saturating_sub(1).saturating_mul(NS_PER_MS).saturating_add(1)
 }
 
 /// Milliseconds as the nanoseconds of a decision. Above 584 years, which only a bucket charged under
@@ -68,6 +87,14 @@ mod tests {
         }
         assert_eq!(ms_of(MAX_NOW_NS), MAX_MS);
         assert_eq!(ms_of(u64::MAX), MAX_MS);
+    }
+
+    #[test]
+    fn the_first_nanosecond_is_in_its_millisecond_and_the_one_before_is_not() {
+        for ms in [1, 2, 1000, MAX_MS] {
+            assert_eq!(ms_of(first_ns_of(ms)), ms);
+            assert_eq!(ms_of(first_ns_of(ms) - 1), (ms - 1).max(1));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::{Gcra, MAX_NOW_NS};
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::token_bucket::TokenBucket;
-use crate::algorithm::{Algorithm, Charge, Outcome, packed};
+use crate::algorithm::{Algorithm, Charge, Grant, Outcome, packed};
 
 /// The largest count that a word of 24 bits for it has room for.
 pub(crate) const MAX_COUNT: u64 = (1 << 24) - 1;
@@ -82,12 +82,81 @@ impl Rule {
         now_ns: impl Fn() -> u64,
     ) -> Option<u64> {
         match self {
-            Rule::Gcra(_) => Gcra::take_back(word, charge, now_ns),
+            Rule::Gcra(rule) => rule.take_back(word, charge, now_ns),
             Rule::FixedWindow(rule) => rule.take_back(word, charge, &now_ns),
             Rule::TokenBucket(rule) => rule.take_back(word, charge, &now_ns),
             Rule::LeakyBucket(rule) => rule.take_back(word, charge, &now_ns),
             Rule::Own(rule) => {
                 rule.take_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
+            }
+        }
+    }
+
+    /// A place behind all that have one; see [`Algorithm::reserve`].
+    pub(crate) fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
+        match self {
+            Rule::Gcra(rule) => rule.reserve(word, now_ns, cost),
+            Rule::FixedWindow(rule) => rule.reserve(word, now_ns, cost),
+            Rule::TokenBucket(rule) => rule.reserve(word, now_ns, cost),
+            Rule::LeakyBucket(rule) => rule.reserve(word, now_ns, cost),
+            Rule::Own(rule) => rule
+                .reserve(word, now_ns, cost)
+                .filter(|grant| is_allowed(grant.word) && grant.at_ns <= MAX_NOW_NS)
+                .map(|grant| Grant { at_ns: grant.at_ns.max(now_ns), ..grant }),
+        }
+    }
+
+    /// What was charged by `charge` of a cost, but for `actual` units of it, which are less. `None` if that
+    /// cannot be told.
+    pub(crate) fn without(&self, charge: Charge, cost: u64, actual: u64) -> Option<Charge> {
+        if actual == 0 {
+            return Some(charge);
+        }
+        let more = cost.saturating_sub(actual);
+        let before = match self {
+            // What was charged was at most a burst offset.
+            Rule::Gcra(rule) => charge.after.checked_sub(rule.emission_interval_ns() * more)?,
+            Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => {
+                packed::less(charge.after, more)?
+            }
+            Rule::Own(rule) => {
+                let outcome = checked(rule.spend(charge.before, charge.now_ns, actual));
+                outcome.word?
+            }
+        };
+        Some(Charge { before, ..charge })
+    }
+
+    /// The word with `cost` owed; see [`Algorithm::owe`].
+    pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        match self {
+            Rule::Gcra(rule) => rule.owe(word, now_ns, cost, max_debt),
+            Rule::FixedWindow(rule) => rule.owe(word, now_ns, cost, max_debt),
+            Rule::TokenBucket(rule) => rule.owe(word, now_ns, cost, max_debt),
+            Rule::LeakyBucket(rule) => rule.owe(word, now_ns, cost, max_debt),
+            Rule::Own(rule) => {
+                rule.owe(word, now_ns, cost, max_debt).filter(|&word| is_allowed(word))
+            }
+        }
+    }
+
+    /// A word that denies all until a time; see [`Algorithm::blocked`].
+    pub(crate) fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
+        match self {
+            Rule::Gcra(rule) => Some(rule.blocked(until_ns)),
+            Rule::FixedWindow(rule) => rule.blocked(now_ns, until_ns),
+            Rule::TokenBucket(rule) => rule.blocked(now_ns, until_ns),
+            Rule::LeakyBucket(rule) => rule.blocked(now_ns, until_ns),
+            Rule::Own(rule) => rule.blocked(now_ns, until_ns).filter(|&word| is_allowed(word)),
+        }
+    }
+
+    /// By how much one word of a bucket is below another, in the measure of [`Charge::lowered`].
+    pub(crate) fn measure(&self, high: u64, low: u64) -> u64 {
+        match self {
+            Rule::Gcra(_) | Rule::Own(_) => high.saturating_sub(low),
+            Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => {
+                packed::count_of(high).saturating_sub(packed::count_of(low))
             }
         }
     }
@@ -106,8 +175,10 @@ impl Rule {
     /// Whether a factor changes when a bucket with a given word is full.
     pub(crate) fn fills_slower_by_factor(&self) -> bool {
         match self {
-            // A word of these is, or leads to, the time when it is full.
-            Rule::Gcra(_) | Rule::FixedWindow(_) | Rule::TokenBucket(_) => false,
+            // Its word is the time when it is full.
+            Rule::Gcra(_) => false,
+            // The next windows take what one does not hold.
+            Rule::FixedWindow(_) | Rule::TokenBucket(_) => true,
             Rule::LeakyBucket(_) | Rule::Own(_) => true,
         }
     }

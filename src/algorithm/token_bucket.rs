@@ -7,8 +7,8 @@
 
 use crate::Decision;
 use crate::algorithm::packed::ns_of;
-use crate::algorithm::window::{Found, Window};
-use crate::algorithm::{Algorithm, Charge, Outcome};
+use crate::algorithm::window::{Found, Holds, Window};
+use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
 
 /// The numbers of a limit, which has checked them: `1 <= burst <= limit`, and `limit` at most the
 /// largest count.
@@ -20,23 +20,14 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// The time until `used` units, of which the last are those asked for, are covered: 0 if they are,
-    /// at most the time to the window's end.
-    ///
-    /// Covered is `used <= burst + (limit - burst) * elapsed / window`, without division. The products
-    /// are below 2^25 * 2^39, more than 64 bits have.
     #[inline]
-    fn wait_ms(&self, found: Found, used: u64) -> u64 {
-        let short = u128::from(used.saturating_sub(u64::from(self.burst)));
-        let (window_ms, elapsed_ms) = (u128::from(self.window.ms()), u128::from(found.elapsed_ms));
-        let gained = u128::from(self.limit.saturating_sub(self.burst));
-        if gained * elapsed_ms >= short * window_ms {
-            return 0;
-        }
-        // Not covered, so that something is short; with a rate of 0 it is until the window's end.
-        let at_ms = (short * window_ms).div_ceil(gained.max(1)).min(window_ms);
-        let at_ms = if gained == 0 { window_ms } else { at_ms };
-        u64::try_from(at_ms - elapsed_ms).unwrap_or(u64::MAX)
+    fn holds(&self) -> Holds {
+        Holds { quota: u64::from(self.limit), burst: u64::from(self.burst) }
+    }
+
+    #[inline]
+    fn find(&self, word: u64, now_ns: u64) -> Found {
+        self.window.find(word, now_ns, u64::from(self.limit))
     }
 
     #[inline]
@@ -48,18 +39,18 @@ impl TokenBucket {
 impl Algorithm for TokenBucket {
     #[inline]
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let found = self.window.find(word, now_ns);
-        let used = found.used.saturating_add(cost);
-        let wait_ms = self.wait_ms(found, used);
+        let (found, quota) = (self.find(word, now_ns), u64::from(self.limit));
+        let wait_ms = found.place(self.holds(), cost).wait_ms;
         if wait_ms > 0 {
             let left = (self.remaining(found.used), 1);
-            let reset_in_ns = found.reset_in_ns(found.used);
+            let reset_in_ns = found.reset_in_ns(found.used, quota);
             let decision = Decision::new(false, left, ns_of(wait_ms), reset_in_ns);
             return Outcome { word: None, decision };
         }
-        let retry_in_ns = ns_of(self.wait_ms(found, used.saturating_add(cost)));
+        let used = found.used.saturating_add(cost);
+        let retry_in_ns = ns_of(found.with(used).place(self.holds(), cost).wait_ms);
         let left = (self.remaining(used), 1);
-        let decision = Decision::new(true, left, retry_in_ns, found.reset_in_ns(used));
+        let decision = Decision::new(true, left, retry_in_ns, found.reset_in_ns(used, quota));
         Outcome { word: (cost > 0).then(|| found.word(used)), decision }
     }
 
@@ -70,7 +61,7 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        self.window.find(word, now_ns).is_full(now_ns)
+        self.find(word, now_ns).is_full(now_ns)
     }
 
     fn reset(&self, word: u64, now_ns: u64) -> Outcome {
@@ -86,7 +77,21 @@ impl Algorithm for TokenBucket {
     }
 
     fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.window.take_back(word, charge, now_ns)
+        self.window.take_back(word, charge, u64::from(self.limit), now_ns)
+    }
+
+    fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
+        self.window.reserve(word, now_ns, cost, self.holds())
+    }
+
+    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let there = |found: Found| self.holds().there(found.elapsed_ms, self.window.ms());
+        let most = |found| there(found).saturating_add(max_debt);
+        self.window.owe(word, now_ns, cost, u64::from(self.limit), most)
+    }
+
+    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
+        self.window.blocked(now_ns, until_ns, u64::from(self.limit))
     }
 
     fn name(&self) -> &'static str {

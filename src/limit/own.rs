@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Factor;
 use crate::algorithm::gcra::MAX_NOW_NS;
 use crate::algorithm::rule::Rule;
-use crate::algorithm::{Algorithm, Charge, Outcome};
+use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::limit::{Limit, LimitFault};
 
@@ -69,6 +69,20 @@ impl Algorithm for Limit {
 
     fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         self.rule().take_back(word, charge, now_ns)
+    }
+
+    fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
+        let (now_ns, cost) = self.in_range(now_ns, cost);
+        self.rule().reserve(word, now_ns, cost.max(1))
+    }
+
+    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let (now_ns, _) = self.in_range(now_ns, cost);
+        self.rule().owe(word, now_ns, cost, max_debt)
+    }
+
+    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
+        self.rule().blocked(now_ns.clamp(1, MAX_NOW_NS), until_ns)
     }
 
     fn unit_ns(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! Why a call is answered as it is: which entry applies to an id, and which only look as if they did.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::limits::{IdFormat, LimitMode, Location};
 use crate::{Decision, Limit};
@@ -133,4 +134,6 @@ pub struct ExplainedCall {
     pub decision: Option<Decision>,
     /// Whether the limiter is [switched on](crate::Limiter::is_enabled).
     pub is_enabled: bool,
+    /// The time until the id's [block](crate::Handle::block) ends, if it is blocked.
+    pub blocked: Option<Duration>,
 }

@@ -66,7 +66,12 @@ impl LimitOptions {
     }
 
     /// The same with the units that a bucket may owe beyond its burst, once what a call really cost is
-    /// settled. Default: 0.
+    /// [settled](crate::Receipt::settle); what is above that is forgiven. Default: 0, so that a settlement
+    /// never owes what is not there.
+    ///
+    /// The bound is as much higher: in any interval of length `t` the cost, admitted and settled, is at most
+    /// `burst + max_debt + t / emission_interval`. Places that were [reserved](crate::Handle::reserve) lie
+    /// beyond the burst, too: a bucket that others wait for owes the less.
     pub fn max_debt(self, units: u64) -> LimitOptions {
         LimitOptions { max_debt: units, ..self }
     }

@@ -9,6 +9,7 @@ mod cap;
 mod full;
 mod numbers;
 mod reload;
+mod wait;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -113,18 +113,30 @@ pub(crate) fn laws<A: Algorithm + ?Sized>(
     let mut bucket = ByHand::new(rule, start_ns);
     let mut latest_ns = start_ns;
     for &(step, part) in history {
-        pure(&bucket, part);
-        writes_only_what_it_must(&bucket, part);
         latest_ns = latest_ns.max(bucket.now_ns);
-        if bucket.now_ns == latest_ns {
-            // Where the clock is behind the word, waits count from the word's own time.
-            waits_are_exact(&bucket, part, tick_ns);
-        }
-        full_is_as_good_as_none(&bucket, history);
-        resets_and_refunds(&bucket, part);
-        charges_are_taken_back(&bucket, part, history);
+        // Where the clock is behind the word, waits count from the word's own time.
+        let is_latest = bucket.now_ns == latest_ns;
+        of_any_word(&bucket, part, is_latest.then_some(tick_ns), history);
         bucket.step(step, part);
     }
+}
+
+/// The laws of one bucket, whatever a rule has made of its word. Waits count from now where the clock is not
+/// behind the word: then their tick is given.
+pub(crate) fn of_any_word<A: Algorithm + ?Sized>(
+    bucket: &ByHand<'_, A>,
+    part: u64,
+    tick_ns: Option<u64>,
+    later: &[(Step, u64)],
+) {
+    pure(bucket, part);
+    writes_only_what_it_must(bucket, part);
+    if let Some(tick_ns) = tick_ns {
+        waits_are_exact(bucket, part, tick_ns);
+    }
+    full_is_as_good_as_none(bucket, later);
+    resets_and_refunds(bucket, part);
+    charges_are_taken_back(bucket, part, later);
 }
 
 fn pure<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, part: u64) {

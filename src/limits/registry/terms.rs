@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::NumbersIndex;
 use super::{Entry, Limits, LimitsBuilder};
 use crate::error::{Error, ErrorKind};
-use crate::key::{LimitIndex, OwnedId};
+use crate::key::{LimitIndex, Meta, OwnedId};
 use crate::limits::expiry::Expiry;
 use crate::limits::options::Note;
 use crate::limits::{Id, IdFormat, LimitMode, LimitOptions, OverrideOptions, Scratch, format};
@@ -84,6 +84,12 @@ impl Entry {
         // The limit's was not checked against the numbers of those overrides that have none themselves.
         let units = own.unwrap_or(self.terms.options.max_debt);
         limit.map_or(0, |limit| units.min(limit.debt_room()))
+    }
+
+    /// The same by the note of the numbers.
+    pub(crate) fn max_debt_at(&self, noted: Meta) -> u64 {
+        let given = (noted.numbers() as usize).checked_sub(1);
+        self.max_debt_of(given.and_then(|given| self.numbers.get(given)))
     }
 }
 

@@ -15,6 +15,14 @@ pub(crate) struct Fingerprint {
     pub(super) hi: u64,
 }
 
+impl Fingerprint {
+    /// Bits that are evenly spread, to pick one of a few by.
+    #[inline]
+    pub(crate) fn bits(self) -> u64 {
+        self.hi >> 2
+    }
+}
+
 /// Never in a slot's mark, always in a fingerprint's half.
 const SET: u64 = 0b10;
 const _: () = assert!(super::slot::CLOSED & SET == 0 && super::slot::POISONED & SET == 0);

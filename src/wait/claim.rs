@@ -1,0 +1,248 @@
+//! What a call keeps of a charge, to give it back or to add to it later.
+
+use crate::Limit;
+use crate::algorithm::{Charge, Outcome};
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::key::{Key, KeyRef};
+use crate::limiter::Limiter;
+use crate::limits::{Id, Scratch, encode};
+use crate::lowered::{Slot, Vacated};
+use crate::probe::{Fault, Place, broken, reached};
+use crate::store::{Outdated, StoreKey};
+use crate::turn::{ChargedTo, Spent, Turn};
+
+/// A charge that was made to a bucket, and which bucket.
+pub(super) struct Claim {
+    limiter: Limiter,
+    key: Key,
+    cost: u64,
+    spent: Spent,
+    /// The number of the limits that the charge's words are under. What was charged under others cannot
+    /// be told apart any more: after a reload nothing is given back.
+    generation: u64,
+}
+
+/// What became of a call that charges.
+pub(super) struct Claimed {
+    pub(super) decision: Decision,
+    /// `None`: no limit applies.
+    pub(super) claim: Option<Claim>,
+    /// It was denied because there is no room for its bucket.
+    pub(super) finds_no_room: bool,
+}
+
+impl Handle {
+    /// Charges what `ask` makes of the limit and the bucket's word; asks only, at a cost of 0.
+    pub(super) fn claim(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        now_ns: u64,
+        ask: impl Fn(&Limit, u64, u64) -> Outcome,
+    ) -> Result<Claimed, Error> {
+        let inner = &*self.limiter.inner;
+        let unlimited =
+            || Claimed { decision: Decision::UNLIMITED, claim: None, finds_no_room: false };
+        if !inner.is_enabled() {
+            return Ok(unlimited());
+        }
+        let mut scratch = Scratch::new();
+        let id = encode(self.format, id, &mut scratch)?;
+        let key = KeyRef { limit: self.index, id };
+        inner.with_turn(|turn| {
+            let entry = turn.generation.limits.entry(self.index);
+            let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {
+                return Ok(Ok(unlimited()));
+            };
+            if cost > limit.burst() {
+                return Ok(Err(Error::cost_above_limit(cost, limit, Some(&entry.name))));
+            }
+            let ask = |word, now_ns| ask(limit, word, now_ns);
+            let store_key = turn.store_key(key, meta);
+            let spent = match cost {
+                0 => Spent::nothing(turn.look(&store_key, now_ns, ask)?),
+                _ => turn.charge_to_keep(&store_key, limit, now_ns, ask)?,
+            };
+            let Spent { decision, to, .. } = spent;
+            let finds_no_room = cost > 0 && !decision.allowed() && to == ChargedTo::Nothing;
+            let (limiter, key) = (self.limiter.clone(), Key::new(key));
+            let generation = turn.generation.number;
+            let claim = Claim { limiter, key, cost, spent, generation };
+            Ok(Ok(Claimed { decision, claim: Some(claim), finds_no_room }))
+        })
+    }
+}
+
+impl Claim {
+    /// When it was charged, if it was.
+    pub(super) fn charged_at_ns(&self) -> Option<u64> {
+        self.spent.charge.map(|charge| charge.now_ns)
+    }
+
+    /// Calls `then` with the bucket as it is now; `None` if there is no limit any more.
+    fn with_bucket<R>(
+        &self,
+        mut then: impl FnMut(Turn<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
+    ) -> Option<R> {
+        self.limiter.inner.with_turn(|turn| {
+            let key = self.key.as_ref();
+            let entry = turn.generation.limits.entry(key.limit);
+            let Some((limit, meta)) = entry.numbers_of(key.id, turn.limits_ns()) else {
+                return Ok(None);
+            };
+            then(turn, &turn.store_key(key, meta), limit).map(Some)
+        })
+    }
+
+    /// What the bucket says, at a cost of 0.
+    pub(super) fn look(&self) -> Decision {
+        let now_ns = self.limiter.inner.clock.now_ns();
+        let said = self.with_bucket(|turn, key, limit| {
+            turn.look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
+        });
+        said.unwrap_or(Decision::UNLIMITED)
+    }
+
+    /// Takes back all of the charge but `actual` units, which are less.
+    pub(super) fn take_back_to(&self, actual: u64) {
+        let Some(charge) = self.spent.charge else { return };
+        self.with_bucket(|turn, key, limit| {
+            if turn.generation.number != self.generation {
+                return Ok(());
+            }
+            if broken(Fault::RefundForSettle) {
+                let now_ns = turn.inner.clock.now_ns();
+                return turn.refund(key, limit, self.cost - actual, now_ns).map(drop);
+            }
+            let Some(rest) = limit.rule().without(charge, self.cost, actual) else {
+                return Ok(());
+            };
+            turn.take_back(key, limit, &Spent { charge: Some(rest), ..self.spent })
+        });
+    }
+
+    /// Charges so many units more, whether they are there or not, down to the limit's floor.
+    pub(super) fn owe(&self, units: u64) {
+        let now_ns = self.limiter.inner.clock.now_ns();
+        self.with_bucket(|turn, key, limit| {
+            let max_debt = turn.generation.limits.entry(key.key.limit).max_debt_at(key.meta);
+            let ask = |word, now_ns| Outcome {
+                word: limit.rule().owe(word, now_ns, units, max_debt),
+                decision: Decision::UNLIMITED,
+            };
+            turn.charge(key, limit, now_ns, ask).map(drop)
+        });
+    }
+
+    /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
+    pub(super) fn give_up(&self, granted_at_ns: u64) {
+        let Some(charge) = self.spent.charge else { return };
+        self.with_bucket(|turn, key, limit| {
+            let now_ns = turn.inner.clock.now_after_loads_ns();
+            if turn.generation.number != self.generation || granted_at_ns < now_ns {
+                return Ok(());
+            }
+            if broken(Fault::RefundForCancel) {
+                return turn.refund(key, limit, self.cost, now_ns).map(drop);
+            }
+            let slot = turn.lowered(key, &self.spent);
+            let place = Standing { claim: self, charge, turn, key, limit, slot };
+            if broken(Fault::VacateUnlocked) {
+                // Decided with what was given up by now, and noted later.
+                let behind = place.take_back_last(charge, self.spent.lowered)?;
+                return slot.with_vacated(now_ns, |vacated| {
+                    place.leave_behind(behind, vacated, granted_at_ns)
+                });
+            }
+            slot.with_vacated(now_ns, |vacated| {
+                let behind = place.take_back_last(charge, self.spent.lowered)?;
+                place.leave_behind(behind, vacated, granted_at_ns)
+            })
+        });
+    }
+}
+
+/// A place that is given up while no other is.
+struct Standing<'a> {
+    claim: &'a Claim,
+    charge: Charge,
+    turn: Turn<'a>,
+    key: &'a StoreKey<'a>,
+    limit: &'a Limit,
+    slot: &'a Slot,
+}
+
+/// What is behind a charge.
+enum Behind {
+    /// Nothing: it was taken back, and left this word.
+    Nothing(u64),
+    /// What came after it, and stands on it.
+    Others,
+    /// That cannot be told: what was behind it may have been lowered from beneath.
+    Unknown,
+}
+
+impl Standing<'_> {
+    /// Does what is left to do, with the places that were given up before.
+    fn leave_behind(
+        &self,
+        behind: Behind,
+        vacated: &mut Vec<Vacated>,
+        granted_at_ns: u64,
+    ) -> Result<(), Outdated> {
+        let Claim { spent, generation, .. } = *self.claim;
+        let charge = self.charge;
+        match behind {
+            Behind::Nothing(mut word) => {
+                // Those that stood beneath it, and were given up before, are the last now.
+                while let Some(at) = vacated.iter().position(|place| {
+                    place.charge.after == word
+                        && place.generation == generation
+                        && place.key.as_ref() == self.bucket()
+                }) {
+                    let beneath = vacated.swap_remove(at);
+                    match self.take_back_last(beneath.charge, beneath.lowered)? {
+                        Behind::Nothing(left) => word = left,
+                        Behind::Others | Behind::Unknown => break,
+                    }
+                    reached(Place::VacatedLater);
+                }
+            }
+            Behind::Others => {
+                reached(Place::VacatedBeneath);
+                let key = Key::new(self.bucket());
+                let lowered = spent.lowered;
+                vacated.push(Vacated { key, charge, lowered, generation, granted_at_ns });
+            }
+            Behind::Unknown => self.turn.take_back(self.key, self.limit, &spent)?,
+        }
+        Ok(())
+    }
+
+    /// The key whose word was charged.
+    fn bucket(&self) -> KeyRef<'_> {
+        match self.claim.spent.to {
+            ChargedTo::Shared => KeyRef { limit: self.key.key.limit, id: &[] },
+            ChargedTo::OwnCell | ChargedTo::Nothing => self.key.key,
+        }
+    }
+
+    /// Takes a charge back if nobody is behind it.
+    fn take_back_last(&self, charge: Charge, lowered: u64) -> Result<Behind, Outdated> {
+        let mut behind = Behind::Others;
+        self.turn.change_charged(self.key, &self.claim.spent, |word| {
+            // After the word was read: what has lowered it counts.
+            let charge = Charge { lowered: self.slot.since(lowered), ..charge };
+            if !charge.is_last(word) {
+                behind = if charge.lowered == 0 { Behind::Others } else { Behind::Unknown };
+                return None;
+            }
+            let left = self.limit.rule().take_back(word, charge, || charge.now_ns);
+            behind = left.map_or(Behind::Others, Behind::Nothing);
+            left
+        })?;
+        Ok(behind)
+    }
+}

@@ -1,0 +1,258 @@
+//! Words that lie beyond what a bucket holds: places in the future, debt, blocks.
+
+use super::laws::{self, ByHand, Step, steps};
+use super::*;
+use tollgate::{Algorithm, Charge, Grant};
+
+/// The time of a tick that a call's time is cut to: the first ns of its ms, or itself.
+fn cut(ns: u64, tick_ns: u64) -> u64 {
+    (ns - 1) / tick_ns * tick_ns + 1
+}
+
+/// Takes places and spends as a history says, and calls `then` at each of its steps.
+fn with_places(
+    rule: &Limit,
+    history: &[(Step, u64)],
+    mut then: impl FnMut(&ByHand<'_, Limit>, u64),
+) -> Vec<(u64, u64)> {
+    let mut bucket = ByHand::new(rule, 1);
+    let mut granted = Vec::new();
+    for &(step, part) in history {
+        let cost = bucket.cost(part).max(1);
+        then(&bucket, cost);
+        match step {
+            Step::Forward(_) => {
+                bucket.step(step, part);
+            }
+            Step::Spend if bucket.spend(cost).allowed() => granted.push((bucket.now_ns, cost)),
+            Step::Check | Step::Refund | Step::Reset => {
+                // Not so far ahead that the words' time ends.
+                if let Some(grant) = rule.reserve(bucket.word, bucket.now_ns, cost)
+                    && grant.at_ns < 1 << 58
+                {
+                    bucket.word = grant.word;
+                    granted.push((grant.at_ns, cost));
+                }
+            }
+            Step::Spend | Step::Back(_) => {}
+        }
+    }
+    granted
+}
+
+/// A place is the earliest at which a spend of the same cost would be allowed, and no earlier.
+fn is_exact(bucket: &ByHand<'_, Limit>, cost: u64, tick_ns: u64) {
+    let (rule, word, now_ns) = (bucket.rule, bucket.word, bucket.now_ns);
+    let said = rule.spend(word, now_ns, cost);
+    let Some(Grant { word: placed, at_ns }) = rule.reserve(word, now_ns, cost) else { return };
+    assert!(placed != 0 && placed >> 63 == 0, "{bucket:?} {cost}");
+    if said.decision.allowed() {
+        assert_eq!((Some(placed), at_ns), (said.word, now_ns), "{bucket:?} {cost}");
+        return;
+    }
+    let retry_ns = said.decision.retry_in().as_nanos() as u64;
+    assert_eq!(at_ns, cut(now_ns, tick_ns) + retry_ns, "{bucket:?} {cost}");
+    let allowed = |ns| rule.spend(word, ns, cost).decision.allowed();
+    assert!(allowed(at_ns) && !allowed(at_ns - 1), "{bucket:?} {cost} at {at_ns}");
+    // Whoever is behind waits until the place has come, and finds nothing that was not there before.
+    let behind = rule.spend(placed, now_ns, cost).decision;
+    assert!(!behind.allowed(), "{bucket:?} {cost}");
+    if rule.algorithm() != "token_bucket" {
+        // Which counts the window's quota.
+        assert_eq!(behind.remaining(), Some(0), "{bucket:?} {cost}");
+    }
+    let (there, with) = (rule.spend(word, at_ns, cost), rule.spend(placed, at_ns, 0));
+    assert_eq!(there.decision.remaining(), with.decision.remaining(), "{bucket:?} {cost}");
+    // A denial by debt or by a place ends exactly when it says.
+    let wait_ns = behind.retry_in().as_nanos() as u64;
+    let later = |ns| rule.spend(placed, cut(now_ns, tick_ns) + ns, cost).decision.allowed();
+    assert!(later(wait_ns) && !later(wait_ns - 1), "{bucket:?} {cost} behind");
+    let full_ns = behind.reset_in().as_nanos() as u64;
+    let full = |ns| rule.is_full(placed, cut(now_ns, tick_ns) + ns);
+    assert!(full(full_ns) && !full(full_ns - 1), "{bucket:?} {cost} full");
+}
+
+/// What was granted, and when, is what plain spends at these times would have had of a fresh bucket.
+fn replayed(rule: &Limit, granted: &mut [(u64, u64)]) {
+    granted.sort_by_key(|&(at_ns, _)| at_ns);
+    let mut bucket = ByHand::new(rule, 1);
+    for &(at_ns, cost) in granted.iter() {
+        bucket.now_ns = at_ns;
+        assert!(bucket.spend(cost).allowed(), "{bucket:?}: {cost} of {granted:?}");
+    }
+}
+
+fn keeps_all(rule: &Limit, tick_ns: u64, history: &[(Step, u64)]) {
+    let mut granted = with_places(rule, history, |bucket, cost| {
+        is_exact(bucket, cost, tick_ns);
+        goes_back_in_order(bucket, cost);
+        laws::of_any_word(bucket, cost, Some(tick_ns), history);
+    });
+    replayed(rule, &mut granted);
+}
+
+/// Two places that are given up, the last one first, leave the bucket as it was.
+fn goes_back_in_order(bucket: &ByHand<'_, Limit>, cost: u64) {
+    let (rule, before, now_ns) = (bucket.rule, bucket.word, bucket.now_ns);
+    let Some(first) = rule.reserve(before, now_ns, cost) else { return };
+    let Some(second) = rule.reserve(first.word, now_ns, cost) else { return };
+    let [one, two] = [(before, first.word), (first.word, second.word)]
+        .map(|(before, after)| Charge::new(before, after, now_ns));
+    let now = || now_ns;
+    assert_eq!(rule.take_back(second.word, two, &now), Some(first.word), "{bucket:?} {cost}");
+    let left = rule.take_back(first.word, one, &now).expect("it was the last");
+    for cost in [1, rule.max_cost()] {
+        let said = |word| rule.spend(word, now_ns, cost).decision;
+        assert_eq!(said(left), said(before), "{bucket:?} {cost}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn those_that_count_give_places_in_order(
+        (limit, history) in any_limit().prop_flat_map(|(limit, unit_ns)| (Just(limit), steps(unit_ns))),
+    ) {
+        keeps_all(&limit, MS, &history);
+    }
+
+    #[test]
+    fn gcra_gives_places_in_order(
+        burst in 1..20u64, interval_ns in 1..5 * MS, history in steps(2 * MS),
+    ) {
+        let limit = Limit::new(burst, 1, Duration::from_nanos(interval_ns)).unwrap();
+        keeps_all(&limit, 1, &history);
+    }
+
+    #[test]
+    fn no_word_makes_a_place_a_debt_or_a_block_panic(
+        (limit, _) in any_limit(), gcra in any::<bool>(), word in 0..1u64 << 63, now_ns in any::<u64>(),
+        cost in any::<u64>(), more in any::<u64>(),
+    ) {
+        let limit = if gcra { Limit::new(limit.burst(), 1, ms(1)).unwrap() } else { limit };
+        let written = [
+            limit.reserve(word, now_ns, cost).map(|grant| grant.word),
+            limit.owe(word, now_ns, cost, more),
+            limit.blocked(now_ns, more),
+            limit.take_back(word, Charge::new(cost >> 1, more >> 1, now_ns), &|| now_ns),
+        ];
+        for word in written.into_iter().flatten() {
+            prop_assert!(word != 0 && word >> 63 == 0, "{:?} {:#x}", limit, word);
+        }
+    }
+
+    #[test]
+    fn what_is_owed_is_at_most_so_much_beyond_empty(
+        (limit, _) in any_limit(), spent in any::<u64>(), more in 0..40u64, max_debt in 0..20u64, wait in 0..30 * MS,
+    ) {
+        let mut bucket = ByHand::new(&limit, 1);
+        let _ = bucket.spend(bucket.cost(spent));
+        bucket.now_ns += wait;
+        let there = |word| {
+            // What a spend could have at once, by asking.
+            let (mut low, mut high) = (0, limit.max_cost());
+            while low < high {
+                let cost = low + (high - low).div_ceil(2);
+                let allowed = limit.spend(word, bucket.now_ns, cost).decision.allowed();
+                (low, high) = if allowed { (cost, high) } else { (low, cost - 1) };
+            }
+            low
+        };
+        let before = there(bucket.word);
+        let owed = limit.owe(bucket.word, bucket.now_ns, more, max_debt);
+        let after = owed.unwrap_or(bucket.word);
+        prop_assert!(there(after) >= before.saturating_sub(more));
+        if limit.algorithm() == "token_bucket" {
+            // Tokens that are more than a call may ask for.
+            return Ok(());
+        }
+        prop_assert_eq!(there(after), before.saturating_sub(more));
+        // What is left of the debt is asked of the same rule with as much less room.
+        let beyond = more.saturating_sub(before).min(max_debt);
+        let again = limit.owe(after, bucket.now_ns, 1, beyond);
+        prop_assert!(beyond < more.saturating_sub(before) || more <= before || again.is_none(), "{:?}", limit);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_block_ends_when_it_says(
+        (limit, _) in any_limit(), gcra in any::<bool>(), now_ns in 1..1u64 << 50, for_ns in 1..1u64 << 50,
+    ) {
+        let limit = if gcra { Limit::new(limit.burst(), 1, ms(3)).unwrap() } else { limit };
+        let until_ns = now_ns + for_ns;
+        let Some(word) = limit.blocked(now_ns, until_ns) else {
+            // A count has no room for two of its windows.
+            prop_assert!(limit.burst().max(limit.count()) > 8_000_000, "{:?}", limit);
+            return Ok(());
+        };
+        let denied = limit.spend(word, now_ns, 1).decision;
+        prop_assert!(!denied.allowed() && denied.remaining() == Some(0));
+        prop_assert!(!limit.is_full(word, now_ns));
+        let tick = if gcra { 1 } else { MS };
+        let end_ns = cut(now_ns, tick) + denied.retry_in().as_nanos() as u64;
+        prop_assert!(end_ns >= until_ns, "{:?}: {} before {}", limit, end_ns, until_ns);
+        let allowed = |ns| limit.spend(word, ns, 1).decision.allowed();
+        prop_assert!(allowed(end_ns) && !allowed(end_ns - 1), "{:?}: {}", limit, end_ns);
+        // A window, or a drip, that would have to begin before the clock did is the one reason to be late.
+        let longest_ns = limit.period().as_nanos() as u64;
+        let is_late = end_ns - until_ns >= tick;
+        prop_assert!(!is_late || (!gcra && end_ns <= longest_ns + until_ns && until_ns < longest_ns + MS), "{:?}", limit);
+    }
+}
+
+/// Go's rule gives back a place's cost less what is behind it. Where two places beneath a third are given
+/// up one after the other, that is more than the third leaves: three units and one at one instant.
+#[test]
+fn places_given_up_beneath_another_leave_it_alone() {
+    let limit = Limit::new(3, 1, Duration::from_nanos(10)).unwrap();
+    let spent = limit.spend(0, 1, 3).word.unwrap();
+    let place = |word, cost| limit.reserve(word, 1, cost).unwrap();
+    let first = place(spent, 3);
+    let second = place(first.word, 3);
+    let third = place(second.word, 1);
+    let two = Charge::new(first.word, second.word, 1);
+    let after_two = limit.take_back(third.word, two, &|| 1).unwrap();
+    let mut one = Charge::new(spent, first.word, 1);
+    one.lowered = third.word - after_two;
+    let after_one = limit.take_back(after_two, one, &|| 1).unwrap_or(after_two);
+    let mut bucket = ByHand::new(&limit, third.at_ns);
+    bucket.word = after_one;
+    let at_once = (1..=3).rev().find(|&cost| bucket.spend(cost).allowed()).unwrap_or(0);
+    assert_eq!(at_once, 2, "beside the third's one, of a burst of 3");
+}
+
+#[test]
+fn a_place_after_the_clocks_end_is_none() {
+    let end = (1 << 62) - 1;
+    let gcra = Limit::new(2, 1, Duration::from_secs(1)).unwrap();
+    let last = gcra.spend(0, end, 2).word.unwrap();
+    assert_eq!(gcra.reserve(last, end, 1), None);
+    let word = gcra.spend(0, end - 1_000_000_000, 2).word.unwrap();
+    let at_end = gcra.reserve(word, end - 1_000_000_000, 1).unwrap();
+    assert_eq!(at_end.at_ns, end);
+    assert_eq!(at_end.word >> 63, 0);
+    for limit in [fixed(2, 1000), tokens(2, 1000, 1), leaky(2, 1000, 1)] {
+        let word = limit.spend(0, end, limit.max_cost()).word.unwrap();
+        assert_eq!(limit.reserve(word, end, limit.max_cost()), None, "{limit:?}");
+    }
+    // 24 bits of count: places for 16,777,215 units and no more.
+    let mut word = 0;
+    for _ in 0..15 {
+        word = fixed(1 << 20, 1).reserve(word, 1, 1 << 20).unwrap().word;
+    }
+    assert_eq!(fixed(1 << 20, 1).reserve(word, 1, 1 << 20), None);
+}
+
+#[test]
+fn a_cost_is_never_parted_between_two_windows() {
+    let limit = fixed(10, 100);
+    let mut bucket = ByHand::new(&limit, 1);
+    assert!(bucket.spend(8).allowed());
+    let grant = limit.reserve(bucket.word, 1, 5).unwrap();
+    assert_eq!(grant.at_ns, 1 + 100 * MS);
+    bucket.word = grant.word;
+    bucket.now_ns = grant.at_ns;
+    assert!(!bucket.spend(6).allowed() && bucket.spend(5).allowed(), "10 in the second window");
+}

@@ -1,0 +1,224 @@
+//! Futures that are dropped while they wait, and places that are given up.
+
+use proptest::prelude::*;
+use tollgate::{Bucket, Parameters};
+
+use super::virtual_time::{Task, World, run};
+use super::*;
+
+/// Where a waiter is dropped.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// Before it was polled.
+    Unpolled,
+    /// While it sleeps.
+    Asleep,
+    /// After its time has come, before it was polled again.
+    Granted,
+    /// In its jitter.
+    InJitter,
+}
+
+#[test]
+fn dropped_at_any_point_it_gives_back_what_it_has_not_had() {
+    for limit in limits_of_all(3) {
+        for at in [At::Unpolled, At::Asleep, At::Granted, At::InJitter] {
+            let (handle, hand) = by_hand(&limit);
+            let world = World::new(hand);
+            assert!(handle.spend("id", 3).unwrap().allowed());
+            let before = standing(&handle);
+            let jitter = if matches!(at, At::InJitter) { ms(1000) } else { ms(0) };
+            let waiting = handle.waiting(world.clone()).jitter(jitter);
+            let mut task = Task::new(waiting.until_allowed("id", 2));
+            if !matches!(at, At::Unpolled) {
+                assert!(task.poll().is_pending());
+                assert_ne!(standing(&handle), before, "{limit:?} {at:?}: the place is taken");
+            }
+            let granted_in = handle.check("id", 0).unwrap().retry_in();
+            if matches!(at, At::Granted | At::InJitter) {
+                world.advance(granted_in + Duration::from_nanos(1));
+                let there = standing(&handle);
+                drop(task);
+                assert_eq!(standing(&handle), there, "{limit:?} {at:?}: it was used, or could be");
+            } else {
+                drop(task);
+                assert_eq!(standing(&handle), before, "{limit:?} {at:?}");
+            }
+        }
+    }
+}
+
+/// The times at which so many more would be allowed, from a state of the handle's.
+fn next_places(handle: &Handle, number: usize) -> Vec<Duration> {
+    let places: Vec<_> = (0..number).map(|_| place(handle, 1)).collect();
+    let waits = places.iter().map(Reservation::wait).collect();
+    // The last first: what was taken to look is given back.
+    places.into_iter().rev().for_each(Reservation::cancel);
+    waits
+}
+
+#[test]
+fn who_is_behind_keeps_its_time_and_nobody_else_has_it() {
+    for limit in limits_of_all(1) {
+        let (handle, hand) = by_hand(&limit);
+        let world = World::new(hand);
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        let mut tasks: Vec<_> =
+            (0..5).map(|_| Task::new(handle.until_allowed("id", 1, world.clone()))).collect();
+        for task in &mut tasks {
+            assert!(task.poll().is_pending());
+        }
+        let behind = next_places(&handle, 3);
+        drop(tasks.remove(2));
+        assert_eq!(next_places(&handle, 3), behind, "{limit:?}: others stand on it");
+        let done = run(&world, tasks);
+        let at_ms: Vec<u64> = done.iter().map(|&(_, at_ns, ..)| at_ns / MS).collect();
+        // A token bucket of two with a burst of one has its second when the window ends.
+        let unit_ms = if limit.algorithm() == "token_bucket" { 2 } else { 1 };
+        assert_eq!(at_ms, [1, 2, 4, 5].map(|ms| ms * unit_ms), "{limit:?}");
+    }
+}
+
+#[test]
+fn a_thousand_that_hang_up_in_their_order_leave_the_bucket_as_it_was() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        for limit in limits_of_all(5) {
+            let (clock, _hand) = Clock::manual();
+            let handle = limiter_on(&limit, clock, engine).limit("Own").unwrap();
+            assert!(handle.spend("id", 4).unwrap().allowed());
+            let before = standing(&handle);
+            let places: Vec<_> = (0..1000).map(|n| place(&handle, 1 + n % 3)).collect();
+            places.into_iter().for_each(Reservation::cancel);
+            assert_eq!(standing(&handle), before, "{engine:?} {limit:?}");
+        }
+    }
+}
+
+#[test]
+fn a_reservation_that_is_dropped_stays_charged() {
+    let (handle, _hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
+    drop(place(&handle, 1));
+    drop(place(&handle, 1));
+    assert_eq!(place(&handle, 1).wait(), ms(20));
+}
+
+#[test]
+fn a_place_whose_time_has_come_is_not_given_back() {
+    let (handle, hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
+    let (first, second) = (place(&handle, 1), place(&handle, 1));
+    hand.advance(ms(10));
+    second.cancel();
+    assert!(standing(&handle).0, "at its very time it is not used yet");
+    let third = place(&handle, 1);
+    hand.advance(ms(1));
+    let before = standing(&handle);
+    third.cancel();
+    first.cancel();
+    assert_eq!(standing(&handle), before, "a millisecond later they may be");
+}
+
+/// What happens to places.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Take(u64),
+    /// One of those that are held.
+    Cancel(usize),
+    Spend(u64),
+    Advance(u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        4 => (1..4u64).prop_map(Op::Take),
+        4 => any::<usize>().prop_map(Op::Cancel),
+        2 => (1..4u64).prop_map(Op::Spend),
+        2 => (0..4 * MS).prop_map(Op::Advance),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+/// Of windows, in which a place may stay empty, any interval touches so many and no more; of the others, all
+/// would have been allowed by a fresh bucket.
+pub(super) fn keeps_the_bound(limit: &Limit, used: &[(u64, u64)]) {
+    if let Parameters::FixedWindow { limit: most, window }
+    | Parameters::TokenBucket { limit: most, window, .. } = limit.parameters()
+    {
+        for (first, &(from_ns, _)) in used.iter().enumerate() {
+            let mut sum = 0;
+            for &(to_ns, cost) in &used[first..] {
+                sum += cost;
+                let windows = (to_ns - from_ns) / window.as_nanos() as u64 + 2;
+                assert!(sum <= windows * most, "{limit:?}: {sum} from {from_ns} to {to_ns}");
+            }
+        }
+        return;
+    }
+    let (clock, hand) = Clock::manual();
+    let bucket = Bucket::new(limit.clone(), clock);
+    for &(at_ns, cost) in used {
+        hand.set(Duration::from_nanos(at_ns));
+        assert!(bucket.spend(cost).unwrap().allowed(), "{limit:?}: {cost} at {at_ns} of {used:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Whatever is given up, and in whichever order: what was used, and what is held, keeps to the limit.
+    #[test]
+    fn what_is_used_keeps_the_bound_whoever_gives_up(burst in 3..6u64, ops in ops()) {
+        for limit in limits_of_all(burst) {
+            let (handle, hand) = by_hand(&limit);
+            let mut now_ns = 0;
+            let mut used = Vec::new();
+            let mut held: Vec<(u64, u64, Reservation)> = Vec::new();
+            for &op in &ops {
+                match op {
+                    Op::Take(cost) => {
+                        let taken = place(&handle, cost);
+                        // Of a cut ms: by the bucket's own time it is granted when the ms begins.
+                        let at_ns = now_ns + taken.wait().as_nanos() as u64;
+                        held.push((at_ns, cost, taken));
+                    }
+                    Op::Cancel(which) if !held.is_empty() => {
+                        let (at_ns, cost, taken) = held.swap_remove(which % held.len());
+                        // Whoever may use it, has used it.
+                        if at_ns < now_ns {
+                            used.push((at_ns, cost));
+                        }
+                        taken.cancel();
+                    }
+                    Op::Spend(cost) if handle.spend("id", cost).unwrap().allowed() => used.push((now_ns, cost)),
+                    Op::Advance(by_ns) => {
+                        now_ns += by_ns;
+                        hand.advance(Duration::from_nanos(by_ns));
+                    }
+                    Op::Cancel(_) | Op::Spend(_) => {}
+                }
+            }
+            used.extend(held.iter().map(|&(at_ns, cost, _)| (at_ns, cost)));
+            used.sort_unstable();
+            keeps_the_bound(&limit, &used);
+        }
+    }
+
+    /// Once all have given up, in any order, and nobody has come in between, nothing is left of them.
+    #[test]
+    fn all_that_give_up_leave_nothing(
+        burst in 3..6u64, costs in prop::collection::vec(1..4u64, 1..12), order in any::<u64>(), spent in 0..4u64,
+    ) {
+        for limit in limits_of_all(burst) {
+            let (handle, _hand) = by_hand(&limit);
+            prop_assert!(handle.spend("id", spent.min(burst)).unwrap().allowed());
+            let before = standing(&handle);
+            let mut places: Vec<_> = costs.iter().map(|&cost| place(&handle, cost)).collect();
+            let mut order = order;
+            while !places.is_empty() {
+                let which = order as usize % places.len();
+                order = order.rotate_right(7) ^ 0x9e37_79b9;
+                places.swap_remove(which).cancel();
+            }
+            prop_assert_eq!(standing(&handle), before, "{:?}", limit);
+        }
+    }
+}

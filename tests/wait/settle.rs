@@ -1,0 +1,402 @@
+//! Charges by an estimate, settled by what they came to.
+
+use proptest::prelude::*;
+use tollgate::{LimitOptions, OverrideOptions, Parameters, Receipt};
+
+use super::dropped::keeps_the_bound;
+use super::*;
+
+/// A limiter whose buckets may owe so much.
+fn limiter_owing(limit: &Limit, max_debt: u64, clock: Clock, engine: Engine) -> Limiter {
+    let options = LimitOptions::default().max_debt(max_debt);
+    let limits = Limits::builder().limit_with("Own", IdFormat::String, limit.clone(), options);
+    let options = LimiterOptions::default().clock(clock).engine(engine);
+    Limiter::with_options(limits.unwrap().build(), options)
+}
+
+fn owing(limit: &Limit, max_debt: u64) -> (Handle, Hand) {
+    let (clock, hand) = Clock::manual();
+    (limiter_owing(limit, max_debt, clock, Engine::LockFree).limit("Own").unwrap(), hand)
+}
+
+#[test]
+fn what_was_estimated_too_much_goes_back_and_no_more() {
+    for limit in limits_of_all(10) {
+        let (handle, _hand) = by_hand(&limit);
+        let left = |handle: &Handle| handle.check("id", 0).unwrap().remaining().unwrap();
+        let full = left(&handle);
+        let (_, receipt) = handle.charge("id", 8).unwrap();
+        assert_eq!(receipt.unwrap().settle(3).remaining(), Some(full - 3), "{limit:?}");
+        // Settled from beneath another's charge, and to nothing.
+        let (_, first) = handle.charge("id", 4).unwrap();
+        assert!(handle.spend("id", 2).unwrap().allowed());
+        assert_eq!(first.unwrap().settle(0).remaining(), Some(full - 5), "{limit:?}");
+        // As estimated, and not at all.
+        let (_, same) = handle.charge("id", 1).unwrap();
+        assert_eq!(same.unwrap().settle(1).remaining(), Some(full - 6), "{limit:?}");
+        drop(handle.charge("id", 1).unwrap());
+        assert_eq!(left(&handle), full - 7, "{limit:?}: a receipt that is dropped");
+        let (denied, none) = handle.charge("id", 9).unwrap();
+        assert!(!denied.allowed() && none.is_none());
+    }
+}
+
+#[test]
+fn those_under_way_together_are_settled_in_any_order_to_the_unit() {
+    for limit in limits_of_all(40) {
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
+            let (handle, _hand) = by_hand(&limit);
+            let full = handle.check("id", 0).unwrap().remaining().unwrap();
+            let mut receipts: Vec<_> = (0..4).map(|_| handle.charge("id", 10).unwrap().1).collect();
+            for which in order {
+                let _ = receipts[which].take().unwrap().settle(which as u64 + 1);
+            }
+            let left = handle.check("id", 0).unwrap().remaining();
+            assert_eq!(left, Some(full - 10), "{limit:?} {order:?}: 1 + 2 + 3 + 4");
+        }
+    }
+}
+
+#[test]
+fn what_was_estimated_too_little_is_owed_down_to_the_floor() {
+    for limit in limits_of_all(10) {
+        for (max_debt, more, owed) in [(0, 5, 2), (4, 5, 5), (4, 6, 6), (4, 50, 6)] {
+            let (handle, _hand) = owing(&limit, max_debt);
+            let (_, receipt) = handle.charge("id", 8).unwrap();
+            let after = receipt.unwrap().settle(8 + more);
+            assert_eq!(after.allowed(), owed <= 2, "{limit:?} {max_debt} {more}");
+            // What is owed has to come back before one unit is there.
+            let (same, _same_hand) = owing(&limit, 100);
+            let _ = same.charge("id", 8).unwrap().1.unwrap().settle(8 + owed);
+            assert_eq!(standing(&handle), standing(&same), "{limit:?} {max_debt} {more}");
+        }
+    }
+}
+
+#[test]
+fn an_overrides_own_floor_is_its_own() {
+    let limit = Limit::new(10, 1, ms(1)).unwrap();
+    let limits = Limits::builder()
+        .limit_with("Own", IdFormat::String, limit.clone(), LimitOptions::default().max_debt(3))
+        .unwrap()
+        .override_with("Own", "deep", limit, OverrideOptions::default().max_debt(6))
+        .unwrap();
+    let handle = Limiter::with_clock(limits.build(), Clock::manual().0).limit("Own").unwrap();
+    for (id, owed) in [("any", 3), ("deep", 6)] {
+        let after = handle.charge(id, 1).unwrap().1.unwrap().settle(100);
+        assert_eq!(after.reset_in(), ms(10 + owed), "{id}");
+    }
+}
+
+#[test]
+fn an_estimate_of_nothing_can_be_settled() {
+    let (handle, _hand) = by_hand(&Limit::new(10, 1, ms(1)).unwrap());
+    let (decision, receipt) = handle.charge("id", 0).unwrap();
+    assert!(decision.allowed());
+    assert_eq!(receipt.unwrap().settle(7).remaining(), Some(3));
+}
+
+#[test]
+fn who_waited_settles_too() {
+    let (handle, hand) = by_hand(&Limit::new(10, 1, ms(1)).unwrap());
+    assert!(handle.spend("id", 10).unwrap().allowed());
+    let place = place(&handle, 6);
+    assert_eq!(place.wait(), ms(6));
+    hand.advance(ms(6));
+    let said = place.into_receipt().settle(2);
+    assert_eq!((said.allowed(), said.remaining()), (true, Some(4)));
+}
+
+/// Three that are given back from beneath one who waits: each reckons with what the others have lowered,
+/// or four units are used at one instant, of a burst of three.
+#[test]
+fn many_that_are_given_back_leave_the_place_of_who_waits() {
+    let (handle, hand) = by_hand(&Limit::new(3, 1, ms(10)).unwrap());
+    let receipts = [(); 3].map(|()| handle.charge("id", 1).unwrap().1.unwrap());
+    let waiter = place(&handle, 1);
+    let told = waiter.wait();
+    let [first, second, third] = receipts;
+    for receipt in [third, first, second] {
+        let _ = receipt.settle(0);
+    }
+    hand.advance(told);
+    assert!(waiter.wait().is_zero());
+    assert!(!handle.spend("id", 3).unwrap().allowed(), "beside the waiter's one");
+}
+
+/// Those who wait were told their times by windows that are used up and by drips: nothing of these can be
+/// given to others.
+#[test]
+fn while_others_wait_a_window_and_a_leaky_bucket_give_nothing_back() {
+    for limit in limits_of_all(4) {
+        let (handle, _hand) = by_hand(&limit);
+        let receipts = [(); 2].map(|()| handle.charge("id", 2).unwrap().1.unwrap());
+        let waiter = place(&handle, 2);
+        let told = waiter.wait();
+        let next = |handle: &Handle| {
+            let place = place(handle, 4);
+            let wait = place.wait();
+            place.cancel();
+            wait
+        };
+        let before = next(&handle);
+        for receipt in receipts {
+            let _ = receipt.settle(0);
+        }
+        let after = next(&handle);
+        match limit.algorithm() {
+            "fixed_window" | "leaky_bucket" => assert_eq!(after, before, "{limit:?}"),
+            // What the waiter does not need: it has its two of four at its time.
+            "gcra" => assert_eq!(after, told + ms(2), "{limit:?}"),
+            // All are counted from the window's start.
+            _ => assert!(after < before, "{limit:?}"),
+        }
+        assert_eq!(waiter.wait(), told);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Charge(u64),
+    /// One that is under way, and what it came to.
+    Settle(usize, u64),
+    Spend(u64),
+    Place(u64),
+    Refund(u64),
+    Advance(u64),
+    Back(u64),
+}
+
+fn ops(with_refunds: bool, with_back: bool) -> impl Strategy<Value = Vec<Op>> {
+    let advance = || prop_oneof![0..3 * MS, Just(MS), 0..40 * MS].prop_map(Op::Advance).boxed();
+    let mut kinds = vec![
+        (4, (1..9u64).prop_map(Op::Charge).boxed()),
+        (4, (any::<usize>(), 0..14u64).prop_map(|(which, to)| Op::Settle(which, to)).boxed()),
+        (3, (1..5u64).prop_map(Op::Spend).boxed()),
+        (1, (1..5u64).prop_map(Op::Place).boxed()),
+        (4, advance()),
+    ];
+    if with_refunds {
+        kinds.push((1, (1..5u64).prop_map(Op::Refund).boxed()));
+    }
+    if with_back {
+        kinds.push((1, (0..3 * MS).prop_map(Op::Back).boxed()));
+    }
+    prop::collection::vec(prop::strategy::Union::new_weighted(kinds), 1..50)
+}
+
+/// What happened to a bucket, with what was settled in place of what was estimated: a naive gcra bucket in
+/// unbounded integers is charged with it anew for each question.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// Used at a time that was granted: what it came to, and the estimate.
+    Used {
+        at: i128,
+        actual: u64,
+        estimate: u64,
+    },
+    Refund {
+        at: i128,
+        units: u64,
+    },
+    /// More than was estimated, as far as the floor left room at that time.
+    Owed {
+        at: i128,
+        ns: i128,
+    },
+}
+
+struct Naive {
+    interval: i128,
+    events: Vec<Event>,
+}
+
+impl Naive {
+    /// When the bucket is full, of the estimates or of what they came to.
+    fn full_at(&self, by_estimate: bool) -> i128 {
+        self.events.iter().fold(0, |tat, event| match *event {
+            Event::Used { at, actual, estimate } => {
+                let units = if by_estimate { estimate } else { actual.min(estimate) };
+                if units == 0 { tat } else { tat.max(at) + self.interval * i128::from(units) }
+            }
+            Event::Refund { at, units } if tat > at => {
+                (tat - self.interval * i128::from(units)).max(at)
+            }
+            Event::Refund { .. } => tat,
+            Event::Owed { ns: 0, .. } => tat,
+            Event::Owed { at, ns } => tat.max(at) + ns,
+        })
+    }
+}
+
+struct UnderWay {
+    receipt: Receipt,
+    event: usize,
+    charged_at: i128,
+}
+
+/// One history on a limiter and on the naive bucket; returns what was used, at its times.
+fn settles_as_the_oracle(
+    limit: &Limit,
+    max_debt: u64,
+    engine: Engine,
+    ops: &[Op],
+) -> Result<Vec<(u64, u64)>, TestCaseError> {
+    let (clock, hand) = Clock::manual();
+    let handle = limiter_owing(limit, max_debt, clock, engine).limit("Own").unwrap();
+    let Parameters::Gcra { period, .. } = limit.parameters() else { panic!("{limit:?}") };
+    let mut naive = Naive { interval: period.as_nanos() as i128, events: Vec::new() };
+    let most_ns = limit.burst_offset().as_nanos() as i128 + naive.interval * i128::from(max_debt);
+    let full_in = |handle: &Handle| handle.check("id", 0).unwrap().reset_in().as_nanos() as i128;
+    let mut under_way: Vec<UnderWay> = Vec::new();
+    let (mut now_ns, mut latest_ns) = (0u64, 0u64);
+    // What settlements may be wrong by: what refunds gave back, and how far the clock was behind.
+    let (mut refunded, mut behind, mut held) = (0, 0, 0);
+    // Whether anybody may have had to wait, by all that was ever charged: then less may be given back.
+    let (mut is_brimful, mut went_back) = (false, false);
+    for &op in ops {
+        let now = i128::from(now_ns);
+        match op {
+            Op::Charge(estimate) => {
+                let (_, receipt) = handle.charge("id", estimate).unwrap();
+                let Some(receipt) = receipt else { continue };
+                under_way.push(UnderWay { receipt, event: naive.events.len(), charged_at: now });
+                naive.events.push(Event::Used { at: now, actual: estimate, estimate });
+            }
+            Op::Settle(which, actual) if !under_way.is_empty() => {
+                let which = which % under_way.len();
+                let UnderWay { receipt, event, charged_at } = under_way.swap_remove(which);
+                let before_ns = full_in(&handle);
+                let _ = receipt.settle(actual);
+                let Event::Used { at, estimate, .. } = naive.events[event] else { panic!() };
+                naive.events[event] = Event::Used { at, actual, estimate };
+                if actual > estimate {
+                    let more_ns = naive.interval * i128::from(actual - estimate);
+                    let ns = more_ns.min((most_ns - before_ns).max(0));
+                    naive.events.push(Event::Owed { at: now, ns });
+                } else if actual < estimate {
+                    behind += i128::from(latest_ns - now_ns);
+                    held += (now - charged_at).max(0);
+                }
+            }
+            Op::Spend(cost) if handle.spend("id", cost).unwrap().allowed() => {
+                naive.events.push(Event::Used { at: now, actual: cost, estimate: cost });
+            }
+            Op::Place(cost) => {
+                let place = handle.reserve("id", cost, Duration::MAX).unwrap();
+                let at = now + place.wait().as_nanos() as i128;
+                naive.events.push(Event::Used { at, actual: cost, estimate: cost });
+            }
+            Op::Refund(units) => {
+                if handle.refund("id", units).unwrap().allowed() {
+                    refunded += naive.interval * i128::from(units);
+                    naive.events.push(Event::Refund { at: now, units });
+                }
+            }
+            Op::Advance(by_ns) => now_ns += by_ns,
+            Op::Back(by_ns) => now_ns = now_ns.saturating_sub(by_ns),
+            Op::Settle(..) | Op::Spend(_) => {}
+        }
+        latest_ns = latest_ns.max(now_ns);
+        hand.set(Duration::from_nanos(now_ns));
+        let now = i128::from(now_ns);
+        let said = now + full_in(&handle);
+        let (least, most) = (naive.full_at(false), naive.full_at(true));
+        // Nothing that others had is forgotten; nothing is charged that was not.
+        prop_assert!(
+            said + refunded + behind >= least.max(now),
+            "{} of {}: {:?}",
+            said,
+            least,
+            naive.events
+        );
+        // A bucket that is full at a time stays so at an earlier one.
+        went_back |= now_ns < latest_ns;
+        if refunded == 0 && !went_back {
+            prop_assert!(said <= most.max(now), "{} of {}: {:?}", said, most, naive.events);
+        }
+        is_brimful |= most > now + limit.burst_offset().as_nanos() as i128;
+        if refunded == 0 && !went_back && !is_brimful {
+            // Off by what was held, and only for as long.
+            prop_assert!(
+                said <= (least + held).max(now),
+                "{} of {}, held {}: {:?}",
+                said,
+                least,
+                held,
+                naive.events
+            );
+        }
+    }
+    let used = naive.events.iter().filter_map(|event| match *event {
+        Event::Used { at, actual, estimate } if actual > 0 => {
+            Some((at as u64, actual.min(estimate)))
+        }
+        _ => None,
+    });
+    Ok(used.collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn settled_is_as_if_it_had_been_known(burst in 8..30u64, max_debt in 0..12u64, ops in ops(false, false)) {
+        let limit = Limit::new(burst, 1, ms(1)).unwrap();
+        for engine in [Engine::LockFree, Engine::Exact] {
+            let mut used = settles_as_the_oracle(&limit, max_debt, engine, &ops)?;
+            used.sort_unstable();
+            keeps_the_bound(&limit, &used);
+        }
+    }
+
+    #[test]
+    fn refunds_and_a_clock_that_goes_back_are_all_that_settling_can_be_wrong_by(
+        burst in 8..30u64, max_debt in 0..12u64, ops in ops(true, true),
+    ) {
+        let limit = Limit::new(burst, 1, ms(1)).unwrap();
+        settles_as_the_oracle(&limit, max_debt, Engine::LockFree, &ops)?;
+    }
+
+    /// Of the other algorithms what was used keeps to the limit, whatever was settled, and a settlement never
+    /// takes more than the estimate.
+    #[test]
+    fn what_was_used_keeps_the_bound_of_any_algorithm(burst in 8..30u64, ops in ops(false, false)) {
+        for limit in limits_of_all(burst) {
+            let (handle, hand) = by_hand(&limit);
+            let mut now_ns = 0;
+            let mut used: Vec<(u64, u64)> = Vec::new();
+            let mut under_way = Vec::new();
+            for &op in &ops {
+                match op {
+                    Op::Charge(estimate) => {
+                        if let (_, Some(receipt)) = handle.charge("id", estimate).unwrap() {
+                            under_way.push((receipt, used.len(), estimate));
+                            used.push((now_ns, estimate));
+                        }
+                    }
+                    Op::Settle(which, actual) if !under_way.is_empty() => {
+                        let (receipt, event, estimate) = under_way.swap_remove(which % under_way.len());
+                        let before = handle.check("id", 0).unwrap().remaining();
+                        let after = receipt.settle(actual).remaining();
+                        prop_assert!(actual > estimate || after >= before, "{:?}", limit);
+                        used[event].1 = actual.min(estimate);
+                    }
+                    Op::Spend(cost) if handle.spend("id", cost).unwrap().allowed() => used.push((now_ns, cost)),
+                    Op::Place(cost) => {
+                        let wait = place(&handle, cost).wait();
+                        used.push((now_ns + wait.as_nanos() as u64, cost));
+                    }
+                    Op::Advance(by_ns) => {
+                        now_ns += by_ns;
+                        hand.set(Duration::from_nanos(now_ns));
+                    }
+                    Op::Settle(..) | Op::Spend(_) | Op::Refund(_) | Op::Back(_) => {}
+                }
+            }
+            used.retain(|&(_, cost)| cost > 0);
+            used.sort_unstable();
+            keeps_the_bound(&limit, &used);
+        }
+    }
+}

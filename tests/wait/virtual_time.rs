@@ -1,0 +1,148 @@
+//! An executor and timers on a clock that is moved by hand, which count every poll.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tollgate::{Hand, Timer};
+
+/// Time, and who is to be woken when.
+#[derive(Clone)]
+pub(crate) struct World(Rc<RefCell<Inner>>);
+
+struct Inner {
+    hand: Hand,
+    /// Nanoseconds since the clock's origin.
+    now_ns: u64,
+    sleepers: BTreeMap<(u64, u64), Waker>,
+    sleeps: u64,
+}
+
+impl World {
+    pub(crate) fn new(hand: Hand) -> World {
+        let inner = Inner { hand, now_ns: 0, sleepers: BTreeMap::new(), sleeps: 0 };
+        World(Rc::new(RefCell::new(inner)))
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.0.borrow().now_ns
+    }
+
+    /// Moves the clock, and wakes nobody.
+    pub(crate) fn advance(&self, by: Duration) {
+        let mut inner = self.0.borrow_mut();
+        inner.now_ns += by.as_nanos() as u64;
+        inner.hand.set(Duration::from_nanos(inner.now_ns));
+    }
+
+    /// Moves the clock to when the next sleeper is to be woken, and wakes it. `None`: nobody sleeps.
+    fn wake_next(&self) -> Option<()> {
+        let mut inner = self.0.borrow_mut();
+        let ((at_ns, _), waker) = inner.sleepers.pop_first()?;
+        inner.now_ns = inner.now_ns.max(at_ns);
+        inner.hand.set(Duration::from_nanos(inner.now_ns));
+        drop(inner);
+        waker.wake();
+        Some(())
+    }
+
+    /// How often anybody went to sleep.
+    pub(crate) fn sleeps(&self) -> u64 {
+        self.0.borrow().sleeps
+    }
+}
+
+impl Timer for World {
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
+        let until_ns = self.now_ns() + time.as_nanos() as u64;
+        Sleep { world: self.clone(), until_ns, slept: None }
+    }
+}
+
+struct Sleep {
+    world: World,
+    until_ns: u64,
+    slept: Option<u64>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.world.now_ns() >= self.until_ns {
+            return Poll::Ready(());
+        }
+        let mut inner = self.world.0.borrow_mut();
+        inner.sleeps += 1;
+        let number = inner.sleeps;
+        inner.sleepers.insert((self.until_ns, number), context.waker().clone());
+        drop(inner);
+        self.slept = Some(number);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(number) = self.slept {
+            self.world.0.borrow_mut().sleepers.remove(&(self.until_ns, number));
+        }
+    }
+}
+
+/// A future of somebody's, and how often it was polled.
+pub(crate) struct Task<'a, T> {
+    future: Pin<Box<dyn Future<Output = T> + 'a>>,
+    woken: Arc<Woken>,
+    pub(crate) polls: u32,
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<'a, T> Task<'a, T> {
+    pub(crate) fn new(future: impl Future<Output = T> + 'a) -> Task<'a, T> {
+        Task { future: Box::pin(future), woken: Arc::new(Woken(AtomicBool::new(true))), polls: 0 }
+    }
+
+    /// Polls it if it was woken, or never polled.
+    pub(crate) fn poll(&mut self) -> Poll<T> {
+        if !self.woken.0.swap(false, Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        self.polls += 1;
+        let waker = Waker::from(self.woken.clone());
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+}
+
+/// Runs all until they are done; says for each, in the order in which they were, which it was, when, how
+/// often it was polled, and what came of it.
+pub(crate) fn run<T>(world: &World, tasks: Vec<Task<'_, T>>) -> Vec<(usize, u64, u32, T)> {
+    let mut waiting: Vec<_> = tasks.into_iter().enumerate().collect();
+    let mut done = Vec::new();
+    loop {
+        waiting.retain_mut(|(number, task)| match task.poll() {
+            Poll::Ready(said) => {
+                done.push((*number, world.now_ns(), task.polls, said));
+                false
+            }
+            Poll::Pending => true,
+        });
+        if waiting.is_empty() {
+            return done;
+        }
+        world.wake_next().expect("nobody sleeps, and some are not done");
+    }
+}
