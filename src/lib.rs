@@ -33,6 +33,8 @@ mod sweeper;
 mod sync;
 mod ticker;
 mod turn;
+#[cfg(feature = "watch")]
+mod watch;
 
 pub use algorithm::{Algorithm, Charge, Outcome};
 pub use batch::{Batch, Member, Mode};
@@ -56,3 +58,5 @@ pub use reload::Reloaded;
 pub use scaled::Scaled;
 pub use store::Swept;
 pub use sweeper::{Stats, SweepOptions, Sweeper};
+#[cfg(feature = "watch")]
+pub use watch::{WatchOptions, WatchStatus, Watcher};

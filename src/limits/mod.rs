@@ -21,3 +21,5 @@ pub use options::{LimitMode, LimitOptions, OverrideOptions};
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind,
 };
+#[cfg(feature = "watch")]
+pub(crate) use yaml::{FileCopy, Identity};
