@@ -1,0 +1,155 @@
+//! Ten thousand spoilt files over a live limiter: each is all or nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tollgate::Clock;
+
+use super::*;
+
+const FILES: u64 = 10_000;
+
+const GOOD: &str = "\
+PerUser: {burst: 20, count: 10, period: 1s, id: string}
+PerUser:alice: {burst: 200, count: 100, period: 1s}
+SearchPerUser: {algorithm: fixed_window, limit: 10, window: 60s, id: string}
+ApiPerKey: {algorithm: token_bucket, limit: 15, window: 60s, burst: 3, id: string}
+NotesPerUser: {algorithm: leaky_bucket, size: 10, drip_rate: 250ms, drip_size: 1, id: string}
+PerKey:
+  burst: 40
+  count: 40
+  period: 1s
+  id: string
+";
+
+/// Limits and ids that are asked for after each file: `carol` has spent, the others never.
+const PROBES: [(&str, &str); 7] = [
+    ("PerUser", "alice"),
+    ("PerUser", "bob"),
+    ("PerUser", "carol"),
+    ("SearchPerUser", "alice"),
+    ("ApiPerKey", "key"),
+    ("NotesPerUser", "alice"),
+    ("PerKey", "key"),
+];
+
+/// Numbers that are the same on each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % end.max(1)
+    }
+}
+
+/// The good text with one to three things wrong with it, or other than before.
+fn spoilt(seed: u64) -> Vec<u8> {
+    let mut numbers = Numbers(seed);
+    let mut text = GOOD.as_bytes().to_vec();
+    for _ in 0..=numbers.below(3) {
+        let at = numbers.below(text.len());
+        match numbers.below(7) {
+            0 => text.truncate(at),
+            1 => text.insert(at, b" :{}[],-#\n0x\xff"[numbers.below(14)]),
+            2 => drop(text.splice(at..(at + 1 + numbers.below(8)).min(text.len()), [])),
+            3 if !text.is_empty() => text[at] ^= 1 << numbers.below(8),
+            4 => {
+                // A whole line less.
+                let begin =
+                    text[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+                let end = text[at..]
+                    .iter()
+                    .position(|&byte| byte == b'\n')
+                    .map_or(text.len(), |to| at + to + 1);
+                drop(text.splice(begin..end, []));
+            }
+            // Another number, by a digit.
+            _ => {
+                let digits: Vec<usize> =
+                    (0..text.len()).filter(|&at| text[at].is_ascii_digit()).collect();
+                if let Some(&digit) = digits.get(numbers.below(digits.len())) {
+                    text[digit] = b'0' + numbers.below(10) as u8;
+                }
+            }
+        }
+    }
+    text
+}
+
+/// What is left of each probe's bucket, and its numbers; the limit's name may be gone.
+fn answers(limiter: &Limiter) -> Vec<(Option<u64>, Option<tollgate::Limit>)> {
+    let limits = limiter.limits();
+    let answer = |(name, id)| {
+        let Ok(handle) = limiter.limit(name) else { return (None, None) };
+        (handle.check(id, 0).unwrap().remaining(), limits.numbers(name, id).unwrap())
+    };
+    PROBES.into_iter().map(answer).collect()
+}
+
+#[test]
+fn files_are_taken_whole_or_not_at_all() {
+    let (clock, _hand) = Clock::manual();
+    let limiter = Limiter::with_clock(Limits::from_yaml(GOOD).unwrap(), clock);
+    let handle = limiter.limit("PerUser").unwrap();
+    assert!(handle.spend("carol", 5).unwrap().allowed());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("limits.yml");
+    let is_over = AtomicBool::new(false);
+    let (mut taken, mut refused) = (0, 0);
+    thread::scope(|scope| {
+        // Calls go on meanwhile, for other ids.
+        scope.spawn(|| {
+            for user in (0..300).cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                handle.spend(format!("user {user}").as_str(), 1).unwrap();
+            }
+        });
+        for seed in 0..FILES {
+            let before = answers(&limiter);
+            let text = spoilt(seed);
+            fs::write(&file, &text).unwrap();
+            let told = String::from_utf8_lossy(&text).into_owned();
+            match Limits::from_yaml_files(&file, None).and_then(|limits| {
+                let wanted: Vec<_> = PROBES
+                    .into_iter()
+                    .map(|(name, id)| limits.numbers(name, id).ok().flatten())
+                    .collect();
+                limiter.reload(limits).map(|_| wanted)
+            }) {
+                Ok(wanted) => {
+                    taken += 1;
+                    for ((probe, answer), wanted) in
+                        PROBES.iter().zip(answers(&limiter)).zip(wanted)
+                    {
+                        assert_eq!(answer.1, wanted, "{seed}: {probe:?} after\n{told}");
+                        if probe.1 != "carol" {
+                            let full = wanted.map(|limit| limit.burst());
+                            assert_eq!(answer.0, full, "{seed}: {probe:?} after\n{told}");
+                        }
+                    }
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert!(!error.to_string().is_empty());
+                    assert_eq!(answers(&limiter), before, "{seed}: refused\n{told}");
+                }
+            }
+            let is_empty = limiter.limits().names().next().is_none();
+            assert!(!is_empty, "{seed}: no limits after\n{told}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(taken > 500 && refused > 500, "{taken} taken, {refused} refused");
+}
+
+/// A file that is cut off anywhere is taken if what is left is a file: never as no limits.
+#[test]
+fn files_that_are_cut_off_are_never_no_limits() {
+    for end in 0..GOOD.len() {
+        if let Ok(limits) = Limits::from_yaml(&GOOD[..end]) {
+            assert!(limits.names().next().is_some(), "{:?}", &GOOD[..end]);
+        }
+    }
+}
