@@ -65,6 +65,10 @@ impl Algorithm for FixedWindow {
         self.window.take_back(word, charge, now_ns)
     }
 
+    fn shifted(&self, word: u64, by_ns: u64) -> Option<u64> {
+        Some(Window::shifted(word, by_ns))
+    }
+
     fn name(&self) -> &'static str {
         "fixed_window"
     }

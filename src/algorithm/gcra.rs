@@ -92,6 +92,11 @@ impl Gcra {
         Outcome { word: (tat_ns > now_ns).then_some(now_ns), decision }
     }
 
+    /// The word on a clock whose origin is `by_ns` later. What was full before it is full at it.
+    pub(crate) fn shifted(tat_ns: u64, by_ns: u64) -> u64 {
+        tat_ns.saturating_sub(by_ns).max(1)
+    }
+
     /// The word with a batch's own `charge` taken back; `None` if nothing is left to take.
     ///
     /// This is no refund. If nobody else has charged, the word goes back to what it was. If somebody

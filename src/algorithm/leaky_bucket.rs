@@ -4,7 +4,7 @@
 //! t at most `size + drip_size * ceil(t / drip_rate)` units.
 
 use crate::Decision;
-use crate::algorithm::packed::{MAX_MS, Packed, ms_of, ns_of};
+use crate::algorithm::packed::{MAX_MS, Packed, ms_of, ns_of, whole_ms};
 use crate::algorithm::{Algorithm, Charge, Outcome, restored};
 
 /// The numbers of a limit, which has checked them: counts from 1 to the largest, and a drip rate from
@@ -153,6 +153,18 @@ impl Algorithm for LeakyBucket {
         }
         let ts_ms = if base > 0 && drips == 0 { found.ts_ms } else { found.now_ms };
         Some(Found { ts_ms, ..found }.word(left))
+    }
+
+    /// Drips before the origin have dripped; the next one counts from the origin then, at most a rate late.
+    fn shifted(&self, word: u64, by_ns: u64) -> Option<u64> {
+        let Packed { at_ms, count } = Packed::of_word(word);
+        let by_ms = whole_ms(by_ns);
+        if at_ms > by_ms {
+            return Some(Packed { at_ms: at_ms - by_ms, count }.word());
+        }
+        let drips = (by_ms + 1 - at_ms) / self.drip_rate_ms;
+        let dripped = drips.saturating_mul(u64::from(self.drip_size));
+        Some(Packed { at_ms: 1, count: count.saturating_sub(dripped) }.word())
     }
 
     fn name(&self) -> &'static str {

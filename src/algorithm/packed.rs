@@ -43,6 +43,11 @@ impl Packed {
     }
 }
 
+/// So many whole milliseconds as such.
+pub(crate) fn whole_ms(by_ns: u64) -> u64 {
+    by_ns / NS_PER_MS
+}
+
 /// The millisecond that a time is in.
 #[inline]
 pub(crate) fn ms_of(now_ns: u64) -> u64 {
