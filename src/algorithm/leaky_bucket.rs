@@ -155,16 +155,17 @@ impl Algorithm for LeakyBucket {
         Some(Found { ts_ms, ..found }.word(left))
     }
 
-    /// Drips before the origin have dripped; the next one counts from the origin then, at most a rate late.
-    fn shifted(&self, word: u64, by_ns: u64) -> Option<u64> {
+    /// As of the last drip. If that was before the origin, the next one counts from the origin: late, by
+    /// less than a rate.
+    fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
         let Packed { at_ms, count } = Packed::of_word(word);
         let by_ms = whole_ms(by_ns);
-        if at_ms > by_ms {
-            return Some(Packed { at_ms: at_ms - by_ms, count }.word());
-        }
-        let drips = (by_ms + 1 - at_ms) / self.drip_rate_ms;
+        let passed_ms = (ms_of(now_ns) + by_ms).saturating_sub(at_ms);
+        let drips = passed_ms / self.drip_rate_ms;
+        // The product is at most what has passed.
+        let at_ms = (at_ms + drips * self.drip_rate_ms).saturating_sub(by_ms).max(1);
         let dripped = drips.saturating_mul(u64::from(self.drip_size));
-        Some(Packed { at_ms: 1, count: count.saturating_sub(dripped) }.word())
+        Some(Packed { at_ms, count: count.saturating_sub(dripped) }.word())
     }
 
     fn name(&self) -> &'static str {

@@ -179,13 +179,14 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     }
 
     /// The word of the same bucket on a clock whose origin is `by_ns` later, whole milliseconds: its answers
-    /// are those of `word` at times that are `by_ns` later. What would come before the origin is put there,
-    /// if the bucket owes no less for it. `None`, if left alone: the bucket cannot be told, and is not kept.
+    /// are those of `word` at times that are `by_ns` later. By the new origin it is `now_ns`, and none is
+    /// asked for before. What would come before the origin is put there, if the bucket owes no less for
+    /// it. `None`, if left alone: the bucket cannot be told, and is not kept.
     ///
-    /// A limiter that was [restored](crate::Limiter::snapshot) goes on with the old one's time, and words
+    /// A limiter that is restored from a file goes on with the time of the one before, and words
     /// stay as they are. This is asked only when that time is beyond two years, for words to have room.
-    fn shifted(&self, word: u64, by_ns: u64) -> Option<u64> {
-        let _ = (word, by_ns);
+    fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
+        let _ = (word, by_ns, now_ns);
         None
     }
 

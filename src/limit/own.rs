@@ -71,8 +71,8 @@ impl Algorithm for Limit {
         self.rule().take_back(word, charge, now_ns)
     }
 
-    fn shifted(&self, word: u64, by_ns: u64) -> Option<u64> {
-        self.rule().shifted(word, by_ns)
+    fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
+        self.rule().shifted(word, by_ns, now_ns)
     }
 
     fn unit_ns(&self) -> u64 {

@@ -1,5 +1,8 @@
 //! The registry: for a limit and an id, the most specific override, else the default, else nothing.
 
+#[cfg(feature = "snapshot")]
+mod kept;
+
 use std::collections::HashMap;
 use std::collections::hash_map;
 
@@ -209,11 +212,15 @@ impl Limits {
             entries.push(std::mem::replace(new, Entry::without_numbers("", old.format)));
         }
         entries.extend(self.entries.drain(..).filter(|entry| !entry.name.is_empty()));
-        let by_name = entries.iter().enumerate();
-        self.by_name =
-            by_name.map(|(at, entry)| (entry.name.clone(), LimitIndex::of(at))).collect();
+        Ok(self.with_entries(entries))
+    }
+
+    /// The same with these entries, of which those without a name only take their places.
+    fn with_entries(mut self, entries: Vec<Entry>) -> Limits {
+        let named = entries.iter().enumerate().filter(|(_, entry)| !entry.name.is_empty());
+        self.by_name = named.map(|(at, entry)| (entry.name.clone(), LimitIndex::of(at))).collect();
         self.entries = entries;
-        Ok(self)
+        self
     }
 
     /// Whether both give every id the same numbers.
@@ -260,6 +267,23 @@ impl Limits {
         let entry = self.entries.get(noted.limit()?.0 as usize)?;
         let numbers = entry.numbers.get((noted.numbers() as usize).checked_sub(1)?)?;
         numbers.account.as_ref().map(|account| &account[..])
+    }
+
+    /// Which numbers apply to a key that has none of its own, as far as that can be told without its id:
+    /// by its account, if that is known.
+    pub(crate) fn meta_without_id(
+        &self,
+        limit: LimitIndex,
+        account: Option<&[u8]>,
+    ) -> Option<Meta> {
+        match account {
+            Some(id) => self.meta_of(KeyRef { limit, id }),
+            None if self.has_accounts(limit) => {
+                let default = self.default_meta(limit);
+                default.map(|meta| meta.stamp().meta(Meta::UNSURE))
+            }
+            None => self.default_meta(limit),
+        }
     }
 
     /// Which numbers apply to a key.
