@@ -25,8 +25,7 @@ use crate::options::LimiterOptions;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Buckets that were written: those that are not full. One that was being moved in the table while it
-    /// was read may have been written twice.
+    /// Buckets that were written: those that are not full.
     pub buckets: u64,
     /// The file's length.
     pub bytes: u64,

@@ -39,10 +39,10 @@ pub(super) fn restore(
     let (header, mut frames) = FrameReader::begin(from)?;
     let times = Times::of(&header, wall_ns);
     let clock = options.clock.clone().unwrap_or_default().going_on_at(times.now_ns);
+    let store = store_for(&header, &options)?;
     let items = read::limits(&mut frames)?;
     let names: Vec<Box<str>> = items.iter().map(|item| item.name.clone()).collect();
     let limits = limits.in_places_of(&names);
-    let store = store_for(&header, &options)?;
     let most_buckets = bytes / PRINT_RECORD_BYTES as u64;
     let max_keys = options.max_keys;
     let limiter = Limiter::with_store(limits, store, clock, options.at_cap);

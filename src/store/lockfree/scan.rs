@@ -1,5 +1,9 @@
 //! Reading every word of the table while calls go on, and filling a new one: for files of buckets.
 
+use std::collections::HashSet;
+
+use ahash::RandomState;
+
 use super::epoch::pin;
 use super::fingerprint::{Fingerprint, SeedBits, Seeds};
 use super::segment::{Found, Segment, enough_claims, slots_of};
@@ -31,7 +35,8 @@ impl Table {
     }
 
     /// Puts every word of one part to `visit` that is not 0: each is what its key's word was at some time
-    /// during the call, in the units of the numbers beside it. A key that moves may be visited twice.
+    /// during the call, in the units of the numbers beside it. A key that is dropped and comes back may be
+    /// visited twice.
     ///
     /// Left out is what owed nothing: keys that are new since, or that were dropped since by the floor as it
     /// is after the call. Reads only; pins the thread for the part.
@@ -42,11 +47,15 @@ impl Table {
         let Some(newest) = view.newest() else { return };
         // A key that is in the newest segment stays in its slot there. What is not there yet when its slot
         // is passed is still in the old one, or on its way: then its slot there tells what moves.
+        let mut visited = HashSet::with_hasher(RandomState::default());
         for (print, slot, word) in words(newest) {
             visit(print, slot.meta(), word);
+            if view.is_migrating() {
+                visited.insert(print);
+            }
         }
         let Some(old) = view.old() else { return };
-        for (print, slot, word) in words(old) {
+        for (print, slot, word) in words(old).filter(|(print, ..)| !visited.contains(print)) {
             if let Some((slot, word)) = moving(&guard, shard, view, print, (slot, word)) {
                 visit(print, slot.meta(), word);
             }
