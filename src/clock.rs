@@ -34,7 +34,11 @@ use crate::ticker::Ticker;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock {
+    source: Source,
+    /// What it shows at the source's origin.
+    first_ns: u64,
+}
 
 #[derive(Clone)]
 enum Source {
@@ -44,8 +48,14 @@ enum Source {
         origin: u64,
     },
     Instant(Instant),
-    Coarse(Arc<Coarse>),
-    Manual(Arc<AtomicU64>),
+    Coarse {
+        coarse: Arc<Coarse>,
+        origin_ns: u64,
+    },
+    Manual {
+        now_ns: Arc<AtomicU64>,
+        origin_ns: u64,
+    },
     Custom {
         now: Arc<dyn Fn() -> Duration + Send + Sync>,
         origin: Duration,
@@ -53,18 +63,40 @@ enum Source {
 }
 
 impl Source {
-    /// Out of line: what the counter's way need not carry along.
+    /// The nanoseconds since the origin. Out of line: what the counter's way need not carry along.
     #[inline(never)]
-    fn now_ns(&self) -> u64 {
+    fn since_origin_ns(&self) -> u64 {
         match self {
-            Source::Counter { counter, origin } => {
-                reading(counter.delta_as_nanos(*origin, counter.raw()))
+            Source::Counter { counter, origin } => counter.delta_as_nanos(*origin, counter.raw()),
+            // Relaxed: the reading publishes nothing but itself.
+            Source::Manual { now_ns, origin_ns } => {
+                now_ns.load(Ordering::Relaxed).saturating_sub(*origin_ns)
+            }
+            Source::Coarse { coarse, origin_ns } => {
+                coarse.now_ns.load(Ordering::Relaxed).saturating_sub(*origin_ns)
+            }
+            Source::Instant(origin) => saturating_ns(origin.elapsed()),
+            Source::Custom { now, origin } => saturating_ns(now().saturating_sub(*origin)),
+        }
+    }
+
+    /// The same source, with its origin now.
+    #[cfg(feature = "snapshot")]
+    fn from_now(&self) -> Source {
+        match self {
+            Source::Counter { counter, .. } => {
+                Source::Counter { counter: counter.clone(), origin: counter.raw() }
             }
             // Relaxed: the reading publishes nothing but itself.
-            Source::Manual(now_ns) => now_ns.load(Ordering::Relaxed),
-            Source::Coarse(coarse) => coarse.now_ns.load(Ordering::Relaxed),
-            Source::Instant(origin) => reading(saturating_ns(origin.elapsed())),
-            Source::Custom { now, origin } => reading(saturating_ns(now().saturating_sub(*origin))),
+            Source::Manual { now_ns, .. } => {
+                Source::Manual { now_ns: now_ns.clone(), origin_ns: now_ns.load(Ordering::Relaxed) }
+            }
+            Source::Coarse { coarse, .. } => Source::Coarse {
+                coarse: coarse.clone(),
+                origin_ns: coarse.now_ns.load(Ordering::Relaxed),
+            },
+            Source::Instant(_) => Source::Instant(Instant::now()),
+            Source::Custom { now, .. } => Source::Custom { now: now.clone(), origin: now() },
         }
     }
 }
@@ -85,7 +117,7 @@ impl Clock {
         if kernel_trusts_counter() {
             let counter = quanta::Clock::new();
             let origin = counter.raw();
-            Clock(Source::Counter { counter, origin })
+            Clock::of(Source::Counter { counter, origin })
         } else {
             Clock::instant()
         }
@@ -94,7 +126,7 @@ impl Clock {
     /// The standard library's monotonic clock, [`Instant`], wherever it runs: for machines that are
     /// put to sleep, where the counter may start anew.
     pub fn instant() -> Clock {
-        Clock(Source::Instant(Instant::now()))
+        Clock::of(Source::Instant(Instant::now()))
     }
 
     /// A clock that a thread of its own renews every `step`: a reading costs one load, and lags by
@@ -105,38 +137,50 @@ impl Clock {
     ///
     /// The system's, when the thread cannot be started.
     pub fn coarse(step: Duration) -> io::Result<Clock> {
-        let now_ns = Arc::new(AtomicU64::new(1));
+        let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
         let (system, renewed) = (Clock::system(), now_ns.clone());
         let ticker = Ticker::start("tollgate-clock", step, move |_| {
             // Relaxed: the reading publishes nothing but itself.
             renewed.store(system.now_ns(), Ordering::Relaxed);
             ControlFlow::Continue(())
         })?;
-        Ok(Clock(Source::Coarse(Arc::new(Coarse { now_ns, _ticker: ticker }))))
+        let coarse = Arc::new(Coarse { now_ns, _ticker: ticker });
+        Ok(Clock::of(Source::Coarse { coarse, origin_ns: FIRST_NS }))
     }
 
     /// A clock that stands still until its [`Hand`] moves it: for tests, and to replay what was.
     pub fn manual() -> (Clock, Hand) {
-        let now_ns = Arc::new(AtomicU64::new(1));
-        (Clock(Source::Manual(now_ns.clone())), Hand(now_ns))
+        let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
+        let source = Source::Manual { now_ns: now_ns.clone(), origin_ns: FIRST_NS };
+        (Clock::of(source), Hand(now_ns))
     }
 
     /// A clock of the caller's own: `now` returns the time since any fixed point. What it returns
     /// first is the origin; anything before that is read as the origin.
     pub fn custom(now: impl Fn() -> Duration + Send + Sync + 'static) -> Clock {
         let origin = now();
-        Clock(Source::Custom { now: Arc::new(now), origin })
+        Clock::of(Source::Custom { now: Arc::new(now), origin })
+    }
+
+    fn of(source: Source) -> Clock {
+        Clock { source, first_ns: FIRST_NS }
+    }
+
+    /// A clock that goes as this one does, and shows `now_ns` now: to go on where another has stopped.
+    /// It never shows less.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn going_on_at(&self, now_ns: u64) -> Clock {
+        Clock { source: self.source.from_now(), first_ns: now_ns.clamp(FIRST_NS, MAX_NOW_NS) }
     }
 
     /// The time in nanoseconds, from 1 to 2^62 - 1.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
-        match &self.0 {
-            Source::Counter { counter, origin } => {
-                reading(counter.delta_as_nanos(*origin, counter.raw()))
-            }
-            other => other.now_ns(),
-        }
+        let since_origin_ns = match &self.source {
+            Source::Counter { counter, origin } => counter.delta_as_nanos(*origin, counter.raw()),
+            other => other.since_origin_ns(),
+        };
+        since_origin_ns.saturating_add(self.first_ns).min(MAX_NOW_NS)
     }
 
     /// As [`now_ns`](Clock::now_ns), and not before any load that comes before it: no earlier than
@@ -145,18 +189,15 @@ impl Clock {
         // The counter is read out of order, as far ahead as the processor runs. CPUID is the
         // instruction that stops it and needs no unsafe code; `Instant` has a fence of its own.
         #[cfg(target_arch = "x86_64")]
-        if matches!(self.0, Source::Counter { .. }) {
+        if matches!(self.source, Source::Counter { .. }) {
             std::hint::black_box(std::arch::x86_64::__cpuid(0));
         }
         self.now_ns()
     }
 }
 
-/// A reading so many nanoseconds after the first.
-#[inline]
-fn reading(since_origin_ns: u64) -> u64 {
-    since_origin_ns.saturating_add(1).min(MAX_NOW_NS)
-}
+/// What a clock shows at first.
+const FIRST_NS: u64 = 1;
 
 fn saturating_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -179,11 +220,11 @@ impl Default for Clock {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let source = match &self.0 {
+        let source = match &self.source {
             Source::Counter { .. } => "counter",
             Source::Instant(_) => "instant",
-            Source::Coarse(_) => "coarse",
-            Source::Manual(_) => "manual",
+            Source::Coarse { .. } => "coarse",
+            Source::Manual { .. } => "manual",
             Source::Custom { .. } => "custom",
         };
         write!(f, "Clock({source}, {} ns)", self.now_ns())
@@ -207,7 +248,8 @@ impl Hand {
     /// Sets the clock to a time after its origin, which may be earlier than it shows.
     pub fn set(&self, since_origin: Duration) {
         // Relaxed: the reading publishes nothing but itself.
-        self.0.store(reading(saturating_ns(since_origin)), Ordering::Relaxed);
+        let now_ns = saturating_ns(since_origin).saturating_add(FIRST_NS).min(MAX_NOW_NS);
+        self.0.store(now_ns, Ordering::Relaxed);
     }
 }
 
@@ -239,6 +281,29 @@ mod tests {
         assert_eq!(clock.now_ns(), 1);
         time.store(130, Ordering::Relaxed);
         assert_eq!(clock.now_ns(), 31);
+    }
+
+    #[cfg(feature = "snapshot")]
+    #[test]
+    fn a_clock_that_goes_on_shows_what_it_is_told_and_never_less() {
+        let (clock, hand) = Clock::manual();
+        hand.set(Duration::from_nanos(500));
+        let on = clock.going_on_at(1_000);
+        assert_eq!(on.now_ns(), 1_000);
+        hand.advance(Duration::from_nanos(7));
+        assert_eq!((clock.now_ns(), on.now_ns()), (508, 1_007));
+        hand.set(Duration::ZERO);
+        assert_eq!(on.now_ns(), 1_000, "its source went back");
+        hand.set(Duration::MAX);
+        assert_eq!(on.now_ns(), MAX_NOW_NS);
+        let coarse = Clock::coarse(Duration::from_micros(50)).unwrap();
+        let custom = Clock::custom(|| Duration::from_secs(9));
+        for clock in [Clock::system(), Clock::instant(), coarse, custom] {
+            let on = clock.going_on_at(1 << 60);
+            assert!((1 << 60..1 << 61).contains(&on.now_ns()), "{on:?}");
+        }
+        assert_eq!(clock.going_on_at(0).now_ns(), 1);
+        assert_eq!(clock.going_on_at(u64::MAX).now_ns(), MAX_NOW_NS);
     }
 
     #[test]

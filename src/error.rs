@@ -39,6 +39,8 @@ pub(crate) enum ErrorKind {
     Block,
     Config,
     Io,
+    #[cfg(feature = "snapshot")]
+    Snapshot,
 }
 
 /// One fault of a file: where it is and what is wrong.
@@ -131,9 +133,15 @@ impl Error {
         self.0.kind == ErrorKind::Config
     }
 
-    /// Whether a file could not be read.
+    /// Whether a file could not be read or written.
     pub fn is_io(&self) -> bool {
         self.0.kind == ErrorKind::Io
+    }
+
+    /// Whether a file of buckets was damaged or does not go with this program, the limits or the options.
+    #[cfg(feature = "snapshot")]
+    pub fn is_invalid_snapshot(&self) -> bool {
+        self.0.kind == ErrorKind::Snapshot
     }
 
     /// Every fault of a file, in its order; empty for other errors.

@@ -215,15 +215,7 @@ impl Generation {
         if let Some(&now) = before.noted.get(&print) {
             return now;
         }
-        let limit = noted.limit()?;
-        match before.limits.account_at(noted) {
-            Some(id) => self.limits.meta_of(KeyRef { limit, id }, now_ns),
-            None if self.limits.has_accounts(limit) => {
-                let default = self.limits.default_meta(limit);
-                default.map(|meta| meta.stamp().meta(Meta::UNSURE))
-            }
-            None => self.limits.default_meta(limit),
-        }
+        self.limits.meta_without_id(noted.limit()?, before.limits.account_at(noted), now_ns)
     }
 
     pub(crate) fn meta_before(&self, key: KeyRef<'_>) -> Meta {

@@ -18,6 +18,8 @@ mod generation;
 mod handle;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "snapshot")]
+mod keep;
 mod key;
 mod limit;
 mod limiter;
@@ -48,6 +50,8 @@ pub use debt::Debt;
 pub use decision::Decision;
 pub use error::{Error, Fault};
 pub use handle::Handle;
+#[cfg(feature = "snapshot")]
+pub use keep::{Restored, Snapshot};
 pub use limit::{Factor, Limit, Parameters};
 pub use limiter::Limiter;
 #[cfg(feature = "boulder")]

@@ -12,7 +12,7 @@ use crate::generation::Generation;
 use crate::handle::Handle;
 use crate::limits::Limits;
 use crate::lowered::Lowered;
-use crate::options::LimiterOptions;
+use crate::options::{AtCap, LimiterOptions};
 use crate::overflow::Overflow;
 use crate::probe::{Place, reached};
 use crate::reload::Reloads;
@@ -74,9 +74,13 @@ impl Limiter {
     /// A limiter with a table, a cap and a clock of the caller's choice.
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
         let store = Store::new(&options);
-        let overflow = Overflow::new(options.at_cap);
         let clock = options.clock.unwrap_or_default();
+        Limiter::with_store(limits, store, clock, options.at_cap)
+    }
+
+    pub(crate) fn with_store(limits: Limits, store: Store, clock: Clock, at_cap: AtCap) -> Limiter {
         let clocks = (clock.now_ns(), SystemTime::now());
+        let overflow = Overflow::new(at_cap);
         let inner = Inner {
             enabled: Switch::new(true),
             clock,

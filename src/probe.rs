@@ -99,6 +99,8 @@ pub(crate) enum Fault {
     LoweringNotCounted,
     /// A call with new limits charges a cell that still has a word under the old ones.
     ChargeBeforeRenewal,
+    /// A scan leaves out words that have moved on.
+    ScanSkipsMoved,
 }
 
 /// A place that a race has to reach.
@@ -119,6 +121,8 @@ pub(crate) enum Place {
     SeededBefore,
     /// A look that met a word on its way.
     LookedAtMoved,
+    /// A scan that met a word which had not arrived where it goes.
+    ScannedMoving,
     /// An insert that was broken off.
     Poisoned,
     /// A cell that was never charged and was not carried.

@@ -30,6 +30,21 @@ pub struct Reloaded {
 #[derive(Default)]
 pub(crate) struct Reloads(Mutex<()>);
 
+/// While it lives, no reload begins.
+#[cfg(feature = "snapshot")]
+pub(crate) struct NoReload<'a> {
+    _held: parking_lot::MutexGuard<'a, ()>,
+}
+
+#[cfg(feature = "snapshot")]
+impl Reloads {
+    /// Waits for a reload that goes on, and lets no other begin. All words are under one generation of
+    /// limits then.
+    pub(crate) fn hold_off(&self) -> NoReload<'_> {
+        NoReload { _held: self.0.lock() }
+    }
+}
+
 impl Limiter {
     /// Puts other limits in the place of those that apply, while calls go on; buckets keep the
     /// [share](Debt::Share) that is used of them.

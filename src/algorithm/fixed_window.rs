@@ -86,6 +86,10 @@ impl Algorithm for FixedWindow {
         self.window.blocked(now_ns, until_ns, self.limit())
     }
 
+    fn shifted(&self, word: u64, by_ns: u64, _: u64) -> Option<u64> {
+        Some(Window::shifted(word, by_ns))
+    }
+
     fn name(&self) -> &'static str {
         "fixed_window"
     }

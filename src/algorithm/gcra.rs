@@ -121,6 +121,11 @@ impl Gcra {
         until_ns.min(MAX_NOW_NS) + (self.burst_offset_ns - self.emission_interval_ns)
     }
 
+    /// The word on a clock whose origin is `by_ns` later. What was full before it is full at it.
+    pub(crate) fn shifted(tat_ns: u64, by_ns: u64) -> u64 {
+        tat_ns.saturating_sub(by_ns).max(1)
+    }
+
     /// The word with `charge` taken back; `None` if nothing is left to take.
     ///
     /// This is no refund. If nobody else has charged, the word goes back to what it was. If somebody

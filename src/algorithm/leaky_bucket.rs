@@ -4,7 +4,7 @@
 //! t at most `size + drip_size * ceil(t / drip_rate)` units.
 
 use crate::Decision;
-use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of};
+use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of, whole_ms};
 use crate::algorithm::rule::MAX_COUNT;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome, restored};
 
@@ -210,6 +210,19 @@ impl Algorithm for LeakyBucket {
         let count = (self.size() - 1 + drips * drip_size).min(MAX_COUNT);
         // What fits at a time to come is taken for a clock that went back.
         (at_ms <= now_ms || count > self.size()).then(|| Packed { at_ms, count }.word())
+    }
+
+    /// As of the last drip. If that was before the origin, the next one counts from the origin: late, by
+    /// less than a rate.
+    fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
+        let Packed { at_ms, count } = Packed::of_word(word);
+        let by_ms = whole_ms(by_ns);
+        let passed_ms = (ms_of(now_ns) + by_ms).saturating_sub(at_ms);
+        let drips = passed_ms / self.drip_rate_ms;
+        // The product is at most what has passed.
+        let at_ms = (at_ms + drips * self.drip_rate_ms).saturating_sub(by_ms).max(1);
+        let dripped = drips.saturating_mul(u64::from(self.drip_size));
+        Some(Packed { at_ms, count: count.saturating_sub(dripped) }.word())
     }
 
     fn name(&self) -> &'static str {

@@ -222,6 +222,18 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
         1
     }
 
+    /// The word of the same bucket on a clock whose origin is `by_ns` later, whole milliseconds: its answers
+    /// are those of `word` at times that are `by_ns` later. By the new origin it is `now_ns`, and none is
+    /// asked for before. What would come before the origin is put there, if the bucket owes no less for
+    /// it. `None`, if left alone: the bucket cannot be told, and is not kept.
+    ///
+    /// A limiter that is restored from a file goes on with the time of the one before, and words
+    /// stay as they are. This is asked only when that time is beyond two years, for words to have room.
+    fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
+        let _ = (word, by_ns, now_ns);
+        None
+    }
+
     /// The same rule with its numbers multiplied by a caller's factor, which is neither 0 nor 1; `None`,
     /// which a call with such a factor answers by an error, if the rule has none. A bucket that is full
     /// by the rule that a larger factor makes is full by that of a smaller one: sweeps ask the largest.
@@ -231,7 +243,8 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     }
 
     /// What the rule is called, in messages. All numbers of one limit, its overrides included, must have
-    /// rules of one name, because a bucket's word passes from one to the other.
+    /// rules of one name, because a bucket's word passes from one to the other. A file of buckets has it,
+    /// too: one that is to be read by another version of the program needs a name that stays.
     fn name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }

@@ -56,6 +56,11 @@ pub(crate) fn less(word: u64, by: u64) -> Option<u64> {
     Some(Packed { count, ..packed }.word())
 }
 
+/// So many whole milliseconds as such.
+pub(crate) fn whole_ms(by_ns: u64) -> u64 {
+    by_ns / NS_PER_MS
+}
+
 /// The millisecond that a time is in.
 #[inline]
 pub(crate) fn ms_of(now_ns: u64) -> u64 {

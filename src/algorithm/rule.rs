@@ -205,6 +205,17 @@ impl Rule {
         }
     }
 
+    /// See [`Algorithm::shifted`].
+    pub(crate) fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
+        match self {
+            Rule::Gcra(_) => Some(Gcra::shifted(word, by_ns)),
+            Rule::FixedWindow(rule) => rule.shifted(word, by_ns, now_ns),
+            Rule::TokenBucket(rule) => rule.shifted(word, by_ns, now_ns),
+            Rule::LeakyBucket(rule) => rule.shifted(word, by_ns, now_ns),
+            Rule::Own(rule) => rule.shifted(word, by_ns, now_ns).filter(|&word| is_allowed(word)),
+        }
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Rule::Gcra(_) => Rule::GCRA,
@@ -268,5 +279,109 @@ impl Hash for Rule {
             Rule::LeakyBucket(rule) => rule.hash(state),
             Rule::Own(rule) => Arc::as_ptr(rule).cast::<()>().hash(state),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use crate::{Algorithm, Limit, Outcome};
+
+    const MS: u64 = 1_000_000;
+
+    fn any_limit() -> impl Strategy<Value = Limit> {
+        let ms = Duration::from_millis;
+        prop_oneof![
+            (1..20u64, 1..5_000u64).prop_map(move |(n, t)| Limit::new(n, 1, ms(t)).unwrap()),
+            (1..20u64, 1..5_000u64).prop_map(move |(n, t)| Limit::fixed_window(n, ms(t)).unwrap()),
+            (1..20u64, 1..5_000u64, 1..20u64).prop_map(move |(n, t, b)| Limit::token_bucket(
+                n.max(b),
+                ms(t),
+                b
+            )
+            .unwrap()),
+            (1..20u32, 1..500u64, 1..5u32).prop_map(move |(n, t, d)| Limit::leaky_bucket(
+                n,
+                ms(t),
+                d
+            )
+            .unwrap()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_shifted_word_answers_as_the_word_did_or_owes_more(
+            limit in any_limit(),
+            start_ms in 1..10_000u64,
+            calls in prop::collection::vec((0..3_000 * MS, 0..10u64, any::<bool>()), 1..20),
+            by_ms in 0..20_000u64,
+            wait_ns in 0..10_000 * MS,
+        ) {
+            let (mut word, mut now_ns) = (0, start_ms * MS);
+            for (step_ns, cost, is_spend) in calls {
+                now_ns += step_ns;
+                let cost = cost.min(limit.max_cost());
+                let outcome = if is_spend {
+                    limit.spend(word, now_ns, cost)
+                } else {
+                    limit.refund(word, now_ns, cost)
+                };
+                word = outcome.word.unwrap_or(word);
+            }
+            now_ns += wait_ns;
+            let by_ms = by_ms % (now_ns / MS);
+            let by_ns = by_ms * MS;
+            if word == 0 {
+                return Ok(());
+            }
+            let then_ns = now_ns - by_ns;
+            let shifted = limit.shifted(word, by_ns, then_ns).unwrap();
+            prop_assert!(shifted != 0 && shifted >> 63 == 0);
+            let is_exact = match limit.algorithm() {
+                "gcra" => true,
+                // The last drip comes after the origin.
+                "leaky_bucket" => Duration::from_nanos(then_ns) > limit.period(),
+                _ => word >> 24 > by_ms,
+            };
+            for cost in 0..=limit.max_cost() {
+                let old = limit.spend(word, now_ns, cost);
+                let new = limit.spend(shifted, then_ns, cost);
+                if is_exact {
+                    prop_assert_eq!(new.decision, old.decision, "{:?} {:#x}", limit, word);
+                    let left = old.word.map(|word| limit.shifted(word, by_ns, then_ns).unwrap());
+                    prop_assert_eq!(new.word, left, "{:?} {:#x}", limit, word);
+                } else {
+                    prop_assert!(!new.decision.allowed() || old.decision.allowed());
+                    let left = |outcome: &Outcome| outcome.decision.remaining();
+                    prop_assert!(cost > 0 || left(&new) <= left(&old));
+                    let waits = |outcome: &Outcome| outcome.decision.retry_in();
+                    prop_assert!(old.decision.allowed() || waits(&new) >= waits(&old));
+                }
+            }
+            prop_assert!(!limit.is_full(shifted, then_ns) || limit.is_full(word, now_ns));
+        }
+    }
+
+    #[test]
+    fn drips_before_the_origin_have_dripped() {
+        // 10 units, one a second, which were put in in the millisecond 500.
+        let limit = Limit::leaky_bucket(10, Duration::from_secs(1), 1).unwrap();
+        let word = limit.spend(0, 499 * MS + 1, 10).word.unwrap();
+        let remaining = |by_ms: u64, from_ms: u64, at_ms: u64| {
+            let word = limit.shifted(word, by_ms * MS, from_ms * MS).unwrap();
+            limit.spend(word, at_ms * MS, 0).decision.remaining()
+        };
+        assert_eq!(remaining(400, 101, 101), Some(0));
+        assert_eq!(remaining(3_600, 1, 1), Some(3), "at 3.6 s three have dripped");
+        assert_eq!(remaining(3_600, 1, 1_000), Some(3), "the fourth is late");
+        assert_eq!(remaining(3_600, 1, 1_001), Some(4), "by less than a rate");
+        assert_eq!(remaining(3_600, 900, 900), Some(4), "in time");
+        assert_eq!(remaining(3_600, 900, 1_899), Some(4));
+        assert_eq!(remaining(3_600, 900, 1_900), Some(5));
+        assert_eq!(remaining(60_000, 1, 1), Some(10));
     }
 }

@@ -94,6 +94,10 @@ impl Algorithm for TokenBucket {
         self.window.blocked(now_ns, until_ns, u64::from(self.limit))
     }
 
+    fn shifted(&self, word: u64, by_ns: u64, _: u64) -> Option<u64> {
+        Some(Window::shifted(word, by_ns))
+    }
+
     fn name(&self) -> &'static str {
         "token_bucket"
     }

@@ -6,7 +6,7 @@
 //! bucket whose burst is its quota.
 
 use crate::Decision;
-use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of};
+use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of, whole_ms};
 use crate::algorithm::rule::MAX_COUNT;
 use crate::algorithm::{Charge, Grant, Outcome};
 
@@ -189,6 +189,14 @@ impl Window {
             start_ms = now.now_ms(now_ns);
         }
         Some(Packed { at_ms: start_ms, count: left }.word())
+    }
+
+    /// See [`Algorithm::shifted`]: a window that began before the origin begins with it, and ends later.
+    ///
+    /// [`Algorithm::shifted`]: crate::Algorithm::shifted
+    pub(crate) fn shifted(word: u64, by_ns: u64) -> u64 {
+        let Packed { at_ms, count } = Packed::of_word(word);
+        Packed { at_ms: at_ms.saturating_sub(whole_ms(by_ns)).max(1), count }.word()
     }
 
     /// A word without charges. Its time is kept as the earliest at which a window may open.

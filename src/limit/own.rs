@@ -85,6 +85,10 @@ impl Algorithm for Limit {
         self.rule().blocked(now_ns.clamp(1, MAX_NOW_NS), until_ns)
     }
 
+    fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
+        self.rule().shifted(word, by_ns, now_ns)
+    }
+
     fn unit_ns(&self) -> u64 {
         self.rule().unit_ns()
     }

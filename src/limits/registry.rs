@@ -5,6 +5,8 @@ mod as_of;
 mod entries;
 mod explain;
 mod generation;
+#[cfg(feature = "snapshot")]
+mod kept;
 mod near;
 mod terms;
 mod warnings;

@@ -256,7 +256,33 @@ impl Exact {
 
     pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
         for shelf in self.shelves.iter() {
-            shelf.for_each_key(&mut visit);
+            shelf.for_each(|key, _| visit(key));
         }
+    }
+}
+
+/// For files of buckets.
+#[cfg(feature = "snapshot")]
+impl Exact {
+    /// The number of parts that [`scan`](Exact::scan) is done in.
+    pub(crate) fn parts(&self) -> usize {
+        SHELVES
+    }
+
+    /// Puts every word of one part to `visit` that is not 0, under a lock for reading: as they are at some
+    /// time during the call.
+    pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(&Key, u64)) {
+        self.shelves[part].for_each(|key, cell| {
+            let word = Marked(cell.load()).word();
+            if word != 0 {
+                visit(key, word);
+            }
+        });
+    }
+
+    /// Says that things were dropped at this time, as another table did.
+    pub(crate) fn set_floor(&self, floor_ns: u64) {
+        // Relaxed: nobody else has the table yet.
+        self.floor_ns.fetch_max(floor_ns, Ordering::Relaxed);
     }
 }

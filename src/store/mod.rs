@@ -1,11 +1,17 @@
 //! Where the cells are: the seam between limits and memory.
 
 mod exact;
+#[cfg(feature = "snapshot")]
+mod kept;
 mod lockfree;
 mod reservations;
 mod shelf;
 
 pub(crate) use exact::Exact;
+#[cfg(feature = "snapshot")]
+pub(crate) use kept::{Kept, Whose};
+#[cfg(feature = "snapshot")]
+pub(crate) use lockfree::SeedBits;
 pub(crate) use lockfree::{Fingerprint, Guard, Published, Table, pin};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use lockfree::{forget_retired, free_retired};

@@ -109,8 +109,9 @@ mod dash {
             SHARDS_BYTES + buckets * ENTRY_BYTES + keys
         }
 
-        pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
-            self.map.iter().for_each(|entry| visit(entry.key()));
+        /// Calls `visit` with every key and its cell, under a lock for reading of half of them at a time.
+        pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Cell)) {
+            self.map.iter().for_each(|entry| visit(entry.key(), entry.value()));
         }
     }
 }
@@ -182,8 +183,8 @@ mod modelled {
             0
         }
 
-        pub(crate) fn for_each_key(&self, mut visit: impl FnMut(&Key)) {
-            self.0.read().unwrap().iter().for_each(|(key, _)| visit(key));
+        pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Cell)) {
+            self.0.read().unwrap().iter().for_each(|(key, cell)| visit(key, cell));
         }
     }
 }

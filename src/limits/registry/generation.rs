@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::{Entry, Limits, NumbersIndex};
 use crate::Limit;
 use crate::error::{Error, ErrorKind};
-use crate::key::{LimitIndex, Meta, OwnedId, Stamp};
+use crate::key::{KeyRef, LimitIndex, Meta, OwnedId, Stamp};
 use crate::limits::expiry::Expiry;
 use crate::limits::format;
 
@@ -75,11 +75,15 @@ impl Limits {
             entries.push(std::mem::replace(new, Entry::without_numbers("", old.format)));
         }
         entries.extend(self.entries.drain(..).filter(|entry| !entry.name.is_empty()));
-        let by_name = entries.iter().enumerate();
-        self.by_name =
-            by_name.map(|(at, entry)| (entry.name.clone(), LimitIndex::of(at))).collect();
+        Ok(self.with_entries(entries))
+    }
+
+    /// The same with these entries, of which those without a name only take their places.
+    pub(super) fn with_entries(mut self, entries: Vec<Entry>) -> Limits {
+        let named = entries.iter().enumerate().filter(|(_, entry)| !entry.name.is_empty());
+        self.by_name = named.map(|(at, entry)| (entry.name.clone(), LimitIndex::of(at))).collect();
         self.entries = entries;
-        Ok(self)
+        self
     }
 
     /// Whether both say the same of every id.
@@ -97,6 +101,24 @@ impl Limits {
     pub(crate) fn has_accounts(&self, index: LimitIndex) -> bool {
         let entry = self.entries.get(index.0 as usize);
         entry.is_some_and(|entry| !entry.accounts.ids.is_empty())
+    }
+
+    /// Which numbers apply to a key that has none of its own, as far as that can be told without its id:
+    /// by its account, if that is known.
+    pub(crate) fn meta_without_id(
+        &self,
+        limit: LimitIndex,
+        account: Option<&[u8]>,
+        now_ns: u64,
+    ) -> Option<Meta> {
+        match account {
+            Some(id) => self.meta_of(KeyRef { limit, id }, now_ns),
+            None if self.has_accounts(limit) => {
+                let default = self.default_meta(limit);
+                default.map(|meta| meta.stamp().meta(Meta::UNSURE))
+            }
+            None => self.default_meta(limit),
+        }
     }
 
     /// The account that noted numbers are for, if they are for an account.

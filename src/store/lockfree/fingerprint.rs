@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, Hasher};
 use ahash::RandomState;
 
 use crate::key::KeyRef;
+#[cfg(feature = "snapshot")]
+use crate::key::LimitIndex;
 
 /// 126 keyed bits of a key. Two of 100 million keys are alike with a probability of 6e-23: n^2 / 2^127.
 ///
@@ -31,16 +33,51 @@ const _: () = assert!(super::slot::CLOSED & SET == 0 && super::slot::POISONED & 
 pub(super) struct Seeds {
     lo: RandomState,
     hi: RandomState,
+    /// What both were made of, for a file of the table's fingerprints. Away from what every call reads.
+    #[cfg_attr(not(feature = "snapshot"), expect(dead_code, reason = "only files have it"))]
+    bits: Box<SeedBits>,
 }
+
+/// What seeds are made of.
+pub(crate) type SeedBits = [u64; 8];
 
 impl Seeds {
     pub(super) fn new() -> Seeds {
         if cfg!(tollgate_loom) {
             // Every execution of a model has to be the same.
-            let seeds = |seed| RandomState::with_seeds(seed, 2, 3, 4);
-            return Seeds { lo: seeds(1), hi: seeds(5) };
+            return Seeds::of_bits([1, 2, 3, 4, 5, 2, 3, 4]);
         }
-        Seeds { lo: RandomState::new(), hi: RandomState::new() }
+        // The system's randomness, by way of a hash with keys of its own.
+        let random = std::hash::RandomState::new();
+        Seeds::of_bits(std::array::from_fn(|at| random.hash_one(at)))
+    }
+
+    pub(super) fn of_bits(bits: SeedBits) -> Seeds {
+        let [a, b, c, d, e, f, g, h] = bits;
+        Seeds {
+            lo: RandomState::with_seeds(a, b, c, d),
+            hi: RandomState::with_seeds(e, f, g, h),
+            bits: Box::new(bits),
+        }
+    }
+
+    #[cfg(feature = "snapshot")]
+    pub(super) fn bits(&self) -> SeedBits {
+        *self.bits
+    }
+
+    /// What known keys are told by: another program has the same fingerprints if it has this for the same
+    /// seeds. ahash may compute others in another version, or with other instructions of the processor.
+    #[cfg(feature = "snapshot")]
+    pub(super) fn check(&self) -> [u64; 2] {
+        /// Of each way to hash an id: ahash's own change at 8, 16 and 64 bytes.
+        const LENGTHS: [usize; 7] = [0, 3, 8, 12, 16, 40, 100];
+        let id: [u8; 100] = std::array::from_fn(|at| at as u8);
+        LENGTHS.iter().fold([0; 2], |[lo, hi], &len| {
+            let key = KeyRef { limit: LimitIndex(7), id: &id[..len] };
+            let print = self.fingerprint(key);
+            [lo.rotate_left(9) ^ print.lo, hi.rotate_left(9) ^ print.hi]
+        })
     }
 
     /// Both hashes of a key. What is hashed tells limit, length and every byte.
@@ -103,6 +140,18 @@ impl Fingerprint {
     /// Of a store that asks for none.
     pub(crate) const NONE: Fingerprint = Fingerprint { lo: SET, hi: SET };
 
+    /// Both halves.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn halves(self) -> [u64; 2] {
+        [self.lo, self.hi]
+    }
+
+    /// The fingerprint with these halves; `None` if none has.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn of_halves([lo, hi]: [u64; 2]) -> Option<Fingerprint> {
+        (lo & SET != 0 && hi & SET != 0).then_some(Fingerprint { lo, hi })
+    }
+
     /// One of so many shards: by other bits than those that find the slot.
     #[inline(always)]
     pub(super) fn shard(self, shards: usize) -> usize {
@@ -143,6 +192,21 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 2 * count);
+    }
+
+    #[cfg(feature = "snapshot")]
+    #[test]
+    fn seeds_are_new_each_time_and_can_be_made_again() {
+        let (one, other) = (Seeds::new(), Seeds::new());
+        let again = Seeds::of_bits(one.bits());
+        assert_eq!(again.check(), one.check());
+        assert_ne!(other.check(), one.check());
+        for len in 0..200 {
+            let key = KeyRef { limit: LimitIndex(3), id: &[9; 200][..len] };
+            assert_eq!(again.fingerprint(key), one.fingerprint(key), "length {len}");
+        }
+        let distinct: HashSet<u64> = one.bits().into_iter().chain(other.bits()).collect();
+        assert_eq!(distinct.len(), 16);
     }
 
     #[test]

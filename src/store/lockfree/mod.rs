@@ -16,6 +16,8 @@ mod models;
 mod published;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
+#[cfg(feature = "snapshot")]
+mod scan;
 mod segment;
 mod shard;
 mod slot;
@@ -27,6 +29,8 @@ pub(crate) use epoch::{Guard, pin};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
 pub(crate) use fingerprint::Fingerprint;
+#[cfg(feature = "snapshot")]
+pub(crate) use fingerprint::SeedBits;
 pub(crate) use published::Published;
 
 use self::fingerprint::Seeds;
@@ -113,6 +117,10 @@ impl Seen {
 
 impl Table {
     pub(crate) fn new(max_keys: usize) -> Table {
+        Table::with_seeds(max_keys, Seeds::new())
+    }
+
+    fn with_seeds(max_keys: usize, seeds: Seeds) -> Table {
         /// Keys for which a shard more is worth its place.
         const KEYS_A_SHARD: usize = 4096;
         /// Their pointers stay in the first level of the cache: 6 KiB. At the default cap a segment
@@ -121,15 +129,15 @@ impl Table {
         let shards = (max_keys / KEYS_A_SHARD).clamp(1, MOST_SHARDS);
         let shards = if cfg!(tollgate_loom) { 1 } else { shards };
         let first_log2 = if cfg!(tollgate_loom) { 2 } else { migration::FIRST_LOG2 };
-        Table::with_shape(max_keys, shards, first_log2)
+        Table::with_shape(max_keys, shards, first_log2, seeds)
     }
 
     /// With so many shards, whose first segments have so many slots.
-    fn with_shape(max_keys: usize, shards: usize, first_log2: u32) -> Table {
+    fn with_shape(max_keys: usize, shards: usize, first_log2: u32, seeds: Seeds) -> Table {
         Table {
             shards: (0..shards).map(|_| Shard::new()).collect(),
             first_log2,
-            seeds: Seeds::new(),
+            seeds,
             most_log2: migration::most_log2(max_keys / shards),
             written: Written {
                 floor_ns: AtomicU64::new(0),

@@ -11,7 +11,7 @@ mod reload;
 
 use std::sync::Arc;
 
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, Seeds};
 use super::{Table, epoch};
 use crate::key::{KeyRef, LimitIndex, Meta, Stamp};
 use crate::models::{Tally, explore_bounded, fails_bounded};
@@ -117,7 +117,7 @@ impl Table {
 impl Bench {
     /// A table whose first segment has `1 << first_log2` slots.
     fn new(max_keys: usize, first_log2: u32) -> Arc<Bench> {
-        let table = Table::with_shape(max_keys, 1, first_log2);
+        let table = Table::with_shape(max_keys, 1, first_log2, Seeds::new());
         Arc::new(Bench { table, now_ns: AtomicU64::new(1), newest: AtomicU64::new(0) })
     }
 

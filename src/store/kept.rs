@@ -1,0 +1,70 @@
+//! What a file of buckets needs of a store: its words, part by part, and a store to put them in.
+
+use crate::key::{Key, Meta};
+use crate::options::LimiterOptions;
+use crate::store::{Fingerprint, Rules, SeedBits, Store, Table};
+
+/// A word, and whose it is.
+pub(crate) struct Kept {
+    pub(crate) whose: Whose,
+    pub(crate) word: u64,
+}
+
+pub(crate) enum Whose {
+    /// Of a store that tells keys by their fingerprints. The note says in whose units the word is.
+    Print(Fingerprint, Meta),
+    Key(Key),
+}
+
+impl Store {
+    /// As `new`, with the seeds of another store's fingerprints.
+    pub(crate) fn of_seeds(options: &LimiterOptions, seeds: SeedBits) -> Store {
+        Store::LockFree(Table::of_seeds(options.max_keys, seeds))
+    }
+
+    /// The seeds of the fingerprints, and the check of what is made of them. `None`: keys are kept.
+    pub(crate) fn seeds(&self) -> Option<(SeedBits, [u64; 2])> {
+        match self {
+            Store::LockFree(table) => Some((table.seeds(), table.check())),
+            Store::Exact(_) => None,
+        }
+    }
+
+    /// The number of parts that [`scan`](Store::scan) is done in.
+    pub(crate) fn parts(&self) -> usize {
+        match self {
+            Store::LockFree(table) => table.parts(),
+            Store::Exact(exact) => exact.parts(),
+        }
+    }
+
+    /// Adds all words of one part but 0 to `kept`, while calls go on. Each is what its key's word was at
+    /// some time during the call; a key may come twice.
+    pub(crate) fn scan(&self, part: usize, kept: &mut Vec<Kept>) {
+        match self {
+            Store::LockFree(table) => table.scan(part, &mut |print, meta, word| {
+                kept.push(Kept { whose: Whose::Print(print, meta), word });
+            }),
+            Store::Exact(exact) => exact.scan(part, &mut |key, word| {
+                kept.push(Kept { whose: Whose::Key(key.clone()), word });
+            }),
+        }
+    }
+
+    /// Makes room for so many keys, as far as it can be made, in a store that nobody else has yet.
+    pub(crate) fn make_room(&self, keys: usize, rules: &impl Rules) {
+        match self {
+            Store::LockFree(table) => table.make_room(keys, rules),
+            // Each part grows by itself.
+            Store::Exact(_) => {}
+        }
+    }
+
+    /// Says that things were dropped at this time, as another store did.
+    pub(crate) fn set_floor(&self, floor_ns: u64) {
+        match self {
+            Store::LockFree(table) => table.set_floor(floor_ns),
+            Store::Exact(exact) => exact.set_floor(floor_ns),
+        }
+    }
+}

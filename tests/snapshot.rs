@@ -1,0 +1,51 @@
+//! Buckets kept in files: what is written, what is refused, and what a file is whatever happens.
+#![cfg(feature = "snapshot")]
+
+#[path = "snapshot/damage.rs"]
+mod damage;
+#[path = "snapshot/figures.rs"]
+mod figures;
+#[path = "snapshot/golden.rs"]
+mod golden;
+#[cfg(unix)]
+#[path = "snapshot/kill.rs"]
+mod kill;
+#[path = "snapshot/refused.rs"]
+mod refused;
+#[path = "snapshot/traffic.rs"]
+mod traffic;
+
+use std::time::Duration;
+
+use tollgate::{Clock, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+
+const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
+
+/// `burst` at once, and one more an hour: no test lasts long enough to see any of it.
+fn slow(burst: u64) -> Limit {
+    Limit::new(burst, 1, Duration::from_secs(3600)).unwrap()
+}
+
+fn limits(named: &[(&str, Limit)]) -> Limits {
+    let mut builder = Limits::builder();
+    for (name, limit) in named {
+        builder = builder.limit(name, IdFormat::String, limit.clone()).unwrap();
+    }
+    builder.build()
+}
+
+/// Options with a clock that stands still.
+fn options(engine: Engine) -> (LimiterOptions, Hand) {
+    let (clock, hand) = Clock::manual();
+    (LimiterOptions::default().clock(clock).engine(engine), hand)
+}
+
+fn limiter(limits: Limits, engine: Engine) -> (Limiter, Hand) {
+    let (options, hand) = options(engine);
+    (Limiter::with_options(limits, options), hand)
+}
+
+/// What is used of a bucket that holds `burst`, in whole units, rounded up.
+fn used(limiter: &Limiter, name: &str, id: &str, burst: u64) -> u64 {
+    burst - limiter.limit(name).unwrap().check(id, 0).unwrap().remaining().unwrap()
+}

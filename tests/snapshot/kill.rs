@@ -1,0 +1,114 @@
+//! A writer that is killed at any moment leaves the old file or the new one, whole.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use tollgate::{Engine, Limiter};
+
+use super::{limiter, limits, options, slow, used};
+
+const KILLS: usize = 1_000;
+const THREADS: usize = 2;
+const KEYS: u64 = 3_000;
+const BURST: u64 = 1 << 20;
+/// What the writer is told by: where to write to, and which round was the last.
+const PATH: &str = "SNAPSHOT_TO";
+const ROUND: &str = "SNAPSHOT_ROUND";
+
+/// Writes one file after the other, in each of which every bucket has used as much as the number of its
+/// round; says before each that it begins, and after it that it is done.
+#[test]
+#[ignore = "run by the test below, which kills it"]
+fn writes_until_it_is_killed() {
+    let path = env::var_os(PATH).expect("where to");
+    let round: u64 = env::var(ROUND).expect("which round").parse().unwrap();
+    let (limiter, _hand) = limiter(limits(&[("A", slow(BURST))]), Engine::LockFree);
+    let a = limiter.limit("A").unwrap();
+    let ids: Vec<String> = (0..KEYS).map(|id| format!("id {id}")).collect();
+    let spend = |cost: u64| {
+        ids.iter().for_each(|id| assert!(a.spend(id, cost).unwrap().allowed()));
+    };
+    if round > 0 {
+        spend(round);
+    }
+    // As far as it comes: whoever started it kills it.
+    for round in round + 1..round + 10_000 {
+        spend(1);
+        // Past the test runner, which takes what is printed.
+        writeln!(std::io::stderr(), "begin {round}").unwrap();
+        limiter.snapshot(&path).unwrap();
+        writeln!(std::io::stderr(), "done {round}").unwrap();
+    }
+}
+
+fn writer(path: &Path, round: u64) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "kill::writes_until_it_is_killed", "--ignored", "--nocapture"]);
+    command.env(PATH, path).env(ROUND, round.to_string());
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Kills a writer some time after it began; returns the round that it was in, and the last one that was done.
+fn kill(mut writer: Child, after: Duration, done: u64) -> (u64, u64) {
+    let mut lines = BufReader::new(writer.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.find(|line| line.starts_with("begin "));
+    assert!(first.is_some(), "the writer ended by itself");
+    thread::sleep(after);
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let (mut begun, mut done) = (done + 1, done);
+    for line in lines {
+        let (what, round) = line.split_once(' ').expect("what, and which round");
+        match (what, round.parse()) {
+            ("begin", Ok(round)) => begun = round,
+            ("done", Ok(round)) => done = round,
+            _ => panic!("{line}"),
+        }
+    }
+    (begun, done)
+}
+
+/// Kills writers to one path; returns how many of them were in the middle of a file.
+fn kill_writers(kills: usize, seed: u64) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    let (mut in_the_middle, mut done, mut random) = (0, 0, seed);
+    for _ in 0..kills {
+        // Any order will do that visits all times alike: that of a Weyl sequence.
+        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let after = Duration::from_nanos((random >> 40) * 3_000_000 >> 24);
+        let (begun, now_done) = kill(writer(&path, done), after, done);
+        let others = fs::read_dir(folder.path()).unwrap().count() - usize::from(path.exists());
+        assert!(others <= 1, "what others left is removed: {others}");
+        in_the_middle += others;
+        if begun == 1 && !path.exists() {
+            continue;
+        }
+        let limits = limits(&[("A", slow(BURST))]);
+        let (limiter, restored) =
+            Limiter::restore(limits, options(Engine::LockFree).0, &path).unwrap();
+        assert_eq!(restored.buckets, KEYS);
+        let round = used(&limiter, "A", "id 0", BURST);
+        assert!((now_done..=begun).contains(&round), "{round} of {now_done} to {begun}");
+        for id in 1..KEYS {
+            assert_eq!(used(&limiter, "A", &format!("id {id}"), BURST), round, "id {id}");
+        }
+        done = round;
+    }
+    in_the_middle
+}
+
+#[test]
+fn a_thousand_killed_writers_leave_the_old_file_or_the_new_one() {
+    let threads: Vec<_> = (0..THREADS as u64)
+        .map(|seed| thread::spawn(move || kill_writers(KILLS / THREADS, seed)))
+        .collect();
+    let in_the_middle: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    println!("{in_the_middle} of {KILLS} writers were killed in the middle of a file");
+    assert!(in_the_middle >= KILLS / 10, "{in_the_middle} were killed in the middle of a file");
+}

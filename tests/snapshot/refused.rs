@@ -1,0 +1,204 @@
+//! Files that do not go with the program, the limits or the options, and disks that take none.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::{
+    Algorithm, Debt, Engine, IdFormat, Limit, Limiter, LimiterOptions, Limits, Outcome,
+};
+
+use super::{ENGINES, limiter, limits, options, slow, used};
+
+fn restored(limits: Limits, options: LimiterOptions, path: &std::path::Path) -> String {
+    let error = Limiter::restore(limits, options, path).expect_err("refused");
+    assert!(error.is_invalid_snapshot(), "{error}");
+    let text = error.to_string();
+    text.strip_prefix(&format!("{}: at byte ", path.display())).unwrap().to_owned()
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    for engine in ENGINES {
+        let (old, _hand) = limiter(limits(&[("A", slow(10))]), engine);
+        for id in ["x", "y", "z"] {
+            assert!(old.limit("A").unwrap().spend(id, 4).unwrap().allowed());
+        }
+        old.snapshot(&path).unwrap();
+        let options = || options(engine).0;
+        let other = Limits::builder().limit("A", IdFormat::IpAddress, slow(10)).unwrap().build();
+        let text = restored(other, options(), &path);
+        assert!(text.ends_with("the ids of A are string there, not ipAddress"), "{text}");
+        let text = restored(limits(&[("A", slow(10))]), options().max_keys(2), &path);
+        assert!(text.ends_with("it has more buckets than max_keys 2 allows"), "{text}");
+        let whole = fs::read(&path).unwrap();
+        let mut other = whole.clone();
+        other[8] = 2;
+        fs::write(&path, &other).unwrap();
+        let text = restored(limits(&[("A", slow(10))]), options(), &path);
+        assert_eq!(text, "8: version 2: 1 is allowed");
+        fs::write(
+            &path,
+            "RequestsPerUser: {burst: 20, count: 10, period: 1s, id: string}\n".repeat(9),
+        )
+        .unwrap();
+        let text = restored(limits(&[]), options(), &path);
+        assert_eq!(text, "0: it is no file of buckets: it does not begin as one");
+    }
+}
+
+#[test]
+fn fingerprints_are_not_read_into_the_engine_that_keeps_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    old.snapshot(&path).unwrap();
+    let text = restored(limits(&[("A", slow(10))]), options(Engine::Exact).0, &path);
+    assert_eq!(text, "12: it has fingerprints of ids, not the ids: Engine::LockFree is allowed");
+}
+
+#[test]
+fn fingerprints_of_another_hash_function_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    old.snapshot(&path).unwrap();
+    // As if another hash function had made the check, which is before the header's sum.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[96] ^= 1;
+    let crc = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
+    let mut digest = crc.digest();
+    digest.update(&[0; 8]);
+    digest.update(&bytes[..112]);
+    let sum = digest.finalize();
+    bytes[112..120].copy_from_slice(&sum.to_le_bytes());
+    // The frames after it have their sums over that one: it is refused before they are.
+    fs::write(&path, bytes).unwrap();
+    let error = Limiter::restore(limits(&[("A", slow(10))]), options(Engine::LockFree).0, &path);
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("another hash function") && text.contains("ahash"), "{text}");
+}
+
+/// One unit, then none for a while. The word is the end of the rest.
+#[derive(Debug)]
+struct Rest(&'static str);
+
+const REST_NS: u64 = 3_600_000_000_000;
+
+impl Algorithm for Rest {
+    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        let left = Duration::from_nanos(word.saturating_sub(now_ns));
+        let there = u64::from(left.is_zero());
+        let is_charged = cost > 0 && there > 0;
+        let decision =
+            tollgate::Decision::to_spend(cost <= there, there - cost.min(there), left, left);
+        Outcome { word: is_charged.then_some(now_ns + REST_NS), decision }
+    }
+
+    fn refund(&self, word: u64, now_ns: u64, _: u64) -> Outcome {
+        let left = Duration::from_nanos(word.saturating_sub(now_ns));
+        Outcome { word: None, decision: tollgate::Decision::to_refund(false, 0, left) }
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        word <= now_ns
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn max_cost(&self) -> u64 {
+        1
+    }
+
+    fn name(&self) -> &'static str {
+        self.0
+    }
+}
+
+#[test]
+fn rules_of_ones_own_are_told_by_their_names() {
+    let own = |name| Limit::own(Arc::new(Rest(name))).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    for engine in ENGINES {
+        let (old, hand) = limiter(limits(&[("A", own("rest"))]), engine);
+        hand.advance(Duration::from_secs(5));
+        assert!(old.limit("A").unwrap().spend("x", 1).unwrap().allowed());
+        old.snapshot(&path).unwrap();
+        let options = || options(engine).0;
+        let again = Limiter::restore(limits(&[("A", own("rest"))]), options(), &path);
+        let (again, _) = again.unwrap();
+        let denied = again.limit("A").unwrap().check("x", 1).unwrap();
+        assert!(!denied.allowed() && denied.retry_in() > Duration::from_secs(3_500));
+        for (other, name) in [(own("pause"), "pause"), (slow(10), "gcra")] {
+            let text = restored(limits(&[("A", other.clone())]), options(), &path);
+            let expected = format!(
+                "A: what its buckets owe by rest cannot be told to {name}: Debt::Afresh is allowed"
+            );
+            assert!(text.ends_with(&expected), "{text}");
+            let other = limits(&[("A", other)]);
+            let (_, restored) =
+                Limiter::restore_with(other, options(), &path, Debt::Afresh).unwrap();
+            assert_eq!((restored.buckets, restored.dropped), (0, 1));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_or_written_is_an_error_of_the_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("gone").join("buckets");
+    let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    let error = old.snapshot(&nowhere).unwrap_err();
+    assert!(error.is_io(), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("{}: cannot be written: ", nowhere.display())), "{text}");
+    for path in [&nowhere, folder.path()] {
+        let error = Limiter::restore(limits(&[]), options(Engine::LockFree).0, path).unwrap_err();
+        assert!(error.is_io() && error.to_string().contains("cannot be read"), "{error}");
+    }
+    // A folder in the file's place.
+    let error = old.snapshot(folder.path()).unwrap_err();
+    assert!(error.is_io(), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+}
+
+/// The test below in a process of its own that may write no more than 4 KiB to a file.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_is_full_keeps_the_old_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    assert!(old.limit("A").unwrap().spend("x", 4).unwrap().allowed());
+    old.snapshot(&path).unwrap();
+    let test = std::env::current_exe().unwrap();
+    // Without the signal, so that the write itself fails.
+    let script =
+        "trap '' XFSZ; ulimit -f 8; exec \"$0\" --exact refused::writes_what_is_too_long --ignored";
+    let mut command = std::process::Command::new("sh");
+    let ran = command.args(["-c", script]).arg(&test).env("SNAPSHOT_TO", &path).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"), "{ran:?}");
+    let (limiter, _) =
+        Limiter::restore(limits(&[("A", slow(10))]), options(Engine::LockFree).0, &path).unwrap();
+    assert_eq!(used(&limiter, "A", "x", 10), 4, "the old file");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "and nothing beside it");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "run by the test above, which limits what it may write"]
+fn writes_what_is_too_long() {
+    let path = std::env::var_os("SNAPSHOT_TO").expect("where to");
+    let (limiter, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    for id in 0..10_000 {
+        assert!(limiter.limit("A").unwrap().spend(format!("{id}").as_str(), 1).unwrap().allowed());
+    }
+    let error = limiter.snapshot(path).unwrap_err();
+    assert!(error.is_io() && error.to_string().contains("cannot be written"), "{error}");
+}

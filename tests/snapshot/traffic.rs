@@ -1,0 +1,76 @@
+//! Snapshots beside calls, growth, sweeps and reloads.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tollgate::{Clock, Engine, Limiter, LimiterOptions};
+
+use super::{ENGINES, limits, slow, used};
+
+const BURST: u64 = 1 << 20;
+const KEYS: usize = 3_000;
+
+/// What every bucket owed when a snapshot was begun is in it, whatever goes on.
+#[test]
+fn what_was_spent_before_a_snapshot_is_in_it() {
+    for engine in ENGINES {
+        let (clock, _hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1 << 20);
+        let limiter = &Limiter::with_options(limits(&[("A", slow(BURST))]), options.clone());
+        let spent: &[AtomicU64] = &(0..KEYS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+        let is_done = &AtomicBool::new(false);
+        let folder = tempfile::tempdir().unwrap();
+        let path = &folder.path().join("buckets");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let a = limiter.limit("A").unwrap();
+                let ids: Vec<String> = (0..KEYS).map(|id| format!("id {id}")).collect();
+                for round in 0_usize.. {
+                    // Others come and go, so that the table grows, is swept, and shrinks.
+                    for other in 0..200 {
+                        let id = format!("other {}", round * 200 + other);
+                        assert!(a.spend(id.as_str(), 1).unwrap().allowed());
+                        if other % 2 == 0 {
+                            assert!(a.reset(id.as_str()).unwrap().allowed());
+                        }
+                    }
+                    for at in (round % 7..KEYS).step_by(7) {
+                        assert!(a.spend(&ids[at], 1).unwrap().allowed());
+                        spent[at].fetch_add(1, Ordering::Release);
+                    }
+                    limiter.sweep(10_000);
+                    if is_done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            for snapshot in 0..30 {
+                let before: Vec<u64> = spent.iter().map(|it| it.load(Ordering::Acquire)).collect();
+                limiter.snapshot(path).unwrap();
+                if snapshot % 5 == 0 {
+                    // Words move to other units; that nobody owes less is all the same.
+                    let burst = BURST + 1 + snapshot;
+                    let reloaded =
+                        limiter.reload_with(limits(&[("A", slow(burst))]), tollgate::Debt::Units);
+                    assert!(reloaded.unwrap().changed);
+                }
+                let after: Vec<u64> = spent.iter().map(|it| it.load(Ordering::Acquire)).collect();
+                let burst = limiter.limit("A").unwrap().numbers("x").unwrap().unwrap().burst();
+                let (options, limits) = (options.clone(), limits(&[("A", slow(burst))]));
+                let restored = Limiter::restore_with(limits, options, path, tollgate::Debt::Units);
+                let (restored, _) = restored.unwrap();
+                for at in 0..KEYS {
+                    let used = used(&restored, "A", &format!("id {at}"), burst);
+                    // A call that was under way may have charged and not have said so yet; and each change
+                    // of units rounds up by less than one.
+                    let most = after[at] + 1 + snapshot / 5 + 1;
+                    assert!((before[at]..=most).contains(&used), "{engine:?}: {used}, id {at}");
+                }
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        if engine == Engine::LockFree {
+            assert!(limiter.stats().migrations > 0, "the table has moved meanwhile");
+        }
+    }
+}
