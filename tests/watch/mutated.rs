@@ -103,7 +103,7 @@ fn files_are_taken_whole_or_not_at_all() {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                handle.spend(format!("user {user}").as_str(), 1).unwrap();
+                let _ = handle.spend(format!("user {user}").as_str(), 1).unwrap();
             }
         });
         for seed in 0..FILES {
