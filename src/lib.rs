@@ -38,8 +38,6 @@ mod sync;
 mod ticker;
 mod turn;
 mod wait;
-#[cfg(feature = "watch")]
-mod watch;
 
 pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use batch::{Batch, Member, Mode};
@@ -67,5 +65,3 @@ pub use scaled::Scaled;
 pub use store::Swept;
 pub use sweeper::{Stats, SweepOptions, Sweeper};
 pub use wait::{Parking, Receipt, Refusal, Reservation, Timer, Waiting};
-#[cfg(feature = "watch")]
-pub use watch::{WatchOptions, WatchStatus, Watcher};
