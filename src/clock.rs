@@ -82,7 +82,7 @@ impl Source {
 
     /// The same source, with its origin now.
     #[cfg(feature = "snapshot")]
-    fn from_now(&self) -> Source {
+    fn going_on_from_now(&self) -> Source {
         match self {
             Source::Counter { counter, .. } => {
                 Source::Counter { counter: counter.clone(), origin: counter.raw() }
@@ -170,7 +170,10 @@ impl Clock {
     /// It never shows less.
     #[cfg(feature = "snapshot")]
     pub(crate) fn going_on_at(&self, now_ns: u64) -> Clock {
-        Clock { source: self.source.from_now(), first_ns: now_ns.clamp(FIRST_NS, MAX_NOW_NS) }
+        Clock {
+            source: self.source.going_on_from_now(),
+            first_ns: now_ns.clamp(FIRST_NS, MAX_NOW_NS),
+        }
     }
 
     /// The time in nanoseconds, from 1 to 2^62 - 1.

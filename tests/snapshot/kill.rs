@@ -81,7 +81,7 @@ fn kill_writers(kills: usize, seed: u64) -> usize {
     for _ in 0..kills {
         // Any order will do that visits all times alike: that of a Weyl sequence.
         random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let after = Duration::from_nanos((random >> 40) * 3_000_000 >> 24);
+        let after = Duration::from_nanos(((random >> 40) * 3_000_000) >> 24);
         let (begun, now_done) = kill(writer(&path, done), after, done);
         let others = fs::read_dir(folder.path()).unwrap().count() - usize::from(path.exists());
         assert!(others <= 1, "what others left is removed: {others}");
