@@ -1,6 +1,6 @@
 //! Overrides that come, change and go.
 
-use tollgate::{Engine, Handle, IdFormat, Limit, Limits, LimitsBuilder};
+use tollgate::{Handle, IdFormat, Limits, LimitsBuilder};
 
 use super::{ENGINES, hourly, limiter};
 
@@ -41,6 +41,8 @@ fn an_override_comes_changes_and_goes() {
 
 #[cfg(feature = "boulder")]
 mod accounts {
+    use tollgate::{Engine, Limit};
+
     use super::*;
 
     const NAME: &str = "CertificatesPerDomainPerAccount";
