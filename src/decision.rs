@@ -133,6 +133,19 @@ impl Decision {
         (self.denied_by != Decision::BY_NOBODY).then_some(self.denied_by as usize)
     }
 
+    /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
+    #[inline]
+    pub(crate) fn is_near(&self, burst: u64) -> bool {
+        // Without the division: the units that are too few, as parts.
+        u128::from(self.left) < u128::from(burst.div_ceil(5)) * u128::from(self.unit)
+    }
+
+    /// This decision of a limit that denies nobody: the figures as they are.
+    #[inline]
+    pub(crate) fn in_shadow(self) -> Decision {
+        Decision { allowed: true, denied_by: Decision::BY_NOBODY, ..self }
+    }
+
     /// This decision of the batch's member at `position`.
     #[inline]
     pub(crate) fn of_member(mut self, position: usize) -> Decision {

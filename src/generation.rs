@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::Limit;
+use crate::counters::Tallies;
 use crate::debt::Debt;
 use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::limits::Limits;
@@ -18,6 +19,7 @@ pub(crate) struct Generation {
     pub(crate) number: u64,
     pub(crate) limits: Arc<Limits>,
     pub(crate) largest_factors: LargestFactors,
+    pub(crate) tallies: Tallies,
     shared: Arc<SharedBuckets>,
     /// What becomes of what buckets owed under other numbers, and when these began to apply: words are
     /// converted as of then, whenever that is done.
@@ -60,12 +62,13 @@ impl Hasher for OfPrint {
 }
 
 impl Generation {
-    pub(crate) fn first(limits: Limits) -> Generation {
+    pub(crate) fn first(limits: Limits, is_counting: bool) -> Generation {
         let count = limits.count();
         Generation {
             number: 0,
             limits: Arc::new(limits),
             largest_factors: LargestFactors::new(count),
+            tallies: Tallies::new(count, is_counting),
             shared: Arc::new(SharedBuckets::new(count)),
             debt: Debt::default(),
             at_ns: 1,
@@ -96,6 +99,7 @@ impl Generation {
             number,
             limits: Arc::new(limits),
             largest_factors: self.largest_factors.and_more(count),
+            tallies: self.tallies.and_more(count),
             shared: Arc::new(SharedBuckets::new(count)),
             debt,
             at_ns,
@@ -111,6 +115,7 @@ impl Generation {
             number: self.number,
             limits: self.limits.clone(),
             largest_factors: self.largest_factors.and_more(self.limits.count()),
+            tallies: self.tallies.and_more(self.limits.count()),
             shared: self.shared.clone(),
             debt: self.debt,
             at_ns: self.at_ns,

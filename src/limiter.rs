@@ -78,7 +78,7 @@ impl Limiter {
             overflow,
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
-            generation: Published::new(Arc::new(Generation::first(limits))),
+            generation: Published::new(Arc::new(Generation::first(limits, options.counting))),
         };
         Limiter { inner: Arc::new(inner) }
     }
@@ -90,11 +90,18 @@ impl Limiter {
     /// [`Error::is_invalid_name`] for a name that is neither declared nor Boulder's.
     pub fn limit(&self, name: &str) -> Result<Handle, Error> {
         let guard = pin();
-        let limits = &self.inner.generation.get(&guard).limits;
-        let index = limits.index_of(name)?;
-        let entry = limits.entry(index);
-        let (name, format) = (entry.name.as_ref().into(), entry.format);
-        Ok(Handle { limiter: self.clone(), index, name, format })
+        let generation = self.inner.generation.get(&guard);
+        let index = generation.limits.index_of(name)?;
+        let entry = generation.limits.entry(index);
+        let tally = generation.tallies.of(index).clone();
+        Ok(Handle {
+            limiter: self.clone(),
+            index,
+            name: entry.name.as_ref().into(),
+            format: entry.format,
+            stripes: tally.stripes.clone(),
+            tally,
+        })
     }
 
     /// The limits as they are now: a [reload](Limiter::reload) puts others in their place.

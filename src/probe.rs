@@ -91,6 +91,10 @@ pub(crate) enum Fault {
     SweepByOldLimits,
     /// A call with new limits charges a cell that still has a word under the old ones.
     ChargeBeforeRenewal,
+    /// What a limit in shadow mode would have denied is not counted.
+    ShadowUncounted,
+    /// A shadow is charged without asking it again under newer limits.
+    ShadowChargedBlindly,
 }
 
 /// A place that a race has to reach.

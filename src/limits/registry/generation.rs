@@ -24,6 +24,7 @@ impl Limits {
         for (at, entry) in self.entries.iter_mut().enumerate() {
             entry.stamp = Stamp::new(LimitIndex::of(at), number);
         }
+        self.find_shadows();
         self
     }
 
@@ -115,6 +116,7 @@ impl Entry {
         self.name == other.name
             && self.format == other.format
             && self.default == other.default
+            && self.mode() == other.mode()
             && self.overrides.len() == other.overrides.len()
             && self.overrides.iter().all(|(id, given)| {
                 let others = other.overrides.get(id);

@@ -1,0 +1,156 @@
+//! A decision off the shortest way: limits in shadow, numbers beside, and what is counted of them.
+
+use super::{Call, Handle};
+use crate::counters::Stripes;
+use crate::error::Error;
+use crate::key::KeyRef;
+use crate::limits::{Id, Scratch, encode};
+use crate::probe::{Fault, broken};
+use crate::store::{Outdated, StoreKey};
+use crate::turn::Turn;
+use crate::{Decision, Factor, Limit};
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It can be denied, and charges.
+    Spend,
+    /// It says what a spend would.
+    Check,
+    /// It gives back, and denies nothing.
+    Give,
+}
+
+/// What was decided, and whether a shadow stands beside it.
+pub(super) struct Decided {
+    decision: Decision,
+    has_shadow: bool,
+}
+
+impl Decided {
+    pub(super) const UNLIMITED: Decided =
+        Decided { decision: Decision::UNLIMITED, has_shadow: false };
+}
+
+impl Handle {
+    pub(crate) fn with_factor(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        factor: Factor,
+        call: impl Call,
+    ) -> Result<Decision, Error> {
+        if factor == Factor::ONE {
+            return self.with(id, cost, call);
+        }
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Decision::UNLIMITED);
+        }
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        let now_ns = inner.clock.now_ns();
+        let decided = inner.with_turn(|turn| {
+            let entry = turn.generation.limits.entry(self.index);
+            let Some((limit, meta)) = entry.numbers_of(id) else {
+                return Ok(Ok(Decided::UNLIMITED));
+            };
+            let limit = match turn.scaled(self.index, limit, factor) {
+                Ok(Some(limit)) => limit,
+                Ok(None) => return Ok(Ok(Decided::UNLIMITED)),
+                Err(error) => return Ok(Err(error)),
+            };
+            let key = turn.store_key(KeyRef { limit: self.index, id }, meta);
+            let decided = self.decide(turn, &key, &limit, cost, call, now_ns)?;
+            if broken(Fault::FactorNotedLate) {
+                turn.generation.largest_factors.note(self.index, factor);
+            }
+            Ok(decided)
+        });
+        self.finish(decided, id, factor, cost, call, now_ns)
+    }
+
+    /// Decides for a key and the numbers that apply to it, and counts it.
+    pub(super) fn decide<C: Call>(
+        &self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        cost: u64,
+        call: C,
+        now_ns: u64,
+    ) -> Result<Result<Decided, Error>, Outdated> {
+        let entry = turn.generation.limits.entry(self.index);
+        let has_shadow = entry.shadow_beside(key.meta).is_some();
+        let is_above = cost > limit.burst();
+        if !entry.is_shadow() {
+            if is_above {
+                return Ok(Err(Error::cost_above_limit(cost, limit, Some(&entry.name))));
+            }
+            let decision = call.run(turn, key, limit, now_ns)?;
+            if C::KIND == Kind::Spend
+                && let Some(stripes) = &self.stripes
+            {
+                self.count(stripes, limit, cost, &decision);
+            }
+            return Ok(Ok(Decided { decision, has_shadow }));
+        }
+        // A limit that only says that it would deny: no call fails or is denied for it.
+        let call = if is_above { call.at_no_cost() } else { call };
+        let decision = call.run(turn, key, limit, now_ns)?;
+        if C::KIND == Kind::Give {
+            return Ok(Ok(Decided { decision, has_shadow }));
+        }
+        let would_deny = is_above || !decision.allowed();
+        let decision = decision.in_shadow();
+        if C::KIND == Kind::Spend {
+            if would_deny && !broken(Fault::ShadowUncounted) {
+                self.tally.count_shadow_denied();
+            }
+            if let Some(stripes) = &self.stripes {
+                self.count(stripes, limit, if would_deny { 0 } else { cost }, &decision);
+            }
+        }
+        Ok(Ok(Decided { decision, has_shadow }))
+    }
+
+    /// What is left to do when a call is decided: its shadow, and the count of its error.
+    pub(super) fn finish<C: Call>(
+        &self,
+        decided: Result<Decided, Error>,
+        id: &[u8],
+        factor: Factor,
+        cost: u64,
+        call: C,
+        now_ns: u64,
+    ) -> Result<Decision, Error> {
+        let Decided { decision, has_shadow } = decided.inspect_err(|_| self.tally.count_error())?;
+        if has_shadow && C::KIND != Kind::Check {
+            let key = KeyRef { limit: self.index, id };
+            let would_deny = self.limiter.inner.in_shadow(key, factor, cost, call, now_ns);
+            if would_deny && C::KIND == Kind::Spend {
+                self.tally.count_shadow_denied();
+            }
+        }
+        Ok(decision)
+    }
+
+    /// Counts a spend that was decided.
+    #[inline(never)]
+    pub(super) fn count(&self, stripes: &Stripes, limit: &Limit, cost: u64, decision: &Decision) {
+        if decision.allowed() {
+            stripes.count_allowed(decision, limit.burst(), cost);
+        } else {
+            stripes.count_denied();
+        }
+    }
+
+    /// An id in normal form; one that is none is counted.
+    pub(super) fn encoded<'i>(
+        &self,
+        id: Id<'i>,
+        scratch: &'i mut Scratch,
+    ) -> Result<&'i [u8], Error> {
+        encode(self.format, id, scratch).inspect_err(|_| self.tally.count_error())
+    }
+}
