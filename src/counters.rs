@@ -1,10 +1,12 @@
 //! What a limiter has done, as numbers for operators.
 
+#[cfg(feature = "metrics")]
+mod facade;
 mod prometheus;
 mod stripes;
 mod tally;
 
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::limiter::Limiter;
 use crate::store::pin;
@@ -122,5 +124,13 @@ impl Limiter {
             reload_errors: inner.reloads.refused.load(Ordering::Relaxed),
             last_reload: inner.reloads.last(),
         }
+    }
+}
+
+impl Counters {
+    /// When a reload was last done, in whole seconds since 1970.
+    fn since_last_reload(&self) -> Option<u64> {
+        let since = self.last_reload?.duration_since(UNIX_EPOCH).ok()?;
+        Some(since.as_secs())
     }
 }

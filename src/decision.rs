@@ -134,10 +134,11 @@ impl Decision {
     }
 
     /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_near(&self, burst: u64) -> bool {
-        // Without the division: the units that are too few, as parts.
-        u128::from(self.left) < u128::from(burst.div_ceil(5)) * u128::from(self.unit)
+        // Without a division by what is not known: the units that are enough, as parts. A burst is not 0.
+        let enough = (burst.wrapping_sub(1)) / 5 + 1;
+        u128::from(self.left) < u128::from(enough) * u128::from(self.unit)
     }
 
     /// This decision of a limit that denies nobody: the figures as they are.

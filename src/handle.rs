@@ -420,14 +420,12 @@ impl Handle {
                     call.ask(limit, word, now_ns).word
                 });
                 if was_there {
-                    // Once more: it costs less than to carry the figures out of the loop through memory.
-                    let decision = call.ask(limit, asked, now_ns).decision;
-                    if C::KIND == Kind::Spend
-                        && let Some(stripes) = &self.stripes
-                    {
-                        self.count(stripes, limit, cost, &decision);
+                    // Once more, in either way: it costs less than to carry the figures out of the loop
+                    // through memory, or to have them there for a count that is switched off.
+                    if C::KIND == Kind::Spend && self.stripes.is_some() {
+                        return self.counted(id, limit, (asked, now_ns), cost);
                     }
-                    return Ok(decision);
+                    return Ok(call.ask(limit, asked, now_ns).decision);
                 }
             }
         }

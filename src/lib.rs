@@ -13,6 +13,8 @@ mod counters;
 mod debt;
 mod decision;
 mod error;
+#[cfg(feature = "tracing")]
+mod events;
 mod explain;
 mod generation;
 mod handle;
@@ -30,10 +32,13 @@ mod probe;
 mod reload;
 mod scaled;
 mod shadow;
+#[cfg(feature = "tracing")]
+mod shown;
 mod store;
 mod sweeper;
 mod sync;
 mod ticker;
+mod top_denied;
 mod turn;
 
 pub use algorithm::{Algorithm, Charge, Outcome};
@@ -59,3 +64,4 @@ pub use reload::Reloaded;
 pub use scaled::Scaled;
 pub use store::Swept;
 pub use sweeper::{Stats, SweepOptions, Sweeper};
+pub use top_denied::DeniedId;

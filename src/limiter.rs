@@ -6,6 +6,8 @@ use std::sync::Arc;
 use crate::batch::{Batch, Member};
 use crate::clock::Clock;
 use crate::error::Error;
+#[cfg(feature = "tracing")]
+use crate::events::Denials;
 use crate::generation::Generation;
 use crate::handle::Handle;
 use crate::limits::Limits;
@@ -16,6 +18,7 @@ use crate::reload::Reloads;
 use crate::store::{Guard, Outdated, Published, Store, Swept, pin};
 use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
 use crate::sync::{Ordering, Switch};
+use crate::top_denied::TopDenied;
 use crate::turn::Turn;
 
 /// Limits, a clock, and a bucket for every id that has spent.
@@ -53,6 +56,9 @@ pub(crate) struct Inner {
     pub(crate) overflow: Overflow,
     pub(crate) sweeps: SweepRecord,
     pub(crate) reloads: Reloads,
+    pub(crate) top_denied: Option<TopDenied>,
+    #[cfg(feature = "tracing")]
+    pub(crate) denials: Option<Denials>,
 }
 
 impl Limiter {
@@ -70,6 +76,7 @@ impl Limiter {
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
         let store = Store::new(&options);
         let overflow = Overflow::new(options.at_cap);
+        let is_counting = options.is_counting();
         let clock = options.clock.unwrap_or_default();
         let inner = Inner {
             enabled: Switch::new(true),
@@ -78,7 +85,10 @@ impl Limiter {
             overflow,
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
-            generation: Published::new(Arc::new(Generation::first(limits, options.counting))),
+            top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
+            #[cfg(feature = "tracing")]
+            denials: (options.log_denials > 0).then(|| Denials::new(options.log_denials)),
+            generation: Published::new(Arc::new(Generation::first(limits, is_counting))),
         };
         Limiter { inner: Arc::new(inner) }
     }

@@ -93,8 +93,6 @@ pub(crate) enum Fault {
     ChargeBeforeRenewal,
     /// What a limit in shadow mode would have denied is not counted.
     ShadowUncounted,
-    /// A shadow is charged without asking it again under newer limits.
-    ShadowChargedBlindly,
 }
 
 /// A place that a race has to reach.

@@ -112,6 +112,8 @@ impl Limiter {
     pub fn reload_with(&self, limits: Limits, debt: Debt) -> Result<Reloaded, Error> {
         let reloaded = self.put_in_place(limits, debt);
         self.inner.reloads.record(&reloaded);
+        #[cfg(feature = "tracing")]
+        crate::events::reload(&reloaded);
         reloaded
     }
 

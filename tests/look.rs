@@ -2,10 +2,18 @@
 
 #[path = "look/counters.rs"]
 mod counters;
+#[cfg(feature = "tracing")]
+#[path = "look/events.rs"]
+mod events;
+#[cfg(feature = "metrics")]
+#[path = "look/facade.rs"]
+mod facade;
 #[path = "look/prometheus.rs"]
 mod prometheus;
 #[path = "look/shadow.rs"]
 mod shadow;
+#[path = "look/top_denied.rs"]
+mod top_denied;
 
 use std::time::Duration;
 

@@ -40,7 +40,7 @@ impl Batch<'_> {
             let Some(stripes) = &handle.stripes else { continue };
             let is_charged = member.spent.as_ref().is_some_and(|spent| spent.decision.allowed());
             match denied_by {
-                Some(_) => stripes.count_denied(),
+                Some(_) => handle.count_denied(stripes, member.key.key.id, decision, now_ns),
                 // Left alone: neither allowed nor denied.
                 None if member.mode == Mode::SpendOnly && !member.decision.allowed() => {}
                 None => {

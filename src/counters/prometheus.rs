@@ -1,7 +1,6 @@
 //! The counters as Prometheus reads them.
 
 use std::fmt::{Display, Write as _};
-use std::time::UNIX_EPOCH;
 
 use super::{Counters, LimitCounters};
 use crate::limiter::Limiter;
@@ -137,10 +136,9 @@ impl Counters {
         text.one("tollgate_limits_generation", GAUGE, "Number of the limits.", generation);
         let errors = self.reload_errors;
         text.one("tollgate_reload_errors_total", COUNTER, "Reloads that were refused.", errors);
-        let since = self.last_reload.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        if let Some(since) = since {
+        if let Some(since) = self.since_last_reload() {
             let help = "When a reload was last done, in seconds since 1970.";
-            text.one("tollgate_last_reload_timestamp_seconds", GAUGE, help, since.as_secs());
+            text.one("tollgate_last_reload_timestamp_seconds", GAUGE, help, since);
         }
     }
 }

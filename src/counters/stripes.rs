@@ -13,7 +13,7 @@ const SHARED: usize = 0;
 
 /// The counters of one limit, in stripes.
 #[derive(Default)]
-pub(crate) struct Stripes(Box<[Stripe; STRIPES]>);
+pub(crate) struct Stripes([Stripe; STRIPES]);
 
 /// What the threads of one stripe have counted, on a cache line of its own.
 #[derive(Default)]
@@ -36,20 +36,31 @@ pub(crate) struct Counted {
 
 impl Stripes {
     /// Counts an allowed call, after which its bucket is as `decision` says.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count_allowed(&self, decision: &Decision, burst: u64, cost: u64) {
+        let is_near = decision.is_near(burst);
         let slot = own_slot();
         let stripe = &self.0[slot];
-        add(slot, &stripe.allowed, 1);
-        add(slot, &stripe.cost, cost);
-        if decision.is_near(burst) {
-            add(slot, &stripe.near, 1);
+        if slot == SHARED {
+            return stripe.add_shared([1, 0, u64::from(is_near), cost]);
+        }
+        // Nobody else writes these: a load and a store cost a tenth of what the locked instruction does.
+        // Whose stripe it was before has written under `TAKEN`'s lock last.
+        add(&stripe.allowed, 1);
+        add(&stripe.cost, cost);
+        if is_near {
+            add(&stripe.near, 1);
         }
     }
 
+    #[inline]
     pub(crate) fn count_denied(&self) {
         let slot = own_slot();
-        add(slot, &self.0[slot].denied, 1);
+        let stripe = &self.0[slot];
+        if slot == SHARED {
+            return stripe.add_shared([0, 1, 0, 0]);
+        }
+        add(&stripe.denied, 1);
     }
 
     /// What there is now; of counts that go on meanwhile some may be in it, and some not.
@@ -65,18 +76,22 @@ impl Stripes {
     }
 }
 
-/// Adds to a figure of the stripe `slot`.
-#[inline]
-fn add(slot: usize, figure: &Figure, more: u64) {
-    if slot == SHARED {
-        // Relaxed, here and below: figures for people.
-        figure.fetch_add(more, Ordering::Relaxed);
-    } else {
-        // Nobody else writes it: a load and a store cost a tenth of what the locked instruction does.
-        // Whose stripe it was before has written under `TAKEN`'s lock last.
-        let sum = figure.load(Ordering::Relaxed).wrapping_add(more);
-        figure.store(sum, Ordering::Relaxed);
+impl Stripe {
+    #[cold]
+    fn add_shared(&self, more: [u64; 4]) {
+        for (figure, more) in [&self.allowed, &self.denied, &self.near, &self.cost].iter().zip(more)
+        {
+            // Relaxed: figures for people.
+            figure.fetch_add(more, Ordering::Relaxed);
+        }
     }
+}
+
+/// Adds to a figure of this thread's own.
+#[inline(always)]
+fn add(figure: &Figure, more: u64) {
+    // Relaxed: figures for people.
+    figure.store(figure.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 /// Which stripes have a thread, as bits; the shared one counts as taken.
@@ -113,7 +128,7 @@ impl Drop for OwnedSlot {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn own_slot() -> usize {
     let slot = SLOT.get();
     if slot < STRIPES { slot } else { claim_slot() }

@@ -88,10 +88,8 @@ impl Handle {
                 return Ok(Err(Error::cost_above_limit(cost, limit, Some(&entry.name))));
             }
             let decision = call.run(turn, key, limit, now_ns)?;
-            if C::KIND == Kind::Spend
-                && let Some(stripes) = &self.stripes
-            {
-                self.count(stripes, limit, cost, &decision);
+            if C::KIND == Kind::Spend {
+                self.count(key.key.id, limit, cost, &decision, now_ns);
             }
             return Ok(Ok(Decided { decision, has_shadow }));
         }
@@ -107,9 +105,7 @@ impl Handle {
             if would_deny && !broken(Fault::ShadowUncounted) {
                 self.tally.count_shadow_denied();
             }
-            if let Some(stripes) = &self.stripes {
-                self.count(stripes, limit, if would_deny { 0 } else { cost }, &decision);
-            }
+            self.count(key.key.id, limit, if would_deny { 0 } else { cost }, &decision, now_ns);
         }
         Ok(Ok(Decided { decision, has_shadow }))
     }
@@ -135,14 +131,51 @@ impl Handle {
         Ok(decision)
     }
 
-    /// Counts a spend that was decided.
+    /// What a spend was told that was decided on this word, and at that time; counted.
     #[inline(never)]
-    pub(super) fn count(&self, stripes: &Stripes, limit: &Limit, cost: u64, decision: &Decision) {
+    pub(super) fn counted(
+        &self,
+        id: &[u8],
+        limit: &Limit,
+        (word, now_ns): (u64, u64),
+        cost: u64,
+    ) -> Result<Decision, Error> {
+        let decision = limit.rule().spend(word, now_ns, cost).decision;
+        self.count(id, limit, cost, &decision, now_ns);
+        Ok(decision)
+    }
+
+    /// Counts a spend that was decided.
+    #[inline(always)]
+    fn count(&self, id: &[u8], limit: &Limit, cost: u64, decision: &Decision, now_ns: u64) {
+        let Some(stripes) = &self.stripes else { return };
         if decision.allowed() {
             stripes.count_allowed(decision, limit.burst(), cost);
         } else {
-            stripes.count_denied();
+            self.count_denied(stripes, id, decision, now_ns);
         }
+    }
+
+    /// Counts a denial, and gives it to those who keep an eye on ids.
+    #[cold]
+    pub(crate) fn count_denied(
+        &self,
+        stripes: &Stripes,
+        id: &[u8],
+        decision: &Decision,
+        now_ns: u64,
+    ) {
+        stripes.count_denied();
+        let inner = &*self.limiter.inner;
+        if let Some(top) = &inner.top_denied {
+            top.feed(KeyRef { limit: self.index, id });
+        }
+        #[cfg(feature = "tracing")]
+        if let Some(denials) = &inner.denials {
+            denials.tell(self, id, decision, now_ns);
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = (decision, now_ns);
     }
 
     /// An id in normal form; one that is none is counted.
