@@ -5,13 +5,16 @@
 //! taken what a member needed in between, the charges made so far are taken back, and the batch is
 //! denied.
 
+mod charge;
+mod note;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind};
-use crate::handle::Handle;
+use crate::handle::{Handle, Refund, Reset};
 use crate::key::KeyRef;
 use crate::limiter::Limiter;
 use crate::limits::{Id, Scratch, encode};
@@ -19,6 +22,9 @@ use crate::probe::{Fault, broken};
 use crate::store::{Outdated, StoreKey};
 use crate::turn::{Spent, Turn};
 use crate::{Decision, Factor, Limit};
+
+use charge::{Told, look, spend};
+use note::{Tried, is_tried, said_by};
 
 /// Members that are kept on the stack; a larger batch allocates.
 const INLINE_MEMBERS: usize = 8;
@@ -122,6 +128,7 @@ struct Prepared<'a> {
     mode: Mode,
     /// In the caller's batch.
     position: usize,
+    tried: Tried,
     decision: Decision,
     /// What it was charged.
     spent: Option<Spent>,
@@ -144,7 +151,11 @@ impl<'a> Batch<'a> {
     pub fn spend(&self) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |turn, members| Ok(spend(turn, members)?.decision),
+            |turn, members| {
+                let Told { decision, now_ns } = spend(turn, members)?;
+                self.note(turn.inner, members, &decision, now_ns);
+                Ok(decision)
+            },
         )
     }
 
@@ -199,15 +210,17 @@ impl<'a> Batch<'a> {
             |turn, members| {
                 let Told { decision, now_ns } = spend(turn, members)?;
                 for member in members.iter_mut() {
-                    if member.decision.allowed() && !decision.allowed() {
+                    let would_be_allowed = member.decision.allowed() || is_tried(member);
+                    if would_be_allowed && !decision.allowed() {
                         let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
                         member.decision = turn.look(&member.key, now_ns, ask)?;
                     }
                 }
                 for member in members.iter() {
-                    let said = member.decision.of_member(member.position);
+                    let said = said_by(member);
                     tell(member.position, said, &member.limit);
                 }
+                self.note(turn.inner, members, &decision, now_ns);
                 Ok(decision)
             },
         )
@@ -244,6 +257,7 @@ impl<'a> Batch<'a> {
                         turn.refund(key, limit, cost, now_ns)
                     };
                     member.decision = self.by_itself(turn, member, give);
+                    self.give_to_shadow(turn.inner, member, Refund(cost), now_ns);
                 }
                 Ok(strictest(members, |_| true))
             },
@@ -269,6 +283,7 @@ impl<'a> Batch<'a> {
                         _ => turn.reset(key, limit, now_ns),
                     };
                     member.decision = self.by_itself(turn, member, give);
+                    self.give_to_shadow(turn.inner, member, Reset, now_ns);
                 }
                 Ok(strictest(members, |_| true))
             },
@@ -333,7 +348,9 @@ impl<'a> Batch<'a> {
         for ((position, member), scratch) in self.members.iter().enumerate().zip(scratches) {
             let Some(member) = self.prepare(turn, position, member, scratch)? else { continue };
             if !allows(member.cost, &member.limit) {
-                let name = self.members[position].handle.name();
+                let handle = self.members[position].handle;
+                let name = handle.name();
+                handle.tally.count_error();
                 return Err(Error::cost_above_limit(member.cost, &member.limit, Some(name)));
             }
             prepared.push(member);
@@ -365,7 +382,8 @@ impl<'a> Batch<'a> {
             return Err(Error::new(ErrorKind::Batch, text));
         }
         let index = member.handle.index;
-        let id = encode(member.handle.format, member.id, scratch)?;
+        let id = encode(member.handle.format, member.id, scratch)
+            .inspect_err(|_| member.handle.tally.count_error())?;
         let entry = turn.generation.limits.entry(index);
         let Some((limit, meta)) = entry.numbers_of(id, turn.limits_ns()) else { return Ok(None) };
         let limit = if member.factor == Factor::ONE {
@@ -376,12 +394,19 @@ impl<'a> Batch<'a> {
                 None => return Ok(None),
             }
         };
+        let tried = match entry.is_shadow() {
+            true => Tried::Itself { is_above: member.cost > limit.burst() },
+            false if entry.shadow_beside(meta).is_some() => Tried::Shadow,
+            false => Tried::Nothing,
+        };
+        let is_above = tried == Tried::Itself { is_above: true };
         Ok(Some(Prepared {
             key: turn.store_key(KeyRef { limit: index, id }, meta),
             limit,
-            cost: member.cost,
+            cost: if is_above { 0 } else { member.cost },
             mode: member.mode,
             position,
+            tried,
             decision: Decision::UNLIMITED,
             spent: None,
         }))
@@ -389,7 +414,7 @@ impl<'a> Batch<'a> {
 }
 
 fn can_deny(member: &Prepared<'_>) -> bool {
-    member.mode != Mode::SpendOnly
+    member.mode != Mode::SpendOnly && !is_tried(member)
 }
 
 /// The decision of the strictest of the members that `count`.
@@ -400,85 +425,4 @@ fn strictest(members: &[Prepared<'_>], count: impl Fn(&Prepared<'_>) -> bool) ->
     in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
         strictest.stricter(member.decision.of_member(member.position))
     })
-}
-
-/// What a batch is told, and when.
-struct Told {
-    decision: Decision,
-    now_ns: u64,
-}
-
-fn spend(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<Told, Outdated> {
-    let now_ns = look(turn, members)?;
-    let decision = strictest(members, can_deny);
-    if !decision.allowed() {
-        return Ok(Told { decision, now_ns });
-    }
-    // Charging renews the members' decisions: what they say now is what was stored.
-    charge_all(turn, members, now_ns)?;
-    Ok(Told { decision: strictest(members, can_deny), now_ns })
-}
-
-/// Reads the clock, once, and the words of all members, and decides for each; writes nothing. Returns
-/// the time. The lines of all their cells are fetched before the first is read.
-fn look(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<u64, Outdated> {
-    for member in members.iter() {
-        turn.inner.store.prefetch(member.key.print);
-    }
-    let now_ns = turn.inner.clock.now_ns();
-    for member in members {
-        let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, member.cost);
-        member.decision = turn.look(&member.key, now_ns, ask)?;
-    }
-    Ok(now_ns)
-}
-
-/// Charges the check-and-spend members in order, then the spend-only ones that fit. If one of the
-/// former is denied, or the limits have changed, whatever was charged is taken back.
-fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Result<(), Outdated> {
-    for charged in [Mode::CheckAndSpend, Mode::SpendOnly] {
-        for at in 0..members.len() {
-            let member = &mut members[at];
-            if member.mode != charged || member.cost == 0 {
-                continue;
-            }
-            let charged = charge(turn, member, now_ns);
-            let is_denied = member.mode == Mode::CheckAndSpend && !member.decision.allowed();
-            if charged.is_err() || is_denied {
-                take_back(turn, members);
-                return charged;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Charges one member if its cost is still there, and keeps what was charged.
-fn charge(turn: Turn<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
-    let ask = |word, now_ns| member.limit.rule().spend(word, now_ns, member.cost);
-    let spent = turn.charge_to_keep(&member.key, &member.limit, now_ns, ask)?;
-    member.decision = spent.decision;
-    member.spent = Some(spent);
-    Ok(())
-}
-
-/// Takes the members' charges back, the last one first. Where another has
-/// charged since, the clock is read anew: what has refilled behind a charge is not given back.
-fn take_back(turn: Turn<'_>, members: &[Prepared<'_>]) {
-    for member in members.iter().rev() {
-        let Some(spent) = &member.spent else { continue };
-        if broken(Fault::NoTakeBack) {
-            continue;
-        }
-        if broken(Fault::RefundForTakeBack) {
-            let now_ns = turn.inner.clock.now_ns();
-            let _ = turn.refund(&member.key, &member.limit, member.cost, now_ns);
-            continue;
-        }
-        if turn.take_back(&member.key, &member.limit, spent).is_ok() {
-            continue;
-        }
-        // The word is under new limits by now, and so is what it was charged.
-        turn.inner.with_turn(|now| now.take_back_after_reload(turn, &member.key, spent));
-    }
 }

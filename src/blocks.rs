@@ -105,7 +105,7 @@ impl Handle {
         let now_ns = inner.clock.now_ns();
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let until_ns = now_ns.saturating_add(time_ns).min(MAX_NOW_NS);
-        inner.blocks.list.with(|list| {
+        let left = inner.blocks.list.with(|list| {
             let known = list.get(&Key::new(key)).filter(|block| !block.is_over(now_ns));
             if let Some(block) = known
                 && block.until_ns >= until_ns
@@ -128,7 +128,12 @@ impl Handle {
             let left = block.left(now_ns);
             list.insert(Key::new(key), block);
             Ok(left)
-        })
+        });
+        #[cfg(feature = "tracing")]
+        if let Ok(left) = left {
+            crate::events::block(self, id, left);
+        }
+        left
     }
 
     /// Ends a block: the bucket is what it would have been without it. Returns whether there was one.
@@ -144,14 +149,19 @@ impl Handle {
         let id = encode(self.format, id.into(), &mut scratch)?;
         let key = KeyRef { limit: self.index, id };
         let now_ns = inner.clock.now_ns();
-        Ok(inner.blocks.list.with(|list| {
+        let was_blocked = inner.blocks.list.with(|list| {
             let Some(block) = list.remove(&Key::new(key)).filter(|block| !block.is_over(now_ns))
             else {
                 return false;
             };
             inner.with_turn(|turn| turn.unblock(key, &block));
             true
-        }))
+        });
+        #[cfg(feature = "tracing")]
+        if was_blocked {
+            crate::events::unblock(self, id);
+        }
+        Ok(was_blocked)
     }
 
     /// The time until the block of an id ends, if it is blocked.

@@ -133,6 +133,21 @@ impl Decision {
         (self.denied_by != Decision::BY_NOBODY).then_some(self.denied_by as usize)
     }
 
+    /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
+    #[inline(always)]
+    pub(crate) fn is_near(&self, burst: u64) -> bool {
+        // Without a division by what is not known: the units that are enough, as parts. A burst is not 0;
+        // parts that are too many for a word are more than any that are left.
+        let enough = burst.wrapping_sub(1) / 5 + 1;
+        enough.checked_mul(self.unit).is_none_or(|enough| self.left < enough)
+    }
+
+    /// This decision of a limit that denies nobody: the figures as they are.
+    #[inline]
+    pub(crate) fn in_shadow(self) -> Decision {
+        Decision { allowed: true, denied_by: Decision::BY_NOBODY, ..self }
+    }
+
     /// This decision of the batch's member at `position`.
     #[inline]
     pub(crate) fn of_member(mut self, position: usize) -> Decision {

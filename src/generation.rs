@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::Limit;
+use crate::counters::Tallies;
 use crate::debt::Debt;
 use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::limits::{BEFORE_ALL_ENDS_NS, Limits};
@@ -19,6 +20,7 @@ pub(crate) struct Generation {
     pub(crate) number: u64,
     pub(crate) limits: Arc<Limits>,
     pub(crate) largest_factors: LargestFactors,
+    pub(crate) tallies: Tallies,
     shared: Arc<SharedBuckets>,
     /// What becomes of what buckets owed under other numbers, and when these began to apply: words are
     /// converted as of then, whenever that is done.
@@ -62,13 +64,18 @@ impl Hasher for OfPrint {
 
 impl Generation {
     /// Those that a limiter begins with; for `clocks` see [`Limits::in_generation`].
-    pub(crate) fn first(limits: Limits, clocks: (u64, SystemTime)) -> Generation {
+    pub(crate) fn first(
+        limits: Limits,
+        clocks: (u64, SystemTime),
+        is_counting: bool,
+    ) -> Generation {
         let limits = limits.in_generation(0, Some(clocks));
         let count = limits.count();
         Generation {
             number: 0,
             limits: Arc::new(limits),
             largest_factors: LargestFactors::new(count),
+            tallies: Tallies::new(count, is_counting),
             shared: Arc::new(SharedBuckets::new(count)),
             debt: Debt::default(),
             at_ns: 1,
@@ -99,6 +106,7 @@ impl Generation {
             number,
             limits: Arc::new(limits),
             largest_factors: self.largest_factors.and_more(count),
+            tallies: self.tallies.and_more(count),
             shared: Arc::new(SharedBuckets::new(count)),
             debt,
             at_ns,
@@ -114,6 +122,7 @@ impl Generation {
             number: self.number,
             limits: self.limits.clone(),
             largest_factors: self.largest_factors.and_more(self.limits.count()),
+            tallies: self.tallies.and_more(self.limits.count()),
             shared: self.shared.clone(),
             debt: self.debt,
             at_ns: self.at_ns,

@@ -1,5 +1,7 @@
 //! A handle for one limit of a limiter: the calls for one bucket.
 
+mod decide;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,21 +9,28 @@ use smallvec::SmallVec;
 
 use crate::algorithm::Outcome;
 use crate::batch::Member;
+use crate::counters::{Stripes, Tally};
 use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::{Inner, Limiter};
 use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
-use crate::probe::{Fault, broken};
 use crate::scaled::Scaled;
 use crate::store::{Fingerprint, Outdated, Store, StoreKey, pin};
 use crate::turn::Turn;
 use crate::{Decision, Factor, Limit};
+
+use decide::{Decided, Kind};
 
 /// Ids whose lines are fetched together: as many as a core has requests to memory under way.
 const GROUP: usize = 16;
 
 /// A call for one bucket.
 pub(crate) trait Call: Copy {
+    const KIND: Kind;
+
+    /// The same at a cost of 0.
+    fn at_no_cost(self) -> Self;
+
     /// What the call makes of a word.
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
 
@@ -55,6 +64,12 @@ pub(crate) struct Refund(pub(crate) u64);
 pub(crate) struct Reset;
 
 impl Call for Spend {
+    const KIND: Kind = Kind::Spend;
+
+    fn at_no_cost(self) -> Spend {
+        Spend(0)
+    }
+
     #[inline(always)]
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
         limit.rule().spend(word, now_ns, self.0)
@@ -76,6 +91,12 @@ impl Call for Spend {
 }
 
 impl Call for Check {
+    const KIND: Kind = Kind::Check;
+
+    fn at_no_cost(self) -> Check {
+        Check(0)
+    }
+
     #[inline(always)]
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
         Outcome { word: None, ..limit.rule().spend(word, now_ns, self.0) }
@@ -93,6 +114,12 @@ impl Call for Check {
 }
 
 impl Call for Refund {
+    const KIND: Kind = Kind::Give;
+
+    fn at_no_cost(self) -> Refund {
+        Refund(0)
+    }
+
     #[inline(always)]
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
         limit.rule().refund(word, now_ns, self.0)
@@ -114,6 +141,12 @@ impl Call for Refund {
 }
 
 impl Call for Reset {
+    const KIND: Kind = Kind::Give;
+
+    fn at_no_cost(self) -> Reset {
+        Reset
+    }
+
     #[inline(always)]
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
         limit.rule().reset(word, now_ns)
@@ -149,6 +182,9 @@ pub struct Handle {
     pub(crate) index: LimitIndex,
     pub(crate) name: Arc<str>,
     pub(crate) format: IdFormat,
+    pub(crate) tally: Arc<Tally>,
+    /// The tally's: `None` is all that a call reads where nothing is counted.
+    pub(crate) stripes: Option<Arc<Stripes>>,
 }
 
 impl Handle {
@@ -365,7 +401,7 @@ impl Handle {
         now_ns: u64,
     ) -> Result<Decision, Error> {
         let mut scratch = Scratch::new();
-        let id = encode(self.format, id, &mut scratch)?;
+        let id = self.encoded(id, &mut scratch)?;
         let print = self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id });
         self.with_key(id, print, cost, call, now_ns)
     }
@@ -373,12 +409,12 @@ impl Handle {
     /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
     /// by way of the registry.
     #[inline(always)]
-    fn with_key(
+    fn with_key<C: Call>(
         &self,
         id: &[u8],
         print: Fingerprint,
         cost: u64,
-        call: impl Call,
+        call: C,
         now_ns: u64,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
@@ -393,7 +429,7 @@ impl Handle {
                     .generation
                     .limits
                     .entry(self.index)
-                    .numbers_at(known.meta(), now_ns)
+                    .quick_numbers_at(known.meta(), now_ns)
                 && cost <= limit.burst()
             {
                 let mut asked = 0;
@@ -402,7 +438,11 @@ impl Handle {
                     call.ask(limit, word, now_ns).word
                 });
                 if was_there {
-                    // Once more: it costs less than to carry the figures out of the loop through memory.
+                    // Once more, in either way: it costs less than to carry the figures out of the loop
+                    // through memory, or to have them there for a count that is switched off.
+                    if C::KIND == Kind::Spend && self.stripes.is_some() {
+                        return self.counted(id, limit, (asked, now_ns), cost);
+                    }
                     return Ok(call.ask(limit, asked, now_ns).decision);
                 }
             }
@@ -419,56 +459,15 @@ impl Handle {
         call: impl Call,
         now_ns: u64,
     ) -> Result<Decision, Error> {
-        self.limiter.inner.with_turn(|turn| {
+        let decided = self.limiter.inner.with_turn(|turn| {
             let entry = turn.generation.limits.entry(self.index);
             let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {
-                return Ok(Ok(Decision::UNLIMITED));
+                return Ok(Ok(Decided::UNLIMITED));
             };
-            if cost > limit.burst() {
-                return Ok(Err(Error::cost_above_limit(cost, limit, Some(&entry.name))));
-            }
             let key = StoreKey { key: KeyRef { limit: self.index, id }, print, meta };
-            Ok(Ok(call.run(turn, &key, limit, now_ns)?))
-        })
-    }
-
-    pub(crate) fn with_factor(
-        &self,
-        id: Id<'_>,
-        cost: u64,
-        factor: Factor,
-        call: impl Call,
-    ) -> Result<Decision, Error> {
-        if factor == Factor::ONE {
-            return self.with(id, cost, call);
-        }
-        let inner = &*self.limiter.inner;
-        if !inner.is_enabled() {
-            return Ok(Decision::UNLIMITED);
-        }
-        let mut scratch = Scratch::new();
-        let id = encode(self.format, id, &mut scratch)?;
-        let now_ns = inner.clock.now_ns();
-        inner.with_turn(|turn| {
-            let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {
-                return Ok(Ok(Decision::UNLIMITED));
-            };
-            let limit = match turn.scaled(self.index, limit, factor) {
-                Ok(Some(limit)) => limit,
-                Ok(None) => return Ok(Ok(Decision::UNLIMITED)),
-                Err(error) => return Ok(Err(error)),
-            };
-            if cost > limit.burst() {
-                return Ok(Err(Error::cost_above_limit(cost, &limit, Some(&entry.name))));
-            }
-            let key = turn.store_key(KeyRef { limit: self.index, id }, meta);
-            let decision = call.run(turn, &key, &limit, now_ns)?;
-            if broken(Fault::FactorNotedLate) {
-                turn.generation.largest_factors.note(self.index, factor);
-            }
-            Ok(Ok(decision))
-        })
+            self.decide(turn, &key, limit, cost, call, now_ns)
+        });
+        self.finish(decided, id, Factor::ONE, cost, call, now_ns)
     }
 }
 

@@ -28,6 +28,9 @@ impl Stamp {
     pub(crate) const MOST_LIMITS: usize =
         (1 << (64 - Meta::NUMBERS_BITS - Self::GENERATION_BITS)) - 1;
 
+    /// That of no note.
+    pub(crate) const NEVER: Stamp = Stamp(1 << Meta::NUMBERS_BITS);
+
     #[inline]
     pub(crate) const fn new(limit: LimitIndex, generation: u64) -> Stamp {
         let generation = generation & ((1 << Self::GENERATION_BITS) - 1);

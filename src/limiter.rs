@@ -8,17 +8,20 @@ use crate::batch::{Batch, Member};
 use crate::blocks::Blocks;
 use crate::clock::Clock;
 use crate::error::Error;
+#[cfg(feature = "tracing")]
+use crate::events::Denials;
 use crate::generation::Generation;
 use crate::handle::Handle;
 use crate::limits::Limits;
 use crate::lowered::Lowered;
-use crate::options::{AtCap, LimiterOptions};
+use crate::options::LimiterOptions;
 use crate::overflow::Overflow;
 use crate::probe::{Place, reached};
 use crate::reload::Reloads;
 use crate::store::{Guard, Outdated, Published, Store, Swept, pin};
 use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
 use crate::sync::{Ordering, Switch};
+use crate::top_denied::TopDenied;
 use crate::turn::Turn;
 
 /// Limits, a clock, and a bucket for every id that has spent.
@@ -58,6 +61,9 @@ pub(crate) struct Inner {
     pub(crate) blocks: Blocks,
     pub(crate) sweeps: SweepRecord,
     pub(crate) reloads: Reloads,
+    pub(crate) top_denied: Option<TopDenied>,
+    #[cfg(feature = "tracing")]
+    pub(crate) denials: Option<Denials>,
 }
 
 impl Limiter {
@@ -74,13 +80,15 @@ impl Limiter {
     /// A limiter with a table, a cap and a clock of the caller's choice.
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
         let store = Store::new(&options);
-        let clock = options.clock.unwrap_or_default();
-        Limiter::with_store(limits, store, clock, options.at_cap)
+        Limiter::with_store(limits, store, options)
     }
 
-    pub(crate) fn with_store(limits: Limits, store: Store, clock: Clock, at_cap: AtCap) -> Limiter {
+    pub(crate) fn with_store(limits: Limits, store: Store, options: LimiterOptions) -> Limiter {
+        let overflow = Overflow::new(options.at_cap);
+        let is_counting = options.is_counting();
+        let clock = options.clock.unwrap_or_default();
         let clocks = (clock.now_ns(), SystemTime::now());
-        let overflow = Overflow::new(at_cap);
+        let generation = Generation::first(limits, clocks, is_counting);
         let inner = Inner {
             enabled: Switch::new(true),
             clock,
@@ -90,7 +98,10 @@ impl Limiter {
             blocks: Blocks::default(),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
-            generation: Published::new(Arc::new(Generation::first(limits, clocks))),
+            top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
+            #[cfg(feature = "tracing")]
+            denials: (options.log_denials > 0).then(|| Denials::new(options.log_denials)),
+            generation: Published::new(Arc::new(generation)),
         };
         Limiter { inner: Arc::new(inner) }
     }
@@ -102,11 +113,18 @@ impl Limiter {
     /// [`Error::is_invalid_name`] for a name that is neither declared nor Boulder's.
     pub fn limit(&self, name: &str) -> Result<Handle, Error> {
         let guard = pin();
-        let limits = &self.inner.generation.get(&guard).limits;
-        let index = limits.index_of(name)?;
-        let entry = limits.entry(index);
-        let (name, format) = (entry.name.as_ref().into(), entry.format);
-        Ok(Handle { limiter: self.clone(), index, name, format })
+        let generation = self.inner.generation.get(&guard);
+        let index = generation.limits.index_of(name)?;
+        let entry = generation.limits.entry(index);
+        let tally = generation.tallies.of(index).clone();
+        Ok(Handle {
+            limiter: self.clone(),
+            index,
+            name: entry.name.as_ref().into(),
+            format: entry.format,
+            stripes: tally.stripes.clone(),
+            tally,
+        })
     }
 
     /// The limits as they are now: a [reload](Limiter::reload) puts others in their place.

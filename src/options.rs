@@ -1,6 +1,7 @@
 //! How a limiter keeps its buckets.
 
 use crate::Clock;
+use crate::top_denied::TopDenied;
 
 /// Where a limiter gets its time from, how it keeps its buckets, and how many.
 ///
@@ -21,6 +22,10 @@ pub struct LimiterOptions {
     pub(crate) engine: Engine,
     pub(crate) max_keys: usize,
     pub(crate) at_cap: AtCap,
+    pub(crate) counting: bool,
+    pub(crate) top_denied: usize,
+    #[cfg(feature = "tracing")]
+    pub(crate) log_denials: u32,
 }
 
 /// The table that keeps the buckets.
@@ -57,6 +62,10 @@ impl Default for LimiterOptions {
             engine: Engine::default(),
             max_keys: 1 << 24,
             at_cap: AtCap::default(),
+            counting: false,
+            top_denied: 0,
+            #[cfg(feature = "tracing")]
+            log_denials: 0,
         }
     }
 }
@@ -81,5 +90,38 @@ impl LimiterOptions {
     /// The same with another policy at the cap. Default: [`AtCap::Share`].
     pub fn at_cap(self, at_cap: AtCap) -> LimiterOptions {
         LimiterOptions { at_cap, ..self }
+    }
+
+    /// The same with calls counted, for [`Limiter::counters`](crate::Limiter::counters), or not. Default:
+    /// not, which costs a call nothing; counting costs it a few nanoseconds, and 2 KiB a limit.
+    pub fn counting(self, counting: bool) -> LimiterOptions {
+        LimiterOptions { counting, ..self }
+    }
+
+    /// The same with a list of the ids denied most, of so many places, for
+    /// [`Limiter::top_denied`](crate::Limiter::top_denied); calls are [counted](LimiterOptions::counting),
+    /// too. Each place takes some 100 bytes, and a denial looks at all of them: at most 1,024. Default: 0,
+    /// which is none.
+    pub fn top_denied(self, places: usize) -> LimiterOptions {
+        LimiterOptions { top_denied: places.min(TopDenied::MOST_PLACES), ..self }
+    }
+
+    /// The same with events of denials (feature `tracing`): the first of a key, and of the others one in
+    /// so many; calls are [counted](LimiterOptions::counting), too. Default: 0, which is none.
+    ///
+    /// A key is known again for an hour, and as long as there is room for it among some 4,096: one that
+    /// finds none is among the others. So a flood of keys does not flood the log.
+    #[cfg(feature = "tracing")]
+    pub fn log_denials(self, one_in: u32) -> LimiterOptions {
+        LimiterOptions { log_denials: one_in, ..self }
+    }
+
+    /// Whether calls are counted: whoever keeps an eye on denials looks where they are.
+    pub(crate) fn is_counting(&self) -> bool {
+        #[cfg(feature = "tracing")]
+        if self.log_denials > 0 {
+            return true;
+        }
+        self.counting || self.top_denied > 0
     }
 }

@@ -107,8 +107,24 @@ impl SharedBuckets {
 }
 
 impl OverflowCounts {
-    pub(crate) fn count(counter: &Figure) {
-        // Relaxed: a figure for people.
-        counter.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_shared(&self) {
+        count(&self.shared, "shared");
     }
+
+    pub(crate) fn count_denied(&self) {
+        count(&self.denied, "denied");
+    }
+
+    pub(crate) fn count_allowed(&self) {
+        count(&self.allowed, "allowed");
+    }
+}
+
+fn count(counter: &Figure, outcome: &'static str) {
+    // Relaxed: a figure for people.
+    let before = counter.fetch_add(1, Ordering::Relaxed);
+    #[cfg(feature = "tracing")]
+    crate::events::overflow(outcome, before + 1);
+    #[cfg(not(feature = "tracing"))]
+    let _ = (before, outcome);
 }

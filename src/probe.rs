@@ -101,6 +101,8 @@ pub(crate) enum Fault {
     ChargeBeforeRenewal,
     /// A scan leaves out words that have moved on.
     ScanSkipsMoved,
+    /// A shadow is asked what it would say, and charged afterwards.
+    ShadowByCheck,
 }
 
 /// A place that a race has to reach.

@@ -12,6 +12,7 @@ use crate::key::KeyRef;
 use crate::limiter::{Inner, Limiter};
 use crate::limits::Limits;
 use crate::store::pin;
+use crate::sync::{Figure, Ordering};
 use crate::turn::Turn;
 use crate::{Limit, Parameters};
 
@@ -28,7 +29,29 @@ pub struct Reloaded {
 
 /// One reload at a time.
 #[derive(Default)]
-pub(crate) struct Reloads(Mutex<()>);
+pub(crate) struct Reloads {
+    one_at_a_time: Mutex<()>,
+    last: Mutex<Option<SystemTime>>,
+    /// Those that changed nothing because they could not be.
+    pub(crate) refused: Figure,
+}
+
+impl Reloads {
+    /// When one was done last.
+    pub(crate) fn last(&self) -> Option<SystemTime> {
+        *self.last.lock()
+    }
+
+    fn record(&self, reloaded: &Result<Reloaded, Error>) {
+        match reloaded {
+            Ok(_) => *self.last.lock() = Some(SystemTime::now()),
+            Err(_) => {
+                // Relaxed: a figure for people.
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
 
 /// While it lives, no reload begins.
 #[cfg(feature = "snapshot")]
@@ -41,7 +64,7 @@ impl Reloads {
     /// Waits for a reload that goes on, and lets no other begin. All words are under one generation of
     /// limits then.
     pub(crate) fn hold_off(&self) -> NoReload<'_> {
-        NoReload { _held: self.0.lock() }
+        NoReload { _held: self.one_at_a_time.lock() }
     }
 }
 
@@ -102,8 +125,16 @@ impl Limiter {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reload_with(&self, limits: Limits, debt: Debt) -> Result<Reloaded, Error> {
+        let reloaded = self.put_in_place(limits, debt);
+        self.inner.reloads.record(&reloaded);
+        #[cfg(feature = "tracing")]
+        crate::events::reload(&reloaded);
+        reloaded
+    }
+
+    fn put_in_place(&self, limits: Limits, debt: Debt) -> Result<Reloaded, Error> {
         let inner = &*self.inner;
-        let _one_at_a_time = inner.reloads.0.lock();
+        let _one_at_a_time = inner.reloads.one_at_a_time.lock();
         let next = {
             let guard = pin();
             let now = inner.generation.get(&guard);

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind};
 use crate::limiter::Inner;
+use crate::store::Swept;
 use crate::ticker::{Stop, Ticker};
 
 /// When a [`Sweeper`] sweeps, and how much at a time.
@@ -145,7 +146,16 @@ impl Sweeper {
 
 /// One pass over the table, step by step; the number of steps is at most that of the table's parts.
 fn sweep_all(inner: &Inner, step: usize, stop: &Stop) {
-    while !stop.requested() && !inner.sweep(step).finished {
-        std::thread::yield_now();
+    let mut pass = Swept::default();
+    while !stop.requested() && !pass.finished {
+        let swept = inner.sweep(step);
+        pass.looked_at += swept.looked_at;
+        pass.dropped += swept.dropped;
+        pass.finished = swept.finished;
+        if !pass.finished {
+            std::thread::yield_now();
+        }
     }
+    #[cfg(feature = "tracing")]
+    crate::events::sweep(&pass);
 }

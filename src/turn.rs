@@ -8,7 +8,6 @@ use crate::limiter::Inner;
 use crate::limits::BEFORE_ALL_ENDS_NS;
 use crate::lowered::Slot;
 use crate::options::AtCap;
-use crate::overflow::OverflowCounts;
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{Absent, Change, Fingerprint, Outdated, Rules, Store, StoreKey, Undone, pin};
 use crate::{Decision, Factor, Limit};
@@ -169,7 +168,7 @@ impl<'g> Turn<'g> {
                     let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::OwnCell);
                     if spent.charge.is_none() && is_new && word != 0 {
                         // Denied by what newcomers owe: a new bucket alone would have allowed it.
-                        OverflowCounts::count(&self.inner.overflow.counts.shared);
+                        self.inner.overflow.counts.count_shared();
                     }
                     return Ok(spent);
                 }
@@ -235,13 +234,13 @@ impl<'g> Turn<'g> {
         let counts = &self.inner.overflow.counts;
         match self.inner.overflow.at_cap {
             AtCap::Deny => {
-                OverflowCounts::count(&counts.denied);
+                counts.count_denied();
                 let wait_ns = limit.rule().wait_for_room_ns();
                 let decision = Decision::new(false, (0, 1), wait_ns, wait_ns);
                 Ok(Some(Spent::nothing(decision)))
             }
             AtCap::Allow => {
-                OverflowCounts::count(&counts.allowed);
+                counts.count_allowed();
                 let decision = ask(0, now_ns).decision;
                 Ok(Some(Spent::nothing(decision)))
             }
@@ -275,7 +274,7 @@ impl<'g> Turn<'g> {
                     self.take_back(key, limit, &spent)?;
                     return Ok(None);
                 }
-                OverflowCounts::count(&counts.shared);
+                counts.count_shared();
                 Ok(Some(spent))
             }
         }

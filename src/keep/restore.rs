@@ -45,7 +45,7 @@ pub(super) fn restore(
     let limits = limits.in_places_of(&names);
     let most_buckets = bytes / PRINT_RECORD_BYTES as u64;
     let max_keys = options.max_keys;
-    let limiter = Limiter::with_store(limits, store, clock, options.at_cap);
+    let limiter = Limiter::with_store(limits, store, options.clock(clock));
     let mut restoring = Restoring::new(limiter, times, debt, items, max_keys);
     restoring.make_room(usize::try_from(most_buckets).unwrap_or(usize::MAX).min(max_keys));
     read::rest(header.keys, frames, &mut restoring)?;

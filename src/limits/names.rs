@@ -69,6 +69,15 @@ pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> 
         .map(|(_, name)| name)
 }
 
+/// The text for a name that is neither declared nor Boulder's.
+pub(crate) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let hint = match nearest(name, known) {
+        Some(near) => format!("; did you mean {near}?"),
+        None => String::new(),
+    };
+    format!("unknown limit {name:?}{hint}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,9 @@ mod generation;
 #[cfg(feature = "snapshot")]
 mod kept;
 mod near;
+#[cfg(feature = "yaml")]
+mod reading;
+mod shadow;
 mod terms;
 mod warnings;
 
@@ -67,6 +70,11 @@ pub(crate) struct Entry {
     pub(crate) name: Box<str>,
     /// By which notes of this limit are known, in the generation that these limits are of.
     stamp: Stamp,
+    /// The same, unless a call has more to do than to charge one bucket: then that of no note, so that it
+    /// goes the longer way.
+    quick: Stamp,
+    /// The limit whose numbers are tried beside the default's.
+    shadow: Option<LimitIndex>,
     pub(crate) format: IdFormat,
     pub(crate) default: Option<Limit>,
     /// Whether a default was given, be it that there is no limit.
@@ -175,8 +183,11 @@ impl Limits {
 
     /// The index of `name`.
     pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, Error> {
-        self.by_name.get(name).copied().ok_or_else(|| {
-            Error::new(ErrorKind::Name, unknown_name(name, self.by_name.keys().map(|name| &**name)))
+        let known = self.by_name.get(name).copied().filter(|_| !shadow::is_name(name));
+        known.ok_or_else(|| {
+            let names = self.by_name.keys().map(|name| &**name);
+            let text = names::unknown(name, names.filter(|name| !shadow::is_name(name)));
+            Error::new(ErrorKind::Name, text)
         })
     }
 
@@ -195,6 +206,8 @@ impl Entry {
         Entry {
             name: name.into(),
             stamp: Stamp::new(LimitIndex(0), 0),
+            quick: Stamp::NEVER,
+            shadow: None,
             format,
             default: None,
             has_default: false,
@@ -208,7 +221,7 @@ impl Entry {
         }
     }
 
-    fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.has_default || self.is_disabled || !self.overrides.is_empty()
     }
 
@@ -225,15 +238,6 @@ impl Entry {
             _ => Ok(()),
         }
     }
-}
-
-/// The text for a name that is neither declared nor Boulder's.
-fn unknown_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let hint = match names::nearest(name, known) {
-        Some(near) => format!("; did you mean {near}?"),
-        None => String::new(),
-    };
-    format!("unknown limit {name:?}{hint}")
 }
 
 /// Makes [`Limits`], in code or from files.
@@ -337,6 +341,7 @@ impl LimitsBuilder {
             entry.numbers.shrink_to_fit();
             entry.terms.notes.shrink_to_fit();
         }
+        self.add_shadows();
         let other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
         self.limits.is_gcra = !self.limits.entries.iter().any(other);
         self.limits.in_generation(0, None)
@@ -426,37 +431,5 @@ impl LimitsBuilder {
         entries.push(Entry::without_numbers(name, format));
         self.limits.by_name.insert(name.into(), index);
         index
-    }
-}
-
-/// What only a reader of files asks.
-#[cfg(feature = "yaml")]
-impl LimitsBuilder {
-    /// The index of a limit that is declared or Boulder's; else the text of the error.
-    pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, String> {
-        let known = &self.limits.by_name;
-        known.get(name).copied().ok_or_else(|| unknown_name(name, known.keys().map(|name| &**name)))
-    }
-
-    pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
-        self.limits.entry(index)
-    }
-
-    /// Whether no limit was given.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.limits.entries.iter().any(Entry::is_given)
-    }
-
-    /// Where the next [`add_numbers_anew`](Self::add_numbers_anew) will put its numbers: a file may
-    /// give the ids first.
-    pub(crate) fn next_numbers(&self, index: LimitIndex) -> NumbersIndex {
-        NumbersIndex::of(self.limits.entry(index).numbers.len())
-    }
-
-    /// Adds numbers at [`next_numbers`](Self::next_numbers).
-    pub(crate) fn add_numbers_anew(&mut self, index: LimitIndex, new: Numbers) {
-        let entry = &mut self.limits.entries[index.0 as usize];
-        entry.note_algorithm(new.limit.as_ref());
-        entry.numbers.push(new);
     }
 }

@@ -9,6 +9,7 @@ mod cap;
 mod full;
 mod numbers;
 mod reload;
+mod shadow;
 mod wait;
 
 use std::cell::Cell;

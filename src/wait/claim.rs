@@ -1,17 +1,17 @@
 //! What a call keeps of a charge, to give it back or to add to it later.
 
-use crate::Limit;
 use crate::algorithm::{Charge, Outcome};
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::handle::Handle;
+use crate::handle::{Call, Handle, Refund, Spend};
 use crate::key::{Key, KeyRef};
 use crate::limiter::Limiter;
-use crate::limits::{Id, Scratch, encode};
+use crate::limits::{Id, Scratch};
 use crate::lowered::{Slot, Vacated};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{Outdated, StoreKey};
 use crate::turn::{ChargedTo, Spent, Turn};
+use crate::{Factor, Limit};
 
 /// A charge that was made to a bucket, and which bucket.
 pub(super) struct Claim {
@@ -31,10 +31,22 @@ pub(super) struct Claimed {
     pub(super) claim: Option<Claim>,
     /// It was denied because there is no room for its bucket.
     pub(super) finds_no_room: bool,
+    /// The limit only says that it would deny.
+    pub(super) is_tried: bool,
+}
+
+impl Claimed {
+    const UNLIMITED: Claimed = Claimed {
+        decision: Decision::UNLIMITED,
+        claim: None,
+        finds_no_room: false,
+        is_tried: false,
+    };
 }
 
 impl Handle {
-    /// Charges what `ask` makes of the limit and the bucket's word; asks only, at a cost of 0.
+    /// Charges what `ask` makes of the limit and the bucket's word; asks only, at a cost of 0. A limit
+    /// that denies nobody charges what is there.
     pub(super) fn claim(
         &self,
         id: Id<'_>,
@@ -43,35 +55,59 @@ impl Handle {
         ask: impl Fn(&Limit, u64, u64) -> Outcome,
     ) -> Result<Claimed, Error> {
         let inner = &*self.limiter.inner;
-        let unlimited =
-            || Claimed { decision: Decision::UNLIMITED, claim: None, finds_no_room: false };
         if !inner.is_enabled() {
-            return Ok(unlimited());
+            return Ok(Claimed::UNLIMITED);
         }
         let mut scratch = Scratch::new();
-        let id = encode(self.format, id, &mut scratch)?;
-        let key = KeyRef { limit: self.index, id };
-        inner.with_turn(|turn| {
+        let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
+        let claimed = inner.with_turn(|turn| {
             let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {
-                return Ok(Ok(unlimited()));
+            let Some((limit, meta)) = entry.numbers_of(key.id, now_ns) else {
+                return Ok(Ok((Claimed::UNLIMITED, false)));
             };
-            if cost > limit.burst() {
+            let (is_above, is_tried) = (cost > limit.burst(), entry.is_shadow());
+            if is_above && !is_tried {
                 return Ok(Err(Error::cost_above_limit(cost, limit, Some(&entry.name))));
             }
-            let ask = |word, now_ns| ask(limit, word, now_ns);
+            let charged = if is_above { 0 } else { cost };
+            let spend = |word, now_ns| limit.rule().spend(word, now_ns, charged);
+            let ask = |word, now_ns| match is_tried {
+                true => spend(word, now_ns),
+                false => ask(limit, word, now_ns),
+            };
             let store_key = turn.store_key(key, meta);
-            let spent = match cost {
+            let mut spent = match charged {
                 0 => Spent::nothing(turn.look(&store_key, now_ns, ask)?),
                 _ => turn.charge_to_keep(&store_key, limit, now_ns, ask)?,
             };
-            let Spent { decision, to, .. } = spent;
-            let finds_no_room = cost > 0 && !decision.allowed() && to == ChargedTo::Nothing;
+            let would_deny = is_above || !spent.decision.allowed();
+            let finds_no_room =
+                charged > 0 && !spent.decision.allowed() && spent.to == ChargedTo::Nothing;
+            if is_tried {
+                self.note_shadow(would_deny);
+                spent.decision = spent.decision.in_shadow();
+            }
+            // (A place says how long it is to be waited for, and not what is left.)
+            let left = || {
+                turn.look(&store_key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
+            };
+            let told = match self.is_counting() && !would_deny {
+                true => left().unwrap_or(spent.decision).in_shadow(),
+                false => spent.decision,
+            };
+            self.count(key.id, limit, if would_deny { 0 } else { cost }, &told, now_ns);
+            let decision = spent.decision;
             let (limiter, key) = (self.limiter.clone(), Key::new(key));
             let generation = turn.generation.number;
-            let claim = Claim { limiter, key, cost, spent, generation };
-            Ok(Ok(Claimed { decision, claim: Some(claim), finds_no_room }))
-        })
+            let claim = Some(Claim { limiter, key, cost, spent, generation });
+            let has_shadow = entry.shadow_beside(meta).is_some();
+            Ok(Ok((Claimed { decision, claim, finds_no_room, is_tried }, has_shadow)))
+        });
+        let (claimed, has_shadow) = claimed.inspect_err(|_| self.tally.count_error())?;
+        if has_shadow {
+            self.note_shadow(inner.in_shadow(key, Factor::ONE, cost, Spend(cost), now_ns));
+        }
+        Ok(claimed)
     }
 }
 
@@ -121,6 +157,8 @@ impl Claim {
             };
             turn.take_back(key, limit, &Spent { charge: Some(rest), ..self.spent })
         });
+        let given_back = self.cost - actual;
+        self.in_shadow(Refund(given_back));
     }
 
     /// Charges so many units more, whether they are there or not, down to the limit's floor.
@@ -134,33 +172,46 @@ impl Claim {
             };
             turn.charge(key, limit, now_ns, ask).map(drop)
         });
+        // As far as it is there: what a shadow would let one owe, its limit says.
+        self.in_shadow(Spend(units));
+    }
+
+    /// Does in the shadow of the bucket, if it has one, what was done to the bucket.
+    fn in_shadow(&self, call: impl Call) {
+        let inner = &*self.limiter.inner;
+        let _ = inner.in_shadow(self.key.as_ref(), Factor::ONE, 0, call, inner.clock.now_ns());
     }
 
     /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn give_up(&self, granted_at_ns: u64) {
         let Some(charge) = self.spent.charge else { return };
-        self.with_bucket(|turn, key, limit| {
+        let is_given_up = self.with_bucket(|turn, key, limit| {
             let now_ns = turn.inner.clock.now_after_loads_ns();
             if turn.generation.number != self.generation || granted_at_ns < now_ns {
-                return Ok(());
+                return Ok(false);
             }
             if broken(Fault::RefundForCancel) {
-                return turn.refund(key, limit, self.cost, now_ns).map(drop);
+                return turn.refund(key, limit, self.cost, now_ns).map(|_| true);
             }
             let slot = turn.lowered(key, &self.spent);
             let place = Standing { claim: self, charge, turn, key, limit, slot };
             if broken(Fault::VacateUnlocked) {
                 // Decided with what was given up by now, and noted later.
                 let behind = place.take_back_last(charge, self.spent.lowered)?;
-                return slot.with_vacated(now_ns, |vacated| {
+                slot.with_vacated(now_ns, |vacated| {
                     place.leave_behind(behind, vacated, granted_at_ns)
-                });
+                })?;
+                return Ok(true);
             }
             slot.with_vacated(now_ns, |vacated| {
                 let behind = place.take_back_last(charge, self.spent.lowered)?;
                 place.leave_behind(behind, vacated, granted_at_ns)
-            })
+            })?;
+            Ok(true)
         });
+        if is_given_up == Some(true) {
+            self.in_shadow(Refund(self.cost));
+        }
     }
 }
 

@@ -79,8 +79,9 @@ impl Handle {
                 None => placed(None, NEVER_NS, 0),
             },
         };
-        let Claimed { decision, claim, finds_no_room } = self.claim(id, cost, now_ns, ask)?;
-        let wait_ns = ns_of(decision.retry_in());
+        let claimed = self.claim(id, cost, now_ns, ask)?;
+        let Claimed { decision, claim, finds_no_room, is_tried } = claimed;
+        let wait_ns = if is_tried { 0 } else { ns_of(decision.retry_in()) };
         match decision.allowed() {
             true => {
                 // Where it was asked as of a later time, that of a sweep, it waits from then.

@@ -39,11 +39,15 @@ fn writes_until_it_is_killed() {
     // As far as it comes: whoever started it kills it.
     for round in round + 1..round + 10_000 {
         spend(1);
-        // Past the test runner, which takes what is printed.
-        writeln!(std::io::stderr(), "begin {round}").unwrap();
+        say(&format!("begin {round}\n"));
         limiter.snapshot(&path).unwrap();
-        writeln!(std::io::stderr(), "done {round}").unwrap();
+        say(&format!("done {round}\n"));
     }
+}
+
+/// Past the test runner, which takes what is printed; in one piece, since a kill comes between any two.
+fn say(line: &str) {
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 fn writer(path: &Path, round: u64) -> Child {

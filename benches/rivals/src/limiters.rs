@@ -16,12 +16,15 @@ pub struct TableArgs {
     /// Measures Tollgate's `DashMap` engine (`Engine::Exact`) instead of its default.
     #[arg(long)]
     exact: bool,
+    /// Has Tollgate count its calls (`LimiterOptions::counting`).
+    #[arg(long)]
+    counting: bool,
 }
 
 impl TableArgs {
     pub fn options(self) -> LimiterOptions {
         let engine = if self.exact { Engine::Exact } else { Engine::default() };
-        LimiterOptions::default().engine(engine)
+        LimiterOptions::default().engine(engine).counting(self.counting)
     }
 }
 

@@ -20,6 +20,8 @@ mod replay;
 mod replay_log;
 mod replay_trace;
 mod report;
+#[path = "../../shown.rs"]
+mod shown;
 mod side;
 mod summary;
 mod tally;

@@ -119,9 +119,18 @@ impl Entry {
     /// then the id is to be asked.
     #[inline(always)]
     pub(crate) fn numbers_at(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
-        if meta.stamp() != self.stamp {
-            return None;
-        }
+        if meta.stamp() == self.stamp { self.noted(meta, now_ns) } else { None }
+    }
+
+    /// As [`numbers_at`](Self::numbers_at), for a call that charges one bucket and is done. `None`, too,
+    /// where there is more to do.
+    #[inline(always)]
+    pub(crate) fn quick_numbers_at(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
+        if meta.stamp() == self.quick { self.noted(meta, now_ns) } else { None }
+    }
+
+    #[inline(always)]
+    fn noted(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
         match meta.numbers() {
             0 => self.default.as_ref(),
             given => {

@@ -52,6 +52,7 @@ impl Limits {
         }
         // A word that is full by numbers that have ended may owe by those that apply then.
         self.is_gcra &= !self.has_ends;
+        self.find_shadows();
         self
     }
 

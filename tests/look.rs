@@ -1,0 +1,61 @@
+//! What operators see of a limiter, and limits that are only tried.
+
+#[path = "look/counters.rs"]
+mod counters;
+#[cfg(feature = "tracing")]
+#[path = "look/events.rs"]
+mod events;
+#[cfg(feature = "metrics")]
+#[path = "look/facade.rs"]
+mod facade;
+#[path = "look/prometheus.rs"]
+mod prometheus;
+#[path = "look/shadow.rs"]
+mod shadow;
+#[path = "look/top_denied.rs"]
+mod top_denied;
+
+use std::time::Duration;
+
+use tollgate::{
+    Clock, Engine, Hand, IdFormat, Limit, LimitCounters, LimitMode, LimitOptions, Limiter,
+    LimiterOptions, Limits, LimitsBuilder,
+};
+
+const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
+
+/// `burst` at once, and all of it back in an hour.
+fn hourly(burst: u64) -> Limit {
+    Limit::new(burst, burst, Duration::from_secs(3600)).unwrap()
+}
+
+fn add(builder: LimitsBuilder, name: &str, burst: u64, options: LimitOptions) -> LimitsBuilder {
+    builder.limit_with(name, IdFormat::String, hourly(burst), options).unwrap()
+}
+
+fn tried() -> LimitOptions {
+    LimitOptions::default().mode(LimitMode::Shadow)
+}
+
+fn beside(burst: u64) -> LimitOptions {
+    LimitOptions::default().shadow(hourly(burst))
+}
+
+fn limiter(limits: LimitsBuilder, engine: Engine) -> (Limiter, Hand) {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).engine(engine).counting(true);
+    (Limiter::with_options(limits.build(), options), hand)
+}
+
+fn of(limiter: &Limiter, name: &str) -> LimitCounters {
+    let counters = limiter.counters();
+    counters.limits.into_iter().find(|limit| limit.name == name).unwrap()
+}
+
+fn allowed(limiter: &Limiter, name: &str, id: &str, cost: u64) -> bool {
+    limiter.limit(name).unwrap().spend(id, cost).unwrap().allowed()
+}
+
+fn no_limits() -> LimitsBuilder {
+    Limits::builder()
+}

@@ -1,0 +1,128 @@
+//! What is counted, and where.
+
+use super::*;
+use tollgate::{AtCap, Factor, Mode};
+
+fn figures(limiter: &Limiter, name: &str) -> [u64; 6] {
+    let of = of(limiter, name);
+    [of.allowed, of.denied, of.near, of.cost, of.shadow_denied, of.errors]
+}
+
+#[test]
+fn each_spend_counts_once_and_nothing_else_does() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 10, LimitOptions::default()), engine);
+        let a = limiter.limit("A").unwrap();
+        // 3 of 10, then 8 of 10: two are left, which is a fifth, then one, which is less.
+        for (cost, expected) in [
+            (3, [1, 0, 0, 3, 0, 0]),
+            (5, [2, 0, 0, 8, 0, 0]),
+            (1, [3, 0, 1, 9, 0, 0]),
+            (2, [3, 1, 1, 9, 0, 0]),
+            (1, [4, 1, 2, 10, 0, 0]),
+        ] {
+            let _ = a.spend("k", cost).unwrap();
+            assert_eq!(figures(&limiter, "A"), expected, "{engine:?}, cost {cost}");
+        }
+        let _ = (a.check("k", 1).unwrap(), a.refund("k", 9).unwrap(), a.reset("k").unwrap());
+        assert_eq!(figures(&limiter, "A"), [4, 1, 2, 10, 0, 0], "{engine:?}");
+        assert!(a.spend("k", 11).is_err() && a.spend("", 1).is_err() && a.check("k", 11).is_err());
+        assert_eq!(figures(&limiter, "A"), [4, 1, 2, 10, 0, 3], "{engine:?}");
+    }
+}
+
+#[test]
+fn calls_with_factors_and_calls_of_many_count_too_and_those_without_a_limit_do_not() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 2, LimitOptions::default()), engine);
+        let a = limiter.limit("A").unwrap();
+        let _ = a.scaled("0.5".parse().unwrap()).spend("k", 3).unwrap();
+        assert_eq!(figures(&limiter, "A"), [1, 0, 0, 3, 0, 0], "1 of 4 is more than a fifth");
+        let _ = a.scaled(Factor::ZERO).spend("k", 3).unwrap();
+        let mut decisions = Vec::new();
+        a.spend_many(["x", "y", "x", "x"], 1, &mut decisions);
+        assert_eq!(figures(&limiter, "A"), [4, 1, 1, 6, 0, 0], "{engine:?}");
+        limiter.set_enabled(false);
+        let _ = a.spend("x", 1).unwrap();
+        assert_eq!(figures(&limiter, "A"), [4, 1, 1, 6, 0, 0], "{engine:?}");
+    }
+}
+
+#[test]
+fn a_batch_counts_each_member_and_a_denied_one_the_member_that_denied() {
+    for engine in ENGINES {
+        let limits = add(no_limits(), "A", 9, LimitOptions::default());
+        let limits = add(limits, "B", 2, LimitOptions::default());
+        let (limiter, _hand) = limiter(add(limits, "C", 9, LimitOptions::default()), engine);
+        let handles = ["A", "B", "C"].map(|name| limiter.limit(name).unwrap());
+        let [a, b, c] = &handles;
+        let members =
+            [a.member("k").cost(2), b.member("k"), c.member("k").mode(Mode::CheckOnly).cost(4)];
+        let batch = limiter.batch(&members);
+        assert!(batch.spend().unwrap().allowed());
+        let mut each = Vec::new();
+        assert!(batch.spend_each(&mut each).unwrap().allowed());
+        assert_eq!(batch.spend().unwrap().denied_by(), Some(1));
+        assert_eq!(batch.spend_each(&mut each).unwrap().denied_by(), Some(1));
+        assert!(batch.check().is_ok() && batch.refund().is_ok() && batch.reset().is_ok());
+        assert_eq!(figures(&limiter, "A"), [2, 0, 0, 4, 0, 0], "{engine:?}");
+        assert_eq!(figures(&limiter, "B"), [2, 2, 1, 2, 0, 0], "{engine:?}");
+        assert_eq!(figures(&limiter, "C"), [2, 0, 0, 0, 0, 0], "{engine:?}: it was not charged");
+        let spend_only = [b.member("k").mode(Mode::SpendOnly).cost(2)];
+        for _ in 0..2 {
+            assert!(limiter.batch(&spend_only).spend().unwrap().allowed());
+        }
+        assert_eq!(figures(&limiter, "B"), [3, 2, 2, 4, 0, 0], "the one that did not fit is none");
+        assert!(limiter.batch(&[b.member("k").cost(3)]).spend().is_err());
+        assert!(limiter.batch(&[b.member("")]).spend().is_err());
+        assert_eq!(figures(&limiter, "B"), [3, 2, 2, 4, 0, 2], "{engine:?}");
+    }
+}
+
+#[test]
+fn counters_stay_with_the_limits_name_over_reloads() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 2, LimitOptions::default()), engine);
+        let before = limiter.counters();
+        assert_eq!((before.generation, before.reload_errors), (0, 0));
+        assert!(before.last_reload.is_none() && before.is_counting);
+        assert!(allowed(&limiter, "A", "k", 1));
+        let next = add(no_limits(), "B", 5, LimitOptions::default());
+        let next = add(next, "A", 4, LimitOptions::default()).build();
+        limiter.reload(next).unwrap();
+        assert!(allowed(&limiter, "A", "k", 1) && allowed(&limiter, "B", "k", 3));
+        assert_eq!((of(&limiter, "A").allowed, of(&limiter, "B").cost), (2, 3), "{engine:?}");
+        let numbers = Limits::builder().limit("A", IdFormat::RegId, hourly(1)).unwrap();
+        assert!(limiter.reload(numbers.build()).is_err());
+        let after = limiter.counters();
+        assert_eq!((after.generation, after.reload_errors), (1, 1));
+        assert!(after.last_reload.is_some());
+    }
+}
+
+#[test]
+fn without_counting_only_what_is_rare_is_counted() {
+    let limits = add(no_limits(), "A", 1, LimitOptions::default());
+    let limiter = Limiter::new(add(limits, "B", 1, tried()).build());
+    for name in ["A", "B"] {
+        assert!(allowed(&limiter, name, "k", 1));
+        let _ = limiter.limit(name).unwrap().spend("k", 1).unwrap();
+        assert!(limiter.limit(name).unwrap().spend("", 1).is_err());
+    }
+    assert_eq!(figures(&limiter, "A"), [0, 0, 0, 0, 0, 1]);
+    assert_eq!(figures(&limiter, "B"), [0, 0, 0, 0, 1, 1]);
+    assert!(!limiter.counters().is_counting);
+}
+
+#[test]
+fn what_the_table_did_is_among_the_counters() {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).max_keys(1);
+    let limits = add(no_limits(), "A", 1, LimitOptions::default()).build();
+    let limiter = Limiter::with_options(limits, options.at_cap(AtCap::Deny));
+    assert!(allowed(&limiter, "A", "x", 1) && !allowed(&limiter, "A", "y", 1));
+    hand.advance(Duration::from_secs(3600));
+    while !limiter.sweep(64).finished {}
+    let stats = limiter.counters().stats;
+    assert_eq!((stats.denied_at_cap, stats.swept, stats.cells), (1, 1, 0));
+}

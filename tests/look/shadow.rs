@@ -1,0 +1,164 @@
+//! Limits that only say that they would deny, and numbers that are tried beside others.
+
+use super::*;
+use tollgate::{Debt, Mode};
+
+fn shadow_denied(limiter: &Limiter, name: &str) -> u64 {
+    of(limiter, name).shadow_denied
+}
+
+#[test]
+fn a_limit_in_shadow_mode_charges_and_counts_and_denies_nobody() {
+    for engine in ENGINES {
+        let (limiter, hand) = limiter(add(no_limits(), "A", 2, tried()), engine);
+        let a = limiter.limit("A").unwrap();
+        let remaining = |cost| a.spend("k", cost).unwrap().remaining();
+        assert_eq!([remaining(1), remaining(1), remaining(1)], [Some(1), Some(0), Some(0)]);
+        let denied = a.spend("k", 1).unwrap();
+        assert!(denied.allowed() && denied.denied_by().is_none(), "{engine:?}");
+        assert_eq!(denied.retry_in(), Duration::from_secs(1800), "as the bucket says");
+        assert!(a.check("k", 1).unwrap().allowed());
+        assert!(a.spend("k", 3).unwrap().allowed(), "more than it ever holds");
+        assert!(a.refund("k", 3).is_ok() && a.spend("", 1).is_err());
+        let of_a = of(&limiter, "A");
+        assert_eq!((of_a.shadow_denied, of_a.allowed, of_a.denied), (3, 5, 0), "{engine:?}");
+        assert_eq!(of_a.cost, 2, "what it would have denied is not charged");
+        hand.advance(Duration::from_secs(1800));
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 3, "a unit came back");
+    }
+}
+
+#[test]
+fn numbers_beside_are_asked_with_every_spend_and_decide_nothing() {
+    for engine in ENGINES {
+        let (limiter, hand) = limiter(add(no_limits(), "A", 4, beside(2)), engine);
+        let a = limiter.limit("A").unwrap();
+        for (said, so_far) in [(true, 0), (true, 0), (true, 1), (true, 2), (false, 3)] {
+            let decision = a.spend("k", 1).unwrap();
+            assert_eq!((decision.allowed(), shadow_denied(&limiter, "A")), (said, so_far));
+        }
+        assert_eq!(limiter.stats().cells, 2, "{engine:?}: two buckets");
+        let _ = a.check("k", 1).unwrap();
+        assert!(a.spend("k", 3).unwrap().retry_in() > Duration::ZERO);
+        assert_eq!(shadow_denied(&limiter, "A"), 4, "3 are more than the shadow ever holds");
+        // Given back to both: the shadow has one again, and then none.
+        let _ = a.refund("k", 1).unwrap();
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 4, "{engine:?}");
+        let _ = a.reset("k").unwrap();
+        let _ = (a.spend("k", 2).unwrap(), a.spend("k", 1).unwrap());
+        assert_eq!(shadow_denied(&limiter, "A"), 5, "{engine:?}");
+        hand.advance(Duration::from_secs(3600));
+        while !limiter.sweep(64).finished {}
+        assert_eq!(limiter.stats().cells, 0, "{engine:?}: both are full and dropped");
+    }
+}
+
+#[test]
+fn a_looser_shadow_goes_on_where_the_limit_denies() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 1, beside(3)), engine);
+        let said = [1, 1, 1, 1].map(|cost| allowed(&limiter, "A", "k", cost));
+        assert_eq!(said, [true, false, false, false]);
+        assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}: the fourth");
+    }
+}
+
+#[test]
+fn an_override_stands_in_the_place_of_the_shadow_too_and_factors_scale_both() {
+    for engine in ENGINES {
+        let limits = add(no_limits(), "A", 4, beside(2));
+        let limits = limits.override_id("A", "alice", hourly(9)).unwrap();
+        let (limiter, _hand) = limiter(limits, engine);
+        assert!(allowed(&limiter, "A", "alice", 9));
+        assert_eq!((shadow_denied(&limiter, "A"), limiter.stats().cells), (0, 1), "{engine:?}");
+        let a = limiter.limit("A").unwrap();
+        let twice = a.scaled("0.5".parse().unwrap());
+        assert!(twice.spend("bob", 4).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 0, "{engine:?}: 4 are 2 times 2");
+        assert!(twice.spend("bob", 4).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}");
+    }
+}
+
+#[test]
+fn in_a_batch_what_is_tried_never_denies() {
+    for engine in ENGINES {
+        let limits = add(no_limits(), "Tried", 1, tried());
+        let limits = add(limits, "Beside", 4, beside(1));
+        let (limiter, _hand) = limiter(add(limits, "Plain", 3, LimitOptions::default()), engine);
+        let handles = ["Tried", "Beside", "Plain"].map(|name| limiter.limit(name).unwrap());
+        let members = handles.each_ref().map(|handle| handle.member("k"));
+        let batch = limiter.batch(&members);
+        let counts = || ["Tried", "Beside", "Plain"].map(|name| shadow_denied(&limiter, name));
+        for expected in [[0, 0, 0], [1, 1, 0], [2, 2, 0]] {
+            let mut each = Vec::new();
+            assert!(batch.spend_each(&mut each).unwrap().allowed());
+            assert!(each.iter().all(|decision| decision.allowed()), "{each:?}");
+            assert_eq!(counts(), expected, "{engine:?}");
+        }
+        let mut each = Vec::new();
+        assert_eq!(batch.spend_each(&mut each).unwrap().denied_by(), Some(2));
+        assert_eq!(each[0].denied_by(), None);
+        assert_eq!(
+            counts(),
+            [2, 2, 0],
+            "{engine:?}: not asked, for the batch was denied by another"
+        );
+        let _ = batch.reset().unwrap();
+        assert!(batch.spend().unwrap().allowed());
+        assert_eq!(counts(), [2, 2, 0], "{engine:?}: all were reset");
+        let _ = batch.refund().unwrap();
+        assert!(batch.spend().unwrap().allowed());
+        assert_eq!(counts(), [2, 2, 0], "{engine:?}: all were given back");
+        let above = [handles[0].member("k").cost(2), handles[1].member("k").mode(Mode::CheckOnly)];
+        assert!(limiter.batch(&above).spend().unwrap().allowed());
+        assert_eq!(counts(), [3, 3, 0], "{engine:?}: a check asks, too");
+        let denied = [handles[1].member("k").cost(4)];
+        assert!(!limiter.batch(&denied).spend().unwrap().allowed());
+        assert_eq!(counts(), [3, 4, 0], "{engine:?}: the denier's shadow is asked");
+    }
+}
+
+#[test]
+fn shadows_come_stay_and_go_with_reloads() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 8, beside(2)), engine);
+        let a = limiter.limit("A").unwrap();
+        assert!(a.spend("k", 2).unwrap().allowed());
+        let reload =
+            |limits: LimitsBuilder| limiter.reload_with(limits.build(), Debt::Units).unwrap();
+        // The shadow's bucket keeps what it owes: 2 of 3.
+        assert!(reload(add(no_limits(), "A", 8, beside(3))).changed);
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 0, "{engine:?}");
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}");
+        assert!(reload(add(no_limits(), "A", 8, LimitOptions::default())).changed);
+        assert_eq!(limiter.stats().cells, 1, "{engine:?}: the shadow's bucket is gone");
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert!(reload(add(no_limits(), "A", 8, beside(3))).changed);
+        assert!(a.spend("k", 3).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}: it begins full");
+        assert!(!a.spend("k", 1).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 2);
+        // The limit itself is tried, and what was used counts; then it denies again.
+        assert!(reload(add(no_limits(), "A", 8, tried())).changed);
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 3, "{engine:?}");
+        assert!(reload(add(no_limits(), "A", 8, LimitOptions::default())).changed);
+        assert!(!a.spend("k", 1).unwrap().allowed(), "{engine:?}");
+    }
+}
+
+#[test]
+fn a_shadow_has_no_name_for_callers() {
+    let (limiter, _hand) = limiter(add(no_limits(), "A", 4, beside(2)), Engine::Exact);
+    assert!(allowed(&limiter, "A", "k", 1));
+    assert_eq!(limiter.limits().names().collect::<Vec<_>>(), ["A"]);
+    assert_eq!(limiter.counters().limits.len(), 1);
+    let error = limiter.limit("A (shadow)").unwrap_err();
+    assert!(error.is_invalid_name() && !error.to_string().contains("mean A ("), "{error}");
+    assert_eq!(limiter.limit("A").unwrap().ids(), Some(vec!["k".to_owned()]));
+}
