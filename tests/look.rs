@@ -14,6 +14,8 @@ mod prometheus;
 mod shadow;
 #[path = "look/top_denied.rs"]
 mod top_denied;
+#[path = "look/waiting.rs"]
+mod waiting;
 
 use std::time::Duration;
 

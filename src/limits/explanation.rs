@@ -28,7 +28,7 @@ pub struct Explanation {
     pub numbers: Option<Limit>,
     /// Whether the limit denies.
     pub mode: LimitMode,
-    /// The numbers that are tried beside them.
+    /// The numbers that are tried beside them: beside the default's alone, whose place an override takes.
     pub shadow: Option<Limit>,
     /// The units that the bucket may owe beyond its burst.
     pub max_debt: u64,

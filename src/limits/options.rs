@@ -59,8 +59,8 @@ impl LimitOptions {
         LimitOptions { mode, ..self }
     }
 
-    /// The same with numbers that are tried beside those that are enforced: of the same algorithm.
-    /// Default: none.
+    /// The same with numbers that are tried beside those that are enforced: of the same algorithm, and for
+    /// ids without an override, which has numbers of its own. Default: none.
     pub fn shadow(self, limit: Limit) -> LimitOptions {
         LimitOptions { shadow: Some(limit), ..self }
     }

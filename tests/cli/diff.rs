@@ -54,7 +54,7 @@ Tried: changed
   mode shadow -> enforce
   max_debt 2 -> 0
   shadow none -> burst 4, count 1, period 1s
-  for everyone
+  for everyone without an override; mode and max_debt for everyone
   calls are denied from then on; what was used in shadow counts
 
 Other: changed

@@ -264,13 +264,14 @@ const MODE: &str = "mode";
 const SHADOW: &str = "shadow";
 const MAX_DEBT: &str = "max_debt";
 
-/// Whom the changes of a limit that is on are for: overrides have numbers of their own, and nothing else.
+/// Whom the changes of a limit that is on are for: overrides have numbers of their own, which stand in the
+/// place of what is tried beside the default's, too.
 fn for_whom(fields: &[FieldChange]) -> &'static str {
-    let is_beside = |change: &FieldChange| [MODE, SHADOW, MAX_DEBT].contains(&change.field);
+    let is_beside = |change: &FieldChange| [MODE, MAX_DEBT].contains(&change.field);
     match (fields.iter().all(is_beside), fields.iter().any(is_beside)) {
         (true, _) => "everyone",
         (false, false) => EVERYONE,
-        (false, true) => "everyone without an override; mode, shadow and max_debt for everyone",
+        (false, true) => "everyone without an override; mode and max_debt for everyone",
     }
 }
 

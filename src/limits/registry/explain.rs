@@ -122,6 +122,8 @@ fn of_override(limit: &LimitEntry<'_>, id: &[u8], given: &OverrideEntry<'_>) -> 
         applies: if is_own { Applies::Override } else { Applies::Account },
         location: given.location(),
         numbers: given.numbers().cloned(),
+        // Tried beside the default's alone.
+        shadow: None,
         max_debt: given.max_debt(),
         comment: given.comment().map(str::to_owned),
         owner: given.owner().map(str::to_owned),

@@ -1,0 +1,69 @@
+//! Places and receipts are counted as spends are, and tried limits make nobody wait.
+
+use super::*;
+use tollgate::Refusal;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn places_that_are_taken_count_as_allowed_and_those_that_are_refused_as_denied() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 10, LimitOptions::default()), engine);
+        let a = limiter.limit("A").unwrap();
+        let place = a.reserve("k", 4, HOUR).unwrap();
+        assert_eq!((of(&limiter, "A").allowed, of(&limiter, "A").near), (1, 0), "6 of 10 are left");
+        let behind = a.reserve("k", 8, HOUR).unwrap();
+        assert!(behind.wait() > Duration::ZERO);
+        assert!(matches!(a.reserve("k", 1, Duration::ZERO), Err(Refusal::NotInTime { .. })));
+        assert!(a.reserve("k", 11, HOUR).unwrap_err().is_never());
+        let of_a = of(&limiter, "A");
+        assert_eq!(
+            (of_a.allowed, of_a.near, of_a.denied, of_a.errors, of_a.cost),
+            (2, 1, 1, 1, 12)
+        );
+        drop((place, behind));
+
+        let (decision, receipt) = a.charge("other", 3).unwrap();
+        assert!(decision.allowed());
+        let _ = receipt.unwrap().settle(1);
+        let of_a = of(&limiter, "A");
+        assert_eq!((of_a.allowed, of_a.cost), (3, 15), "what was given back is not taken off");
+    }
+}
+
+#[test]
+fn a_limit_in_shadow_mode_makes_nobody_wait() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 2, tried()), engine);
+        let a = limiter.limit("A").unwrap();
+        for so_far in [0, 0, 1, 2] {
+            assert_eq!(a.reserve("k", 1, Duration::ZERO).unwrap().wait(), Duration::ZERO);
+            assert_eq!(of(&limiter, "A").shadow_denied, so_far, "{engine:?}");
+        }
+        assert!(a.reserve("k", 3, HOUR).unwrap().wait().is_zero(), "more than it ever holds");
+        let (decision, receipt) = a.charge("k", 1).unwrap();
+        assert!(decision.allowed());
+        assert!(receipt.unwrap().settle(0).allowed(), "there was nothing to give back");
+        let of_a = of(&limiter, "A");
+        assert_eq!((of_a.shadow_denied, of_a.allowed, of_a.denied, of_a.cost), (4, 6, 0, 2));
+        assert_eq!(a.check("k", 0).unwrap().remaining(), Some(0));
+    }
+}
+
+#[test]
+fn numbers_beside_are_charged_and_given_back_with_places_and_receipts() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 8, beside(3)), engine);
+        let a = limiter.limit("A").unwrap();
+        let would_deny = || of(&limiter, "A").shadow_denied;
+        a.reserve("k", 3, HOUR).unwrap().cancel();
+        let (_, receipt) = a.charge("k", 3).unwrap();
+        assert_eq!(would_deny(), 0, "{engine:?}: the place was given up in both");
+        let _ = receipt.unwrap().settle(1);
+        let (_, receipt) = a.charge("k", 1).unwrap();
+        assert_eq!(would_deny(), 0, "two of three came back");
+        let _ = receipt.unwrap().settle(2);
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(would_deny(), 1, "{engine:?}: three of three are used, one of them settled");
+    }
+}
