@@ -45,6 +45,8 @@ mod ticker;
 mod top_denied;
 mod turn;
 mod wait;
+#[cfg(feature = "watch")]
+mod watch;
 
 pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use batch::{Batch, Member, Mode};
@@ -74,3 +76,5 @@ pub use store::Swept;
 pub use sweeper::{Stats, SweepOptions, Sweeper};
 pub use top_denied::DeniedId;
 pub use wait::{Parking, Receipt, Refusal, Reservation, Timer, Waiting};
+#[cfg(feature = "watch")]
+pub use watch::{WatchOptions, WatchStatus, Watcher};

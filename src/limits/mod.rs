@@ -22,3 +22,5 @@ pub(crate) use registry::BEFORE_ALL_ENDS_NS;
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind,
 };
+#[cfg(feature = "watch")]
+pub(crate) use yaml::{FileCopy, Identity};

@@ -1,6 +1,8 @@
 //! Limits from YAML: defaults, and overrides in the three forms that Boulder has had.
 
 mod beside;
+#[cfg(feature = "watch")]
+mod copy;
 mod duration;
 mod entry;
 mod events;
@@ -17,6 +19,8 @@ use std::path::Path;
 use crate::error::{Error, ErrorKind, Fault};
 use crate::limits::{Limits, LimitsBuilder};
 
+#[cfg(feature = "watch")]
+pub(crate) use copy::{FileCopy, Identity};
 use names::Names;
 use source::Source;
 use walk::Role;
@@ -159,6 +163,18 @@ impl Limits {
     /// ```
     pub fn from_yaml_with_overrides(limits: &str, overrides: &str) -> Result<Limits, Error> {
         load(&Source::Text("<limits>", limits), Some(&Source::Text("<overrides>", overrides)))
+    }
+}
+
+/// What only a watcher asks.
+#[cfg(feature = "watch")]
+impl Limits {
+    /// The limits of files that were read before: as [`from_yaml_files`](Limits::from_yaml_files).
+    pub(crate) fn from_copies(
+        limits: &FileCopy,
+        overrides: Option<&FileCopy>,
+    ) -> Result<Limits, Error> {
+        load(&Source::Copy(limits), overrides.map(Source::Copy).as_ref())
     }
 }
 

@@ -5,6 +5,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+#[cfg(feature = "watch")]
+use super::copy::FileCopy;
+
 /// The longest file: 128 MiB.
 const BYTES_MAX: u64 = 128 << 20;
 
@@ -12,9 +15,12 @@ pub(super) enum Source<'s> {
     File(&'s Path),
     /// A name for the faults, and the text.
     Text(&'static str, &'s str),
+    #[cfg(feature = "watch")]
+    Copy(&'s FileCopy),
 }
 
 /// Why there is no text to parse.
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Refusal {
     /// Whether the file cannot be read; else what is in it is at fault.
     pub(super) is_io: bool,
@@ -27,15 +33,30 @@ impl<'s> Source<'s> {
         match self {
             Source::File(path) => path.display().to_string(),
             Source::Text(name, _) => (*name).into(),
+            #[cfg(feature = "watch")]
+            Source::Copy(copy) => copy.path().display().to_string(),
         }
     }
 
     /// The whole text: UTF-8, at most 128 MiB, without control characters.
     pub(super) fn text(&self) -> Result<Cow<'s, str>, Refusal> {
         let text = match self {
-            Source::File(path) => Cow::Owned(read(path)?),
+            Source::File(path) => {
+                let file = File::open(path).map_err(|error| unreadable(&error))?;
+                let bytes = read(&file)?;
+                let text = String::from_utf8(bytes).map_err(|error| {
+                    not_text(error.as_bytes(), error.utf8_error().valid_up_to())
+                })?;
+                Cow::Owned(text)
+            }
             Source::Text(_, text) if text.len() as u64 > BYTES_MAX => return Err(too_long()),
             Source::Text(_, text) => Cow::Borrowed(*text),
+            #[cfg(feature = "watch")]
+            Source::Copy(copy) => {
+                let bytes = copy.bytes().map_err(Refusal::clone)?;
+                let text = std::str::from_utf8(bytes);
+                Cow::Borrowed(text.map_err(|error| not_text(bytes, error.valid_up_to()))?)
+            }
         };
         let bytes = text.as_bytes();
         // Without an early end this runs over many bytes at once; where is asked only if there is one.
@@ -47,12 +68,11 @@ impl<'s> Source<'s> {
     }
 }
 
-fn read(path: &Path) -> Result<String, Refusal> {
-    let file = File::open(path).map_err(|error| unreadable(&error))?;
+/// The whole file, at most 128 MiB.
+pub(super) fn read(file: &File) -> Result<Vec<u8>, Refusal> {
     let metadata = file.metadata().map_err(|error| unreadable(&error))?;
     if metadata.is_dir() {
-        let message = "cannot be read: it is a directory".into();
-        return Err(Refusal { is_io: true, line: None, message });
+        return Err(Refusal::io("it is a directory"));
     }
     if metadata.len() > BYTES_MAX {
         return Err(too_long());
@@ -64,21 +84,26 @@ fn read(path: &Path) -> Result<String, Refusal> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err(too_long());
     }
-    String::from_utf8(bytes)
-        .map_err(|error| not_text(error.as_bytes(), error.utf8_error().valid_up_to()))
+    Ok(bytes)
+}
+
+impl Refusal {
+    pub(super) fn io(why: &str) -> Refusal {
+        Refusal { is_io: true, line: None, message: format!("cannot be read: {why}") }
+    }
 }
 
 fn is_control(byte: u8) -> bool {
     byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r')
 }
 
-fn unreadable(error: &io::Error) -> Refusal {
+pub(super) fn unreadable(error: &io::Error) -> Refusal {
     // The system's words start with a capital letter.
     let mut text = error.to_string();
     if let Some(first) = text.get_mut(..1) {
         first.make_ascii_lowercase();
     }
-    Refusal { is_io: true, line: None, message: format!("cannot be read: {text}") }
+    Refusal::io(&text)
 }
 
 fn too_long() -> Refusal {

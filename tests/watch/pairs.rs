@@ -1,0 +1,94 @@
+//! Limits and overrides: one unit.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+fn overrides(burst: u64) -> String {
+    format!("PerUser:alice: {{burst: {burst}, count: 10, period: 1s}}\n")
+}
+
+/// The burst of all, and the one of alice.
+fn bursts(limiter: &Limiter) -> (u64, u64) {
+    let limits = limiter.limits();
+    let burst = |id| limits.numbers("PerUser", id).unwrap().unwrap().burst();
+    (burst("bob"), burst("alice"))
+}
+
+#[test]
+fn are_taken_together_or_not_at_all() {
+    let site = Site::new();
+    let other = site.path("overrides.yml");
+    fs::write(&other, overrides(1)).unwrap();
+    let options = WatchOptions::default().settle(millis(5)).poll(millis(5));
+    let watcher = site.limiter.watch(site.file(), Some(&other), options).unwrap();
+    let until_bursts = |wanted| until("bursts", || bursts(&site.limiter) == wanted);
+    until("a first look", || watcher.status().last_success.is_some());
+
+    fs::write(&other, overrides(2)).unwrap();
+    until_bursts((1, 2));
+    // A fault in one keeps what is new in the other away.
+    fs::write(&other, "PerUser:alice: {}\n").unwrap();
+    until("a failure", || {
+        watcher.status().last_error.is_some_and(|text| text.contains("no burst"))
+    });
+    let failures = watcher.status().failures;
+    fs::write(site.file(), text(3)).unwrap();
+    until("another", || watcher.status().failures > failures);
+    assert_eq!(bursts(&site.limiter), (1, 2));
+    fs::write(&other, overrides(3)).unwrap();
+    until_bursts((3, 3));
+    // No overrides' file is not the same as no overrides; those are said.
+    fs::remove_file(&other).unwrap();
+    until("a failure", || {
+        watcher
+            .status()
+            .last_error
+            .is_some_and(|text| text.contains("overrides.yml: cannot be read"))
+    });
+    assert_eq!(bursts(&site.limiter), (3, 3));
+    fs::write(&other, "{}\n").unwrap();
+    until_bursts((3, 3));
+    until("alice has no override", || site.limiter.limits().overrides() == 0);
+}
+
+/// Both files are in a folder, and a link leads from one such folder to the next while they are read. They
+/// are of one folder each time.
+#[cfg(unix)]
+#[test]
+fn are_never_mixed() {
+    use std::os::unix::fs::symlink;
+
+    let site = Site::new();
+    let swap = |round: u64| {
+        let folder = format!("..{}", round % 8);
+        let _ = fs::create_dir(site.path(&folder));
+        fs::write(site.path(&folder).join("limits.yml"), text(round)).unwrap();
+        fs::write(site.path(&folder).join("overrides.yml"), overrides(round)).unwrap();
+        symlink(&folder, site.path("..data_tmp")).unwrap();
+        fs::rename(site.path("..data_tmp"), site.path("..data")).unwrap();
+    };
+    swap(1);
+    let (limits, other) = (site.path("..data/limits.yml"), site.path("..data/overrides.yml"));
+    // Without a rest, so that it reads all the time.
+    let options = WatchOptions::default().settle(Duration::ZERO).poll(millis(1));
+    let watcher = site.limiter.watch(limits, Some(&other), options).unwrap();
+    until("a first look", || watcher.status().last_attempt.is_some());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 2..3000 {
+                swap(round);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            let (all, alice) = bursts(&site.limiter);
+            assert_eq!(all, alice, "{:?}", watcher.status());
+        }
+    });
+    until("the last", || bursts(&site.limiter) == (2999, 2999));
+    let status = watcher.status();
+    assert!(status.reloads > 20, "{status:?}");
+    assert_eq!(status.failures, 0, "{status:?}");
+}

@@ -1,0 +1,118 @@
+//! The ways in which programs save a file, each a hundred times, by the system's events and by polls.
+
+use std::fs::File;
+use std::io::Write as _;
+
+use super::*;
+
+const SAVES: u64 = 100;
+
+/// The options with events alone, and with polls alone.
+fn both() -> [WatchOptions; 2] {
+    let options = WatchOptions::default().settle(millis(5));
+    [options.clone().poll(NEVER), options.events(false).poll(millis(2))]
+}
+
+/// Saves again and again; each save is seen before the next one.
+fn each_save_is_seen(save: impl Fn(&Site, u64)) {
+    for options in both() {
+        let site = Site::new();
+        save(&site, 1);
+        let watcher = site.watch(options);
+        for round in 2..SAVES + 2 {
+            save(&site, round);
+            site.until_burst(&watcher, round);
+        }
+        // The limits are there a moment before the status says so.
+        until("the last reload's record", || watcher.status().reloads >= SAVES);
+        let status = watcher.status();
+        assert_eq!(status.reloads, SAVES, "{status:?}");
+        assert_eq!(status.generation, SAVES, "{status:?}");
+        assert_eq!(status.events_error, None);
+    }
+}
+
+#[test]
+fn in_place() {
+    each_save_is_seen(|site, round| {
+        // Of one length, so that the file is whole all the time.
+        let mut file = File::options().write(true).open(site.file()).unwrap();
+        let text = format!("PerUser: {{burst: {round:<4}, count: 10, period: 1s, id: string}}\n");
+        file.write_all(text.as_bytes()).unwrap();
+    });
+}
+
+#[test]
+fn emptied_and_written() {
+    each_save_is_seen(|site, round| fs::write(site.file(), text(round)).unwrap());
+}
+
+#[test]
+fn written_beside_and_renamed() {
+    each_save_is_seen(|site, round| {
+        fs::write(site.path(".limits.yml.new"), text(round)).unwrap();
+        fs::rename(site.path(".limits.yml.new"), site.file()).unwrap();
+    });
+}
+
+#[test]
+fn removed_and_written() {
+    each_save_is_seen(|site, round| {
+        fs::remove_file(site.file()).unwrap();
+        fs::write(site.file(), text(round)).unwrap();
+    });
+}
+
+/// As Kubernetes does: `limits.yml` leads to `..data/limits.yml`, and `..data` to one folder after another.
+#[cfg(unix)]
+#[test]
+fn by_a_link_to_another_folder() {
+    use std::os::unix::fs::symlink;
+
+    each_save_is_seen(|site, round| {
+        let folder = format!("..{round}");
+        fs::create_dir(site.path(&folder)).unwrap();
+        fs::write(site.path(&folder).join("limits.yml"), text(round)).unwrap();
+        symlink(&folder, site.path("..data_tmp")).unwrap();
+        fs::rename(site.path("..data_tmp"), site.path("..data")).unwrap();
+        if round == 1 {
+            fs::remove_file(site.file()).unwrap();
+            symlink("..data/limits.yml", site.file()).unwrap();
+        } else {
+            fs::remove_dir_all(site.path(&format!("..{}", round - 1))).unwrap();
+        }
+    });
+}
+
+/// The path leads through a link, which then leads elsewhere; the folder with the link is not the file's.
+#[cfg(unix)]
+#[test]
+fn by_a_link_on_the_way() {
+    use std::os::unix::fs::symlink;
+
+    let site = Site::new();
+    for (folder, burst) in [("one", 1), ("two", 2)] {
+        fs::create_dir(site.path(folder)).unwrap();
+        fs::write(site.path(folder).join("limits.yml"), text(burst)).unwrap();
+    }
+    symlink("one", site.path("now")).unwrap();
+    let options = WatchOptions::default().settle(millis(5)).poll(NEVER);
+    let watcher = site.watch_file(&site.path("now").join("limits.yml"), options);
+    symlink("two", site.path("next")).unwrap();
+    fs::rename(site.path("next"), site.path("now")).unwrap();
+    site.until_burst(&watcher, 2);
+    // What the link leads to now is watched from then on.
+    fs::write(site.path("two").join("limits.yml"), text(3)).unwrap();
+    site.until_burst(&watcher, 3);
+}
+
+/// A save that leaves length and times as they were is found by the poll, by what is in the file.
+#[test]
+fn with_the_time_of_before() {
+    let site = Site::new();
+    let watcher = site.watch(WatchOptions::default().settle(millis(5)).poll(millis(5)));
+    let modified = fs::metadata(site.file()).unwrap().modified().unwrap();
+    fs::write(site.file(), text(2)).unwrap();
+    File::options().write(true).open(site.file()).unwrap().set_modified(modified).unwrap();
+    site.until_burst(&watcher, 2);
+}

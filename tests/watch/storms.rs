@@ -1,0 +1,83 @@
+//! Many changes in a row.
+
+use std::process::Command;
+
+use allocation_counter::measure;
+
+use super::*;
+
+#[test]
+fn are_few_reloads_and_the_last_one_counts() {
+    const WRITES: u64 = 1000;
+    let site = Site::new();
+    let handle = site.limiter.limit("PerUser").unwrap();
+    for user in 0..1000 {
+        assert!(handle.spend(format!("user {user}").as_str(), 1).unwrap().allowed());
+    }
+    let before = site.limiter.stats();
+    let watcher = site.watch(WatchOptions::default().settle(millis(30)).poll(NEVER));
+    for burst in 2..WRITES + 2 {
+        fs::write(site.file(), text(burst)).unwrap();
+        // In bursts of writes a watcher that takes each would hardly come to see it.
+        thread::sleep(millis(2));
+    }
+    site.until_burst(&watcher, WRITES + 1);
+    let status = watcher.status();
+    assert!((1..WRITES / 4).contains(&status.reloads), "{status:?}");
+    assert_eq!(status.generation, status.reloads);
+    let after = site.limiter.stats();
+    assert!(after.bytes <= 2 * before.bytes, "{before:?}, {after:?}");
+}
+
+/// Files that never rest are not taken, and that is said.
+#[test]
+fn without_an_end_are_a_failure() {
+    let site = Site::new();
+    let watcher = site.watch(WatchOptions::default().settle(millis(40)).poll(millis(1)));
+    let begun = Instant::now();
+    let mut burst = 2;
+    while watcher.status().failures == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", watcher.status());
+        fs::write(site.path("new"), text(burst)).unwrap();
+        fs::rename(site.path("new"), site.file()).unwrap();
+        burst += 1;
+        thread::sleep(millis(1));
+    }
+    let error = watcher.status().last_error.unwrap();
+    assert!(
+        error.ends_with("never the same for 40ms, as is wanted of files to be taken"),
+        "{error}"
+    );
+    site.until_burst(&watcher, burst - 1);
+    assert_eq!(watcher.status().failures, 1);
+}
+
+/// What a reload takes is given back: a thousand leave no more behind than a few. Memory is counted by
+/// thread, and whichever thread comes by frees what is left behind: so this is run in a process by itself.
+#[test]
+#[ignore = "run by the test below, in a process by itself"]
+fn reloads_by_themselves() {
+    let site = Site::new();
+    let overrides: String = (0..200)
+        .map(|user| format!("PerUser:{user}: {{burst: {}, count: 1, period: 1s}}\n", user + 1))
+        .collect();
+    let reload = |burst: u64| {
+        let limits = Limits::from_yaml(&(text(burst) + &overrides)).unwrap();
+        assert!(site.limiter.reload(limits).unwrap().changed);
+    };
+    let one = measure(|| drop(Limits::from_yaml(&(text(1) + &overrides)))).bytes_max;
+    (2..300).for_each(reload);
+    let left = measure(|| (300..1300).for_each(reload)).bytes_current;
+    assert!(left.unsigned_abs() < 300 * one, "{left} bytes left, {one} each");
+}
+
+#[test]
+fn leave_no_memory_behind() {
+    let this = std::env::current_exe().unwrap();
+    let run = Command::new(this)
+        .args(["--exact", "storms::reloads_by_themselves", "--ignored", "--test-threads=1"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+}
