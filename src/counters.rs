@@ -30,7 +30,7 @@ pub struct Counters {
     pub stats: Stats,
     /// The number of the limits that apply: see [`Reloaded::generation`](crate::Reloaded).
     pub generation: u64,
-    /// Reloads that were refused.
+    /// Reloads that were refused, and files that a watcher could not take.
     pub reload_errors: u64,
     /// When a reload last was done, by the system's clock; one that changed nothing is one.
     pub last_reload: Option<SystemTime>,

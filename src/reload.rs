@@ -42,7 +42,8 @@ impl Reloads {
         *self.last.lock()
     }
 
-    fn record(&self, reloaded: &Result<Reloaded, Error>) {
+    /// Counts an attempt, and tells of it.
+    pub(crate) fn note(&self, reloaded: &Result<Reloaded, Error>) {
         match reloaded {
             Ok(_) => *self.last.lock() = Some(SystemTime::now()),
             Err(_) => {
@@ -50,6 +51,8 @@ impl Reloads {
                 self.refused.fetch_add(1, Ordering::Relaxed);
             }
         }
+        #[cfg(feature = "tracing")]
+        crate::events::reload(reloaded);
     }
 }
 
@@ -126,9 +129,7 @@ impl Limiter {
     /// ```
     pub fn reload_with(&self, limits: Limits, debt: Debt) -> Result<Reloaded, Error> {
         let reloaded = self.put_in_place(limits, debt);
-        self.inner.reloads.record(&reloaded);
-        #[cfg(feature = "tracing")]
-        crate::events::reload(&reloaded);
+        self.inner.reloads.note(&reloaded);
         reloaded
     }
 

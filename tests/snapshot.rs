@@ -1,6 +1,8 @@
 //! Buckets kept in files: what is written, what is refused, and what a file is whatever happens.
 #![cfg(feature = "snapshot")]
 
+#[path = "snapshot/beside.rs"]
+mod beside;
 #[path = "snapshot/damage.rs"]
 mod damage;
 #[path = "snapshot/figures.rs"]

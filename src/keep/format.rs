@@ -4,7 +4,7 @@
 //! header    magic 8, version 4, engine 4, wall 8, now 8, seeds 64, check 16, sum 8
 //! frame     kind 4, bytes 4, payload, sum 8
 //! limits    name, format, largest factor 8; in the order of their indices
-//! numbers   limit 4, flags 1, algorithm 1, account 8, shared 8, three parameters 24, name
+//! numbers   limit 4, flags 1, algorithm 1, account 8, shared 8, end 8, three parameters 24, name
 //! records   lo 8, hi 8, word 8, numbers 4    or    id, word 8, numbers 4
 //! end       records 8, floor 8
 //! ```
@@ -106,6 +106,8 @@ pub(super) struct NumbersItem<'a> {
     pub(super) account: Option<[u8; 8]>,
     /// The word that newcomers share: of a default; else 0.
     pub(super) shared: u64,
+    /// When they end or have ended, by the old limiter's clock, if they do; else 0.
+    pub(super) end_ns: u64,
     pub(super) numbers: Parameters<'a>,
 }
 
@@ -139,6 +141,7 @@ impl NumbersItem<'_> {
         out.push(algorithm);
         out.extend(self.account.unwrap_or_default());
         out.extend(self.shared.to_le_bytes());
+        out.extend(self.end_ns.to_le_bytes());
         parameters.iter().for_each(|number| out.extend(number.to_le_bytes()));
         write_bytes(name.as_bytes(), out);
     }
@@ -194,7 +197,7 @@ impl<'a> Fields<'a> {
         let limit = self.u32()?;
         let (flags, algorithm) = (self.u8()?, self.u8()?);
         let account: [u8; 8] = self.chunk()?;
-        let shared = self.u64()?;
+        let (shared, end_ns) = (self.u64()?, self.u64()?);
         let [a, b, c] = [self.u64()?, self.u64()?, self.u64()?];
         let name = self.text()?;
         let numbers = match algorithm {
@@ -210,7 +213,7 @@ impl<'a> Fields<'a> {
             HAS_ACCOUNT => Some(account),
             _ => return None,
         };
-        Some(NumbersItem { limit, account, shared, numbers })
+        Some(NumbersItem { limit, account, shared, end_ns, numbers })
     }
 }
 
@@ -247,7 +250,8 @@ mod tests {
         ];
         for numbers in all {
             for account in [None, Some([7; 8])] {
-                let item = NumbersItem { limit: 9, account, shared: 5, numbers: numbers.clone() };
+                let numbers = numbers.clone();
+                let item = NumbersItem { limit: 9, account, shared: 5, end_ns: 6, numbers };
                 let mut bytes = Vec::new();
                 item.write(&mut bytes);
                 let mut fields = Fields(&bytes);

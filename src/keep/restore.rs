@@ -106,6 +106,8 @@ struct KeptLimit {
 /// Numbers of the file.
 struct KeptNumbers {
     old: Old,
+    /// When they ceased to apply, at the latest: by the old limiter's clock.
+    until_ns: u64,
     limit: Option<LimitIndex>,
     /// What applies now to ids that these applied to and that nothing else is known of.
     meta: Option<Meta>,
@@ -142,7 +144,7 @@ impl Restoring {
         let turn = limiter.inner.turn(&guard);
         let generation = turn.generation;
         let of_item = |item: LimitItem| {
-            let index = generation.limits.index_of(&item.name).ok();
+            let index = generation.limits.place_of(&item.name);
             if let Some(index) = index {
                 generation.largest_factors.note(index, item.factor);
             }
@@ -150,14 +152,11 @@ impl Restoring {
         };
         let limits = items.into_iter().map(of_item).collect();
         let mut noted = NotedByPrint::default();
-        let now_ns = limiter.inner.clock.now_ns();
         for (limit, entry) in generation.limits.by_index() {
             for id in entry.overridden_ids() {
                 let key = KeyRef { limit, id };
-                noted.insert(
-                    limiter.inner.store.fingerprint(key),
-                    generation.limits.meta_of(key, now_ns),
-                );
+                let meta = generation.limits.meta_of(key, times.now_ns);
+                noted.insert(limiter.inner.store.fingerprint(key), meta);
             }
         }
         drop(guard);
@@ -176,13 +175,17 @@ impl Restoring {
     /// Some numbers. Their places are in their order.
     pub(super) fn numbers(&mut self, item: NumbersItem<'_>) -> Result<(), Wrong> {
         let old = Old::of(&item.numbers)?;
+        let at_ns = self.times.at_ns;
+        let until_ns = if item.end_ns == 0 { at_ns } else { item.end_ns.min(at_ns) };
         let limit = self.limits.get_mut(item.limit as usize).ok_or(Wrong::Damaged)?;
         let Some(index) = limit.index else {
             if !limit.is_known_as_gone {
                 limit.is_known_as_gone = true;
-                self.restored.gone.push(limit.item.name.as_ref().into());
+                if !Limits::is_hidden(&limit.item.name) {
+                    self.restored.gone.push(limit.item.name.as_ref().into());
+                }
             }
-            self.numbers.push(KeptNumbers { old, limit: None, meta: None });
+            self.numbers.push(KeptNumbers { old, until_ns, limit: None, meta: None });
             return Ok(());
         };
         let guard = pin();
@@ -207,17 +210,17 @@ impl Restoring {
             )));
         }
         let account = item.account.as_ref().map(|account| &account[..]);
-        let meta =
-            generation.limits.meta_without_id(index, account, self.limiter.inner.clock.now_ns());
+        let meta = generation.limits.meta_without_id(index, account, self.times.now_ns);
+        let numbers = KeptNumbers { old, until_ns, limit: Some(index), meta };
         if item.shared != 0
             && let Some(meta) = generation.limits.default_meta(index)
             && let Some(new) = generation.limits.numbers_at(meta)
-            && let Some(word) = self.carried(&old, new, item.shared)?
+            && let Some(word) = self.carried(&numbers, new, item.shared)?
         {
             // There are no newer limits.
             let _ = generation.update_shared(index, |_| Some(word));
         }
-        self.numbers.push(KeptNumbers { old, limit: Some(index), meta });
+        self.numbers.push(numbers);
         Ok(())
     }
 
@@ -236,7 +239,7 @@ impl Restoring {
                 }
                 Who::Id(id) => {
                     let key = KeyRef { limit, id };
-                    (key, inner.store.fingerprint(key), limits.meta_of(key, turn.limits_ns()))
+                    (key, inner.store.fingerprint(key), limits.meta_of(key, self.times.now_ns))
                 }
             };
             let meta = meta?;
@@ -249,7 +252,7 @@ impl Restoring {
             self.restored.dropped += 1;
             return Ok(());
         };
-        let Some(word) = self.carried(&numbers.old, new, record.word)? else {
+        let Some(word) = self.carried(numbers, new, record.word)? else {
             self.restored.dropped += 1;
             return Ok(());
         };
@@ -281,11 +284,11 @@ impl Restoring {
     }
 
     /// The word under new numbers and at the time as it is now. `None`: nothing is left of it.
-    fn carried(&self, old: &Old, new: &Limit, word: u64) -> Result<Option<u64>, Wrong> {
-        if !old.has_word(word) {
+    fn carried(&self, numbers: &KeptNumbers, new: &Limit, word: u64) -> Result<Option<u64>, Wrong> {
+        if !numbers.old.has_word(word) {
             return Err(Wrong::Damaged);
         }
-        let Some(word) = old.converted(self.debt, new, word, self.times.at_ns) else {
+        let Some(word) = numbers.old.converted(self.debt, new, word, numbers.until_ns) else {
             return Ok(None);
         };
         if self.times.by_ns == 0 {

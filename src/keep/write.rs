@@ -44,9 +44,12 @@ pub(super) fn write<W: Write>(
     let mut kept = Vec::new();
     for part in 0..inner.store.parts() {
         // Copied first: nothing is pinned or locked while the disk is waited for.
-        inner.store.scan(part, &mut kept);
-        for Kept { whose, word } in kept.drain(..) {
-            writer.word(&whose, word, now_ns)?;
+        {
+            let guard = pin();
+            inner.store.scan(part, now_ns, &inner.turn(&guard), &mut kept);
+        }
+        for kept in kept.drain(..) {
+            writer.word(&kept)?;
         }
     }
     writer.end(inner.store.floor_ns())
@@ -74,12 +77,6 @@ impl Standing {
             })
             .unzip();
         Standing { limits, factors, shared }
-    }
-
-    fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool {
-        self.limits.is_full(meta, word, at_ns, |index| {
-            self.factors.get(index.0 as usize).copied().unwrap_or(Factor::ONE)
-        })
     }
 }
 
@@ -121,25 +118,18 @@ impl<W: Write> Writer<'_, W> {
         Ok(())
     }
 
-    /// Adds a bucket, unless it owes nothing.
-    fn word(&mut self, whose: &Whose, word: u64, now_ns: u64) -> io::Result<()> {
-        let meta = match whose {
-            Whose::Print(_, meta) => Some(*meta),
-            Whose::Key(key) => self.standing.limits.meta_of(key.as_ref(), now_ns),
-        };
-        let Some(meta) = meta.filter(|&meta| !self.standing.is_full(meta, word, now_ns)) else {
-            return Ok(());
-        };
-        let Some(place) = self.place(meta)? else { return Ok(()) };
+    /// Adds a bucket, unless there is no limit for it any more.
+    fn word(&mut self, Kept { whose, meta, word }: &Kept) -> io::Result<()> {
+        let Some(place) = self.place(*meta)? else { return Ok(()) };
         let longest = match whose {
-            Whose::Print(..) => PRINT_RECORD_BYTES,
+            Whose::Print(_) => PRINT_RECORD_BYTES,
             Whose::Key(key) => PRINT_RECORD_BYTES + key.as_ref().id.len(),
         };
         if self.records.len() + longest > MOST_PAYLOAD {
             self.flush()?;
         }
         match whose {
-            Whose::Print(print, _) => {
+            Whose::Print(print) => {
                 let halves = print.halves();
                 halves.iter().for_each(|half| self.records.extend(half.to_le_bytes()));
             }
@@ -209,7 +199,9 @@ impl Standing {
         let numbers = parameters(self.limits.numbers_at(meta)?);
         let account = self.limits.account_at(meta).and_then(|account| account.try_into().ok());
         let shared = if meta.numbers() == 0 { self.shared.get(limit as usize) } else { None };
-        Some(NumbersItem { limit, account, shared: shared.copied().unwrap_or(0), numbers })
+        let shared = shared.copied().unwrap_or(0);
+        let end_ns = self.limits.end_ns(meta).unwrap_or(0);
+        Some(NumbersItem { limit, account, shared, end_ns, numbers })
     }
 }
 

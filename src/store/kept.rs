@@ -4,15 +4,16 @@ use crate::key::{Key, Meta};
 use crate::options::LimiterOptions;
 use crate::store::{Fingerprint, Rules, SeedBits, Store, Table};
 
-/// A word, and whose it is.
+/// A word that owes something, whose it is, and in the units of which numbers.
 pub(crate) struct Kept {
     pub(crate) whose: Whose,
+    pub(crate) meta: Meta,
     pub(crate) word: u64,
 }
 
 pub(crate) enum Whose {
-    /// Of a store that tells keys by their fingerprints. The note says in whose units the word is.
-    Print(Fingerprint, Meta),
+    /// Of a store that tells keys by their fingerprints.
+    Print(Fingerprint),
     Key(Key),
 }
 
@@ -38,15 +39,21 @@ impl Store {
         }
     }
 
-    /// Adds all words of one part but 0 to `kept`, while calls go on. Each is what its key's word was at
-    /// some time during the call; a key may come twice.
-    pub(crate) fn scan(&self, part: usize, kept: &mut Vec<Kept>) {
+    /// Adds all words of one part to `kept` that are not full at `now_ns`, while calls go on. Each is what
+    /// its key's word was at some time during the call; a key may come twice.
+    pub(crate) fn scan(&self, part: usize, now_ns: u64, rules: &impl Rules, kept: &mut Vec<Kept>) {
+        let owes = |meta, word| !rules.is_full(meta, word, now_ns);
         match self {
             Store::LockFree(table) => table.scan(part, &mut |print, meta, word| {
-                kept.push(Kept { whose: Whose::Print(print, meta), word });
+                if owes(meta, word) {
+                    kept.push(Kept { whose: Whose::Print(print), meta, word });
+                }
             }),
             Store::Exact(exact) => exact.scan(part, &mut |key, word| {
-                kept.push(Kept { whose: Whose::Key(key.clone()), word });
+                let meta = rules.meta_of(key.as_ref());
+                if owes(meta, word) {
+                    kept.push(Kept { whose: Whose::Key(key.clone()), meta, word });
+                }
             }),
         }
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::{Inner, Limiter};
 use crate::limits::Identity;
+use crate::reload::Reloaded;
 use crate::ticker::Stop;
 
 use super::files::{Copies, Files, Print};
@@ -133,8 +134,10 @@ impl Lookout {
                 self.options.settle
             );
             let attempt = Err(Error::new(ErrorKind::Io, text));
-            self.record.attempted(&attempt);
-            self.options.tell(&attempt);
+            if let Some(inner) = self.limiter.upgrade() {
+                inner.reloads.note(&attempt);
+            }
+            self.tell(&attempt);
         }
     }
 
@@ -145,10 +148,21 @@ impl Lookout {
         drop(copies);
         let Some(inner) = self.limiter.upgrade() else { return ControlFlow::Break(()) };
         let limiter = Limiter { inner };
-        let attempt = limits.and_then(|limits| limiter.reload_with(limits, self.options.debt));
+        let attempt = match limits {
+            Ok(limits) => limiter.reload_with(limits, self.options.debt),
+            Err(error) => {
+                let refused = Err(error);
+                limiter.inner.reloads.note(&refused);
+                refused
+            }
+        };
         drop(limiter);
-        self.record.attempted(&attempt);
-        self.options.tell(&attempt);
+        self.tell(&attempt);
         ControlFlow::Continue(())
+    }
+
+    fn tell(&self, attempt: &Result<Reloaded, Error>) {
+        self.record.attempted(attempt);
+        self.options.tell(attempt);
     }
 }

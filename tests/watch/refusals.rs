@@ -28,6 +28,11 @@ fn is_refused(wanted: &str, spoil: impl FnOnce(&Site)) {
     let taken = watcher.status();
     assert_eq!((taken.reloads, taken.generation), (1, 1));
     assert!(taken.failures >= refused.failures && refused.failures >= 1, "{taken:?}");
+    assert_eq!(
+        site.limiter.counters().reload_errors,
+        taken.failures,
+        "the limiter counts them, too"
+    );
 }
 
 #[test]

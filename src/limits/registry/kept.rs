@@ -1,6 +1,7 @@
 //! Limits in the places that those had under which buckets were kept in a file.
 
-use super::{Entry, IdFormat, Limits};
+use super::{Entry, IdFormat, Limits, shadow};
+use crate::key::LimitIndex;
 
 impl Limits {
     /// These limits, each with the index that the limit of its name has among `names`, for a fingerprint
@@ -23,7 +24,17 @@ impl Limits {
         while entries.last().is_some_and(|entry| entry.name.is_empty()) {
             entries.pop();
         }
-        self.with_entries(entries).in_generation(0, None)
+        self.with_entries(entries)
+    }
+
+    /// The place of a limit, of one that callers have no name for, too.
+    pub(crate) fn place_of(&self, name: &str) -> Option<LimitIndex> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Whether callers have no name for such a limit.
+    pub(crate) fn is_hidden(name: &str) -> bool {
+        shadow::is_name(name)
     }
 }
 
@@ -33,6 +44,7 @@ mod tests {
 
     use super::*;
     use crate::Limit;
+    use crate::limits::BEFORE_ALL_ENDS_NS;
 
     #[test]
     fn each_limit_has_the_place_of_its_name() {
@@ -45,14 +57,14 @@ mod tests {
         };
         let place = |limits: &Limits, name: &str| limits.index_of(name).map(|index| index.0);
         let names = ["gone", "b", "", "a", "gone, too"].map(Box::from);
-        let placed = limits(&["a", "b", "c"]).in_places_of(&names);
+        let placed = limits(&["a", "b", "c"]).in_places_of(&names).in_generation(0, None);
         assert_eq!((place(&placed, "b").unwrap(), place(&placed, "a").unwrap()), (1, 3));
         assert!(place(&placed, "").is_err() && place(&placed, "gone").is_err());
         let given: Vec<&str> = placed.names().collect();
         assert_eq!(given.len(), 3);
         for name in ["a", "b", "c"] {
             let index = placed.index_of(name).unwrap();
-            let numbers = placed.entry(index).numbers_of(b"x", 0);
+            let numbers = placed.entry(index).numbers_of(b"x", BEFORE_ALL_ENDS_NS);
             assert_eq!(numbers.map(|(_, meta)| meta.limit()), Some(Some(index)), "{name}");
         }
         // Places that nobody takes are found by no name, after a reload either.

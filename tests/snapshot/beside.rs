@@ -1,0 +1,72 @@
+//! What stands beside a limit's numbers: shadows, and overrides that end.
+
+use std::time::{Duration, SystemTime};
+
+use tollgate::{Engine, IdFormat, Limit, LimitOptions, Limiter, LimiterOptions, Limits};
+use tollgate::{Hand, OverrideOptions};
+
+use super::{ENGINES, limiter, options, slow};
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn the_buckets_of_a_shadow_are_kept_with_those_of_its_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    let of = |shadow: Option<u64>| {
+        let beside = LimitOptions::default();
+        let beside = shadow.map_or(beside.clone(), |burst| beside.shadow(slow(burst)));
+        Limits::builder().limit_with("A", IdFormat::String, slow(10), beside).unwrap().build()
+    };
+    let counting = |engine: Engine| -> (LimiterOptions, Hand) {
+        let (options, hand) = options(engine);
+        (options.counting(true), hand)
+    };
+    for engine in ENGINES {
+        let (old, _hand) = limiter(of(Some(4)), engine);
+        assert!(old.limit("A").unwrap().spend("x", 3).unwrap().allowed());
+        assert_eq!(old.snapshot(&path).unwrap().buckets, 2, "{engine:?}");
+        let (options, _hand) = counting(engine);
+        let (new, restored) = Limiter::restore(of(Some(4)), options, &path).unwrap();
+        assert_eq!((restored.buckets, restored.dropped), (2, 0), "{engine:?}");
+        for (would_deny, so_far) in [(false, 0), (true, 1)] {
+            assert!(new.limit("A").unwrap().spend("x", 1).unwrap().allowed());
+            assert_eq!(new.counters().limits[0].shadow_denied, so_far, "{would_deny}");
+        }
+        let (options, _hand) = counting(engine);
+        let (_, restored) = Limiter::restore(of(None), options, &path).unwrap();
+        assert_eq!((restored.buckets, restored.dropped), (1, 1), "{engine:?}");
+        assert!(restored.gone.is_empty(), "it has no name for callers");
+    }
+}
+
+/// 10 for everybody, all of it back in a hundred days; x has more, until so many seconds from now.
+fn ending(own: Limit, until: u64) -> Limits {
+    let until = OverrideOptions::default().expires(SystemTime::now() + seconds(until));
+    let default = Limit::new(10, 10, seconds(100 * 86_400)).unwrap();
+    let limits = Limits::builder().limit("A", IdFormat::String, default).unwrap();
+    limits.override_with("A", "x", own, until).unwrap().build()
+}
+
+#[test]
+fn what_is_owed_by_an_override_that_has_ended_is_owed_by_the_default_as_of_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    // One comes back a second: full long before the default's bucket is.
+    let own = Limit::new(1000, 1, seconds(1)).unwrap();
+    let (old, hand) = limiter(ending(own, 100), Engine::LockFree);
+    assert!(old.limit("A").unwrap().spend("x", 500).unwrap().allowed());
+    hand.advance(seconds(5000));
+    assert_eq!(old.snapshot(&path).unwrap().buckets, 1, "full by its numbers, but they have ended");
+    let default = Limit::new(10, 10, seconds(100 * 86_400)).unwrap();
+    let limits = Limits::builder().limit("A", IdFormat::String, default).unwrap().build();
+    let (options, _hand) = options(Engine::LockFree);
+    let (new, restored) = Limiter::restore(limits, options, &path).unwrap();
+    assert_eq!((restored.buckets, restored.full, restored.dropped), (1, 0, 0));
+    // 400 of 1,000 were used when it ended: 4 of 10, of which hardly anything has come back since.
+    for limiter in [&old, &new] {
+        assert_eq!(limiter.limit("A").unwrap().check("x", 0).unwrap().remaining(), Some(6));
+    }
+}
