@@ -178,6 +178,9 @@ impl Table {
         };
         newest.claim_moved();
         for slot in newest.slots_from_home(print) {
+            // Before it is looked at: new memory that is read first gets a page from the system twice, and
+            // all other processors have to be told of the second one.
+            let _ = slot.claim(print);
             loop {
                 match slot.to(print) {
                     Is::Foreign => break,

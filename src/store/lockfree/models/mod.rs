@@ -8,6 +8,8 @@
 mod carried;
 mod migration;
 mod reload;
+#[cfg(feature = "snapshot")]
+mod scan;
 
 use std::sync::Arc;
 
