@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::{Error, ExplainedCall, Explanation, Handle, Id, Limiter};
+use crate::{Error, ExplainedCall, Explanation, Handle, Id, Limit, LimitMode, Limiter};
 
 impl Limiter {
     /// Why a spend of `cost` would be answered as it would: see [`Handle::explain`].
@@ -61,12 +61,13 @@ impl Handle {
         let limits = self.limiter.limits();
         let mut explanation = limits.explain(self.name(), id, SystemTime::now())?;
         let state = self.check(id, 0)?;
-        let decision = match self.check(id, cost) {
-            Ok(decision) => Some(decision),
-            Err(error) if error.is_cost_above_burst() => None,
-            Err(error) => return Err(error),
-        };
         let is_enabled = self.limiter.is_enabled();
+        // Not asked for what is known to be an error, which would count as one.
+        let never = |limit: &Limit| cost > limit.burst() && explanation.mode == LimitMode::Enforce;
+        let decision = match explanation.numbers.as_ref() {
+            Some(limit) if is_enabled && never(limit) => None,
+            _ => Some(self.check(id, cost)?),
+        };
         let blocked = self.blocked(id)?;
         explanation.call = Some(ExplainedCall { cost, state, decision, is_enabled, blocked });
         Ok(explanation)

@@ -254,6 +254,11 @@ fn the_bucket_is_asked_and_stays_as_it_is() {
         handle.explain("a", 4).unwrap().call.unwrap().decision.is_none(),
         "4 is above the burst"
     );
+    assert_eq!(limiter.counters().limits[0].errors, 0, "nothing failed");
+    handle.block("a", Duration::from_secs(60)).unwrap();
+    let call = handle.explain("a", 1).unwrap().call.unwrap();
+    assert_eq!(call.blocked, Some(Duration::from_secs(60)));
+    assert!(!call.decision.unwrap().allowed() && handle.unblock("a").unwrap());
     limiter.set_enabled(false);
     let call = handle.explain("a", 2).unwrap().call.unwrap();
     assert!(!call.is_enabled && call.decision.unwrap().allowed());

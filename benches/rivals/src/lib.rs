@@ -5,4 +5,5 @@ pub mod limiters;
 pub mod meter;
 pub mod random;
 pub mod rule;
+pub mod turns;
 pub mod verdict;

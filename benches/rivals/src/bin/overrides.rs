@@ -3,15 +3,14 @@
 //! The two limiters of a set have the same numbers, keys and order, and take turns. Where their tables
 //! lie in memory moves a ratio by more than what is looked for, so each set makes them anew.
 
-use std::time::Instant;
-
 use clap::Parser;
 use rivals::keys::Keys;
 use rivals::limiters::{self, TEXT, TableArgs, handle};
 use rivals::random::Random;
 use rivals::rule::Rule;
+use rivals::turns::{Turns, round_ns};
 use rivals::verdict::print_at_most;
-use tollgate::{Handle, Limiter};
+use tollgate::Limiter;
 
 /// Nanoseconds a spend with overrides loaded, beside none.
 #[derive(Parser)]
@@ -44,16 +43,18 @@ struct Called {
     name: &'static str,
     first: u32,
     count: usize,
-    ns: [Vec<f64>; 2],
+    turns: Turns,
 }
 
 fn main() {
     let args = Args::parse();
     // The keys from `WITHOUT` on have overrides, if any are loaded.
     let keys = Keys::new(WITHOUT + args.overrides.max(WITH));
-    let called = |name, first: usize, count| {
-        let ns = [Vec::new(), Vec::new()];
-        Called { name, first: first as u32, count, ns }
+    let called = |name, first: usize, count| Called {
+        name,
+        first: first as u32,
+        count,
+        turns: Turns::default(),
     };
     let mut all = [
         called("keys without an override", 0, WITHOUT),
@@ -67,7 +68,7 @@ fn main() {
     }
     for called in all.into_iter().filter(|called| called.count > 0) {
         let (name, count) = (called.name, called.count);
-        let [none, loaded] = called.ns.map(median);
+        let [none, loaded] = called.turns.medians();
         println!(
             "{count} {name}: {none:.1} ns with none loaded, {loaded:.1} ns with {}",
             args.overrides
@@ -101,26 +102,6 @@ impl Called {
             .into_iter()
             .map(|i| self.first + i)
             .collect();
-        for round in 0..args.rounds {
-            for turn in 0..handles.len() {
-                let at = (round + turn) % handles.len();
-                self.ns[at].push(round_ns(&handles[at], keys, &order));
-            }
-        }
+        self.turns.measure(&handles, keys, &order, args.rounds);
     }
-}
-
-/// The time of a call, all of which have to be allowed.
-fn round_ns(handle: &Handle, keys: &Keys, order: &[u32]) -> f64 {
-    let started = Instant::now();
-    let is_allowed = |&&i: &&u32| handle.spend(keys.text(i), 1).is_ok_and(|d| d.allowed());
-    let allowed = order.iter().filter(is_allowed).count();
-    let seconds = started.elapsed().as_secs_f64();
-    assert_eq!(allowed, order.len(), "every call is allowed");
-    seconds * 1e9 / order.len() as f64
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }

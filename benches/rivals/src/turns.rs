@@ -1,0 +1,43 @@
+//! Two limiters that take turns with the same calls.
+
+use std::time::Instant;
+
+use tollgate::Handle;
+
+use crate::keys::Keys;
+
+/// The times of a call in all rounds, of either.
+#[derive(Default)]
+pub struct Turns {
+    ns: [Vec<f64>; 2],
+}
+
+impl Turns {
+    /// So many rounds more of spends in this order, by each; who comes first changes.
+    pub fn measure(&mut self, handles: &[Handle; 2], keys: &Keys, order: &[u32], rounds: usize) {
+        for round in 0..rounds {
+            for turn in 0..handles.len() {
+                let at = (round + turn) % handles.len();
+                self.ns[at].push(round_ns(&handles[at], keys, order));
+            }
+        }
+    }
+
+    /// The median of each.
+    pub fn medians(self) -> [f64; 2] {
+        self.ns.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        })
+    }
+}
+
+/// The time of a call, all of which have to be allowed.
+pub fn round_ns(handle: &Handle, keys: &Keys, order: &[u32]) -> f64 {
+    let started = Instant::now();
+    let is_allowed = |&&i: &&u32| handle.spend(keys.text(i), 1).is_ok_and(|d| d.allowed());
+    let allowed = order.iter().filter(is_allowed).count();
+    let seconds = started.elapsed().as_secs_f64();
+    assert_eq!(allowed, order.len(), "every call is allowed");
+    seconds * 1e9 / order.len() as f64
+}
