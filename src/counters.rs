@@ -66,7 +66,7 @@ pub struct LimitCounters {
     /// Spends that would have been denied by a limit in shadow mode, or by the shadow beside an enforced
     /// one. Always counted.
     pub shadow_denied: u64,
-    /// Calls that failed: an id that is none, or a cost above the burst. Always counted.
+    /// Calls that failed: an id that is none, or a cost above the burst. 0 unless the limiter counts.
     pub errors: u64,
 }
 

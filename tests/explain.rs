@@ -3,7 +3,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate::{Applies, Clock, Explanation, Limit, LimitMode, Limiter, Limits, WhyNot};
+use tollgate::{
+    Applies, Clock, Explanation, Limit, LimitMode, Limiter, LimiterOptions, Limits, WhyNot,
+};
 
 /// 2026-11-01T00:00:00Z: `date -u -d 2026-11-01 +%s`.
 fn november() -> SystemTime {
@@ -237,7 +239,8 @@ fn eight_are_shown_at_most_the_nearest_first() {
 fn the_bucket_is_asked_and_stays_as_it_is() {
     let (clock, hand) = Clock::manual();
     let limits = Limits::from_yaml("Own: {burst: 3, count: 1, period: 1s, id: string}").unwrap();
-    let limiter = Limiter::with_clock(limits, clock);
+    let options = LimiterOptions::default().clock(clock).counting(true);
+    let limiter = Limiter::with_options(limits, options);
     let handle = limiter.limit("Own").unwrap();
     assert_eq!(limiter.explain("Own", "a", 1).unwrap().call.unwrap().state.remaining(), Some(3));
     assert_eq!(limiter.stats().cells, 0, "an explanation makes no bucket");
@@ -254,6 +257,7 @@ fn the_bucket_is_asked_and_stays_as_it_is() {
         handle.explain("a", 4).unwrap().call.unwrap().decision.is_none(),
         "4 is above the burst"
     );
+    assert_eq!(limiter.counters().limits[0].errors, 0, "nothing failed");
     assert_eq!(limiter.counters().limits[0].errors, 0, "nothing failed");
     handle.block("a", Duration::from_secs(60)).unwrap();
     let call = handle.explain("a", 1).unwrap().call.unwrap();

@@ -60,9 +60,9 @@ impl Counters {
             }
             counter!("tollgate_near_total", "limit" => name()).absolute(limit.near);
             counter!("tollgate_cost_total", "limit" => name()).absolute(limit.cost);
+            counter!("tollgate_errors_total", "limit" => name()).absolute(limit.errors);
         }
         counter!("tollgate_shadow_denied_total", "limit" => name()).absolute(limit.shadow_denied);
-        counter!("tollgate_errors_total", "limit" => name()).absolute(limit.errors);
         let is_enforced = limit.mode == LimitMode::Enforce;
         gauge!("tollgate_limit_enforced", "limit" => name()).set(f64::from(u8::from(is_enforced)));
         if let Some(burst) = limit.numbers.as_ref().map(Limit::burst) {

@@ -64,7 +64,8 @@ const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
 /// The families that are all 0 where calls are not counted, and left out.
-const ONLY_COUNTED: [&str; 2] = ["tollgate_near_total", "tollgate_cost_total"];
+const ONLY_COUNTED: [&str; 3] =
+    ["tollgate_near_total", "tollgate_cost_total", "tollgate_errors_total"];
 
 impl Limiter {
     /// The [counters](Limiter::counters) in Prometheus' text format, 0.0.4: answer with it as

@@ -48,10 +48,13 @@ impl Tally {
         Tally { stripes, shadow_denied: Figure::new(0), errors: Figure::new(0) }
     }
 
+    /// An error writes nothing unless calls are counted.
     #[cold]
     pub(crate) fn count_error(&self) {
-        // Relaxed, here and below: figures for people.
-        self.errors.fetch_add(1, Ordering::Relaxed);
+        if self.stripes.is_some() {
+            // Relaxed, here and below: figures for people.
+            self.errors.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count_shadow_denied(&self) {

@@ -113,7 +113,9 @@ fn what_prometheus_reads_is_what_was_counted() {
 fn where_calls_are_not_counted_their_families_are_left_out() {
     let limiter = Limiter::new(add(no_limits(), "A", 4, LimitOptions::default()).build());
     let (types, samples) = parse(&limiter.prometheus());
-    for counted in ["tollgate_decisions_total", "tollgate_near_total", "tollgate_cost_total"] {
+    let families =
+        ["decisions", "near", "cost", "errors"].map(|name| format!("tollgate_{name}_total"));
+    for counted in &families {
         assert!(!types.contains_key(counted), "{counted}");
     }
     assert_eq!(samples[&series("tollgate_shadow_denied_total", &[("limit", "A")])], 0);
