@@ -57,27 +57,32 @@ pub(crate) fn unblock(handle: &Handle, id: &[u8]) {
     of_key(handle, id, Duration::ZERO, "unblocked");
 }
 
-/// Which denials are told: the first of each key, as far as keys are known, and one in some of the others.
+/// Which denials are told: the first of each key in each hour, and one in some of the others.
 pub(crate) struct Denials {
     one_in: u64,
     others: Figure,
-    /// Hashes of keys, each in the one place that it can have; 0 is none.
-    known: Box<[Figure]>,
-    /// When the first of them came: after an hour all are forgotten.
-    since_ns: Figure,
+    /// Keys that were told, by open addressing: 48 bits of a hash, and the hour, so that what is of another
+    /// hour is room. Within an hour nothing goes.
+    told: Box<[Figure]>,
+    /// How many were told in the hour, and which one that is.
+    count: Figure,
     hasher: ahash::RandomState,
 }
 
 impl Denials {
-    const KNOWN: usize = 4096;
-    const KNOWN_FOR_NS: u64 = 3_600_000_000_000;
+    /// The most keys that are told in an hour; others are told as their later denials are.
+    const MOST: u64 = 1 << 16;
+    /// Twice as many, so that a search is short.
+    const PLACES: usize = 2 * Self::MOST as usize;
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    const HOUR_BITS: u32 = 16;
 
     pub(crate) fn new(one_in: u32) -> Denials {
         Denials {
             one_in: u64::from(one_in.max(1)),
             others: Figure::new(0),
-            known: (0..Self::KNOWN).map(|_| Figure::new(0)).collect(),
-            since_ns: Figure::new(0),
+            told: (0..Self::PLACES).map(|_| Figure::new(0)).collect(),
+            count: Figure::new(0),
             hasher: ahash::RandomState::new(),
         }
     }
@@ -89,18 +94,56 @@ impl Denials {
     }
 
     fn is_to_be_told(&self, limit: u32, id: &[u8], now_ns: u64) -> bool {
-        // Relaxed, all of it: of two threads both may tell, or neither forget.
-        let since_ns = self.since_ns.load(Ordering::Relaxed);
-        if since_ns == 0 || now_ns.saturating_sub(since_ns) > Self::KNOWN_FOR_NS {
-            self.since_ns.store(now_ns.max(1), Ordering::Relaxed);
-            self.known.iter().for_each(|known| known.store(0, Ordering::Relaxed));
+        // From 1: 0 is a place that was never taken. It comes round after seven years.
+        let hours = (1 << Self::HOUR_BITS) - 1;
+        let hour = (now_ns / Self::HOUR_NS) % hours + 1;
+        let hash = self.hasher.hash_one((limit, id));
+        self.is_first(hash, hour) || {
+            // Relaxed: of two threads each gets a number of its own.
+            self.others.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in)
         }
-        let hash = self.hasher.hash_one((limit, id)).max(1);
-        let known = &self.known[hash as usize % Self::KNOWN];
-        match known.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => true,
-            Err(_) => self.others.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in),
+    }
+
+    /// Whether the key is new in this hour, and there is room to know it again.
+    fn is_first(&self, hash: u64, hour: u64) -> bool {
+        let is_of_hour = |entry: u64| entry & ((1 << Self::HOUR_BITS) - 1) == hour;
+        let entry = (hash << Self::HOUR_BITS) | hour;
+        // From bits of the hash that the entry does not have.
+        let from = (hash >> (u64::BITS - Self::HOUR_BITS)) as usize * 2;
+        for step in 0..Self::PLACES {
+            let place = &self.told[(from + step) % Self::PLACES];
+            // Relaxed, all of it: a place is decided by the swap.
+            let mut found = place.load(Ordering::Relaxed);
+            while !is_of_hour(found) {
+                if !self.has_room(hour) {
+                    return false;
+                }
+                match place.compare_exchange(found, entry, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => {
+                        self.count_told(hour);
+                        return true;
+                    }
+                    Err(now) => found = now,
+                }
+            }
+            if found == entry {
+                return false;
+            }
         }
+        false
+    }
+
+    fn has_room(&self, hour: u64) -> bool {
+        let count = self.count.load(Ordering::Relaxed);
+        count >> u32::BITS != hour || count & u64::from(u32::MAX) < Self::MOST
+    }
+
+    /// Another thread may have found room at the same time: there are places for many more.
+    fn count_told(&self, hour: u64) {
+        let _ = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            let is_new = count >> u32::BITS != hour;
+            Some(if is_new { (hour << u32::BITS) | 1 } else { count + 1 })
+        });
     }
 }
 
@@ -109,24 +152,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_a_key_is_told_then_one_in_some_and_after_an_hour_anew() {
+    fn the_first_of_a_key_is_told_then_one_in_some_and_in_the_next_hour_anew() {
         let denials = Denials::new(3);
         let told = |id: &[u8], now_ns| denials.is_to_be_told(7, id, now_ns);
         assert!(told(b"x", 1), "the first");
         let of_nine = (0..9).filter(|_| told(b"x", 1)).count();
         assert_eq!(of_nine, 3);
         assert!(denials.is_to_be_told(8, b"x", 1), "of another limit");
-        let before_an_hour = Denials::KNOWN_FOR_NS;
-        let of_three = (0..3).filter(|_| told(b"x", before_an_hour)).count();
+        let of_three = (0..3).filter(|_| told(b"x", Denials::HOUR_NS - 1)).count();
         assert_eq!(of_three, 1);
-        assert!(told(b"x", 2 + before_an_hour) && told(b"y", 2 + before_an_hour));
+        assert!(told(b"x", Denials::HOUR_NS) && told(b"y", Denials::HOUR_NS));
+    }
+
+    /// And no more often than there is room, so that a flood of keys does not flood the log.
+    #[test]
+    fn the_first_of_each_of_many_keys_is_told_hour_by_hour() {
+        let denials = Denials::new(1000);
+        for hour in 0..3 {
+            let at = hour * Denials::HOUR_NS;
+            let told = |id: &u32| denials.is_to_be_told(0, &id.to_be_bytes(), at);
+            let most = Denials::MOST as u32;
+            assert_eq!((0..most).filter(told).count(), most as usize, "each of them, always");
+            let others = (0..100_000).filter(told).count();
+            assert_eq!(others, 100, "known, or without room");
+        }
     }
 
     #[test]
-    fn a_flood_of_keys_is_told_no_more_often_than_there_is_room_and_one_in_some() {
-        let denials = Denials::new(1000);
-        let told = (0..100_000_u32).filter(|id| denials.is_to_be_told(0, &id.to_be_bytes(), 1));
-        let told = told.count();
-        assert!((3000..=Denials::KNOWN + 100).contains(&told), "{told}");
+    fn of_many_threads_one_tells_the_first() {
+        let denials = Denials::new(u32::MAX);
+        assert!(denials.is_to_be_told(1, b"", 1) && denials.is_to_be_told(1, b"", 1), "one other");
+        let told =
+            |_| (0..5000_u32).filter(|id| denials.is_to_be_told(0, &id.to_be_bytes(), 1)).count();
+        let sum: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || told(n))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(sum, 5000);
     }
 }

@@ -106,11 +106,11 @@ impl LimiterOptions {
         LimiterOptions { top_denied: places.min(TopDenied::MOST_PLACES), ..self }
     }
 
-    /// The same with events of denials (feature `tracing`): the first of a key, and of the others one in
-    /// so many; calls are [counted](LimiterOptions::counting), too. Default: 0, which is none.
+    /// The same with events of denials (feature `tracing`): the first of a key in each hour, and of the
+    /// others one in so many; calls are [counted](LimiterOptions::counting), too. Default: 0, which is none.
     ///
-    /// A key is known again for an hour, and as long as there is room for it among some 4,096: one that
-    /// finds none is among the others. So a flood of keys does not flood the log.
+    /// It takes 1 MiB, for 65,536 keys in an hour; further ones are among the others, so that a flood of
+    /// keys does not flood the log.
     #[cfg(feature = "tracing")]
     pub fn log_denials(self, one_in: u32) -> LimiterOptions {
         LimiterOptions { log_denials: one_in, ..self }
