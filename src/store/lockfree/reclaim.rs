@@ -21,9 +21,9 @@ static FREED: Figure = Figure::new(0);
 fn migrating(guard: &Guard) -> Shard {
     let shard = Shard::new();
     let none = shard.view(guard);
-    assert!(shard.publish(none, Segment::new(1, Packed::NONE, 0)));
+    assert!(shard.publish(none, Segment::new(1, Packed::NONE, 0, 0)));
     let first = shard.view(guard);
-    assert!(shard.publish(first, Segment::new(1, first.as_old(), 0)));
+    assert!(shard.publish(first, Segment::new(1, first.as_old(), 0, 0)));
     shard
 }
 
