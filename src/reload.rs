@@ -93,7 +93,7 @@ impl Limiter {
     /// or the new, all of them; a batch does, too.
     ///
     /// No call waits. A call that finds its bucket under the old limits carries it over itself, with a few
-    /// others; this call carries the rest, and returns when no bucket is left behind: some 0.25 us a bucket.
+    /// others; this call carries the rest, and returns when no bucket is left behind: some 0.2 us a bucket.
     /// Reloads wait for each other. While buckets are carried, the table takes up to twice its memory.
     ///
     /// # The bound across the change
