@@ -6,6 +6,8 @@ mod debts;
 mod expiry;
 #[path = "reload/names.rs"]
 mod names;
+#[path = "reload/oracle.rs"]
+mod oracle;
 #[path = "reload/overrides.rs"]
 mod overrides;
 #[path = "reload/storm.rs"]
