@@ -1,5 +1,6 @@
 //! Single calls: the processor time that each takes of its thread, and the fresh pages it touches.
 
+use std::fmt;
 use std::hint::black_box;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -42,6 +43,16 @@ pub struct Figures {
     pub unfaulted_long: usize,
     pub raw_max_ns: u32,
     pub faults: u64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} calls, p50 {} ns, p99.9 {} ns, p99.99 {} ns, longest {} ns, {} above 200 us",
+            self.calls, self.p50_ns, self.p999_ns, self.p9999_ns, self.max_ns, self.long
+        )
+    }
 }
 
 impl Meter {
