@@ -37,8 +37,8 @@ pub(super) fn look(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<u64, 
     Ok(now_ns)
 }
 
-/// Charges the check-and-spend members in order, then those that fit of the ones that deny nobody. If one of the
-/// former is denied, or the limits have changed, whatever was charged is taken back.
+/// Charges the check-and-spend members in order, then those that fit of the ones that deny nobody. If
+/// one of the former is denied, or the limits have changed, whatever was charged is taken back.
 fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Result<(), Outdated> {
     for charged in [Mode::CheckAndSpend, Mode::SpendOnly] {
         for at in 0..members.len() {
@@ -70,8 +70,8 @@ fn charge(turn: Turn<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), 
     Ok(())
 }
 
-/// Takes the members' charges back, the last one first. Where another has
-/// charged since, the clock is read anew: what has refilled behind a charge is not given back.
+/// Takes the members' charges back, the last one first. Where another has charged since, the clock is
+/// read anew: what has refilled behind a charge is not given back.
 fn take_back(turn: Turn<'_>, members: &[Prepared<'_>]) {
     for member in members.iter().rev() {
         let Some(spent) = &member.spent else { continue };

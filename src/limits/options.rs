@@ -13,7 +13,7 @@ pub enum LimitMode {
     /// `enforce`: the limit denies.
     #[default]
     Enforce,
-    /// `shadow`: the limit charges and counts, and denies nobody.
+    /// `shadow`: the limit charges and counts, denies nobody, and makes nobody wait.
     Shadow,
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Claim {
     /// The number of the limits that the charge's words are under. What was charged under others cannot
     /// be told apart any more: after a reload nothing is given back.
     generation: u64,
+    /// Whether the bucket's shadow was charged, too.
+    is_in_shadow: bool,
 }
 
 /// What became of a call that charges.
@@ -99,13 +101,18 @@ impl Handle {
             let decision = spent.decision;
             let (limiter, key) = (self.limiter.clone(), Key::new(key));
             let generation = turn.generation.number;
-            let claim = Some(Claim { limiter, key, cost, spent, generation });
+            let is_in_shadow = false;
+            let claim = Some(Claim { limiter, key, cost, spent, generation, is_in_shadow });
             let has_shadow = entry.shadow_beside(meta).is_some();
             Ok(Ok((Claimed { decision, claim, finds_no_room, is_tried }, has_shadow)))
         });
-        let (claimed, has_shadow) = claimed.inspect_err(|_| self.tally.count_error())?;
+        let (mut claimed, has_shadow) = claimed.inspect_err(|_| self.tally.count_error())?;
         if has_shadow {
-            self.note_shadow(inner.in_shadow(key, Factor::ONE, cost, Spend(cost), now_ns));
+            let would_deny = inner.in_shadow(key, Factor::ONE, cost, Spend(cost), now_ns);
+            self.note_shadow(would_deny);
+            if let Some(claim) = &mut claimed.claim {
+                claim.is_in_shadow = !would_deny;
+            }
         }
         Ok(claimed)
     }
@@ -144,21 +151,22 @@ impl Claim {
     /// Takes back all of the charge but `actual` units, which are less.
     pub(super) fn take_back_to(&self, actual: u64) {
         let Some(charge) = self.spent.charge else { return };
-        self.with_bucket(|turn, key, limit| {
+        let is_given_back = self.with_bucket(|turn, key, limit| {
             if turn.generation.number != self.generation {
-                return Ok(());
+                return Ok(false);
             }
             if broken(Fault::RefundForSettle) {
                 let now_ns = turn.inner.clock.now_ns();
-                return turn.refund(key, limit, self.cost - actual, now_ns).map(drop);
+                return turn.refund(key, limit, self.cost - actual, now_ns).map(|_| true);
             }
-            let Some(rest) = limit.rule().without(charge, self.cost, actual) else {
-                return Ok(());
-            };
-            turn.take_back(key, limit, &Spent { charge: Some(rest), ..self.spent })
+            if let Some(rest) = limit.rule().without(charge, self.cost, actual) {
+                turn.take_back(key, limit, &Spent { charge: Some(rest), ..self.spent })?;
+            }
+            Ok(true)
         });
-        let given_back = self.cost - actual;
-        self.in_shadow(Refund(given_back));
+        if is_given_back == Some(true) && self.is_in_shadow {
+            self.in_shadow(Refund(self.cost - actual));
+        }
     }
 
     /// Charges so many units more, whether they are there or not, down to the limit's floor.
@@ -209,7 +217,7 @@ impl Claim {
             })?;
             Ok(true)
         });
-        if is_given_up == Some(true) {
+        if is_given_up == Some(true) && self.is_in_shadow {
             self.in_shadow(Refund(self.cost));
         }
     }

@@ -63,7 +63,11 @@ fn numbers_beside_are_charged_and_given_back_with_places_and_receipts() {
         let (_, receipt) = a.charge("k", 1).unwrap();
         assert_eq!(would_deny(), 0, "two of three came back");
         let _ = receipt.unwrap().settle(2);
-        assert!(a.spend("k", 1).unwrap().allowed());
+        let (_, receipt) = a.charge("k", 1).unwrap();
         assert_eq!(would_deny(), 1, "{engine:?}: three of three are used, one of them settled");
+        // Never charged there: nothing comes back.
+        let _ = receipt.unwrap().settle(0);
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(would_deny(), 2, "{engine:?}");
     }
 }

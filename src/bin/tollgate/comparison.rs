@@ -8,6 +8,17 @@ use serde::Serialize;
 use crate::summary::{LimitCounts, MAX_ID_CHARS, table};
 use crate::text::{counted, shown, time};
 
+/// What is told of each limit.
+pub(crate) const BY_LIMIT: [&str; 7] = [
+    "limit",
+    "newly denied",
+    "newly let through",
+    "denied by both",
+    "allowed by both",
+    "denied now",
+    "denied then",
+];
+
 /// What the candidate said, and how that differs from the limits in force. Its field order is that of
 /// the JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -100,16 +111,7 @@ impl Comparison {
                 ];
                 [name.clone()].into_iter().chain(numbers.map(|number| number.to_string()))
             });
-            let header = [
-                "limit",
-                "newly denied",
-                "newly let through",
-                "denied by both",
-                "allowed by both",
-                "denied now",
-                "denied then",
-            ];
-            let _ = writeln!(text, "\n{}", table(&header, rows, 1));
+            let _ = writeln!(text, "\n{}", table(&BY_LIMIT, rows, 1));
         }
         let changed = [
             ("newly denied most: limit", &self.top_newly_denied),

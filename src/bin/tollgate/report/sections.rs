@@ -8,7 +8,7 @@ use super::page::Replayed;
 use super::tables::{Cell, Table, foreign};
 use super::timeline::{Bin, Timeline};
 use super::{Row, words};
-use crate::comparison::{Changed, Comparison};
+use crate::comparison::{BY_LIMIT, Changed, Comparison};
 use crate::engine::LimitNo;
 use crate::side::Side;
 use crate::summary::LimitCounts;
@@ -43,15 +43,7 @@ pub(crate) fn what_if(run: &Replayed<'_>, against: &Comparison) -> Markup {
         name: "changes",
         limit: None,
         label: "What would change, by limit",
-        header: &[
-            "limit",
-            "newly denied",
-            "newly let through",
-            "denied by both",
-            "allowed by both",
-            "denied now",
-            "denied then",
-        ],
+        header: &BY_LIMIT,
         rows: rows.collect(),
     };
     html! {

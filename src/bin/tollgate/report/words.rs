@@ -5,18 +5,7 @@ use jiff::fmt::strtime;
 use jiff::tz::Offset;
 use tollgate::{Limit, Parameters};
 
-/// `12,345`.
-pub(crate) fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
+pub(crate) use crate::text::grouped as number;
 
 /// The part of a whole, as `12.3 %`: one that is not 0 is not written as 0.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
