@@ -57,7 +57,7 @@ fn what_is_owed_by_an_override_that_has_ended_is_owed_by_the_default_as_of_its_e
     // One comes back a second: full long before the default's bucket is.
     let own = Limit::new(1000, 1, seconds(1)).unwrap();
     let (old, hand) = limiter(ending(own, 100), Engine::LockFree);
-    assert!(old.limit("A").unwrap().spend("x", 500).unwrap().allowed());
+    assert!(old.limit("A").unwrap().spend("x", 490).unwrap().allowed());
     hand.advance(seconds(5000));
     assert_eq!(old.snapshot(&path).unwrap().buckets, 1, "full by its numbers, but they have ended");
     let default = Limit::new(10, 10, seconds(100 * 86_400)).unwrap();
@@ -65,7 +65,8 @@ fn what_is_owed_by_an_override_that_has_ended_is_owed_by_the_default_as_of_its_e
     let (options, _hand) = options(Engine::LockFree);
     let (new, restored) = Limiter::restore(limits, options, &path).unwrap();
     assert_eq!((restored.buckets, restored.full, restored.dropped), (1, 0, 0));
-    // 400 of 1,000 were used when it ended: 4 of 10, of which hardly anything has come back since.
+    // It ended after 99 to 100 seconds, for an end is a whole second. 390 or 391 of 1,000 were used then:
+    // with what is used of a unit, 4 of 10, of which hardly anything has come back since.
     for limiter in [&old, &new] {
         assert_eq!(limiter.limit("A").unwrap().check("x", 0).unwrap().remaining(), Some(6));
     }
