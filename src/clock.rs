@@ -43,10 +43,7 @@ pub struct Clock {
 #[derive(Clone)]
 enum Source {
     /// The processor's counter, where the kernel itself keeps time by it.
-    Counter {
-        counter: quanta::Clock,
-        origin: u64,
-    },
+    Counter(Counter),
     Instant(Instant),
     Coarse {
         coarse: Arc<Coarse>,
@@ -67,7 +64,7 @@ impl Source {
     #[inline(never)]
     fn since_origin_ns(&self) -> u64 {
         match self {
-            Source::Counter { counter, origin } => counter.delta_as_nanos(*origin, counter.raw()),
+            Source::Counter(counter) => counter.since_origin_ns(),
             // Relaxed: the reading publishes nothing but itself.
             Source::Manual { now_ns, origin_ns } => {
                 now_ns.load(Ordering::Relaxed).saturating_sub(*origin_ns)
@@ -84,9 +81,7 @@ impl Source {
     #[cfg(feature = "snapshot")]
     fn going_on_from_now(&self) -> Source {
         match self {
-            Source::Counter { counter, .. } => {
-                Source::Counter { counter: counter.clone(), origin: counter.raw() }
-            }
+            Source::Counter(counter) => Source::Counter(counter.going_on_from_now()),
             // Relaxed: the reading publishes nothing but itself.
             Source::Manual { now_ns, .. } => {
                 Source::Manual { now_ns: now_ns.clone(), origin_ns: now_ns.load(Ordering::Relaxed) }
@@ -98,6 +93,38 @@ impl Source {
             Source::Instant(_) => Source::Instant(Instant::now()),
             Source::Custom { now, .. } => Source::Custom { now: now.clone(), origin: now() },
         }
+    }
+}
+
+/// The processor's counter, and what a tick of it is worth.
+#[derive(Clone)]
+struct Counter {
+    counter: quanta::Clock,
+    origin: u64,
+    /// The parts of a nanosecond in a tick, 2^64 to one: exact to a nanosecond in 292 years.
+    tick_parts: u64,
+}
+
+impl Counter {
+    /// `None` where a tick takes a nanosecond or more.
+    fn new() -> Option<Counter> {
+        const TICKS: u64 = 1 << 63;
+        let counter = quanta::Clock::new();
+        let origin = counter.raw();
+        // As the library has measured it; its own way takes a division of what is multiplied, too.
+        let tick_parts = counter.delta_as_nanos(0, TICKS).checked_mul(2)?;
+        Some(Counter { counter, origin, tick_parts })
+    }
+
+    #[inline(always)]
+    fn since_origin_ns(&self) -> u64 {
+        let ticks = self.counter.raw().saturating_sub(self.origin);
+        ((u128::from(ticks) * u128::from(self.tick_parts)) >> 64) as u64
+    }
+
+    #[cfg(feature = "snapshot")]
+    fn going_on_from_now(&self) -> Counter {
+        Counter { origin: self.counter.raw(), ..self.clone() }
     }
 }
 
@@ -114,12 +141,9 @@ impl Clock {
     /// its current clocksource is `tsc`, and [`Instant`] (some 25 ns) elsewhere. The first counter of
     /// a process is calibrated for up to 200 ms.
     pub fn system() -> Clock {
-        if kernel_trusts_counter() {
-            let counter = quanta::Clock::new();
-            let origin = counter.raw();
-            Clock::of(Source::Counter { counter, origin })
-        } else {
-            Clock::instant()
+        match kernel_trusts_counter().then(Counter::new).flatten() {
+            Some(counter) => Clock::of(Source::Counter(counter)),
+            None => Clock::instant(),
         }
     }
 
@@ -180,10 +204,18 @@ impl Clock {
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         let since_origin_ns = match &self.source {
-            Source::Counter { counter, origin } => counter.delta_as_nanos(*origin, counter.raw()),
+            Source::Counter(counter) => counter.since_origin_ns(),
             other => other.since_origin_ns(),
         };
-        since_origin_ns.saturating_add(self.first_ns).min(MAX_NOW_NS)
+        // The first is at most the last there is.
+        since_origin_ns.min(MAX_NOW_NS - self.first_ns) + self.first_ns
+    }
+
+    /// Whether a reading is over in nanoseconds, and runs no code of the caller's: only then may it be made
+    /// within a pin.
+    #[inline]
+    pub(crate) fn is_quick(&self) -> bool {
+        matches!(self.source, Source::Counter(_))
     }
 
     /// As [`now_ns`](Clock::now_ns), and not before any load that comes before it: no earlier than
@@ -192,7 +224,7 @@ impl Clock {
         // The counter is read out of order, as far ahead as the processor runs. CPUID is the
         // instruction that stops it and needs no unsafe code; `Instant` has a fence of its own.
         #[cfg(target_arch = "x86_64")]
-        if matches!(self.source, Source::Counter { .. }) {
+        if self.is_quick() {
             std::hint::black_box(std::arch::x86_64::__cpuid(0));
         }
         self.now_ns()
@@ -224,7 +256,7 @@ impl Default for Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match &self.source {
-            Source::Counter { .. } => "counter",
+            Source::Counter(_) => "counter",
             Source::Instant(_) => "instant",
             Source::Coarse { .. } => "coarse",
             Source::Manual { .. } => "manual",

@@ -15,7 +15,7 @@ use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::{Inner, Limiter};
 use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
 use crate::scaled::Scaled;
-use crate::store::{Fingerprint, Outdated, Store, StoreKey, pin};
+use crate::store::{Fingerprint, Outdated, Store, StoreKey, pin, pin_briefly};
 use crate::turn::Turn;
 use crate::{Decision, Factor, Limit};
 
@@ -246,14 +246,12 @@ impl Handle {
                 }
             }
             let now_ns = inner.clock.now_ns();
-            // Held over the group, so that none of its calls pins for itself.
-            let _pinned = pin();
             for (id, print) in group.drain(..) {
                 let call = Spend(cost);
-                let of_bytes = |bytes: &[u8]| self.with_key(bytes, print, cost, call, now_ns);
+                let of_bytes = |bytes: &[u8]| self.with_key(bytes, print, cost, call, Some(now_ns));
                 decisions.push(
                     with_plain_bytes(self.format, &id, of_bytes)
-                        .unwrap_or_else(|| self.with_encoded(id, cost, call, now_ns)),
+                        .unwrap_or_else(|| self.with_encoded(id, cost, call, Some(now_ns))),
                 );
             }
         }
@@ -365,30 +363,34 @@ impl Handle {
         if !inner.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
-        // Read before the cell's line is waited for: the processor would not go on to what comes after
-        // this call until the counter is read. And before anything is pinned or locked, for it may be
-        // the caller's code. Being early only denies more.
-        let now_ns = || inner.clock.now_ns();
+        // A clock that runs the caller's code is read before anything is pinned or locked. The counter is
+        // read between the two looks: a processor ends all that comes before it first, and goes on with
+        // the next call before the cell's line has come.
+        let now_ns = (!inner.clock.is_quick()).then(|| inner.clock.now_ns());
         match (self.format, id) {
             (IdFormat::RegId, Id::Number(number)) => {
                 let bytes = number.to_be_bytes();
-                self.with_key(&bytes, self.fetch(&bytes), cost, call, now_ns())
+                self.with_key(&bytes, self.print(&bytes), cost, call, now_ns)
             }
             (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
                 let bytes = text.as_bytes();
-                self.with_key(bytes, self.fetch(bytes), cost, call, now_ns())
+                self.with_key(bytes, self.print(bytes), cost, call, now_ns)
             }
-            _ => self.with_encoded(id, cost, call, now_ns()),
+            _ => self.with_encoded(id, cost, call, now_ns),
         }
     }
 
-    /// The fingerprint of an id in normal form. The line that it leads to is asked for, too: the pin
-    /// that comes next need not be waited for.
+    /// The fingerprint of an id in normal form.
+    #[inline(always)]
+    fn print(&self, id: &[u8]) -> Fingerprint {
+        self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id })
+    }
+
+    /// As [`print`](Handle::print). The line that it leads to is asked for, too.
     #[inline(always)]
     fn fetch(&self, id: &[u8]) -> Fingerprint {
-        let store = &self.limiter.inner.store;
-        let print = store.fingerprint(KeyRef { limit: self.index, id });
-        store.prefetch(print);
+        let print = self.print(id);
+        self.limiter.inner.store.prefetch(print);
         print
     }
 
@@ -398,7 +400,7 @@ impl Handle {
         id: Id<'_>,
         cost: u64,
         call: impl Call,
-        now_ns: u64,
+        now_ns: Option<u64>,
     ) -> Result<Decision, Error> {
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
@@ -407,7 +409,7 @@ impl Handle {
     }
 
     /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
-    /// by way of the registry.
+    /// by way of the registry. The clock is read unless that is done.
     #[inline(always)]
     fn with_key<C: Call>(
         &self,
@@ -415,21 +417,19 @@ impl Handle {
         print: Fingerprint,
         cost: u64,
         call: C,
-        now_ns: u64,
+        mut read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
         if call.is_of_word(inner)
             && let Store::LockFree(table) = &inner.store
         {
-            let guard = pin();
+            let guard = pin_briefly();
             // The note beside the word is of one generation of limits, and so are the numbers.
-            if let Some(known) = table.known(&guard, print)
-                && let Some(limit) = inner
-                    .turn(&guard)
-                    .generation
-                    .limits
-                    .entry(self.index)
-                    .quick_numbers_at(known.meta(), now_ns)
+            if let Some(home) = table.home(&guard, print)
+                && let entry = inner.turn(&guard).generation.limits.entry(self.index)
+                && let now_ns = *read_ns.get_or_insert_with(|| inner.clock.now_ns())
+                && let Some(known) = home.known()
+                && let Some(limit) = entry.quick_numbers_at(known.meta(), now_ns)
                 && cost <= limit.burst()
             {
                 let mut asked = 0;
@@ -447,7 +447,7 @@ impl Handle {
                 }
             }
         }
-        self.with_any_key(id, print, cost, call, now_ns)
+        self.with_any_key(id, print, cost, call, read_ns)
     }
 
     #[inline(never)]
@@ -457,8 +457,9 @@ impl Handle {
         print: Fingerprint,
         cost: u64,
         call: impl Call,
-        now_ns: u64,
+        read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
+        let now_ns = read_ns.unwrap_or_else(|| self.limiter.inner.clock.now_ns());
         let decided = self.limiter.inner.with_turn(|turn| {
             let entry = turn.generation.limits.entry(self.index);
             let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {

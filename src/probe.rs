@@ -65,6 +65,14 @@ pub(crate) enum Fault {
     SeedPassesBuried,
     /// A migration begins before the last one is over.
     StartWhileMoving,
+    /// A reader goes into a call without a fence.
+    ReaderUnfenced,
+    /// Who frees looks for readers without a fence.
+    NoBarrier,
+    /// A reader goes into its next call without saying that it has done with the last.
+    EnterRelaxed,
+    /// A reader's record is taken over without ordering.
+    RecordRelaxed,
     /// A segment is retired before it is unlinked.
     RetireLinked,
     /// A newcomer's own bucket starts without the shared one's debt.
@@ -149,6 +157,8 @@ pub(crate) enum Place {
     ShardRenewed,
     /// A cell whose word was under other numbers than those of its key.
     Renumbered,
+    /// A reader's record that another thread had left.
+    RecordTakenOver,
     /// A call that found the limits changed while it went on, and began again.
     Outdated,
 }

@@ -9,7 +9,9 @@ use crate::limits::BEFORE_ALL_ENDS_NS;
 use crate::lowered::Slot;
 use crate::options::AtCap;
 use crate::probe::{Fault, Place, broken, reached};
-use crate::store::{Absent, Change, Fingerprint, Outdated, Rules, Store, StoreKey, Undone, pin};
+use crate::store::{
+    Absent, Change, Fingerprint, Home, Outdated, Rules, Store, StoreKey, Undone, pin_briefly,
+};
 use crate::{Decision, Factor, Limit};
 
 /// What a call works with. Which limits there are does not change for it, whatever is reloaded: it sees
@@ -347,8 +349,8 @@ impl<'g> Turn<'g> {
     /// before it, so that a step is an attempt.
     fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
         let Store::LockFree(table) = &self.inner.store else { return false };
-        let guard = pin();
-        let known = table.known(&guard, key.print);
+        let guard = pin_briefly();
+        let known = table.home(&guard, key.print).and_then(Home::known);
         // The note beside the word is of one generation of limits, and of the key's own numbers.
         known.is_some_and(|known| known.meta() == key.meta && known.update(step))
     }

@@ -12,7 +12,7 @@ pub(crate) use exact::Exact;
 pub(crate) use kept::{Kept, Whose};
 #[cfg(feature = "snapshot")]
 pub(crate) use lockfree::SeedBits;
-pub(crate) use lockfree::{Fingerprint, Guard, Published, Table, pin};
+pub(crate) use lockfree::{Fingerprint, Guard, Home, Published, Table, pin, pin_briefly};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use lockfree::{forget_retired, free_retired};
 

@@ -1,45 +1,102 @@
 //! Reclamation: the one place that knows crossbeam-epoch. Pin, protect, retire.
+//!
+//! What is retired waits for all pins, and then for all [readers](super::readers).
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
-pub(crate) use real::{Guard, pin};
+pub(crate) use real::{Guard, pin, pin_briefly, prepare};
 
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use modelled::{Guard, pin};
+pub(crate) use modelled::{Guard, pin, pin_briefly, prepare};
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 mod real {
+    #[cfg(not(tollgate_loom))]
+    use crate::store::lockfree::readers::{self, Reading};
+    #[cfg(not(tollgate_loom))]
+    use crate::store::lockfree::unread::Free;
+
     /// While it lives, nothing that could be reached when it was made is freed.
-    pub(crate) struct Guard(crossbeam_epoch::Guard);
+    pub(crate) enum Guard {
+        Pinned(crossbeam_epoch::Guard),
+        #[cfg(not(tollgate_loom))]
+        Reading(#[expect(dead_code, reason = "what it does when it goes is all")] Reading),
+    }
 
     /// Pins this thread. Free of locks; within another pin it costs no fence.
     #[inline(always)]
     pub(crate) fn pin() -> Guard {
-        Guard(crossbeam_epoch::pin())
+        Guard::Pinned(crossbeam_epoch::pin())
+    }
+
+    /// As [`pin`], without a fence where that can be: for a few nanoseconds, in which nothing is waited for.
+    #[inline(always)]
+    pub(crate) fn pin_briefly() -> Guard {
+        #[cfg(not(tollgate_loom))]
+        if let Some(reading) = Reading::begin() {
+            return Guard::Reading(reading);
+        }
+        pin()
+    }
+
+    /// What takes too long for the way of a call, and is to be done before.
+    pub(crate) fn prepare() {
+        #[cfg(not(tollgate_loom))]
+        readers::prepare();
     }
 
     impl Guard {
-        /// Calls `free` once no thread is pinned that was pinned at this call.
+        /// Calls `free`, which frees about so many bytes, once no guard is left that was there at this call.
         ///
         /// # Safety
         ///
         /// - What `free` frees cannot be reached any more by who pins from now on.
         /// - `free` may run on any thread, and after everything that the caller borrows is gone.
         #[expect(unsafe_code, reason = "crossbeam-epoch's own contract, passed on")]
-        pub(crate) unsafe fn retire(&self, free: impl FnOnce()) {
-            // SAFETY: this function's contract is that of `defer_unchecked`.
-            unsafe { self.0.defer_unchecked(free) };
-            self.collect();
+        pub(crate) unsafe fn retire(&self, bytes: usize, free: impl FnOnce() + 'static) {
+            #[cfg(not(tollgate_loom))]
+            let free = move || {
+                // SAFETY: this function's contract.
+                once_unread(unsafe { Free::new(bytes, free) });
+            };
+            #[cfg(tollgate_loom)]
+            let _ = bytes;
+            self.with_pin(|pinned| {
+                // SAFETY: this function's contract is that of `defer_unchecked`.
+                unsafe { pinned.defer_unchecked(free) };
+                // What eight such calls handed over, at most.
+                pinned.flush();
+            });
         }
 
         /// A pin of a collector of its own.
         #[cfg(all(test, tollgate_loom))]
         pub(crate) fn of(handle: &crossbeam_epoch::LocalHandle) -> Guard {
-            Guard(handle.pin())
+            Guard::Pinned(handle.pin())
         }
 
-        /// Frees what can be freed, a bounded part of it: what eight calls of `retire` handed over.
+        /// Frees what can be freed, a bounded part of it: what eight calls of `retire` handed over, and what
+        /// waits for readers.
         pub(crate) fn collect(&self) {
-            self.0.flush();
+            self.with_pin(crossbeam_epoch::Guard::flush);
+            #[cfg(not(tollgate_loom))]
+            readers::UNREAD.free_all();
+        }
+
+        fn with_pin(&self, then: impl FnOnce(&crossbeam_epoch::Guard)) {
+            match self {
+                Guard::Pinned(pinned) => then(pinned),
+                #[cfg(not(tollgate_loom))]
+                Guard::Reading(_) => then(&crossbeam_epoch::pin()),
+            }
+        }
+    }
+
+    /// Frees a thing that nobody is pinned for, once nobody reads it.
+    #[cfg(not(tollgate_loom))]
+    fn once_unread(free: Free) {
+        if let Err(free) = readers::UNREAD.push(free) {
+            // Some other time: what is deferred owns all that it uses.
+            crossbeam_epoch::pin().defer(move || once_unread(free));
         }
     }
 }
@@ -60,9 +117,15 @@ mod modelled {
         Guard(())
     }
 
+    pub(crate) fn pin_briefly() -> Guard {
+        Guard(())
+    }
+
+    pub(crate) fn prepare() {}
+
     impl Guard {
         #[expect(unsafe_code, reason = "as the real one")]
-        pub(crate) unsafe fn retire<'a>(&self, free: impl FnOnce() + 'a) {
+        pub(crate) unsafe fn retire<'a>(&self, _: usize, free: impl FnOnce() + 'a) {
             let free: Box<dyn FnOnce() + 'a> = Box::new(free);
             // SAFETY: the contract says that `free` may run after all that it borrows is gone.
             let free = unsafe {

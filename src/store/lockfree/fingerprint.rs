@@ -106,8 +106,8 @@ fn of_long(seeds: &RandomState, key: KeyRef<'_>) -> u64 {
     hasher.finish()
 }
 
-/// A key with an id of at most 12 bytes in one number: from the lowest byte on the id, filled up with
-/// zeroes, three bytes of the limit, and one of the id's length.
+/// A key with an id of at most 12 bytes in one number: from the lowest byte on twelve with the id's, of
+/// which some may be there twice, three of the limit, and one of the id's length.
 #[derive(Clone, Copy)]
 struct Packed(u128);
 
@@ -122,13 +122,11 @@ impl Packed {
         if id.len() > Packed::MAX_LEN || key.limit.0 >> Packed::LIMIT_BITS != 0 {
             return None;
         }
-        // The last bytes overlap the first: where they are alike, to set them twice is no harm.
+        // The last bytes overlap the first, or not: the length says.
         let bytes = if let (Some(first), Some(last)) = (id.first_chunk(), id.last_chunk()) {
-            let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-            u128::from(first) | u128::from(last) << (8 * (id.len() - 8))
+            u128::from(u64::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << 64
         } else if let (Some(first), Some(last)) = (id.first_chunk(), id.last_chunk()) {
-            let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
-            u128::from(first) | u128::from(last) << (8 * (id.len() - 4))
+            u128::from(u32::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << 32
         } else {
             id.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u128::from(byte))
         };
@@ -158,11 +156,12 @@ impl Fingerprint {
         (((self.lo >> 32) * shards as u64) >> 32) as usize
     }
 
-    /// The slot that the search begins with, of `slots`, a power of two: the first of a cache line.
+    /// The slot that the search begins with, of 2^`log2`: the first of a cache line. `log2` is at least 1.
     #[inline(always)]
-    pub(super) fn home(self, slots: usize) -> usize {
+    pub(super) fn home(self, log2: u32) -> usize {
         const LINE: usize = super::slot::A_LINE - 1;
-        (self.hi >> 8) as usize & slots.wrapping_sub(1) & !LINE
+        // The highest bits: a segment's cells are where they were in it, or are about to be in the next.
+        (self.hi >> (u64::BITS - log2)) as usize & !LINE
     }
 }
 
@@ -218,8 +217,15 @@ mod tests {
         for len in 0..=12_usize {
             let id: Vec<u8> = (1..=len as u8).collect();
             let bytes = pack(0x00a1_b2c3, &id).unwrap().0.to_le_bytes();
-            assert_eq!(bytes[..len], id[..], "length {len}");
-            assert!(bytes[len..12].iter().all(|&byte| byte == 0), "length {len}");
+            // The first eight or four, and the last four where they are not all.
+            let (first, end) = match len {
+                8.. => (8, 12),
+                4.. => (4, 8),
+                _ => (len, len),
+            };
+            assert_eq!(bytes[..first], id[..first], "length {len}");
+            assert_eq!(bytes[first..end], id[len - (end - first)..], "length {len}");
+            assert!(bytes[end..12].iter().all(|&byte| byte == 0), "length {len}");
             assert_eq!(bytes[12..15], [0xc3, 0xb2, 0xa1]);
             assert_eq!(usize::from(bytes[15]), len);
         }
@@ -233,8 +239,8 @@ mod tests {
             let print = Fingerprint { lo: bits | SET, hi: bits | SET };
             assert_eq!(print.shard(1), 0);
             assert!(print.shard(768) < 768);
-            assert_eq!(print.home(0), print.home(0) & !1, "no slots: nothing to index");
-            assert!(print.home(8) < 8 && print.home(8).is_multiple_of(2));
+            assert_eq!(print.home(1), 0);
+            assert!(print.home(3) < 8 && print.home(3).is_multiple_of(2));
         }
     }
 }

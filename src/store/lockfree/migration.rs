@@ -203,18 +203,18 @@ impl Table {
         #[cfg(not(tollgate_loom))]
         let _ = shard;
         let memory = self.written.counts.memory.clone();
-        memory.retired(old.header().block.bytes());
-        let old = Unlinked(old);
+        let bytes = old.header().block.bytes();
+        memory.retired(bytes);
+        let (header, log2) = old.parts();
         let free = move || {
-            let Unlinked(old) = { old };
-            // SAFETY: retired once, by the one who unlinked it, and called once nobody is pinned who
-            // could have reached it.
-            let block = unsafe { old.into_block() };
+            // SAFETY: retired once, by the one who unlinked it, and called once no guard is left of those
+            // who could have reached it.
+            let block = unsafe { Segment::from_parts(header, log2).into_block() };
             memory.unread(block);
         };
         // SAFETY: unlinked by the swap of `complete`, as the caller has said. `free` owns all that it
         // uses: the segment and its share of the counters.
-        unsafe { guard.retire(free) };
+        unsafe { guard.retire(bytes, free) };
     }
 
     pub(super) fn successor_log2(&self, old_log2: u32, used: u64, room: u64) -> u32 {
@@ -237,9 +237,6 @@ impl Table {
         holds_back
     }
 }
-
-/// A segment on its way to the reclaimer.
-struct Unlinked<'g>(Segment<'g>);
 
 /// The size of a successor for at most `used` cells and `room` more: the smallest of which they fill
 /// three eighths at most, no more than twice the old one and no less than a quarter. So there is room

@@ -3,7 +3,8 @@
 //!
 //! This folder is the one place of the crate with unsafe code: `block.rs` gets memory and gives it back,
 //! `segment.rs` makes slots of it, `shard.rs` turns a shard's pointer into a segment that may be read,
-//! `migration.rs` retires the segments that nobody reaches any more.
+//! `migration.rs` retires the segments that nobody reaches any more, and `readers.rs` asks the system for
+//! a fence that lets known keys' calls do without one.
 
 mod block;
 mod epoch;
@@ -14,6 +15,8 @@ mod migration;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
 mod published;
+#[cfg(any(test, not(tollgate_loom)))]
+mod readers;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
 #[cfg(feature = "snapshot")]
@@ -22,10 +25,12 @@ mod segment;
 mod shard;
 mod slot;
 mod sweep;
+#[cfg(not(tollgate_loom))]
+mod unread;
 
 use std::sync::Arc;
 
-pub(crate) use epoch::{Guard, pin};
+pub(crate) use epoch::{Guard, pin, pin_briefly};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
 pub(crate) use fingerprint::Fingerprint;
@@ -94,6 +99,35 @@ impl Known<'_> {
     }
 }
 
+/// Where the search for a key begins.
+#[derive(Clone, Copy)]
+pub(crate) struct Home<'g> {
+    segment: Segment<'g>,
+    print: Fingerprint,
+}
+
+impl<'g> Home<'g> {
+    /// Finds the key, if it was charged before. `None` says nothing.
+    #[inline(always)]
+    pub(crate) fn known(self) -> Option<Known<'g>> {
+        // Most keys are where their search begins, or in the same line.
+        for slot in self.segment.line(self.print) {
+            if slot.is_live(self.print) {
+                return Some(Known(slot));
+            }
+        }
+        self.known_further_on()
+    }
+
+    #[inline(never)]
+    fn known_further_on(self) -> Option<Known<'g>> {
+        /// A search that gets longer is the other way's.
+        const MOST_SLOTS: usize = 16;
+        let mut slots = self.segment.slots_from_home(self.print).take(MOST_SLOTS);
+        slots.find(|slot| slot.is_live(self.print)).map(Known)
+    }
+}
+
 /// A word as it was met, and whose it is.
 #[derive(Clone, Copy)]
 struct Seen {
@@ -121,6 +155,7 @@ impl Table {
     }
 
     fn with_seeds(max_keys: usize, seeds: Seeds) -> Table {
+        epoch::prepare();
         /// Keys for which a shard more is worth its place.
         const KEYS_A_SHARD: usize = 4096;
         /// Their pointers stay in the first level of the cache: 6 KiB. At the default cap a segment
@@ -158,41 +193,18 @@ impl Table {
         &self.shards[print.shard(self.shards.len())]
     }
 
-    /// Finds a key that was charged before, if its shard is at rest: then this touches the shard's
-    /// pointer and the key's own line. `None` says nothing.
+    /// Where the search for a key begins, if its shard is at rest: all that was read is the shard's pointer.
     #[inline(always)]
-    pub(crate) fn known<'g>(&self, guard: &'g Guard, print: Fingerprint) -> Option<Known<'g>> {
+    pub(crate) fn home<'g>(&self, guard: &'g Guard, print: Fingerprint) -> Option<Home<'g>> {
         let view = self.shard(print).view(guard);
         if view.is_migrating() {
             return None;
         }
         let segment = view.newest()?;
-        if segment.slots() == 0 {
+        if segment.log2() == 0 {
             return None;
         }
-        let home = print.home(segment.slots());
-        // Most keys are where their search begins, or in the same line.
-        for at in 0..slot::A_LINE {
-            let slot = segment.slot(home, at);
-            if slot.is_live(print) {
-                return Some(Known(slot));
-            }
-        }
-        self.known_further_on(segment, home, print).map(Known)
-    }
-
-    #[inline(never)]
-    fn known_further_on<'g>(
-        &self,
-        segment: Segment<'g>,
-        home: usize,
-        print: Fingerprint,
-    ) -> Option<&'g Slot> {
-        /// A search that gets longer is the other way's.
-        const MOST_SLOTS: usize = 16;
-        (slot::A_LINE..segment.slots().min(MOST_SLOTS))
-            .map(|at| segment.slot(home, at))
-            .find(|slot| slot.is_live(print))
+        Some(Home { segment, print })
     }
 
     /// Asks the processor for the line in which the search for a key begins. Nothing is read there, so

@@ -9,7 +9,7 @@ use crate::sync::{AtomicPtr, Ordering};
 /// A value behind one pointer. Who reads it keeps what it was; the next call finds what it is.
 pub(crate) struct Published<T>(AtomicPtr<T>);
 
-impl<T: Send + Sync> Published<T> {
+impl<T: Send + Sync + 'static> Published<T> {
     pub(crate) fn new(value: Arc<T>) -> Published<T> {
         Published(AtomicPtr::new(Arc::into_raw(value).cast_mut()))
     }
@@ -37,7 +37,7 @@ impl<T: Send + Sync> Published<T> {
             drop(unsafe { Arc::from_raw(old) });
         };
         // SAFETY: unlinked by the swap. The `Arc` can go to any thread, and is all that `free` uses.
-        unsafe { guard.retire(free) };
+        unsafe { guard.retire(size_of::<T>(), free) };
     }
 }
 

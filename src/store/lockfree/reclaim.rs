@@ -57,7 +57,7 @@ fn read_vs_retire_model(retire_first: bool) {
                 drop(unsafe { old.into_block() });
             };
             // SAFETY: unlinked before; not in the twin, which shows that this is seen.
-            unsafe { guard.retire(free) };
+            unsafe { guard.retire(0, free) };
         };
         if retire_first {
             retire();

@@ -1,5 +1,6 @@
 //! A segment: one block of memory with slots, a power of two of them, and what is known of them all.
 
+use std::array;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -7,7 +8,7 @@ use super::block::Block;
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
 use super::shard::Packed;
-use super::slot::Slot;
+use super::slot::{A_LINE, Slot};
 use crate::cell::Word;
 use crate::probe::{Fault, broken};
 use crate::sync::{AtomicU64, Ordering};
@@ -158,6 +159,7 @@ impl<'g> Segment<'g> {
         slots_of(self.log2)
     }
 
+    #[inline(always)]
     pub(super) fn log2(self) -> u32 {
         self.log2
     }
@@ -185,11 +187,19 @@ impl<'g> Segment<'g> {
         unsafe { self.slot_pointer(place).as_ref() }
     }
 
+    /// The line in which the search for a key begins. A segment that has any slots has a whole line.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the guard keeps the block")]
+    pub(super) fn line(self, print: Fingerprint) -> [&'g Slot; A_LINE] {
+        let home = print.home(self.log2);
+        // SAFETY: a home is below the number of slots, and the first of a line. As in `slot`.
+        array::from_fn(|at| unsafe { self.slot_pointer(home + at).as_ref() })
+    }
+
     /// The slots from a key's home on, all of them, once.
     pub(super) fn slots_from_home(self, print: Fingerprint) -> impl Iterator<Item = &'g Slot> {
-        let slots = self.slots();
-        let home = print.home(slots);
-        (0..slots).map(move |at| self.slot(home, at))
+        let home = if self.log2 == 0 { 0 } else { print.home(self.log2) };
+        (0..self.slots()).map(move |at| self.slot(home, at))
     }
 
     /// What a key has here. Reads only.
@@ -284,11 +294,19 @@ impl<'g> Segment<'g> {
     }
 }
 
-/// Asks the processor for the line in which a key's search begins, in a segment that may be gone.
+/// Asks the processor for the line in which a key's search begins, and the next, in a segment that may be
+/// gone.
 #[inline(always)]
 pub(super) fn prefetch(header: NonNull<Header>, log2: u32, print: Fingerprint) {
-    let home = print.home(slots_of(log2));
+    let home = if log2 == 0 { 0 } else { print.home(log2) };
     let line = header.as_ptr().wrapping_add(1).cast::<Slot>().wrapping_add(home);
+    prefetch_line(line);
+    // One key in four or five is there. In the last line's case it is another's: no harm.
+    prefetch_line(line.wrapping_add(A_LINE));
+}
+
+#[inline(always)]
+fn prefetch_line(line: *mut Slot) {
     #[cfg(target_arch = "x86_64")]
     #[expect(unsafe_code, reason = "an intrinsic")]
     // SAFETY: a prefetch reads nothing and faults for no address; x86-64 has it always.

@@ -1,5 +1,6 @@
 //! What is seen along with a word that was carried.
 
+use super::super::Home;
 use super::*;
 
 /// Excluded: who sees a charge that was carried to another segment reads a clock from before it, and so
@@ -8,7 +9,7 @@ fn clock_vs_carried_charge_model(seen: &Tally) {
     let bench = Bench::with_spent(2, &[K]);
     let charger = spawn(&bench, |bench| {
         let guard = epoch::pin();
-        let known = bench.table.known(&guard, K);
+        let known = bench.table.home(&guard, K).and_then(Home::known);
         bench.advance_to(5);
         // Nobody else charges it: all that can have happened to it is that it went.
         known.is_some_and(|known| known.update(|word| Some(word + UNIT_NS)))

@@ -7,6 +7,7 @@
 
 mod carried;
 mod migration;
+mod readers;
 mod reload;
 #[cfg(feature = "snapshot")]
 mod scan;
@@ -38,7 +39,7 @@ const M: Fingerprint = Fingerprint { lo: 0x32, hi: 0x4002 };
 
 const LAST: Fingerprint = Fingerprint { lo: 0x52, hi: 0x6002 };
 /// Its search begins at the third of four slots.
-const LATE: Fingerprint = Fingerprint { lo: 0x42, hi: 0x5202 };
+const LATE: Fingerprint = Fingerprint { lo: 0x42, hi: 1 << 63 | 0x5202 };
 
 /// A table and its clock.
 struct Bench {
