@@ -2,28 +2,90 @@
 //! nobody. A process of its own: all limiters of a process share one reclaimer.
 #![cfg(not(tollgate_loom))]
 
-use std::sync::mpsc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Algorithm, Clock, Decision, Handle, IdFormat, Limit, Limiter, LimiterOptions};
+use tollgate::{Limits, Outcome};
 
+/// A rule that allows all, and stands still when it is asked for this cost, until it is let go.
+#[derive(Debug)]
+struct Stands {
+    stands: Sender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+const STAND: u64 = 7;
+
+impl Algorithm for Stands {
+    fn spend(&self, _: u64, now_ns: u64, cost: u64) -> Outcome {
+        if cost == STAND {
+            self.stands.send(()).unwrap();
+            // An error, once the other end is gone.
+            let _ = self.go_on.lock().unwrap().recv();
+        }
+        let decision = Decision::to_spend(true, 1, Duration::ZERO, Duration::ZERO);
+        Outcome { word: Some(now_ns + 1_000_000_000_000), decision }
+    }
+
+    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
+        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        word <= now_ns
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn max_cost(&self) -> u64 {
+        10
+    }
+}
+
+/// Stands still when it is called with what it stands by.
+type Stall = fn(&Handle, &Sender<()>, &Receiver<()>);
+
+/// Between what a call does first and the rest, as one that makes a key's cell.
+fn pinned(_: &Handle, stands: &Sender<()>, go_on: &Receiver<()>) {
+    let _pinned = crossbeam_epoch::pin();
+    stands.send(()).unwrap();
+    let _ = go_on.recv();
+}
+
+/// In the middle of a call for a key that is known.
+fn reading(b: &Handle, _: &Sender<()>, _: &Receiver<()>) {
+    // The first makes the key known, and the thread.
+    for cost in [1, 1, STAND] {
+        assert!(b.spend("known", cost).unwrap().allowed());
+    }
+}
+
+// One after the other: what either holds back the other would hold back, too.
 #[test]
 fn a_thread_that_stands_still_holds_back_a_bounded_part() {
+    holds_back_a_bounded_part(pinned);
+    holds_back_a_bounded_part(reading);
+}
+
+fn holds_back_a_bounded_part(stall: Stall) {
     let (clock, hand) = Clock::manual();
+    let (stand, stands) = channel();
+    let (go_on, wait) = channel::<()>();
+    let (let_go, waits) = channel::<()>();
+    let rule = Stands { stands: stand.clone(), go_on: Mutex::new(waits) };
     let limit = Limit::new(3, 1, Duration::from_secs(1)).unwrap();
-    let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap().build();
+    let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap();
+    let own = Limit::own(Arc::new(rule)).unwrap();
+    let limits = limits.limit("B", IdFormat::String, own).unwrap().build();
     let options = LimiterOptions::default().max_keys(8000).clock(clock);
     let limiter = Limiter::with_options(limits, options);
-    let a = limiter.limit("A").unwrap();
-    let (go_on, wait) = mpsc::channel::<()>();
-    let (stand, stands) = mpsc::channel();
-    let stalled = thread::spawn(move || {
-        // What a call does first, and then it is not scheduled any more.
-        let _pinned = crossbeam_epoch::pin();
-        stand.send(()).unwrap();
-        let _ = wait.recv();
-    });
+    let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+    let stalled = thread::spawn(move || stall(&b, &stand, &wait));
     stands.recv().unwrap();
     for id in 0..2_000_000_u64 {
         assert!(a.spend(id, 1).is_ok());
@@ -36,7 +98,7 @@ fn a_thread_that_stands_still_holds_back_a_bounded_part() {
     assert!(held.retired > 0 && held.put_off > 0, "something was held back: {held:?}");
     assert!(held.retired <= 65_536, "{held:?}");
     assert!(held.bytes < 100 << 20, "{held:?}");
-    drop(go_on);
+    drop((go_on, let_go));
     stalled.join().unwrap();
     // Each round frees a part of what was held back.
     for round in 0..10_000_u64 {
