@@ -25,7 +25,12 @@ const _: () = assert!(size_of::<Cell>() == 32);
 
 /// The source of time that `tollgate::Clock::system` takes, by the same rule.
 enum Clock {
-    Counter { counter: quanta::Clock, origin: u64 },
+    /// With the parts of a nanosecond in a tick, 2^64 to one.
+    Counter {
+        counter: quanta::Clock,
+        origin: u64,
+        tick_parts: u64,
+    },
     Instant(Instant),
 }
 
@@ -108,7 +113,9 @@ impl Clock {
         if cfg!(target_arch = "x86_64") && trusted {
             let counter = quanta::Clock::new();
             let origin = counter.raw();
-            return Clock::Counter { counter, origin };
+            let tick_parts = counter.delta_as_nanos(0, 1 << 63).checked_mul(2);
+            let tick_parts = tick_parts.expect("more than a tick a nanosecond");
+            return Clock::Counter { counter, origin, tick_parts };
         }
         Clock::Instant(Instant::now())
     }
@@ -116,7 +123,10 @@ impl Clock {
     #[inline(always)]
     fn now_ns(&self) -> u64 {
         match self {
-            Clock::Counter { counter, origin } => counter.delta_as_nanos(*origin, counter.raw()),
+            Clock::Counter { counter, origin, tick_parts } => {
+                let ticks = counter.raw().saturating_sub(*origin);
+                ((u128::from(ticks) * u128::from(*tick_parts)) >> 64) as u64
+            }
             Clock::Instant(origin) => origin.elapsed().as_nanos() as u64,
         }
     }
