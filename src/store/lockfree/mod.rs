@@ -15,7 +15,7 @@ mod migration;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
 mod published;
-#[cfg(any(test, not(tollgate_loom)))]
+#[cfg(any(not(tollgate_loom), all(test, not(crossbeam_loom))))]
 mod readers;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
