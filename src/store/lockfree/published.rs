@@ -36,8 +36,10 @@ impl<T: Send + Sync + 'static> Published<T> {
             // SAFETY: from an `Arc`, unlinked by the swap, and taken by this call alone.
             drop(unsafe { Arc::from_raw(old) });
         };
+        // How large it is nobody knows here, and it is seldom: it does not wait for others.
+        const LARGE: usize = usize::MAX;
         // SAFETY: unlinked by the swap. The `Arc` can go to any thread, and is all that `free` uses.
-        unsafe { guard.retire(size_of::<T>(), free) };
+        unsafe { guard.retire(LARGE, free) };
     }
 }
 
