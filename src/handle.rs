@@ -370,7 +370,8 @@ impl Handle {
         match (self.format, id) {
             (IdFormat::RegId, Id::Number(number)) => {
                 let bytes = number.to_be_bytes();
-                self.with_key(&bytes, self.print(&bytes), cost, call, now_ns)
+                // A text has to come from memory first, and then asking for its line gains nothing.
+                self.with_key(&bytes, self.fetch(&bytes), cost, call, now_ns)
             }
             (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
                 let bytes = text.as_bytes();
