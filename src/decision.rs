@@ -1,6 +1,7 @@
 //! The answer to a call.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// What a limit, or a batch of limits, says to a call.
@@ -23,8 +24,7 @@ use std::time::Duration;
 #[must_use = "a denied call must not go on"]
 #[derive(Clone, Copy)]
 pub struct Decision {
-    allowed: bool,
-    denied_by: u32,
+    said: Said,
     /// What is left, in parts of which `unit` make one unit: most callers never ask, so the division
     /// waits for those who do. A `unit` of 0 is no limit.
     left: u64,
@@ -33,19 +33,31 @@ pub struct Decision {
     reset_in_ns: u64,
 }
 
-impl Decision {
-    /// No member of a batch: one with so many would not fit in memory.
-    const BY_NOBODY: u32 = u32::MAX;
+/// Yes, or by whom no. A word of its own, like the other figures: a decision is written by words and read
+/// by words, and a processor that has to put one together of shorter ones waits for them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Said(NonZeroU64);
 
+impl Said {
+    const ALLOWED: Said = Said(NonZeroU64::MAX);
+    /// By a refund that gave nothing back.
+    const NOTHING_GIVEN: Said = Said(NonZeroU64::new(u64::MAX - 1).unwrap());
+
+    /// By the member of a batch at this position. One with more would not fit in memory.
+    fn denied_by(position: usize) -> Said {
+        Said(NonZeroU64::MIN.saturating_add(position as u64))
+    }
+
+    fn position(self) -> Option<usize> {
+        let is_denied = self != Said::ALLOWED && self != Said::NOTHING_GIVEN;
+        is_denied.then(|| (self.0.get() - 1) as usize)
+    }
+}
+
+impl Decision {
     /// The answer where no limit applies, or none that can deny.
-    pub(crate) const UNLIMITED: Decision = Decision {
-        allowed: true,
-        denied_by: Decision::BY_NOBODY,
-        left: 0,
-        unit: 0,
-        retry_in_ns: 0,
-        reset_in_ns: 0,
-    };
+    pub(crate) const UNLIMITED: Decision =
+        Decision { said: Said::ALLOWED, left: 0, unit: 0, retry_in_ns: 0, reset_in_ns: 0 };
 
     /// The answer of an [`Algorithm`](crate::Algorithm) to a spend, with the figures of the methods below:
     /// `remaining` in whole units, waits to the nanosecond, at most 584 years. A denial must wait: a
@@ -96,14 +108,14 @@ impl Decision {
         retry_in_ns: u64,
         reset_in_ns: u64,
     ) -> Decision {
-        let denied_by = if allowed { Decision::BY_NOBODY } else { 0 };
-        Decision { allowed, denied_by, left, unit, retry_in_ns, reset_in_ns }
+        let said = if allowed { Said::ALLOWED } else { Said::denied_by(0) };
+        Decision { said, left, unit, retry_in_ns, reset_in_ns }
     }
 
     /// Whether the call may go on. Of a refund: whether anything was given back.
     #[inline]
     pub fn allowed(&self) -> bool {
-        self.allowed
+        self.said == Said::ALLOWED
     }
 
     /// Whole units that can still be spent after this call; on a denial, those that are there now.
@@ -130,7 +142,7 @@ impl Decision {
     /// `None` when allowed, and for a refund.
     #[inline]
     pub fn denied_by(&self) -> Option<usize> {
-        (self.denied_by != Decision::BY_NOBODY).then_some(self.denied_by as usize)
+        self.said.position()
     }
 
     /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
@@ -145,14 +157,14 @@ impl Decision {
     /// This decision of a limit that denies nobody: the figures as they are.
     #[inline]
     pub(crate) fn in_shadow(self) -> Decision {
-        Decision { allowed: true, denied_by: Decision::BY_NOBODY, ..self }
+        Decision { said: Said::ALLOWED, ..self }
     }
 
     /// This decision of the batch's member at `position`.
     #[inline]
     pub(crate) fn of_member(mut self, position: usize) -> Decision {
-        if self.denied_by != Decision::BY_NOBODY {
-            self.denied_by = u32::try_from(position).unwrap_or(Decision::BY_NOBODY);
+        if self.denied_by().is_some() {
+            self.said = Said::denied_by(position);
         }
         self
     }
@@ -160,7 +172,9 @@ impl Decision {
     /// This decision as the answer to a refund, which denies nothing.
     #[inline]
     pub(crate) fn of_refund(mut self) -> Decision {
-        self.denied_by = Decision::BY_NOBODY;
+        if !self.allowed() {
+            self.said = Said::NOTHING_GIVEN;
+        }
         self
     }
 
@@ -169,14 +183,14 @@ impl Decision {
     pub(crate) fn stricter(self, later: Decision) -> Decision {
         let rank = |d: &Decision| {
             let remaining = d.remaining();
-            (remaining.is_some(), !d.allowed, d.retry_in_ns, std::cmp::Reverse(remaining))
+            (remaining.is_some(), !d.allowed(), d.retry_in_ns, std::cmp::Reverse(remaining))
         };
         if rank(&self) > rank(&later) { self } else { later }
     }
 
     /// What a caller can see.
     fn figures(&self) -> (bool, Option<usize>, Option<u64>, u64, u64) {
-        (self.allowed, self.denied_by(), self.remaining(), self.retry_in_ns, self.reset_in_ns)
+        (self.allowed(), self.denied_by(), self.remaining(), self.retry_in_ns, self.reset_in_ns)
     }
 }
 
@@ -195,7 +209,7 @@ impl Eq for Decision {}
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decision")
-            .field("allowed", &self.allowed)
+            .field("allowed", &self.allowed())
             .field("remaining", &self.remaining())
             .field("retry_in", &self.retry_in())
             .field("reset_in", &self.reset_in())
