@@ -34,6 +34,19 @@ pub(crate) trait Call: Copy {
     /// What the call makes of a word.
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
 
+    /// What it makes of a word of a gcra, which most are. `None`: to be asked like any other.
+    #[inline(always)]
+    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
+        let _ = (limit, word, now_ns);
+        None
+    }
+
+    /// What a caller is told of a word.
+    #[inline(never)]
+    fn tell(self, limit: &Limit, word: u64, now_ns: u64) -> Decision {
+        self.ask(limit, word, now_ns).decision
+    }
+
     /// Whether a word alone decides it.
     #[inline(always)]
     fn is_of_word(self, inner: &Inner) -> bool {
@@ -75,6 +88,11 @@ impl Call for Spend {
         limit.rule().spend(word, now_ns, self.0)
     }
 
+    #[inline(always)]
+    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
+        limit.rule().gcra().map(|gcra| gcra.spend(word, now_ns, self.0).decision)
+    }
+
     fn run(
         self,
         turn: Turn<'_>,
@@ -100,6 +118,11 @@ impl Call for Check {
     #[inline(always)]
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
         Outcome { word: None, ..limit.rule().spend(word, now_ns, self.0) }
+    }
+
+    #[inline(always)]
+    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
+        Spend(self.0).ask_gcra(limit, word, now_ns)
     }
 
     fn run(
@@ -444,7 +467,11 @@ impl Handle {
                     if C::KIND == Kind::Spend && self.stripes.is_some() {
                         return self.counted(id, limit, (asked, now_ns), cost);
                     }
-                    return Ok(call.ask(limit, asked, now_ns).decision);
+                    // Each of the two straight to where the caller has it.
+                    if let Some(decision) = call.ask_gcra(limit, asked, now_ns) {
+                        return Ok(decision);
+                    }
+                    return Ok(call.tell(limit, asked, now_ns));
                 }
             }
         }

@@ -38,6 +38,11 @@ impl Rule {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn gcra(&self) -> Option<&Gcra> {
+        if let Rule::Gcra(gcra) = self { Some(gcra) } else { None }
+    }
+
     #[inline(never)]
     fn spend_other(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
         match self {
