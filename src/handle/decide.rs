@@ -1,6 +1,6 @@
 //! A decision off the shortest way: limits in shadow, numbers beside, and what is counted of them.
 
-use super::{Call, Handle};
+use super::{Call, Handle, Spend};
 use crate::counters::Stripes;
 use crate::error::Error;
 use crate::key::KeyRef;
@@ -128,7 +128,7 @@ impl Handle {
     }
 
     /// What a spend was told that was decided on this word, and at that time; counted.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn counted(
         &self,
         id: &[u8],
@@ -136,7 +136,26 @@ impl Handle {
         (word, now_ns): (u64, u64),
         cost: u64,
     ) -> Result<Decision, Error> {
-        let decision = limit.rule().spend(word, now_ns, cost).decision;
+        // What most are told, straight to where the caller has it.
+        if let Some(stripes) = &self.stripes
+            && let Some(decision) = Spend(cost).ask_gcra(limit, word, now_ns)
+            && decision.allowed()
+        {
+            stripes.count_allowed(&decision, limit.burst(), cost);
+            return Ok(decision);
+        }
+        self.counted_otherwise(id, limit, (word, now_ns), cost)
+    }
+
+    #[inline(never)]
+    fn counted_otherwise(
+        &self,
+        id: &[u8],
+        limit: &Limit,
+        (word, now_ns): (u64, u64),
+        cost: u64,
+    ) -> Result<Decision, Error> {
+        let decision = Spend(cost).tell(limit, word, now_ns);
         self.count(id, limit, cost, &decision, now_ns);
         Ok(decision)
     }
