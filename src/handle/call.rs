@@ -1,0 +1,174 @@
+//! What can be asked of one bucket.
+
+use super::decide::Kind;
+use crate::algorithm::Outcome;
+use crate::limiter::Inner;
+use crate::store::{Outdated, StoreKey};
+use crate::turn::Turn;
+use crate::{Decision, Limit};
+
+/// A call for one bucket.
+pub(crate) trait Call: Copy {
+    const KIND: Kind;
+
+    /// The same at a cost of 0.
+    fn at_no_cost(self) -> Self;
+
+    /// What the call makes of a word.
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
+
+    /// What it makes of a word of a gcra, which most are. `None`: to be asked like any other.
+    #[inline(always)]
+    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
+        let _ = (limit, word, now_ns);
+        None
+    }
+
+    /// What a caller is told of a word.
+    #[inline(never)]
+    fn tell(self, limit: &Limit, word: u64, now_ns: u64) -> Decision {
+        self.ask(limit, word, now_ns).decision
+    }
+
+    /// Whether a word alone decides it.
+    #[inline(always)]
+    fn is_of_word(self, inner: &Inner) -> bool {
+        let _ = inner;
+        true
+    }
+
+    /// Decides for any key.
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated>;
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Spend(pub(crate) u64);
+
+#[derive(Clone, Copy)]
+pub(crate) struct Check(pub(crate) u64);
+
+#[derive(Clone, Copy)]
+pub(crate) struct Refund(pub(crate) u64);
+
+#[derive(Clone, Copy)]
+pub(crate) struct Reset;
+
+impl Call for Spend {
+    const KIND: Kind = Kind::Spend;
+
+    fn at_no_cost(self) -> Spend {
+        Spend(0)
+    }
+
+    #[inline(always)]
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        limit.rule().spend(word, now_ns, self.0)
+    }
+
+    #[inline(always)]
+    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
+        limit.rule().gcra().map(|gcra| gcra.spend(word, now_ns, self.0).decision)
+    }
+
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        if self.0 == 0 {
+            // Asks without charging: no cell is made for it.
+            return Check(0).run(turn, key, limit, now_ns);
+        }
+        Ok(turn.spend(key, limit, self.0, now_ns)?.decision)
+    }
+}
+
+impl Call for Check {
+    const KIND: Kind = Kind::Check;
+
+    fn at_no_cost(self) -> Check {
+        Check(0)
+    }
+
+    #[inline(always)]
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        Outcome { word: None, ..limit.rule().spend(word, now_ns, self.0) }
+    }
+
+    #[inline(always)]
+    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
+        Spend(self.0).ask_gcra(limit, word, now_ns)
+    }
+
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        turn.look(key, now_ns, |word, now_ns| self.ask(limit, word, now_ns))
+    }
+}
+
+impl Call for Refund {
+    const KIND: Kind = Kind::Give;
+
+    fn at_no_cost(self) -> Refund {
+        Refund(0)
+    }
+
+    #[inline(always)]
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        limit.rule().refund(word, now_ns, self.0)
+    }
+
+    fn is_of_word(self, inner: &Inner) -> bool {
+        !inner.blocks.any()
+    }
+
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        turn.refund(key, limit, self.0, now_ns)
+    }
+}
+
+impl Call for Reset {
+    const KIND: Kind = Kind::Give;
+
+    fn at_no_cost(self) -> Reset {
+        Reset
+    }
+
+    #[inline(always)]
+    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        limit.rule().reset(word, now_ns)
+    }
+
+    fn is_of_word(self, inner: &Inner) -> bool {
+        !inner.blocks.any()
+    }
+
+    fn run(
+        self,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        turn.reset(key, limit, now_ns)
+    }
+}
