@@ -1,7 +1,9 @@
 //! The primitives that threads meet in: std's, or loom's where it explores their interleavings.
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{
+    AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+};
 
 #[cfg(tollgate_loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};

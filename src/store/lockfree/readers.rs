@@ -160,7 +160,7 @@ impl Reader {
 #[cfg(not(tollgate_loom))]
 #[inline(always)]
 fn fence_of_one() {
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    crate::sync::compiler_fence(Ordering::SeqCst);
 }
 
 /// loom has no fence that one thread makes for another: here each makes its own.
