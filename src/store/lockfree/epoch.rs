@@ -3,10 +3,10 @@
 //! What is retired waits for all pins, and then for all [readers](super::readers).
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
-pub(crate) use real::{Guard, pin, pin_briefly, prepare};
+pub(crate) use real::{Guard, is_any_unread, pin, pin_briefly, prepare};
 
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use modelled::{Guard, pin, pin_briefly, prepare};
+pub(crate) use modelled::{Guard, is_any_unread, pin, pin_briefly, prepare};
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 mod real {
@@ -44,6 +44,14 @@ mod real {
         readers::prepare();
     }
 
+    /// Whether anything waits for readers, of any table.
+    pub(crate) fn is_any_unread() -> bool {
+        #[cfg(not(tollgate_loom))]
+        return readers::UNREAD.is_any();
+        #[cfg(tollgate_loom)]
+        false
+    }
+
     impl Guard {
         /// Calls `free`, which frees about so many bytes, once no guard is left that was there at this call.
         ///
@@ -79,7 +87,7 @@ mod real {
         pub(crate) fn collect(&self) {
             self.with_pin(crossbeam_epoch::Guard::flush);
             #[cfg(not(tollgate_loom))]
-            readers::UNREAD.free_all();
+            readers::UNREAD.free_some();
         }
 
         fn with_pin(&self, then: impl FnOnce(&crossbeam_epoch::Guard)) {
@@ -95,7 +103,7 @@ mod real {
     #[cfg(not(tollgate_loom))]
     fn once_unread(free: Free) {
         if let Err(free) = readers::UNREAD.push(free) {
-            // Some other time: what is deferred owns all that it uses.
+            // Some other time, when this thread pins again: what is deferred owns all that it uses.
             crossbeam_epoch::pin().defer(move || once_unread(free));
         }
     }
@@ -122,6 +130,10 @@ mod modelled {
     }
 
     pub(crate) fn prepare() {}
+
+    pub(crate) fn is_any_unread() -> bool {
+        false
+    }
 
     impl Guard {
         #[expect(unsafe_code, reason = "as the real one")]

@@ -62,6 +62,7 @@ impl Readers {
 
     /// A record for this thread: one that another has left, or a new one, which stays for ever. So there
     /// are as many as there were threads at once.
+    #[expect(unsafe_code, reason = "a list whose members stay")]
     pub(super) fn join(&self) -> &'static Reader {
         if let Some(left) = self.all().find(|reader| reader.take()) {
             debug_assert_eq!(
@@ -82,7 +83,8 @@ impl Readers {
             let joined =
                 self.first.compare_exchange(next, this, Ordering::Release, Ordering::Relaxed);
             if joined.is_ok() {
-                return reader;
+                // SAFETY: as in `first`. By the pointer that all others have, too.
+                return unsafe { &*this };
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Dropping full cells where they are: a cell is buried, and its place is given back, by one swap.
 
-use super::epoch::pin;
+use super::epoch::{is_any_unread, pin};
 use super::migration::CHUNK;
 use super::segment::Segment;
 use super::shard::View;
@@ -43,7 +43,7 @@ impl Table {
     /// Looks at the next slots, about `slots` of them, drops what is full, and lets the memory follow.
     pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         // A table without traffic has nobody else to free what it left.
-        if self.written.counts.memory.retired_count() > 0 {
+        if self.written.counts.memory.retired_count() > 0 || is_any_unread() {
             pin().collect();
         }
         self.sweep_step(slots, now_ns, rules, Uncharged::Go)

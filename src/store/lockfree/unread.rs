@@ -3,11 +3,18 @@
 use parking_lot::{Mutex, MutexGuard};
 
 use super::readers::{InCalls, Readers};
+use crate::sync::{FigureUsize, Ordering};
 
-/// What frees something, on whichever thread comes by.
+/// What frees something when it is dropped, on whichever thread comes by: all of many, though one panics.
 pub(super) struct Free {
     bytes: usize,
-    free: Box<dyn FnOnce()>,
+    free: Option<Box<dyn FnOnce()>>,
+}
+
+impl Drop for Free {
+    fn drop(&mut self) {
+        self.free.take().into_iter().for_each(|free| free());
+    }
 }
 
 // SAFETY: the contract of `new`.
@@ -22,7 +29,7 @@ impl Free {
     /// - `free` may run on any thread.
     #[expect(unsafe_code, reason = "what `Send` needs")]
     pub(super) unsafe fn new(bytes: usize, free: impl FnOnce() + 'static) -> Free {
-        Free { bytes, free: Box::new(free) }
+        Free { bytes, free: Some(Box::new(free)) }
     }
 }
 
@@ -30,6 +37,8 @@ impl Free {
 pub(super) struct Unread {
     readers: Readers,
     waiting: Mutex<Waiting>,
+    /// How many wait. For those who look whether any do.
+    count: FigureUsize,
 }
 
 struct Waiting {
@@ -38,18 +47,28 @@ struct Waiting {
     fresh_bytes: usize,
     /// These wait for those readers.
     asked: Option<(InCalls, Vec<Free>)>,
+    /// Nobody reads these any more.
+    ready: Vec<Free>,
 }
 
 /// A look for readers interrupts all processors, some microseconds each: it is worth so many things, or so
-/// many bytes.
+/// many bytes. And so many things are freed by one call.
 const ENOUGH: usize = 64;
 const ENOUGH_BYTES: usize = 1 << 20;
 
 impl Unread {
     #[cfg(not(tollgate_loom))]
     pub(super) const fn new() -> Unread {
-        let waiting = Waiting { fresh: Vec::new(), fresh_bytes: 0, asked: None };
-        Unread { readers: Readers::new(), waiting: Mutex::new(waiting) }
+        Unread {
+            readers: Readers::new(),
+            waiting: Mutex::new(Waiting {
+                fresh: Vec::new(),
+                fresh_bytes: 0,
+                asked: None,
+                ready: Vec::new(),
+            }),
+            count: FigureUsize::new(0),
+        }
     }
 
     pub(super) fn readers(&self) -> &Readers {
@@ -62,42 +81,48 @@ impl Unread {
         waiting.fresh_bytes = waiting.fresh_bytes.saturating_add(free.bytes);
         waiting.fresh.push(free);
         let is_enough = waiting.fresh.len() >= ENOUGH || waiting.fresh_bytes >= ENOUGH_BYTES;
-        if is_enough || waiting.asked.is_some() {
-            self.free(waiting, is_enough);
-        }
+        self.free(waiting, is_enough);
         Ok(())
     }
 
-    /// Frees what can be freed now.
-    pub(super) fn free_all(&self) {
+    /// Whether anything waits.
+    pub(super) fn is_any(&self) -> bool {
+        // Relaxed: who misses the last finds it the next time.
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Frees some of what can be freed now.
+    pub(super) fn free_some(&self) {
         if let Some(waiting) = self.waiting.try_lock() {
             self.free(waiting, true);
         }
     }
 
-    /// Frees what nobody reads any more, and looks for the readers of the rest if `looks`.
+    /// Frees some of what nobody reads any more, and looks for the readers of the rest if `looks`.
     fn free(&self, mut waiting: MutexGuard<'_, Waiting>, looks: bool) {
-        let mut freed = Vec::new();
-        if let Some((in_calls, _)) = &mut waiting.asked
+        let Waiting { fresh, fresh_bytes, asked, ready } = &mut *waiting;
+        if let Some((in_calls, _)) = asked
             && in_calls.are_over()
         {
-            freed = waiting.asked.take().map_or(freed, |(_, things)| things);
+            ready.extend(asked.take().into_iter().flat_map(|(_, things)| things));
         }
         if looks
-            && waiting.asked.is_none()
-            && !waiting.fresh.is_empty()
+            && asked.is_none()
+            && !fresh.is_empty()
             && let Some(mut in_calls) = self.readers.in_calls()
         {
-            waiting.fresh_bytes = 0;
-            let mut things = std::mem::take(&mut waiting.fresh);
+            *fresh_bytes = 0;
             if in_calls.are_over() {
-                freed.append(&mut things);
+                ready.append(fresh);
             } else {
-                waiting.asked = Some((in_calls, things));
+                *asked = Some((in_calls, std::mem::take(fresh)));
             }
         }
+        let freed = ready.split_off(ready.len().saturating_sub(ENOUGH));
+        let asked = asked.as_ref().map_or(0, |(_, things)| things.len());
+        self.count.store(fresh.len() + asked + ready.len(), Ordering::Relaxed);
         drop(waiting);
-        freed.into_iter().for_each(|thing| (thing.free)());
+        drop(freed);
     }
 }
 
@@ -125,21 +150,21 @@ mod tests {
         let reader = unread.readers().join();
         reader.enter();
         assert!(unread.push(counted(1, &freed)).is_ok());
-        unread.free_all();
+        unread.free_some();
         // A call within the call makes no difference.
         reader.enter();
         reader.leave();
-        unread.free_all();
+        unread.free_some();
         assert_eq!(freed.get(), 0);
         reader.leave();
         // The next call may have begun: it was not there when the first was unlinked.
         reader.enter();
         assert!(unread.push(counted(1, &freed)).is_ok());
         assert_eq!(freed.get(), 1);
-        unread.free_all();
+        unread.free_some();
         assert_eq!(freed.get(), 1, "the second waits for this call");
         reader.leave();
-        unread.free_all();
+        unread.free_some();
         assert_eq!(freed.get(), 2);
     }
 
@@ -155,15 +180,50 @@ mod tests {
         assert_eq!(freed.get(), ENOUGH);
         assert!(unread.push(counted(ENOUGH_BYTES, &freed)).is_ok());
         assert_eq!(freed.get(), ENOUGH + 1, "one that is large");
+        assert!(!unread.is_any());
+    }
+
+    #[test]
+    fn what_has_gathered_is_freed_a_part_at_a_time() {
+        super::super::readers::prepare();
+        let (unread, freed) = (Unread::new(), Rc::default());
+        let reader = unread.readers().join();
+        reader.enter();
+        for _ in 0..3 * ENOUGH {
+            assert!(unread.push(counted(1, &freed)).is_ok());
+        }
+        assert_eq!(freed.get(), 0);
+        reader.leave();
+        for parts in 1..=3 {
+            assert!(unread.is_any());
+            unread.free_some();
+            assert_eq!(freed.get(), parts * ENOUGH);
+        }
+        assert!(!unread.is_any());
+    }
+
+    #[test]
+    fn one_that_panics_leaves_none_of_the_others() {
+        let (unread, freed) = (Unread::new(), Rc::default());
+        // SAFETY: this test has one thread.
+        #[expect(unsafe_code, reason = "as the table does")]
+        let panics = unsafe { Free::new(1, || panic!("a rule of the user's")) };
+        for thing in [counted(1, &freed), panics, counted(1, &freed)] {
+            assert!(unread.push(thing).is_ok());
+        }
+        let freeing = std::panic::AssertUnwindSafe(|| unread.free_some());
+        assert!(std::panic::catch_unwind(freeing).is_err());
+        assert_eq!(freed.get(), 2);
     }
 
     #[test]
     fn who_finds_the_lock_taken_keeps_what_it_has() {
         let (unread, freed) = (Unread::new(), Rc::default());
         let taken = unread.waiting.lock();
-        assert!(unread.push(counted(1, &freed)).is_err());
-        unread.free_all();
-        drop(taken);
+        let kept = unread.push(counted(1, &freed));
+        assert!(kept.is_err());
+        unread.free_some();
         assert_eq!(freed.get(), 0);
+        drop(taken);
     }
 }
