@@ -95,10 +95,15 @@ fn as_override(name: &str, format: &str, text: &str, normal: Option<&str>) {
     }
 }
 
+/// The number of an account: digits alone, where Rust would take a sign, too.
+fn decimal(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// An id in its natural type has the same key as its text.
 fn in_types(handle: &Handle, format: &str, text: &str, normal: Option<&str>) {
     if let Some((number, part)) = text.split_once(':')
-        && let Ok(number) = number.parse::<u64>()
+        && let Some(number) = decimal(number)
         && format.starts_with("regId:")
     {
         let typed = handle.normalize((number, part)).ok();
@@ -115,7 +120,7 @@ fn in_types(handle: &Handle, format: &str, text: &str, normal: Option<&str>) {
     {
         assert_eq!(handle.normalize(address).ok().as_deref(), normal, "{format} {address}");
     }
-    if let (Ok(number), "regId") = (text.parse::<u64>(), format) {
+    if let (Some(number), "regId") = (decimal(text), format) {
         assert_eq!(handle.normalize(number).ok().as_deref(), normal, "{format} {number}");
     }
     if format == "fqdnSet" {
