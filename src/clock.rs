@@ -101,7 +101,7 @@ impl Source {
 struct Counter {
     counter: quanta::Clock,
     origin: u64,
-    /// The parts of a nanosecond in a tick, 2^64 to one: exact to a nanosecond in 292 years.
+    /// The parts of a nanosecond in a tick, 2^64 to one: exact to a nanosecond in 2^63 ticks.
     tick_parts: u64,
 }
 
@@ -111,7 +111,7 @@ impl Counter {
         const TICKS: u64 = 1 << 63;
         let counter = quanta::Clock::new();
         let origin = counter.raw();
-        // As the library has measured it; its own way takes a division of what is multiplied, too.
+        // As the library has measured it, whose own way is a multiplication and a shift.
         let tick_parts = counter.delta_as_nanos(0, TICKS).checked_mul(2)?;
         Some(Counter { counter, origin, tick_parts })
     }

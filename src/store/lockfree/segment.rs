@@ -301,7 +301,7 @@ pub(super) fn prefetch(header: NonNull<Header>, log2: u32, print: Fingerprint) {
     let home = if log2 == 0 { 0 } else { print.home(log2) };
     let line = header.as_ptr().wrapping_add(1).cast::<Slot>().wrapping_add(home);
     prefetch_line(line);
-    // One key in four or five is there. In the last line's case it is another's: no harm.
+    // The search may go on there. After the last line it is no slot: no harm.
     prefetch_line(line.wrapping_add(A_LINE));
 }
 
