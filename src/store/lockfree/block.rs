@@ -12,10 +12,6 @@ use memmap2::MmapMut;
 /// Blocks of so many bytes and more are mappings.
 const MAPPED_BYTES: usize = 64 << 10;
 
-/// So much of a mapping goes back to the system in one step.
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "elsewhere it goes as a whole"))]
-const PIECE_BYTES: usize = 64 << 10;
-
 /// A block of zeroed memory that starts at a multiple of [`Block::ALIGN`].
 pub(super) struct Block {
     memory: Memory,
@@ -70,17 +66,26 @@ impl Block {
         if matches!(self.memory, Memory::Mapped(_)) { self.bytes } else { 0 }
     }
 
-    /// Gives the last piece of a large block back; `false` if what is left is to go as a whole.
-    pub(super) fn shrink(&mut self) -> bool {
+    /// Of these, what [`shrink`](Block::shrink) has left.
+    pub(super) fn left_bytes(&self) -> usize {
+        match &self.memory {
+            Memory::Allocated(_) => self.bytes,
+            Memory::Mapped(mapping) => mapping.len(),
+        }
+    }
+
+    /// Gives the last `bytes` of a mapped block back, whole pages; `false` if there is not more than that:
+    /// what is left is to go as a whole.
+    pub(super) fn shrink(&mut self, bytes: usize) -> bool {
         match &mut self.memory {
             Memory::Allocated(_) => false,
             #[cfg(target_os = "linux")]
-            Memory::Mapped(mapping) if mapping.len() > PIECE_BYTES => {
+            Memory::Mapped(mapping) if mapping.len() > bytes => {
                 let options = memmap2::RemapOptions::new();
                 #[expect(unsafe_code, reason = "memory that is unmapped must not be used any more")]
                 // SAFETY: the block is borrowed exclusively, and nobody keeps what `start` gave once it
                 // is unused.
-                let shrunk = unsafe { mapping.remap(mapping.len() - PIECE_BYTES, options) };
+                let shrunk = unsafe { mapping.remap(mapping.len() - bytes, options) };
                 shrunk.is_ok()
             }
             Memory::Mapped(_) => false,
@@ -124,6 +129,7 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_and_zeroed_and_go_in_pieces() {
+        const PIECE_BYTES: usize = 16 << 10;
         for bytes in [64, 4096, MAPPED_BYTES - 1, MAPPED_BYTES, 10 * PIECE_BYTES + 64] {
             let mut block = Block::new(bytes);
             assert_eq!(block.start().align_offset(Block::ALIGN), 0, "{bytes} bytes");
@@ -132,9 +138,11 @@ mod tests {
                 assert!(mapping.iter().all(|byte| *byte == 0));
                 mapping.fill(1);
             }
-            let shrunk = (0..100).take_while(|_| block.shrink()).count();
-            let pieces = if cfg!(target_os = "linux") { bytes.div_ceil(PIECE_BYTES) } else { 1 };
+            let is_cut = cfg!(target_os = "linux") && bytes >= MAPPED_BYTES;
+            let pieces = if is_cut { bytes.div_ceil(PIECE_BYTES) } else { 1 };
+            let shrunk = (0..100).take_while(|_| block.shrink(PIECE_BYTES)).count();
             assert_eq!(shrunk, pieces - 1, "{bytes} bytes");
+            assert_eq!(block.left_bytes(), bytes - shrunk * PIECE_BYTES, "{bytes} bytes");
         }
     }
 }

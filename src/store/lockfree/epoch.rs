@@ -90,6 +90,13 @@ mod real {
             readers::UNREAD.free_some();
         }
 
+        /// As [`collect`](Guard::collect), by who comes again soon: readers are looked for only when much waits.
+        pub(crate) fn collect_if_much(&self) {
+            self.with_pin(crossbeam_epoch::Guard::flush);
+            #[cfg(not(tollgate_loom))]
+            readers::UNREAD.free_if_much();
+        }
+
         fn with_pin(&self, then: impl FnOnce(&crossbeam_epoch::Guard)) {
             match self {
                 Guard::Pinned(pinned) => then(pinned),
@@ -147,6 +154,8 @@ mod modelled {
         }
 
         pub(crate) fn collect(&self) {}
+
+        pub(crate) fn collect_if_much(&self) {}
     }
 
     /// Leaves what was retired in an execution that failed.

@@ -3,13 +3,23 @@
 use parking_lot::Mutex;
 
 use super::block::Block;
-use crate::sync::{FigureUsize, Ordering};
+use crate::sync::{FigureUsize, Ordering, Switch};
 
 /// Segments that may be unlinked and not freed, because some thread that is pinned might read them; and
 /// their bytes, if that is more than what all segments take that are not retired. Past either no
 /// migration begins but one that grows, up to the size that the cap on keys can need.
 pub(super) const MOST_RETIRED: usize = 65_536;
 const MOST_RETIRED_BYTES: usize = 16 << 20;
+
+/// So much goes back to the system in a call for a key: some 5 us.
+const PIECE_BYTES: usize = 16 << 10;
+/// And in a step of a sweep or of a reload, for which nobody waits. Each time all processors that run a
+/// thread of this process are interrupted: seldom and much is kinder to their calls.
+const LARGE_PIECE_BYTES: usize = 512 << 10;
+/// Of small blocks, so many in such a step.
+const MOST_BLOCKS: usize = 64;
+/// While a sweep or a reload is under way, calls for keys leave it this much.
+const MOST_LEFT_BYTES: usize = 16 << 20;
 
 /// What the segments take. Shared with what frees them, which may come after the table.
 #[derive(Default)]
@@ -20,9 +30,12 @@ pub(super) struct Memory {
     retired: FigureUsize,
     retired_bytes: FigureUsize,
     /// Of the retired, those that nobody reads any more, on their way back to the system. Nobody waits
-    /// for the lock: who finds it taken frees its own block at once, or none.
+    /// for the lock, which is held for no call of the system: who finds it taken frees its own block at
+    /// once, or none.
     unread: Mutex<Vec<Block>>,
-    unread_count: FigureUsize,
+    unread_bytes: FigureUsize,
+    /// Whether a sweep or a reload is under way, which frees what is unread. It may stop in the middle.
+    is_seen_to: Switch,
 }
 
 impl Memory {
@@ -41,24 +54,61 @@ impl Memory {
 
     /// Takes the block of a retired segment that nobody reads any more.
     pub(super) fn unread(&self, block: Block) {
-        let Some(mut blocks) = self.unread.try_lock() else { return self.free(block) };
-        blocks.push(block);
-        self.unread_count.store(blocks.len(), Ordering::Relaxed);
+        if let Err(block) = self.put(block) {
+            self.free(block);
+        }
     }
 
-    /// Frees one piece of what nobody reads: at most some 20 pages, so that no call does much of it.
+    fn put(&self, block: Block) -> Result<(), Block> {
+        let Some(mut blocks) = self.unread.try_lock() else { return Err(block) };
+        self.unread_bytes.fetch_add(block.bytes(), Ordering::Relaxed);
+        blocks.push(block);
+        Ok(())
+    }
+
+    fn take(&self) -> Option<Block> {
+        if self.unread_bytes.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let block = self.unread.try_lock()?.pop()?;
+        self.unread_bytes.fetch_sub(block.bytes(), Ordering::Relaxed);
+        Some(block)
+    }
+
+    /// Frees a small piece of what nobody reads, so that no call does much of it; or leaves it to the sweep
+    /// that is under way.
     pub(super) fn free_piece(&self) {
-        if self.unread_count.load(Ordering::Relaxed) == 0 {
-            return;
+        let is_seen_to = self.is_seen_to.load(Ordering::Relaxed);
+        let left = if is_seen_to { MOST_LEFT_BYTES } else { 0 };
+        if self.unread_bytes.load(Ordering::Relaxed) > left {
+            let _ = self.free_up_to(PIECE_BYTES);
         }
-        let Some(mut blocks) = self.unread.try_lock() else { return };
-        if blocks.last_mut().is_none_or(Block::shrink) {
-            return;
+    }
+
+    /// Frees some of what nobody reads, in a step of a sweep or a reload. Whether another step
+    /// `is_to_come` is what calls go by.
+    pub(super) fn free_some(&self, is_to_come: bool) {
+        self.is_seen_to.store(is_to_come, Ordering::Relaxed);
+        let mut freed = 0;
+        for _ in 0..MOST_BLOCKS {
+            if freed >= LARGE_PIECE_BYTES {
+                break;
+            }
+            let Some(more) = self.free_up_to(LARGE_PIECE_BYTES - freed) else { break };
+            freed += more;
         }
-        let block = blocks.pop();
-        self.unread_count.store(blocks.len(), Ordering::Relaxed);
-        drop(blocks);
-        block.into_iter().for_each(|block| self.free(block));
+    }
+
+    /// Frees one block, or a piece of a larger one; how many bytes. `None`: there is nothing to free.
+    fn free_up_to(&self, bytes: usize) -> Option<usize> {
+        let mut block = self.take()?;
+        if block.shrink(bytes) {
+            self.unread(block);
+            return Some(bytes);
+        }
+        let bytes = block.left_bytes();
+        self.free(block);
+        Some(bytes)
     }
 
     fn free(&self, block: Block) {
@@ -112,9 +162,43 @@ mod tests {
             memory.free_piece();
             memory.retired_count() == 0
         });
-        assert_eq!(pieces, Some(if cfg!(target_os = "linux") { 5 } else { 1 }));
+        assert_eq!(pieces, Some(if cfg!(target_os = "linux") { 19 } else { 1 }));
         assert_eq!((memory.bytes(), memory.mapped_bytes()), (0, 0));
         memory.free_piece();
+    }
+
+    #[test]
+    fn a_step_frees_large_pieces_and_many_blocks() {
+        let memory = Memory::default();
+        memory.unread(retired(&memory, 700 << 10));
+        (0..3).for_each(|_| memory.unread(retired(&memory, 1000)));
+        memory.free_some(false);
+        assert_eq!(memory.retired_count(), usize::from(cfg!(target_os = "linux")), "the large one");
+        memory.free_some(false);
+        assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
+        (0..=MOST_BLOCKS).for_each(|_| memory.unread(retired(&memory, 64)));
+        memory.free_some(false);
+        assert_eq!(memory.retired_count(), 1);
+        memory.free_some(false);
+        assert_eq!(memory.retired_count(), 0);
+    }
+
+    #[test]
+    fn calls_leave_a_sweep_its_work_but_not_more_than_a_bound() {
+        let memory = Memory::default();
+        memory.free_some(true);
+        (0..16).for_each(|_| memory.unread(retired(&memory, 1 << 20)));
+        memory.free_piece();
+        assert_eq!(memory.unread.lock().iter().map(Block::left_bytes).sum::<usize>(), 16 << 20);
+        // A sweep that has stopped does not free the next.
+        memory.unread(retired(&memory, 1000));
+        memory.free_piece();
+        memory.free_piece();
+        assert_eq!(memory.retired_count(), 16);
+        memory.free_some(false);
+        assert!(memory.unread.lock().iter().map(Block::left_bytes).sum::<usize>() < 16 << 20);
+        (0..2000).for_each(|_| memory.free_piece());
+        assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
     }
 
     #[test]

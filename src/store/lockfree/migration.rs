@@ -78,7 +78,6 @@ impl Table {
         if rules.generation() < newest.generation() {
             return;
         }
-        self.written.counts.memory.free_piece();
         let frontier = &old.header().frontier;
         // Acquire: pairs with the swap below: what others have carried is seen by whoever completes.
         let order =
@@ -153,9 +152,10 @@ impl Table {
                         self.start(shard, view, 0, rules);
                     }
                 }
-                self.written.counts.memory.free_piece();
+                self.written.counts.memory.free_some(true);
             }
         }
+        self.written.counts.memory.free_some(false);
     }
 
     fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {

@@ -42,15 +42,18 @@ impl Cursor {
 impl Table {
     /// Looks at the next slots, about `slots` of them, drops what is full, and lets the memory follow.
     pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
+        let swept = self.sweep_step(slots, now_ns, rules, Uncharged::Go);
         // A table without traffic has nobody else to free what it left.
         if self.written.counts.memory.retired_count() > 0 || is_any_unread() {
-            pin().collect();
+            if swept.finished { pin().collect() } else { pin().collect_if_much() }
         }
-        self.sweep_step(slots, now_ns, rules, Uncharged::Go)
+        self.written.counts.memory.free_some(!swept.finished);
+        swept
     }
 
     /// As `sweep`, by a caller that needs a place.
     pub(super) fn sweep_charged(&self, slots: usize, now_ns: u64, rules: &impl Rules) {
+        self.written.counts.memory.free_piece();
         self.sweep_step(slots, now_ns, rules, Uncharged::Stay);
     }
 
@@ -101,7 +104,6 @@ impl Table {
         uncharged: Uncharged,
         swept: &mut Swept,
     ) -> bool {
-        self.written.counts.memory.free_piece();
         let guard = pin();
         let shard = &self.shards[cursor.shard];
         let view = shard.view(&guard);

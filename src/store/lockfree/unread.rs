@@ -56,6 +56,12 @@ struct Waiting {
 const ENOUGH: usize = 64;
 const ENOUGH_BYTES: usize = 1 << 20;
 
+impl Waiting {
+    fn is_much(&self) -> bool {
+        self.fresh.len() >= ENOUGH || self.fresh_bytes >= ENOUGH_BYTES
+    }
+}
+
 impl Unread {
     #[cfg(not(tollgate_loom))]
     pub(super) const fn new() -> Unread {
@@ -80,8 +86,8 @@ impl Unread {
         let Some(mut waiting) = self.waiting.try_lock() else { return Err(free) };
         waiting.fresh_bytes = waiting.fresh_bytes.saturating_add(free.bytes);
         waiting.fresh.push(free);
-        let is_enough = waiting.fresh.len() >= ENOUGH || waiting.fresh_bytes >= ENOUGH_BYTES;
-        self.free(waiting, is_enough);
+        let is_much = waiting.is_much();
+        self.free(waiting, is_much);
         Ok(())
     }
 
@@ -95,6 +101,14 @@ impl Unread {
     pub(super) fn free_some(&self) {
         if let Some(waiting) = self.waiting.try_lock() {
             self.free(waiting, true);
+        }
+    }
+
+    /// As [`free_some`](Unread::free_some), but looks for readers only if much waits for a look.
+    pub(super) fn free_if_much(&self) {
+        if let Some(waiting) = self.waiting.try_lock() {
+            let is_much = waiting.is_much();
+            self.free(waiting, is_much);
         }
     }
 
