@@ -73,6 +73,8 @@ pub(crate) enum Fault {
     EnterRelaxed,
     /// A reader's record is taken over without ordering.
     RecordRelaxed,
+    /// Readers are looked for before it is settled for which of what was unlinked.
+    LooksTooEarly,
     /// A segment is retired before it is unlinked.
     RetireLinked,
     /// A newcomer's own bucket starts without the shared one's debt.

@@ -43,3 +43,34 @@ impl<T> Locked<T> {
         then(&mut held)
     }
 }
+
+/// A value behind a lock that nobody waits for.
+#[derive(Default)]
+pub(crate) struct Tried<T> {
+    value: Mutex<T>,
+    /// loom explores no call that finds a lock of its own taken, for giving one back is no step to it.
+    #[cfg(tollgate_loom)]
+    taken: AtomicUsize,
+}
+
+impl<T> Tried<T> {
+    #[cfg(not(tollgate_loom))]
+    pub(crate) const fn new(value: T) -> Tried<T> {
+        Tried { value: Mutex::new(value) }
+    }
+
+    /// Calls `then` with the value; `None`, at once, if another call has it.
+    #[cfg(not(tollgate_loom))]
+    pub(crate) fn try_with<R>(&self, then: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.value.try_lock().map(|mut held| then(&mut held))
+    }
+
+    #[cfg(tollgate_loom)]
+    pub(crate) fn try_with<R>(&self, then: impl FnOnce(&mut T) -> R) -> Option<R> {
+        // Relaxed, here and below: the lock within orders what is done.
+        self.taken.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        let result = self.value.lock().ok().map(|mut held| then(&mut held));
+        self.taken.store(0, Ordering::Relaxed);
+        result
+    }
+}
