@@ -1,6 +1,6 @@
 //! Blocks of zeroed memory for segments: where they come from, and how they go, a piece at a time.
 //!
-//! A large block is a mapping of its own. An allocator may hand out used memory, and clearing a mebibyte
+//! A large block is a mapping of its own, smaller ones share [regions](super::region). An allocator may hand out used memory, and clearing a mebibyte
 //! of it is a pause of a tenth of a millisecond; and what it takes back it may return to the system
 //! together with all that has gathered around it, which has taken five milliseconds.
 
@@ -9,8 +9,10 @@ use std::ptr::NonNull;
 
 use memmap2::MmapMut;
 
+use super::region::Cut;
+
 /// Blocks of so many bytes and more are mappings.
-const MAPPED_BYTES: usize = 64 << 10;
+pub(super) const MAPPED_BYTES: usize = 64 << 10;
 
 /// A block of zeroed memory that starts at a multiple of [`Block::ALIGN`].
 pub(super) struct Block {
@@ -20,6 +22,7 @@ pub(super) struct Block {
 
 enum Memory {
     Allocated(Allocated),
+    Cut(Cut),
     Mapped(MmapMut),
 }
 
@@ -37,6 +40,12 @@ impl Block {
     /// A cache line.
     pub(super) const ALIGN: usize = 64;
 
+    /// The block that is a cut.
+    pub(super) fn of(cut: Cut) -> Block {
+        let bytes = cut.bytes();
+        Block { memory: Memory::Cut(cut), bytes }
+    }
+
     /// A block with room for so many bytes, all 0.
     pub(super) fn new(bytes: usize) -> Block {
         if bytes >= MAPPED_BYTES
@@ -52,6 +61,7 @@ impl Block {
     pub(super) fn start(&mut self) -> *mut u8 {
         match &mut self.memory {
             Memory::Allocated(allocated) => allocated.start(),
+            Memory::Cut(cut) => cut.start(),
             Memory::Mapped(mapping) => mapping.as_mut_ptr(),
         }
     }
@@ -63,13 +73,13 @@ impl Block {
 
     /// Of these, what was mapped: no allocator has seen it.
     pub(super) fn mapped_bytes(&self) -> usize {
-        if matches!(self.memory, Memory::Mapped(_)) { self.bytes } else { 0 }
+        if matches!(self.memory, Memory::Allocated(_)) { 0 } else { self.bytes }
     }
 
     /// Of these, what [`shrink`](Block::shrink) has left.
     pub(super) fn left_bytes(&self) -> usize {
         match &self.memory {
-            Memory::Allocated(_) => self.bytes,
+            Memory::Allocated(_) | Memory::Cut(_) => self.bytes,
             Memory::Mapped(mapping) => mapping.len(),
         }
     }
@@ -78,7 +88,7 @@ impl Block {
     /// what is left is to go as a whole.
     pub(super) fn shrink(&mut self, bytes: usize) -> bool {
         match &mut self.memory {
-            Memory::Allocated(_) => false,
+            Memory::Allocated(_) | Memory::Cut(_) => false,
             #[cfg(target_os = "linux")]
             Memory::Mapped(mapping) if mapping.len() > bytes => {
                 let options = memmap2::RemapOptions::new();

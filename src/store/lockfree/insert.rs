@@ -231,7 +231,10 @@ impl Table {
         rules: &impl Rules,
     ) -> Place<'g> {
         let Some(newest) = view.newest() else { return Place::Retry };
-        self.written.counts.memory.free_piece();
+        // Whose call carries has enough to do.
+        if !view.is_migrating() {
+            self.memory().free_piece();
+        }
         let Some(reservation) = self.reserve(now_ns, rules) else {
             // One look more: the key may have got its cell in between.
             return match self.look_from(guard, shard, print, rules) {

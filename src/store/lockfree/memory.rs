@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 
 use super::block::Block;
+use super::region::Rests;
 use crate::sync::{FigureUsize, Ordering, Switch};
 
 /// Segments that may be unlinked and not freed, because some thread that is pinned might read them; and
@@ -35,11 +36,19 @@ pub(super) struct Memory {
     /// once, or none.
     unread: Mutex<Vec<Block>>,
     unread_bytes: FigureUsize,
+    /// Where the next small blocks come from. Nobody waits for it, either.
+    rests: Mutex<Rests>,
     /// Whether a sweep or a reload is under way, which frees what is unread. It may stop in the middle.
     is_seen_to: Switch,
 }
 
 impl Memory {
+    /// A block with room for so many bytes, all 0.
+    pub(super) fn block(&self, bytes: usize) -> Block {
+        let cut = self.rests.try_lock().and_then(|mut rests| rests.cut(bytes));
+        cut.map_or_else(|| Block::new(bytes), Block::of)
+    }
+
     /// Counts the block of a new segment.
     pub(super) fn made(&self, block: &Block) {
         // Relaxed, here and below: figures, which only bound how much is held back.

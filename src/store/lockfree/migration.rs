@@ -18,7 +18,7 @@ pub(super) const FIRST_LOG2: u32 = 3;
 impl Table {
     /// Gives a shard its first segment.
     pub(super) fn begin(&self, shard: &Shard, view: View<'_>, log2: u32, rules: &impl Rules) {
-        let first = Segment::new(log2, Packed::NONE, 0, rules.generation());
+        let first = Segment::new(self.memory(), log2, Packed::NONE, 0, rules.generation());
         self.publish(shard, view, first);
     }
 
@@ -49,14 +49,18 @@ impl Table {
         if log2 <= old.log2() && holds_back {
             log2 = old.log2().max(self.first_log2 - 1) + 1;
         }
-        self.publish(shard, view, Segment::new(log2, view.as_old(), used, generation));
+        self.publish(
+            shard,
+            view,
+            Segment::new(self.memory(), log2, view.as_old(), used, generation),
+        );
         true
     }
 
     #[expect(unsafe_code, reason = "frees a segment that nobody has seen")]
     pub(super) fn publish(&self, shard: &Shard, view: View<'_>, new: Segment<'_>) {
         if shard.publish(view, new) {
-            self.written.counts.memory.made(&new.header().block);
+            self.memory().made(&new.header().block);
             if view.newest().is_some() {
                 // Relaxed: a figure for people.
                 self.written.counts.migrations.fetch_add(1, Ordering::Relaxed);
@@ -152,10 +156,10 @@ impl Table {
                         self.start(shard, view, 0, rules);
                     }
                 }
-                self.written.counts.memory.free_some(true);
+                self.memory().free_some(true);
             }
         }
-        self.written.counts.memory.free_some(false);
+        self.memory().free_some(false);
     }
 
     fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {
@@ -202,7 +206,7 @@ impl Table {
         assert!(!shard.leads_to(old), "a segment is retired that can be reached");
         #[cfg(not(tollgate_loom))]
         let _ = shard;
-        let memory = self.written.counts.memory.clone();
+        let memory = self.memory().clone();
         let bytes = old.header().block.bytes();
         memory.retired(bytes);
         let (header, log2) = old.parts();
@@ -223,7 +227,7 @@ impl Table {
 
     /// Whether so much is retired and not freed that migrations wait. Tries to free some.
     pub(super) fn holds_back(&self) -> bool {
-        let memory = &self.written.counts.memory;
+        let memory = self.memory();
         if !memory.is_too_much_retired() {
             return false;
         }

@@ -19,6 +19,7 @@ mod published;
 mod readers;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
+mod region;
 #[cfg(feature = "snapshot")]
 mod scan;
 mod segment;
@@ -347,6 +348,10 @@ impl Table {
         // whoever dropped the one before, after the floor was raised: the mark on the cell, or the
         // shard's pointer.
         self.written.floor_ns.load(Ordering::Relaxed)
+    }
+
+    fn memory(&self) -> &Arc<Memory> {
+        &self.written.counts.memory
     }
 
     /// Raises the floor to the caller's time, or finds it higher; returns it.

@@ -9,6 +9,7 @@ use crossbeam_epoch::Collector;
 use loom::sync::Arc;
 
 use super::epoch::Guard;
+use super::memory::Memory;
 use super::segment::Segment;
 use super::shard::{Packed, Shard};
 use crate::sync::{Figure, Ordering};
@@ -19,11 +20,11 @@ static FREED: Figure = Figure::new(0);
 
 /// A shard with a migration from an empty segment to another, which nobody has completed.
 fn migrating(guard: &Guard) -> Shard {
-    let shard = Shard::new();
+    let (shard, memory) = (Shard::new(), Memory::default());
     let none = shard.view(guard);
-    assert!(shard.publish(none, Segment::new(1, Packed::NONE, 0, 0)));
+    assert!(shard.publish(none, Segment::new(&memory, 1, Packed::NONE, 0, 0)));
     let first = shard.view(guard);
-    assert!(shard.publish(first, Segment::new(1, first.as_old(), 0, 0)));
+    assert!(shard.publish(first, Segment::new(&memory, 1, first.as_old(), 0, 0)));
     shard
 }
 

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use super::block::Block;
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
+use super::memory::Memory;
 use super::shard::Packed;
 use super::slot::{A_LINE, Slot};
 use crate::cell::Word;
@@ -79,8 +80,14 @@ pub(super) const fn slots_of(log2: u32) -> usize {
 impl<'g> Segment<'g> {
     /// Makes a segment that nobody else knows.
     #[expect(unsafe_code, reason = "a block with a header and a number of slots known at run time")]
-    pub(super) fn new(log2: u32, old: Packed, moved_bound: u64, generation: u64) -> Segment<'g> {
-        let mut block = Block::new(bytes_of(log2));
+    pub(super) fn new(
+        memory: &Memory,
+        log2: u32,
+        old: Packed,
+        moved_bound: u64,
+        generation: u64,
+    ) -> Segment<'g> {
+        let mut block = memory.block(bytes_of(log2));
         let header = block.start().cast::<Header>();
         let known = Header {
             block,

@@ -44,16 +44,16 @@ impl Table {
     pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         let swept = self.sweep_step(slots, now_ns, rules, Uncharged::Go);
         // A table without traffic has nobody else to free what it left.
-        if self.written.counts.memory.retired_count() > 0 || is_any_unread() {
+        if self.memory().retired_count() > 0 || is_any_unread() {
             if swept.finished { pin().collect() } else { pin().collect_if_much() }
         }
-        self.written.counts.memory.free_some(!swept.finished);
+        self.memory().free_some(!swept.finished);
         swept
     }
 
     /// As `sweep`, by a caller that needs a place.
     pub(super) fn sweep_charged(&self, slots: usize, now_ns: u64, rules: &impl Rules) {
-        self.written.counts.memory.free_piece();
+        self.memory().free_piece();
         self.sweep_step(slots, now_ns, rules, Uncharged::Stay);
     }
 

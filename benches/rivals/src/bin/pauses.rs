@@ -44,6 +44,13 @@ const LEAST_CALLS: usize = 10_000;
 const SWEEP_CELLS: usize = 4_096;
 /// As long as an insert, more or less: the clock's interrupts come so often in a second, not in a call.
 const COUNTED: u32 = 1_500;
+/// The same in lines of memory that no cache has.
+const LINES: usize = 5;
+const LINE_BYTES: usize = 64;
+/// What a table takes.
+const LINE_BYTES_PER_KEY: usize = 64;
+/// A prime, so that all lines come by.
+const STRIDE: usize = 1_000_003;
 /// Passes of the sweep: a table may need one to decide and one to give memory back.
 const PASSES: usize = 3;
 /// Memory a key that a run touches, more or less: so much is made ready by the host beforehand.
@@ -93,6 +100,7 @@ fn main() {
 
     add("nothing, as often", vec![nothing(keys, 0)]);
     add("counting, as long", vec![nothing(keys, COUNTED)]);
+    add("reading memory, as long", vec![reading(keys)]);
     let runs: Vec<_> = (0..args.runs).map(|_| run_tollgate(keys, args.table, &mut add)).collect();
     if !args.alone {
         run_governor(keys, &mut add);
@@ -136,6 +144,25 @@ fn nothing(keys: &Keys, counted: u32) -> Meter {
         meter.time(|| {
             (0..counted).for_each(|n| _ = black_box(n));
             black_box(i)
+        });
+    }
+    meter
+}
+
+/// Calls that read [`LINES`] lines of a large array, here and there: the processor's caches are then as cold
+/// for what interrupts the thread as they are while a table is in use.
+fn reading(keys: &Keys) -> Meter {
+    let count = keys.count() * LINE_BYTES_PER_KEY / LINE_BYTES;
+    let lines = vec![[1_u64; LINE_BYTES / size_of::<u64>()]; count];
+    let mut meter = Meter::with_room(keys.count());
+    let mut at = 0;
+    for _ in keys.all() {
+        meter.time(|| {
+            for _ in 0..LINES {
+                // What is read decides where the next one is: one after the other.
+                at = (at + lines[at][0] as usize * STRIDE) % count;
+            }
+            black_box(at)
         });
     }
     meter

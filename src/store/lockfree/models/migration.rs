@@ -210,7 +210,11 @@ fn room_vs_inserts_model() {
         let view = shard.view(&guard);
         let used = view.newest().expect("both are there").seal();
         assert_eq!(used, 2);
-        bench.table.publish(shard, view, Segment::new(2, view.as_old(), used, 0));
+        bench.table.publish(
+            shard,
+            view,
+            Segment::new(bench.table.memory(), 2, view.as_old(), used, 0),
+        );
     }
     assert!(bench.spend(M));
     let one = spawn(&bench, |bench| bench.spend(LATE));

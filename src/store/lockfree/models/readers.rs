@@ -3,6 +3,7 @@
 
 #![expect(unsafe_code, reason = "frees as the table does")]
 
+use super::super::memory::Memory;
 use super::super::readers::{Reader, Readers};
 use super::super::segment::Segment;
 use super::super::shard::{Packed, Shard};
@@ -18,10 +19,10 @@ struct Library {
 
 impl Library {
     fn new() -> Arc<Library> {
-        let (guard, shard) = (epoch::pin(), Shard::new());
-        assert!(shard.publish(shard.view(&guard), Segment::new(1, Packed::NONE, 0, 0)));
+        let (guard, shard, memory) = (epoch::pin(), Shard::new(), Memory::default());
+        assert!(shard.publish(shard.view(&guard), Segment::new(&memory, 1, Packed::NONE, 0, 0)));
         let first = shard.view(&guard);
-        assert!(shard.publish(first, Segment::new(1, first.as_old(), 0, 0)));
+        assert!(shard.publish(first, Segment::new(&memory, 1, first.as_old(), 0, 0)));
         Arc::new(Library { unread: Unread::new(), shard })
     }
 
