@@ -24,8 +24,8 @@ unsafe impl Send for Region {}
 #[expect(unsafe_code, reason = "a pointer that owns")]
 unsafe impl Sync for Region {}
 
-/// A part of a region, of zeroes at first. Where it goes, its pages go back to the system, but for those that
-/// it shares with its neighbours.
+/// A part of a region, of zeroes at first. When it goes, its pages go back to the system, but for those that
+/// it shares with its neighbours. (Not on Linux: all go with the region.)
 pub(super) struct Cut {
     region: Arc<Region>,
     at: usize,
@@ -84,8 +84,8 @@ impl Cut {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl Drop for Cut {
-    #[cfg(target_os = "linux")]
     #[expect(unsafe_code, reason = "memory that changes by itself")]
     fn drop(&mut self) {
         let Some(page_bytes) = page_bytes() else { return };
@@ -99,9 +99,6 @@ impl Drop for Cut {
             let _ = unsafe { self.region.mapping.unchecked_advise_range(advice, from, to - from) };
         }
     }
-
-    #[cfg(not(target_os = "linux"))]
-    fn drop(&mut self) {}
 }
 
 #[cfg(target_os = "linux")]
