@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use memmap2::MmapMut;
 
-use super::block::{Block, MAPPED_BYTES};
+use super::block::{Block, MAPPED_BYTES, give_back};
 
 /// A mapping. It goes with the last of its blocks.
 struct Region {
@@ -84,29 +84,12 @@ impl Cut {
     }
 }
 
-#[cfg(target_os = "linux")]
 impl Drop for Cut {
     #[expect(unsafe_code, reason = "memory that changes by itself")]
     fn drop(&mut self) {
-        let Some(page_bytes) = page_bytes() else { return };
-        // The pages that are its alone. A mapping begins with a page.
-        let from = self.at.next_multiple_of(page_bytes);
-        let to = (self.at + self.bytes) / page_bytes * page_bytes;
-        if from < to {
-            let advice = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: nobody reads here any more: the cut is borrowed exclusively, and gone after this. If
-            // the system refuses, the pages stay until the region goes.
-            let _ = unsafe { self.region.mapping.unchecked_advise_range(advice, from, to - from) };
-        }
+        // SAFETY: the cut is borrowed exclusively, and gone after this. Pages that stay, go with the region.
+        let _ = unsafe { give_back(&self.region.mapping, self.at, self.at + self.bytes) };
     }
-}
-
-#[cfg(target_os = "linux")]
-fn page_bytes() -> Option<usize> {
-    #[expect(unsafe_code, reason = "a call of the system's library")]
-    // SAFETY: it takes a number, and no memory.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
