@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use tollgate::{Clock, Debt, IdFormat, Limiter, LimiterOptions, Limits};
+use tollgate::{Clock, Debt, Engine, IdFormat, Limiter, LimiterOptions, Limits};
 
 use super::{ENGINES, hourly, limits};
 
@@ -111,4 +111,33 @@ fn batches_beside_reloads_are_all_or_nothing() {
         assert_eq!(left(&wide, "w"), Some(1_000_000 - admitted), "{engine:?}");
         assert_eq!(left(&narrow, "n"), Some(1_000 - admitted), "{engine:?}");
     }
+}
+
+/// Each reload moves the whole table. With known keys alone and no sweeper, nobody but the reload itself is
+/// left to give back what it leaves.
+#[test]
+fn reloads_leave_no_memory_behind() {
+    const KEYS: u64 = 100_000;
+    let (limiter, _hand) = super::limiter(limits(&[("A", hourly(1000))]), Engine::LockFree);
+    let handle = limiter.limit("A").unwrap();
+    let spend = |key: u64| assert!(handle.spend(key.to_string().as_str(), 1).unwrap().allowed());
+    (0..KEYS).for_each(spend);
+    let grown = limiter.stats();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for key in (0..KEYS).cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                let _ = handle.spend(key.to_string().as_str(), 1);
+            }
+        });
+        for round in 0..20 {
+            let limit = hourly([2000, 1000][round % 2]);
+            assert!(limiter.reload(limits(&[("A", limit)])).unwrap().changed);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let reloaded = limiter.stats();
+    assert_eq!(reloaded.cells, KEYS as usize);
+    assert!(reloaded.migrations > grown.migrations + 20 * 100, "{reloaded:?}");
+    assert!(reloaded.bytes < 2 * grown.bytes, "{grown:?}, then {reloaded:?}");
 }

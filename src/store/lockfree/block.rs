@@ -57,7 +57,9 @@ impl Block {
         if bytes >= MAPPED_BYTES
             && let Ok(mapping) = MmapMut::map_anon(bytes)
         {
-            return Block { memory: Memory::Mapped(Mapped { mapping, left: bytes }), bytes };
+            // The mapping has whole pages.
+            let left = page_bytes().map_or(bytes, |page_bytes| bytes.next_multiple_of(page_bytes));
+            return Block { memory: Memory::Mapped(Mapped { mapping, left }), bytes };
         }
         // What the system has no mapping for, the allocator may still have.
         Block { memory: Memory::Allocated(Allocated::new(bytes)), bytes }
@@ -94,6 +96,7 @@ impl Block {
     /// not more than that, or it cannot be done: what is left is to go as a whole.
     pub(super) fn shrink(&mut self, bytes: usize) -> bool {
         let Memory::Mapped(Mapped { mapping, left }) = &mut self.memory else { return false };
+        let bytes = bytes.max(page_bytes().unwrap_or(0));
         if *left <= bytes {
             return false;
         }
@@ -103,6 +106,20 @@ impl Block {
         *left = given_back.unwrap_or(*left);
         given_back.is_some()
     }
+}
+
+/// What the system gives and takes back at least, where it takes back parts of a mapping.
+#[cfg(target_os = "linux")]
+fn page_bytes() -> Option<usize> {
+    #[expect(unsafe_code, reason = "a call of the system's library")]
+    // SAFETY: it takes a number, and no memory.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn page_bytes() -> Option<usize> {
+    None
 }
 
 /// Gives the whole pages between two places of a mapping back to the system; where they begin. `None`: there
@@ -116,9 +133,7 @@ impl Block {
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "memory that changes by itself")]
 pub(super) unsafe fn give_back(mapping: &MmapMut, from: usize, to: usize) -> Option<usize> {
-    // SAFETY: it takes a number, and no memory.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page_bytes = usize::try_from(page_bytes).ok().filter(|&bytes| bytes > 0)?;
+    let page_bytes = page_bytes()?;
     // A mapping begins with a page.
     let (from, to) = (from.next_multiple_of(page_bytes), to / page_bytes * page_bytes);
     if from >= to {
@@ -193,8 +208,7 @@ mod tests {
             assert!(if is_cut { left <= PIECE_BYTES } else { left == bytes }, "{left} of {bytes}");
             if let Memory::Mapped(Mapped { mapping, .. }) = &block.memory {
                 assert!(mapping[..left].iter().all(|byte| *byte == 1));
-                // All but the last page, which is not a whole one.
-                let back = &mapping[left..bytes / 4096 * 4096];
+                let back = mapping.get(left..).unwrap_or_default();
                 assert!(back.iter().all(|byte| *byte == 0), "new pages from the system");
             }
         }

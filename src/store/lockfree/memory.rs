@@ -19,6 +19,8 @@ const PIECE_BYTES: usize = 16 << 10;
 const LARGE_PIECE_BYTES: usize = 512 << 10;
 /// Of small blocks, so many in such a step.
 const MOST_BLOCKS: usize = 64;
+/// And at the end of a pass or a reload so many steps' work: 64 MiB, some milliseconds.
+const MOST_PIECES_AT_END: usize = 128;
 /// While a sweep or a reload is under way, calls for keys leave it this much: too little to put off a
 /// migration, though the sweep stops and all of it is of segments without slots.
 const MOST_LEFT_BYTES: usize = 4 << 20;
@@ -95,10 +97,10 @@ impl Memory {
         }
     }
 
-    /// Frees some of what nobody reads, in a step of a sweep or a reload. Whether another step
-    /// `is_to_come` is what calls go by.
-    pub(super) fn free_some(&self, is_to_come: bool) {
-        self.is_seen_to.store(is_to_come, Ordering::Relaxed);
+    /// Frees some of what nobody reads, in the middle of a sweep or a reload, and says that this is under way.
+    /// Returns whether there was anything.
+    pub(super) fn free_some(&self) -> bool {
+        self.is_seen_to.store(true, Ordering::Relaxed);
         let mut freed = 0;
         for _ in 0..MOST_BLOCKS {
             if freed >= LARGE_PIECE_BYTES {
@@ -107,6 +109,14 @@ impl Memory {
             let Some(more) = self.free_up_to(LARGE_PIECE_BYTES - freed) else { break };
             freed += more;
         }
+        freed > 0
+    }
+
+    /// Frees what is left at the end of it, within a bound, and leaves the rest to calls.
+    pub(super) fn free_rest(&self) {
+        // At most so many times: it may be that others go on adding.
+        let _ = (0..MOST_PIECES_AT_END).take_while(|_| self.free_some()).count();
+        self.is_seen_to.store(false, Ordering::Relaxed);
     }
 
     /// Frees one block, or a piece of a larger one; how many bytes. `None`: there is nothing to free.
@@ -178,25 +188,29 @@ mod tests {
     }
 
     #[test]
-    fn a_step_frees_large_pieces_and_many_blocks() {
+    fn a_step_frees_a_large_piece_or_many_blocks_and_the_end_the_rest() {
         let memory = Memory::default();
         memory.unread(retired(&memory, 700 << 10));
         (0..3).for_each(|_| memory.unread(retired(&memory, 1000)));
-        memory.free_some(false);
+        assert!(memory.free_some());
         assert_eq!(memory.retired_count(), usize::from(cfg!(target_os = "linux")), "the large one");
-        memory.free_some(false);
+        memory.free_some();
         assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
         (0..=MOST_BLOCKS).for_each(|_| memory.unread(retired(&memory, 64)));
-        memory.free_some(false);
+        assert!(memory.free_some());
         assert_eq!(memory.retired_count(), 1);
-        memory.free_some(false);
-        assert_eq!(memory.retired_count(), 0);
+        (0..70).for_each(|_| memory.unread(retired(&memory, 1 << 20)));
+        memory.free_rest();
+        assert!((6..=71 - 64).contains(&memory.retired_count()), "{}", memory.retired_count());
+        memory.free_rest();
+        assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
+        assert!(!memory.free_some());
     }
 
     #[test]
     fn calls_leave_a_sweep_its_work_but_not_more_than_a_bound() {
         let memory = Memory::default();
-        memory.free_some(true);
+        memory.free_some();
         (0..4).for_each(|_| memory.unread(retired(&memory, 1 << 20)));
         memory.free_piece();
         assert_eq!(memory.unread.lock().iter().map(Block::left_bytes).sum::<usize>(), 4 << 20);
@@ -205,9 +219,11 @@ mod tests {
         memory.free_piece();
         memory.free_piece();
         assert_eq!(memory.retired_count(), 4);
-        memory.free_some(false);
+        assert!(memory.free_some());
         assert!(memory.unread.lock().iter().map(Block::left_bytes).sum::<usize>() < 4 << 20);
-        (0..2000).for_each(|_| memory.free_piece());
+        memory.free_rest();
+        memory.unread(retired(&memory, 1000));
+        memory.free_piece();
         assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
     }
 

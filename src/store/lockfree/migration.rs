@@ -138,28 +138,34 @@ impl Table {
     /// do anything meanwhile.
     pub(crate) fn renew(&self, rules: &impl Rules) {
         for shard in &self.shards {
-            // Repeats only when another has changed the shard: one that begins or ends a migration, of
-            // which those to this generation are one.
-            loop {
-                // Pinned for one shard at a time, so that what is left can be freed on the way.
-                let guard = pin();
-                let view = shard.view(&guard);
-                match view.newest() {
-                    // Without any slots: so that no late call begins one in old units.
-                    None if broken(Fault::RenewSkipsEmpty) => break,
-                    None => self.begin(shard, view, 0, rules),
-                    Some(_) if view.is_migrating() => {
-                        self.help_to_the_end(&guard, shard, view, rules);
-                    }
-                    Some(newest) if newest.generation() >= rules.generation() => break,
-                    Some(_) => {
-                        self.start(shard, view, 0, rules);
-                    }
+            self.renew_shard(shard, rules);
+            // All of it: each reload leaves as much as the table takes, and nobody waits for this one.
+            while self.memory().free_some() {}
+        }
+        pin().collect();
+        self.memory().free_rest();
+    }
+
+    fn renew_shard(&self, shard: &Shard, rules: &impl Rules) {
+        // Repeats only when another has changed the shard: one that begins or ends a migration, of which
+        // those to this generation are one.
+        loop {
+            // Pinned for one round at a time, so that what is left can be freed on the way.
+            let guard = pin();
+            let view = shard.view(&guard);
+            match view.newest() {
+                // Without any slots: so that no late call begins one in old units.
+                None if broken(Fault::RenewSkipsEmpty) => break,
+                None => self.begin(shard, view, 0, rules),
+                Some(_) if view.is_migrating() => {
+                    self.help_to_the_end(&guard, shard, view, rules);
                 }
-                self.memory().free_some(true);
+                Some(newest) if newest.generation() >= rules.generation() => break,
+                Some(_) => {
+                    self.start(shard, view, 0, rules);
+                }
             }
         }
-        self.memory().free_some(false);
     }
 
     fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {

@@ -14,6 +14,9 @@ use crate::sync::Ordering;
 /// Slots between two looks at how far the step has come.
 const PART: usize = 64;
 
+/// Slots between two times that a long step gives memory back.
+const FREED_EVERY: usize = 4096;
+
 /// Whether cells without a charge go, too: those of callers who were denied at the last moment. A
 /// caller on its way to charge one has to begin again, so callers leave them to each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,12 +45,15 @@ impl Cursor {
 impl Table {
     /// Looks at the next slots, about `slots` of them, drops what is full, and lets the memory follow.
     pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
+        self.memory().free_some();
         let swept = self.sweep_step(slots, now_ns, rules, Uncharged::Go);
         // A table without traffic has nobody else to free what it left.
         if self.memory().retired_count() > 0 || is_any_unread() {
             if swept.finished { pin().collect() } else { pin().collect_if_much() }
         }
-        self.memory().free_some(!swept.finished);
+        if swept.finished {
+            self.memory().free_rest();
+        }
         swept
     }
 
@@ -66,7 +72,12 @@ impl Table {
     ) -> Swept {
         let floor_ns = self.raise_floor(now_ns);
         let mut swept = Swept::default();
+        let mut freed_at = 0;
         while swept.looked_at < slots.max(1) {
+            if uncharged == Uncharged::Go && swept.looked_at - freed_at >= FREED_EVERY {
+                self.memory().free_some();
+                freed_at = swept.looked_at;
+            }
             // Relaxed: where to look next; two steps at once may look at the same.
             let bits = self.written.cursor.load(Ordering::Relaxed);
             let mut cursor = Cursor::of_bits(bits);
