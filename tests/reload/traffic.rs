@@ -139,5 +139,6 @@ fn reloads_leave_no_memory_behind() {
     let reloaded = limiter.stats();
     assert_eq!(reloaded.cells, KEYS as usize);
     assert!(reloaded.migrations > grown.migrations + 20 * 100, "{reloaded:?}");
-    assert!(reloaded.bytes < 2 * grown.bytes, "{grown:?}, then {reloaded:?}");
+    // Segments may be of twice the size, and some 128 wait for readers.
+    assert!(reloaded.bytes < 3 * grown.bytes, "{grown:?}, then {reloaded:?}");
 }

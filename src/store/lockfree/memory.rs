@@ -112,6 +112,12 @@ impl Memory {
         freed > 0
     }
 
+    /// Frees so much, and more, so that what waits gets less.
+    pub(super) fn free_more_than(&self, bytes: usize) {
+        let pieces = bytes / LARGE_PIECE_BYTES + 1;
+        let _ = (0..pieces).take_while(|_| self.free_some()).count();
+    }
+
     /// Frees what is left at the end of it, within a bound, and leaves the rest to calls.
     pub(super) fn free_rest(&self) {
         // At most so many times: it may be that others go on adding.

@@ -138,15 +138,16 @@ impl Table {
     /// do anything meanwhile.
     pub(crate) fn renew(&self, rules: &impl Rules) {
         for shard in &self.shards {
-            self.renew_shard(shard, rules);
-            // All of it: each reload leaves as much as the table takes, and nobody waits for this one.
-            while self.memory().free_some() {}
+            let bytes = self.renew_shard(shard, rules);
+            // As much as the shard leaves, whoever has carried it, and more.
+            self.memory().free_more_than(bytes);
         }
         pin().collect();
         self.memory().free_rest();
     }
 
-    fn renew_shard(&self, shard: &Shard, rules: &impl Rules) {
+    /// Returns the bytes that the shard takes.
+    fn renew_shard(&self, shard: &Shard, rules: &impl Rules) -> usize {
         // Repeats only when another has changed the shard: one that begins or ends a migration, of which
         // those to this generation are one.
         loop {
@@ -155,12 +156,14 @@ impl Table {
             let view = shard.view(&guard);
             match view.newest() {
                 // Without any slots: so that no late call begins one in old units.
-                None if broken(Fault::RenewSkipsEmpty) => break,
+                None if broken(Fault::RenewSkipsEmpty) => return 0,
                 None => self.begin(shard, view, 0, rules),
                 Some(_) if view.is_migrating() => {
                     self.help_to_the_end(&guard, shard, view, rules);
                 }
-                Some(newest) if newest.generation() >= rules.generation() => break,
+                Some(newest) if newest.generation() >= rules.generation() => {
+                    return newest.header().block.bytes();
+                }
                 Some(_) => {
                     self.start(shard, view, 0, rules);
                 }
