@@ -1,8 +1,9 @@
 //! Blocks of zeroed memory for segments: where they come from, and how they go, a piece at a time.
 //!
-//! A large block is a mapping of its own, smaller ones share [regions](super::region). An allocator may hand out used memory, and clearing a mebibyte
-//! of it is a pause of a tenth of a millisecond; and what it takes back it may return to the system
-//! together with all that has gathered around it, which has taken five milliseconds.
+//! A large block is a mapping of its own, smaller ones share [regions](super::region). An allocator may
+//! hand out used memory, and clearing a mebibyte of it is a pause of a tenth of a millisecond; and what it
+//! takes back it may return to the system together with all that has gathered around it, which has taken
+//! five milliseconds.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
@@ -84,7 +85,7 @@ impl Block {
         if matches!(self.memory, Memory::Allocated(_)) { 0 } else { self.bytes }
     }
 
-    /// Of these, what [`shrink`](Block::shrink) has left.
+    /// Of these, what [`shrink`](Block::shrink) has left, in whole pages.
     pub(super) fn left_bytes(&self) -> usize {
         match &self.memory {
             Memory::Allocated(_) | Memory::Cut(_) => self.bytes,
@@ -200,12 +201,15 @@ mod tests {
                 assert!(mapping.iter().all(|byte| *byte == 0));
                 mapping.fill(1);
             }
-            let is_cut = cfg!(target_os = "linux") && bytes >= MAPPED_BYTES;
-            let pieces = if is_cut { bytes.div_ceil(PIECE_BYTES) } else { 1 };
+            let is_mapped = cfg!(target_os = "linux") && bytes >= MAPPED_BYTES;
+            let pieces = if is_mapped { bytes.div_ceil(PIECE_BYTES) } else { 1 };
             let shrunk = (0..100).take_while(|_| block.shrink(PIECE_BYTES)).count();
             assert_eq!(shrunk, pieces - 1, "{bytes} bytes");
             let left = block.left_bytes();
-            assert!(if is_cut { left <= PIECE_BYTES } else { left == bytes }, "{left} of {bytes}");
+            assert!(
+                if is_mapped { left <= PIECE_BYTES } else { left == bytes },
+                "{left} of {bytes}"
+            );
             if let Memory::Mapped(Mapped { mapping, .. }) = &block.memory {
                 assert!(mapping[..left].iter().all(|byte| *byte == 1));
                 let back = mapping.get(left..).unwrap_or_default();
