@@ -305,7 +305,7 @@ impl<'a> Batch<'a> {
         self.limiter.inner.with_turn(|turn| {
             let key = member.key.key;
             let numbers =
-                turn.generation.limits.entry(key.limit).numbers_of(key.id, turn.limits_ns());
+                turn.generation.limits.entry(key.limit).numbers_of(key.id, turn.limits_now_ns());
             let Some((limit, meta)) = numbers else { return Ok(Decision::UNLIMITED) };
             let scaled = match factor == Factor::ONE {
                 true => None,
@@ -385,7 +385,7 @@ impl<'a> Batch<'a> {
         let id = encode(member.handle.format, member.id, scratch)
             .inspect_err(|_| member.handle.tally.count_error())?;
         let entry = turn.generation.limits.entry(index);
-        let Some((limit, meta)) = entry.numbers_of(id, turn.limits_ns()) else { return Ok(None) };
+        let Some((limit, meta)) = entry.numbers_of(id, turn.limits_now_ns()) else { return Ok(None) };
         let limit = if member.factor == Factor::ONE {
             Cow::Borrowed(limit)
         } else {

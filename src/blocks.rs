@@ -17,7 +17,7 @@ use crate::handle::Handle;
 use crate::key::{Key, KeyRef, Meta};
 use crate::limiter::Limiter;
 use crate::limits::{Id, Scratch, decode, encode};
-use crate::store::{Absent, Outdated, StoreKey, Undone};
+use crate::store::{Absent, CellKey, Outdated, StoreKey, Undone};
 use crate::sync::{Locked, Ordering, Switch};
 use crate::turn::{ChargedTo, Spent, Turn};
 
@@ -233,7 +233,7 @@ impl Turn<'_> {
         was: Option<Charge>,
     ) -> Result<Result<Block, &'static str>, Outdated> {
         let Some((limit, meta)) =
-            self.generation.limits.entry(key.limit).numbers_of(key.id, now_ns)
+            self.generation.limits.entry(key.limit).numbers_of(key.id, self.limits_ns(now_ns))
         else {
             return Ok(Err("no limit applies to it"));
         };
@@ -268,14 +268,14 @@ impl Turn<'_> {
 
     fn unblock(self, key: KeyRef<'_>, block: &Block) -> Result<(), Outdated> {
         let Some((limit, meta)) =
-            self.generation.limits.entry(key.limit).numbers_of(key.id, self.limits_ns())
+            self.generation.limits.entry(key.limit).numbers_of(key.id, self.limits_now_ns())
         else {
             return Ok(());
         };
         // Where the words are under other numbers, as while a reload goes on, they are brought over.
         let converted = |word| match word {
             0 => Some(0),
-            word => self.generation.converted(block.meta, word, meta),
+            word => self.generation.under(CellKey::Id(key.id), block.meta, word, meta).ok().flatten(),
         };
         let (Some(before), Some(after)) =
             (converted(block.charge.before), converted(block.charge.after))
@@ -303,8 +303,10 @@ impl Turn<'_> {
             for (key, block) in list.iter_mut().filter(|(_, block)| !block.is_over(now_ns)) {
                 let key = key.as_ref();
                 let entry = self.generation.limits.entry(key.limit);
-                let Some((_, meta)) = entry.numbers_of(key.id, now_ns) else { continue };
-                let before = self.generation.converted(block.meta, block.charge.before, meta);
+                let Some((_, meta)) = entry.numbers_of(key.id, self.limits_ns(now_ns)) else { continue };
+                let id = CellKey::Id(key.id);
+                let before = self.generation.under(id, block.meta, block.charge.before, meta);
+                let before = before.ok().flatten();
                 if let Ok(again) = self.block(key, now_ns, block.until_ns, None)? {
                     let before = before.unwrap_or(0);
                     let until_ns = block.until_ns.max(again.until_ns);

@@ -129,6 +129,15 @@ impl Cell {
         self.0.compare_exchange(full, GONE, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
+    /// Ends a cell that is gone with this word, once the word is elsewhere or nothing is left of it. Returns
+    /// whether this call did it: of all that try one does.
+    pub(crate) fn bury_moved(&self, moved: u64) -> bool {
+        // Release: pairs with `word`: who finds nothing left here finds the cell that the word went on in.
+        // Relaxed on failure: the word is not used.
+        let (was, order) = (GONE | moved, Ordering::Release);
+        self.0.compare_exchange(was, GONE, order, Ordering::Relaxed).is_ok()
+    }
+
     /// Gives a new cell the word that was carried to it, unless it has one.
     pub(crate) fn seed(&self, word: u64) {
         debug_assert!(word != 0 && word & GONE == 0, "a word that was carried: {word}");

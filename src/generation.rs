@@ -1,7 +1,7 @@
 //! The limits that apply from one reload to the next, and what goes with them.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+mod by_print;
+
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,10 +9,12 @@ use crate::Limit;
 use crate::counters::Tallies;
 use crate::debt::Debt;
 use crate::key::{KeyRef, LimitIndex, Meta};
-use crate::limits::{BEFORE_ALL_ENDS_NS, Limits};
+use crate::limits::Limits;
 use crate::overflow::SharedBuckets;
 use crate::scaled::LargestFactors;
-use crate::store::{Fingerprint, Outdated};
+use crate::store::{CellKey, Outdated, Store};
+
+pub(crate) use by_print::{ByAccount, ById};
 
 /// One generation of limits. A call finds one and keeps to it: none of what it says changes.
 pub(crate) struct Generation {
@@ -29,37 +31,15 @@ pub(crate) struct Generation {
     /// Read with the rest: loom then sees whether all of it was made before.
     #[cfg(tollgate_loom)]
     made: crate::sync::AtomicU64,
+    accounts: Arc<ByAccount>,
     /// The one before, while there may be words under its limits.
     before: Option<Before>,
 }
 
-/// What a generation knows of the one before it.
+/// What a generation knows while cells are brought over from the one before it.
 struct Before {
-    limits: Arc<Limits>,
-    shared: Arc<SharedBuckets>,
-    /// The numbers of the ids that have, or had, some of their own.
-    noted: NotedByPrint,
-}
-
-/// Numbers by a key's fingerprint: what can be told of a cell whose id is not known.
-pub(crate) type NotedByPrint = HashMap<Fingerprint, Option<Meta>, BuildHasherDefault<OfPrint>>;
-
-/// A fingerprint is a hash.
-#[derive(Default)]
-pub(crate) struct OfPrint(u64);
-
-impl Hasher for OfPrint {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
-    }
-
-    fn write_u64(&mut self, half: u64) {
-        self.0 = self.0.rotate_left(32) ^ half;
-    }
+    generation: Arc<Generation>,
+    ids: ById,
 }
 
 impl Generation {
@@ -68,11 +48,13 @@ impl Generation {
         limits: Limits,
         clocks: (u64, SystemTime),
         is_counting: bool,
+        store: &Store,
     ) -> Generation {
         let limits = limits.in_generation(0, Some(clocks));
         let count = limits.count();
         Generation {
             number: 0,
+            accounts: Arc::new(ByAccount::of(&limits, store)),
             limits: Arc::new(limits),
             largest_factors: LargestFactors::new(count),
             tallies: Tallies::new(count, is_counting),
@@ -88,23 +70,18 @@ impl Generation {
     /// The next one, in which `limits` apply from now on, which is in `clocks`. Their indices are those of
     /// this one, as far as it has them.
     pub(crate) fn next(
-        &self,
+        self: Arc<Generation>,
         limits: Limits,
         debt: Debt,
         clocks: (u64, SystemTime),
-        noted: impl FnOnce(&Limits) -> NotedByPrint,
+        store: &Store,
     ) -> Generation {
-        let (number, at_ns) = (self.number + 1, clocks.0);
+        let (number, at_ns) = (self.number + 1, clocks.0.max(self.at_ns));
         let limits = limits.in_generation(number, Some(clocks));
         let count = limits.count();
-        let before = Before {
-            limits: self.limits.clone(),
-            shared: self.shared.clone(),
-            noted: noted(&limits),
-        };
         Generation {
             number,
-            limits: Arc::new(limits),
+            accounts: Arc::new(ByAccount::of(&limits, store)),
             largest_factors: self.largest_factors.and_more(count),
             tallies: self.tallies.and_more(count),
             shared: Arc::new(SharedBuckets::new(count)),
@@ -112,7 +89,8 @@ impl Generation {
             at_ns,
             #[cfg(tollgate_loom)]
             made: crate::sync::AtomicU64::new(0),
-            before: Some(before),
+            before: Some(Before { ids: ById::of(&limits, store), generation: self }),
+            limits: Arc::new(limits),
         }
     }
 
@@ -128,8 +106,19 @@ impl Generation {
             at_ns: self.at_ns,
             #[cfg(tollgate_loom)]
             made: crate::sync::AtomicU64::new(0),
+            accounts: self.accounts.clone(),
             before: None,
         }
+    }
+
+    /// The one before, while a reload brings its words over.
+    pub(crate) fn before(&self) -> Option<&Generation> {
+        self.before.as_ref().map(|before| &*before.generation)
+    }
+
+    /// The time from which these limits apply.
+    pub(crate) fn at_ns(&self) -> u64 {
+        self.at_ns
     }
 
     /// Says that it is made, before it is published.
@@ -145,9 +134,17 @@ impl Generation {
     }
 
     /// The word that the newcomers of a limit share.
+    ///
+    /// While a reload goes on and nobody has charged the bucket of the generation before, that one stays
+    /// open: calls for keys whose cells are still under the limits before go on with it. A key's calls
+    /// find one or the other, as its shard's words are under one generation.
     #[inline]
     pub(crate) fn shared_word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
-        self.carry_shared(limit);
+        if let Some(before) = self.before()
+            && before.shared.word(limit) != Ok(0)
+        {
+            self.carry_shared(limit);
+        }
         self.shared.word(limit)
     }
 
@@ -161,76 +158,152 @@ impl Generation {
         self.shared.update(limit, step)
     }
 
-    /// Brings over what newcomers shared before.
+    /// Ends the bucket that newcomers shared before, and brings its word over.
     pub(crate) fn carry_shared(&self, limit: LimitIndex) {
-        if let Some(before) = &self.before {
-            self.shared.carry(limit, &before.shared, |word| {
-                let (from, to) =
-                    (before.limits.default_meta(limit)?, self.limits.default_meta(limit)?);
-                self.converted(from, word, to)
-            });
+        if let Some(before) = self.before() {
+            self.shared
+                .carry(limit, &before.shared, |word| self.shared_changed(before, limit, word));
         }
     }
 
-    /// See [`Rules::converted`](crate::store::Rules::converted).
-    pub(crate) fn converted(&self, from: Meta, word: u64, to: Meta) -> Option<u64> {
-        if from == to {
-            return Some(word);
-        }
-        let new = self.limits.numbers_at(to)?;
-        // Of this generation, too: of an id that the store could not tell from others when its numbers
-        // changed.
-        let before = || self.before.as_ref()?.limits.numbers_at(from);
-        if let (Some(old), Some(end_ns)) = (self.limits.numbers_at(from), self.limits.end_ns(from))
-        {
-            // They have ended, and others apply since.
-            return self.debt.converted(old, new, word, end_ns);
-        }
-        let old = self.limits.numbers_at(from).or_else(before)?;
-        self.carried(old, new, word)
+    /// The word of a bucket that newcomers share, which was `word` in the generation before.
+    pub(crate) fn shared_changed(
+        &self,
+        before: &Generation,
+        limit: LimitIndex,
+        word: u64,
+    ) -> Option<u64> {
+        let numbers = |generation: &'_ Generation| {
+            let limits = &generation.limits;
+            limits.default_meta(limit).and_then(|meta| limits.numbers_at(meta).cloned())
+        };
+        self.changed(&numbers(before)?, &numbers(self)?, word)
     }
 
     /// The word under the numbers `new`, of this generation, that was `word` under `old`, of the one before.
-    pub(crate) fn carried(&self, old: &Limit, new: &Limit, word: u64) -> Option<u64> {
+    fn changed(&self, old: &Limit, new: &Limit, word: u64) -> Option<u64> {
         self.debt.converted(old, new, word, self.at_ns)
     }
 
-    /// Whether a bucket is full; see [`Limits::is_full`]. By numbers that have ended it has to be full by
-    /// those, too, that may apply since.
-    pub(crate) fn is_full(&self, noted: Meta, word: u64, at_ns: u64) -> bool {
-        let is_full = |noted, word| {
-            self.limits.is_full(noted, word, at_ns, |limit| self.largest_factors.of(limit))
-        };
-        let has_ended = self.limits.end_ns(noted).is_some_and(|end_ns| end_ns <= at_ns);
-        is_full(noted, word)
-            && (!has_ended
-                || self.limits.after_end(noted).all(|now| {
-                    self.converted(noted, word, now).is_none_or(|word| is_full(now, word))
-                }))
+    /// See [`Rules::carried`](crate::store::Rules::carried).
+    pub(crate) fn carried(
+        &self,
+        key: CellKey<'_>,
+        meta: Meta,
+        word: u64,
+    ) -> Option<(Meta, u64)> {
+        if meta.is_of_generation(self.number) {
+            return Some((meta, word));
+        }
+        let before = self.before.as_ref()?;
+        let limit = meta.limit()?;
+        // Ends that came before the change come first.
+        let (old, word) = before.generation.after_ends(key, meta, word, self.at_ns)?;
+        let new = self.applying(key, limit, &before.ids, self.at_ns)?;
+        let old = before.generation.limits.numbers_at(old)?;
+        let word = self.changed(old, self.limits.numbers_at(new)?, word)?;
+        Some((new, word))
     }
 
-    /// See [`Rules::noted`](crate::store::Rules::noted).
-    pub(crate) fn noted(&self, print: Fingerprint, noted: Meta, now_ns: u64) -> Option<Meta> {
-        if self.limits.end_ns(noted).is_some_and(|end_ns| end_ns <= now_ns)
-            && let Some(limit) = noted.limit()
-            && !self.limits.is_composite(limit)
-            && let Some(default) = self.limits.default_meta(limit)
-        {
-            return Some(default);
+    /// The numbers that apply to a cell at a time; `ids` are the overrides of ids in these limits.
+    pub(crate) fn applying(
+        &self,
+        key: CellKey<'_>,
+        limit: LimitIndex,
+        ids: &ById,
+        at_ns: u64,
+    ) -> Option<Meta> {
+        match key {
+            CellKey::Id(id) => self.limits.meta_of(KeyRef { limit, id }, at_ns),
+            CellKey::Print(print) => {
+                let own = ids.of_cell(print).filter(|&own| !self.limits.has_ended(own, at_ns));
+                own.or_else(|| self.beside_own(key, limit, at_ns))
+            }
         }
-        let Some(before) = self.before.as_ref().filter(|_| !self.limits.has_stamp(noted)) else {
-            return Some(noted);
-        };
-        if let Some(&now) = before.noted.get(&print) {
-            return now;
-        }
-        self.limits.meta_without_id(noted.limit()?, before.limits.account_at(noted), now_ns)
     }
 
-    pub(crate) fn meta_before(&self, key: KeyRef<'_>) -> Meta {
-        self.before
-            .as_ref()
-            .and_then(|before| before.limits.meta_of(key, BEFORE_ALL_ENDS_NS))
-            .unwrap_or(Meta::NONE)
+    /// The numbers that apply at a time to a cell whose id has none of its own, or none any more: the
+    /// account's, else the default.
+    fn beside_own(&self, key: CellKey<'_>, limit: LimitIndex, at_ns: u64) -> Option<Meta> {
+        let CellKey::Print(print) = key else { return self.limits.default_meta(limit) };
+        let account = self.accounts.of_cell(limit, print);
+        let account = account.filter(|&given| !self.limits.has_ended(given, at_ns));
+        account.or_else(|| self.limits.default_meta(limit))
+    }
+
+    /// The tag and the word of a cell once numbers that have ended by `now_ns` gave way to those that
+    /// applied at their ends, one after the other. `None`: to none, so that the bucket is full.
+    fn after_ends(
+        &self,
+        key: CellKey<'_>,
+        mut meta: Meta,
+        mut word: u64,
+        now_ns: u64,
+    ) -> Option<(Meta, u64)> {
+        // Each is followed by numbers with a later end: at most an id's, its account's and the default.
+        while let Some(end_ns) = self.limits.end_ns(meta).filter(|&end_ns| end_ns <= now_ns) {
+            (meta, word) = self.after_end(key, meta, word, end_ns)?;
+        }
+        Some((meta, word))
+    }
+
+    /// One step of [`after_ends`](Self::after_ends).
+    fn after_end(
+        &self,
+        key: CellKey<'_>,
+        meta: Meta,
+        word: u64,
+        end_ns: u64,
+    ) -> Option<(Meta, u64)> {
+        let limit = meta.limit()?;
+        let next = match key {
+            CellKey::Id(id) => self.limits.meta_of(KeyRef { limit, id }, end_ns)?,
+            CellKey::Print(_) => self.beside_own(key, limit, end_ns)?,
+        };
+        let (old, new) = (self.limits.numbers_at(meta)?, self.limits.numbers_at(next)?);
+        Some((next, self.debt.converted(old, new, word, end_ns)?))
+    }
+
+    /// See [`Rules::under`](crate::store::Rules::under).
+    pub(crate) fn under(
+        &self,
+        key: CellKey<'_>,
+        meta: Meta,
+        word: u64,
+        to: Meta,
+    ) -> Result<Option<u64>, Outdated> {
+        let Some((mut meta, mut word)) = self.carried(key, meta, word) else { return Ok(None) };
+        while meta != to {
+            let end_ns = match (self.limits.end_ns(meta), self.limits.end_ns(to)) {
+                (Some(end_ns), to_ns) if to_ns.is_none_or(|to_ns| to_ns > end_ns) => end_ns,
+                (_, Some(_)) => return Err(Outdated),
+                // Neither has an end: the tag is of another account with the same bits.
+                (_, None) => {
+                    let numbers = |meta| self.limits.numbers_at(meta);
+                    let (Some(old), Some(new)) = (numbers(meta), numbers(to)) else {
+                        return Ok(None);
+                    };
+                    return Ok(self.changed(old, new, word));
+                }
+            };
+            match self.after_end(key, meta, word, end_ns) {
+                Some(next) => (meta, word) = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(word))
+    }
+
+    /// See [`Rules::owed`](crate::store::Rules::owed); and [`Limits::is_full`].
+    pub(crate) fn owed(
+        &self,
+        key: CellKey<'_>,
+        meta: Meta,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(Meta, u64)> {
+        let (meta, word) = self.after_ends(key, meta, word, at_ns)?;
+        let factor = |limit| self.largest_factors.of(limit);
+        (!self.limits.is_full(meta, word, at_ns, factor)).then_some((meta, word))
     }
 }

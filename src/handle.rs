@@ -13,7 +13,7 @@ use crate::counters::{Stripes, Tally};
 use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::Limiter;
-use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
+use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
 use crate::scaled::Scaled;
 use crate::store::{Fingerprint, Store, StoreKey, pin, pin_briefly};
 use crate::{Decision, Factor, Limit};
@@ -196,7 +196,7 @@ impl Handle {
         let guard = pin();
         let turn = self.limiter.inner.turn(&guard);
         let entry = turn.generation.limits.entry(self.index);
-        Ok(then(entry.numbers_of(id, turn.limits_ns()).map(|(limit, _)| limit)))
+        Ok(then(entry.numbers_of(id, turn.limits_now_ns()).map(|(limit, _)| limit)))
     }
 
     /// The ids that have a bucket, in no order; `None` if the [engine](crate::Engine) keeps no keys.
@@ -262,7 +262,8 @@ impl Handle {
     ) -> Result<Decision, Error> {
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
-        let print = self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id });
+        let key = KeyRef { limit: self.index, id };
+        let print = self.limiter.inner.store.fingerprint_with(key, account_of(self.format, id));
         self.with_key(id, print, cost, call, now_ns)
     }
 
@@ -324,7 +325,7 @@ impl Handle {
         let now_ns = read_ns.unwrap_or_else(|| self.limiter.inner.clock.now_ns());
         let decided = self.limiter.inner.with_turn(|turn| {
             let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {
+            let Some((limit, meta)) = entry.numbers_of(id, turn.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::UNLIMITED));
             };
             let key = StoreKey { key: KeyRef { limit: self.index, id }, print, meta };

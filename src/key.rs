@@ -16,48 +16,69 @@ impl LimitIndex {
     }
 }
 
-/// Which limit a note is of, in which of the generations of limits that reloads make.
+/// A limit in one generation of limits: what the tags of its cells have in common.
 ///
-/// A generation is told by its number's lowest bits: a table never holds notes of more than two at once.
+/// A generation is told by the lowest bits of its number: a table holds tags of two at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
 impl Stamp {
-    const GENERATION_BITS: u32 = 12;
+    const GENERATION_BITS: u32 = 11;
+    const LIMIT_SHIFT: u32 = 42;
+    const MASK: u64 = !0 << Self::LIMIT_SHIFT | Self::GENERATION_MASK;
+    const GENERATION_MASK: u64 = ((1 << Self::GENERATION_BITS) - 1) << Meta::LOW_BITS;
     /// The most limits that there can be: their indices have 22 bits, less one value for no limit.
-    pub(crate) const MOST_LIMITS: usize =
-        (1 << (64 - Meta::NUMBERS_BITS - Self::GENERATION_BITS)) - 1;
-
-    /// That of no note.
-    pub(crate) const NEVER: Stamp = Stamp(1 << Meta::NUMBERS_BITS);
+    pub(crate) const MOST_LIMITS: usize = (1 << (u64::BITS - Self::LIMIT_SHIFT)) - 1;
 
     #[inline]
     pub(crate) const fn new(limit: LimitIndex, generation: u64) -> Stamp {
-        let generation = generation & ((1 << Self::GENERATION_BITS) - 1);
-        Stamp(((limit.0 as u64 + 1) << Self::GENERATION_BITS | generation) << Meta::NUMBERS_BITS)
+        let generation = generation << Meta::LOW_BITS & Self::GENERATION_MASK;
+        Stamp((limit.0 as u64 + 1) << Self::LIMIT_SHIFT | generation)
     }
 
     /// `numbers` is 0 for the limit's default, else one more than the place among its overrides'.
     #[inline(always)]
     pub(crate) const fn meta(self, numbers: u32) -> Meta {
-        Meta(self.0 | numbers as u64)
+        let (low, high) = (numbers & Meta::LOW_MASK, numbers >> Meta::LOW_BITS);
+        let wide = if high > 0 { Meta::WIDE } else { 0 };
+        Meta(self.0 | low as u64 | wide | (high as u64) << Meta::HIGH_SHIFT)
+    }
+
+    /// What the fast path compares.
+    pub(crate) const fn quick(self) -> Quick {
+        Quick(self.0 as u32)
     }
 }
 
-/// Which of a limit's numbers apply to a key: a note that a store keeps beside the key's word, and in
-/// whose units the word is.
+/// The generation in the low half of a tag, which is all that a call for a known key compares: the limit is
+/// part of the key's fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quick(u32);
+
+impl Quick {
+    /// That of no tag: the calls of this limit take the slow path.
+    pub(crate) const NEVER: Quick = Quick(u32::MAX);
+}
+
+/// The tag of a cell: its limit, and which of the limit's numbers its word is counted in.
+///
+/// ```text
+/// bit   0..20  numbers, low bits     20..31  generation     31  whether numbers have high bits
+///      32..42  numbers, high bits    42..64  limit, plus one
+/// ```
+///
+/// The low half is all that the fast path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meta(u64);
 
 impl Meta {
-    /// Nothing is noted.
-    pub(crate) const NONE: Meta = Meta(0);
-
-    const NUMBERS_BITS: u32 = 30;
+    const LOW_BITS: u32 = 20;
+    const LOW_MASK: u32 = (1 << Self::LOW_BITS) - 1;
+    const WIDE: u64 = 1 << 31;
+    const HIGH_SHIFT: u32 = 32;
+    const HIGH_BITS: u32 = 10;
     /// The most numbers that a limit's overrides can have.
-    pub(crate) const MOST_NUMBERS: usize = (1 << Self::NUMBERS_BITS) - 2;
-    /// In place of numbers: the default's, as far as that could be told without the id.
-    pub(crate) const UNSURE: u32 = (1 << Self::NUMBERS_BITS) - 1;
+    pub(crate) const MOST_NUMBERS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
 
     #[inline(always)]
     pub(crate) const fn of_bits(bits: u64) -> Meta {
@@ -72,18 +93,31 @@ impl Meta {
     /// The limit; `None` if nothing is noted.
     #[inline]
     pub(crate) fn limit(self) -> Option<LimitIndex> {
-        let above = Self::NUMBERS_BITS + Stamp::GENERATION_BITS;
-        ((self.0 >> above) as u32).checked_sub(1).map(LimitIndex)
+        ((self.0 >> Stamp::LIMIT_SHIFT) as u32).checked_sub(1).map(LimitIndex)
     }
 
     #[inline(always)]
     pub(crate) const fn stamp(self) -> Stamp {
-        Stamp(self.0 & !(Self::UNSURE as u64))
+        Stamp(self.0 & Stamp::MASK)
+    }
+
+    /// Whether the tag is of this generation of limits, or of one whose lowest bits are the same.
+    #[inline]
+    pub(crate) const fn is_of_generation(self, number: u64) -> bool {
+        self.0 & Stamp::GENERATION_MASK == number << Self::LOW_BITS & Stamp::GENERATION_MASK
+    }
+
+    /// The numbers, if the low half tells them and `quick` is the generation there.
+    #[inline(always)]
+    pub(crate) const fn quick_numbers(self, quick: Quick) -> Option<u32> {
+        let low = self.0 as u32;
+        if low & !Self::LOW_MASK == quick.0 { Some(low & Self::LOW_MASK) } else { None }
     }
 
     #[inline(always)]
     pub(crate) const fn numbers(self) -> u32 {
-        (self.0 & Self::UNSURE as u64) as u32
+        let high = self.0 >> Self::HIGH_SHIFT & ((1 << Self::HIGH_BITS) - 1);
+        self.0 as u32 & Self::LOW_MASK | (high as u32) << Self::LOW_BITS
     }
 }
 
@@ -228,6 +262,30 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tag_tells_its_limit_its_generation_and_its_numbers() {
+        let most = Meta::MOST_NUMBERS as u32;
+        for limit in [0, 1, 77, Stamp::MOST_LIMITS as u32 - 1] {
+            for generation in [0, 1, 2047, 2048, 1 << 40] {
+                let stamp = Stamp::new(LimitIndex(limit), generation);
+                for numbers in [0, 1, (1 << 20) - 1, 1 << 20, most] {
+                    let meta = stamp.meta(numbers);
+                    assert_eq!(meta.limit(), Some(LimitIndex(limit)), "{meta:?}");
+                    assert_eq!((meta.stamp(), meta.numbers()), (stamp, numbers));
+                    assert!(meta.is_of_generation(generation));
+                    assert!(!meta.is_of_generation(generation + 1));
+                    // The low half alone tells the numbers, or that it does not.
+                    let quick = (numbers < 1 << 20).then_some(numbers);
+                    assert_eq!(meta.quick_numbers(stamp.quick()), quick);
+                    let later = Stamp::new(LimitIndex(limit), generation + 1).quick();
+                    assert_eq!(meta.quick_numbers(later), None);
+                    assert_eq!(meta.quick_numbers(Quick::NEVER), None);
+                }
+            }
+        }
+        assert_eq!(Meta::of_bits(0).limit(), None, "nothing is noted");
+    }
 
     #[test]
     fn keys_are_the_same_when_every_byte_is() {

@@ -20,7 +20,7 @@ use crate::probe::{Place, reached};
 use crate::reload::Reloads;
 use crate::store::{Guard, Outdated, Published, Store, Swept, pin};
 use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
-use crate::sync::{Ordering, Switch};
+use crate::sync::{AtomicU64, Ordering, Switch};
 use crate::top_denied::TopDenied;
 use crate::turn::Turn;
 
@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     enabled: Switch,
     pub(crate) generation: Published<Generation>,
     pub(crate) clock: Clock,
+    /// The latest end of an override that a caller has acted upon.
+    pub(crate) ended_ns: AtomicU64,
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
     pub(crate) lowered: Lowered,
@@ -88,10 +90,11 @@ impl Limiter {
         let is_counting = options.is_counting();
         let clock = options.clock.unwrap_or_default();
         let clocks = (clock.now_ns(), SystemTime::now());
-        let generation = Generation::first(limits, clocks, is_counting);
+        let generation = Generation::first(limits, clocks, is_counting, &store);
         let inner = Inner {
             enabled: Switch::new(true),
             clock,
+            ended_ns: AtomicU64::new(0),
             store,
             overflow,
             lowered: Lowered::new(),
@@ -208,23 +211,27 @@ impl Inner {
     }
 
     /// Calls `attempt` with the limits as they are, and again where they are others before it is done.
+    ///
+    /// While a reload brings cells over, the limits before come first: a call for a cell that the reload has
+    /// not come to is decided by them, and leaves the cell's shard to the reload.
     pub(crate) fn with_turn<R>(
         &self,
         mut attempt: impl FnMut(Turn<'_>) -> Result<R, Outdated>,
     ) -> R {
-        // Repeats only when a reload came in between.
+        // Repeats only when a reload came in between, or another caller acted upon an override's end.
         loop {
             let guard = pin();
-            match attempt(self.turn(&guard)) {
+            let newest = self.turn(&guard);
+            if let Some(generation) = newest.generation.before()
+                && let Ok(done) = attempt(Turn { generation, ..newest })
+            {
+                return done;
+            }
+            match attempt(newest) {
                 Ok(done) => return done,
                 Err(Outdated) => reached(Place::Outdated),
             }
         }
-    }
-
-    /// Whether there is no newer generation of limits.
-    pub(crate) fn is_newest(&self, number: u64) -> bool {
-        self.generation.get(&pin()).number == number
     }
 
     pub(crate) fn sweep(&self, cells: usize) -> Swept {

@@ -93,8 +93,12 @@ pub(crate) enum Fault {
     FactorNotNoted,
     /// New limits are published without ordering.
     PublishedRelaxed,
-    /// A carried word is put in under the carrier's own note, whatever is noted there.
-    SeedByOwnNote,
+    /// A cell that was gone is carried without a look for a later one of its key.
+    CarriedUnlooked,
+    /// A word goes on in a segment that is being left.
+    RenumberInLeft,
+    /// A sweep drops a slot that a word is on its way to.
+    BuryAwaited,
     /// A reload leaves shards alone that have no segment yet.
     RenewSkipsEmpty,
     /// A sweep with new limits drops what is full by the old ones.
@@ -157,8 +161,10 @@ pub(crate) enum Place {
     VacatedLater,
     /// A shard that a caller found with words under older limits.
     ShardRenewed,
-    /// A cell whose word was under other numbers than those of its key.
+    /// A word that went on in a later slot, in the units of other numbers.
     Renumbered,
+    /// A cell of which a reload left nothing.
+    CarriedNowhere,
     /// A reader's record that another thread had left.
     RecordTakenOver,
     /// A call that found the limits changed while it went on, and began again.

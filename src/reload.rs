@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 
 use crate::debt::Debt;
 use crate::error::{Error, ErrorKind};
-use crate::generation::{Generation, NotedByPrint};
-use crate::key::KeyRef;
+use crate::generation::Generation;
 use crate::limiter::{Inner, Limiter};
 use crate::limits::Limits;
 use crate::store::pin;
@@ -136,60 +135,45 @@ impl Limiter {
     fn put_in_place(&self, limits: Limits, debt: Debt) -> Result<Reloaded, Error> {
         let inner = &*self.inner;
         let _one_at_a_time = inner.reloads.one_at_a_time.lock();
-        let next = {
-            let guard = pin();
-            let now = inner.generation.get(&guard);
-            let limits = limits.following(&now.limits)?;
-            if limits.is_same_as(&now.limits) {
-                return Ok(Reloaded { generation: now.number, changed: false });
-            }
-            check_rules_of_ones_own(&now.limits, &limits, debt)?;
-            let clocks = (inner.clock.now_ns(), SystemTime::now());
-            let noted = |limits: &Limits| inner.noted_by_print(&now.limits, limits, clocks.0);
-            let next = Arc::new(now.next(limits, debt, clocks, noted));
-            #[cfg(tollgate_loom)]
-            next.is_made();
-            inner.generation.replace(&guard, next.clone());
-            next
-        };
+        let guard = pin();
+        let mut now = inner.generation.share(&guard);
+        drop(guard);
+        if now.before().is_some() {
+            // The last one did not end: its thread panicked.
+            now = inner.renew(&now);
+        }
+        let limits = limits.following(&now.limits)?;
+        if limits.is_same_as(&now.limits) {
+            return Ok(Reloaded { generation: now.number, changed: false });
+        }
+        check_rules_of_ones_own(&now.limits, &limits, debt)?;
+        let clocks = (inner.clock.now_ns(), SystemTime::now());
+        let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
+        #[cfg(tollgate_loom)]
+        next.is_made();
+        inner.generation.replace(&pin(), next.clone());
         inner.renew(&next);
         Ok(Reloaded { generation: next.number, changed: true })
     }
 }
 
 impl Inner {
-    /// Brings everything under the limits as they are now, and forgets those before.
-    fn renew(&self, generation: &Generation) {
-        for (index, _) in generation.limits.by_index() {
-            generation.carry_shared(index);
-        }
+    /// Brings everything under the limits as they are now, and forgets those before. Returns them without those.
+    fn renew(&self, generation: &Generation) -> Arc<Generation> {
         // Without a pin over it all, so that what is left behind can be freed on the way.
         let turn = Turn { inner: self, generation };
         self.store.renew(&turn);
+        for (index, _) in generation.limits.by_index() {
+            generation.carry_shared(index);
+        }
         // No other reload begins before this one is done, so that the limits are the newest.
         let renewed = turn.renew_blocks();
         debug_assert!(renewed.is_ok(), "another reload came in between");
         let settled = Arc::new(generation.settled());
         #[cfg(tollgate_loom)]
         settled.is_made();
-        self.generation.replace(&pin(), settled);
-    }
-
-    /// What is noted for those cells that cannot be told by their old notes alone.
-    fn noted_by_print(&self, old: &Limits, new: &Limits, now_ns: u64) -> NotedByPrint {
-        let mut noted = NotedByPrint::default();
-        if !self.store.tells_by_print() {
-            return noted;
-        }
-        for limits in [old, new] {
-            for (limit, entry) in limits.by_index() {
-                for id in entry.overridden_ids() {
-                    let key = KeyRef { limit, id };
-                    noted.insert(self.store.fingerprint(key), new.meta_of(key, now_ns));
-                }
-            }
-        }
-        noted
+        self.generation.replace(&pin(), settled.clone());
+        settled
     }
 }
 

@@ -20,7 +20,7 @@ impl Inner {
     ) -> bool {
         self.with_turn(|turn| {
             let Some((index, limit, meta)) =
-                turn.generation.limits.shadow_of(key, turn.limits_ns())
+                turn.generation.limits.shadow_of(key, turn.limits_ns(now_ns))
             else {
                 return Ok(false);
             };

@@ -5,13 +5,14 @@ use crate::error::{Error, ErrorKind};
 use crate::generation::Generation;
 use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::limiter::Inner;
-use crate::limits::BEFORE_ALL_ENDS_NS;
+use crate::limits::{BEFORE_ALL_ENDS_NS, account_of};
 use crate::lowered::Slot;
 use crate::options::AtCap;
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{
-    Absent, Change, Fingerprint, Home, Outdated, Rules, Store, StoreKey, Undone, pin_briefly,
+    Absent, CellKey, Change, Home, Outdated, Rules, Store, StoreKey, Undone, pin_briefly,
 };
+use crate::sync::Ordering;
 use crate::{Decision, Factor, Limit};
 
 /// What a call works with. Which limits there are does not change for it, whatever is reloaded: it sees
@@ -23,48 +24,58 @@ pub(crate) struct Turn<'g> {
 }
 
 impl Rules for Turn<'_> {
-    fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool {
+    fn owed(&self, key: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
         let at_ns = if broken(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
-        self.generation.is_full(meta, word, at_ns)
+        self.generation.owed(key, meta, word, at_ns)
     }
 
     fn generation(&self) -> u64 {
         self.generation.number
     }
 
-    fn is_current(&self) -> bool {
-        self.inner.is_newest(self.generation.number)
+    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
+        self.generation.carried(key, meta, word)
     }
 
-    fn meta_of(&self, key: KeyRef<'_>) -> Meta {
-        self.generation.limits.meta_of(key, self.limits_ns()).unwrap_or(Meta::NONE)
-    }
-
-    fn meta_before(&self, key: KeyRef<'_>) -> Meta {
-        self.generation.meta_before(key)
-    }
-
-    fn noted(&self, print: Fingerprint, noted: Meta) -> Option<Meta> {
-        self.generation.noted(print, noted, self.limits_ns())
-    }
-
-    fn are_same(&self, a: Meta, b: Meta) -> bool {
-        a == b || {
-            let numbers = |meta| self.generation.limits.numbers_at(meta);
-            numbers(a).is_some_and(|of_a| Some(of_a) == numbers(b))
+    fn under(
+        &self,
+        key: CellKey<'_>,
+        meta: Meta,
+        word: u64,
+        to: Meta,
+    ) -> Result<Option<u64>, Outdated> {
+        let word = self.generation.under(key, meta, word, to);
+        if word.is_err() {
+            // By its tag the cell is in units that came after `to`: so have its numbers ended.
+            self.note_end(to);
         }
+        word
     }
 
-    fn converted(&self, from: Meta, word: u64, to: Meta) -> Option<u64> {
-        self.generation.converted(from, word, to)
+    fn note_end(&self, meta: Meta) {
+        if let Some(end_ns) = self.generation.limits.end_ns(meta) {
+            // Relaxed: published by the word that the caller is about to store in other units.
+            self.inner.ended_ns.fetch_max(end_ns, Ordering::Relaxed);
+        }
     }
 }
 
 impl<'g> Turn<'g> {
-    /// The time by which numbers that end are looked at; the clock is read where there are any.
-    pub(crate) fn limits_ns(self) -> u64 {
+    /// The time by which a call that read `now_ns` finds out which numbers have ended: no earlier than the
+    /// last reload, nor than an end that another caller has acted upon.
+    pub(crate) fn limits_ns(self, now_ns: u64) -> u64 {
+        if !self.generation.limits.has_ends() {
+            return now_ns;
+        }
+        // Relaxed: a caller that meets a word in later units has acquired it, and asks again.
+        let ended_ns = self.inner.ended_ns.load(Ordering::Relaxed);
+        now_ns.max(ended_ns).max(self.generation.at_ns())
+    }
+
+    /// As [`limits_ns`](Self::limits_ns), at the present; the clock is read where any numbers end.
+    pub(crate) fn limits_now_ns(self) -> u64 {
         if self.generation.limits.has_ends() {
-            self.inner.clock.now_ns()
+            self.limits_ns(self.inner.clock.now_ns())
         } else {
             BEFORE_ALL_ENDS_NS
         }
@@ -89,7 +100,9 @@ impl<'g> Turn<'g> {
 
     /// A key with what the store tells it by.
     pub(crate) fn store_key<'a>(self, key: KeyRef<'a>, meta: Meta) -> StoreKey<'a> {
-        StoreKey { key, print: self.inner.store.fingerprint(key), meta }
+        let format = self.generation.limits.entry(key.limit).format;
+        let print = self.inner.store.fingerprint_with(key, account_of(format, key.id));
+        StoreKey { key, print, meta }
     }
 
     /// The word that a decision is made on, and when. A cell that was never charged starts with what
@@ -355,34 +368,38 @@ impl<'g> Turn<'g> {
         known.is_some_and(|known| known.meta() == key.meta && known.update(step))
     }
 
-    /// As [`take_back`](Turn::take_back), where the limits have changed since `then`, the turn in which it
-    /// was charged. Over more than one reload, which took longer than this call's few steps, nothing is
+    /// As [`take_back`](Turn::take_back), where the limits may have changed since `then`, the turn in which
+    /// it was charged. Over more than one reload, which took longer than this call's few steps, nothing is
     /// taken back: what a bucket owed in between is not known.
     pub(crate) fn take_back_after_reload(
         self,
         then: Turn<'_>,
         key: &StoreKey<'_>,
+        limit: &Limit,
         spent: &Spent,
     ) -> Result<(), Outdated> {
         let (before, now) = (then.generation, self.generation);
         let Some(charge) = spent.charge else { return Ok(()) };
+        if before.number == now.number {
+            // A bucket that the reload has not come to.
+            return self.take_back(key, limit, spent);
+        }
         let Some(meta) = now
             .limits
-            .meta_of(key.key, self.limits_ns())
+            .meta_of(key.key, self.limits_now_ns())
             .filter(|_| now.number == before.number + 1)
         else {
             return Ok(());
         };
-        let (from, to) = match spent.to {
-            ChargedTo::Nothing => return Ok(()),
-            ChargedTo::OwnCell => (key.meta, meta),
-            ChargedTo::Shared => (key.meta.stamp().meta(0), meta.stamp().meta(0)),
-        };
-        let numbers = (before.limits.numbers_at(from), now.limits.numbers_at(to));
-        let (Some(old), Some(new)) = numbers else { return Ok(()) };
+        let Some(new) = now.limits.numbers_at(meta) else { return Ok(()) };
+        let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
+            (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),
+            (_, ChargedTo::OwnCell) => now.under(key.cell_key(), key.meta, word, meta),
+            (_, ChargedTo::Shared) => Ok(now.shared_changed(before, key.key.limit, word)),
+        });
+        let [before, after] = words;
         // What nothing is left of needs no taking back.
-        let words = [charge.before, charge.after].map(|word| now.carried(old, new, word));
-        let [Some(before), Some(after)] = words else { return Ok(()) };
+        let (Some(before), Some(after)) = (before?, after?) else { return Ok(()) };
         let charge = Some(Charge { before, after, ..charge });
         self.take_back(&StoreKey { meta, ..*key }, new, &Spent { charge, ..*spent })
     }

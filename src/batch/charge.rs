@@ -87,6 +87,7 @@ fn take_back(turn: Turn<'_>, members: &[Prepared<'_>]) {
             continue;
         }
         // The word is under new limits by now, and so is what it was charged.
-        turn.inner.with_turn(|now| now.take_back_after_reload(turn, &member.key, spent));
+        let (key, limit) = (&member.key, &member.limit);
+        turn.inner.with_turn(|now| now.take_back_after_reload(turn, key, limit, spent));
     }
 }

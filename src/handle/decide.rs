@@ -52,7 +52,7 @@ impl Handle {
         let now_ns = inner.clock.now_ns();
         let decided = inner.with_turn(|turn| {
             let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(id, now_ns) else {
+            let Some((limit, meta)) = entry.numbers_of(id, turn.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::UNLIMITED));
             };
             let limit = match turn.scaled(self.index, limit, factor) {

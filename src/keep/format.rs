@@ -4,7 +4,7 @@
 //! header    magic 8, version 4, engine 4, wall 8, now 8, seeds 64, check 16, sum 8
 //! frame     kind 4, bytes 4, payload, sum 8
 //! limits    name, format, largest factor 8; in the order of their indices
-//! numbers   limit 4, flags 1, algorithm 1, account 8, shared 8, end 8, three parameters 24, name
+//! numbers   limit 4, algorithm 1, shared 8, end 8, three parameters 24, name
 //! records   lo 8, hi 8, word 8, numbers 4    or    id, word 8, numbers 4
 //! end       records 8, floor 8
 //! ```
@@ -15,7 +15,7 @@ use crate::store::SeedBits;
 
 pub(super) const MAGIC: [u8; 8] = *b"TOLLGATE";
 /// The version that is written, and the only one that there is.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The most bytes of a frame's payload.
 pub(super) const MOST_PAYLOAD: usize = 1 << 16;
@@ -102,8 +102,6 @@ impl Header {
 pub(super) struct NumbersItem<'a> {
     /// The limit's place in the file.
     pub(super) limit: u32,
-    /// The account that they are for, if they are for one.
-    pub(super) account: Option<[u8; 8]>,
     /// The word that newcomers share: of a default; else 0.
     pub(super) shared: u64,
     /// When they end or have ended, by the old limiter's clock, if they do; else 0.
@@ -121,8 +119,6 @@ pub(super) enum Parameters<'a> {
     Own(&'a str),
 }
 
-const HAS_ACCOUNT: u8 = 1;
-
 impl NumbersItem<'_> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let (algorithm, parameters, name) = match self.numbers {
@@ -137,9 +133,7 @@ impl NumbersItem<'_> {
             }
         };
         out.extend(self.limit.to_le_bytes());
-        out.push(if self.account.is_some() { HAS_ACCOUNT } else { 0 });
         out.push(algorithm);
-        out.extend(self.account.unwrap_or_default());
         out.extend(self.shared.to_le_bytes());
         out.extend(self.end_ns.to_le_bytes());
         parameters.iter().for_each(|number| out.extend(number.to_le_bytes()));
@@ -195,8 +189,7 @@ impl<'a> Fields<'a> {
     /// Numbers, or nothing that this version writes.
     pub(super) fn numbers(&mut self) -> Option<NumbersItem<'a>> {
         let limit = self.u32()?;
-        let (flags, algorithm) = (self.u8()?, self.u8()?);
-        let account: [u8; 8] = self.chunk()?;
+        let algorithm = self.u8()?;
         let (shared, end_ns) = (self.u64()?, self.u64()?);
         let [a, b, c] = [self.u64()?, self.u64()?, self.u64()?];
         let name = self.text()?;
@@ -208,12 +201,7 @@ impl<'a> Fields<'a> {
             4 => Parameters::LeakyBucket { size: a, drip_rate_ms: b, drip_size: c },
             _ => return None,
         };
-        let account = match flags {
-            0 => None,
-            HAS_ACCOUNT => Some(account),
-            _ => return None,
-        };
-        Some(NumbersItem { limit, account, shared, end_ns, numbers })
+        Some(NumbersItem { limit, shared, end_ns, numbers })
     }
 }
 
@@ -249,17 +237,14 @@ mod tests {
             Parameters::LeakyBucket { size: 1, drip_rate_ms: 2, drip_size: 3 },
         ];
         for numbers in all {
-            for account in [None, Some([7; 8])] {
-                let numbers = numbers.clone();
-                let item = NumbersItem { limit: 9, account, shared: 5, end_ns: 6, numbers };
-                let mut bytes = Vec::new();
-                item.write(&mut bytes);
-                let mut fields = Fields(&bytes);
-                assert_eq!(fields.numbers().as_ref(), Some(&item));
-                assert!(fields.is_empty());
-                for len in 0..bytes.len() {
-                    assert_eq!(Fields(&bytes[..len]).numbers(), None, "{len} bytes of {item:?}");
-                }
+            let item = NumbersItem { limit: 9, shared: 5, end_ns: 6, numbers };
+            let mut bytes = Vec::new();
+            item.write(&mut bytes);
+            let mut fields = Fields(&bytes);
+            assert_eq!(fields.numbers().as_ref(), Some(&item));
+            assert!(fields.is_empty());
+            for len in 0..bytes.len() {
+                assert_eq!(Fields(&bytes[..len]).numbers(), None, "{len} bytes of {item:?}");
             }
         }
     }

@@ -13,12 +13,12 @@ use crate::algorithm::gcra::MAX_NOW_NS;
 use crate::algorithm::packed::Packed;
 use crate::algorithm::rule::Rule;
 use crate::debt::Debt;
-use crate::generation::NotedByPrint;
-use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::generation::ById;
+use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::Limiter;
 use crate::limits::Limits;
 use crate::options::{Engine, LimiterOptions};
-use crate::store::{Absent, Change, Rules, Store, StoreKey, Undone, pin};
+use crate::store::{Absent, CellKey, Change, Rules, Store, StoreKey, Undone, pin};
 use crate::{Error, Limit};
 
 /// The latest time at which a restored limiter begins: 2.3 years. Words that count whole milliseconds have
@@ -109,8 +109,6 @@ struct KeptNumbers {
     /// When they ceased to apply, at the latest: by the old limiter's clock.
     until_ns: u64,
     limit: Option<LimitIndex>,
-    /// What applies now to ids that these applied to and that nothing else is known of.
-    meta: Option<Meta>,
 }
 
 enum Old {
@@ -128,7 +126,7 @@ pub(super) struct Restoring {
     limits: Vec<KeptLimit>,
     numbers: Vec<KeptNumbers>,
     /// What applies now to ids with overrides.
-    noted: NotedByPrint,
+    ids: ById,
     max_keys: usize,
 }
 
@@ -151,19 +149,12 @@ impl Restoring {
             KeptLimit { item, index, is_known_as_gone: false }
         };
         let limits = items.into_iter().map(of_item).collect();
-        let mut noted = NotedByPrint::default();
-        for (limit, entry) in generation.limits.by_index() {
-            for id in entry.overridden_ids() {
-                let key = KeyRef { limit, id };
-                let meta = generation.limits.meta_of(key, times.now_ns);
-                noted.insert(limiter.inner.store.fingerprint(key), meta);
-            }
-        }
+        let ids = ById::of(&generation.limits, &limiter.inner.store);
         drop(guard);
         let elapsed = Duration::from_nanos(times.elapsed_ns);
         let restored = Restored { buckets: 0, full: 0, dropped: 0, gone: Vec::new(), elapsed };
         let numbers = Vec::new();
-        Restoring { limiter, restored, times, debt, limits, numbers, noted, max_keys }
+        Restoring { limiter, restored, times, debt, limits, numbers, ids, max_keys }
     }
 
     fn make_room(&self, keys: usize) {
@@ -185,7 +176,7 @@ impl Restoring {
                     self.restored.gone.push(limit.item.name.as_ref().into());
                 }
             }
-            self.numbers.push(KeptNumbers { old, until_ns, limit: None, meta: None });
+            self.numbers.push(KeptNumbers { old, until_ns, limit: None });
             return Ok(());
         };
         let guard = pin();
@@ -209,9 +200,7 @@ impl Restoring {
                 new.algorithm()
             )));
         }
-        let account = item.account.as_ref().map(|account| &account[..]);
-        let meta = generation.limits.meta_without_id(index, account, self.times.now_ns);
-        let numbers = KeptNumbers { old, until_ns, limit: Some(index), meta };
+        let numbers = KeptNumbers { old, until_ns, limit: Some(index) };
         if item.shared != 0
             && let Some(meta) = generation.limits.default_meta(index)
             && let Some(new) = generation.limits.numbers_at(meta)
@@ -231,18 +220,18 @@ impl Restoring {
         let guard = pin();
         let turn = inner.turn(&guard);
         let limits = &turn.generation.limits;
+        let cell_key = match record.who {
+            Who::Print(print) => CellKey::Print(print),
+            Who::Id(id) => CellKey::Id(id),
+        };
         let found = numbers.limit.and_then(|limit| {
-            let (key, print, meta) = match record.who {
-                Who::Print(print) => {
-                    let noted = self.noted.get(&print).copied();
-                    (KeyRef { limit, id: &[] }, print, noted.unwrap_or(numbers.meta))
-                }
-                Who::Id(id) => {
-                    let key = KeyRef { limit, id };
-                    (key, inner.store.fingerprint(key), limits.meta_of(key, self.times.now_ns))
-                }
+            let now_ns = self.times.now_ns;
+            let meta = turn.generation.applying(cell_key, limit, &self.ids, now_ns)?;
+            let (print, id) = match record.who {
+                Who::Print(print) => (print, &[][..]),
+                Who::Id(id) => (turn.store_key(KeyRef { limit, id }, meta).print, id),
             };
-            let meta = meta?;
+            let key = KeyRef { limit, id };
             Some((StoreKey { key, print, meta }, limits.numbers_at(meta)?))
         });
         if !numbers.old.has_word(record.word) {
@@ -257,7 +246,7 @@ impl Restoring {
             return Ok(());
         };
         let now_ns = self.times.now_ns;
-        if turn.is_full(key.meta, word, now_ns) {
+        if turn.owed(cell_key, key.meta, word, now_ns).is_none() {
             self.restored.full += 1;
             return Ok(());
         }

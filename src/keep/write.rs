@@ -143,8 +143,6 @@ impl<W: Write> Writer<'_, W> {
 
     /// Where in the file the numbers are that a note says; they are added if they are new to it.
     fn place(&mut self, meta: Meta) -> io::Result<Option<u32>> {
-        // What could not be told without its id is counted by the default's.
-        let meta = if meta.numbers() == Meta::UNSURE { meta.stamp().meta(0) } else { meta };
         if let Some((_, place)) = self.last.filter(|(last, _)| *last == meta) {
             return Ok(Some(place));
         }
@@ -197,11 +195,10 @@ impl Standing {
     fn numbers(&self, meta: Meta) -> Option<NumbersItem<'_>> {
         let LimitIndex(limit) = meta.limit()?;
         let numbers = parameters(self.limits.numbers_at(meta)?);
-        let account = self.limits.account_at(meta).and_then(|account| account.try_into().ok());
         let shared = if meta.numbers() == 0 { self.shared.get(limit as usize) } else { None };
         let shared = shared.copied().unwrap_or(0);
         let end_ns = self.limits.end_ns(meta).unwrap_or(0);
-        Some(NumbersItem { limit, account, shared, end_ns, numbers })
+        Some(NumbersItem { limit, shared, end_ns, numbers })
     }
 }
 

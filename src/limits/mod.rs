@@ -13,12 +13,12 @@ mod registry;
 mod yaml;
 
 pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
-pub(crate) use format::{STRING_MAX_BYTES, Scratch, decode, encode};
+pub(crate) use format::{STRING_MAX_BYTES, Scratch, account_of, decode, encode};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
 pub use identifier::IdentifierSet;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};
-pub(crate) use registry::BEFORE_ALL_ENDS_NS;
+pub(crate) use registry::{BEFORE_ALL_ENDS_NS, OverrideById};
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind,
 };

@@ -16,16 +16,17 @@ mod warnings;
 
 use std::collections::HashMap;
 use std::collections::hash_map;
+use std::sync::LazyLock;
 
 use crate::Limit;
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
-use crate::key::{LimitIndex, Meta, OwnedId, Stamp};
+use crate::key::{LimitIndex, Meta, OwnedId, Quick, Stamp};
 use crate::limits::{Id, IdFormat, OverrideOptions, Scratch, format, names};
 
 pub(crate) use applying::BEFORE_ALL_ENDS_NS;
 pub use entries::{LimitEntry, Location, OverrideEntry};
-use generation::Accounts;
+pub(crate) use generation::OverrideById;
 pub(crate) use terms::Numbers;
 use terms::Terms;
 #[cfg(feature = "yaml")]
@@ -72,7 +73,7 @@ pub(crate) struct Entry {
     stamp: Stamp,
     /// The same, unless a call has more to do than to charge one bucket: then that of no note, so that it
     /// goes the longer way.
-    quick: Stamp,
+    quick: Quick,
     /// The limit whose numbers are tried beside the default's.
     shadow: Option<LimitIndex>,
     pub(crate) format: IdFormat,
@@ -88,7 +89,6 @@ pub(crate) struct Entry {
     overrides: HashMap<OwnedId, Override, ahash::RandomState>,
     /// What overrides point to: a file gives many ids the same numbers.
     numbers: Vec<Numbers>,
-    accounts: Accounts,
     /// When the numbers at the same places end, in ns since the clock's origin; none if no numbers do.
     ends_ns: Vec<u64>,
     /// What stands beside the numbers.
@@ -191,8 +191,14 @@ impl Limits {
         })
     }
 
+    /// What is known of a limit; of one that a later reload adds, that it is no limit.
     pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
-        &self.entries[index.0 as usize]
+        static NOT_YET: LazyLock<Entry> =
+            LazyLock::new(|| Entry::without_numbers("", IdFormat::String));
+        match self.entries.get(index.0 as usize) {
+            Some(entry) => entry,
+            None => &NOT_YET,
+        }
     }
 
     /// The number of limits, those without numbers included.
@@ -206,7 +212,7 @@ impl Entry {
         Entry {
             name: name.into(),
             stamp: Stamp::new(LimitIndex(0), 0),
-            quick: Stamp::NEVER,
+            quick: Quick::NEVER,
             shadow: None,
             format,
             default: None,
@@ -215,7 +221,6 @@ impl Entry {
             algorithm: None,
             overrides: HashMap::default(),
             numbers: Vec::new(),
-            accounts: Accounts::default(),
             ends_ns: Vec::new(),
             terms: Terms::default(),
         }
@@ -336,7 +341,6 @@ impl LimitsBuilder {
                 entry.terms.notes.clear();
                 entry.terms.options.shadow = None;
             }
-            entry.tell_accounts_apart();
             entry.overrides.shrink_to_fit();
             entry.numbers.shrink_to_fit();
             entry.terms.notes.shrink_to_fit();

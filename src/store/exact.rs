@@ -7,17 +7,20 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use ahash::RandomState;
 
-use crate::cell::Cell;
-use crate::key::{Key, KeyRef};
+use crate::key::{Key, KeyRef, Meta};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::reservations::Reservations;
-use crate::store::shelf::Shelf;
-use crate::store::{Absent, Change, Outdated, Rules, Size, Swept, Undone};
+use crate::store::shelf::{Shelf, Tagged};
+use crate::store::{
+    Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, Swept, Undone,
+};
 use crate::sync::{AtomicU64, Figure, Ordering};
 
 /// Every key with its cell.
 pub(crate) struct Exact {
     shelves: [Shelf; SHELVES],
+    /// The newest generation of limits that any cell of a shelf is under.
+    generations: [AtomicU64; SHELVES],
     hasher: RandomState,
     /// The latest time that anything was swept at.
     floor_ns: AtomicU64,
@@ -39,6 +42,7 @@ impl Exact {
         let hasher = RandomState::new();
         Exact {
             shelves: std::array::from_fn(|_| Shelf::new(hasher.clone())),
+            generations: std::array::from_fn(|_| AtomicU64::new(0)),
             hasher,
             floor_ns: AtomicU64::new(0),
             next: AtomicU64::new(0),
@@ -55,104 +59,111 @@ impl Exact {
         key.hash(&mut hasher);
         hasher.finish()
     }
-
-    /// The shelf of a key with this hash: bits that pick neither the shard (the 8th from the top)
-    /// nor the slot (the lowest) nor its tag (the highest seven).
-    #[inline]
-    fn shelf(&self, hash: u64) -> &Shelf {
-        &self.shelves[(hash >> 48) as usize % SHELVES]
-    }
 }
 
-/// Where a word is neither carried nor dropped in place, its top bit tells the generation of limits that
-/// it is under: the number's lowest bit. Two generations are all that there can be at once, because no
-/// reload begins before the last one has brought all words over.
-#[derive(Clone, Copy)]
-struct Marked(u64);
-
-const NEWER: u64 = 1 << 63;
-
-impl Marked {
-    fn of_generation(word: u64, generation: u64) -> u64 {
-        word | if generation & 1 == 1 { NEWER } else { 0 }
-    }
-
-    fn word(self) -> u64 {
-        self.0 & !NEWER
-    }
-
-    /// Whether it is under the limits of this generation. A word that was never charged is under any.
-    fn is_of(self, generation: u64) -> bool {
-        self.word() == 0 || self.0 == Marked::of_generation(self.word(), generation)
-    }
-
-    /// The word of a key under the limits of `rules`, which are the newest; 0 if nothing is left of it.
-    fn under(self, key: KeyRef<'_>, rules: &impl Rules) -> u64 {
-        if self.is_of(rules.generation()) {
-            return self.word();
-        }
-        reached(Place::ShardRenewed);
-        rules.converted(rules.meta_before(key), self.word(), rules.meta_of(key)).unwrap_or(0)
-    }
+/// Whether newer limits than the caller's have come to a shelf. Asked while the lock of one of its cells is held, or
+/// after it was.
+fn is_newer(generation: &AtomicU64, rules: &impl Rules) -> bool {
+    // Relaxed: the lock orders it. It was raised before the lock was taken under which a cell was changed.
+    generation.load(Ordering::Relaxed) > rules.generation()
 }
 
-/// Puts to `step` the word of a cell whose shard's lock is held, so that no sweep drops it, and no reload
-/// passes by.
-fn charge(
-    cell: &Cell,
-    key: KeyRef<'_>,
-    rules: &impl Rules,
-    step: &mut impl FnMut(u64) -> Option<u64>,
-) -> Result<(), Undone> {
-    if !rules.is_current() && !broken(Fault::ChargeBeforeRenewal) {
-        return Err(Undone::Outdated);
-    }
-    let (_, done) = cell.update(|bits| {
-        let marked = Marked(bits);
-        // Asked once more where the mark is another: a call with newer limits may have been here since.
-        // The lock keeps it to one generation.
-        let is_newer = !marked.is_of(rules.generation()) && !rules.is_current();
-        if is_newer && !broken(Fault::ChargeBeforeRenewal) {
-            reached(Place::Outdated);
-            return (None, Err(Undone::Outdated));
-        }
-        let stored = step(marked.under(key, rules));
-        (stored.map(|word| Marked::of_generation(word, rules.generation())), Ok(()))
-    });
-    done
+/// What a call found in a cell.
+enum Charged {
+    Done,
+    /// The cell, or others beside it, are under newer limits than the caller's.
+    Outdated,
+    /// The cell's word is in the units of other numbers than those of its key.
+    Retag,
 }
 
 impl Exact {
+    /// The shelf of a key with this hash, and its generation: by bits that pick neither the shard (the 8th from
+    /// the top) nor the slot (the lowest) nor its tag (the highest seven).
+    #[inline]
+    fn shelf_at(&self, hash: u64) -> (&Shelf, &AtomicU64) {
+        let at = (hash >> 48) as usize % SHELVES;
+        (&self.shelves[at], &self.generations[at])
+    }
+
+    /// The word of `key`: 0 if it was never charged or nothing is left of it, `None` if it has no cell.
     pub(crate) fn look(
         &self,
-        key: KeyRef<'_>,
+        key: &StoreKey<'_>,
         rules: &impl Rules,
     ) -> Result<Option<u64>, Outdated> {
-        let hash = self.hash(key);
-        let look = |cell: &Cell| {
-            // Under the lock, without which no reload goes on.
-            // Acquired, and asked after it: by a newer mark there are newer limits.
-            let marked = Marked(cell.update(|_| (None, ())).0);
-            if rules.is_current() { Ok(marked.under(key, rules)) } else { Err(Outdated) }
+        let hash = self.hash(key.key);
+        let (shelf, generation) = self.shelf_at(hash);
+        let look = |tagged: &Tagged| {
+            if is_newer(generation, rules) {
+                return Err(Outdated);
+            }
+            // Acquired: a call that goes on to read the floor or the clock does so after the word's last charge.
+            let (word, ()) = tagged.cell.update(|_| (None, ()));
+            if word == 0 || tagged.meta == key.meta {
+                return Ok(word);
+            }
+            Ok(rules.under(key.cell_key(), tagged.meta, word, key.meta)?.unwrap_or(0))
         };
-        self.shelf(hash).find(hash, key, look).transpose()
+        match shelf.find(hash, key.key, look) {
+            Some(word) => word.map(Some),
+            // A shelf that newer limits have come to has the newer limits' cells only.
+            None if is_newer(generation, rules) => Err(Outdated),
+            None => Ok(None),
+        }
     }
 
     pub(crate) fn update(
         &self,
-        Change { key, absent, now_ns }: Change<'_>,
+        change: Change<'_>,
         rules: &impl Rules,
         mut step: impl FnMut(u64) -> Option<u64>,
     ) -> Result<(), Undone> {
+        let key = change.key;
         let hash = self.hash(key.key);
-        let shelf = self.shelf(hash);
-        if let Some(done) =
-            shelf.find(hash, key.key, |cell| charge(cell, key.key, rules, &mut step))
-        {
-            return done;
+        let (shelf, generation) = self.shelf_at(hash);
+        let mut charge = |tagged: &Tagged| {
+            if is_newer(generation, rules) && !broken(Fault::ChargeBeforeRenewal) {
+                reached(Place::Outdated);
+                return Charged::Outdated;
+            }
+            if tagged.meta != key.meta {
+                return Charged::Retag;
+            }
+            tagged.cell.update(|word| (step(word), ()));
+            Charged::Done
+        };
+        // Repeats only after the cell was put under the key's numbers, or others have done so or dropped it.
+        loop {
+            let charged = match shelf.find(hash, key.key, &mut charge) {
+                Some(charged) => charged,
+                None => self.charge_new(hash, change, rules, &mut charge)?,
+            };
+            match charged {
+                Charged::Done => return Ok(()),
+                Charged::Outdated => return Err(Undone::Outdated),
+                Charged::Retag => self.retag(hash, key, rules)?,
+            }
         }
-        if step(0).is_none() || absent == Absent::Leave {
-            return Ok(());
+    }
+
+    /// Charges a key that was found without a cell.
+    fn charge_new(
+        &self,
+        hash: u64,
+        Change { key, absent, now_ns }: Change<'_>,
+        rules: &impl Rules,
+        charge: &mut impl FnMut(&Tagged) -> Charged,
+    ) -> Result<Charged, Undone> {
+        let (shelf, _) = self.shelf_at(hash);
+        let mut asked = Charged::Done;
+        let fresh = Tagged::new(key.meta);
+        asked = match charge(&fresh) {
+            Charged::Done => asked,
+            other => return Ok(other),
+        };
+        if fresh.cell.load() == 0 || absent == Absent::Leave {
+            return Ok(asked);
         }
         let reservation = self.reservations.reserve().or_else(|| {
             self.sweep_at_cap(now_ns, rules);
@@ -160,34 +171,59 @@ impl Exact {
         });
         let Some(reservation) = reservation else {
             // One look more: the key may have got its cell in between.
-            let visit = |cell: &Cell| charge(cell, key.key, rules, &mut step);
-            return shelf.find(hash, key.key, visit).unwrap_or(Err(Undone::AtCap));
+            return shelf.find(hash, key.key, charge).ok_or(Undone::AtCap);
         };
-        let mut done = Ok(());
-        let visit = |cell: &Cell| done = charge(cell, key.key, rules, &mut step);
-        if shelf.find_or_insert(hash, key.key, visit) {
+        let mut charged = Charged::Done;
+        if shelf.find_or_insert(hash, key.key, key.meta, |tagged| charged = charge(tagged)) {
             reservation.hand_over();
         }
-        done
+        Ok(charged)
+    }
+
+    /// Puts the word of a key under the numbers that apply to it.
+    fn retag(&self, hash: u64, key: &StoreKey<'_>, rules: &impl Rules) -> Result<(), Outdated> {
+        let (shelf, generation) = self.shelf_at(hash);
+        // Relaxed: the lock that is taken next orders it. Before any cell is under these limits: calls with older
+        // ones leave the shelf alone from then on.
+        generation.fetch_max(rules.generation(), Ordering::Relaxed);
+        let retag = |tagged: &mut Tagged| {
+            let word = tagged.cell.load();
+            if is_newer(generation, rules) {
+                return Err(Outdated);
+            }
+            let under = match word {
+                0 => None,
+                _ => rules.under(key.cell_key(), tagged.meta, word, key.meta)?,
+            };
+            reached(Place::Renumbered);
+            rules.note_end(tagged.meta);
+            *tagged = match under {
+                Some(word) => Tagged::with_word(key.meta, word),
+                None => Tagged::new(key.meta),
+            };
+            Ok(())
+        };
+        shelf.find_alone(hash, key.key, retag).unwrap_or(Ok(()))
     }
 
     /// Brings all words under the limits of `rules`, a shelf at a time.
     pub(crate) fn renew(&self, rules: &impl Rules) {
-        let generation = rules.generation();
-        for shelf in &self.shelves {
-            shelf.retain(|key, cell| {
-                let marked = Marked(cell.load());
-                if marked.is_of(generation) {
+        for (shelf, generation) in self.shelves.iter().zip(&self.generations) {
+            // Relaxed: as in `retag`.
+            generation.fetch_max(rules.generation(), Ordering::Relaxed);
+            shelf.retain(|key, tagged| {
+                if tagged.meta.is_of_generation(rules.generation()) {
                     return true;
                 }
-                let word = marked.under(key.as_ref(), rules);
-                if word == 0 {
-                    self.reservations.release();
-                    return false;
+                reached(Place::ShardRenewed);
+                let word = tagged.cell.load();
+                let id = CellKey::Id(key.as_ref().id);
+                let carried = (word != 0).then(|| rules.carried(id, tagged.meta, word)).flatten();
+                match carried {
+                    Some((meta, word)) => *tagged = Tagged::with_word(meta, word),
+                    None => self.reservations.release(),
                 }
-                // The lock is held for writing: nobody else has the cell.
-                cell.update(|_| (Some(Marked::of_generation(word, generation)), ()));
-                true
+                carried.is_some()
             });
         }
     }
@@ -208,14 +244,13 @@ impl Exact {
         while swept.looked_at < cells.max(1) {
             // Relaxed: two sweeps at once may share a pass; a shelf is swept under its own locks.
             let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % SHELVES;
-            swept.looked_at += self.shelves[at].retain(|key, cell| {
-                let marked = Marked(cell.load());
-                if marked.word() != 0 {
-                    // By old limits nothing is dropped: by the new ones it may not be full.
-                    let key = key.as_ref();
-                    let is_full =
-                        |word| word == 0 || rules.is_full(rules.meta_of(key), word, now_ns);
-                    if !rules.is_current() || !is_full(marked.under(key, rules)) {
+            swept.looked_at += self.shelves[at].retain(|key, tagged| {
+                let word = tagged.cell.load();
+                if word != 0 {
+                    // By other limits nothing is dropped: by its own ones it may not be full.
+                    let id = CellKey::Id(key.as_ref().id);
+                    let is_own = tagged.meta.is_of_generation(rules.generation());
+                    if !is_own || rules.owed(id, tagged.meta, word, now_ns).is_some() {
                         return true;
                     }
                 }
@@ -269,13 +304,13 @@ impl Exact {
         SHELVES
     }
 
-    /// Puts every word of one part to `visit` that is not 0, under a lock for reading: as they are at some
-    /// time during the call.
-    pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(&Key, u64)) {
-        self.shelves[part].for_each(|key, cell| {
-            let word = Marked(cell.load()).word();
+    /// Puts every word of one part to `visit` that is not 0, with its tag, under a lock for reading: as they are
+    /// at some time during the call.
+    pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(&Key, Meta, u64)) {
+        self.shelves[part].for_each(|key, tagged| {
+            let word = tagged.cell.load();
             if word != 0 {
-                visit(key, word);
+                visit(key, tagged.meta, word);
             }
         });
     }

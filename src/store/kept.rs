@@ -2,7 +2,7 @@
 
 use crate::key::{Key, Meta};
 use crate::options::LimiterOptions;
-use crate::store::{Fingerprint, Rules, SeedBits, Store, Table};
+use crate::store::{CellKey, Fingerprint, Rules, SeedBits, Store, Table};
 
 /// A word that owes something, whose it is, and in the units of which numbers.
 pub(crate) struct Kept {
@@ -42,16 +42,16 @@ impl Store {
     /// Adds all words of one part to `kept` that are not full at `now_ns`, while calls go on. Each is what
     /// its key's word was at some time during the call; a key may come twice.
     pub(crate) fn scan(&self, part: usize, now_ns: u64, rules: &impl Rules, kept: &mut Vec<Kept>) {
-        let owes = |meta, word| !rules.is_full(meta, word, now_ns);
+        let owed = |key: CellKey<'_>, meta, word| rules.owed(key, meta, word, now_ns);
         match self {
             Store::LockFree(table) => table.scan(part, &mut |print, meta, word| {
-                if owes(meta, word) {
+                if let Some((meta, word)) = owed(CellKey::Print(print), meta, word) {
                     kept.push(Kept { whose: Whose::Print(print), meta, word });
                 }
             }),
-            Store::Exact(exact) => exact.scan(part, &mut |key, word| {
-                let meta = rules.meta_of(key.as_ref());
-                if owes(meta, word) {
+            Store::Exact(exact) => exact.scan(part, &mut |key, meta, word| {
+                let id = CellKey::Id(key.as_ref().id);
+                if let Some((meta, word)) = owed(id, meta, word) {
                     kept.push(Kept { whose: Whose::Key(key.clone()), meta, word });
                 }
             }),

@@ -12,7 +12,7 @@ pub(crate) use exact::Exact;
 pub(crate) use kept::{Kept, Whose};
 #[cfg(feature = "snapshot")]
 pub(crate) use lockfree::SeedBits;
-pub(crate) use lockfree::{Fingerprint, Guard, Home, Published, Table, pin, pin_briefly};
+pub(crate) use lockfree::{AccountBits, Fingerprint, Guard, Home, Published, Table, pin, pin_briefly};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use lockfree::{forget_retired, free_retired};
 
@@ -39,33 +39,52 @@ pub(crate) struct StoreKey<'a> {
     pub(crate) meta: Meta,
 }
 
+/// What is known of the key of a cell.
+#[derive(Clone, Copy)]
+pub(crate) enum CellKey<'a> {
+    /// Of a store that keeps no ids.
+    Print(Fingerprint),
+    Id(&'a [u8]),
+}
+
+impl<'a> StoreKey<'a> {
+    /// The key, for one whose id is at hand.
+    pub(crate) fn cell_key(&self) -> CellKey<'a> {
+        CellKey::Id(self.key.id)
+    }
+}
+
 /// What a store asks of the limiter around it.
 pub(crate) trait Rules {
-    /// Whether a cell with this word is full at `at_ns`, and so carries nothing.
-    fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool;
+    /// The tag and the word of a cell by the numbers that apply to it at `at_ns`, in the caller's generation, which
+    /// its tag is of. `None`: it is full, and so carries nothing.
+    fn owed(&self, key: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)>;
 
     /// The number of the generation of limits that the caller has.
     fn generation(&self) -> u64;
 
-    /// Whether there are no newer limits than the caller's.
-    fn is_current(&self) -> bool;
+    /// The tag and the word of a cell under the limits of the caller's generation, if they are of the one
+    /// before; else what they are. `None`: the bucket is full.
+    ///
+    /// A function of what the cell says and of nothing else, so that all callers that move a cell agree.
+    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)>;
 
-    /// Which numbers apply to a key.
-    fn meta_of(&self, key: KeyRef<'_>) -> Meta;
+    /// The word of a cell in the units of `to`, numbers of the caller's generation that apply to its key at
+    /// the same time as `meta` or later. `None`: the bucket is full.
+    ///
+    /// Always the same for the same cell. `Outdated`: `to` applied before, because the caller's clock is
+    /// behind.
+    fn under(
+        &self,
+        key: CellKey<'_>,
+        meta: Meta,
+        word: u64,
+        to: Meta,
+    ) -> Result<Option<u64>, Outdated>;
 
-    /// Which numbers applied to a key before the last reload.
-    fn meta_before(&self, key: KeyRef<'_>) -> Meta;
-
-    /// Which numbers apply to a key by its fingerprint and the note beside its word, as far as that can be
-    /// told without its id. `None`: there is no limit any more.
-    fn noted(&self, print: Fingerprint, noted: Meta) -> Option<Meta>;
-
-    /// Whether both notes, of the caller's generation, are of the same numbers.
-    fn are_same(&self, a: Meta, b: Meta) -> bool;
-
-    /// A word in the units of the numbers `to`, which was in those of `from`: of the caller's generation,
-    /// or the one before. Always the same for the same word. `None`: nothing is left of it.
-    fn converted(&self, from: Meta, word: u64, to: Meta) -> Option<u64>;
+    /// Says that a cell is about to leave the units of `meta`, numbers that have ended: from now on no
+    /// caller takes them for numbers that apply, whatever its clock shows.
+    fn note_end(&self, meta: Meta);
 }
 
 /// What becomes of a key that has no cell.
@@ -141,12 +160,21 @@ impl Store {
         matches!(self, Store::LockFree(_))
     }
 
-    /// What the store tells a key by.
+    /// What the store tells a key by, whose id is not composite.
     #[inline(always)]
     pub(crate) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
         match self {
             Store::LockFree(table) => table.fingerprint(key),
             Store::Exact(_) => Fingerprint::NONE,
+        }
+    }
+
+    /// What the store tells a key by; `account` is the account's part of a composite id.
+    #[inline]
+    pub(crate) fn fingerprint_with(&self, key: KeyRef<'_>, account: Option<&[u8]>) -> Fingerprint {
+        match (self, account) {
+            (Store::LockFree(table), Some(account)) => table.composite(key, account),
+            _ => self.fingerprint(key),
         }
     }
 
@@ -166,7 +194,7 @@ impl Store {
     ) -> Result<Option<u64>, Outdated> {
         match self {
             Store::LockFree(table) => table.look(key, rules),
-            Store::Exact(exact) => exact.look(key.key, rules),
+            Store::Exact(exact) => exact.look(key, rules),
         }
     }
 

@@ -33,6 +33,14 @@ impl Reservations {
         reserved.ok().map(|_| Reservation(Some(self)))
     }
 
+    /// Reserves a second place for a key that has one, whether or not there is room: for the time in which its
+    /// cell moves.
+    pub(crate) fn reserve_another(&self) -> Reservation<'_> {
+        // Relaxed: as in `reserve`.
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        Reservation(Some(self))
+    }
+
     /// Gives back the place of a cell that is gone. For whoever made it go, and nobody else.
     pub(crate) fn release(&self) {
         // Relaxed: as in `reserve`.

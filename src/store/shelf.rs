@@ -3,7 +3,27 @@
 use std::hash::{Hash, Hasher};
 
 use crate::cell::Cell;
-use crate::key::{Key, KeyRef};
+use crate::key::{Key, KeyRef, Meta};
+
+/// A cell with its tag, which changes only while the shelf's lock is held for writing.
+pub(crate) struct Tagged {
+    pub(crate) cell: Cell,
+    pub(crate) meta: Meta,
+}
+
+impl Tagged {
+    /// A bucket that was never charged.
+    pub(crate) fn new(meta: Meta) -> Tagged {
+        Tagged { cell: Cell::new(), meta }
+    }
+
+    /// A bucket with this word.
+    pub(crate) fn with_word(meta: Meta, word: u64) -> Tagged {
+        let tagged = Tagged::new(meta);
+        tagged.cell.seed(word);
+        tagged
+    }
+}
 
 impl Hash for Key {
     #[inline]
@@ -28,16 +48,16 @@ mod dash {
 
     /// The cells of a part of all keys, in a `DashMap` with two shards, its fewest.
     pub(crate) struct Shelf {
-        map: DashMap<Key, Cell, RandomState>,
+        map: DashMap<Key, Tagged, RandomState>,
         /// What keys that are too long for their place take on the heap.
         heap_bytes: AtomicUsize,
     }
 
     /// What the table takes for an entry: key, word and one control byte.
-    const ENTRY_BYTES: usize = size_of::<(Key, Cell)>() + 1;
+    const ENTRY_BYTES: usize = size_of::<(Key, Tagged)>() + 1;
     /// Two shards, each on cache lines of its own.
     const SHARDS_BYTES: usize = 2 * 128;
-    const _: () = assert!(size_of::<(Key, Cell)>() == 32, "two entries in a cache line");
+    const _: () = assert!(size_of::<(Key, Tagged)>() == 40);
 
     impl Shelf {
         pub(crate) fn new(hasher: RandomState) -> Shelf {
@@ -50,7 +70,7 @@ mod dash {
             &self,
             hash: u64,
             key: KeyRef<'_>,
-            visit: impl FnOnce(&Cell) -> R,
+            visit: impl FnOnce(&Tagged) -> R,
         ) -> Option<R> {
             let shard = self.map.determine_shard(hash as usize);
             let table = self.map.shards()[shard].read();
@@ -65,7 +85,8 @@ mod dash {
             &self,
             hash: u64,
             key: KeyRef<'_>,
-            visit: impl FnOnce(&Cell),
+            meta: Meta,
+            visit: impl FnOnce(&Tagged),
         ) -> bool {
             let shard = self.map.determine_shard(hash as usize);
             let mut table = self.map.shards()[shard].write();
@@ -73,7 +94,7 @@ mod dash {
                 visit(cell.get());
                 return false;
             }
-            let cell = Cell::new();
+            let cell = Tagged::new(meta);
             visit(&cell);
             let (key, hasher) = (Key::new(key), self.map.hasher());
             // Relaxed: a figure for people.
@@ -82,8 +103,22 @@ mod dash {
             true
         }
 
+        /// As `find`, under the lock for writing.
+        #[cold]
+        pub(crate) fn find_alone<R>(
+            &self,
+            hash: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&mut Tagged) -> R,
+        ) -> Option<R> {
+            let shard = self.map.determine_shard(hash as usize);
+            let mut table = self.map.shards()[shard].write();
+            let (_, cell) = table.get_mut(hash, |(known, _)| known.as_ref().is(key))?;
+            Some(visit(cell.get_mut()))
+        }
+
         /// Drops the cells that `keep` does not keep; returns how many it looked at.
-        pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &Cell) -> bool) -> usize {
+        pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &mut Tagged) -> bool) -> usize {
             let mut looked_at = 0;
             self.map.retain(|key, cell| {
                 looked_at += 1;
@@ -110,7 +145,7 @@ mod dash {
         }
 
         /// Calls `visit` with every key and its cell, under a lock for reading of half of them at a time.
-        pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Cell)) {
+        pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Tagged)) {
             self.map.iter().for_each(|entry| visit(entry.key(), entry.value()));
         }
     }
@@ -126,7 +161,7 @@ mod modelled {
 
     /// One shard of a `DashMap`: a list behind loom's lock. It shows what the store does with such a
     /// lock, not that DashMap's is one.
-    pub(crate) struct Shelf(RwLock<Vec<(Key, Cell)>>);
+    pub(crate) struct Shelf(RwLock<Vec<(Key, Tagged)>>);
 
     impl Shelf {
         pub(crate) fn new(_: RandomState) -> Shelf {
@@ -137,7 +172,7 @@ mod modelled {
             &self,
             _: u64,
             key: KeyRef<'_>,
-            visit: impl FnOnce(&Cell) -> R,
+            visit: impl FnOnce(&Tagged) -> R,
         ) -> Option<R> {
             let table = self.0.read().unwrap();
             let (_, cell) = table.iter().find(|(known, _)| known.as_ref().is(key))?;
@@ -148,7 +183,8 @@ mod modelled {
             &self,
             _: u64,
             key: KeyRef<'_>,
-            visit: impl FnOnce(&Cell),
+            meta: Meta,
+            visit: impl FnOnce(&Tagged),
         ) -> bool {
             let mut table = self.0.write().unwrap();
             if let Some((_, cell)) = table.iter().find(|(known, _)| known.as_ref().is(key))
@@ -158,16 +194,34 @@ mod modelled {
                 visit(cell);
                 return false;
             }
-            let cell = Cell::new();
+            let cell = Tagged::new(meta);
             visit(&cell);
             table.push((Key::new(key), cell));
             true
         }
 
-        pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &Cell) -> bool) -> usize {
+        pub(crate) fn find_alone<R>(
+            &self,
+            _: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&mut Tagged) -> R,
+        ) -> Option<R> {
+            let mut table = self.0.write().unwrap();
+            let (_, cell) = table.iter_mut().find(|(known, _)| known.as_ref().is(key))?;
+            Some(visit(cell))
+        }
+
+        pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &mut Tagged) -> bool) -> usize {
             if broken(Fault::SweepBeforeLock) {
                 let table = self.0.read().unwrap();
-                let kept: Vec<bool> = table.iter().map(|(key, cell)| keep(key, cell)).collect();
+                let mut keep_copy = |(key, tagged): &(Key, Tagged)| {
+                    let mut copy = Tagged::new(tagged.meta);
+                    if tagged.cell.load() != 0 {
+                        copy = Tagged::with_word(tagged.meta, tagged.cell.load());
+                    }
+                    keep(key, &mut copy)
+                };
+                let kept: Vec<bool> = table.iter().map(&mut keep_copy).collect();
                 drop(table);
                 let mut kept = kept.into_iter();
                 self.0.write().unwrap().retain(|_| kept.next().unwrap_or(true));
@@ -175,7 +229,7 @@ mod modelled {
             }
             let mut table = self.0.write().unwrap();
             let looked_at = table.len();
-            table.retain(|(key, cell)| keep(key, cell));
+            table.retain_mut(|(key, cell)| keep(key, cell));
             looked_at
         }
 
@@ -183,7 +237,7 @@ mod modelled {
             0
         }
 
-        pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Cell)) {
+        pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Tagged)) {
             self.0.read().unwrap().iter().for_each(|(key, cell)| visit(key, cell));
         }
     }

@@ -64,7 +64,7 @@ impl Handle {
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
         let claimed = inner.with_turn(|turn| {
             let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(key.id, now_ns) else {
+            let Some((limit, meta)) = entry.numbers_of(key.id, turn.limits_ns(now_ns)) else {
                 return Ok(Ok((Claimed::UNLIMITED, false)));
             };
             let (is_above, is_tried) = (cost > limit.burst(), entry.is_shadow());
@@ -132,7 +132,7 @@ impl Claim {
         self.limiter.inner.with_turn(|turn| {
             let key = self.key.as_ref();
             let entry = turn.generation.limits.entry(key.limit);
-            let Some((limit, meta)) = entry.numbers_of(key.id, turn.limits_ns()) else {
+            let Some((limit, meta)) = entry.numbers_of(key.id, turn.limits_now_ns()) else {
                 return Ok(None);
             };
             then(turn, &turn.store_key(key, meta), limit).map(Some)

@@ -57,14 +57,12 @@ impl Limits {
     /// The numbers that a note says, if it is of these limits, whether or not they have ended.
     pub(crate) fn numbers_at(&self, noted: Meta) -> Option<&Limit> {
         let entry = self.entries.get(noted.limit()?.0 as usize)?;
-        let noted = if noted.numbers() == Meta::UNSURE { noted.stamp().meta(0) } else { noted };
         entry.numbers_at(noted, BEFORE_ALL_ENDS_NS)
     }
 
-    /// Whether a note is of these limits.
-    pub(crate) fn has_stamp(&self, noted: Meta) -> bool {
-        let entry = noted.limit().and_then(|index| self.entries.get(index.0 as usize));
-        entry.is_some_and(|entry| entry.stamp == noted.stamp())
+    /// Whether numbers have ended by `at_ns`.
+    pub(crate) fn has_ended(&self, given: Meta, at_ns: u64) -> bool {
+        self.end_ns(given).is_some_and(|end_ns| end_ns <= at_ns)
     }
 
     /// When the noted numbers end, in ns since the clock's origin, if they do.
@@ -83,22 +81,6 @@ impl Limits {
     pub(crate) fn has_ends(&self) -> bool {
         self.has_ends
     }
-
-    /// Which numbers may apply to an id whose override has ended: the default's, and those of accounts.
-    pub(crate) fn after_end(&self, noted: Meta) -> impl Iterator<Item = Meta> {
-        let index = noted.limit();
-        let entry = index.and_then(|index| self.entries.get(index.0 as usize));
-        let of_accounts = entry.into_iter().flat_map(move |entry| {
-            entry.account_numbers().map(|at| entry.stamp.meta(at as u32 + 1))
-        });
-        index.and_then(|index| self.default_meta(index)).into_iter().chain(of_accounts)
-    }
-
-    /// Whether the ids of a limit belong to accounts, which may have overrides.
-    pub(crate) fn is_composite(&self, index: LimitIndex) -> bool {
-        let entry = self.entries.get(index.0 as usize);
-        entry.is_some_and(|entry| format::is_composite(entry.format))
-    }
 }
 
 impl Entry {
@@ -115,23 +97,22 @@ impl Entry {
     }
 
     /// The numbers that a note says: those that [`numbers_of`](Self::numbers_of) returned with it. `None`
-    /// for a note of another generation, for numbers that have ended, and for a note that is not sure:
-    /// then the id is to be asked.
+    /// for a tag of another generation and for numbers that have ended.
     #[inline(always)]
     pub(crate) fn numbers_at(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
-        if meta.stamp() == self.stamp { self.noted(meta, now_ns) } else { None }
+        if meta.stamp() == self.stamp { self.with_number(meta.numbers(), now_ns) } else { None }
     }
 
     /// As [`numbers_at`](Self::numbers_at), for a call that charges one bucket and is done. `None`, too,
     /// where there is more to do.
     #[inline(always)]
     pub(crate) fn quick_numbers_at(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
-        if meta.stamp() == self.quick { self.noted(meta, now_ns) } else { None }
+        self.with_number(meta.quick_numbers(self.quick)?, now_ns)
     }
 
     #[inline(always)]
-    fn noted(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
-        match meta.numbers() {
+    fn with_number(&self, numbers: u32, now_ns: u64) -> Option<&Limit> {
+        match numbers {
             0 => self.default.as_ref(),
             given => {
                 let at = given as usize - 1;

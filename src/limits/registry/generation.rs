@@ -2,23 +2,25 @@
 
 use std::time::SystemTime;
 
-use super::{Entry, Limits, NumbersIndex};
+use super::{Entry, Limits};
 use crate::Limit;
 use crate::error::{Error, ErrorKind};
-use crate::key::{KeyRef, LimitIndex, Meta, OwnedId, Stamp};
+use crate::key::{LimitIndex, Meta, OwnedId, Stamp};
 use crate::limits::expiry::Expiry;
-use crate::limits::format;
+use crate::limits::{IdFormat, format};
 
 /// The account's part of a composite id.
 const ACCOUNT_BYTES: usize = size_of::<u64>();
 
-/// The accounts that have an override: the last of an entry's numbers are theirs, each account's its own,
-/// so that what a reload makes of them can be told without an id.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Accounts {
-    /// The place of the first one's among the numbers.
-    first: usize,
-    ids: Vec<[u8; ACCOUNT_BYTES]>,
+/// An override as a table of overrides has it.
+pub(crate) struct OverrideById<'a> {
+    pub(crate) limit: LimitIndex,
+    pub(crate) format: IdFormat,
+    /// In normal form.
+    pub(crate) id: &'a [u8],
+    /// Whether it stands for all ids of an account.
+    pub(crate) is_of_account: bool,
+    pub(crate) meta: Meta,
 }
 
 /// A time of the system's clock on a limiter's.
@@ -98,35 +100,21 @@ impl Limits {
         self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::of(at), entry))
     }
 
-    /// Whether some account has an override, so that an id with the default may get another by a reload.
-    pub(crate) fn has_accounts(&self, index: LimitIndex) -> bool {
-        let entry = self.entries.get(index.0 as usize);
-        entry.is_some_and(|entry| !entry.accounts.ids.is_empty())
-    }
-
-    /// Which numbers apply to a key that has none of its own, as far as that can be told without its id:
-    /// by its account, if that is known.
-    pub(crate) fn meta_without_id(
-        &self,
-        limit: LimitIndex,
-        account: Option<&[u8]>,
-        now_ns: u64,
-    ) -> Option<Meta> {
-        match account {
-            Some(id) => self.meta_of(KeyRef { limit, id }, now_ns),
-            None if self.has_accounts(limit) => {
-                let default = self.default_meta(limit);
-                default.map(|meta| meta.stamp().meta(Meta::UNSURE))
-            }
-            None => self.default_meta(limit),
-        }
-    }
-
-    /// The account that noted numbers are for, if they are for an account.
-    pub(crate) fn account_at(&self, noted: Meta) -> Option<&[u8]> {
-        let entry = self.entries.get(noted.limit()?.0 as usize)?;
-        let at = (noted.numbers() as usize).checked_sub(1)?.checked_sub(entry.accounts.first)?;
-        entry.accounts.ids.get(at).map(|account| &account[..])
+    /// All overrides, those that have ended and those that say that there is no limit included.
+    pub(crate) fn overrides_by_id(&self) -> impl Iterator<Item = OverrideById<'_>> {
+        self.by_index().flat_map(|(limit, entry)| {
+            let is_composite = format::is_composite(entry.format);
+            entry.overrides.iter().map(move |(id, given)| {
+                let id = id.as_bytes();
+                OverrideById {
+                    limit,
+                    format: entry.format,
+                    id,
+                    is_of_account: is_composite && id.len() == ACCOUNT_BYTES,
+                    meta: entry.stamp.meta(given.numbers.0 + 1),
+                }
+            })
+        })
     }
 }
 
@@ -151,33 +139,5 @@ impl Entry {
             && self.terms == other.terms
             && self.overrides.len() == other.overrides.len()
             && self.overrides.iter().all(is_same)
-    }
-
-    /// The places of the numbers that are accounts'.
-    pub(super) fn account_numbers(&self) -> std::ops::Range<usize> {
-        self.accounts.first..self.accounts.first + self.accounts.ids.len()
-    }
-
-    /// Gives each account that has an override numbers of its own.
-    pub(super) fn tell_accounts_apart(&mut self) {
-        if !format::is_composite(self.format) {
-            return;
-        }
-        self.accounts.first = self.numbers.len();
-        for (id, given) in &mut self.overrides {
-            let Ok(account) = <[u8; ACCOUNT_BYTES]>::try_from(id.as_bytes()) else { continue };
-            let Some(numbers) = self.numbers.get(given.numbers.0 as usize) else { continue };
-            let own = numbers.clone();
-            given.numbers = NumbersIndex::of(self.numbers.len());
-            self.numbers.push(own);
-            self.accounts.ids.push(account);
-        }
-    }
-
-    /// The ids that have an override, other than those of whole accounts, in normal form.
-    pub(crate) fn overridden_ids(&self) -> impl Iterator<Item = &[u8]> {
-        let is_composite = format::is_composite(self.format);
-        let ids = self.overrides.keys().map(|id| id.as_bytes());
-        ids.filter(move |id| !is_composite || id.len() != ACCOUNT_BYTES)
     }
 }

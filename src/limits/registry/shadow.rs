@@ -3,7 +3,7 @@
 
 use super::{Entry, Limits, LimitsBuilder};
 use crate::Limit;
-use crate::key::{KeyRef, LimitIndex, Meta, Stamp};
+use crate::key::{KeyRef, LimitIndex, Meta, Quick};
 use crate::limits::LimitMode;
 
 /// What the names of such limits end in: no name that is given can.
@@ -38,7 +38,7 @@ impl Limits {
             entry.shadow =
                 shadow.and_then(|_| by_name.get(&*format!("{}{ENDING}", entry.name)).copied());
             let is_quick = entry.shadow.is_none() && !entry.is_shadow();
-            entry.quick = if is_quick { entry.stamp } else { Stamp::NEVER };
+            entry.quick = if is_quick { entry.stamp.quick() } else { Quick::NEVER };
         }
     }
 

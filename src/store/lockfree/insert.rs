@@ -7,16 +7,17 @@ use super::shard::{Shard, View};
 use super::slot::{Is, Slot};
 use super::{Change, Rules, Table};
 use crate::cell::Word;
-use crate::key::Meta;
 use crate::probe::{self, Fault, broken, reached};
 use crate::store::reservations::Reservation;
-use crate::store::{Absent, StoreKey};
+use crate::store::{Absent, CellKey};
 
 /// Where a key's word is to be changed.
 #[must_use]
 pub(super) enum Place<'g> {
     /// In this slot's cell, if it is still there then.
     At(&'g Slot),
+    /// In the cell that comes after this one, whose word is on its way there.
+    Moving(&'g Slot),
     /// Nowhere: the key has no cell and is to get none.
     Absent,
     /// Nowhere: there are as many keys as may be.
@@ -25,13 +26,11 @@ pub(super) enum Place<'g> {
     Retry,
 }
 
-/// What a cell held when it went.
+/// A cell that is gone, whose word is to be carried.
 #[derive(Clone, Copy)]
-pub(super) struct Frozen {
-    pub(super) meta: Meta,
+pub(super) struct Frozen<'g> {
+    pub(super) slot: &'g Slot,
     pub(super) word: u64,
-    /// Whether this call made it go.
-    mine: bool,
 }
 
 /// What became of a word that was to be carried.
@@ -85,13 +84,15 @@ impl Table {
         let found = newest.find(key.print);
         match found {
             Found::Live(slot, word) if word != 0 || !view.is_migrating() => return Place::At(slot),
+            Found::Moved(slot, _) if shard.view(guard).is(view) => return Place::Moving(slot),
             Found::Moved(..) => return Place::Retry,
             Found::Live(..) | Found::Absent => {}
         }
-        if let Some(old) = view.old()
-            && let Some(place) = self.leave(old, newest, key, rules)
-        {
-            return place;
+        if let Some(old) = view.old() {
+            let slots = old.slots_from_home(key.print);
+            if let Some(place) = self.leave(old, slots, newest, key.print, rules) {
+                return place;
+            }
         }
         match (found, absent) {
             (Found::Live(slot, _), _) => Place::At(slot),
@@ -100,24 +101,26 @@ impl Table {
         }
     }
 
-    /// Makes sure that a key is not in the segment that is being left, now or later. If it was there,
-    /// with a word, its cell is in the successor now.
-    fn leave<'g>(
+    /// Makes sure that a key is not in the segment that is being left, now or later, from the first of `slots`
+    /// on. If it was there, with a word, its cell is in the successor now.
+    pub(super) fn leave<'g>(
         &self,
         old: Segment<'g>,
+        slots: impl Iterator<Item = &'g Slot>,
         newest: Segment<'g>,
-        &StoreKey { print, meta: noted, .. }: &StoreKey<'_>,
+        print: Fingerprint,
         rules: &impl Rules,
     ) -> Option<Place<'g>> {
-        for slot in old.slots_from_home(print) {
+        let mut last: Option<Frozen<'g>> = None;
+        'slots: for slot in slots {
             // Repeats only when another has changed the slot, which it can do thrice.
             loop {
                 match slot.to(print) {
                     Is::Foreign => break,
-                    Is::Closed => return None,
+                    Is::Closed => break 'slots,
                     Is::Vacant => {
                         if broken(Fault::AbsentWithoutClosing) || slot.close() {
-                            return None;
+                            break 'slots;
                         }
                     }
                     Is::Half => {
@@ -128,52 +131,71 @@ impl Table {
                             reached(probe::Place::Poisoned);
                         }
                     }
-                    Is::Own => match self.freeze(slot) {
+                    Is::Own => {
+                        let (word, was_live) = self.freeze(slot);
                         // The key may have come back further on.
-                        None => break,
-                        Some(frozen) => {
-                            match self.carry(newest, print, frozen, Some(noted), rules) {
-                                Carried::To(slot) => return Some(Place::At(slot)),
-                                Carried::Before => return Some(Place::Retry),
-                                Carried::Nowhere => break,
-                            }
+                        if word == 0 {
+                            break;
                         }
-                    },
+                        // The word of an earlier cell has come here.
+                        if let Some(before) = last.replace(Frozen { slot, word }) {
+                            self.end_moved(old, before);
+                        }
+                        // A cell that was live is the key's last. The word of one that was not may have moved on
+                        // within the segment.
+                        if was_live {
+                            break 'slots;
+                        }
+                        break;
+                    }
                 }
             }
         }
-        None
+        match self.carry(old, newest, print, last?, rules) {
+            Carried::To(slot) => Some(Place::At(slot)),
+            Carried::Before => Some(Place::Retry),
+            Carried::Nowhere => None,
+        }
     }
 
-    /// Makes a cell of a segment that is being left go, and returns what is to be carried. `None`: it was
-    /// buried, or never charged: then whoever makes it go gives its place back.
-    pub(super) fn freeze(&self, slot: &Slot) -> Option<Frozen> {
+    /// Makes a cell of a segment that is being left go. Returns its word, 0 if nothing is to be carried, and
+    /// whether the cell was live. Of a cell that was never charged, the call that makes it go gives its place
+    /// back.
+    pub(super) fn freeze(&self, slot: &Slot) -> (u64, bool) {
         let (word, mine) = slot.cell.freeze();
-        if word != 0 {
-            return Some(Frozen { meta: slot.meta(), word, mine });
-        }
-        if mine || broken(Fault::EveryoneReleases) {
+        if word == 0 && (mine || broken(Fault::EveryoneReleases)) {
             reached(probe::Place::UnchargedDropped);
             self.dropped();
         }
-        None
+        (word, mine)
     }
 
-    /// Brings a word to the successor, and nowhere else, in the units of the numbers that are noted
-    /// there: these, if another has not noted some before.
+    /// Ends a cell whose word has gone on elsewhere in its segment, or of which nothing is left. The one swap
+    /// that does it gives its place back.
+    pub(super) fn end_moved(&self, segment: Segment<'_>, Frozen { slot, word }: Frozen<'_>) {
+        if slot.cell.bury_moved(word) || broken(Fault::EveryoneReleases) {
+            segment.count_buried();
+            self.written.reservations.release();
+        }
+    }
+
+    /// Brings a word to the successor, and nowhere else, in the units of the successor's generation.
     pub(super) fn carry<'g>(
         &self,
+        old: Segment<'g>,
         newest: Segment<'g>,
         print: Fingerprint,
-        frozen: Frozen,
-        noted: Option<Meta>,
+        frozen: Frozen<'g>,
         rules: &impl Rules,
     ) -> Carried<'g> {
-        let converted = |to| rules.converted(frozen.meta, frozen.word, to);
-        let Some(noted) = noted.filter(|&to| converted(to).is_some()) else {
-            if frozen.mine {
-                self.dropped();
-            }
+        let meta = frozen.slot.meta();
+        let carried = match meta.is_of_generation(newest.generation()) {
+            true => Some((meta, frozen.word)),
+            false => rules.carried(CellKey::Print(print), meta, frozen.word),
+        };
+        let Some((meta, word)) = carried else {
+            reached(probe::Place::CarriedNowhere);
+            self.end_moved(old, frozen);
             return Carried::Nowhere;
         };
         newest.claim_moved();
@@ -201,12 +223,9 @@ impl Table {
                         if is == Is::Own {
                             newest.give_back_moved();
                         }
-                        slot.set_meta(noted);
-                        // All who carry this word put in the same: that of the note that is there.
-                        let noted = if broken(Fault::SeedByOwnNote) { noted } else { slot.meta() };
-                        if let Some(word) = converted(noted) {
-                            slot.cell.seed(word);
-                        }
+                        slot.set_meta(meta);
+                        // All that carry this cell put in the same.
+                        slot.cell.seed(word);
                         return Carried::To(slot);
                     }
                 }

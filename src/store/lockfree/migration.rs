@@ -2,6 +2,7 @@
 //! by whoever passes and finished by anyone.
 
 use super::epoch::{Guard, pin};
+use super::insert::Frozen;
 use super::segment::{Segment, enough_claims, slots_of};
 use super::shard::{Packed, Shard, View};
 use super::slot::Holds;
@@ -189,15 +190,15 @@ impl Table {
                     }
                 }
                 Holds::Key(print) => {
-                    if let Some(carried) = self.freeze(slot) {
-                        let is_renewed = old.generation() < newest.generation();
-                        let noted = if is_renewed || old.generation() == rules.generation() {
-                            rules.noted(print, carried.meta)
-                        } else {
-                            // Cells that move within a generation before the caller's own.
-                            Some(carried.meta)
-                        };
-                        let _ = self.carry(newest, print, carried, noted, rules);
+                    let (word, was_live) = self.freeze(slot);
+                    if word == 0 {
+                        return;
+                    }
+                    if was_live || broken(Fault::CarriedUnlooked) {
+                        let _ = self.carry(old, newest, print, Frozen { slot, word }, rules);
+                    } else {
+                        // Its word may have moved on within the segment: the key has none before it.
+                        let _ = self.leave(old, old.slots_from(at), newest, print, rules);
                     }
                     return;
                 }

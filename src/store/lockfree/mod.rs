@@ -20,6 +20,7 @@ mod readers;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
 mod region;
+mod renumber;
 #[cfg(feature = "snapshot")]
 mod scan;
 mod segment;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 pub(crate) use epoch::{Guard, pin, pin_briefly};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
-pub(crate) use fingerprint::Fingerprint;
+pub(crate) use fingerprint::{AccountBits, Fingerprint};
 #[cfg(feature = "snapshot")]
 pub(crate) use fingerprint::SeedBits;
 pub(crate) use published::Published;
@@ -142,11 +143,11 @@ impl Seen {
     }
 
     /// The word in the units of the numbers that apply to its key now. `None`: nothing is left of it.
-    fn under(self, key: &StoreKey<'_>, rules: &impl Rules) -> Option<u64> {
+    fn under(self, key: &StoreKey<'_>, rules: &impl Rules) -> Result<Option<u64>, Outdated> {
         if self.word == 0 || self.meta == key.meta {
-            return Some(self.word);
+            return Ok(Some(self.word));
         }
-        rules.converted(self.meta, self.word, key.meta)
+        rules.under(key.cell_key(), self.meta, self.word, key.meta)
     }
 }
 
@@ -189,6 +190,11 @@ impl Table {
         self.seeds.fingerprint(key)
     }
 
+    /// The fingerprint of a composite key.
+    pub(crate) fn composite(&self, key: KeyRef<'_>, account: &[u8]) -> Fingerprint {
+        self.seeds.composite(key, account)
+    }
+
     #[inline(always)]
     fn shard(&self, print: Fingerprint) -> &Shard {
         &self.shards[print.shard(self.shards.len())]
@@ -223,7 +229,7 @@ impl Table {
     ) -> Result<Option<u64>, Outdated> {
         let guard = epoch::pin();
         let (_, seen) = self.look_from(&guard, self.shard(key.print), key.print, rules)?;
-        Ok(seen.and_then(|seen| seen.under(key, rules)))
+        seen.map_or(Ok(None), |seen| seen.under(key, rules))
     }
 
     /// The view of the shard that the word was found in, and the word.
@@ -246,6 +252,10 @@ impl Table {
             match newest.find(print) {
                 Found::Live(slot, 0) => uncharged = Some(Seen::of(slot, 0)),
                 Found::Live(slot, word) => return Ok((view, Some(Seen::of(slot, word)))),
+                // On its way within the segment, which has not been left.
+                Found::Moved(slot, word) if shard.view(guard).is(view) => {
+                    return Ok((view, Some(Seen::of(slot, word))));
+                }
                 Found::Moved(..) => continue,
                 Found::Absent => {}
             }
@@ -278,19 +288,18 @@ impl Table {
         rules: &impl Rules,
         step: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Result<(), Undone> {
-        /// Migrations that a call begins to get its key's word under the key's numbers. One will do,
-        /// unless others, who do not know the key's id, carry the word each time.
-        const MOST_RENUMBERINGS: u32 = 8;
         let guard = epoch::pin();
         let key = change.key;
         let shard = self.shard(key.print);
         let mut helped = false;
-        let mut renumberings = 0;
         // Repeats only when another's step was stored, a cell was dropped, or a migration of the shard
         // was begun or got further: somebody always gets through.
         loop {
             let (view, seen) = self.look_from(&guard, shard, key.print, rules)?;
-            let word = seen.and_then(|seen| seen.under(key, rules)).unwrap_or(0);
+            let word = match seen {
+                Some(seen) => seen.under(key, rules)?.unwrap_or(0),
+                None => 0,
+            };
             if step(word).is_none() {
                 // A denial writes nothing, not even while a segment moves.
                 return Ok(());
@@ -310,25 +319,25 @@ impl Table {
                 continue;
             }
             let found = match self.place(&guard, shard, view, change, rules) {
-                Place::At(slot) => slot,
+                Place::At(slot) => {
+                    slot.set_meta(key.meta);
+                    slot
+                }
+                Place::Moving(slot) if slot.meta() == key.meta => {
+                    // Its numbers have ended by another caller's clock.
+                    return Err(Undone::Outdated);
+                }
+                Place::Moving(slot) => slot,
                 // The step has seen that there is nothing, or is to see it.
                 Place::Absent if word == 0 => return Ok(()),
                 Place::Absent => continue,
                 Place::AtCap => return Err(Undone::AtCap),
                 Place::Retry => continue,
             };
-            found.set_meta(key.meta);
-            if renumberings < MOST_RENUMBERINGS && !rules.are_same(found.meta(), key.meta) {
-                // Its word is in the units of other numbers: it is carried over, by its key.
-                reached(probe::Place::Renumbered);
-                renumberings += 1;
-                self.help_to_the_end(&guard, shard, view, rules);
-                let view = shard.view(&guard);
-                if self.start(shard, view, 1, rules) {
-                    // The key's own word first: others carry it under the numbers that they know of.
-                    helped = true;
-                    continue;
-                }
+            if found.meta() != key.meta {
+                // Its numbers have ended: its word goes on in another slot, under those that apply now.
+                self.renumber(&guard, shard, view, found, key, rules)?;
+                continue;
             }
             if found.cell.update_live(&mut *step) {
                 return Ok(());

@@ -27,6 +27,16 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { &*value }
     }
 
+    /// The value as it is now, to be kept.
+    #[expect(unsafe_code, reason = "one share more of what an `Arc` holds")]
+    pub(crate) fn share(&self, guard: &Guard) -> Arc<T> {
+        let value: *const T = self.get(guard);
+        // SAFETY: from an `Arc`, as in `get`, of which `self` has a share while the guard lives.
+        unsafe { Arc::increment_strong_count(value) };
+        // SAFETY: the share that was just added.
+        unsafe { Arc::from_raw(value) }
+    }
+
     /// Puts another value in its place. Those who do so take turns, under a lock of their own.
     #[expect(unsafe_code, reason = "frees what nobody can reach any more")]
     pub(crate) fn replace(&self, guard: &Guard, value: Arc<T>) {

@@ -2,14 +2,14 @@
 
 use std::array;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use super::block::Block;
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
 use super::memory::Memory;
 use super::shard::Packed;
-use super::slot::{A_LINE, Slot};
+use super::slot::{A_LINE, Is, Slot};
 use crate::cell::Word;
 use crate::probe::{Fault, broken};
 use crate::sync::{AtomicU64, Ordering};
@@ -205,26 +205,51 @@ impl<'g> Segment<'g> {
 
     /// The slots from a key's home on, all of them, once.
     pub(super) fn slots_from_home(self, print: Fingerprint) -> impl Iterator<Item = &'g Slot> {
-        let home = if self.log2 == 0 { 0 } else { print.home(self.log2) };
-        (0..self.slots()).map(move |at| self.slot(home, at))
+        self.slots_from(if self.log2 == 0 { 0 } else { print.home(self.log2) })
+    }
+
+    /// All slots once, from one on.
+    pub(super) fn slots_from(self, first: usize) -> impl Iterator<Item = &'g Slot> {
+        (0..self.slots()).map(move |at| self.slot(first, at))
     }
 
     /// What a key has here. Reads only.
+    ///
+    /// A cell whose word has moved on is the key's as long as no later one has a word: the word may be on its
+    /// way to a later slot of this segment.
     pub(super) fn find(self, print: Fingerprint) -> Found<'g> {
-        use super::slot::Is;
+        let mut moved = None;
         for slot in self.slots_from_home(print) {
             match slot.to(print) {
                 Is::Vacant | Is::Closed => break,
                 Is::Own => match slot.word() {
+                    Word::Live(0) if moved.is_some() => break,
                     Word::Live(word) => return Found::Live(slot, word),
-                    // Buried, or left without a charge: the key may have come back further on.
+                    // Dropped, or left without a charge: the key may have come back further on.
                     Word::Gone(0) => {}
-                    Word::Gone(word) => return Found::Moved(slot, word),
+                    Word::Gone(word) => moved = Some((slot, word)),
                 },
                 Is::Half | Is::Foreign => {}
             }
         }
-        Found::Absent
+        moved.map_or(Found::Absent, |(slot, word)| Found::Moved(slot, word))
+    }
+
+    /// The slots that the search for a key comes to after one of its own.
+    pub(super) fn slots_after(
+        self,
+        slot: &Slot,
+        print: Fingerprint,
+    ) -> impl Iterator<Item = &'g Slot> {
+        let mut slots = self.slots_from_home(print);
+        let _ = slots.by_ref().find(|it| ptr::eq(*it, slot));
+        slots
+    }
+
+    /// Whether a cell is the one that an earlier cell's word is on its way to.
+    pub(super) fn is_awaited(self, slot: &Slot, print: Fingerprint) -> bool {
+        let mut before = self.slots_from_home(print).take_while(|it| !ptr::eq(*it, slot));
+        before.any(|it| it.to(print) == Is::Own && matches!(it.word(), Word::Gone(1..)))
     }
 
     /// Claims room for a fresh key. While cells are carried here, all that may come have theirs.

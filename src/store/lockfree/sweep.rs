@@ -8,7 +8,7 @@ use super::slot::{Holds, Slot};
 use super::{Rules, Table};
 use crate::cell::Word;
 use crate::probe::{Fault, Place, broken, reached};
-use crate::store::Swept;
+use crate::store::{CellKey, Swept};
 use crate::sync::Ordering;
 
 /// Slots between two looks at how far the step has come.
@@ -169,11 +169,14 @@ impl Table {
         rules: &impl Rules,
         uncharged: Uncharged,
     ) -> bool {
-        let Holds::Key(_) = slot.holds() else { return false };
+        let Holds::Key(print) = slot.holds() else { return false };
         let Word::Live(word) = slot.word() else { return false };
         let is_full = match word {
-            0 => uncharged == Uncharged::Go,
-            _ => rules.is_full(slot.meta(), word, floor_ns),
+            0 => {
+                let is_awaited = segment.is_awaited(slot, print) && !broken(Fault::BuryAwaited);
+                uncharged == Uncharged::Go && !is_awaited
+            }
+            _ => rules.owed(CellKey::Print(print), slot.meta(), word, floor_ns).is_none(),
         };
         if !is_full || !slot.cell.bury(word) {
             return false;
