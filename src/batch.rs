@@ -385,7 +385,9 @@ impl<'a> Batch<'a> {
         let id = encode(member.handle.format, member.id, scratch)
             .inspect_err(|_| member.handle.tally.count_error())?;
         let entry = turn.generation.limits.entry(index);
-        let Some((limit, meta)) = entry.numbers_of(id, turn.limits_now_ns()) else { return Ok(None) };
+        let Some((limit, meta)) = entry.numbers_of(id, turn.limits_now_ns()) else {
+            return Ok(None);
+        };
         let limit = if member.factor == Factor::ONE {
             Cow::Borrowed(limit)
         } else {

@@ -275,7 +275,9 @@ impl Turn<'_> {
         // Where the words are under other numbers, as while a reload goes on, they are brought over.
         let converted = |word| match word {
             0 => Some(0),
-            word => self.generation.under(CellKey::Id(key.id), block.meta, word, meta).ok().flatten(),
+            word => {
+                self.generation.under(CellKey::Id(key.id), block.meta, word, meta).ok().flatten()
+            }
         };
         let (Some(before), Some(after)) =
             (converted(block.charge.before), converted(block.charge.after))
@@ -303,7 +305,9 @@ impl Turn<'_> {
             for (key, block) in list.iter_mut().filter(|(_, block)| !block.is_over(now_ns)) {
                 let key = key.as_ref();
                 let entry = self.generation.limits.entry(key.limit);
-                let Some((_, meta)) = entry.numbers_of(key.id, self.limits_ns(now_ns)) else { continue };
+                let Some((_, meta)) = entry.numbers_of(key.id, self.limits_ns(now_ns)) else {
+                    continue;
+                };
                 let id = CellKey::Id(key.id);
                 let before = self.generation.under(id, block.meta, block.charge.before, meta);
                 let before = before.ok().flatten();

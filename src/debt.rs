@@ -131,10 +131,10 @@ impl Debt {
         };
         let behind_kept = scaled(behind, old.window_ms, new.window_ms).saturating_mul(new.limit);
         let end_ms = start_ms.saturating_add(old.window_ms);
-        let end_ms = match self {
-            Debt::Time => end_ms,
-            _ if behind > 0 => end_ms,
-            _ => end_ms.min(ms_of(at_ns).saturating_add(new.window_ms)),
+        // What lies behind the window keeps its time; else no window is longer than a new one.
+        let end_ms = match behind {
+            0 => end_ms.min(ms_of(at_ns).saturating_add(new.window_ms)),
+            _ => end_ms,
         };
         counted(end_ms.saturating_sub(new.window_ms), kept.saturating_add(behind_kept))
     }

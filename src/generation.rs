@@ -186,12 +186,7 @@ impl Generation {
     }
 
     /// See [`Rules::carried`](crate::store::Rules::carried).
-    pub(crate) fn carried(
-        &self,
-        key: CellKey<'_>,
-        meta: Meta,
-        word: u64,
-    ) -> Option<(Meta, u64)> {
+    pub(crate) fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
         if meta.is_of_generation(self.number) {
             return Some((meta, word));
         }

@@ -1,5 +1,8 @@
 //! Changing the limits while calls go on.
 
+#[cfg(feature = "boulder")]
+#[path = "reload/accounts.rs"]
+mod accounts;
 #[path = "reload/debts.rs"]
 mod debts;
 #[path = "reload/expiry.rs"]

@@ -11,9 +11,7 @@ use crate::key::{Key, KeyRef, Meta};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::reservations::Reservations;
 use crate::store::shelf::{Shelf, Tagged};
-use crate::store::{
-    Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, Swept, Undone,
-};
+use crate::store::{Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, Swept, Undone};
 use crate::sync::{AtomicU64, Figure, Ordering};
 
 /// Every key with its cell.

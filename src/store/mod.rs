@@ -12,7 +12,9 @@ pub(crate) use exact::Exact;
 pub(crate) use kept::{Kept, Whose};
 #[cfg(feature = "snapshot")]
 pub(crate) use lockfree::SeedBits;
-pub(crate) use lockfree::{AccountBits, Fingerprint, Guard, Home, Published, Table, pin, pin_briefly};
+pub(crate) use lockfree::{
+    AccountBits, Fingerprint, Guard, Home, Published, Table, pin, pin_briefly,
+};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use lockfree::{forget_retired, free_retired};
 

@@ -35,9 +35,9 @@ use std::sync::Arc;
 pub(crate) use epoch::{Guard, pin, pin_briefly};
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
-pub(crate) use fingerprint::{AccountBits, Fingerprint};
 #[cfg(feature = "snapshot")]
 pub(crate) use fingerprint::SeedBits;
+pub(crate) use fingerprint::{AccountBits, Fingerprint};
 pub(crate) use published::Published;
 
 use self::fingerprint::Seeds;

@@ -79,11 +79,7 @@ impl Table {
 
 /// The first slot of a key after one of its own, taken if there is none yet; whether it is new. `None`: the segment
 /// is being left.
-fn next_own<'g>(
-    segment: Segment<'g>,
-    slot: &Slot,
-    print: Fingerprint,
-) -> Option<(&'g Slot, bool)> {
+fn next_own<'g>(segment: Segment<'g>, slot: &Slot, print: Fingerprint) -> Option<(&'g Slot, bool)> {
     for slot in segment.slots_after(slot, print) {
         // Repeats only when another has changed the slot, which it can do twice.
         loop {

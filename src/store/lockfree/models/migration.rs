@@ -108,8 +108,8 @@ fn spend_vs_two_migrations_model() {
     let bench = Bench::with_spent(2, &[LATE]);
     let spender = spawn(&bench, |bench| bench.spend(LATE));
     let migrator = spawn(&bench, |bench| {
-        bench.table.migrate(0, &Limits(0));
-        bench.table.migrate(0, &Limits(0));
+        bench.table.migrate(0, &Limits::of(0));
+        bench.table.migrate(0, &Limits::of(0));
     });
     assert!(spender.join().unwrap());
     migrator.join().unwrap();

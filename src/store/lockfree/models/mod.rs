@@ -9,6 +9,7 @@ mod carried;
 mod migration;
 mod readers;
 mod reload;
+mod renumber;
 #[cfg(feature = "snapshot")]
 mod scan;
 
@@ -19,7 +20,7 @@ use super::{Table, epoch};
 use crate::key::{KeyRef, LimitIndex, Meta, Stamp};
 use crate::models::{Tally, explore_bounded, fails_bounded};
 use crate::probe::{self, Fault, Place, reached};
-use crate::store::{Absent, Change, Outdated, Rules, StoreKey, Swept, Undone};
+use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Swept, Undone};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The bound for models of three threads: loom's authors' advice, and what fits into the gate.
@@ -37,6 +38,9 @@ const K_LOW: Fingerprint = Fingerprint { lo: 0x12, hi: 0x2002 };
 const L: Fingerprint = Fingerprint { lo: 0x22, hi: 0x3002 };
 const M: Fingerprint = Fingerprint { lo: 0x32, hi: 0x4002 };
 
+/// A key whose limit the next generation does not have.
+const GONE: Fingerprint = Fingerprint { lo: 0x62, hi: 0x7002 };
+
 const LAST: Fingerprint = Fingerprint { lo: 0x52, hi: 0x6002 };
 /// Its search begins at the third of four slots.
 const LATE: Fingerprint = Fingerprint { lo: 0x42, hi: 1 << 63 | 0x5202 };
@@ -49,61 +53,69 @@ struct Bench {
     newest: AtomicU64,
 }
 
-/// Limits of a generation: in each, a unit takes twice the time that it took in the one before.
+/// Limits as a caller finds them. In each generation a unit takes twice the time that it took in the one before.
+/// Each key has an override until those end; under the default a debt is thrice that under an override.
 #[derive(Clone, Copy)]
-struct Limits(u64);
+struct Limits {
+    generation: u64,
+    have_ended: bool,
+}
 
 impl Limits {
-    fn noted(self, print: Fingerprint) -> Meta {
-        Stamp::new(LimitIndex(0), self.0).meta(print.hi as u32)
+    fn of(generation: u64) -> Limits {
+        Limits { generation, have_ended: false }
     }
 
-    /// The same numbers, by one who does not know the key: a debt under them is thrice that of a key's
-    /// own.
-    fn noted_by_print(self) -> Meta {
-        Stamp::new(LimitIndex(0), self.0).meta(Meta::UNSURE)
+    fn noted(self, print: Fingerprint) -> Meta {
+        let own = if self.have_ended { 0 } else { print.hi as u32 };
+        Stamp::new(LimitIndex(0), self.generation).meta(own)
     }
 
     fn unit_ns(self) -> u64 {
-        UNIT_NS << self.0
+        UNIT_NS << self.generation
+    }
+
+    /// What is owed of a word, so many times.
+    fn times(word: u64, factor: u64) -> u64 {
+        1 + (word - 1) * factor
     }
 }
 
 impl Rules for Limits {
-    fn is_full(&self, _: Meta, word: u64, at_ns: u64) -> bool {
-        word <= at_ns
+    fn owed(&self, _: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
+        (word > at_ns).then_some((meta, word))
     }
 
     fn generation(&self) -> u64 {
-        self.0
+        self.generation
     }
 
-    fn is_current(&self) -> bool {
-        unreachable!("asked where there are locks")
+    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
+        if meta.is_of_generation(self.generation) {
+            return Some((meta, word));
+        }
+        let CellKey::Print(print) = key else { unreachable!("a cell has no id") };
+        // The one that a reload leaves without a limit.
+        (print != GONE).then(|| (Limits::of(self.generation).noted(print), Limits::times(word, 2)))
     }
 
-    fn meta_of(&self, _: KeyRef<'_>) -> Meta {
-        unreachable!("asked where keys are kept")
+    fn under(
+        &self,
+        _: CellKey<'_>,
+        meta: Meta,
+        word: u64,
+        to: Meta,
+    ) -> Result<Option<u64>, Outdated> {
+        let is_current = meta.is_of_generation(self.generation);
+        let word = if is_current { word } else { Limits::times(word, 2) };
+        match (meta.numbers(), to.numbers()) {
+            (0, 1..) => Err(Outdated),
+            (1.., 0) => Ok(Some(Limits::times(word, 3))),
+            _ => Ok(Some(word)),
+        }
     }
 
-    fn meta_before(&self, _: KeyRef<'_>) -> Meta {
-        unreachable!("asked where keys are kept")
-    }
-
-    fn noted(&self, _: Fingerprint, noted: Meta) -> Option<Meta> {
-        let is_own = noted.stamp() == self.noted_by_print().stamp();
-        Some(if is_own { noted } else { self.noted_by_print() })
-    }
-
-    fn are_same(&self, a: Meta, b: Meta) -> bool {
-        a == b
-    }
-
-    fn converted(&self, from: Meta, word: u64, to: Meta) -> Option<u64> {
-        let later = u64::from(from.stamp() != to.stamp());
-        let thrice = |meta: Meta| if meta.numbers() == Meta::UNSURE { 3 } else { 1 };
-        Some(1 + ((word - 1) << later) * thrice(to) / thrice(from))
-    }
+    fn note_end(&self, _: Meta) {}
 }
 
 impl Table {
@@ -126,7 +138,7 @@ impl Bench {
 
     /// The limits that a call finds.
     fn limits(&self) -> Limits {
-        Limits(self.newest.load(Ordering::Acquire))
+        Limits::of(self.newest.load(Ordering::Acquire))
     }
 
     fn update(
@@ -135,7 +147,7 @@ impl Bench {
         absent: Absent,
         step: impl FnMut(u64, u64) -> Option<u64>,
     ) -> Result<(), Undone> {
-        self.update_by(Limits(0), print, absent, step)
+        self.update_by(Limits::of(0), print, absent, step)
     }
 
     fn update_by(
@@ -158,7 +170,7 @@ impl Bench {
     /// Gives the shard its first segment.
     fn begin(&self) {
         let shard = &self.table.shards[0];
-        self.table.begin(shard, shard.view(&epoch::pin()), self.table.first_log2, &Limits(0));
+        self.table.begin(shard, shard.view(&epoch::pin()), self.table.first_log2, &Limits::of(0));
     }
 
     /// One unit; whether it was there. `Err` at the cap.
@@ -194,7 +206,7 @@ impl Bench {
 
     /// The key's word, 0 if it has none.
     fn word(&self, print: Fingerprint) -> u64 {
-        self.word_by(Limits(0), print).expect("there was no reload")
+        self.word_by(Limits::of(0), print).expect("there was no reload")
     }
 
     fn word_by(&self, limits: Limits, print: Fingerprint) -> Result<u64, Outdated> {
@@ -210,24 +222,32 @@ impl Bench {
 
     /// Begins a migration if none goes on.
     fn start(&self) {
+        self.start_by(Limits::of(0));
+    }
+
+    fn start_by(&self, limits: Limits) {
         let guard = epoch::pin();
         let shard = &self.table.shards[0];
-        self.table.start(shard, shard.view(&guard), 1, &Limits(0));
+        self.table.start(shard, shard.view(&guard), 1, &limits);
     }
 
     fn migrate(&self) {
-        self.table.migrate(1, &Limits(0));
+        self.table.migrate(1, &Limits::of(0));
     }
 
     /// Helps with one chunk.
     fn help(&self) {
+        self.help_by(Limits::of(0));
+    }
+
+    fn help_by(&self, limits: Limits) {
         let guard = epoch::pin();
         let shard = &self.table.shards[0];
-        self.table.help(&guard, shard, shard.view(&guard), &Limits(0));
+        self.table.help(&guard, shard, shard.view(&guard), &limits);
     }
 
     fn sweep(&self) -> Swept {
-        self.table.sweep(8, self.now_ns(), &Limits(0))
+        self.table.sweep(8, self.now_ns(), &Limits::of(0))
     }
 
     fn advance_to(&self, now_ns: u64) {

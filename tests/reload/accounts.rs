@@ -1,0 +1,157 @@
+//! Overrides of accounts whose ids have buckets already: the table keeps no ids, and is to know their accounts.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use tollgate::{
+    AtCap, Clock, Debt, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits,
+    OverrideOptions,
+};
+
+use super::{ENGINES, hourly, limiter, seconds};
+
+const NAME: &str = "CertificatesPerDomainPerAccount";
+const FORMAT: IdFormat = IdFormat::RegIdDomainOrCidr;
+
+/// A default, if there is one, and an override of account 7, if there is one.
+fn limits(default: Option<Limit>, account: Option<Limit>) -> Limits {
+    let builder = Limits::builder().limit(NAME, FORMAT, default).unwrap();
+    match account {
+        Some(limit) => builder.override_id(NAME, "7", limit).unwrap().build(),
+        None => builder.build(),
+    }
+}
+
+fn left(handle: &Handle, id: &str) -> Option<u64> {
+    handle.check(id, 0).unwrap().remaining()
+}
+
+#[test]
+fn debt_stays_where_an_override_takes_the_defaults_place() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(limits(Some(hourly(10)), None), engine);
+        let handle = limiter.limit(NAME).unwrap();
+        assert!(handle.spend("7:a.com", 10).unwrap().allowed());
+        limiter.reload_with(limits(None, Some(hourly(100))), Debt::Share).unwrap();
+        assert_eq!(left(&handle, "7:a.com"), Some(0), "{engine:?}: all of it is used");
+        assert_eq!(left(&handle, "8:a.com"), None, "{engine:?}: no limit");
+    }
+}
+
+#[test]
+fn a_sweep_keeps_what_an_account_owes_by_its_override() {
+    for engine in ENGINES {
+        let slow = Limit::new(10, 10, seconds(100 * 24 * 3600)).unwrap();
+        let quick = Limit::new(10, 10, seconds(10)).unwrap();
+        let (limiter, hand) = limiter(limits(Some(quick.clone()), None), engine);
+        let handle = limiter.limit(NAME).unwrap();
+        assert!(handle.spend("7:a.com", 10).unwrap().allowed());
+        limiter.reload_with(limits(Some(quick), Some(slow)), Debt::Share).unwrap();
+        hand.advance(seconds(60));
+        while !limiter.sweep(1 << 20).finished {}
+        assert_eq!(left(&handle, "7:a.com"), Some(0), "{engine:?}");
+    }
+}
+
+/// The cells that are counted are those that there are, whatever meets while limits come and go: a count that goes
+/// below 0 refuses all new keys.
+#[test]
+fn places_are_given_back_once_beside_reloads() {
+    const IDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 60_000 };
+    for (default_goes, debt) in [(true, Debt::Share), (false, Debt::Afresh)] {
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).at_cap(AtCap::Deny);
+        let default = Limit::new(1_000, 1_000, seconds(3600)).unwrap();
+        let other = Limit::new(100, 100, seconds(3600)).unwrap();
+        let old = || limits(Some(default.clone()), None);
+        let new = || limits((!default_goes).then(|| default.clone()), Some(other.clone()));
+        let limiter = Limiter::with_options(old(), options);
+        let handle = limiter.limit(NAME).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (handle, done) = (&handle, &done);
+                scope.spawn(move || {
+                    for at in (0..).map(|step| (thread * IDS / 3 + step) % IDS) {
+                        if done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let id = (7, format!("d{at}.com"));
+                        let _ = handle.spend((id.0, id.1.as_str()), 1).unwrap();
+                    }
+                });
+            }
+            for _ in 0..6 {
+                limiter.reload_with(new(), debt).unwrap();
+                limiter.reload_with(old(), debt).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(limiter.stats().cells <= IDS as usize, "{:?}", limiter.stats());
+        hand.advance(seconds(2 * 3600));
+        while !limiter.sweep(1 << 20).finished {}
+        while !limiter.sweep(1 << 20).finished {}
+        assert_eq!(limiter.stats().cells, 0, "{debt:?}: all was swept");
+        assert!(handle.spend("7:new.com", 1).unwrap().allowed());
+        assert_eq!(limiter.stats().cells, 1);
+    }
+}
+
+/// Spends by each of many ids of one account, and returns the migrations that this made and the bytes beyond those
+/// that there were.
+fn spend_each(limiter: &Limiter, ids: u64) -> (u64, usize) {
+    let handle = limiter.limit(NAME).unwrap();
+    let (before, mut most) = (limiter.stats(), 0);
+    for at in 0..ids {
+        let domain = format!("d{at}.com");
+        let _ = handle.spend((7, domain.as_str()), 1).unwrap();
+        if at % 64 == 0 {
+            most = most.max(limiter.stats().bytes);
+        }
+    }
+    let after = limiter.stats();
+    assert_eq!(after.cells, ids as usize, "no cell comes or goes");
+    (after.migrations - before.migrations, most.saturating_sub(before.bytes))
+}
+
+const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 200_000 };
+
+/// A table that many ids of account 7 have spent from.
+fn with_many(limits: Limits) -> (Limiter, tollgate::Hand) {
+    let (limiter, hand) = limiter(limits, Engine::LockFree);
+    spend_each(&limiter, MANY);
+    (limiter, hand)
+}
+
+#[test]
+fn calls_after_an_accounts_override_has_come_move_no_other_cells() {
+    let (limiter, _hand) = with_many(limits(Some(hourly(10)), None));
+    limiter.reload(limits(Some(hourly(10)), Some(hourly(1_000)))).unwrap();
+    assert_eq!(spend_each(&limiter, MANY), (0, 0), "migrations, and bytes more");
+    let handle = limiter.limit(NAME).unwrap();
+    assert_eq!(left(&handle, "7:d0.com"), Some(1_000 - 100 - 1));
+}
+
+#[test]
+fn calls_after_an_accounts_override_has_ended_move_one_cell_each() {
+    let end = SystemTime::now() + seconds(3600);
+    let ending = OverrideOptions::default().expires(end);
+    let builder =
+        Limits::builder().limit(NAME, FORMAT, Limit::new(10, 10, seconds(36_000_000)).unwrap());
+    let of_account = Limit::new(1_000, 1_000, seconds(36_000_000)).unwrap();
+    let limits = builder.unwrap().override_with(NAME, "7", of_account, ending).unwrap().build();
+    let (limiter, hand) = with_many(limits);
+    spend_each(&limiter, MANY);
+    hand.advance(seconds(3602));
+    let handle = limiter.limit(NAME).unwrap();
+    assert_eq!(left(&handle, "7:d0.com"), Some(9), "2 of 1,000 are 1 of 10, rounded up");
+    let bytes = limiter.stats().bytes;
+    let (migrations, more) = spend_each(&limiter, MANY);
+    // Each moved cell takes a slot more until its shard is cleared out: at most one migration a shard, to a segment
+    // of the same size.
+    assert!(migrations <= 768, "{migrations} migrations");
+    assert!(more < bytes / 2, "{more} bytes more than {bytes}");
+    assert_eq!(left(&handle, "7:d0.com"), Some(8));
+    // Once more, known by then.
+    assert_eq!(spend_each(&limiter, MANY).0, 0);
+}
