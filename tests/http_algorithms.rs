@@ -3,12 +3,12 @@
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{Empty, Full};
 use proptest::prelude::*;
 use tollgate::http::{
@@ -67,6 +67,7 @@ impl Server {
             .rule(rule)
             .fields(Fields::new([style]).unwrap())
             .permissive(permissive)
+            .grpc()
             .build()
             .unwrap();
         Server { layer, limiter, hand }
@@ -74,6 +75,7 @@ impl Server {
 
     fn ask(&self, fields: &[(&'static str, &str)]) -> (StatusCode, HeaderMap) {
         let mut request = Request::new(Empty::<Bytes>::new());
+        *request.method_mut() = Method::POST;
         for (name, value) in fields {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
@@ -159,9 +161,9 @@ fn each_algorithm_in_the_style_of_its_origin() {
             gcra(),
             Style::Ietf,
             [
-                r#"200 | ratelimit-policy: "n";q=2;w=3;tollgate-burst=2 | ratelimit: "n";r=1;t=2"#,
-                r#"200 | ratelimit-policy: "n";q=2;w=3;tollgate-burst=2 | ratelimit: "n";r=0;t=3"#,
-                r#"429 | ratelimit-policy: "n";q=2;w=3;tollgate-burst=2 | ratelimit: "n";r=0;t=2 | retry-after: 2"#,
+                r#"200 | ratelimit-policy: "n";q=2;w=3 | ratelimit: "n";r=1;t=2"#,
+                r#"200 | ratelimit-policy: "n";q=2;w=3 | ratelimit: "n";r=0;t=3"#,
+                r#"429 | ratelimit-policy: "n";q=2;w=3 | ratelimit: "n";r=0;t=2 | retry-after: 2"#,
             ],
         ),
     ];
@@ -225,11 +227,7 @@ fn a_factor_of_a_half_doubles_each_limit_and_a_factor_of_0_is_none() {
             "200 | x-limit: 24 24;w=30;burst=4;policy=token_bucket | x-remaining: 23 | x-reset: 30",
         ),
         (leaky_bucket(), Style::Sharkey, "200 | x-clear: 0.750 | x-remaining: 3"),
-        (
-            gcra(),
-            Style::Ietf,
-            r#"200 | ratelimit-policy: "n";q=1;w=1;tollgate-burst=4 | ratelimit: "n";r=3;t=1"#,
-        ),
+        (gcra(), Style::Ietf, r#"200 | ratelimit-policy: "n";q=4;w=3 | ratelimit: "n";r=3;t=1"#),
     ];
     for (limit, style, expected) in table {
         let server = Server::new(limit.clone(), style.clone());
@@ -292,6 +290,9 @@ fn every_algorithm_is_resource_exhausted_to_grpc() {
         let wait = text(&headers, "retry-after");
         let message = format!("too many requests: try again in {wait} s");
         assert_eq!(text(&headers, "grpc-message"), message, "{limit:?}");
+        let pushback: u64 = text(&headers, "grpc-retry-pushback-ms").parse().unwrap();
+        let wait: u64 = wait.parse().unwrap();
+        assert!(((wait - 1) * 1000..=wait * 1000).contains(&pushback), "{pushback} {wait}");
     }
 }
 
@@ -330,7 +331,7 @@ fn what_clients_write_into_the_proxies_fields_moves_no_bucket_of_the_layer() {
         let layer = RateLimitLayer::builder(&limiter).rule(rule).build().unwrap();
         let mut request = Request::new(Empty::<Bytes>::new());
         let peer: IpAddr = peer.parse().unwrap();
-        request.extensions_mut().insert(Peer(SocketAddr::new(peer, 4711)));
+        request.extensions_mut().insert(Peer::from(peer));
         for line in *lines {
             request.headers_mut().append("x-forwarded-for", line.parse().unwrap());
         }

@@ -40,7 +40,7 @@ impl Service<Request<()>> for Inner {
 fn request() -> Request<()> {
     let mut request = Request::new(());
     let proxy = SocketAddr::from(([10, 0, 0, 1], 80));
-    request.extensions_mut().insert(Peer(proxy));
+    request.extensions_mut().insert(Peer::from(proxy));
     request.headers_mut().insert("x-forwarded-for", "6.6.6.6, 192.0.2.1".parse().unwrap());
     request.headers_mut().insert("user", "alice".parse().unwrap());
     request

@@ -188,7 +188,7 @@ fn a_proxy_may_ask_for_itself_only_if_told_so() {
     let proxy = Some(ip("10.0.0.1"));
     let clients = behind(Forwarding::XForwardedFor);
     let error = clients.find(proxy, &HeaderMap::new()).unwrap_err();
-    assert_eq!(error, ClientError::NoForwarding { proxy: ip("10.0.0.1") });
+    assert_eq!(error, ClientError::NoForwarding { proxy: ip("10.0.0.1").into() });
     assert_eq!(clients.proxies_may_ask().find(proxy, &HeaderMap::new()), Ok(ip("10.0.0.1")));
 }
 
@@ -200,7 +200,7 @@ fn the_peer_is_where_the_server_puts_it_and_a_missing_one_is_an_error() {
     let error = clients.of(&headers, &extensions).unwrap_err();
     assert_eq!(error, ClientError::NoPeer);
     assert!(error.to_string().contains("serve with connect info"), "{error}");
-    extensions.insert(Peer(address));
+    extensions.insert(Peer::from(address));
     assert_eq!(clients.of(&headers, &extensions), Ok(address.ip()));
 
     #[derive(Clone)]
@@ -218,11 +218,70 @@ fn the_peer_is_where_the_server_puts_it_and_a_missing_one_is_an_error() {
 }
 
 #[test]
+fn a_field_with_one_address_is_read_from_trusted_peers_alone() {
+    let real_ip = Forwarding::Header(HeaderName::from_static("x-real-ip"));
+    let clients = behind(real_ip.clone());
+    let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
+    let missing = "the trusted proxy 10.0.0.1 does not say whom it forwards for";
+    let table: &[(&str, &str, &[&str], &str)] = &[
+        ("forged, no proxy", "203.0.113.5", &["6.6.6.6"], "203.0.113.5"),
+        ("a proxy", "10.0.0.1", &["203.0.113.5"], "203.0.113.5"),
+        ("a port", "10.0.0.1", &["203.0.113.5:4711"], "203.0.113.5"),
+        ("IPv6", "10.0.0.1", &["2001:db8:1:2::5"], "2001:db8:1:2::"),
+        ("mapped", "10.0.0.1", &["::ffff:203.0.113.5"], "203.0.113.5"),
+        ("a proxy's own address", "10.0.0.1", &["10.3.3.3"], "10.3.3.3"),
+        ("missing", "10.0.0.1", &[], missing),
+        ("empty", "10.0.0.1", &[" "], missing),
+        // The client's own line, passed on beside the proxy's: which is whose, nobody knows.
+        ("two lines", "10.0.0.1", &["6.6.6.6", "203.0.113.5"], no_address),
+        ("a list", "10.0.0.1", &["6.6.6.6, 203.0.113.5"], no_address),
+        ("a name", "10.0.0.1", &["client.example"], no_address),
+    ];
+    for (what, peer, field, expected) in table {
+        let mut headers = lines("x-real-ip", field);
+        // Others are not read, whoever wrote them.
+        headers.extend(lines(XFF, &["6.6.6.6"]));
+        headers.extend(lines(FORWARDED, &["for=6.6.6.6"]));
+        assert_eq!(found(&clients, peer, &headers), *expected, "{what}");
+    }
+    let asks = behind(real_ip).proxies_may_ask();
+    assert_eq!(found(&asks, "10.0.0.1", &HeaderMap::new()), "10.0.0.1");
+}
+
+#[test]
+fn a_peer_on_a_unix_socket_is_a_proxy_if_it_is_trusted_and_an_error_if_not() {
+    let forwarded = lines(XFF, &["6.6.6.6, 203.0.113.5, 10.0.0.7"]);
+    let not_trusted = behind(Forwarding::XForwardedFor);
+    let error = not_trusted.find(Some(Peer::Unix), &forwarded).unwrap_err();
+    assert_eq!(error, ClientError::UntrustedUnixPeer);
+    let trusted =
+        ClientAddress::new().trust(["unix:", "10.0.0.0/8"], Forwarding::XForwardedFor).unwrap();
+    assert_eq!(trusted.find(Some(Peer::Unix), &forwarded), Ok(ip("203.0.113.5")));
+    assert_eq!(found(&trusted, "203.0.113.9", &forwarded), "203.0.113.9", "networks still count");
+    let error = trusted.find(Some(Peer::Unix), &HeaderMap::new()).unwrap_err();
+    assert_eq!(error, ClientError::NoForwarding { proxy: Peer::Unix });
+    let asks = trusted.clone().proxies_may_ask();
+    assert_eq!(asks.find(Some(Peer::Unix), &HeaderMap::new()), Ok(ip("127.0.0.1")));
+
+    let mut extensions = Extensions::new();
+    extensions.insert(Peer::Unix);
+    assert_eq!(trusted.of(&forwarded, &extensions), Ok(ip("203.0.113.5")));
+    let alone = trusted.peer_by(|_| Some(Peer::Unix));
+    assert_eq!(alone.of(&forwarded, &Extensions::new()), Ok(ip("203.0.113.5")));
+    // Trust is said as a whole: a second call without it takes it back.
+    let again = alone.trust(["10.0.0.0/8"], Forwarding::XForwardedFor).unwrap();
+    assert_eq!(again.of(&forwarded, &extensions), Err(ClientError::UntrustedUnixPeer));
+}
+
+#[test]
 fn networks_that_are_none_or_everything_are_refused() {
     for (network, expected) in [
-        ("", "invalid trusted network \"\": an address or a CIDR is allowed"),
-        ("10.0.0.0/33", "invalid trusted network \"10.0.0.0/33\": an address or a CIDR is allowed"),
-        ("proxy\n", "invalid trusted network \"proxy\\n\": an address or a CIDR is allowed"),
+        ("", "invalid trusted network \"\": an address, a CIDR or unix: is allowed"),
+        (
+            "10.0.0.0/33",
+            "invalid trusted network \"10.0.0.0/33\": an address, a CIDR or unix: is allowed",
+        ),
+        ("proxy\n", "invalid trusted network \"proxy\\n\": an address, a CIDR or unix: is allowed"),
         (
             "0.0.0.0/0",
             "invalid trusted network \"0.0.0.0/0\": not every address can be a trusted proxy's",

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName};
 use proptest::prelude::*;
 use sfv::{BareItem, Item as Parsed, List, ListEntry, Parser};
 use tollgate::http::{Answer, Fields, Item, PlugLimitNames, Policy, Reset, Style, retry_after};
-use tollgate::{Bucket, Clock, Decision, Hand, Limit};
+use tollgate::{Bucket, Clock, Decision, Hand, Limit, Parameters};
 
 fn bucket(burst: u64, count: u64, period: Duration) -> (Bucket, Policy, Hand) {
     let limit = Limit::new(burst, count, period).unwrap();
@@ -32,7 +32,7 @@ fn written_at(style: Style, policy: &Policy, decision: Decision, now: SystemTime
 
 #[test]
 fn each_style_of_an_allowed_call_and_of_a_denied_one() {
-    // 3 at once, then 2 every 3 s: one every 1.5 s.
+    // 3 at once, then 2 every 3 s: one every 1.5 s, and all 3 in 4.5 s.
     let (bucket, policy, _hand) = bucket(3, 2, Duration::from_secs(3));
     let allowed = bucket.spend(2).unwrap();
     let denied = bucket.spend(3).unwrap();
@@ -49,24 +49,20 @@ fn each_style_of_an_allowed_call_and_of_a_denied_one() {
     let table: [(Style, &[&str], &[&str]); 7] = [
         (
             Style::Ietf,
-            &[r#"ratelimit-policy: "a";q=2;w=3;tollgate-burst=3"#, r#"ratelimit: "a";r=1;t=3"#],
-            &[
-                r#"ratelimit-policy: "a";q=2;w=3;tollgate-burst=3"#,
-                r#"ratelimit: "a";r=1;t=2"#,
-                "retry-after: 2",
-            ],
+            &[r#"ratelimit-policy: "a";q=3;w=5"#, r#"ratelimit: "a";r=1;t=3"#],
+            &[r#"ratelimit-policy: "a";q=3;w=5"#, r#"ratelimit: "a";r=1;t=2"#, "retry-after: 2"],
         ),
         (
             Style::Draft06,
             &[
                 "ratelimit-limit: 3",
-                "ratelimit-policy: 2;w=3;burst=3",
+                "ratelimit-policy: 3;w=5",
                 "ratelimit-remaining: 1",
                 "ratelimit-reset: 3",
             ],
             &[
                 "ratelimit-limit: 3",
-                "ratelimit-policy: 2;w=3;burst=3",
+                "ratelimit-policy: 3;w=5",
                 "ratelimit-remaining: 1",
                 "ratelimit-reset: 2",
                 "retry-after: 2",
@@ -74,9 +70,9 @@ fn each_style_of_an_allowed_call_and_of_a_denied_one() {
         ),
         (
             Style::Draft03,
-            &["ratelimit-limit: 3, 2;w=3;burst=3", "ratelimit-remaining: 1", "ratelimit-reset: 3"],
+            &["ratelimit-limit: 3, 3;w=5", "ratelimit-remaining: 1", "ratelimit-reset: 3"],
             &[
-                "ratelimit-limit: 3, 2;w=3;burst=3",
+                "ratelimit-limit: 3, 3;w=5",
                 "ratelimit-remaining: 1",
                 "ratelimit-reset: 2",
                 "retry-after: 2",
@@ -166,6 +162,88 @@ fn styles_that_contradict_each_other_are_refused() {
     assert!(Fields::new([Style::Ietf, Style::Draft03, Style::Sharkey]).is_ok());
 }
 
+/// All algorithms in all styles: a client that believes a policy and what remains of it is told of no
+/// more than there is.
+#[test]
+fn what_remains_is_never_above_the_quota() {
+    let second = Duration::from_secs(1);
+    let limits = [
+        Limit::new(20, 10, second).unwrap(),
+        Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap(),
+        Limit::fixed_window(5, 10 * second).unwrap(),
+        Limit::token_bucket(13, 30 * second, 3).unwrap(),
+        Limit::leaky_bucket(4, 2 * second, 1).unwrap(),
+        Limit::leaky_bucket(4, 2 * second, 10).unwrap(),
+    ];
+    let styles = [
+        Style::Ietf,
+        Style::Draft06,
+        Style::Draft03,
+        Style::XRateLimit(Reset::Delta),
+        Style::PlugLimit(PlugLimitNames::default()),
+    ];
+    // Each number that a style calls a limit or a quota, and the one that remains.
+    let numbers = |text: &str| -> Vec<u64> {
+        let digits = |c: char| !c.is_ascii_digit();
+        text.split(digits).filter(|s| !s.is_empty()).map(|s| s.parse().unwrap()).collect()
+    };
+    for limit in &limits {
+        let policy = Policy::new("a", limit).unwrap();
+        // Asked with a cost of 0, all is there; a decision of larger numbers is one from before a reload.
+        let larger = Bucket::new(
+            Limit::new(1 << 60, 1, Duration::from_nanos(1)).unwrap(),
+            Clock::manual().0,
+        );
+        let full = Bucket::new(limit.clone(), Clock::manual().0);
+        for decision in [full.check(0).unwrap(), larger.check(0).unwrap()] {
+            for style in &styles {
+                let mut quotas = Vec::new();
+                let mut remaining = None;
+                for line in written(style.clone(), &policy, decision) {
+                    let (name, value) = line.split_once(": ").unwrap();
+                    match name {
+                        "ratelimit-limit" | "x-ratelimit-limit" | "ratelimit-policy" => {
+                            quotas.push(numbers(value)[0]);
+                        }
+                        "ratelimit" | "ratelimit-remaining" | "x-ratelimit-remaining" => {
+                            remaining = Some(numbers(value)[0]);
+                        }
+                        _ => {}
+                    }
+                    assert!(!value.contains("tollgate"), "{line}");
+                }
+                let lowest = quotas.iter().min().unwrap();
+                assert!(
+                    remaining.unwrap() <= *lowest,
+                    "{limit:?} {style:?}: {remaining:?} of {quotas:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_policys_window_is_the_time_in_which_its_quota_comes_back() {
+    let ms = Duration::from_millis;
+    for (limit, ietf, draft06) in [
+        (Limit::new(20, 10, ms(1000)).unwrap(), "q=20;w=2", "20;w=2"),
+        (Limit::new(20, 10, ms(1001)).unwrap(), "q=20;w=3", "20;w=3"),
+        (Limit::new(1, 1000, ms(1000)).unwrap(), "q=1;w=1", "1;w=1"),
+        (Limit::new(300, 600, ms(10_800_000)).unwrap(), "q=300;w=5400", "300;w=5400"),
+        (Limit::fixed_window(5, ms(1500)).unwrap(), "q=5;w=2", "5;w=2"),
+        (Limit::token_bucket(13, ms(30_000), 3).unwrap(), "q=13;w=30", "13;w=30"),
+        (Limit::leaky_bucket(4, ms(2000), 1).unwrap(), "q=4;w=8", "4;w=8"),
+        (Limit::leaky_bucket(4, ms(2000), 10).unwrap(), "q=4;w=2", "4;w=2"),
+    ] {
+        let policy = Policy::new("a", &limit).unwrap();
+        let decision = Bucket::new(limit.clone(), Clock::manual().0).check(0).unwrap();
+        let field = format!("ratelimit-policy: \"a\";{ietf}");
+        assert!(written(Style::Ietf, &policy, decision).contains(&field), "{limit:?}");
+        let field = format!("ratelimit-policy: {draft06}");
+        assert!(written(Style::Draft06, &policy, decision).contains(&field), "{limit:?}");
+    }
+}
+
 #[test]
 fn a_wait_that_is_not_enforced_has_no_retry_after_and_no_limit_has_no_fields() {
     let (bucket, policy, _hand) = bucket(1, 1, Duration::from_secs(1));
@@ -207,6 +285,13 @@ fn clamped(number: u64) -> i64 {
 
 fn seconds(time: Duration) -> u64 {
     time.as_nanos().div_ceil(1_000_000_000) as u64
+}
+
+/// The whole seconds in which the burst comes back, by the numbers as they were given.
+fn window(limit: &Limit) -> u64 {
+    let Parameters::Gcra { burst, count, period } = limit.parameters() else { panic!("gcra") };
+    let ns = u128::from(burst) * period.as_nanos();
+    u64::try_from(ns.div_ceil(u128::from(count) * 1_000_000_000)).unwrap().max(1)
 }
 
 #[derive(Clone, Debug)]
@@ -262,13 +347,14 @@ proptest! {
             let name = sfv::String::from_string(case.name.clone()).unwrap();
             prop_assert_eq!(&said.bare_item, &BareItem::String(name.clone()));
             prop_assert_eq!(&policy.bare_item, &BareItem::String(name));
-            prop_assert_eq!(integer(said, "r"), case.decision.remaining().map(clamped));
+            let (r, q) = (integer(said, "r"), integer(policy, "q"));
+            prop_assert_eq!(r, case.decision.remaining().map(clamped));
+            prop_assert!(r <= q, "{:?} of {:?}", r, q);
             let time = retry_after(&case.decision)
                 .unwrap_or_else(|| seconds(case.decision.reset_in()));
             prop_assert_eq!(integer(said, "t"), Some(clamped(time)));
-            prop_assert_eq!(integer(policy, "q"), Some(clamped(case.limit.count())));
-            prop_assert_eq!(integer(policy, "w"), Some(clamped(seconds(case.limit.period()))));
-            prop_assert_eq!(integer(policy, "tollgate-burst"), Some(clamped(case.limit.burst())));
+            prop_assert_eq!(q, Some(clamped(case.limit.burst())));
+            prop_assert_eq!(integer(policy, "w"), Some(clamped(window(&case.limit))));
             let key = case.partition.clone().map(BareItem::ByteSequence);
             prop_assert_eq!(said.params.get("pk"), key.as_ref());
             prop_assert_eq!(policy.params.get("pk"), key.as_ref());
@@ -279,13 +365,17 @@ proptest! {
             Fields::new([style.clone()]).unwrap().write(&mut headers, &answer, UNIX_EPOCH);
             let of_policies = if style == Style::Draft06 { "ratelimit-policy" } else { "ratelimit-limit" };
             let skipped = usize::from(style == Style::Draft03);
+            let number = |name: &str| headers[name].to_str().unwrap().parse::<i64>();
+            let limit = headers["ratelimit-limit"].to_str().unwrap();
+            let limit: i64 = limit.split(',').next().unwrap().parse().unwrap();
+            prop_assert!(number("ratelimit-remaining").unwrap() <= limit);
             let policy = list(&headers, of_policies);
             prop_assert_eq!(policy.len(), cases.len() + skipped);
             for (policy, case) in policy[skipped..].iter().zip(&cases) {
-                let quota = sfv::Integer::try_from(clamped(case.limit.count())).unwrap();
+                let quota = sfv::Integer::try_from(clamped(case.limit.burst())).unwrap();
                 prop_assert_eq!(&policy.bare_item, &BareItem::Integer(quota));
-                prop_assert_eq!(integer(policy, "w"), Some(clamped(seconds(case.limit.period()))));
-                prop_assert_eq!(integer(policy, "burst"), Some(clamped(case.limit.burst())));
+                prop_assert_eq!(integer(policy, "w"), Some(clamped(window(&case.limit))));
+                prop_assert_eq!(policy.params.len(), 1, "no parameter of our own");
             }
         }
     }

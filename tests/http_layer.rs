@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 use tollgate::http::{
-    ClientAddress, Fields, Peer, RateLimitBuilder, RateLimitLayer, Refusal, Report, Rule, Style,
-    Who, extract,
+    ClientAddress, Fields, Forwarding, Peer, RateLimitBuilder, RateLimitLayer, Refusal, Report,
+    Rule, Style, Who, extract,
 };
 use tollgate::{Clock, Hand, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, Service, ServiceExt};
@@ -83,6 +83,7 @@ struct Said {
     headers: HeaderMap,
     body: String,
     report: Option<Report>,
+    refusal: Option<Refusal>,
 }
 
 impl Said {
@@ -100,6 +101,7 @@ async fn ask(layer: &RateLimitLayer, inner: &Counter, request: Asked) -> Said {
         headers: std::mem::take(&mut parts.headers),
         body: String::from_utf8(body.to_vec()).unwrap(),
         report: parts.extensions.remove(),
+        refusal: parts.extensions.remove(),
     }
 }
 
@@ -147,7 +149,7 @@ async fn rules_are_one_batch_and_each_has_its_item() {
     *put.method_mut() = Method::PUT;
     let said = ask(&layer, &inner, put.clone()).await;
     assert_eq!(said.field("ratelimit"), r#""fast";r=2;t=2, "slow";r=1;t=40"#);
-    let policies = r#""fast";q=2;w=3;tollgate-burst=3, "slow";q=1;w=10;tollgate-burst=5"#;
+    let policies = r#""fast";q=3;w=5, "slow";q=5;w=50"#;
     assert_eq!(said.field("ratelimit-policy"), policies);
 
     let said = ask(&layer, &inner, put).await;
@@ -174,11 +176,7 @@ async fn a_rule_applies_to_whom_it_says() {
         assert_eq!((said.status, said.field("ratelimit")), (StatusCode::OK, ""));
     }
     let said = ask(&layer, &inner, request(&[("user", "many")])).await;
-    assert_eq!(
-        said.field("ratelimit-policy"),
-        r#""fast";q=20;w=3;tollgate-burst=30"#,
-        "overridden"
-    );
+    assert_eq!(said.field("ratelimit-policy"), r#""fast";q=30;w=5"#, "overridden");
 
     let closure = Rule::new(limiter.limit("fast").unwrap(), |parts| match parts.method {
         Method::OPTIONS => Who::NoLimit,
@@ -210,7 +208,7 @@ async fn who_is_not_known_is_an_error_and_no_shared_bucket() {
         assert!(said.body.contains("no peer address"), "{}", said.body);
     }
     let mut known = request(&[]);
-    known.extensions_mut().insert(Peer(SocketAddr::from(([192, 0, 2, 1], 80))));
+    known.extensions_mut().insert(Peer::from(SocketAddr::from(([192, 0, 2, 1], 80))));
     assert_eq!(ask(&layer, &inner, known).await.status, StatusCode::OK);
     assert_eq!(inner.calls.load(Ordering::Relaxed), 1);
 
@@ -229,6 +227,45 @@ async fn who_is_not_known_is_an_error_and_no_shared_bucket() {
     let mut twice = request(&[("user", "alice")]);
     twice.headers_mut().append("user", "bob".parse().unwrap());
     assert!(ask(&layer, &inner, twice).await.body.contains("the field user is there twice"));
+    assert_eq!(inner.calls.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_refusal_does_not_tell_the_client_where_the_proxies_are() {
+    let (limiter, _hand) = limiter();
+    let inner = Counter::default();
+    let real_ip = Forwarding::Header(HeaderName::from_static("x-real-ip"));
+    let xff = Forwarding::XForwardedFor;
+    for (forwarding, fields, expected) in [
+        (xff.clone(), &[][..], "the proxy does not say whom it forwards for"),
+        (xff.clone(), &[("x-forwarded-for", "nobody, 10.0.0.2")], "is no address"),
+        (xff, &[("x-forwarded-for", "unknown")], "is no address"),
+        (Forwarding::Forwarded, &[("forwarded", "for=_hidden")], "is no address"),
+        (real_ip, &[("x-real-ip", "unknown")], "is no address"),
+    ] {
+        for as_text in [true, false] {
+            let clients = ClientAddress::new().trust(["10.0.0.0/8"], forwarding.clone()).unwrap();
+            let rule = Rule::new(limiter.limit("address").unwrap(), extract::client(clients));
+            let builder = RateLimitLayer::builder(&limiter).rule(rule).grpc();
+            let builder = if as_text { builder.plain_text() } else { builder };
+            let layer = builder.build().unwrap();
+            for grpc in [true, false] {
+                let mut asked = request(fields);
+                asked.extensions_mut().insert(Peer::from(SocketAddr::from(([10, 0, 0, 1], 80))));
+                if grpc {
+                    *asked.method_mut() = Method::POST;
+                    asked.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+                }
+                let said = ask(&layer, &inner, asked).await;
+                let shown = format!("{:?} {}", said.headers, said.body).replace("%20", " ");
+                assert!(shown.contains(expected), "{shown}");
+                assert!(!shown.contains("10.0.0"), "{shown}");
+                // The server's own log is told by the extension.
+                let cause = said.refusal.unwrap().cause().unwrap().to_string();
+                assert!(cause.contains("the trusted proxy 10.0.0."), "{cause}");
+            }
+        }
+    }
     assert_eq!(inner.calls.load(Ordering::Relaxed), 0);
 }
 
@@ -294,7 +331,7 @@ async fn the_switch_turns_all_clones_off_and_on() {
 }
 
 #[tokio::test]
-async fn responders_of_ones_own_and_text_and_grpc() {
+async fn custom_responders_and_text() {
     let (limiter, _hand) = limiter();
     for _ in 0..3 {
         let _ = limiter.limit("fast").unwrap().spend("alice", 1).unwrap();
@@ -316,16 +353,6 @@ async fn responders_of_ones_own_and_text_and_grpc() {
     let said = ask(&layer, &inner, request(&[("user", "alice")])).await;
     assert_eq!((said.status.as_u16(), said.body.as_str()), (403, r#"["fast"] /"#));
     assert_eq!(said.field("retry-after"), "2");
-
-    let grpc = [("user", "alice"), ("content-type", "application/grpc+proto")];
-    let said = ask(&layer, &inner, request(&grpc)).await;
-    assert_eq!((said.status, said.body.as_str()), (StatusCode::OK, ""));
-    assert_eq!(said.field("content-type"), "application/grpc");
-    assert_eq!(said.field("grpc-status"), "8");
-    assert_eq!(said.field("grpc-message"), "too many requests: try again in 2 s");
-    assert_eq!(said.field("retry-after"), "2");
-    let said = ask(&layer, &inner, request(&grpc[1..])).await;
-    assert_eq!((said.field("grpc-status"), said.status), ("3", StatusCode::OK));
 }
 
 /// Ready for one call each time it is let.

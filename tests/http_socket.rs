@@ -36,6 +36,7 @@ fn layer(limiter: &Limiter, clients: ClientAddress) -> RateLimitLayer {
     RateLimitLayer::builder(limiter)
         .rule(Rule::new(limiter.limit("PerClient").unwrap(), extract::client(clients)))
         .fields(fields)
+        .grpc()
         .build()
         .unwrap()
 }
@@ -107,7 +108,7 @@ fn assert_answers(answers: &[Answer]) {
         assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "hello"));
         assert_eq!(answer.field("x-ratelimit-limit"), "2");
         assert_eq!(answer.field("x-ratelimit-remaining"), remaining);
-        assert_eq!(answer.field("ratelimit-policy"), r#""PerClient";q=1;w=86400;tollgate-burst=2"#);
+        assert_eq!(answer.field("ratelimit-policy"), r#""PerClient";q=2;w=172800"#);
         assert_eq!(answer.field("retry-after"), "");
     }
     let denied = &answers[2];

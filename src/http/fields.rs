@@ -1,22 +1,23 @@
 //! Writing a decision into a response's fields.
 
+mod write;
+
 use std::cmp::Reverse;
-use std::fmt::Write as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{KeyRef, ListSerializer, key_ref};
+use sfv::ListSerializer;
 
 use crate::Decision;
-use crate::http::retry_after::{milliseconds, retry_after, seconds};
-use crate::http::style::{self, PlugLimitNames, Reset, Style};
-use crate::http::text::{integer, number, value_of};
-use crate::http::{Kind, Policy, SetupError};
-
-const REMAINING: &KeyRef = key_ref("r");
-const TIME: &KeyRef = key_ref("t");
-const PARTITION: &KeyRef = key_ref("pk");
+use crate::http::retry_after::retry_after;
+use crate::http::style::{self, Reset, Style};
+use crate::http::text::{INTEGER_MAX, number, value_of};
+use crate::http::{Policy, SetupError};
+use write::{
+    is_as_strict, put, reset_value, write_draft, write_ietf, write_limit_with_policies,
+    write_plug_limit, write_policies, write_sharkey,
+};
 
 /// A longer partition key is left out.
 const PARTITION_MAX_BYTES: usize = 256;
@@ -51,6 +52,12 @@ impl<'a> Item<'a> {
     /// What it says.
     pub fn decision(&self) -> Decision {
         self.decision
+    }
+
+    /// What remains, never above the quota: the decision is of an instant, and a reload after it may have
+    /// made the limit smaller.
+    fn remaining(&self) -> u64 {
+        self.decision.remaining().unwrap_or(0).min(self.policy.quota())
     }
 }
 
@@ -88,6 +95,8 @@ pub struct Answer<'a> {
     decision: Decision,
     items: Items<'a>,
     enforced: bool,
+    /// Whether the response is a denial already, by a layer further in.
+    over_denial: bool,
     /// The policies' fields, where they were made before.
     lists: Option<&'a PolicyLists>,
 }
@@ -109,18 +118,25 @@ impl<'a> Answer<'a> {
     /// The answer of one limit.
     pub fn one(policy: &'a Policy, decision: Decision) -> Answer<'a> {
         let items = Items::One([Item::new(policy, decision)]);
-        Answer { decision, items, enforced: true, lists: None }
+        Answer { decision, items, enforced: true, over_denial: false, lists: None }
     }
 
     /// The answer of a batch: its decision, and what each of its limits says by itself. An item whose
     /// decision has no figures, because no limit applies, is passed over.
     pub fn new(decision: Decision, items: &'a [Item<'a>]) -> Answer<'a> {
-        Answer { decision, items: Items::Many(items), enforced: true, lists: None }
+        let items = Items::Many(items);
+        Answer { decision, items, enforced: true, over_denial: false, lists: None }
     }
 
     /// The same for a call that goes on even though it was denied: without `Retry-After`.
     pub fn only_reported(self) -> Answer<'a> {
         Answer { enforced: false, ..self }
+    }
+
+    /// The same for a response that is a denial already, or is not.
+    #[cfg(feature = "tower")]
+    pub(crate) fn over_denial(self, over_denial: bool) -> Answer<'a> {
+        Answer { over_denial, ..self }
     }
 
     /// The same with lists that were made of these items' policies.
@@ -216,12 +232,36 @@ impl Fields {
         !self.styles.is_empty()
     }
 
-    /// Writes the fields of `answer`, in place of those of the same names; only a `Retry-After` that is
-    /// there already stands when the call is allowed.
+    /// Writes the fields of `answer` beside those that a layer further in, or the service, has written.
+    ///
+    /// Lists are appended to: `RateLimit`, `RateLimit-Policy`, and the policies of Draft03's
+    /// `RateLimit-Limit`. Of a style with one number the stricter stands, all its fields together: what
+    /// denies before what allows, then the fewer remaining; on a tie those that are there. A `Retry-After`
+    /// that is there stands when the call is allowed.
     ///
     /// `now` is the wall clock's time, read when the decision was made; only
     /// [`Reset::Epoch`] uses it. Nothing is written where no limit applies. A value is one allocation;
     /// those that do not depend on the decision were made once.
+    ///
+    /// # Example: a strict limit within a global one
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use tollgate::http::{Answer, Fields, Policy, Style};
+    /// use tollgate::{Bucket, Clock, Limit};
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let fields = Fields::new([Style::Ietf])?;
+    /// let mut headers = http::HeaderMap::new();
+    /// for (name, burst) in [("Login", 3), ("Global", 60)] {
+    ///     let limit = Limit::new(burst, burst, minute)?;
+    ///     let policy = Policy::new(name, &limit)?;
+    ///     let decision = Bucket::new(limit, Clock::manual().0).spend(1)?;
+    ///     fields.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
+    /// }
+    /// assert_eq!(headers["ratelimit"], r#""Login";r=2;t=20, "Global";r=59;t=1"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn write(&self, headers: &mut HeaderMap, answer: &Answer<'_>, now: SystemTime) {
         let decision = &answer.decision;
         let wait_s = retry_after(decision).filter(|_| answer.enforced);
@@ -229,22 +269,32 @@ impl Fields {
             put(headers, RETRY_AFTER, number(wait));
         }
         let Some(remaining) = decision.remaining() else { return };
+        let strictest = answer.strictest();
+        let remaining =
+            strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);
         for style in &self.styles {
-            match (style, answer.strictest()) {
+            let theirs = style.remaining_in(headers);
+            let theirs = is_as_strict(theirs, answer.over_denial, remaining, decision);
+            match (style, strictest) {
                 (Style::Ietf, Some(_)) => write_ietf(headers, answer),
                 (Style::Draft06, Some(strictest)) => {
                     write_policies(headers, answer);
-                    let capacity = strictest.policy.capacity_value().clone();
-                    put(headers, style::RATELIMIT_LIMIT, Some(capacity));
-                    write_draft(headers, decision, remaining);
+                    if !theirs {
+                        let quota = strictest.policy.quota_value().clone();
+                        put(headers, style::RATELIMIT_LIMIT, Some(quota));
+                        write_draft(headers, decision, remaining);
+                    }
                 }
                 (Style::Draft03, Some(strictest)) => {
-                    put(headers, style::RATELIMIT_LIMIT, limit_with_policies(answer, strictest));
-                    write_draft(headers, decision, remaining);
+                    write_limit_with_policies(headers, answer, strictest, theirs);
+                    if !theirs {
+                        write_draft(headers, decision, remaining);
+                    }
                 }
+                _ if theirs => {}
                 (Style::XRateLimit(reset), Some(strictest)) => {
-                    let capacity = strictest.policy.capacity_value().clone();
-                    put(headers, style::X_LIMIT, Some(capacity));
+                    let quota = strictest.policy.quota_value().clone();
+                    put(headers, style::X_LIMIT, Some(quota));
                     put(headers, style::X_REMAINING, number(remaining));
                     put(headers, style::X_RESET, number(reset_value(*reset, decision, now)));
                 }
@@ -256,125 +306,4 @@ impl Fields {
             }
         }
     }
-}
-
-fn put(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
-    if let Some(value) = value {
-        // A map with its most entries, 24,576, takes no more, and a response goes without this one.
-        let _ = headers.try_insert(name, value);
-    }
-}
-
-/// The only item, if there is one, and its values need no partition key.
-fn only_item<'i, 'a>(answer: &'i Answer<'a>) -> Option<&'i Item<'a>> {
-    let mut items = answer.items();
-    let first = items.next()?;
-    (items.next().is_none() && first.partition.is_none()).then_some(first)
-}
-
-fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
-    let policies = match (only_item(answer), answer.lists) {
-        (Some(item), _) => Some(item.policy.ietf().clone()),
-        (None, Some(lists)) => lists.ietf.clone(),
-        (None, None) => answer.ietf_list(),
-    };
-    put(headers, style::RATELIMIT_POLICY, policies);
-    let limits = value_of(|text| {
-        let mut list = ListSerializer::with_buffer(text);
-        for item in answer.items() {
-            let decision = &item.decision;
-            let time = retry_after(decision).unwrap_or_else(|| seconds(decision.reset_in()));
-            let mut one = list
-                .bare_item(item.policy.structured_name())
-                .parameter(REMAINING, integer(decision.remaining().unwrap_or(0)))
-                .parameter(TIME, integer(time));
-            if let Some(key) = item.partition {
-                one = one.parameter(PARTITION, key);
-            }
-            let _ = one.finish();
-        }
-    });
-    put(headers, style::RATELIMIT, limits);
-}
-
-/// The policies' field of the drafts 04 to 06.
-fn write_policies(headers: &mut HeaderMap, answer: &Answer<'_>) {
-    let policies = match (only_item(answer), answer.lists) {
-        (Some(item), _) => Some(item.policy.draft06().clone()),
-        (None, Some(lists)) => lists.draft06.clone(),
-        (None, None) => answer.unnamed_list(),
-    };
-    put(headers, style::RATELIMIT_POLICY, policies);
-}
-
-/// The limit's field of the drafts 00 to 03.
-fn limit_with_policies(answer: &Answer<'_>, strictest: &Item<'_>) -> Option<HeaderValue> {
-    if let Some(item) = only_item(answer) {
-        return Some(item.policy.draft03().clone());
-    }
-    value_of(|text| {
-        let mut list = ListSerializer::with_buffer(text);
-        let _ = list.bare_item(integer(strictest.policy.capacity()));
-        answer.items().for_each(|item| item.policy.add_unnamed(&mut list));
-    })
-}
-
-/// What the three-field drafts share. A reset beside a `Retry-After` is to be the same instant.
-fn write_draft(headers: &mut HeaderMap, decision: &Decision, remaining: u64) {
-    let reset = retry_after(decision).unwrap_or_else(|| seconds(decision.reset_in()));
-    put(headers, style::RATELIMIT_REMAINING, number(remaining));
-    put(headers, style::RATELIMIT_RESET, number(reset));
-}
-
-fn reset_value(reset: Reset, decision: &Decision, now: SystemTime) -> u64 {
-    match reset {
-        Reset::Delta => seconds(decision.reset_in()),
-        Reset::Epoch => {
-            // A clock before 1970 counts as 1970.
-            let now = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-            seconds(now.saturating_add(decision.reset_in()))
-        }
-    }
-}
-
-fn write_plug_limit(
-    headers: &mut HeaderMap,
-    names: &PlugLimitNames,
-    answer: &Answer<'_>,
-    policy: &Policy,
-    remaining: u64,
-) {
-    let decision = &answer.decision;
-    put(headers, names.limit.clone(), Some(policy.plug_limit().clone()));
-    put(headers, names.reset.clone(), number(seconds(decision.reset_in())));
-    put(headers, names.remaining.clone(), number(remaining));
-    let wait_s = if decision.allowed() {
-        let next = seconds(decision.retry_in());
-        (policy.kind() == Kind::TokenBucket && next > 0).then_some(next)
-    } else {
-        retry_after(decision)
-    };
-    // On an allowed call the service may have asked for a wait of its own, which is about what it failed
-    // at, and may be a date: it stands.
-    let is_taken = decision.allowed() && headers.contains_key(&names.retry_after);
-    if let Some(wait) = wait_s.filter(|_| answer.enforced && !is_taken) {
-        put(headers, names.retry_after.clone(), number(wait));
-    }
-}
-
-fn write_sharkey(headers: &mut HeaderMap, decision: &Decision, remaining: u64) {
-    put(headers, style::X_CLEAR, decimal(decision.reset_in()));
-    put(headers, style::X_REMAINING, number(remaining));
-    if !decision.allowed() {
-        put(headers, style::X_RESET, decimal(decision.retry_in()));
-    }
-}
-
-/// Seconds with three decimals, rounded up.
-fn decimal(time: Duration) -> Option<HeaderValue> {
-    let ms = milliseconds(time);
-    value_of(|text| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{}.{:03}", ms / 1000, ms % 1000);
-    })
 }

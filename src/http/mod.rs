@@ -22,7 +22,7 @@
 //! let mut headers = http::HeaderMap::new();
 //! fields.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
 //! assert_eq!(headers["ratelimit"], r#""PerUser";r=19;t=1"#);
-//! assert_eq!(headers["ratelimit-policy"], r#""PerUser";q=10;w=1;tollgate-burst=20"#);
+//! assert_eq!(headers["ratelimit-policy"], r#""PerUser";q=20;w=2"#);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -30,6 +30,7 @@ mod client;
 mod error;
 mod fields;
 mod forwarded;
+mod peer;
 mod policy;
 mod retry_after;
 mod style;
@@ -37,15 +38,16 @@ mod text;
 #[cfg(feature = "tower")]
 mod tower;
 
-pub use client::{ClientAddress, ClientError, Forwarding, Peer};
+pub use client::{ClientAddress, Forwarding};
 pub use error::SetupError;
 pub use fields::{Answer, Fields, Item};
 pub use forwarded::{parse_forwarded_element, parse_forwarded_for_entry};
+pub use peer::{ClientError, Peer};
 pub use policy::{Kind, Policy};
 pub use retry_after::retry_after;
 pub use style::{PlugLimitNames, Reset, Style};
 #[cfg(feature = "tower")]
 pub use tower::{
-    Denial, RateLimit, RateLimitBuilder, RateLimitLayer, Refusal, Report, ResponseBody,
+    Denial, Denied, RateLimit, RateLimitBuilder, RateLimitLayer, Refusal, Report, ResponseBody,
     ResponseFuture, Rule, Switch, Who, extract, responder,
 };

@@ -7,17 +7,12 @@ use http::HeaderValue;
 use sfv::{KeyRef, ListSerializer, StringRef, key_ref};
 
 use crate::http::SetupError;
-use crate::http::retry_after::seconds;
-use crate::http::text::{integer, number, shared, value_of};
+use crate::http::text::{INTEGER_MAX, integer, number, shared, value_of};
 use crate::{Limit, Parameters};
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
 const PARTITION: &KeyRef = key_ref("pk");
-/// A parameter that the draft does not have is to begin with its maker's name.
-const OUR_BURST: &KeyRef = key_ref("tollgate-burst");
-/// As the older drafts' own examples have it.
-const BURST: &KeyRef = key_ref("burst");
 
 /// The longest name: a field stays short.
 const NAME_MAX_BYTES: usize = 128;
@@ -46,8 +41,9 @@ pub enum Kind {
 /// use std::time::Duration;
 /// use tollgate::{Limit, http::Policy};
 ///
+/// // 20 at once, then 10 every 1.5 s: 20 come back in 3 s.
 /// let policy = Policy::new("PerUser", &Limit::new(20, 10, Duration::from_millis(1500))?)?;
-/// assert_eq!((policy.quota(), policy.window_seconds(), policy.burst()), (10, Some(2), Some(20)));
+/// assert_eq!((policy.quota(), policy.window_seconds()), (20, Some(3)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -61,11 +57,12 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Figures {
     kind: Kind,
+    /// The most that can remain.
     quota: u64,
-    /// `None`: it has none.
+    /// In how many seconds the quota comes back. `None`: not known.
     window_s: Option<u64>,
-    burst: Option<u64>,
-    capacity: u64,
+    /// PlugLimit's token bucket alone says it, in its own style.
+    burst: u64,
 }
 
 /// Values that depend on nothing but the limit. Their clones share them.
@@ -74,32 +71,40 @@ struct Values {
     ietf: HeaderValue,
     draft06: HeaderValue,
     draft03: HeaderValue,
-    capacity: HeaderValue,
+    quota: HeaderValue,
     plug_limit: HeaderValue,
 }
 
 /// The one place that knows what a limit is made of.
 fn figures(limit: &Limit) -> Figures {
-    let of = |kind, quota, window, burst, capacity| {
-        let window_s = Some(seconds(window)).filter(|&seconds| seconds > 0);
-        Figures { kind, quota, window_s, burst, capacity }
-    };
-    match limit.parameters() {
+    let (kind, quota, window_s) = match limit.parameters() {
         Parameters::Gcra { burst, count, period } => {
-            of(Kind::Gcra, count, period, Some(burst), burst)
+            (Kind::Gcra, burst, Some(refill_seconds(burst, count, period)))
         }
         Parameters::FixedWindow { limit, window } => {
-            of(Kind::FixedWindow, limit, window, None, limit)
+            (Kind::FixedWindow, limit, Some(refill_seconds(1, 1, window)))
         }
-        Parameters::TokenBucket { limit, window, burst } => {
-            of(Kind::TokenBucket, limit, window, Some(burst), limit)
+        Parameters::TokenBucket { limit, window, burst: _ } => {
+            (Kind::TokenBucket, limit, Some(refill_seconds(1, 1, window)))
         }
         Parameters::LeakyBucket { size, drip_rate, drip_size } => {
-            of(Kind::LeakyBucket, drip_size, drip_rate, Some(size), size)
+            // What drips beyond the size is lost: a larger drip is one of the size.
+            let window_s = refill_seconds(size, drip_size.min(size), drip_rate);
+            (Kind::LeakyBucket, size, Some(window_s))
         }
-        // What it counts by is its own: that it holds so much is all that can be said.
-        Parameters::Own(_) => of(Kind::Own, limit.burst(), Duration::ZERO, None, limit.burst()),
-    }
+        // How it refills is its own: the largest cost is all that is known.
+        Parameters::Own(_) => (Kind::Own, limit.burst(), None),
+    };
+    Figures { kind, quota: quota.min(INTEGER_MAX), window_s, burst: limit.burst() }
+}
+
+/// The whole seconds in which `units` come back at `count` per `period`, rounded up, and at least 1.
+fn refill_seconds(units: u64, count: u64, period: Duration) -> u64 {
+    const NS_PER_S: u128 = 1_000_000_000;
+    // A period has less than 2^94 ns. What is beyond 128 bits, or beyond a word, is more than any field has.
+    let time_ns = u128::from(units).saturating_mul(period.as_nanos());
+    let time_s = time_ns.div_ceil(u128::from(count.max(1)) * NS_PER_S);
+    u64::try_from(time_s).unwrap_or(u64::MAX).max(1)
 }
 
 impl Policy {
@@ -135,26 +140,19 @@ impl Policy {
         self.figures.kind
     }
 
-    /// The units that come back every [window](Policy::window_seconds): the count of gcra, the limit of
-    /// a window, the drip of a leaky bucket, the largest cost of a rule of one's own.
+    /// The most that can remain, which comes back within the [window](Policy::window_seconds): the burst
+    /// of gcra, the limit of a window or of a token bucket, the size of a leaky bucket, the largest cost of
+    /// a custom rule. `q` of the current draft, and what the styles with one number call the limit. At most
+    /// 999,999,999,999,999, which is the largest number of a structured field.
     pub fn quota(&self) -> u64 {
         self.figures.quota
     }
 
-    /// The window in seconds, rounded up: the period of gcra, a window, the time between two drips;
-    /// `None` for a rule of one's own.
+    /// The time in which the quota comes back, in whole seconds, rounded up, at least 1: for gcra
+    /// `burst * period / count`, a window's length, the time in which a full leaky bucket runs empty.
+    /// `None` for a custom rule.
     pub fn window_seconds(&self) -> Option<u64> {
         self.figures.window_s
-    }
-
-    /// The most units at one instant, where that is not the quota.
-    pub fn burst(&self) -> Option<u64> {
-        self.figures.burst
-    }
-
-    /// The most that can remain: what the styles that have one number call the limit.
-    pub fn capacity(&self) -> u64 {
-        self.figures.capacity
     }
 
     pub(crate) fn structured_name(&self) -> &StringRef {
@@ -176,8 +174,8 @@ impl Policy {
         &self.values.draft03
     }
 
-    pub(crate) fn capacity_value(&self) -> &HeaderValue {
-        &self.values.capacity
+    pub(crate) fn quota_value(&self) -> &HeaderValue {
+        &self.values.quota
     }
 
     pub(crate) fn plug_limit(&self) -> &HeaderValue {
@@ -214,16 +212,16 @@ impl Figures {
         let draft06 = value_of(|text| self.add_unnamed(&mut ListSerializer::with_buffer(text)))?;
         let draft03 = value_of(|text| {
             let mut list = ListSerializer::with_buffer(text);
-            let _ = list.bare_item(integer(self.capacity));
+            let _ = list.bare_item(integer(self.quota));
             self.add_unnamed(&mut list);
         })?;
-        let capacity = number(self.capacity)?;
-        let plug_limit = self.plug_limit(&capacity)?;
+        let quota = number(self.quota)?;
+        let plug_limit = self.plug_limit(&quota)?;
         Some(Values {
             ietf: shared(ietf),
             draft06: shared(draft06),
             draft03: shared(draft03),
-            capacity: shared(capacity),
+            quota: shared(quota),
             plug_limit: shared(plug_limit),
         })
     }
@@ -241,9 +239,6 @@ impl Figures {
         if let Some(key) = partition {
             item = item.parameter(PARTITION, key);
         }
-        if let Some(burst) = self.burst {
-            item = item.parameter(OUR_BURST, integer(burst));
-        }
         let _ = item.finish();
     }
 
@@ -252,20 +247,15 @@ impl Figures {
         if let Some(window_s) = self.window_s {
             item = item.parameter(WINDOW, integer(window_s));
         }
-        if let Some(burst) = self.burst {
-            item = item.parameter(BURST, integer(burst));
-        }
         let _ = item.finish();
     }
 
     /// PlugLimit's own: a number, but for the token bucket a list without its comma.
-    fn plug_limit(&self, capacity: &HeaderValue) -> Option<HeaderValue> {
-        let (Kind::TokenBucket, Some(burst), Some(window_s)) =
-            (self.kind, self.burst, self.window_s)
-        else {
-            return Some(capacity.clone());
+    fn plug_limit(&self, number: &HeaderValue) -> Option<HeaderValue> {
+        let (Kind::TokenBucket, Some(window_s)) = (self.kind, self.window_s) else {
+            return Some(number.clone());
         };
-        let quota = self.quota;
+        let (quota, burst) = (self.quota, self.burst);
         value_of(|text| {
             text.push_str(&format!(
                 "{quota} {quota};w={window_s};burst={burst};policy=token_bucket"
@@ -281,8 +271,6 @@ impl fmt::Debug for Policy {
             .field("kind", &self.kind())
             .field("quota", &self.quota())
             .field("window_seconds", &self.window_seconds())
-            .field("burst", &self.burst())
-            .field("capacity", &self.capacity())
             .finish()
     }
 }
@@ -292,14 +280,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gcra_has_its_count_its_period_rounded_up_and_its_burst() {
+    fn gcra_has_its_burst_and_the_time_in_which_it_comes_back() {
         let limit = Limit::new(20, 10, Duration::from_nanos(1_000_000_001)).unwrap();
         let policy = Policy::new("a", &limit).unwrap();
-        assert_eq!(policy.ietf(), r#""a";q=10;w=2;tollgate-burst=20"#);
-        assert_eq!(policy.draft06(), "10;w=2;burst=20");
-        assert_eq!(policy.draft03(), "20, 10;w=2;burst=20");
-        assert_eq!(policy.capacity_value(), "20");
+        assert_eq!(policy.ietf(), r#""a";q=20;w=3"#);
+        assert_eq!(policy.draft06(), "20;w=3");
+        assert_eq!(policy.draft03(), "20, 20;w=3");
+        assert_eq!(policy.quota_value(), "20");
         assert_eq!(policy.plug_limit(), "20");
+        // A burst that comes back in less than a second is said to do so in one.
+        let fast = Limit::new(5, 1_000, Duration::from_secs(1)).unwrap();
+        assert_eq!(Policy::new("a", &fast).unwrap().ietf(), r#""a";q=5;w=1"#);
     }
 
     #[test]
@@ -308,21 +299,23 @@ mod tests {
         let policy = |limit: Limit| Policy::new("n", &limit).unwrap();
         let bucket = policy(Limit::token_bucket(10, minute, 5).unwrap());
         assert_eq!(bucket.plug_limit(), "10 10;w=60;burst=5;policy=token_bucket");
-        assert_eq!(bucket.ietf(), r#""n";q=10;w=60;tollgate-burst=5"#);
-        assert_eq!(bucket.capacity(), 10, "what remains is of the window's quota");
+        assert_eq!(bucket.ietf(), r#""n";q=10;w=60"#);
+        assert_eq!(bucket.quota(), 10, "what remains is of the window's quota");
         let window = policy(Limit::fixed_window(10, minute).unwrap());
         assert_eq!(window.plug_limit(), "10");
         assert_eq!(window.draft06(), "10;w=60");
         assert_eq!(window.ietf(), r#""n";q=10;w=60"#);
         let leaky = policy(Limit::leaky_bucket(10, Duration::from_millis(250), 2).unwrap());
-        assert_eq!(leaky.ietf(), r#""n";q=2;w=1;tollgate-burst=10"#);
+        assert_eq!(leaky.ietf(), r#""n";q=10;w=2"#, "5 drips of 2, one each 250 ms");
+        let large_drip = policy(Limit::leaky_bucket(4, Duration::from_secs(2), 10).unwrap());
+        assert_eq!(large_drip.ietf(), r#""n";q=4;w=2"#, "4 every 2 s, not 10");
     }
 
     #[test]
     fn a_name_is_escaped_or_refused() {
         let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
         let policy = Policy::new(r#"a "b" \c"#, &limit).unwrap();
-        assert_eq!(policy.ietf(), r#""a \"b\" \\c";q=1;w=1;tollgate-burst=1"#);
+        assert_eq!(policy.ietf(), r#""a \"b\" \\c";q=1;w=1"#);
         for name in ["", "a\r\nSet-Cookie: b", "caf\u{e9}", "\u{7f}", &"x".repeat(129)] {
             let error = Policy::new(name, &limit).unwrap_err().to_string();
             assert!(error.starts_with("invalid policy name"), "{error}");
@@ -334,7 +327,9 @@ mod tests {
     fn numbers_beyond_15_digits_are_the_most_that_a_field_has() {
         let limit = Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap();
         let policy = Policy::new("a", &limit).unwrap();
-        assert_eq!(policy.ietf(), r#""a";q=1;w=1;tollgate-burst=999999999999999"#);
-        assert_eq!(policy.capacity_value(), "4611686018427387904");
+        assert_eq!(policy.ietf(), r#""a";q=999999999999999;w=4611686019"#);
+        assert_eq!(policy.quota_value(), "999999999999999");
+        assert_eq!(refill_seconds(u64::MAX, 1, Duration::MAX), u64::MAX);
+        assert_eq!(refill_seconds(1, u64::MAX, Duration::from_nanos(1)), 1);
     }
 }

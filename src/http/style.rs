@@ -1,7 +1,7 @@
 //! Which fields a response carries.
 
-use http::HeaderName;
 use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// `RateLimit`, of the current draft.
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -20,28 +20,31 @@ pub(crate) const X_CLEAR: HeaderName = HeaderName::from_static("x-ratelimit-clea
 /// A set of fields. Several can be picked together, as long as no two write the same field: see
 /// [`Fields::new`](crate::http::Fields::new).
 ///
-/// In all of them `remaining` is that of the decision, and what is called the limit is the most that
-/// `remaining` can be: the burst of gcra. Of several limits the current draft names all; the other
-/// styles have room for one, and say what the strictest says.
+/// In all of them `remaining` is that of the decision, and what is called the limit or the quota is the
+/// most that `remaining` can be: the burst of gcra. A policy's window is the time in which all of that
+/// comes back. Of several limits the current draft names all; the other styles have room for one, and
+/// say what the strictest says. Layers within each other do the same: see
+/// [`Fields::write`](crate::http::Fields::write).
 ///
 /// Whatever the style, a denial carries `Retry-After`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Style {
     /// The current draft, `draft-ietf-httpapi-ratelimit-headers` 08 to 11: the structured fields
-    /// `RateLimit-Policy: "name";q=10;w=1;tollgate-burst=20` and `RateLimit: "name";r=19;t=1`.
+    /// `RateLimit-Policy: "name";q=20;w=2` and `RateLimit: "name";r=19;t=1`.
     ///
-    /// `q` and `w`: for gcra the count, and the period in seconds rounded up; `tollgate-burst` is a
-    /// parameter of our own, which a client may ignore. `r` is what remains. `t` is in seconds, rounded
-    /// up: until the bucket is full, or, of a limit that denies, until the call would be allowed, so
-    /// that `Retry-After` is never earlier than it. Integers are at most 999,999,999,999,999.
+    /// `q` is the most that can remain, and `w` the whole seconds in which it comes back, rounded up, at
+    /// least 1: for gcra the burst, and `burst * period / count`. `r` is what remains, never above `q`. `t`
+    /// is in seconds, rounded up: until the bucket is full, or, of a limit that denies, until the call
+    /// would be allowed, so that `Retry-After` is never earlier than it. Integers are at most
+    /// 999,999,999,999,999.
     Ietf,
     /// The drafts 04 to 06: `RateLimit-Limit: 20`, `RateLimit-Remaining: 19`, `RateLimit-Reset: 1` and
-    /// `RateLimit-Policy: 10;w=1;burst=20`. The reset is in seconds, rounded up: until the bucket is
+    /// `RateLimit-Policy: 20;w=2`. The reset is in seconds, rounded up: until the bucket is
     /// full; of a denial, the same as `Retry-After`.
     Draft06,
     /// The drafts 00 to 03: as [`Draft06`](Style::Draft06), with the policies in the limit's field:
-    /// `RateLimit-Limit: 20, 10;w=1;burst=20`.
+    /// `RateLimit-Limit: 20, 20;w=2`.
     Draft03,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`: names that no specification
     /// has. The reset is when the bucket is full.
@@ -121,6 +124,16 @@ impl PlugLimitNames {
 }
 
 impl Style {
+    /// What remains as these headers have it, of a style with one number for all limits.
+    pub(crate) fn remaining_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
+        match self {
+            Style::Ietf => None,
+            Style::Draft06 | Style::Draft03 => headers.get(RATELIMIT_REMAINING),
+            Style::XRateLimit(_) | Style::Sharkey => headers.get(X_REMAINING),
+            Style::PlugLimit(names) => headers.get(&names.remaining),
+        }
+    }
+
     /// The fields that this style writes; `Retry-After`, which all share, is none of them.
     pub(crate) fn names(&self) -> Vec<HeaderName> {
         match self {

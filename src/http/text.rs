@@ -41,7 +41,10 @@ pub(crate) fn shared(value: HeaderValue) -> HeaderValue {
     value
 }
 
-/// The nearest integer of a structured field, which has at most 15 digits (RFC 9651, 3.3.1).
+/// The largest integer of a structured field: it has at most 15 digits (RFC 9651, 3.3.1).
+pub(crate) const INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// The nearest integer of a structured field.
 pub(crate) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
 }
@@ -53,7 +56,8 @@ mod tests {
     #[test]
     fn an_integer_has_at_most_15_digits() {
         assert_eq!(integer(0).to_string(), "0");
-        assert_eq!(integer(999_999_999_999_999).to_string(), "999999999999999");
+        assert_eq!(integer(INTEGER_MAX).to_string(), "999999999999999");
+        assert_eq!(integer(INTEGER_MAX + 1).to_string(), "999999999999999");
         assert_eq!(integer(u64::MAX).to_string(), "999999999999999");
     }
 

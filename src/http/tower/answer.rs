@@ -60,6 +60,15 @@ struct Charged {
     factor: Factor,
 }
 
+/// What the fields of a response have to go by beside the decision.
+#[derive(Clone, Copy)]
+pub(crate) struct Standing {
+    /// Whether a denial is one, or only reported.
+    pub(crate) enforced: bool,
+    /// Whether the response is a denial by a layer further in, or by the service.
+    pub(crate) over_denial: bool,
+}
+
 type AllAsked<'r, 'a> = SmallVec<[Asked<'r, 'a>; INLINE_RULES]>;
 
 impl Asked<'_, '_> {
@@ -162,23 +171,13 @@ impl Rules {
         denied.map(|said| self.rules[said.position].name()).collect()
     }
 
-    /// Gives back what the response's status says, and writes the fields.
-    pub(crate) fn finish(
-        &self,
-        told: &mut Told,
-        status: StatusCode,
-        headers: &mut HeaderMap,
-        enforced: bool,
-    ) {
-        self.refund(told, status);
-        told.write(self, headers, enforced);
-    }
-
-    fn refund(&self, told: &mut Told, status: StatusCode) {
+    /// Gives back the costs of the rules that say so of a response with this status, or of one with which
+    /// a layer further in denied the request.
+    pub(crate) fn refund(&self, told: &mut Told, status: StatusCode, denied_within: bool) {
         let mut given_back = false;
         for charged in &told.charged {
             let rule = &self.rules[charged.position];
-            if rule.refunds(status) {
+            if rule.refunds(status, denied_within) {
                 // The id was good when it was charged.
                 let handle = rule.handle().scaled(charged.factor);
                 given_back |= handle.refund(charged.id.id(), charged.cost).is_ok();
@@ -210,7 +209,7 @@ impl Told {
         Ok(())
     }
 
-    pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, enforced: bool) {
+    pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, standing: Standing) {
         let mut items: SmallVec<[Item<'_>; INLINE_RULES]> = SmallVec::new();
         // Where all policies are, if all are kept and none has a partition key.
         let mut places = Some(Places::new());
@@ -225,8 +224,8 @@ impl Told {
                 _ => places = None,
             }
         }
-        let answer = Answer::new(self.decision, &items);
-        let answer = if enforced { answer } else { answer.only_reported() };
+        let answer = Answer::new(self.decision, &items).over_denial(standing.over_denial);
+        let answer = if standing.enforced { answer } else { answer.only_reported() };
         let places = places.filter(|places| places.len() > 1);
         let lists = places.and_then(|places| rules.lists.of(&places, &answer));
         rules.fields.write(headers, &answer.with_lists(lists), self.at);

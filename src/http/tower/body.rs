@@ -35,6 +35,13 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// An empty one, which layers further out answer with themselves: tower-http's CORS and timeout, say.
+impl<B> Default for ResponseBody<B> {
+    fn default() -> ResponseBody<B> {
+        ResponseBody::own(Bytes::new())
+    }
+}
+
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
+use http::request::Parts;
 use tower_layer::Layer;
 
 use crate::http::tower::answer::Rules;
+use crate::http::tower::grpc::Protocol;
 use crate::http::tower::responder::{self, Denial};
 use crate::http::tower::rules::RuleInUse;
 use crate::http::tower::{RateLimit, Refusal, Rule};
@@ -19,6 +21,8 @@ use crate::{Id, Limiter};
 pub(crate) struct Shared {
     pub(crate) rules: Rules,
     pub(crate) responder: Responder,
+    /// Whether gRPC's requests get gRPC's answers.
+    pub(crate) grpc: bool,
     pub(crate) permissive: bool,
     pub(crate) switch: Switch,
 }
@@ -31,22 +35,26 @@ pub(crate) enum Responder {
     Own(OwnResponder),
 }
 
-impl Responder {
-    pub(crate) fn deny(&self, denial: &Denial<'_>) -> Response<Bytes> {
-        match self {
-            _ if responder::is_grpc(&denial.request.headers) => responder::grpc(denial),
-            Responder::ProblemJson => responder::problem_json(denial),
-            Responder::PlainText => responder::plain_text(denial),
-            Responder::Own(own) => own(denial),
+impl Shared {
+    pub(crate) fn respond(&self, denial: &Denial<'_>) -> Response<Bytes> {
+        match (&self.responder, self.protocol(denial.request)) {
+            (Responder::Own(own), _) => own(denial),
+            (_, Some(protocol)) => protocol.denied(denial),
+            (Responder::ProblemJson, None) => responder::problem_json(denial),
+            (Responder::PlainText, None) => responder::plain_text(denial),
         }
     }
 
-    pub(crate) fn refuse(&self, refusal: &Refusal, is_grpc: bool) -> Response<Bytes> {
-        match self {
-            _ if is_grpc => responder::grpc_refused(refusal),
-            Responder::PlainText => responder::refused(refusal, true),
-            _ => responder::refused(refusal, false),
+    pub(crate) fn respond_refused(&self, refusal: &Refusal, request: &Parts) -> Response<Bytes> {
+        let as_text = matches!(self.responder, Responder::PlainText);
+        match self.protocol(request) {
+            Some(protocol) => protocol.refused(refusal),
+            None => responder::refused(refusal, as_text),
         }
+    }
+
+    fn protocol(&self, request: &Parts) -> Option<Protocol> {
+        if self.grpc { Protocol::of(request) } else { None }
     }
 }
 
@@ -87,8 +95,12 @@ impl fmt::Debug for Switch {
 /// gets its answer at once, and the inner service is not called. Every response carries the fields that
 /// were picked, by default those of the current draft.
 ///
-/// A denial is a 429 with a problem document; for gRPC it is RESOURCE_EXHAUSTED. A request of which a
-/// rule cannot say whom it counts for is a 500 or a 400, never a bucket that many share.
+/// A denial is a 429 with a problem document; for gRPC, if [switched on](RateLimitBuilder::grpc), it is
+/// RESOURCE_EXHAUSTED. A request of which a rule cannot say whom it counts for is a 500 or a 400, never a
+/// bucket that many share. All of these have `Cache-Control: no-store`.
+///
+/// Layers may be nested: see [`Fields::write`] for what their responses say together, and
+/// [`Rule::refund_if_denied_within`].
 ///
 /// Clones share the limiter, and so do the services that they make.
 ///
@@ -126,6 +138,7 @@ impl RateLimitLayer {
             rules: Vec::new(),
             fields: None,
             responder: Responder::ProblemJson,
+            grpc: false,
             permissive: false,
         }
     }
@@ -161,6 +174,7 @@ pub struct RateLimitBuilder {
     rules: Vec<Rule>,
     fields: Option<Fields>,
     responder: Responder,
+    grpc: bool,
     permissive: bool,
 }
 
@@ -181,8 +195,22 @@ impl RateLimitBuilder {
         RateLimitBuilder { responder: Responder::PlainText, ..self }
     }
 
-    /// Answers a denial with what `respond` makes, to which the fields are added. It may wait for
-    /// nothing. gRPC's requests still get RESOURCE_EXHAUSTED.
+    /// Answers requests of gRPC and gRPC-Web in their own terms: a denial is RESOURCE_EXHAUSTED with
+    /// `grpc-retry-pushback-ms`, a refusal INVALID_ARGUMENT, UNAUTHENTICATED, PERMISSION_DENIED or INTERNAL,
+    /// all with the HTTP status 200, as gRPC has it. For servers of tonic, for example. Without this they
+    /// are answered like others, which gRPC's clients take for UNAVAILABLE or UNKNOWN.
+    ///
+    /// Denials that a [custom responder](RateLimitBuilder::respond) answers are left to it, which may call
+    /// [`responder::grpc`].
+    pub fn grpc(self) -> RateLimitBuilder {
+        RateLimitBuilder { grpc: true, ..self }
+    }
+
+    /// Answers every denial with what `respond` makes, to which `Cache-Control: no-store` and the fields
+    /// are added. It must not wait. Refusals are still answered with a problem document.
+    ///
+    /// No cache may store a denial. `Cache-Control` is replaced; a field that comes before it for some
+    /// caches, such as nginx's `X-Accel-Expires` or `CDN-Cache-Control`, is left as `respond` sets it.
     ///
     /// # Example
     ///
@@ -238,8 +266,8 @@ impl RateLimitBuilder {
         };
         let rules =
             Rules { limiter: self.limiter, rules: rules.into(), fields, lists: Default::default() };
-        let (responder, permissive) = (self.responder, self.permissive);
-        let shared = Shared { rules, responder, permissive, switch: Switch::new() };
+        let (responder, grpc, permissive) = (self.responder, self.grpc, self.permissive);
+        let shared = Shared { rules, responder, grpc, permissive, switch: Switch::new() };
         Ok(RateLimitLayer { shared: Arc::new(shared) })
     }
 }

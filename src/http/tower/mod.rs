@@ -3,6 +3,7 @@
 mod answer;
 mod body;
 pub mod extract;
+mod grpc;
 mod layer;
 mod policies;
 mod refusal;
@@ -15,4 +16,4 @@ pub use layer::{RateLimitBuilder, RateLimitLayer, Switch};
 pub use refusal::Refusal;
 pub use responder::Denial;
 pub use rules::{Rule, Who};
-pub use service::{RateLimit, Report, ResponseFuture};
+pub use service::{Denied, RateLimit, Report, ResponseFuture};

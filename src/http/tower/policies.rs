@@ -117,7 +117,7 @@ mod tests {
         for burst in 1..=40 {
             let found = policies.find(&limit(burst)).unwrap();
             assert_eq!(matches!(found, Found::Kept(_)), burst <= KEPT as u64);
-            assert_eq!(policies.get(&found).unwrap().capacity(), burst);
+            assert_eq!(policies.get(&found).unwrap().quota(), burst);
         }
         for burst in [1, 16] {
             let found = policies.find(&limit(burst)).unwrap();

@@ -9,6 +9,8 @@ use crate::http::ClientError;
 
 /// Why a request is refused without asking any limit: a status and a sentence for the client.
 ///
+/// The response has it as an extension, for a layer further out that writes a log.
+///
 /// # Example
 ///
 /// ```
@@ -22,6 +24,7 @@ use crate::http::ClientError;
 pub struct Refusal {
     status: StatusCode,
     reason: Cow<'static, str>,
+    cause: Option<ClientError>,
 }
 
 impl Refusal {
@@ -30,7 +33,7 @@ impl Refusal {
     pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Refusal {
         let is_error = status.is_client_error() || status.is_server_error();
         let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Refusal { status, reason: reason.into() }
+        Refusal { status, reason: reason.into(), cause: None }
     }
 
     /// The status.
@@ -42,12 +45,20 @@ impl Refusal {
     pub fn reason(&self) -> &str {
         &self.reason
     }
+
+    /// Why the client's address is not known, if that is the reason. It names the proxy, which the client
+    /// is not told.
+    pub fn cause(&self) -> Option<&ClientError> {
+        self.cause.as_ref()
+    }
 }
 
 impl From<ClientError> for Refusal {
-    /// A 500: whatever is missing, the server or its proxies were set up without it.
+    /// A 500: whatever is missing, the server or its proxies were set up without it. The reason leaves out
+    /// where the proxy is.
     fn from(error: ClientError) -> Refusal {
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.for_clients());
+        Refusal { cause: Some(error), ..refusal }
     }
 }
 

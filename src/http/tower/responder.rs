@@ -1,23 +1,20 @@
-//! The answer to a denied call: ready responders, which a responder of one's own can call as well.
+//! The answer to a denied call: ready responders, which a custom responder can call as well. The layer adds
+//! `Cache-Control: no-store` and the fields to whatever a responder returns.
 
 use std::fmt::Write as _;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 
 use crate::Decision;
 use crate::http::Refusal;
 use crate::http::retry_after::retry_after;
-use crate::http::text::value_of;
+use crate::http::tower::grpc::Protocol;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// Of draft-ietf-httpapi-ratelimit-headers-11, 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -53,7 +50,7 @@ impl Denial<'_> {
 }
 
 /// A 429 with a problem document (RFC 9457) of the type `quota-exceeded`, which names the limits that
-/// deny. No cache may keep it (RFC 6585, 4).
+/// deny.
 pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
     let mut text = format!(
         "{{\"type\":\"{QUOTA_EXCEEDED}\",\"title\":\"Quota exceeded\",\"status\":429,\"detail\":\"try again in {} s\",\"violated-policies\":[",
@@ -67,16 +64,19 @@ pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
     response(StatusCode::TOO_MANY_REQUESTS, PROBLEM_JSON, text)
 }
 
-/// A 429 with a line of text. No cache may keep it.
+/// A 429 with a line of text.
 pub fn plain_text(denial: &Denial<'_>) -> Response<Bytes> {
     let text = format!("too many requests: try again in {} s\n", denial.retry_after());
     response(StatusCode::TOO_MANY_REQUESTS, PLAIN_TEXT, text)
 }
 
-/// What gRPC has for it: RESOURCE_EXHAUSTED, in headers that are trailers as well.
-pub(crate) fn grpc(denial: &Denial<'_>) -> Response<Bytes> {
-    let text = format!("too many requests: try again in {} s", denial.retry_after());
-    grpc_status("8", &text)
+/// What gRPC has for it: RESOURCE_EXHAUSTED with `grpc-retry-pushback-ms`, in the content type of gRPC or
+/// of gRPC-Web. `None` for a request that is neither's: a POST whose content type is `application/grpc`,
+/// `application/grpc-web` or `application/grpc-web-text`, alone, with `+` and a format, or with `;` and
+/// parameters. For a custom responder; without one there is
+/// [`RateLimitBuilder::grpc`](crate::http::RateLimitBuilder::grpc).
+pub fn grpc(denial: &Denial<'_>) -> Option<Response<Bytes>> {
+    Protocol::of(denial.request).map(|protocol| protocol.denied(denial))
 }
 
 /// A refusal, as problem document or as text.
@@ -93,38 +93,10 @@ pub(crate) fn refused(refusal: &Refusal, as_text: bool) -> Response<Bytes> {
     response(status, PROBLEM_JSON, text)
 }
 
-/// A refusal as gRPC has it: INVALID_ARGUMENT, UNAUTHENTICATED or PERMISSION_DENIED, else INTERNAL.
-pub(crate) fn grpc_refused(refusal: &Refusal) -> Response<Bytes> {
-    let code = match refusal.status() {
-        StatusCode::UNAUTHORIZED => "16",
-        StatusCode::FORBIDDEN => "7",
-        status if status.is_client_error() => "3",
-        _ => "13",
-    };
-    grpc_status(code, refusal.reason())
-}
-
-/// Whether a request is gRPC's, by its content type.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
-}
-
-fn grpc_status(code: &'static str, message: &str) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, GRPC);
-    headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
-    if let Some(message) = value_of(|text| push_percent(text, message)) {
-        headers.insert(GRPC_MESSAGE, message);
-    }
-    response
-}
-
 fn response(status: StatusCode, content_type: HeaderValue, text: String) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     response
 }
 
@@ -142,43 +114,14 @@ fn push_json(json: &mut String, text: &str) {
     json.push('"');
 }
 
-/// Adds a text as gRPC has it over HTTP/2: all but printable ASCII, and `%`, as `%` and two digits.
-fn push_percent(value: &mut String, text: &str) {
-    for &byte in text.as_bytes() {
-        match byte {
-            b'%' | ..b' ' | 0x7f.. => _ = write!(value, "%{byte:02X}"),
-            _ => value.push(char::from(byte)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn json_and_percent_escapes() {
+    fn strings_of_json_are_escaped() {
         let mut json = String::new();
         push_json(&mut json, "a\"b\\c\n\u{85}\u{e9}");
         assert_eq!(json, "\"a\\\"b\\\\c\\u000a\\u0085\u{e9}\"");
-        let mut percent = String::new();
-        push_percent(&mut percent, "50% of \u{e9}\r\n~");
-        assert_eq!(percent, "50%25 of %C3%A9%0D%0A~");
-    }
-
-    #[test]
-    fn only_grpcs_own_content_types_are_grpcs() {
-        for (value, expected) in [
-            ("application/grpc", true),
-            ("application/grpc+proto", true),
-            ("application/grpc-web+proto", true),
-            ("application/json", false),
-            ("", false),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(value));
-            assert_eq!(is_grpc(&headers), expected, "{value}");
-        }
-        assert!(!is_grpc(&HeaderMap::new()));
     }
 }

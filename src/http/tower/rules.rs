@@ -82,6 +82,7 @@ pub struct Rule {
     applies: Option<Applies>,
     partition_of: Option<PartitionOf>,
     refunds: Option<Refunds>,
+    refunds_denials: bool,
 }
 
 impl Rule {
@@ -100,6 +101,7 @@ impl Rule {
             applies: None,
             partition_of: None,
             refunds: None,
+            refunds_denials: false,
         }
     }
 
@@ -134,10 +136,47 @@ impl Rule {
         Rule { partition_of: Some(Box::new(partition_of)), ..self }
     }
 
-    /// Gives the cost back when the response has such a status. A response that never comes, because
-    /// the service failed or the client left, gives back nothing.
+    /// Gives the cost back when the response has such a status, which is known when its headers come; what
+    /// becomes of its body changes nothing. A response that never comes, because the service failed or
+    /// panicked or the client left, gives back nothing.
     pub fn refund_if(self, refunds: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Rule {
         Rule { refunds: Some(Box::new(refunds)), ..self }
+    }
+
+    /// Gives the cost back when a [`RateLimitLayer`](crate::http::RateLimitLayer) further in denies the
+    /// request, so that a client is charged for what was let through only. It is known by the extension
+    /// [`Denied`](crate::http::Denied) of the response: a layer in between that makes another response of
+    /// it must keep its extensions, or nothing is given back. A refusal further in is no denial; that is
+    /// for [`refund_if`](Rule::refund_if), which may be set as well.
+    ///
+    /// # Example: a strict limit for logins within a global one
+    ///
+    /// ```
+    /// use axum::{Router, routing::{get, post}};
+    /// use std::time::Duration;
+    /// use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let limits = Limits::builder()
+    ///     .limit("Global", IdFormat::String, Limit::new(60, 60, minute)?)?
+    ///     .limit("Login", IdFormat::String, Limit::new(3, 3, minute)?)?
+    ///     .build();
+    /// let limiter = Limiter::new(limits);
+    /// let rule = |name| limiter.limit(name).map(|limit| Rule::new(limit, extract::bearer()));
+    /// let login = RateLimitLayer::builder(&limiter).rule(rule("Login")?).build()?;
+    /// let global = RateLimitLayer::builder(&limiter)
+    ///     .rule(rule("Global")?.refund_if_denied_within())
+    ///     .build()?;
+    /// let app: Router = Router::new()
+    ///     .route("/login", post(|| async { "welcome" }).layer(login))
+    ///     .route("/", get(|| async { "hello" }))
+    ///     .layer(global);
+    /// # let _ = app;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refund_if_denied_within(self) -> Rule {
+        Rule { refunds_denials: true, ..self }
     }
 }
 
@@ -193,11 +232,12 @@ impl RuleInUse {
     }
 
     pub(crate) fn can_refund(&self) -> bool {
-        self.rule.refunds.is_some()
+        self.rule.refunds.is_some() || self.rule.refunds_denials
     }
 
-    pub(crate) fn refunds(&self, status: StatusCode) -> bool {
-        self.rule.refunds.as_ref().is_some_and(|refunds| refunds(status))
+    pub(crate) fn refunds(&self, status: StatusCode, denied_within: bool) -> bool {
+        (denied_within && self.rule.refunds_denials)
+            || self.rule.refunds.as_ref().is_some_and(|refunds| refunds(status))
     }
 }
 

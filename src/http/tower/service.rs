@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CACHE_CONTROL;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::Decision;
-use crate::http::tower::answer::Told;
+use crate::http::tower::answer::{Standing, Told};
 use crate::http::tower::layer::Shared;
-use crate::http::tower::responder::{Denial, is_grpc};
-use crate::http::tower::{Refusal, ResponseBody};
+use crate::http::tower::{Denial, Refusal, ResponseBody};
+
+/// No cache may store a denial (RFC 6585, 4; RFC 9111, 5.2.2.5), nor a refusal: both are about one client.
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// A service behind limits. Made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
 ///
@@ -51,6 +55,38 @@ impl Report {
     }
 
     /// The names of the limits that would have denied it, as clients see them.
+    pub fn violated(&self) -> &[String] {
+        &self.violated
+    }
+}
+
+/// A denial: an extension of the response with which a layer answers a denied request, for a layer further
+/// out that writes a log. A rule of an outer layer may
+/// [give its cost back](crate::http::Rule::refund_if_denied_within) when it finds one.
+///
+/// # Example: what a log may say of a response
+///
+/// ```
+/// use tollgate::http::Denied;
+///
+/// fn limits_that_denied<B>(response: &http::Response<B>) -> &[String] {
+///     response.extensions().get::<Denied>().map_or(&[], Denied::violated)
+/// }
+/// # assert!(limits_that_denied(&http::Response::new(())).is_empty());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Denied {
+    decision: Decision,
+    violated: Vec<String>,
+}
+
+impl Denied {
+    /// The decision.
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// The names of the limits that deny, as clients see them.
     pub fn violated(&self) -> &[String] {
         &self.violated
     }
@@ -106,10 +142,7 @@ where
             match &outcome {
                 Ok(told) if told.decision.allowed() => {}
                 Ok(told) => return answered(shared.deny(told, &parts)),
-                Err(refusal) => {
-                    let response = shared.responder.refuse(refusal, is_grpc(&parts.headers));
-                    return answered(response);
-                }
+                Err(refusal) => return answered(shared.refuse(refusal, &parts)),
             }
         } else {
             parts.extensions.insert(shared.report(&outcome));
@@ -120,12 +153,22 @@ where
 }
 
 impl Shared {
-    fn deny(&self, told: &Told, parts: &http::request::Parts) -> Response<Bytes> {
+    fn deny(&self, told: &Told, parts: &Parts) -> Response<Bytes> {
         let violated = self.rules.violated(told);
         let denial = Denial { decision: told.decision, violated: &violated, request: parts };
-        let mut response = self.responder.deny(&denial);
-        let enforced = true;
-        told.write(&self.rules, response.headers_mut(), enforced);
+        let mut response = self.respond(&denial);
+        response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+        let standing = Standing { enforced: true, over_denial: false };
+        told.write(&self.rules, response.headers_mut(), standing);
+        let violated = violated.iter().map(ToString::to_string).collect();
+        response.extensions_mut().insert(Denied { decision: told.decision, violated });
+        response
+    }
+
+    fn refuse(&self, refusal: &Refusal, parts: &Parts) -> Response<Bytes> {
+        let mut response = self.respond_refused(refusal, parts);
+        response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+        response.extensions_mut().insert(refusal.clone());
         response
     }
 
@@ -137,6 +180,18 @@ impl Shared {
             },
             Err(refusal) => Report { outcome: Err(refusal.clone()), violated: Vec::new() },
         }
+    }
+}
+
+impl Shared {
+    /// Gives back what the response says, and writes the fields.
+    fn finish<R>(&self, told: &mut Told, response: &mut Response<R>) {
+        let status = response.status();
+        let denied_within = response.extensions().get::<Denied>().is_some();
+        self.rules.refund(told, status, denied_within);
+        let over_denial = denied_within || status == StatusCode::TOO_MANY_REQUESTS;
+        let standing = Standing { enforced: !self.permissive, over_denial };
+        told.write(&self.rules, response.headers_mut(), standing);
     }
 }
 
@@ -159,9 +214,7 @@ where
             StateProj::Inner { future, told } => {
                 let mut response = ready!(future.poll(context))?;
                 if let Some((mut told, shared)) = told.take() {
-                    let status = response.status();
-                    let enforced = !shared.permissive;
-                    shared.rules.finish(&mut told, status, response.headers_mut(), enforced);
+                    shared.finish(&mut told, &mut response);
                 }
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
             }
