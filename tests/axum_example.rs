@@ -44,7 +44,7 @@ fn each_limit_has_its_route_and_its_fields_and_the_rest_is_not_limited() {
         ("/api/search", "x-ratelimit-limit: 5\r\n"),
         ("/api/orders", "x-ratelimit-limit: 13 13;w=30;burst=3;policy=token_bucket\r\n"),
         ("/api/notes", "x-ratelimit-clear: 2.000\r\n"),
-        ("/api/calls", "ratelimit-policy: \"calls\";q=1;w=2;tollgate-burst=5\r\n"),
+        ("/api/calls", "ratelimit-policy: \"calls\";q=5;w=10\r\n"),
         ("/together", "ratelimit: \"search\";r=3;"),
     ] {
         let answer = get(address, path);

@@ -1,7 +1,7 @@
 //! The routes, each behind its limit.
 
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
@@ -110,22 +110,37 @@ impl Shown {
 
     fn json(&self, peer: SocketAddr, clients: &ClientAddress) -> Result<Value, Box<dyn Error>> {
         let name = self.handle.name();
-        let client = clients.find(Some(peer.ip()), &HeaderMap::new())?;
-        // A cost of 0 asks, and charges nothing.
-        let remaining = self.handle.check(client, 0)?.remaining();
-        let capacity = match &self.limit {
-            Some(limit) => Some(Policy::new(name, limit)?.capacity()),
-            None => None,
-        };
-        Ok(json!({
+        let client = clients.find(Some(peer), &HeaderMap::new())?;
+        let mut json = json!({
             "name": name,
             "algorithm": self.limit.as_ref().map_or("off", Limit::algorithm),
             "numbers": self.numbers(),
             "path": self.path(),
-            "capacity": capacity,
-            "remaining": remaining,
-        }))
+        });
+        if let Some(limit) = &self.limit {
+            // A token bucket may deny with much of its window's quota left: what can be spent now is
+            // another number than what remains.
+            json["now"] = spendable(&self.handle, client, limit.burst())?.into();
+            json["at_once"] = limit.burst().into();
+            json["remaining"] = self.handle.check(client, 0)?.remaining().into();
+            json["quota"] = Policy::new(name, limit)?.quota().into();
+        }
+        Ok(json)
     }
+}
+
+/// The largest cost that a call could spend now, at most `at_once`. A check charges nothing.
+fn spendable(handle: &Handle, client: IpAddr, at_once: u64) -> Result<u64, tollgate::Error> {
+    let (mut enough, mut too_much) = (0, at_once.saturating_add(1));
+    while too_much - enough > 1 {
+        let cost = enough + (too_much - enough) / 2;
+        if handle.check(client, cost)?.allowed() {
+            enough = cost;
+        } else {
+            too_much = cost;
+        }
+    }
+    Ok(enough)
 }
 
 /// What remains to the one who asks, of each limit.

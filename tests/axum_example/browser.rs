@@ -98,7 +98,6 @@ impl Browser {
     }
 
     /// Tells the browser itself something, by its own protocol for developers.
-    #[cfg(feature = "cli")]
     pub(crate) fn tell(&self, command: &str, parameters: Value) {
         let body = json!({"cmd": command, "params": parameters});
         self.ask("POST", "/goog/cdp/execute", &body);
