@@ -48,6 +48,13 @@ mod wait;
 #[cfg(feature = "watch")]
 mod watch;
 
+/// The guide: pages with whole programs.
+#[cfg(all(any(doc, doctest), feature = "tower"))]
+pub mod docs {
+    #[doc = include_str!("../docs/http.md")]
+    pub mod http {}
+}
+
 pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use batch::{Batch, Member, Mode};
 pub use blocks::Blocked;

@@ -235,6 +235,60 @@ async fn a_server_without_connect_info_answers_500_and_says_so() {
     assert!(answer.body.contains("serve with connect info"), "{}", answer.body);
 }
 
+/// A server behind a proxy on the same machine: one router on TCP and on a Unix socket.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_is_a_proxy_that_names_its_clients() {
+    use axum::extract::Extension;
+    use tokio::net::{UnixListener, UnixStream};
+    use tollgate::http::{Forwarding, Peer};
+
+    let (limiter, _hand) = limiter(2);
+    let real_ip = Forwarding::Header(http::HeaderName::from_static("x-real-ip"));
+    let clients = ClientAddress::new().trust(["unix:"], real_ip).unwrap().peer_by(|extensions| {
+        let tcp = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| Peer::from(info.0));
+        tcp.or_else(|| extensions.get::<Peer>().copied())
+    });
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer(&limiter, clients));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let on_unix = UnixListener::bind(&path).unwrap();
+    let of_unix = app.clone().layer(Extension(Peer::Unix));
+    tokio::spawn(async move { axum::serve(on_unix, of_unix).await.unwrap() });
+    let on_tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = on_tcp.local_addr().unwrap();
+    let of_tcp = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(on_tcp, of_tcp).await.unwrap() });
+
+    let stream = TokioIo::new(UnixStream::connect(&path).await.unwrap());
+    let (mut by_unix, connection) = http1::handshake::<_, Body>(stream).await.unwrap();
+    tokio::spawn(connection);
+    let asked = |client: &'static str| {
+        let mut request = request(address, Version::HTTP_11);
+        if !client.is_empty() {
+            request.headers_mut().insert("x-real-ip", client.parse().unwrap());
+        }
+        request
+    };
+    for (client, status) in [
+        ("192.0.2.1", 200),
+        ("192.0.2.1", 200),
+        ("192.0.2.1", 429),
+        ("192.0.2.2", 200),
+        ("", 500),
+        ("192.0.2.2, 6.6.6.6", 500),
+    ] {
+        by_unix.ready().await.unwrap();
+        let answer = Answer::of(by_unix.send_request(asked(client)).await.unwrap()).await;
+        assert_eq!(answer.status.as_u16(), status, "{client}: {}", answer.body);
+    }
+    // A client that comes by TCP is itself, whatever it writes.
+    let mut by_tcp = connect_1(address).await;
+    let answer = Answer::of(by_tcp.send_request(asked("192.0.2.1")).await.unwrap()).await;
+    assert_eq!((answer.status, answer.field("x-ratelimit-remaining")), (StatusCode::OK, "1"));
+    assert_eq!(limiter.stats().cells, 3, "192.0.2.1, 192.0.2.2 and 127.0.0.1");
+}
+
 /// A service of tonic's that answers everything with an empty OK.
 #[derive(Clone)]
 struct Empty;

@@ -58,15 +58,16 @@ type PeerOf = Arc<dyn Fn(&Extensions) -> Option<Peer> + Send + Sync>;
 /// # Example: behind one's own proxies
 ///
 /// ```
+/// use std::net::IpAddr;
 /// use http::HeaderMap;
 /// use tollgate::http::{ClientAddress, Forwarding};
 ///
 /// let clients = ClientAddress::new().trust(["10.0.0.0/8"], Forwarding::XForwardedFor)?;
 /// let mut headers = HeaderMap::new();
 /// headers.insert("x-forwarded-for", "6.6.6.6, 192.0.2.7".parse()?);
-/// let proxy = Some([10, 0, 0, 1].into());
+/// let proxy = Some(IpAddr::from([10, 0, 0, 1]));
 /// assert_eq!(clients.find(proxy, &headers)?.to_string(), "192.0.2.7");
-/// let stranger = Some([203, 0, 113, 5].into());
+/// let stranger = Some(IpAddr::from([203, 0, 113, 5]));
 /// assert_eq!(clients.find(stranger, &headers)?.to_string(), "203.0.113.5");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -1,4 +1,4 @@
-//! The program `examples/axum.rs`, as cargo has built it, on a port of its own.
+//! The program `examples/axum.rs`, or another example, as cargo has built it, on a port of its own.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -12,13 +12,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    #[allow(dead_code, reason = "one of the files that share this starts others")]
     pub(crate) fn start(args: &[&str]) -> Server {
-        let mut child = command()
-            .args(["--listen", "127.0.0.1:0"])
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the example starts");
+        Server::of(command().args(["--listen", "127.0.0.1:0"]).args(args))
+    }
+
+    /// Of any example, which prints where it listens.
+    pub(crate) fn of(command: &mut Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the example starts");
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
@@ -48,15 +49,20 @@ impl Drop for Server {
     }
 }
 
-/// Cargo builds examples with the tests, beside them, but not with one test that is asked for by name.
+#[allow(dead_code, reason = "as `Server::start`")]
 pub(crate) fn command() -> Command {
+    program("axum")
+}
+
+/// Cargo builds examples with the tests, beside them, but not with one test that is asked for by name.
+pub(crate) fn program(name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let target = tests.parent().and_then(|deps| deps.parent()).expect("a test is in target/*/deps");
     let program: PathBuf =
-        target.join("examples/axum").with_extension(std::env::consts::EXE_EXTENSION);
+        target.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
     assert!(
         program.is_file(),
-        "{} is not there: cargo build --example axum --all-features",
+        "{} is not there: cargo build --example {name} --all-features",
         program.display()
     );
     Command::new(program)
