@@ -167,6 +167,33 @@ fn of_two_that_allow_the_stricter_number_stands() {
     assert_eq!(nested.lines(3), line);
 }
 
+/// Of a denial whose status is no 429, the extension tells the outer layer.
+#[test]
+fn a_denial_with_another_status_stands_as_well() {
+    let login = || Limit::token_bucket(12, 30 * SECOND, 2).unwrap();
+    let x = || Style::XRateLimit(Reset::Delta);
+    let own: fn(RateLimitBuilder) -> RateLimitBuilder =
+        |builder| builder.respond(|_| Response::builder().status(403).body("no").unwrap());
+    let grpc: fn(RateLimitBuilder) -> RateLimitBuilder = |builder| builder.grpc();
+    for (options, status) in [(own, 403), (grpc, 200)] {
+        let limiter = limiter_of(Limit::new(9, 1, SECOND).unwrap(), login());
+        let outer = layer(&limiter, "Global", x(), |rule| rule).build().unwrap();
+        let inner_layer = options(layer(&limiter, "Login", x(), |rule| rule)).build().unwrap();
+        let service = || outer.layer(inner_layer.layer(tower::service_fn(inner)));
+        for call in 1..=3 {
+            let mut request = request(None);
+            *request.method_mut() = http::Method::POST;
+            request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+            let response = block_on(service().oneshot(request)).unwrap();
+            if call == 3 {
+                assert_eq!(response.status().as_u16(), status);
+                assert_eq!(response.headers()["x-ratelimit-limit"], "12", "{status}");
+                assert_eq!(response.headers()["x-ratelimit-remaining"], "10", "{status}");
+            }
+        }
+    }
+}
+
 #[test]
 fn three_layers_and_two_styles_say_each_limit_once() {
     let nested =

@@ -1,6 +1,7 @@
 //! The layer among tower-http's, on both sides of it, and what extractors make of spellings, in axum.
 #![cfg(feature = "tower")]
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,7 +10,7 @@ use axum::routing::{get, post};
 use axum::{BoxError, Router};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use tollgate::http::{RateLimitLayer, ResponseBody, Rule, extract};
+use tollgate::http::{ClientAddress, Peer, RateLimitLayer, ResponseBody, Rule, extract};
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -223,4 +224,84 @@ async fn spellings_of_a_path_are_buckets_and_its_route_is_one() {
     let app = routes().layer(layer);
     assert_eq!(ask(&app, request(Method::GET, "/none")).await.0, StatusCode::NOT_FOUND);
     assert_eq!(ask(&app, request(Method::GET, "/p/1")).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn in_axum_a_strict_route_within_a_global_layer_gives_its_charge_back() {
+    let minute = Duration::from_secs(60);
+    let limits = Limits::builder()
+        .limit("Global", IdFormat::String, Limit::new(60, 60, minute).unwrap())
+        .unwrap()
+        .limit("Login", IdFormat::String, Limit::new(3, 3, minute).unwrap())
+        .unwrap()
+        .build();
+    let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    let rule = |name| Rule::new(limiter.limit(name).unwrap(), extract::everyone("all"));
+    let build = |rule| RateLimitLayer::builder(&limiter).rule(rule).build().unwrap();
+    let login = post(|| async { "welcome" }).layer(build(rule("Login")));
+    // What stands between the two keeps the extension by which the outer one knows.
+    let between = ServiceBuilder::new()
+        .layer(TraceLayer::new_for_http())
+        .layer(CorsLayer::permissive())
+        .layer(timeout())
+        .layer(CatchPanicLayer::new());
+    let app = app()
+        .route("/login", login)
+        .layer(between)
+        .layer(build(rule("Global").refund_if_denied_within()));
+    for call in 1..=50 {
+        let (status, headers, _) = ask(&app, request(Method::POST, "/login")).await;
+        if call <= 3 {
+            assert_eq!(status, StatusCode::OK);
+            continue;
+        }
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(headers["retry-after"], "20");
+        assert_eq!(headers["cache-control"], "no-store");
+        assert_eq!(headers["ratelimit"], r#""Login";r=0;t=20, "Global";r=57;t=3"#);
+        let policies = r#""Login";q=3;w=60, "Global";q=60;w=60"#;
+        assert_eq!(headers["ratelimit-policy"], policies);
+    }
+    let (status, headers, _) = ask(&app, request(Method::GET, "/")).await;
+    assert_eq!(
+        (status, &headers["ratelimit"]),
+        (StatusCode::OK, &r#""Global";r=56;t=4"#.parse().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn a_whole_slash_56_is_held_by_its_prefix_or_by_a_second_rule() {
+    let second = Duration::from_secs(1);
+    let limits = || {
+        Limits::builder()
+            .limit("PerClient", IdFormat::IpAddress, Limit::new(2, 2, second).unwrap())
+            .unwrap()
+            .limit("PerSite", IdFormat::IpAddress, Limit::new(8, 8, second).unwrap())
+            .unwrap()
+            .build()
+    };
+    let let_through = async |rules: fn(&Limiter) -> Vec<Rule>| {
+        let limiter = Limiter::with_clock(limits(), Clock::manual().0);
+        let mut builder = RateLimitLayer::builder(&limiter);
+        for rule in rules(&limiter) {
+            builder = builder.rule(rule);
+        }
+        let app = app().layer(builder.build().unwrap());
+        let mut allowed = 0;
+        for network in 0..256u16 {
+            let address = Ipv6Addr::new(0x2001, 0xdb8, 1, 0x4200 | network, 0, 0, 0, network);
+            let mut request = request(Method::GET, "/");
+            request.extensions_mut().insert(Peer::from(IpAddr::from(address)));
+            allowed += u32::from(ask(&app, request).await.0 == StatusCode::OK);
+        }
+        allowed
+    };
+    fn one(limiter: &Limiter, name: &str, bits: u8) -> Rule {
+        let clients = ClientAddress::new().ipv6_prefix(bits).unwrap();
+        Rule::new(limiter.limit(name).unwrap(), extract::client(clients))
+    }
+    assert_eq!(let_through(|l| vec![one(l, "PerClient", 64)]).await, 256, "each has its own");
+    assert_eq!(let_through(|l| vec![one(l, "PerClient", 56)]).await, 2);
+    let two = |l: &Limiter| vec![one(l, "PerClient", 64), one(l, "PerSite", 48)];
+    assert_eq!(let_through(two).await, 8);
 }

@@ -60,7 +60,7 @@ struct Charged {
     factor: Factor,
 }
 
-/// What the fields of a response have to go by beside the decision.
+/// How a response stands when the fields are written into it.
 #[derive(Clone, Copy)]
 pub(crate) struct Standing {
     /// Whether a denial is one, or only reported.

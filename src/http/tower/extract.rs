@@ -13,7 +13,7 @@ use crate::Id;
 use crate::http::ClientAddress;
 use crate::http::tower::{Refusal, Who};
 
-/// What may stand around a field's parts (RFC 9110, 5.6.3).
+/// The whitespace of fields (RFC 9110, 5.6.3).
 const SPACES: [char; 2] = [' ', '\t'];
 
 /// The client's address. A request of which it cannot be said is refused with a 500.
@@ -164,7 +164,7 @@ fn the_only<'a>(parts: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, 
     value.to_str().map(Some).map_err(|_| refused("no text"))
 }
 
-/// What is behind the scheme `Bearer`; `None` without the field, or for another scheme.
+/// The token behind the scheme `Bearer`; `None` without the field, or for another scheme.
 fn bearer_token(parts: &Parts) -> Result<Option<&str>, Refusal> {
     let Some(value) = the_only(parts, &AUTHORIZATION)? else { return Ok(None) };
     let value = value.trim_matches(SPACES);
