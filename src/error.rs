@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use crate::shown::Escaped;
 use crate::{Limit, Parameters};
 
 /// Why a limit, a file, a name, an id or a call was refused.
 ///
 /// A denial is no error: it is a [`Decision`](crate::Decision). After an error nothing has changed.
-/// The text is lower case and says what was given, what is allowed and where.
+/// The text is lower case and says what was given, what is allowed and where. Control characters, and
+/// characters that are not seen, are escaped in it.
 ///
 /// # Example: asking for more than a bucket can ever hold
 ///
@@ -27,6 +29,8 @@ struct Repr {
     kind: ErrorKind,
     message: String,
     faults: Vec<Fault>,
+    /// Whether a file could not be read, whatever else is wrong.
+    is_unread: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub(crate) enum ErrorKind {
 }
 
 /// One fault of a file: where it is and what is wrong.
+///
+/// Its text is one line, in which control characters and characters that are not seen are escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
@@ -59,29 +65,32 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        write!(f, "{}", Escaped(&self.file))?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
         if !self.path.is_empty() {
-            write!(f, ": {}", self.path)?;
+            write!(f, ": {}", Escaped(&self.path))?;
         }
-        write!(f, ": {}", self.message)
+        write!(f, ": {}", Escaped(&self.message))
     }
 }
 
 impl Error {
     #[cold]
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Repr { kind, message: message.into(), faults: Vec::new() }))
+        let message = message.into();
+        Error(Box::new(Repr { kind, message, faults: Vec::new(), is_unread: false }))
     }
 
-    /// An error of a file: its message is one line a fault.
+    /// An error of files of limits: its message is one line a fault. `unread` of the faults are files that
+    /// cannot be read.
     #[cfg(feature = "yaml")]
     #[cold]
-    pub(crate) fn config(faults: Vec<Fault>) -> Error {
+    pub(crate) fn config(faults: Vec<Fault>, unread: usize) -> Error {
         debug_assert!(!faults.is_empty());
-        Error(Box::new(Repr { kind: ErrorKind::Config, message: String::new(), faults }))
+        let kind = if unread == faults.len() { ErrorKind::Io } else { ErrorKind::Config };
+        Error(Box::new(Repr { kind, message: String::new(), faults, is_unread: unread > 0 }))
     }
 
     /// In the words of the limit's algorithm.
@@ -133,9 +142,10 @@ impl Error {
         self.0.kind == ErrorKind::Config
     }
 
-    /// Whether a file could not be read or written.
+    /// Whether a file could not be read or written. Of two files of limits, one may be unread and the other
+    /// wrong: then [`is_config`](Error::is_config) is true as well.
     pub fn is_io(&self) -> bool {
-        self.0.kind == ErrorKind::Io
+        self.0.kind == ErrorKind::Io || self.0.is_unread
     }
 
     /// Whether a file of buckets was damaged or does not go with this program, the limits or the options.
@@ -144,7 +154,8 @@ impl Error {
         self.0.kind == ErrorKind::Snapshot
     }
 
-    /// Every fault of a file, in its order; empty for other errors.
+    /// Every fault of a file of limits, in its order, files that cannot be read included; empty for other
+    /// errors.
     pub fn faults(&self) -> &[Fault] {
         &self.0.faults
     }
@@ -152,7 +163,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)?;
+        write!(f, "{}", Escaped(&self.0.message))?;
         for (i, fault) in self.0.faults.iter().enumerate() {
             if i > 0 {
                 f.write_str("\n")?;

@@ -36,7 +36,6 @@ mod probe;
 mod reload;
 mod scaled;
 mod shadow;
-#[cfg(feature = "tracing")]
 mod shown;
 mod store;
 mod sweeper;
@@ -71,6 +70,8 @@ pub use limit::{Factor, Limit, Parameters};
 pub use limiter::Limiter;
 #[cfg(feature = "boulder")]
 pub use limits::IdentifierSet;
+#[cfg(feature = "yaml")]
+pub use limits::YamlLoader;
 pub use limits::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 pub use limits::{
     Id, IdFormat, LimitEntry, LimitMode, LimitOptions, Limits, LimitsBuilder, Location,

@@ -11,6 +11,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::http::forwarded::{FromRight, parse_forwarded_element, parse_forwarded_for_entry, trim};
 use crate::http::{ClientError, Peer, SetupError};
+use crate::shown::quoted;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -335,10 +336,8 @@ fn only_address(
 
 /// A network as a user writes it; one of mapped addresses is one of IPv4.
 fn network(text: &str) -> Result<IpNet, SetupError> {
-    let invalid = |why: &str| {
-        let shown: String = text.chars().take(64).flat_map(char::escape_default).collect();
-        SetupError::new(format!("invalid trusted network \"{shown}\": {why}"))
-    };
+    let invalid =
+        |why: &str| SetupError::new(format!("invalid trusted network {}: {why}", quoted(text, 64)));
     let network: IpNet = match text.parse::<IpAddr>() {
         Ok(address) => address.into(),
         Err(_) => text.parse().map_err(|_| invalid("an address, a CIDR or unix: is allowed"))?,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::shown::Escaped;
+
 /// Why fields, a client's address or a layer cannot be set up as asked.
 ///
 /// It is found when they are made, never in the way of a request. The text is lower case and says what
@@ -32,7 +34,7 @@ impl From<crate::Error> for SetupError {
 
 impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "{}", Escaped(&self.0))
     }
 }
 

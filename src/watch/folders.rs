@@ -8,6 +8,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
 use crate::limits::Identity;
+use crate::shown::Escaped;
 use crate::ticker::Stop;
 
 pub(super) struct Folders {
@@ -60,7 +61,10 @@ impl Folders {
                 Ok(()) => {
                     self.watched.insert(folder, identity);
                 }
-                Err(error) => failed = Err(format!("{}: {error}", folder.display())),
+                Err(error) => {
+                    let folder = folder.display().to_string();
+                    failed = Err(format!("{}: {error}", Escaped(&folder)));
+                }
             }
         }
         failed

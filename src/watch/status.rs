@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::reload::Reloaded;
+use crate::shown::Escaped;
 
 /// What a [`Watcher`](crate::Watcher) has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +65,8 @@ impl Record {
         status.failures += 1;
         status.panics += 1;
         status.last_attempt = Some(SystemTime::now());
-        status.last_error = Some(format!("a panic: {}", text.unwrap_or("without a text")));
+        let text = Escaped(text.unwrap_or("without a text"));
+        status.last_error = Some(format!("a panic: {text}"));
     }
 
     pub(super) fn note_events(&self, error: Option<String>) {

@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind};
 #[cfg(feature = "boulder")]
 use crate::limits::IdentifierSet;
 use crate::limits::{Id, IdFormat};
+use crate::shown::quoted;
 
 pub(crate) use parts::{address_of, is_account, is_composite, name_of, registered_domain};
 
@@ -457,10 +458,6 @@ fn neither(text: &str, why: &str) -> String {
     format!("is neither a domain ({why}) nor an IP address{hint}")
 }
 
-/// Text from outside, fit for a log: quoted, escaped and not too long.
 fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_MAX_CHARS) {
-        Some((end, _)) => format!("{:?}...", &text[..end]),
-        None => format!("{text:?}"),
-    }
+    quoted(text, SHOWN_MAX_CHARS)
 }

@@ -11,6 +11,7 @@ use crate::key::{LimitIndex, OwnedId};
 use crate::limits::expiry::seconds;
 use crate::limits::options::Note;
 use crate::limits::{Id, IdFormat, LimitMode, Scratch, format};
+use crate::shown::Escaped;
 
 /// A file, as it was named by the caller, and a line of it, from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +25,7 @@ pub struct Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        write!(f, "{}:{}", Escaped(&self.file), self.line)
     }
 }
 
@@ -291,6 +292,6 @@ impl fmt::Debug for LimitEntry<'_> {
 
 impl fmt::Debug for OverrideEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OverrideEntry({}:{})", self.of.name(), self.id())
+        write!(f, "OverrideEntry({}:{})", self.of.name(), Escaped(&self.id()))
     }
 }

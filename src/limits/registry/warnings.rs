@@ -8,9 +8,13 @@ use super::entries::{Location, OverrideEntry};
 use super::terms::Within;
 use crate::limit::display::Go;
 use crate::limits::expiry::seconds;
+use crate::shown::Escaped;
 use crate::{Limit, Parameters};
 
 /// What an operator may want to look at: nothing is wrong with the limits.
+///
+/// Its text is one line, in which control characters and characters that are not seen are escaped. The
+/// fields have the id as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warning {
@@ -58,7 +62,7 @@ impl fmt::Display for Warning {
         if let Some(location) = &self.location {
             write!(f, "{location}: ")?;
         }
-        write!(f, "{}: {}", self.path, self.message)
+        write!(f, "{}: {}", Escaped(&self.path), Escaped(&self.message))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Fault;
+use crate::shown::quoted;
 
 /// The way from a file's root to a node, on the walker's stack: text is made of it for a fault only.
 #[derive(Clone, Copy)]
@@ -55,10 +56,7 @@ impl Given<'_> {
 
 impl fmt::Display for Given<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(Given::CHARS_MAX) {
-            Some((end, _)) => write!(f, "{:?}...", &self.0[..end]),
-            None => write!(f, "{:?}", self.0),
-        }
+        f.write_str(&quoted(self.0, Given::CHARS_MAX))
     }
 }
 
