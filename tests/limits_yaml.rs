@@ -10,6 +10,8 @@ mod beside;
 mod files;
 #[path = "limits_yaml/good.rs"]
 mod good;
+#[path = "limits_yaml/hostile.rs"]
+mod hostile;
 #[path = "limits_yaml/refused_files.rs"]
 mod refused_files;
 #[path = "limits_yaml/refused_values.rs"]

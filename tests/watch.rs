@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tollgate::{Limiter, Limits, WatchOptions, Watcher};
+use tollgate::{Limiter, Limits, WatchOptions, Watcher, YamlLoader};
 
 /// So long that no test sees what only a poll can see.
 const NEVER: Duration = Duration::from_secs(3600);

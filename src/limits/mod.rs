@@ -22,5 +22,7 @@ pub(crate) use registry::{BEFORE_ALL_ENDS_NS, OverrideById};
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind,
 };
+#[cfg(feature = "yaml")]
+pub use yaml::YamlLoader;
 #[cfg(feature = "watch")]
 pub(crate) use yaml::{FileCopy, Identity};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::limits::{FileCopy, Identity, Limits};
+use crate::limits::{FileCopy, Identity, Limits, YamlLoader};
 
 pub(super) struct Files {
     /// One path or two, the limits' first.
@@ -60,7 +60,7 @@ impl Files {
 }
 
 impl Copies {
-    pub(super) fn limits(&self) -> Result<Limits, Error> {
-        Limits::from_copies(&self.copies[0], self.copies.get(1))
+    pub(super) fn limits(&self, loader: YamlLoader) -> Result<Limits, Error> {
+        loader.copies(&self.copies[0], self.copies.get(1))
     }
 }

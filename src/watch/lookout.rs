@@ -143,7 +143,7 @@ impl Lookout {
 
     /// Puts the files' limits in place, if nothing is wrong with them.
     fn take(&self, copies: Copies) -> ControlFlow<()> {
-        let limits = copies.limits();
+        let limits = copies.limits(self.options.loader);
         // What is parsed is no longer needed as text.
         drop(copies);
         let Some(inner) = self.limiter.upgrade() else { return ControlFlow::Break(()) };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::debt::Debt;
 use crate::error::Error;
+use crate::limits::YamlLoader;
 use crate::reload::Reloaded;
 
 /// Who is told of each attempt.
@@ -43,6 +44,8 @@ pub struct WatchOptions {
     /// Whether the system is asked to tell of changes. Off where it cannot, as for files that others
     /// write on a network's file system: then only the poll looks. Default: on.
     pub events: bool,
+    /// How the files are read. Default: without options.
+    pub loader: YamlLoader,
     on_reload: Option<OnReload>,
 }
 
@@ -53,6 +56,7 @@ impl Default for WatchOptions {
             settle: Duration::from_millis(100),
             debt: Debt::default(),
             events: true,
+            loader: YamlLoader::new(),
             on_reload: None,
         }
     }
@@ -77,6 +81,11 @@ impl WatchOptions {
     /// The same with the system's events, or without.
     pub fn events(self, events: bool) -> WatchOptions {
         WatchOptions { events, ..self }
+    }
+
+    /// The same with another way to read the files.
+    pub fn loader(self, loader: YamlLoader) -> WatchOptions {
+        WatchOptions { loader, ..self }
     }
 
     /// The same with a function that is told, on the watcher's thread, what became of each attempt to
@@ -107,6 +116,7 @@ impl fmt::Debug for WatchOptions {
             .field("settle", &self.settle)
             .field("debt", &self.debt)
             .field("events", &self.events)
+            .field("loader", &self.loader)
             .field("on_reload", &self.on_reload.is_some())
             .finish()
     }

@@ -43,7 +43,7 @@ fn that_cannot_be_read_are_io_errors_unless_more_is_wrong() {
     // What the missing file may declare is not called unknown; what is wrong by itself is.
     let overrides = file(b"- Own: {burst: 0, count: 1, period: 1s, ids: [a]}");
     let error = Limits::from_yaml_files(&missing, Some(overrides.path())).unwrap_err();
-    assert!(error.is_config());
+    assert!(error.is_config() && error.is_io(), "a file is wrong and another unread");
     let messages: Vec<&str> = error.faults().iter().map(|fault| &*fault.message).collect();
     assert_eq!(messages.len(), 2, "{error}");
     assert_eq!(messages[1], "invalid burst 0: at least 1 is allowed");

@@ -117,3 +117,96 @@ CertificatesPerFQDNSetPerAccount:12345678:example.com,example.org: {burst: 10, c
         assert_eq!(burst(name, id), Some(wanted), "{name} {id}");
     }
 }
+
+/// The files of `tests/seeds`, as they are printed in the READMEs.
+mod allow_reserved {
+    use std::fs;
+
+    use tollgate::YamlLoader;
+
+    use super::*;
+
+    const DEFAULTS: &str = include_str!("../seeds/defaults.yml");
+    const PRINTED: [(&str, &str, usize); 2] = [
+        ("list.yml", include_str!("../seeds/list.yml"), 5),
+        ("map.yml", include_str!("../seeds/map.yml"), 3),
+    ];
+
+    #[test]
+    fn the_printed_overrides_load_with_the_option_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("defaults.yml"), DEFAULTS).unwrap();
+        for (name, overrides, count) in PRINTED {
+            fs::write(path(name), overrides).unwrap();
+            let load = |loader: YamlLoader| loader.files(path("defaults.yml"), Some(&path(name)));
+            let refused = load(YamlLoader::new()).unwrap_err();
+            assert!(refused.faults().iter().all(|fault| fault.message.contains("reserved")));
+            let limits = load(YamlLoader::new().allow_reserved(true)).unwrap();
+            assert_eq!(limits.overrides(), count, "{name}");
+            let address = Ipv4Addr::new(10, 0, 0, 2);
+            let doubled = Some((20, 40, SECOND));
+            assert_eq!(numbers(&limits, "NewRegistrationsPerIPAddress", address), doubled);
+            let address = Ipv4Addr::new(172, 23, 45, 22);
+            assert_eq!(numbers(&limits, "NewFoosPerIPAddress", address), Some((20, 20, SECOND)));
+        }
+    }
+
+    /// The 13 sample ids of the text: 5 load without the option and 11 with it. Two are refused for their
+    /// form alone, as by Boulder; the message has the form that loads.
+    #[test]
+    fn the_sample_ids_of_the_text_load_in_canonical_form() {
+        let allowing = YamlLoader::new().allow_reserved(true);
+        for (name, id, loads_without, loads_with) in [
+            ("NewRegistrationsPerIPAddress", "10.0.0.1", false, true),
+            (
+                "NewRegistrationsPerIPAddress",
+                "2001:0db8:0000:0000:0000:ff00:0042:8329",
+                false,
+                false,
+            ),
+            ("NewRegistrationsPerIPAddress", "2001:db8::ff00:42:8329", false, true),
+            ("NewRegistrationsPerIPv6Range", "2001:0db8:0000::/48", false, false),
+            ("NewRegistrationsPerIPv6Range", "2001:db8::/48", false, true),
+            ("NewOrdersPerAccount", "12345678", true, true),
+            ("FailedAuthorizationsPerDomainPerAccount", "12345678:www.example.com", true, true),
+            ("FailedAuthorizationsPerDomainPerAccount", "12345678:192.168.1.1", false, true),
+            ("FailedAuthorizationsPerDomainPerAccount", "12345678:2001:db8:eeee::1", false, true),
+            ("CertificatesPerDomain", "example.com", true, true),
+            ("CertificatesPerDomain", "192.168.1.0", false, true),
+            ("CertificatesPerDomain", "2001:db8:eeee:eeee::", false, true),
+            ("CertificatesPerFQDNSet", "192.168.1.1,example.com,example.org", false, true),
+            ("CertificatesPerDomainPerAccount", "12345678:example.com", true, true),
+            ("CertificatesPerFQDNSetPerAccount", "12345678:example.com,example.org", true, true),
+        ] {
+            let text = format!("- {name}: {{burst: 1, count: 1, period: 1s, ids: ['{id}']}}\n");
+            assert_eq!(Limits::from_yaml(&text).is_ok(), loads_without, "{id}");
+            match allowing.text(&text) {
+                Ok(limits) => assert!(loads_with && limits.overrides() == 1, "{id}"),
+                Err(error) => {
+                    assert!(!loads_with && error.to_string().contains("canonical form"), "{error}");
+                }
+            }
+        }
+    }
+
+    /// Every other rule for ids stays.
+    #[test]
+    fn ids_that_are_none_are_refused_all_the_same() {
+        let allowing = YamlLoader::new().allow_reserved(true);
+        for (name, id) in [
+            ("NewRegistrationsPerIPAddress", "::ffff:10.0.0.1"),
+            ("NewRegistrationsPerIPAddress", "fe80::1%eth0"),
+            ("NewRegistrationsPerIPv6Range", "2001:db8::/32"),
+            ("NewOrdersPerAccount", "007"),
+            ("CertificatesPerDomain", "fd00::1"),
+            ("CertificatesPerDomain", "www.example.com"),
+        ] {
+            let text = format!("- {name}: {{burst: 1, count: 1, period: 1s, ids: ['{id}']}}\n");
+            assert!(allowing.text(&text).is_err(), "{id}");
+            assert!(
+                allowing.texts("{A: {burst: 1, count: 1, period: 1s, id: string}}", &text).is_err()
+            );
+        }
+    }
+}

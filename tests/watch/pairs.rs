@@ -92,3 +92,41 @@ fn are_never_mixed() {
     assert!(status.reloads > 20, "{status:?}");
     assert_eq!(status.failures, 0, "{status:?}");
 }
+
+/// The fault is that the file is empty: no override is unknown for it.
+#[test]
+fn an_emptied_file_of_limits_is_one_fault() {
+    let site = Site::new();
+    let other = site.path("overrides.yml");
+    fs::write(&other, overrides(2)).unwrap();
+    let options = WatchOptions::default().settle(millis(5)).poll(millis(5));
+    let watcher = site.limiter.watch(site.file(), Some(&other), options).unwrap();
+    until("a first look", || watcher.status().last_success.is_some());
+    for emptied in ["", "# nothing\n", "null\n", "{}\n"] {
+        let failures = watcher.status().failures;
+        fs::write(site.file(), emptied).unwrap();
+        until("a failure", || watcher.status().failures > failures);
+        let error = watcher.status().last_error.unwrap();
+        assert_eq!(error.lines().count(), 1, "{emptied:?}: {error}");
+        assert!(error.ends_with(": at least one limit is wanted"), "{emptied:?}: {error}");
+    }
+    assert_eq!(bursts(&site.limiter), (1, 2));
+}
+
+#[test]
+fn are_read_as_the_options_say() {
+    let site = Site::new();
+    let other = site.path("overrides.yml");
+    fs::write(&other, "NewRegistrationsPerIPAddress:10.0.0.2: {burst: 9, count: 1, period: 1s}\n")
+        .unwrap();
+    let options = WatchOptions::default().settle(millis(5)).poll(millis(5));
+    let refused = site.limiter.watch(site.file(), Some(&other), options.clone()).unwrap();
+    until("a failure", || {
+        refused.status().last_error.is_some_and(|text| text.contains("reserved address block"))
+    });
+    drop(refused);
+    let options = options.loader(YamlLoader::new().allow_reserved(true));
+    let watcher = site.limiter.watch(site.file(), Some(&other), options).unwrap();
+    until("a success", || watcher.status().last_success.is_some());
+    assert_eq!(site.limiter.limits().overrides(), 1);
+}

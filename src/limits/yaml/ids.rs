@@ -182,9 +182,9 @@ impl<'t> Walk<'_, 't> {
         line: u64,
         at: &Path<'_>,
     ) {
-        let Known { index, is_boulders } = target.known;
+        let Known { index, public_only } = target.known;
         let format = self.builder.entry(index).format;
-        let bytes = match encode_override(format, id, is_boulders, &mut self.scratch) {
+        let bytes = match encode_override(format, id, public_only, &mut self.scratch) {
             Ok(bytes) => bytes,
             Err(error) => return self.fault(Some(line), at, error.to_string()),
         };

@@ -9,6 +9,7 @@ mod events;
 mod faults;
 mod field;
 mod ids;
+mod loader;
 mod names;
 mod numbers;
 mod source;
@@ -16,11 +17,12 @@ mod walk;
 
 use std::path::Path;
 
-use crate::error::{Error, ErrorKind, Fault};
+use crate::error::{Error, Fault};
 use crate::limits::{Limits, LimitsBuilder};
 
 #[cfg(feature = "watch")]
 pub(crate) use copy::{FileCopy, Identity};
+pub use loader::YamlLoader;
 use names::Names;
 use source::Source;
 use walk::Role;
@@ -79,7 +81,7 @@ use walk::Role;
 /// ```
 ///
 /// Defaults stand in the map form only. A file is UTF-8, at most 128 MiB, one document, nested at most
-/// 64 deep, without aliases and tags. Nothing is guessed: what is missing, unknown, given twice or out of range is refused, and every fault of a file is reported (up to 100,000).
+/// 64 deep, without aliases and tags; a byte-order mark at its start is skipped. Nothing is guessed: what is missing, unknown, given twice or out of range is refused, and every fault of a file is reported (up to 100,000).
 impl Limits {
     /// The limits that a file declares, with the overrides of another.
     ///
@@ -89,8 +91,8 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`Error::is_config`], with every fault of both files ([`Error::faults`]); [`Error::is_io`] if
-    /// all that is wrong is that files cannot be read.
+    /// [`Error::is_config`], with every fault of both files ([`Error::faults`]); [`Error::is_io`] if a
+    /// file cannot be read, and that alone if nothing else is wrong.
     ///
     /// # Example: a fault has its file, line and path
     ///
@@ -111,7 +113,7 @@ impl Limits {
         limits: impl AsRef<Path>,
         overrides: Option<&Path>,
     ) -> Result<Limits, Error> {
-        load(&Source::File(limits.as_ref()), overrides.map(Source::File).as_ref())
+        YamlLoader::new().files(limits, overrides)
     }
 
     /// The limits of a text, overrides included; faults name it `<text>`.
@@ -136,7 +138,7 @@ impl Limits {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn from_yaml(text: &str) -> Result<Limits, Error> {
-        load(&Source::Text("<text>", text), None)
+        YamlLoader::new().text(text)
     }
 
     /// The limits of one text with the overrides of another; faults name them `<limits>` and
@@ -162,23 +164,15 @@ impl Limits {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn from_yaml_with_overrides(limits: &str, overrides: &str) -> Result<Limits, Error> {
-        load(&Source::Text("<limits>", limits), Some(&Source::Text("<overrides>", overrides)))
+        YamlLoader::new().texts(limits, overrides)
     }
 }
 
-/// What only a watcher asks.
-#[cfg(feature = "watch")]
-impl Limits {
-    /// The limits of files that were read before: as [`from_yaml_files`](Limits::from_yaml_files).
-    pub(crate) fn from_copies(
-        limits: &FileCopy,
-        overrides: Option<&FileCopy>,
-    ) -> Result<Limits, Error> {
-        load(&Source::Copy(limits), overrides.map(Source::Copy).as_ref())
-    }
-}
-
-fn load(limits: &Source<'_>, overrides: Option<&Source<'_>>) -> Result<Limits, Error> {
+fn load(
+    loader: YamlLoader,
+    limits: &Source<'_>,
+    overrides: Option<&Source<'_>>,
+) -> Result<Limits, Error> {
     let mut load = Load {
         builder: Limits::builder(),
         names: Names::new(),
@@ -186,7 +180,7 @@ fn load(limits: &Source<'_>, overrides: Option<&Source<'_>>) -> Result<Limits, E
         faults: Vec::new(),
         unreadable: 0,
     };
-    load.names.add_boulders(&load.builder);
+    load.names.add_boulders(&load.builder, loader.wants_public());
     load.read(limits, Role::Limits);
     if let Some(overrides) = overrides {
         load.read(overrides, Role::Overrides);
@@ -211,6 +205,11 @@ impl Load {
             Ok(text) => {
                 let faults =
                     walk::walk(&text, role, &self.files, &mut self.names, &mut self.builder);
+                let declares_nothing = self.builder.is_empty() && !self.names.has_faulty();
+                if role == Role::Limits && declares_nothing {
+                    // That is the fault: no name is called unknown for it.
+                    self.names.set_incomplete();
+                }
                 self.faults.extend(faults);
             }
             Err(refusal) => {
@@ -232,10 +231,6 @@ impl Load {
             self.builder.set_files(self.files.into());
             return Ok(self.builder.build());
         }
-        if self.unreadable < self.faults.len() {
-            return Err(Error::config(self.faults));
-        }
-        let lines: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
-        Err(Error::new(ErrorKind::Io, lines.join("\n")))
+        Err(Error::config(self.faults, self.unreadable))
     }
 }

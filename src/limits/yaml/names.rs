@@ -9,7 +9,8 @@ use crate::limits::{LimitsBuilder, names};
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     pub(super) index: LimitIndex,
-    pub(super) is_boulders: bool,
+    /// Whether ids of its overrides in reserved address blocks are refused.
+    pub(super) public_only: bool,
 }
 
 /// What is known of a name.
@@ -43,10 +44,10 @@ impl Names {
         }
     }
 
-    pub(super) fn add_boulders(&mut self, builder: &LimitsBuilder) {
+    pub(super) fn add_boulders(&mut self, builder: &LimitsBuilder, public_only: bool) {
         for boulder in names::BOULDER {
             if let Ok(index) = builder.index_of(boulder.name) {
-                self.known.insert(boulder.name.into(), Known { index, is_boulders: true });
+                self.known.insert(boulder.name.into(), Known { index, public_only });
             }
         }
     }
@@ -60,13 +61,18 @@ impl Names {
     }
 
     pub(super) fn add(&mut self, name: &str, index: LimitIndex) {
-        self.known.entry(name.into()).or_insert(Known { index, is_boulders: false });
+        self.known.entry(name.into()).or_insert(Known { index, public_only: false });
     }
 
     pub(super) fn add_faulty(&mut self, name: &str) {
         if !self.known.contains_key(name) {
             self.faulty.insert(name.into());
         }
+    }
+
+    /// Whether any declaration was faulty.
+    pub(super) fn has_faulty(&self) -> bool {
+        !self.faulty.is_empty()
     }
 
     pub(super) fn set_incomplete(&mut self) {
