@@ -11,12 +11,20 @@ mod diff;
 mod explain;
 #[path = "cli/files.rs"]
 mod files;
+#[path = "cli/hostile.rs"]
+mod hostile;
 #[path = "cli/logs.rs"]
 mod logs;
+#[path = "cli/odd_input.rs"]
+mod odd_input;
 #[path = "cli/oracle.rs"]
 mod oracle;
 #[path = "cli/report.rs"]
 mod report;
+#[path = "cli/reserved.rs"]
+mod reserved;
+#[path = "cli/statuses.rs"]
+mod statuses;
 #[path = "cli/traces.rs"]
 mod traces;
 #[path = "cli/warnings.rs"]
@@ -46,14 +54,21 @@ fn bad_limits_are_named_with_every_fault() {
     desk.put("binary.yml", [0, 159, 146, 150, 255]);
     desk.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\nB: {bursts: 1}\n");
     fs::create_dir(desk.path("folder.yml")).unwrap();
-    for name in ["missing.yml", "empty.yml", "binary.yml", "faults.yml", "folder.yml"] {
-        for command in ["validate", "replay --trace - --decisions d.jsonl"] {
+    for (name, status) in [
+        ("missing.yml", 2),
+        ("empty.yml", 1),
+        ("binary.yml", 1),
+        ("faults.yml", 1),
+        ("folder.yml", 2),
+    ] {
+        for (command, status) in [("validate", status), ("replay --trace - --decisions d.jsonl", 2)]
+        {
             let ran = desk.run(&format!("{command} --limits {name}"));
-            assert_eq!((ran.status, &*ran.stdout), (Some(1), ""), "{name}: {ran:?}");
+            assert_eq!((ran.status, &*ran.stdout), (Some(status), ""), "{name}: {ran:?}");
             assert!(ran.stderr.contains(name), "{ran:?}");
         }
         let ran = desk.run(&format!("validate --limits limits.yml --overrides {name}"));
-        assert_eq!((ran.status, ran.stderr.contains(name)), (Some(1), true), "{ran:?}");
+        assert_eq!((ran.status, ran.stderr.contains(name)), (Some(status), true), "{ran:?}");
     }
     let ran = desk.run("validate --limits faults.yml");
     assert!(

@@ -332,7 +332,7 @@ fn a_limit_that_one_file_lacks_is_none_there() {
     assert_eq!(summary["against"], against);
 
     let ran = desk.run(&format!("{replay} --rule PerClient=client --rule PerPaht=path"));
-    assert_eq!((ran.status, &*ran.stdout), (Some(1), ""));
+    assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
     assert_eq!(ran.stderr, "--rule PerPaht=path: unknown limit \"PerPaht\"\n");
 
     // An id that only the old format takes has no answer under the new one.
@@ -347,9 +347,9 @@ fn both_files_are_read_and_their_faults_named_together() {
     desk.put("bad.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\n");
     desk.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
     let ran = desk.run("replay --limits bad.yml --against missing.yml --trace t.jsonl");
-    assert_eq!((ran.status, &*ran.stdout), (Some(1), ""));
+    assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
     assert!(ran.stderr.starts_with("bad.yml:1: "), "{ran:?}");
     assert!(ran.stderr.lines().last().unwrap().starts_with("missing.yml"), "{ran:?}");
     let ran = desk.run("replay --limits limits.yml --against bad.yml --trace t.jsonl");
-    assert_eq!((ran.status, ran.stderr.starts_with("bad.yml:1: ")), (Some(1), true), "{ran:?}");
+    assert_eq!((ran.status, ran.stderr.starts_with("bad.yml:1: ")), (Some(2), true), "{ran:?}");
 }

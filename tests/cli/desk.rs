@@ -55,10 +55,10 @@ impl Desk {
         self.run_with(line, "")
     }
 
-    pub(crate) fn run_with(&self, line: &str, stdin: &str) -> Ran {
+    pub(crate) fn run_with(&self, line: &str, stdin: impl AsRef<[u8]>) -> Ran {
         let mut child = self.command(line).stdin(Stdio::piped()).spawn().unwrap();
         // A run that fails early does not read it.
-        let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+        let _ = child.stdin.take().unwrap().write_all(stdin.as_ref());
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let ran = Ran {

@@ -92,7 +92,7 @@ fn the_status_says_whether_there_are_differences_only_if_it_is_asked_to() {
     for (line, status) in [
         ("diff old.yml old.yml --exit-code", 0),
         ("diff old.yml new.yml --exit-code", 1),
-        ("diff old.yml missing.yml", 1),
+        ("diff old.yml missing.yml", 2),
         ("diff old.yml", 2),
         ("diff - -", 2),
         ("diff - new.yml --new-overrides -", 2),

@@ -137,17 +137,17 @@ fn what_cannot_be_explained_is_named() {
     for (line, status, part) in [
         (
             "explain --limits limits.yml NewOrderPerAccount 1",
-            1,
+            2,
             "did you mean NewOrdersPerAccount?",
         ),
-        ("explain --limits limits.yml NewOrdersPerAccount x", 1, "invalid regId \"x\""),
+        ("explain --limits limits.yml NewOrdersPerAccount x", 2, "invalid regId \"x\""),
         ("explain --limits limits.yml A", 2, "<ID>"),
         ("explain --limits limits.yml A x --cost 1.5", 2, "--cost"),
         ("explain --limits limits.yml A x --rule A=client", 2, "--log"),
         ("explain --limits limits.yml A x --reorder 1s", 2, "--log"),
         ("explain --limits limits.yml A x --log l --trace t --rule A=client", 2, "--trace"),
         ("explain --limits - A x --trace -", 2, "given for two files"),
-        ("explain --limits limits.yml A x --trace missing", 1, "missing"),
+        ("explain --limits limits.yml A x --trace missing", 2, "missing"),
     ] {
         let ran = desk.run(line);
         assert_eq!((ran.status, &*ran.stdout), (Some(status), ""), "{line}: {ran:?}");

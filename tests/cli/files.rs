@@ -26,17 +26,16 @@ fn decisions_on_standard_output_send_the_summary_to_standard_error() {
 #[test]
 fn traffic_that_is_not_there_is_named() {
     let desk = Desk::new();
-    desk.put("empty.jsonl", "");
     fs::create_dir(desk.path("folder")).unwrap();
-    for name in ["missing", "empty.jsonl", "folder"] {
+    for name in ["missing", "folder"] {
         for traffic in ["--trace", "--rule A=client --log"] {
             let ran = desk
                 .run(&format!("replay --limits limits.yml {traffic} {name} --decisions d.jsonl"));
-            assert_eq!((ran.status, &*ran.stdout), (Some(1), ""), "{name}: {ran:?}");
-            assert!(ran.stderr.starts_with(&format!("{name}: ")), "{ran:?}");
+            assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{name}: {ran:?}");
+            assert!(ran.stderr.starts_with(&format!("{name}: cannot be read: ")), "{ran:?}");
         }
     }
-    assert_eq!(desk.names(), ["empty.jsonl", "folder", "limits.yml"], "nothing half done");
+    assert_eq!(desk.names(), ["folder", "limits.yml"], "nothing half done");
 }
 
 #[test]
@@ -45,7 +44,7 @@ fn decisions_that_cannot_be_written_are_refused_before_any_work() {
     fs::create_dir(desk.path("folder")).unwrap();
     for name in ["folder", "no/such/folder/d.jsonl", "limits.yml/d.jsonl"] {
         let ran = desk.run(&format!("replay --limits limits.yml --trace - --decisions {name}"));
-        assert_eq!((ran.status, &*ran.stdout), (Some(1), ""), "{name}: {ran:?}");
+        assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{name}: {ran:?}");
         assert!(ran.stderr.starts_with(&format!("{name}: cannot be written: ")), "{ran:?}");
     }
 }
@@ -57,7 +56,7 @@ fn decisions_replace_a_file_only_when_the_run_got_to_its_end() {
     desk.put("cut.gz", [0x1f, 0x8b, 8, 0]);
     assert_eq!(
         desk.run("replay --limits limits.yml --trace cut.gz --decisions d.jsonl").status,
-        Some(1)
+        Some(2)
     );
     assert_eq!(desk.get("d.jsonl"), "from before\n");
     // A line that fails is no reason to stop.

@@ -313,13 +313,13 @@ fn a_report_goes_where_it_was_asked_for() {
     fs::create_dir(desk.path("folder")).unwrap();
     for name in ["folder", "no/such/folder/r.html"] {
         let ran = desk.run(&format!("replay --limits limits.yml --trace - --report {name}"));
-        assert_eq!((ran.status, &*ran.stdout), (Some(1), ""), "{name}: {ran:?}");
+        assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{name}: {ran:?}");
         assert!(ran.stderr.starts_with(&format!("{name}: cannot be written: ")), "{ran:?}");
     }
     desk.put("cut.gz", [0x1f, 0x8b, 8, 0]);
     desk.put("r.html", "from before");
     let ran = desk.run("replay --limits limits.yml --trace cut.gz --report r.html");
-    assert_eq!((ran.status, &*desk.get("r.html")), (Some(1), "from before"));
+    assert_eq!((ran.status, &*desk.get("r.html")), (Some(2), "from before"));
     assert_eq!(desk.names(), ["cut.gz", "folder", "limits.yml", "r.html", "t.jsonl"]);
 }
 

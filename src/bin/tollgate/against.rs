@@ -12,7 +12,7 @@ use crate::tally::{KeyNo, Tally};
 /// The candidate, what it said, and how that differs from what the limits in force said.
 pub(crate) struct Against {
     pub(crate) side: Side,
-    /// The file of `--against`, as the messages call it.
+    /// The file of `--against`, as it was given.
     pub(crate) file: String,
     /// Lines of a trace that failed under the candidate.
     pub(crate) errors: u64,

@@ -9,10 +9,22 @@ use clap::{ArgGroup, CommandFactory, Parser, Subcommand};
 use crate::Failure;
 use crate::access_log::Field;
 use crate::debt::DebtRule;
+use crate::text::{Escaped, quoted};
 
-/// Tries rate limits on traffic that was, before they are trusted with traffic to come.
+/// The exit statuses as the helps have them.
+macro_rules! statuses {
+    ($nothing_found:literal, $found:literal, $not_done:literal $(,)?) => {
+        concat!("Exit status:\n  0  ", $nothing_found, "\n  1  ", $found, "\n  2  ", $not_done)
+    };
+}
+
+/// Tries rate limits on recorded traffic, before they are trusted with live traffic.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version)]
+#[command(name = "tollgate", version, after_help = statuses!(
+    "done, and nothing was found",
+    "done, and something was found: faults, lines of a trace with errors, differences",
+    "not done: a file cannot be read or written, limits have faults, or an argument is wrong",
+))]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -21,12 +33,32 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Reads limits and overrides and reports every fault
+    #[command(after_help = statuses!(
+        "the files have no faults; warnings are none",
+        "the files have faults",
+        "not done: a file cannot be read, or an argument is wrong",
+    ))]
     Validate(ValidateArgs),
     /// Replays a trace or an access log against limits, and says what they would have denied
+    #[command(after_help = statuses!(
+        "replayed; denials, skipped lines of a log and no lines at all are a result",
+        "replayed, and lines of the trace had errors",
+        "not done: a file cannot be read or written, limits have faults, or an argument is wrong",
+    ))]
     Replay(ReplayArgs),
     /// Says which entry applies to an id, what its bucket holds, and why others do not apply
+    #[command(after_help = statuses!(
+        "explained, whatever the answer is",
+        "explained, and lines of the trace that was replayed first had errors",
+        "not done: a file cannot be read, limits have faults, or an argument is wrong",
+    ))]
     Explain(ExplainArgs),
     /// Says what changes between two sets of limits, for whom, and for live buckets
+    #[command(after_help = statuses!(
+        "compared; with --exit-code also: there are no differences",
+        "compared with --exit-code, and there are differences",
+        "not done: a file cannot be read, limits have faults, or an argument is wrong",
+    ))]
     Diff(DiffArgs),
 }
 
@@ -38,6 +70,10 @@ pub(crate) struct LimitFiles {
     /// Overrides of the limits for some ids, in YAML; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) overrides: Option<PathBuf>,
+    /// Accept private, reserved and documentation addresses and networks as ids of overrides of Boulder's
+    /// limits, in all files
+    #[arg(long)]
+    pub(crate) allow_reserved: bool,
 }
 
 /// The day by which overrides have expired or not.
@@ -68,10 +104,10 @@ pub(crate) struct ValidateArgs {
 /// A trace, or an access log and what its lines are charged to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Traffic {
-    /// A trace: one JSON object a line, in the order of time; `-` is standard input
+    /// A trace: one JSON object a line, in the order of time, packed by gzip or not; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// An access log in the common or combined format; `-` is standard input, `.gz` is unpacked
+    /// An access log in the common or combined format, packed by gzip or not; `-` is standard input
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub(crate) log: Option<PathBuf>,
     /// What each line of the log is charged to: FIELD is client, user, method, path, host,
@@ -168,6 +204,10 @@ pub(crate) struct DiffArgs {
     /// Exit with 1 if there are differences
     #[arg(long)]
     pub(crate) exit_code: bool,
+    /// Accept private, reserved and documentation addresses and networks as ids of overrides of Boulder's
+    /// limits, in all files
+    #[arg(long)]
+    allow_reserved: bool,
     #[command(flatten)]
     pub(crate) today: Today,
     /// Print the differences as one JSON object
@@ -237,7 +277,7 @@ impl Traffic {
                     subcommand,
                     format!(
                         "two rules charge {}: one rule a limit is allowed, or a line could name one bucket twice",
-                        rule.limit
+                        Escaped(&rule.limit)
                     ),
                 ));
             }
@@ -248,11 +288,19 @@ impl Traffic {
 
 impl DiffArgs {
     pub(crate) fn old_files(&self) -> LimitFiles {
-        LimitFiles { limits: self.old.clone(), overrides: self.old_overrides.clone() }
+        self.files(&self.old, self.old_overrides.as_deref())
     }
 
     pub(crate) fn new_files(&self) -> LimitFiles {
-        LimitFiles { limits: self.new.clone(), overrides: self.new_overrides.clone() }
+        self.files(&self.new, self.new_overrides.as_deref())
+    }
+
+    fn files(&self, limits: &Path, overrides: Option<&Path>) -> LimitFiles {
+        LimitFiles {
+            limits: limits.to_owned(),
+            overrides: overrides.map(Path::to_owned),
+            allow_reserved: self.allow_reserved,
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), Failure> {
@@ -280,7 +328,8 @@ impl ReplayArgs {
     /// The files of `--against`.
     pub(crate) fn candidate(&self) -> Option<LimitFiles> {
         let limits = self.against.clone()?;
-        Some(LimitFiles { limits, overrides: self.against_overrides.clone() })
+        let overrides = self.against_overrides.clone();
+        Some(LimitFiles { limits, overrides, allow_reserved: self.files.allow_reserved })
     }
 
     pub(crate) fn check(&self) -> Result<(), Failure> {
@@ -295,7 +344,7 @@ impl ReplayArgs {
         {
             let text = format!(
                 "--decisions and --report are both {}: one of them is allowed",
-                report.display()
+                Escaped(&crate::input::name(report))
             );
             return Err(conflict("replay", text));
         }
@@ -303,7 +352,8 @@ impl ReplayArgs {
             let Some(output) = output.filter(|path| !is_standard(path)) else { continue };
             let mut inputs = others.iter().copied().chain([self.traffic()]);
             if inputs.any(|input| is_same_file(input, output)) {
-                let text = format!("{name} {} would replace an input file", output.display());
+                let output = crate::input::name(output);
+                let text = format!("{name} {} would replace an input file", Escaped(&output));
                 return Err(conflict("replay", text));
             }
         }
@@ -341,7 +391,7 @@ fn rule(text: &str) -> Result<Rule, String> {
     let known = Field::ALL.iter().find(|(name, _)| *name == field);
     let (_, field) = known.ok_or_else(|| {
         let names = Field::ALL.map(|(name, _)| name).join(", ");
-        format!("unknown field {field:?}: one of {names} is allowed")
+        format!("unknown field {}: one of {names} is allowed", quoted(field, MAX_FIELD_CHARS))
     })?;
     Ok(Rule { limit: limit.to_owned(), field: *field })
 }
@@ -351,6 +401,9 @@ fn start_of_day(text: &str) -> Result<SystemTime, String> {
     let start = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(|error| format!("{error}"))?;
     Ok(start.timestamp().into())
 }
+
+/// Characters of a field that are shown.
+const MAX_FIELD_CHARS: usize = 64;
 
 const UNITS_NS: [(&str, u64); 7] = [
     ("ns", 1),

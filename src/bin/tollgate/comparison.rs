@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::summary::{LimitCounts, MAX_ID_CHARS, table};
-use crate::text::{counted, shown, time};
+use crate::text::{Escaped, counted, shown, time};
 
 /// What is told of each limit.
 pub(crate) const BY_LIMIT: [&str; 7] = [
@@ -84,7 +84,8 @@ impl Comparison {
     pub(crate) fn write_text(&self, text: &mut String, in_force: &str) {
         let Changes { newly_denied, newly_allowed, denied_by_both, allowed_by_both } = self.changes;
         // Writing to a string does not fail.
-        let _ = writeln!(text, "\nif {} took the place of {in_force}:", self.file);
+        let (file, in_force) = (Escaped(&self.file), Escaped(in_force));
+        let _ = writeln!(text, "\nif {file} took the place of {in_force}:");
         let _ = writeln!(
             text,
             "{} newly denied, {newly_allowed} newly let through, {denied_by_both} denied by both, \
@@ -96,7 +97,7 @@ impl Comparison {
             let _ = writeln!(text, "{lines} not compared: only one of the files has an answer");
         }
         if let Some(errors) = self.errors.filter(|errors| *errors > 0) {
-            let _ = writeln!(text, "{} under {}", counted(errors, "error"), self.file);
+            let _ = writeln!(text, "{} under {file}", counted(errors, "error"));
         }
         if !self.limits.is_empty() {
             let rows = self.limits.iter().map(|(name, limit)| {

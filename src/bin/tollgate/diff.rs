@@ -89,7 +89,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Outcome, Failure> {
     };
     print(Destination::Stdout, &text)?;
     let differs = args.exit_code && !difference.limits.is_empty();
-    Ok(if differs { Outcome::Differs } else { Outcome::Well })
+    Ok(if differs { Outcome::Found } else { Outcome::NothingFound })
 }
 
 /// What is asked of two sets of limits.

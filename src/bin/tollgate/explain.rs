@@ -9,11 +9,11 @@ use tollgate::{
 
 use crate::args::ExplainArgs;
 use crate::engine::Engine;
-use crate::input::Lines;
+use crate::input::{Lines, name};
 use crate::numbers::{self, capacity, nanos};
 use crate::output::{Destination, Results, print, to_json};
 use crate::progress::Progress;
-use crate::replay::{LineCounts, Session, name, replay};
+use crate::replay::{LineCounts, Session, replay};
 use crate::side::Side;
 use crate::tally::Tally;
 use crate::text::{grouped, shown, wait};
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
         session.progress.finish();
         engine = session.side.engine;
     }
-    let refused = |error: tollgate::Error| Failure::Input(error.to_string());
+    let refused = |error: tollgate::Error| Failure::NotDone(error.to_string());
     let mut explanation = limits.explain(&args.limit, &*args.id, now).map_err(refused)?;
     explanation.call = engine.explain(&args.limit, &args.id, args.cost).map_err(refused)?.call;
     let text = match args.json {

@@ -1,8 +1,8 @@
-//! Where lines come from: a file, a packed file, or standard input.
+//! Where lines come from: a file or standard input, packed by gzip or not.
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -11,10 +11,11 @@ use memchr::memchr;
 
 use crate::Failure;
 use crate::args::is_standard;
+use crate::text::Escaped;
 
 /// The lines of an input.
 pub(crate) struct Lines {
-    /// As the messages call it.
+    /// As it was given; `standard input` for `-`.
     name: String,
     reader: Box<dyn BufRead>,
     /// Bytes of the reader's buffer that the last line was lent from.
@@ -43,21 +44,19 @@ const BUFFER_BYTES: usize = 1 << 18;
 impl Lines {
     pub(crate) fn open(path: &Path) -> Result<Lines, Failure> {
         let read = BytesRead::default();
-        if is_standard(path) {
-            let reader = Counted { inner: io::stdin().lock(), read: read.clone() };
-            let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-            return Ok(Lines::new("standard input".into(), Box::new(reader), None, read));
-        }
-        let name = path.display().to_string();
-        let (file, size) =
-            open(path).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
-        let reader = Counted { inner: file, read: read.clone() };
+        let name = name(path);
+        let failure =
+            |error| Failure::NotDone(format!("{}: cannot be read: {error}", Escaped(&name)));
+        let (input, size): (Box<dyn Read>, _) = match is_standard(path) {
+            true => (Box::new(io::stdin().lock()), None),
+            false => {
+                let (file, size) = open(path).map_err(failure)?;
+                (Box::new(file), size)
+            }
+        };
+        let input = Counted { inner: input, read: read.clone() };
+        let reader = unpacked(input).and_then(without_mark).map_err(failure)?;
         let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-        if path.extension().is_some_and(|extension| extension == "gz") {
-            let unpacked = MultiGzDecoder::new(reader);
-            let reader = BufReader::with_capacity(BUFFER_BYTES, unpacked);
-            return Ok(Lines::new(name, Box::new(reader), size, read));
-        }
         Ok(Lines::new(name, Box::new(reader), size, read))
     }
 
@@ -69,8 +68,8 @@ impl Lines {
     pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, Failure> {
         let found = self.find();
         let failure = |error: io::Error| {
-            let (name, line) = (&self.name, self.count);
-            Failure::Input(format!("{name}: cannot be read after line {line}: {error}"))
+            let (name, line) = (Escaped(&self.name), self.count);
+            Failure::NotDone(format!("{name}: cannot be read after line {line}: {error}"))
         };
         match found {
             Ok(Found::End) => Ok(None),
@@ -150,6 +149,43 @@ enum Found {
     Buffered(usize),
 }
 
+/// What gzip's header begins with: its magic number, and the one method that there is.
+const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
+
+/// UTF-8's byte-order mark.
+const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
+/// The input, unpacked if its first bytes are gzip's.
+fn unpacked(input: impl Read + 'static) -> io::Result<Box<dyn Read>> {
+    let (first, input) = peek(input)?;
+    Ok(match first == GZIP {
+        true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, input))),
+        false => Box::new(input),
+    })
+}
+
+/// The input without the byte-order mark that it may begin with.
+fn without_mark(input: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
+    let (first, mut input) = peek(input)?;
+    if first == MARK {
+        input.read_exact(&mut [0; MARK.len()])?;
+    }
+    Ok(Box::new(input))
+}
+
+/// The first three bytes, or as many as there are; and the input with them.
+fn peek(mut input: impl Read) -> io::Result<(Vec<u8>, impl Read)> {
+    let mut first = Vec::new();
+    // A pipe may give them one by one.
+    input.by_ref().take(3).read_to_end(&mut first)?;
+    Ok((first.clone(), Cursor::new(first).chain(input)))
+}
+
+/// A file's name as it was given; `standard input` for `-`.
+pub(crate) fn name(path: &Path) -> String {
+    if is_standard(path) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
 fn open(path: &Path) -> io::Result<(File, Option<u64>)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -160,12 +196,12 @@ fn open(path: &Path) -> io::Result<(File, Option<u64>)> {
 }
 
 /// Counts what is read.
-struct Counted<R> {
-    inner: R,
+struct Counted {
+    inner: Box<dyn Read>,
     read: BytesRead,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         // A signal may interrupt a read any number of times; nothing is lost by trying again.
         loop {

@@ -1,6 +1,6 @@
 //! The command `tollgate`: tries limits before they are trusted.
 //!
-//! Exit status: 0 all well; 1 the input was wrong; 2 wrong arguments.
+//! Exit status, as of grep and diff: 0 done and nothing found, 1 done and something found, 2 not done.
 
 mod access_log;
 mod against;
@@ -44,38 +44,37 @@ fn main() -> ExitCode {
         Command::Replay(args) => args.check().and_then(|()| replay::run(&args)),
     };
     match done {
-        Ok(Outcome::Well) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
-        Ok(Outcome::LinesFailed) => ExitCode::from(WRONG_INPUT),
-        Ok(Outcome::Differs) => ExitCode::from(DIFFERS),
-        Err(Failure::Input(text)) => {
+        Ok(Outcome::NothingFound) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
+        Ok(Outcome::Found) => ExitCode::from(FOUND),
+        Err(Failure::NotDone(text)) => {
             // There is nowhere to report that standard error is gone.
             let _ = writeln!(std::io::stderr(), "{text}");
-            ExitCode::from(WRONG_INPUT)
+            ExitCode::from(NOT_DONE)
         }
+        // The same status: clap has it for wrong arguments.
         Err(Failure::Arguments(error)) => error.exit(),
     }
 }
 
-const WRONG_INPUT: u8 = 1;
-/// As of `git diff --exit-code`.
-const DIFFERS: u8 = 1;
+const FOUND: u8 = 1;
+const NOT_DONE: u8 = 2;
 
-/// How a run ended that got to the end of its input.
+/// How a run ended that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum Outcome {
-    Well,
-    /// Some lines of a trace failed; each was reported when it was read.
-    LinesFailed,
-    /// A diff found differences, and was asked to say so by its status.
-    Differs,
+    NothingFound,
+    /// Faults in the files that `validate` was given, lines of a trace with errors, or differences that
+    /// `diff --exit-code` tells of. Each was reported when it was found.
+    Found,
 }
 
-/// Why a run stopped.
+/// Why a run was not done.
 #[derive(Debug)]
 enum Failure {
-    /// Files that cannot be read or written or are wrong: the text has a line for every fault.
-    Input(String),
+    /// Files that cannot be read or written, limits with faults, and names and ids that do not exist: the
+    /// text has a line for every fault, each escaped.
+    NotDone(String),
     Arguments(clap::Error),
     /// The reader of the results has seen enough, as `head` has.
     BrokenPipe,

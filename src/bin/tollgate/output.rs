@@ -5,9 +5,12 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::ser::Formatter;
 
 use crate::Failure;
 use crate::args::is_standard;
+use crate::input::name;
+use crate::text::{Escaped, is_seen};
 
 /// Where a text is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +33,38 @@ pub(crate) fn print(destination: Destination, text: &str) -> Result<(), Failure>
 
 /// One JSON object and a line feed.
 pub(crate) fn to_json(object: &impl Serialize) -> String {
-    let json = serde_json::to_string(object);
-    json.expect("numbers and text under names of text are JSON") + "\n"
+    let mut json = Vec::new();
+    write_json(&mut json, object).expect("numbers and text under names of text are JSON");
+    json.push(b'\n');
+    String::from_utf8(json).expect("JSON is text")
+}
+
+/// One JSON value, in which every character is escaped that a terminal could obey or a reader does not see.
+pub(crate) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(out, Escaping);
+    Ok(value.serialize(&mut serializer)?)
+}
+
+/// Escapes more than JSON has to.
+struct Escaping;
+
+impl Formatter for Escaping {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        // Each turn is shorter by one character at least.
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| !is_seen(*c)) {
+            out.write_all(&rest.as_bytes()[..at])?;
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + c.len_utf8()..];
+        }
+        out.write_all(rest.as_bytes())
+    }
 }
 
 /// A file of results, decisions or a report, if it was asked for.
@@ -40,7 +73,7 @@ pub(crate) fn to_json(object: &impl Serialize) -> String {
 /// that name, which goes away with a run that fails.
 pub(crate) struct Results {
     out: Option<BufWriter<Box<dyn Write>>>,
-    /// As the messages call it.
+    /// As it was given.
     name: String,
     draft: Option<Draft>,
 }
@@ -63,7 +96,7 @@ impl Results {
             let name = "standard output".to_owned();
             return Ok(Results { out: Some(buffered(io::stdout().lock())), name, draft: None });
         }
-        let name = path.display().to_string();
+        let name = name(path);
         let (file, draft) = open(path).map_err(|error| failure(&name, &error))?;
         Ok(Results { out: Some(buffered(file)), name, draft })
     }
@@ -110,7 +143,7 @@ fn failure(name: &str, error: &io::Error) -> Failure {
     if error.kind() == ErrorKind::BrokenPipe {
         return Failure::BrokenPipe;
     }
-    Failure::Input(format!("{name}: cannot be written: {error}"))
+    Failure::NotDone(format!("{}: cannot be written: {error}", Escaped(name)))
 }
 
 fn buffered(out: impl Write + 'static) -> BufWriter<Box<dyn Write>> {

@@ -1,11 +1,10 @@
 //! `tollgate replay`: what would these limits have done?
 
 use std::io::Write;
-use std::path::Path;
 
 use crate::against::Against;
-use crate::args::{ReplayArgs, Traffic, is_standard};
-use crate::input::Lines;
+use crate::args::{ReplayArgs, Traffic};
+use crate::input::{Lines, name};
 use crate::output::{Destination, Results, print, to_json};
 use crate::progress::Progress;
 use crate::report::{Collected, Replayed, page};
@@ -17,7 +16,7 @@ use crate::{Failure, Outcome, replay_log, replay_trace, validate};
 pub(crate) struct Session {
     /// The limits in force: those of `--limits`.
     pub(crate) side: Side,
-    /// The file of `--limits`, as the messages call it.
+    /// The file of `--limits`, as it was given.
     pub(crate) file: String,
     pub(crate) against: Option<Against>,
     pub(crate) decisions: Results,
@@ -61,7 +60,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
         session.progress.report(&text);
     }
     match session.against {
-        Some(Against { errors: 1.., .. }) => Ok(Outcome::LinesFailed),
+        Some(Against { errors: 1.., .. }) => Ok(Outcome::Found),
         _ => Ok(counts.outcome()),
     }
 }
@@ -72,25 +71,18 @@ pub(crate) fn replay(
     session: &mut Session,
     traffic: &Traffic,
 ) -> Result<(LineCounts, Vec<String>), Failure> {
-    let (counts, skipped) = match traffic.trace {
-        Some(_) => (replay_trace::run(lines, session)?, Vec::new()),
-        None => replay_log::run(lines, session, &traffic.rules, traffic.window_ns())?,
-    };
-    if lines.count() == 0 {
-        return Err(Failure::Input(format!(
-            "{}: is empty: at least one line is needed",
-            lines.name()
-        )));
+    match traffic.trace {
+        Some(_) => Ok((replay_trace::run(lines, session)?, Vec::new())),
+        None => replay_log::run(lines, session, &traffic.rules, traffic.window_ns()),
     }
-    Ok((counts, skipped))
 }
 
 impl LineCounts {
     pub(crate) fn outcome(&self) -> Outcome {
         if self.errors.is_some_and(|errors| errors > 0) {
-            Outcome::LinesFailed
+            Outcome::Found
         } else {
-            Outcome::Well
+            Outcome::NothingFound
         }
     }
 }
@@ -126,16 +118,11 @@ fn load(args: &ReplayArgs) -> Result<(Side, Option<Against>), Failure> {
             let against = Against::new(candidate, name(&files.limits));
             Ok((Side::new(in_force), Some(against)))
         }
-        (Err(Failure::Input(text)), Err(Failure::Input(more))) => {
-            Err(Failure::Input(format!("{text}\n{more}")))
+        (Err(Failure::NotDone(text)), Err(Failure::NotDone(more))) => {
+            Err(Failure::NotDone(format!("{text}\n{more}")))
         }
         (Err(failure), _) | (_, Err(failure)) => Err(failure),
     }
-}
-
-/// A file as the messages call it.
-pub(crate) fn name(path: &Path) -> String {
-    if is_standard(path) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
 impl Session {

@@ -13,7 +13,7 @@ use crate::reorder::Reorder;
 use crate::replay::{LineCounts, Session};
 use crate::side::Side;
 use crate::tally::{KeyNo, Keys};
-use crate::text::shown;
+use crate::text::{Escaped, shown};
 use crate::trace;
 
 /// Lines that are held at most to put them in order.
@@ -81,8 +81,10 @@ fn resolve(rules: &[Rule], session: &mut Session) -> Result<Rules, Failure> {
     for rule in rules {
         let in_force = side.find(&rule.limit);
         let candidate = against.as_mut().map(|against| against.side.find(&rule.limit));
-        let given = format!("--rule {}={}", rule.limit, rule.field.name());
-        let note = |file: &str, error: &Error| format!("{given}: {file}: {error}; no limit there");
+        let given = format!("--rule {}={}", Escaped(&rule.limit), rule.field.name());
+        let note = |file: &str, error: &Error| {
+            format!("{given}: {}: {error}; no limit there", Escaped(file))
+        };
         match (&in_force, &candidate, &against) {
             (Err(error), None | Some(Err(_)), _) => faults.push(format!("{given}: {error}")),
             (Err(error), Some(Ok(_)), _) => notes.push(note(file, error)),
@@ -94,7 +96,7 @@ fn resolve(rules: &[Rule], session: &mut Session) -> Result<Rules, Failure> {
         resolved.candidate.extend(candidate.map(|limit| (limit, rule.field)));
     }
     if !faults.is_empty() {
-        return Err(Failure::Input(faults.join("\n")));
+        return Err(Failure::NotDone(faults.join("\n")));
     }
     notes.iter().for_each(|note| progress.report(note));
     Ok(resolved)

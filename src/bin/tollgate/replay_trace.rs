@@ -6,6 +6,7 @@ use crate::input::{Line, Lines, MAX_LINE_BYTES};
 use crate::replay::{LineCounts, Session};
 use crate::report::Collected;
 use crate::side::{Answer, Side};
+use crate::text::Escaped;
 use crate::trace::{self, Op, Operation};
 
 /// Replays a trace. A line that fails changes nothing, and the run goes on.
@@ -15,7 +16,7 @@ pub(crate) fn run(lines: &mut Lines, session: &mut Session) -> Result<LineCounts
     while let Some(line) = lines.next()? {
         number += 1;
         let Replayed { answer, candidate_fault } = replay(line, session);
-        let report = |text: &str| format!("{}:{number}: {text}", lines.name());
+        let report = |text: &str| format!("{}:{number}: {text}", Escaped(lines.name()));
         match answer {
             Ok(Answer { decision, denied_by, .. }) => {
                 parsed += 1;
@@ -101,7 +102,7 @@ fn compare(
             against.errors += 1;
             against.not_compared += u64::from(is_spend && answer.is_ok());
             let is_said = answer.as_ref().is_err_and(|said| *said == text);
-            return (!is_said).then(|| format!("under {}: {text}", against.file));
+            return (!is_said).then(|| format!("under {}: {text}", Escaped(&against.file)));
         }
     };
     if is_spend {

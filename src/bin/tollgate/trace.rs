@@ -10,6 +10,14 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tollgate::{Decision, Factor, Mode};
 
+use crate::output::write_json;
+use crate::text::shown;
+
+/// Characters of a message about a line that are shown.
+const MAX_SHOWN_CHARS: usize = 1000;
+/// Characters of a factor that are shown.
+const MAX_FACTOR_CHARS: usize = 40;
+
 /// One line of a trace.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +58,7 @@ impl Txn<'_> {
     /// The factor, of the text as it was written: it is a decimal, which a float would not keep.
     pub(crate) fn factor(&self) -> Result<Factor, String> {
         let Some(raw) = self.factor else { return Ok(Factor::ONE) };
-        let short = Shortened(raw.get());
+        let short = shown(raw.get(), MAX_FACTOR_CHARS);
         if raw.get().starts_with(['"', '[', '{', 'n', 't', 'f']) {
             return Err(format!("invalid factor {short}: a number is needed"));
         }
@@ -93,7 +101,7 @@ pub(crate) fn write_decision(
     write!(out, ",\"retry_in_ns\":{retry_in_ns},\"reset_in_ns\":{reset_in_ns}")?;
     if let Some((name, id)) = denied_by {
         out.write_all(b",\"denied_by\":")?;
-        serde_json::to_writer(&mut *out, &format_args!("{name}:{id}"))?;
+        write_json(out, &format_args!("{name}:{id}"))?;
     }
     out.write_all(b"}\n")
 }
@@ -101,7 +109,7 @@ pub(crate) fn write_decision(
 /// Writes the object for a line that failed and a line feed.
 pub(crate) fn write_error(out: &mut impl Write, error: &str) -> io::Result<()> {
     out.write_all(b"{\"error\":")?;
-    serde_json::to_writer(&mut *out, error)?;
+    write_json(out, &error)?;
     out.write_all(b"}\n")
 }
 
@@ -109,7 +117,8 @@ pub(crate) fn write_error(out: &mut impl Write, error: &str) -> io::Result<()> {
 fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    let text = text.strip_suffix(&place).unwrap_or(&text);
+    // serde_json quotes what the line has, as it is and whole.
+    let text = shown(text.strip_suffix(&place).unwrap_or(&text), MAX_SHOWN_CHARS);
     let cut = if error.is_eof() { "the line is cut off: " } else { "" };
     match error.column() {
         0 => format!("{cut}{text}"),
@@ -196,19 +205,6 @@ fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
 
 fn one() -> u64 {
     1
-}
-
-/// Shows the first characters of a text.
-struct Shortened<'a>(&'a str);
-
-impl fmt::Display for Shortened<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MAX_CHARS: usize = 40;
-        match self.0.char_indices().nth(MAX_CHARS) {
-            Some((end, _)) => write!(f, "{}...", &self.0[..end]),
-            None => f.write_str(self.0),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tollgate::{Limits, Warning};
+use tollgate::{Error, Limits, Warning, YamlLoader};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
 use crate::output::{Destination, print, to_json};
@@ -14,21 +14,29 @@ use crate::{Failure, Outcome};
 const MAX_SHOWN_CHARS: usize = 4096;
 
 pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
-    let limits = load(&args.files)?;
+    let limits = match read(&args.files) {
+        Ok(limits) => limits,
+        // Faults were looked for, and these are they: unless a file was not looked at.
+        Err(error) if !error.is_io() => {
+            print(Destination::Stderr, &format!("{error}\n"))?;
+            return Ok(Outcome::Found);
+        }
+        Err(error) => return Err(Failure::NotDone(error.to_string())),
+    };
     let warnings = limits.warnings(args.today.now());
     let (names, overrides) = (limits.names().count() as u64, limits.overrides() as u64);
     if args.json {
         let warnings = warnings.iter().map(WarningJson::of).collect();
         let found = Found { limits: names, overrides, warnings };
         print(Destination::Stdout, &to_json(&found))?;
-        return Ok(Outcome::Well);
+        return Ok(Outcome::NothingFound);
     }
     let line = |warning: &Warning| shown(&format!("warning: {warning}"), MAX_SHOWN_CHARS) + "\n";
     let lines: String = warnings.iter().map(line).collect();
     print(Destination::Stderr, &lines)?;
     let text = format!("ok: {}, {}\n", counted(names, "limit"), counted(overrides, "override"));
     print(Destination::Stdout, &text)?;
-    Ok(Outcome::Well)
+    Ok(Outcome::NothingFound)
 }
 
 /// What is in the files. Its field order is that of the JSON.
@@ -71,7 +79,11 @@ fn standard_input_as_file(path: &Path) -> &Path {
 
 /// Reads the limits; a failure has every fault.
 pub(crate) fn load(files: &LimitFiles) -> Result<Limits, Failure> {
+    read(files).map_err(|error| Failure::NotDone(error.to_string()))
+}
+
+fn read(files: &LimitFiles) -> Result<Limits, Error> {
     let limits = standard_input_as_file(&files.limits);
     let overrides = files.overrides.as_deref().map(standard_input_as_file);
-    Limits::from_yaml_files(limits, overrides).map_err(|error| Failure::Input(error.to_string()))
+    YamlLoader::new().allow_reserved(files.allow_reserved).files(limits, overrides)
 }

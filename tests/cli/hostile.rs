@@ -1,0 +1,134 @@
+//! Nothing that a file, its name or standard input has in it reaches a terminal as it is.
+
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, Ran};
+
+/// What a terminal obeys (escape, bell, the C1 form of escape and bracket), what turns the direction of
+/// writing, and what no reader sees.
+const HOSTILE: &str = "\u{1b}[2J\u{7}\u{9b}31m\u{7f}\u{202e}\u{200b}\u{e0041}";
+
+#[track_caller]
+fn is_tame(line: &str, text: &str) {
+    let wild: Vec<char> = text
+        .chars()
+        .filter(|c| (c.is_control() && *c != '\n') || HOSTILE[3..].contains(*c) && !c.is_ascii())
+        .collect();
+    assert!(wild.is_empty(), "{line}: {wild:?} in {text:?}");
+}
+
+#[track_caller]
+fn run(desk: &Desk, line: &str, stdin: &str) -> Ran {
+    let ran = desk.run_with(line, stdin);
+    is_tame(line, &ran.stdout);
+    is_tame(line, &ran.stderr);
+    ran
+}
+
+fn hostile_name(stem: &str) -> String {
+    format!("{stem}{HOSTILE}.yml")
+}
+
+#[test]
+fn a_trace_says_nothing_to_a_terminal() {
+    let desk = Desk::new();
+    let lines = [
+        json!({"at_ns": 1, "op": HOSTILE, "txns": []}),
+        json!({"at_ns": 1, "op": "spend", "txns": [], HOSTILE: 1}),
+        json!({"at_ns": 1, "op": "spend", "txns": [{"limit": HOSTILE, "id": "x"}]}),
+        json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "A", "id": "x", "mode": HOSTILE}]}),
+        json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "A", "id": "x", "cost": HOSTILE}]}),
+        json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "A", "id": "x", "factor": HOSTILE}]}),
+        json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "A", "id": "x", HOSTILE: 1}]}),
+        json!({"at_ns": HOSTILE, "op": "spend", "txns": []}),
+        json!(HOSTILE),
+        json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "PerClient", "id": HOSTILE}]}),
+        json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "A", "id": HOSTILE, "cost": 9}]}),
+    ];
+    let trace: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let ran = run(&desk, "replay --limits limits.yml --trace - --decisions d.jsonl", &trace);
+    assert_eq!((ran.status, ran.stderr.lines().count()), (Some(1), lines.len()), "{ran:?}");
+    assert!(
+        ran.stderr.contains("standard input:1: unknown variant `\\u{1b}[2J\\u{7}\\u{9b}31m"),
+        "{ran:?}"
+    );
+    is_tame("decisions", &desk.get("d.jsonl"));
+    let ran = run(&desk, "replay --limits limits.yml --trace - --decisions -", &trace);
+    assert_eq!(ran.stdout, desk.get("d.jsonl"));
+}
+
+/// A message is not as long as what it is about.
+#[test]
+fn a_fault_of_a_trace_is_cut() {
+    let desk = Desk::new();
+    let line = json!({"at_ns": 1, "op": "x".repeat(500_000), "txns": []}).to_string();
+    let ran = run(&desk, "replay --limits limits.yml --trace -", &line);
+    assert!(ran.stderr.len() < 2_000, "{} bytes", ran.stderr.len());
+}
+
+#[test]
+fn json_has_hostile_ids_escaped_and_whole() {
+    let desk = Desk::new();
+    let id = format!("\"\\\u{e9}{HOSTILE}\u{1f600}");
+    let line = json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "B", "id": id, "cost": 2}]});
+    let trace = format!("{line}\n{line}\n");
+    let ran = run(&desk, "replay --limits limits.yml --trace - --json --decisions d.jsonl", &trace);
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(summary["top_denied"][0]["id"], id);
+    let decisions = desk.get("d.jsonl");
+    is_tame("decisions", &decisions);
+    let denied: Value = serde_json::from_str(decisions.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(denied["denied_by"], format!("B:{id}"));
+}
+
+#[test]
+fn names_and_contents_of_files_say_nothing_to_a_terminal() {
+    let desk = Desk::new();
+    let [old, new, overrides, bad] = ["old", "new", "overrides", "bad"].map(hostile_name);
+    let id = HOSTILE.replace('\u{1b}', "\\e").replace('\u{7}', "\\a").replace('\u{9b}', "\\x9b");
+    let id = id.replace('\u{7f}', "\\x7f");
+    desk.put(&old, "A: {burst: 2, count: 1, period: 1s, id: string}\nGone: {burst: 1, count: 1, period: 1s, id: string}\n");
+    desk.put(&new, "A: {burst: 1, count: 1, period: 1s, id: string}\n");
+    desk.put(&overrides, format!("A:y: {{burst: 1, count: 1, period: 1s}}\n- A:\n"));
+    desk.put(
+        &overrides,
+        format!("- A: {{burst: 1, count: 1, period: 1s, comment: \"{id}\", owner: \"{id}\", ids: [\"{id}\", y]}}\n"),
+    );
+    desk.put(&bad, format!("\"A{id}\": {{\"b{id}\": 1}}\nA: {{burst: \"{id}\"}}\n\"B:{id}\": 1\n"));
+    let spend = |id: &str| json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "A", "id": id}]});
+    let trace = format!("{0}\n{0}\n{0}\n{1}\n", spend(HOSTILE), json!({"op": HOSTILE}));
+    let in_force = format!("--limits {old} --overrides {overrides}");
+    for (line, status) in [
+        (format!("validate {in_force}"), 0),
+        (format!("validate {in_force} --json"), 0),
+        (format!("validate --limits {bad}"), 1),
+        (format!("validate --limits {old} --overrides {bad}"), 1),
+        (format!("validate --limits {}", hostile_name("missing")), 2),
+        (format!("replay {in_force} --trace - --against {new}"), 1),
+        (
+            format!(
+                "replay {in_force} --trace - --against {new} --against-overrides {overrides} --json"
+            ),
+            1,
+        ),
+        (format!("replay {in_force} --trace - --against {new} --report -"), 1),
+        (format!("replay {in_force} --trace - --report {}", hostile_name("no/such")), 2),
+        (format!("replay {in_force} --trace {}", hostile_name("missing")), 2),
+        (format!("replay {in_force} --trace {old}"), 1),
+        (format!("replay {in_force} --log {old} --rule A=client"), 0),
+        (format!("replay {in_force} --log {old} --rule A{HOSTILE}=client"), 2),
+        (format!("replay {in_force} --against {new} --log - --rule Gone=client"), 0),
+        (format!("replay {in_force} --trace {old} --decisions {old}"), 2),
+        (format!("replay {in_force} --trace {old} --decisions d --report d"), 2),
+        (format!("explain {in_force} A {HOSTILE}"), 0),
+        (format!("explain {in_force} A z{HOSTILE} --trace -"), 1),
+        (format!("explain {in_force} A {HOSTILE} --json"), 0),
+        (format!("explain {in_force} A{HOSTILE} x"), 2),
+        (format!("diff {old} {new} --old-overrides {overrides}"), 0),
+        (format!("diff {old} {new} --old-overrides {overrides} --json"), 0),
+        (format!("diff {old} {bad}"), 2),
+    ] {
+        let ran = run(&desk, &line, &trace);
+        assert_eq!(ran.status, Some(status), "{line}: {ran:?}");
+    }
+}

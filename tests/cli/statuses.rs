@@ -1,0 +1,119 @@
+//! Exit statuses of every subcommand: 0 nothing found, 1 something found, 2 not done.
+
+use std::fs;
+
+use crate::desk::{Desk, spend};
+
+/// Limits, traffic and files with each kind of fault.
+fn desk() -> Desk {
+    let desk = Desk::new();
+    desk.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\n");
+    desk.put("other.yml", "A: {burst: 6, count: 1, period: 1s, id: string}\n");
+    desk.put("overrides.yml", "A:x: {burst: 9, count: 9, period: 1s, expires: 2020-01-01}\n");
+    desk.put("good.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    desk.put("bad.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#) + "oops\n");
+    desk.put("above.jsonl", spend(1, r#"{"limit":"A","id":"x","cost":6}"#));
+    desk.put("bad.log", "garbage\n");
+    desk.put("cut.gz", [0x1f, 0x8b, 8, 0]);
+    fs::create_dir(desk.path("folder")).unwrap();
+    desk
+}
+
+const STATUSES: [(&str, i32); 42] = [
+    ("validate --limits limits.yml", 0),
+    // Warnings are no faults.
+    ("validate --limits limits.yml --overrides overrides.yml", 0),
+    ("validate --limits faults.yml", 1),
+    ("validate --limits faults.yml --json", 1),
+    ("validate --limits limits.yml --overrides faults.yml", 1),
+    ("validate --limits missing.yml", 2),
+    ("validate --limits folder", 2),
+    ("validate --limits faults.yml --overrides missing.yml", 2),
+    ("validate --limits limits.yml --overrides folder", 2),
+    ("validate --limits limits.yml --limit", 2),
+    ("validate", 2),
+    ("replay --limits limits.yml --trace good.jsonl", 0),
+    ("replay --limits limits.yml --log bad.log --rule A=client", 0),
+    ("replay --limits limits.yml --trace bad.jsonl", 1),
+    ("replay --limits other.yml --trace above.jsonl", 0),
+    ("replay --limits limits.yml --trace above.jsonl", 1),
+    ("replay --limits other.yml --against limits.yml --trace above.jsonl", 1),
+    ("replay --limits faults.yml --trace good.jsonl", 2),
+    ("replay --limits missing.yml --trace good.jsonl", 2),
+    ("replay --limits limits.yml --trace good.jsonl --against faults.yml", 2),
+    ("replay --limits limits.yml --trace missing.jsonl", 2),
+    ("replay --limits limits.yml --trace folder", 2),
+    ("replay --limits limits.yml --trace cut.gz", 2),
+    ("replay --limits limits.yml --trace good.jsonl --decisions folder", 2),
+    ("replay --limits limits.yml --trace good.jsonl --report no/such/folder.html", 2),
+    ("replay --limits limits.yml --log bad.log --rule X=client", 2),
+    ("replay --limits limits.yml", 2),
+    ("explain --limits limits.yml A x", 0),
+    ("explain --limits limits.yml A x --trace good.jsonl", 0),
+    ("explain --limits limits.yml A x --trace bad.jsonl", 1),
+    ("explain --limits limits.yml X x", 2),
+    ("explain --limits limits.yml PerClient x", 2),
+    ("explain --limits faults.yml A x", 2),
+    ("explain --limits limits.yml A x --trace missing.jsonl", 2),
+    ("explain --limits limits.yml A", 2),
+    ("diff limits.yml other.yml", 0),
+    ("diff limits.yml limits.yml --exit-code", 0),
+    ("diff limits.yml other.yml --exit-code", 1),
+    ("diff limits.yml faults.yml --exit-code", 2),
+    ("diff missing.yml limits.yml --exit-code", 2),
+    ("diff limits.yml limits.yml --old-overrides folder --exit-code", 2),
+    ("diff limits.yml --exit-code", 2),
+];
+
+#[test]
+fn tell_done_from_found_from_not_done() {
+    let desk = desk();
+    for (line, status) in STATUSES {
+        let ran = desk.run(line);
+        assert_eq!(ran.status, Some(status), "{line}: {ran:?}");
+        // What is not done has no result, and says why.
+        assert!(
+            status != 2 || (ran.stdout.is_empty() && !ran.stderr.is_empty()),
+            "{line}: {ran:?}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_beside_a_faulty_one_is_reported_with_it() {
+    let ran = desk().run("validate --limits faults.yml --overrides missing.yml");
+    let said: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(said.len(), 2, "{ran:?}");
+    assert!(said[0].starts_with("faults.yml:1: A.burst: "), "{ran:?}");
+    assert!(said[1].starts_with("missing.yml: cannot be read: "), "{ran:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_output_that_cannot_be_written_is_not_done() {
+    for line in ["validate --limits limits.yml", "diff limits.yml other.yml"] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = desk().command(line).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("standard output: cannot be written: "), "{line}: {said}");
+    }
+}
+
+#[test]
+fn are_in_every_help() {
+    let desk = Desk::new();
+    for subcommand in ["", "validate", "replay", "explain", "diff"] {
+        for help in ["--help", "-h"] {
+            let ran = desk.run(&format!("{subcommand} {help}"));
+            assert_eq!((ran.status, &*ran.stderr), (Some(0), ""), "{subcommand}");
+            let statuses = ran.stdout.split_once("Exit status:\n").map(|(_, rest)| rest);
+            let statuses =
+                statuses.unwrap_or_else(|| panic!("{subcommand} {help}: {}", ran.stdout));
+            for (status, line) in (0..).zip(statuses.lines()) {
+                assert!(line.starts_with(&format!("  {status}  ")), "{subcommand}: {line:?}");
+            }
+            assert_eq!(statuses.lines().count(), 3, "{subcommand}: {statuses}");
+        }
+    }
+}
