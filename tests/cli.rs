@@ -21,6 +21,8 @@ mod odd_input;
 mod oracle;
 #[path = "cli/report.rs"]
 mod report;
+#[path = "cli/report_parts.rs"]
+mod report_parts;
 #[path = "cli/reserved.rs"]
 mod reserved;
 #[path = "cli/statuses.rs"]

@@ -1,6 +1,6 @@
 //! What would change: the same traffic under a second file of limits, line by line.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tollgate::{Decision, Limits};
 
@@ -74,6 +74,14 @@ impl Against {
             newly_denied: Met::default(),
             newly_allowed: Met::default(),
         }
+    }
+
+    /// The keys of which a spend was newly denied or newly let through, in the normal form of their ids with
+    /// the names of their limits.
+    pub(crate) fn affected<'a>(&'a self, in_force: &'a Side) -> HashSet<(&'a str, &'a str)> {
+        let denied = self.newly_denied.keys().map(|key| self.side.key(*key));
+        let allowed = self.newly_allowed.keys().map(|key| in_force.key(*key));
+        denied.chain(allowed).collect()
     }
 
     /// Counts a spend that only the candidate has an answer to.

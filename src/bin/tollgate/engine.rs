@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 use smallvec::SmallVec;
 use tollgate::{
     Clock, Decision, Error, Explanation, Factor, Hand, Handle, Limiter, LimiterOptions, Limits,
-    Mode, Parameters,
+    Mode, OverrideEntry, Parameters,
 };
 
+use crate::report::words;
 use crate::trace::Op;
 
 /// The limits at work.
@@ -130,6 +131,21 @@ impl Engine {
         let used = most.saturating_sub(remaining.or_else(look)?);
         let tenths = u128::from(used) * 10 / u128::from(most.max(1));
         Some(tenths.min(9) as u8)
+    }
+
+    /// The id of the override that applies to an id, which may be its account, and its numbers in words.
+    /// `None` where none applies.
+    pub(crate) fn override_of(&self, limit: &str, id: &str) -> Option<(String, String)> {
+        let limits = self.limits();
+        let limit = limits.limit(limit).ok()?;
+        let own = limit.override_of(id).ok()?;
+        let of_account = || {
+            let (account, _) = id.split_once(':')?;
+            limit.override_of(account).ok()?.filter(OverrideEntry::is_of_account)
+        };
+        let given = own.or_else(of_account)?;
+        let numbers = given.numbers().map_or("no limit".into(), words::limit);
+        Some((given.id(), numbers))
     }
 
     /// Moves the clock; a time that it cannot show is refused, and nothing has moved.

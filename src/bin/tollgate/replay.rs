@@ -103,6 +103,7 @@ fn write_report(
         summary,
         side,
         candidate: against.as_ref().map(|against| &against.side),
+        against: against.as_ref(),
         collected,
     };
     report.write(|out| out.write_all(page(&replayed).as_bytes()))?;

@@ -11,6 +11,7 @@ use crate::engine::LimitNo;
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
 use crate::reorder::Reorder;
 use crate::replay::{LineCounts, Session};
+use crate::report::Request;
 use crate::side::Side;
 use crate::tally::{KeyNo, Keys};
 use crate::text::{Escaped, shown};
@@ -28,6 +29,8 @@ struct Held {
     line: u64,
     /// Those of the limits in force, then those of the candidate's.
     keys: Keys,
+    /// For the report, if one was asked for.
+    request: Option<Box<Request>>,
 }
 
 /// The lines that were skipped: how many, and the first few.
@@ -60,7 +63,7 @@ pub(crate) fn run(
     while let Some(line) = lines.next()? {
         number += 1;
         match read(line, &rules, session, &mut parsed) {
-            Ok((at_ns, keys)) => reorder.push(at_ns, Held { line: number, keys }),
+            Ok((at_ns, keys, request)) => reorder.push(at_ns, Held { line: number, keys, request }),
             Err((why, text)) => skipped.add(number, &why, text),
         }
         take_due(&mut reorder, &rules, session, &mut skipped)?;
@@ -102,13 +105,13 @@ fn resolve(rules: &[Rule], session: &mut Session) -> Result<Rules, Failure> {
     Ok(resolved)
 }
 
-/// Reads a line's time and keys; else says why not, with the line's text.
+/// Reads a line's time and keys, and what a report needs of it; else says why not, with the line's text.
 fn read<'a>(
     line: Line<'a>,
     rules: &Rules,
     session: &mut Session,
     parsed: &mut u64,
-) -> Result<(u64, Keys), (String, &'a [u8])> {
+) -> Result<(u64, Keys, Option<Box<Request>>), (String, &'a [u8])> {
     let Line::Text(line) = line else {
         return Err((format!("longer than {MAX_LINE_BYTES} bytes"), b""));
     };
@@ -124,7 +127,8 @@ fn read<'a>(
             keys.truncate(in_force);
         }
     }
-    Ok((entry.at_ns, keys))
+    let request = session.collected.as_ref().map(|_| Box::new(Request::new(&entry)));
+    Ok((entry.at_ns, keys, request))
 }
 
 fn add_keys(
@@ -156,7 +160,10 @@ fn take_due(
                 record(at_ns, &decision, keys, session)?;
                 let old = Said { keys, decision: &decision };
                 let is_compared = of_candidate.len() == rules.candidate.len();
-                compare(at_ns, old, is_compared.then_some(of_candidate), session);
+                let then = compare(at_ns, old, is_compared.then_some(of_candidate), session);
+                if let (Some(collected), Some(request)) = (&mut session.collected, held.request) {
+                    collected.request(*request, !decision.allowed(), then);
+                }
             }
             Err(why) => skipped.add(held.line, &why, b""),
         }
@@ -184,14 +191,20 @@ fn record(
     Ok(())
 }
 
-/// Charges the line under the candidate; without keys, it is a line that the candidate would skip.
-fn compare(at_ns: u64, old: Said<'_>, keys: Option<&[KeyNo]>, session: &mut Session) {
-    let Session { side, against: Some(against), collected, .. } = session else { return };
+/// Charges the line under the candidate, and returns whether that denies it; without keys, it is a line that
+/// the candidate would skip.
+fn compare(
+    at_ns: u64,
+    old: Said<'_>,
+    keys: Option<&[KeyNo]>,
+    session: &mut Session,
+) -> Option<bool> {
+    let Session { side, against: Some(against), collected, .. } = session else { return None };
     // A line's costs are 1, which is no more than any burst: keys that were read have an answer.
     let said = keys.and_then(|keys| Some((keys, against.side.spend(at_ns, keys).ok()?)));
     let Some((keys, decision)) = said else {
         against.not_compared += 1;
-        return;
+        return None;
     };
     let new = Said { keys, decision: &decision };
     let change = against.count(at_ns, &side.tally, old, new, |_| true);
@@ -199,6 +212,7 @@ fn compare(at_ns: u64, old: Said<'_>, keys: Option<&[KeyNo]>, session: &mut Sess
         collected.change(change);
         collected.see_candidate(&against.side, keys, &decision, |_| Some(Factor::ONE));
     }
+    Some(!decision.allowed())
 }
 
 impl Skipped {

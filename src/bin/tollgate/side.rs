@@ -91,6 +91,12 @@ impl Side {
         Ok(Answer { decision, keys, is_charged, denied_by })
     }
 
+    /// The name of a key's limit, and its id in normal form.
+    pub(crate) fn key(&self, key: KeyNo) -> (&str, &str) {
+        let key = self.tally.get(key);
+        (self.engine.name(key.limit), &key.normalized)
+    }
+
     /// How often a key was the one that denied.
     pub(crate) fn denied(&self, limit: &str, normalized: &str) -> u64 {
         let limit = self.engine.known(limit);

@@ -41,7 +41,8 @@ pub(crate) struct Key {
     /// Whether the limit has numbers for it.
     applies: bool,
     seen: bool,
-    denied: u64,
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +79,7 @@ impl Tally {
         let normalized: Rc<str> = if *normalized == *id { id.clone() } else { normalized.into() };
         tally.by_id.insert(id.clone(), next);
         tally.by_normalized.insert(normalized.clone(), next);
-        self.keys.push(Key { limit, id, normalized, applies, seen: false, denied: 0 });
+        self.keys.push(Key { limit, id, normalized, applies, seen: false, allowed: 0, denied: 0 });
         Ok(next)
     }
 
@@ -119,6 +120,7 @@ impl Tally {
             }
             if decision.allowed() && is_charged(position) {
                 limit.counts.allowed += 1;
+                key.allowed += 1;
                 tell(key.limit, true);
             }
             if decision.denied_by() == Some(position) {

@@ -2,11 +2,14 @@
 
 mod chart;
 mod closeness;
+mod denied;
+mod overrides;
 mod page;
+mod requests;
 mod sections;
 mod tables;
 mod timeline;
-mod words;
+pub(crate) mod words;
 
 use tollgate::{Decision, Factor};
 
@@ -16,17 +19,21 @@ use crate::side::Side;
 use crate::tally::KeyNo;
 
 pub(crate) use page::{Replayed, page};
+pub(crate) use requests::Request;
 
 use closeness::Closeness;
+use requests::Requests;
 use timeline::{Bin, Timeline};
 
 /// What a report needs beyond the counts of a run, collected while it goes on: for each limit a bounded
-/// number of bins, and a byte for each key.
+/// number of bins, a byte for each key, the clients, and a bounded number of values of what was denied.
 #[derive(Debug)]
 pub(crate) struct Collected {
     timeline: Timeline,
     in_force: Closeness,
     candidate: Closeness,
+    /// Of a log.
+    requests: Requests,
     /// The first time of a spend, and the last.
     span_ns: Option<(u64, u64)>,
 }
@@ -59,6 +66,7 @@ impl Collected {
             timeline: if is_log { Timeline::of_seconds() } else { Timeline::of_nanoseconds() },
             in_force: Closeness::default(),
             candidate: Closeness::default(),
+            requests: Requests::default(),
             span_ns: None,
         }
     }
@@ -101,6 +109,11 @@ impl Collected {
         if decision.allowed() {
             self.candidate.see(side, keys, decision, factor);
         }
+    }
+
+    /// The request of a log's line, and whether it was denied; by the candidate too, if that has an answer.
+    pub(crate) fn request(&mut self, request: Request, is_denied: bool, then: Option<bool>) {
+        self.requests.see(request, is_denied, then);
     }
 
     /// What the candidate changed of the spend.

@@ -1,12 +1,15 @@
 //! The page: one file without a script, which loads nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::sections::{Shown, most_denied, of_limit, replayed, what_if};
+use super::denied::denied;
+use super::requests::Hit;
+use super::sections::{Shown, of_limit, replayed, what_if};
 use super::tables::foreign;
 use super::{Collected, words};
+use crate::against::Against;
 use crate::args::Rule;
 use crate::side::Side;
 use crate::summary::Summary;
@@ -20,6 +23,7 @@ pub(crate) struct Replayed<'a> {
     pub(crate) summary: &'a Summary,
     pub(crate) side: &'a Side,
     pub(crate) candidate: Option<&'a Side>,
+    pub(crate) against: Option<&'a Against>,
     pub(crate) collected: &'a Collected,
 }
 
@@ -49,7 +53,7 @@ pub(crate) fn page(run: &Replayed<'_>) -> String {
                 main {
                     @if let Some(against) = &run.summary.against { (what_if(run, against)) }
                     @for limit in &limits { (of_limit(run, limit)) }
-                    (most_denied(run))
+                    (denied(run))
                     (replayed(run, &limits))
                 }
             }
@@ -82,6 +86,32 @@ fn limits(run: &Replayed<'_>) -> Vec<Shown> {
     named.map(|(name, shown)| Shown { name: name.to_owned(), ..shown }).collect()
 }
 
+/// How many clients of a log, or ids of a trace, are affected by the candidate; without one, how many were
+/// denied. The tile's name, its unit and the counts.
+fn hit(run: &Replayed<'_>) -> (String, &'static str, Hit) {
+    let what = if run.against.is_some() { "affected" } else { "denied" };
+    let (unit, hit) = match (run.rules, run.against) {
+        ([_, ..], Some(_)) => ("clients", run.collected.requests.clients_affected()),
+        ([_, ..], None) => ("clients", run.collected.requests.clients_denied()),
+        ([], Some(against)) => ("ids", ids_affected(run.side, against)),
+        ([], None) => ("ids", ids_denied(run.side)),
+    };
+    (format!("{unit} {what}"), unit, hit)
+}
+
+fn ids_denied(side: &Side) -> Hit {
+    let count = side.tally.seen().filter(|(.., denied)| *denied > 0).count() as u64;
+    Hit { count, of: side.tally.seen().count() as u64 }
+}
+
+fn ids_affected(in_force: &Side, against: &Against) -> Hit {
+    let mut seen = HashSet::new();
+    for side in [in_force, &against.side] {
+        seen.extend(side.tally.seen().map(|(key, ..)| side.key(key)));
+    }
+    Hit { count: against.affected(in_force).len() as u64, of: seen.len() as u64 }
+}
+
 fn head(run: &Replayed<'_>) -> Markup {
     let summary = run.summary;
     let spends = summary.allowed + summary.denied;
@@ -103,8 +133,9 @@ fn head(run: &Replayed<'_>) -> Markup {
             (foreign(run.traffic)) " under " (foreign(&summary.file))
             @if let Some(against) = &summary.against { ", and under " (foreign(&against.file)) }
         }
-        @if let Some((first_ns, last_ns)) = run.collected.span_ns {
-            p.quiet { (time(first_ns)) " to " (time(last_ns)) }
+        @match run.collected.span_ns {
+            Some((first_ns, last_ns)) => p.quiet { (time(first_ns)) " to " (time(last_ns)) },
+            None => p { "No requests were charged." },
         }
         dl.tiles {
             (tile("lines", "", summary.lines, None))
@@ -114,6 +145,8 @@ fn head(run: &Replayed<'_>) -> Markup {
                 (tile("newly denied", "denied", against.changes.newly_denied, part(against.changes.newly_denied)))
                 (tile("newly let through", "let-through", against.changes.newly_allowed, part(against.changes.newly_allowed)))
             }
+            @let (name, of, hit) = hit(run);
+            (tile(&name, "", hit.count, Some(format!("of {} {of}", words::number(hit.of)))))
             @if let Some(errors) = summary.errors.filter(|errors| *errors > 0) {
                 (tile("errors", "denied", errors, None))
             }

@@ -7,10 +7,9 @@ use super::closeness::{Shares, TENTHS};
 use super::page::Replayed;
 use super::tables::{Cell, Table, foreign};
 use super::timeline::{Bin, Timeline};
-use super::{Row, words};
+use super::{Row, overrides, words};
 use crate::comparison::{BY_LIMIT, Changed, Comparison};
 use crate::engine::LimitNo;
-use crate::side::Side;
 use crate::summary::LimitCounts;
 use crate::text::{shown, time};
 
@@ -60,9 +59,11 @@ pub(crate) fn what_if(run: &Replayed<'_>, against: &Comparison) -> Markup {
             div.card { (by_limit.markup()) }
             div.charts {
                 (changes_over_time(timeline, None, &timeline.row(Row::Lines.index())))
-                (changed("newly-denied", "Newly denied most", &against.top_newly_denied, chart::DENIED))
                 (changed(
-                    "newly-allowed", "Newly let through most", &against.top_newly_allowed,
+                    run, "newly-denied", "Newly denied most", &against.top_newly_denied, chart::DENIED,
+                ))
+                (changed(
+                    run, "newly-allowed", "Newly let through most", &against.top_newly_allowed,
                     chart::LET_THROUGH,
                 ))
             }
@@ -78,6 +79,8 @@ pub(crate) fn of_limit(run: &Replayed<'_>, limit: &Shown) -> Markup {
     let counts = run.summary.limits.get(&limit.name).copied().unwrap_or_default();
     let LimitCounts { allowed, denied, keys, keys_denied } = counts;
     let changes = changes_of(timeline, in_force.as_deref(), candidate.as_deref());
+    // Where only this limit has changes, the chart of all lines has shown them.
+    let has_own_changes = changes != changes_only(timeline.row(Row::Lines.index()));
     let files = [
         (Some(run.side), &run.summary.file),
         (run.candidate, run.summary.against.as_ref().map_or(&run.summary.file, |it| &it.file)),
@@ -87,16 +90,20 @@ pub(crate) fn of_limit(run: &Replayed<'_>, limit: &Shown) -> Markup {
             h2 { code { (limit.name) } }
             @for (side, file) in files {
                 @if let Some(side) = side {
-                    p.quiet { (foreign(file)) ": " (numbers(side, &limit.name)) }
+                    p.quiet {
+                        (foreign(file)) ": " (overrides::default(side, &limit.name))
+                        (overrides::count(side, &limit.name))
+                    }
                 }
             }
             p {
                 (words::number(allowed)) " lines allowed, " (words::number(denied)) " denied; "
                 (words::number(keys)) " ids, " (words::number(keys_denied)) " of them denied."
             }
+            (overrides::applied(run, limit))
             div.charts {
                 @if let Some(bins) = in_force { (lines_over_time(timeline, &limit.name, &bins)) }
-                @if run.candidate.is_some() {
+                @if run.candidate.is_some() && has_own_changes {
                     (changes_over_time(timeline, Some(&limit.name), &changes))
                 }
                 (closeness(run, limit))
@@ -122,13 +129,14 @@ fn changes_of(
     bins
 }
 
-/// The default numbers of a limit in a file.
-fn numbers(side: &Side, name: &str) -> String {
-    match side.engine.limits().default_numbers(name) {
-        Ok(Some(limit)) => words::limit(&limit),
-        Ok(None) => "no limit, but for overrides".into(),
-        Err(_) => "has no such limit".into(),
-    }
+/// The bins with their changes alone.
+fn changes_only(bins: Vec<Bin>) -> Vec<Bin> {
+    let changes = bins.into_iter().map(|Bin { newly_denied, newly_allowed, .. }| Bin {
+        newly_denied,
+        newly_allowed,
+        ..Bin::default()
+    });
+    changes.collect()
 }
 
 fn lines_over_time(timeline: &Timeline, limit: &str, bins: &[Bin]) -> Markup {
@@ -237,7 +245,7 @@ fn figure(series: &Series<'_>, image: Markup, table: Markup) -> Markup {
 }
 
 /// A drawing, and what is said of it to those who do not see it.
-fn image(said: &str, svg: &str) -> Markup {
+pub(super) fn image(said: &str, svg: &str) -> Markup {
     html! { div role="img" aria-label=(said) { (PreEscaped(svg)) } }
 }
 
@@ -249,6 +257,9 @@ fn closeness(run: &Replayed<'_>, limit: &Shown) -> Markup {
     let both = counts(limit.shares).zip(counts(limit.candidate_shares));
     let (mut bars, mut rows) = (Vec::new(), Vec::new());
     for (label, (in_force, candidate)) in labels.zip(both) {
+        if (in_force, candidate) == (0, 0) {
+            continue;
+        }
         let color = match (&*label, against) {
             ("denied", None) => chart::DENIED,
             _ => chart::ALLOWED,
@@ -287,69 +298,41 @@ fn closeness(run: &Replayed<'_>, limit: &Shown) -> Markup {
                     }
                 }
             }
-            (image(&said, &chart::bars(&bars, false)))
-            details { summary { "Table" } (table.markup()) }
-        }
-    }
-}
-
-/// Characters of an id that fit above a bar.
-const MAX_LABEL_CHARS: usize = 42;
-
-/// The ids that were denied most.
-pub(crate) fn most_denied(run: &Replayed<'_>) -> Markup {
-    let denied = &run.summary.top_denied;
-    let bars = denied.iter().map(|denied| Bars {
-        label: shown(&denied.id, MAX_LABEL_CHARS),
-        counts: vec![(denied.denied, chart::DENIED)],
-    });
-    let bars: Vec<Bars> = bars.collect();
-    let rows = denied.iter().map(|denied| {
-        vec![
-            Cell::Name(denied.limit.clone()),
-            Cell::Foreign(denied.id.clone()),
-            Cell::Count(denied.denied),
-        ]
-    });
-    let title = "Denied most";
-    let table = Table {
-        name: "denied",
-        limit: None,
-        label: title,
-        header: &["limit", "id", "denied"],
-        rows: rows.collect(),
-    };
-    html! {
-        section id="denied" {
-            h2 { (title) }
-            @if denied.is_empty() { p { "Nobody was denied." } } @else {
-                div.charts {
-                    figure data-chart="denied" {
-                        figcaption { h3 { "Lines denied, by id" } }
-                        (image("The ids that were denied most, as in the table", &chart::bars(&bars, true)))
-                    }
-                    figure { (table.markup()) }
-                }
+            @if bars.is_empty() { p.quiet { "None." } } @else {
+                (image(&said, &chart::bars(&bars, false)))
+                details { summary { "Table" } (table.markup()) }
             }
         }
     }
 }
 
+/// Characters of an id that fit above a bar.
+pub(super) const MAX_LABEL_CHARS: usize = 42;
+
 fn changed(
+    run: &Replayed<'_>,
     name: &str,
     title: &str,
     changed: &[Changed],
     color: plotters::style::RGBColor,
 ) -> Markup {
-    let bars = changed.iter().map(|changed| Bars {
-        label: shown(&changed.id, MAX_LABEL_CHARS),
-        counts: vec![(changed.lines, color)],
+    let entries = changed.iter().map(|changed| {
+        let entry = |side| overrides::applying(side, &changed.limit, &changed.id);
+        (entry(run.side), run.candidate.map_or(String::new(), entry))
+    });
+    let entries: Vec<(String, String)> = entries.collect();
+    let bars = changed.iter().zip(&entries).map(|(changed, (now, then))| {
+        let kinds = overrides::kinds(now, then);
+        let id = shown(&changed.id, MAX_LABEL_CHARS - kinds.len());
+        Bars { label: id + &kinds, counts: vec![(changed.lines, color)] }
     });
     let bars: Vec<Bars> = bars.collect();
-    let rows = changed.iter().map(|changed| {
+    let rows = changed.iter().zip(&entries).map(|(changed, (now, then))| {
         vec![
             Cell::Name(changed.limit.clone()),
             Cell::Foreign(changed.id.clone()),
+            Cell::Text(now.clone()),
+            Cell::Text(then.clone()),
             Cell::Count(changed.lines),
             Cell::Count(changed.denied_in_force),
             Cell::Count(changed.denied),
@@ -360,7 +343,9 @@ fn changed(
         name,
         limit: None,
         label: title,
-        header: &["limit", "id", "lines", "denied now", "denied then", "first at"],
+        header: &[
+            "limit", "id", "limit now", "limit then", "lines", "denied now", "denied then", "first at",
+        ],
         rows: rows.collect(),
     };
     html! {
@@ -388,7 +373,7 @@ pub(crate) fn replayed(run: &Replayed<'_>, limits: &[Shown]) -> Markup {
                 Cell::Text(role.into()),
                 Cell::Foreign(file.clone()),
                 Cell::Name(limit.name.clone()),
-                Cell::Text(numbers(side, &limit.name)),
+                Cell::Text(overrides::default(side, &limit.name)),
             ]
         })
     });
@@ -396,7 +381,7 @@ pub(crate) fn replayed(run: &Replayed<'_>, limits: &[Shown]) -> Markup {
         name: "limits",
         limit: None,
         label: "The limits",
-        header: &["role", "file", "limit", "numbers"],
+        header: &["role", "file", "limit", "default"],
         rows: rows.collect(),
     };
     html! {
