@@ -109,7 +109,11 @@ fn what_was_denied_is_what_the_lines_say() {
     for (more, against) in [("", false), ("--against new.yml", true)] {
         let run = run(more);
         for (table, part) in [
-            ("denied-path", (|line| quoted(line, 1).split(' ').nth(1).unwrap().split('?').next().unwrap()) as fn(&str) -> &str),
+            (
+                "denied-path",
+                (|line| quoted(line, 1).split(' ').nth(1).unwrap().split('?').next().unwrap())
+                    as fn(&str) -> &str,
+            ),
             ("denied-method", |line| quoted(line, 1).split(' ').next().unwrap()),
             ("denied-user-agent", |line| quoted(line, 5)),
             ("denied-status", |line| quoted(line, 2).split(' ').nth(1).unwrap()),
@@ -139,8 +143,12 @@ fn a_log_without_user_agents_has_no_table_of_them() {
     let line = "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET /a?b HTTP/1.1\"";
     desk.put("common.log", format!("{line} 200 1\n").repeat(3));
     desk.put("cut.log", format!("{line}\n").repeat(3));
-    for (log, tables) in [("common.log", [true, true, false, true]), ("cut.log", [true, true, false, false])] {
-        desk.run(&format!("replay --limits limits.yml --log {log} --rule PerClient=client --report r.html"));
+    for (log, tables) in
+        [("common.log", [true, true, false, true]), ("cut.log", [true, true, false, false])]
+    {
+        desk.run(&format!(
+            "replay --limits limits.yml --log {log} --rule PerClient=client --report r.html"
+        ));
         let page = desk.get("r.html");
         let names = ["denied-path", "denied-method", "denied-user-agent", "denied-status"];
         let found = names.map(|name| page.contains(&format!("data-table=\"{name}\"")));
@@ -154,7 +162,8 @@ fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
     let run = run("--against new.yml");
     let of = |client: &str, counted: fn(bool, bool) -> bool| {
         let is_of = |line: &str| line.split(' ').next() == Some(client);
-        run.lines.iter().filter(|(line, old, new)| is_of(line) && counted(*old, *new)).count() as u64
+        run.lines.iter().filter(|(line, old, new)| is_of(line) && counted(*old, *new)).count()
+            as u64
     };
     let half = "gcra: 10 at once, 5 more every 1 s";
     let own = "gcra: 60 at once, 60 more every 1 s";
@@ -165,12 +174,7 @@ fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
     ]
     .into_iter()
     .map(|(id, now, then)| {
-        let counts = vec![
-            1,
-            of(id, |old, _| old),
-            of(id, |old, _| !old),
-            of(id, |_, new| !new),
-        ];
+        let counts = vec![1, of(id, |old, _| old), of(id, |old, _| !old), of(id, |_, new| !new)];
         (vec![id.to_owned(), now.to_owned(), then.to_owned()], counts)
     })
     .collect();
@@ -185,8 +189,20 @@ fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
     // Who is newly let through because an override is gone: the table and the chart say so.
     let through = rows(&run.page, "newly-allowed", None);
     assert_eq!(through[0].0[1], "127.0.0.66");
-    assert_eq!(through[0].0[2..4], ["override: gcra: 10 at once, 5 more every 1 s", "default: gcra: 40 at once, 8 more every 1 s"]);
-    assert_eq!(through[2].0[2..4], ["default: gcra: 20 at once, 10 more every 1 s", "default: gcra: 40 at once, 8 more every 1 s"]);
+    assert_eq!(
+        through[0].0[2..4],
+        [
+            "override: gcra: 10 at once, 5 more every 1 s",
+            "default: gcra: 40 at once, 8 more every 1 s"
+        ]
+    );
+    assert_eq!(
+        through[2].0[2..4],
+        [
+            "default: gcra: 20 at once, 10 more every 1 s",
+            "default: gcra: 40 at once, 8 more every 1 s"
+        ]
+    );
     assert!(run.page.contains("127.0.0.66, override now, default then"), "above its bar");
     assert!(run.page.contains("3 overrides, 3 of them applied"), "{}", run.page);
 }
@@ -224,12 +240,16 @@ fn no_chart_is_shown_twice() {
     assert_eq!(charts(&run.page), 1);
     let desk = Desk::new();
     desk.put("new.yml", "PerClient: {burst: 2, count: 1, period: 10s, id: ipAddress}\nPerPath: {burst: 1, count: 1, period: 10s, id: string}\n");
-    let line = |client: u8, path: u8| format!("1.1.1.{client} - - [17/May/2015:10:00:00 +0000] \"GET /{path} HTTP/1.1\" 200 1\n");
+    let line = |client: u8, path: u8| {
+        format!("1.1.1.{client} - - [17/May/2015:10:00:00 +0000] \"GET /{path} HTTP/1.1\" 200 1\n")
+    };
     desk.put("l", [line(1, 1), line(1, 2), line(2, 3), line(3, 3)].concat());
     desk.run("replay --limits limits.yml --against new.yml --log l --rule PerClient=client --rule PerPath=path --report r.html");
     assert_eq!(charts(&desk.get("r.html")), 3, "two limits have changes, and all lines have both");
     let figures = desk.get("r.html");
-    let mut drawings: Vec<&str> = figures.split("<svg").skip(1).map(|svg| svg.split("</svg>").next().unwrap()).collect();
+    assert!(!figures.contains(">None.<"), "no chart of nothing");
+    let mut drawings: Vec<&str> =
+        figures.split("<svg").skip(1).map(|svg| svg.split("</svg>").next().unwrap()).collect();
     let count = drawings.len();
     drawings.sort_unstable();
     drawings.dedup();
@@ -240,6 +260,10 @@ fn no_chart_is_shown_twice() {
 fn rows_of_nothing_are_left_out() {
     let run = run("--against new.yml");
     let closeness = rows(&run.page, "closeness", Some("RequestsPerClient"));
-    assert!(closeness.len() < 11 && closeness.iter().all(|(_, counts)| counts.iter().any(|count| *count > 0)), "{closeness:?}");
+    assert!(
+        closeness.len() < 11
+            && closeness.iter().all(|(_, counts)| counts.iter().any(|count| *count > 0)),
+        "{closeness:?}"
+    );
     assert!(!run.page.contains(">50 to 60 %<"), "neither in the chart");
 }

@@ -2,7 +2,7 @@
 //! the summary of the same run and with a count of our own; it fits a telephone, follows the dark, and
 //! does nothing that an id says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -105,6 +105,23 @@ fn by_second(report: &Report) -> BTreeMap<String, [u64; 4]> {
     counts
 }
 
+/// The clients of which a line is answered otherwise by the candidate, whose decisions are in `new.jsonl`.
+fn clients_affected(report: &Report) -> usize {
+    run(
+        report.folder.path(),
+        "replay --limits new.yml --log access.log --rule RequestsPerClient=client --decisions new.jsonl",
+    );
+    let (log, old, new) =
+        (report.read("access.log"), report.read("old.jsonl"), report.read("new.jsonl"));
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_by_key(|line| line.split(['[', ']']).nth(1).unwrap());
+    let allowed = |line: &str| line.starts_with("{\"allowed\":true");
+    let decisions = old.lines().zip(new.lines());
+    let changed =
+        lines.into_iter().zip(decisions).filter(|(_, (old, new))| allowed(old) != allowed(new));
+    changed.map(|(line, _)| line.split(' ').next().unwrap()).collect::<BTreeSet<_>>().len()
+}
+
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
 fn the_numbers_of_the_page_are_those_of_the_run_and_of_a_count_of_our_own() {
@@ -119,7 +136,7 @@ fn the_numbers_of_the_page_are_those_of_the_run_and_of_a_count_of_our_own() {
     );
     let expected = json!({"lines": summary["lines"], "allowed": summary["allowed"],
         "denied": summary["denied"], "newly denied": against["newly_denied"],
-        "newly let through": against["newly_allowed"]});
+        "newly let through": against["newly_allowed"], "clients affected": clients_affected(&report)});
     assert_eq!(facts, expected);
     let top = summary["top_denied"].as_array().unwrap().iter();
     let top: Value = top.map(|top| json!([top["limit"], top["id"], top["denied"]])).collect();
@@ -149,7 +166,7 @@ fn the_numbers_of_the_page_are_those_of_the_run_and_of_a_count_of_our_own() {
     let table =
         |name: &str| rows(&browser, &format!("[data-table={name}][data-limit=RequestsPerClient]"));
     assert_eq!(table("time"), of([0, 1]));
-    assert_eq!(table("changes-time"), of([2, 3]));
+    assert_eq!(rows(&browser, "[data-table=changes-time]"), of([2, 3]));
     let keys: u64 =
         table("closeness").as_array().unwrap().iter().map(|row| row[1].as_u64().unwrap()).sum();
     assert_eq!(keys, summary["limits"]["RequestsPerClient"]["keys"]);
@@ -162,7 +179,7 @@ fn the_numbers_of_the_page_are_those_of_the_run_and_of_a_count_of_our_own() {
         ("changes-time", "#238B80", 3),
     ] {
         let drawn = browser.run(&format!(
-            "return [...document.querySelectorAll('figure[data-chart={chart}][data-limit=RequestsPerClient] \
+            "return [...document.querySelectorAll('figure[data-chart={chart}] \
              rect[fill=\"{color}\"]')].map((rect) => [rect.x.baseVal.value, rect.height.baseVal.value])"
         ));
         let mut drawn: Vec<(f64, f64)> = serde_json::from_value(drawn).unwrap();
@@ -243,6 +260,38 @@ fn the_page_fits_a_phone_follows_the_dark_and_loads_nothing() {
         "{label}"
     );
     assert_eq!(browser.run("return performance.getEntriesByType('resource').length"), 0);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// A table says that it scrolls where it does, in the directions in which it does, and nowhere else.
+#[test]
+#[ignore = "needs Chromium: .ci/run installs it"]
+fn a_table_that_scrolls_says_so() {
+    let report = Report::of_the_example();
+    let browser = Browser::start();
+    for width in [360, 1000] {
+        show(&browser, &report.url(), width, "light");
+        browser.run("document.querySelectorAll('details').forEach((it) => { it.open = true; })");
+        let tables = "return [...document.querySelectorAll('.scroll')].map((box) => {
+            const says = (of) => {
+              const hint = box.querySelector('.hint ' + of);
+              return getComputedStyle(hint).visibility === 'visible' && hint.offsetHeight > 10;
+            };
+            return [box.ariaLabel, box.scrollWidth > box.clientWidth, says('.sideways'),
+              box.scrollHeight > box.clientHeight, says('.down')];
+          })";
+        // The timelines are active from the next frame on.
+        browser.run("return new Promise((done) => setTimeout(done, 300))");
+        let tables: Vec<(String, bool, bool, bool, bool)> =
+            serde_json::from_value(browser.run(tables)).unwrap();
+        for (name, is_wider, says_sideways, is_higher, says_down) in &tables {
+            assert_eq!(says_sideways, is_wider, "{width}: {name} sideways");
+            assert_eq!(says_down, is_higher, "{width}: {name} down");
+        }
+        let scrolling = tables.iter().filter(|(_, is_wider, ..)| *is_wider).count();
+        assert!(width > 500 || scrolling >= 4, "{width}: {tables:?}");
+        assert!(tables.iter().any(|(_, is_wider, ..)| !is_wider), "{width}: {tables:?}");
+    }
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 

@@ -67,7 +67,9 @@ fn by_field(run: &Replayed<'_>, field: Field, denied: &DeniedBy) -> Markup {
     let (name, title, header) = match field {
         Field::Path => ("denied-path", "Lines denied, by path without its query", "path"),
         Field::Method => ("denied-method", "Lines denied, by method", "method"),
-        Field::Status => ("denied-status", "Lines denied, by the status that the server gave", "status"),
+        Field::Status => {
+            ("denied-status", "Lines denied, by the status that the server gave", "status")
+        }
         _ => ("denied-user-agent", "Lines denied, by user agent", "user agent"),
     };
     let is_compared = run.candidate.is_some();

@@ -62,7 +62,8 @@ pub(super) fn count(side: &Side, limit: &str) -> String {
         return String::new();
     }
     let seen = side.engine.known(limit).map(|number| {
-        let of_keys = keys(side, number).filter_map(|key| side.engine.override_of(limit, &key.normalized));
+        let of_keys =
+            keys(side, number).filter_map(|key| side.engine.override_of(limit, &key.normalized));
         of_keys.map(|(id, _)| id).collect::<std::collections::BTreeSet<String>>().len()
     });
     let s = if all == 1 { "" } else { "s" };
@@ -83,7 +84,8 @@ pub(super) fn applied(run: &Replayed<'_>, limit: &Shown) -> Markup {
     let left = rows.len().saturating_sub(MAX_SHOWN);
     let is_compared = run.candidate.is_some();
     let cells = rows.into_iter().take(MAX_SHOWN).map(|(id, applied)| {
-        let or_default = |numbers: Option<String>| Cell::Text(numbers.unwrap_or("the default".into()));
+        let or_default =
+            |numbers: Option<String>| Cell::Words(numbers.unwrap_or("the default".into()));
         let mut cells = vec![Cell::Foreign(id), or_default(applied.now)];
         cells.extend(is_compared.then(|| or_default(applied.then)));
         cells.extend([applied.ids, applied.allowed, applied.denied].map(Cell::Count));
@@ -91,7 +93,15 @@ pub(super) fn applied(run: &Replayed<'_>, limit: &Shown) -> Markup {
         cells
     });
     let header: &[&str] = match is_compared {
-        true => &["override of", "limit now", "limit then", "ids", "allowed now", "denied now", "denied then"],
+        true => &[
+            "override of",
+            "limit now",
+            "limit then",
+            "ids",
+            "allowed now",
+            "denied now",
+            "denied then",
+        ],
         false => &["override of", "limit", "ids", "allowed", "denied"],
     };
     let table = Table {

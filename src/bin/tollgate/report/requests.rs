@@ -16,8 +16,7 @@ pub(crate) struct Request {
 type Text = Box<[u8]>;
 
 /// The fields by which denied requests are counted.
-pub(super) const FIELDS: [Field; 4] =
-    [Field::Path, Field::Method, Field::UserAgent, Field::Status];
+pub(super) const FIELDS: [Field; 4] = [Field::Path, Field::Method, Field::UserAgent, Field::Status];
 
 /// Different values of a field that are counted; further ones are counted as one.
 const MAX_VALUES: usize = 100_000;
@@ -82,12 +81,7 @@ fn client(entry: &Entry<'_>) -> Text {
 
 impl Requests {
     /// Counts a request. `is_denied_then` is by the candidate, if there is one and it has an answer.
-    pub(super) fn see(
-        &mut self,
-        request: Request,
-        is_denied: bool,
-        is_denied_then: Option<bool>,
-    ) {
+    pub(super) fn see(&mut self, request: Request, is_denied: bool, is_denied_then: Option<bool>) {
         let touched = self.clients.entry(request.client).or_default();
         touched.is_denied |= is_denied;
         touched.is_affected |= is_denied_then.is_some_and(|then| then != is_denied);
@@ -167,7 +161,8 @@ mod tests {
     fn a_client_is_one_however_its_address_is_written() {
         let mut requests = Requests::default();
         for client in ["1.1.1.1", "::ffff:1.1.1.1", "2001:DB8::1", "2001:db8:0::1", "name"] {
-            let line = format!("{client} - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
+            let line =
+                format!("{client} - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
             requests.see(request(&line), client == "name", Some(false));
         }
         assert_eq!(requests.clients_denied(), Hit { count: 1, of: 3 });
@@ -178,13 +173,17 @@ mod tests {
     fn values_beyond_the_most_are_counted_as_one() {
         let mut requests = Requests::default();
         for i in 0..MAX_VALUES + 5 {
-            let line = format!("1.1.1.1 - - [17/May/2015:10:05:03 +0000] \"GET /{i} HTTP/1.1\" 200 1");
+            let line =
+                format!("1.1.1.1 - - [17/May/2015:10:05:03 +0000] \"GET /{i} HTTP/1.1\" 200 1");
             requests.see(request(&line), true, None);
         }
         let line = "1.1.1.1 - - [17/May/2015:10:05:03 +0000] \"GET /7?a HTTP/1.1\" 200 1";
         requests.see(request(line), true, None);
         let (field, paths) = requests.denied().next().unwrap();
-        assert_eq!((field, paths.len(), paths.others), (Field::Path, MAX_VALUES, Counts { now: 5, then: 0 }));
+        assert_eq!(
+            (field, paths.len(), paths.others),
+            (Field::Path, MAX_VALUES, Counts { now: 5, then: 0 })
+        );
         assert_eq!(paths.most(1), [("/7".to_owned(), Counts { now: 2, then: 0 })]);
     }
 }

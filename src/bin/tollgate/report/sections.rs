@@ -80,7 +80,8 @@ pub(crate) fn of_limit(run: &Replayed<'_>, limit: &Shown) -> Markup {
     let LimitCounts { allowed, denied, keys, keys_denied } = counts;
     let changes = changes_of(timeline, in_force.as_deref(), candidate.as_deref());
     // Where only this limit has changes, the chart of all lines has shown them.
-    let has_own_changes = changes != changes_only(timeline.row(Row::Lines.index()));
+    let has_own_changes = changes != changes_only(timeline.row(Row::Lines.index()))
+        && changes.iter().any(|bin| *bin != Bin::default());
     let files = [
         (Some(run.side), &run.summary.file),
         (run.candidate, run.summary.against.as_ref().map_or(&run.summary.file, |it| &it.file)),
@@ -91,7 +92,7 @@ pub(crate) fn of_limit(run: &Replayed<'_>, limit: &Shown) -> Markup {
             @for (side, file) in files {
                 @if let Some(side) = side {
                     p.quiet {
-                        (foreign(file)) ": " (overrides::default(side, &limit.name))
+                        (foreign(file)) ": default " (overrides::default(side, &limit.name))
                         (overrides::count(side, &limit.name))
                     }
                 }
@@ -331,8 +332,8 @@ fn changed(
         vec![
             Cell::Name(changed.limit.clone()),
             Cell::Foreign(changed.id.clone()),
-            Cell::Text(now.clone()),
-            Cell::Text(then.clone()),
+            Cell::Words(now.clone()),
+            Cell::Words(then.clone()),
             Cell::Count(changed.lines),
             Cell::Count(changed.denied_in_force),
             Cell::Count(changed.denied),
@@ -344,7 +345,14 @@ fn changed(
         limit: None,
         label: title,
         header: &[
-            "limit", "id", "limit now", "limit then", "lines", "denied now", "denied then", "first at",
+            "limit",
+            "id",
+            "limit now",
+            "limit then",
+            "lines",
+            "denied now",
+            "denied then",
+            "first at",
         ],
         rows: rows.collect(),
     };
@@ -373,7 +381,7 @@ pub(crate) fn replayed(run: &Replayed<'_>, limits: &[Shown]) -> Markup {
                 Cell::Text(role.into()),
                 Cell::Foreign(file.clone()),
                 Cell::Name(limit.name.clone()),
-                Cell::Text(overrides::default(side, &limit.name)),
+                Cell::Words(overrides::default(side, &limit.name)),
             ]
         })
     });

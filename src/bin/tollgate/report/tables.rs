@@ -8,6 +8,8 @@ use crate::text::shown;
 /// A cell of a table.
 pub(crate) enum Cell {
     Text(String),
+    /// A text that may be broken between words.
+    Words(String),
     /// What others wrote: ids and the names of files.
     Foreign(String),
     /// A limit's name, or an algorithm's.
@@ -32,6 +34,7 @@ impl Table<'_> {
         };
         html! {
             div.scroll tabindex="0" role="region" aria-label=(self.label) {
+                p.hint { span.sideways { "scroll sideways \u{2192}" } span.down { "scroll down \u{2193}" } }
                 table data-table=(self.name) data-limit=[self.limit] {
                     thead { tr {
                         @for (column, title) in self.header.iter().enumerate() {
@@ -60,6 +63,7 @@ pub(crate) fn foreign(text: &str) -> Markup {
 fn markup(cell: &Cell, is_first: bool) -> Markup {
     let content = match cell {
         Cell::Text(text) => html! { (text) },
+        Cell::Words(text) => return html! { td.w { (text) } },
         Cell::Foreign(text) => foreign(text),
         Cell::Name(name) => html! { code { (name) } },
         Cell::Count(count) => {
@@ -87,6 +91,8 @@ mod tests {
         let text = table.markup().into_string();
         let expected = concat!(
             r#"<div class="scroll" tabindex="0" role="region" aria-label="a &quot;label&quot;">"#,
+            r#"<p class="hint"><span class="sideways">scroll sideways →</span>"#,
+            r#"<span class="down">scroll down ↓</span></p>"#,
             r#"<table data-table="t" data-limit="L"><thead><tr><th scope="col">id</th>"#,
             r#"<th class="n" scope="col">denied</th></tr></thead><tbody><tr><th scope="row"><bdi>"#,
             r#"&quot;'&gt;&lt;script&gt;alert(1)&lt;/script&gt;&amp;amp;\u{0}\u{1b}[2J\u{202e}gpj.\u{2066}\u{200b}"#,
