@@ -30,6 +30,8 @@ mod limits;
 mod lowered;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
+#[cfg(any(feature = "snapshot", feature = "watch"))]
+mod open;
 mod options;
 mod overflow;
 mod probe;

@@ -7,6 +7,9 @@ mod lives;
 mod mutated;
 #[path = "watch/pairs.rs"]
 mod pairs;
+#[cfg(unix)]
+#[path = "watch/pipes.rs"]
+mod pipes;
 #[path = "watch/refusals.rs"]
 mod refusals;
 #[path = "watch/saves.rs"]

@@ -6,6 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::open;
+
 /// A file that is being written beside the one that it is to replace. Dropped, it is removed.
 pub(super) struct Replacement {
     file: File,
@@ -20,8 +22,8 @@ impl Replacement {
     /// A new file in the folder of `target`, which only its owner may read. What writers for the same target
     /// have left there is removed, if they are gone.
     pub(super) fn beside(target: &Path) -> io::Result<Replacement> {
-        /// Names that are tried. They are random: a second one will do.
-        const TRIES: u32 = 4;
+        /// Names that are tried. Another writer for the same target takes a name away only by a race.
+        const TRIES: u32 = 32;
         let Some(name) = target.file_name() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no file name"));
         };
@@ -113,12 +115,35 @@ fn create(at: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(at)?;
+    lock(&file, at)?;
+    Ok(file)
+}
+
+/// Locks a file that was made at a path. Until then another writer takes it for one that was left behind,
+/// and removes it: [`io::ErrorKind::WouldBlock`] if one is about to, or has.
+fn lock(file: &File, at: &Path) -> io::Result<()> {
+    let removed = Err(io::ErrorKind::WouldBlock.into());
     match file.try_lock() {
-        // Somebody takes it for one that was left behind.
-        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(TryLockError::WouldBlock) => removed,
+        Ok(()) if !leads_to(at, file) => removed,
         // Where there are no locks, nothing is found to be left behind.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
+}
+
+/// Whether a path still leads to the file that was made there.
+#[cfg(unix)]
+fn leads_to(at: &Path, file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let inode = |of: io::Result<fs::Metadata>| of.map(|of| (of.dev(), of.ino())).ok();
+    let found = inode(fs::symlink_metadata(at));
+    found.is_some() && found == inode(file.metadata())
+}
+
+/// Names are random: what is there is the file.
+#[cfg(not(unix))]
+fn leads_to(at: &Path, _: &File) -> bool {
+    fs::symlink_metadata(at).is_ok()
 }
 
 /// Removes what was left by writers that are gone. Whatever fails here is left for the next one.
@@ -129,7 +154,7 @@ fn remove_left_behind(folder: &Path, name: &OsStr) {
         if !is_file || !is_beside(&entry.file_name(), name) {
             continue;
         }
-        let Ok(file) = OpenOptions::new().write(true).open(entry.path()) else { continue };
+        let Ok(file) = open::without_waiting().write(true).open(entry.path()) else { continue };
         if file.try_lock().is_ok() {
             let _ = fs::remove_file(entry.path());
         }
@@ -203,6 +228,47 @@ mod tests {
         assert_eq!(names(folder.path()).len(), others.len() + 2);
         drop((writing, second));
         assert_eq!(names(folder.path()).len(), others.len());
+    }
+
+    #[test]
+    fn a_file_that_was_removed_before_it_was_locked_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join(beside(OsStr::new("buckets")));
+        let made = || File::create_new(&at).unwrap();
+        let file = made();
+        lock(&file, &at).unwrap();
+        fs::remove_file(&at).unwrap();
+        // Another writer's: locked, unlinked and let go of, before the writer that made it comes to lock it.
+        let file = made();
+        remove_left_behind(folder.path(), OsStr::new("buckets"));
+        assert!(!at.exists());
+        assert_eq!(lock(&file, &at).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        // Nor is one that has the name since.
+        let _another = made();
+        assert_eq!(lock(&file, &at).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn writers_to_one_path_at_one_time_do_not_take_each_others_files() {
+        const WRITERS: u64 = 4;
+        const FILES: u64 = 400;
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("buckets");
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let target = &target;
+                scope.spawn(move || {
+                    for file in 0..FILES {
+                        let mut new = Replacement::beside(target).unwrap();
+                        write!(new, "{writer} {file}").unwrap();
+                        new.put_in_place().unwrap();
+                    }
+                });
+            }
+        });
+        let last = fs::read_to_string(&target).unwrap();
+        assert!(last.ends_with(&format!(" {}", FILES - 1)), "{last}");
+        assert_eq!(names(folder.path()), ["buckets"]);
     }
 
     #[test]

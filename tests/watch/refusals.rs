@@ -95,6 +95,25 @@ fn a_device() {
     });
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe() {
+    is_refused("limits.yml: cannot be read: it is neither a file nor a link to one", |site| {
+        fs::remove_file(site.file()).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(site.file()).status().unwrap();
+        assert!(made.success());
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_socket() {
+    is_refused("limits.yml: cannot be read: it is neither a file nor a link to one", |site| {
+        fs::remove_file(site.file()).unwrap();
+        std::os::unix::net::UnixListener::bind(site.file()).unwrap();
+    });
+}
+
 #[test]
 fn limits_that_cannot_follow_those_before() {
     is_refused("the ids of PerUser are", |site| {

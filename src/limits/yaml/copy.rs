@@ -1,6 +1,6 @@
 //! A file as it was read, and what tells whether it is still the same.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 const COARSEST: Duration = Duration::from_secs(2);
 
 use super::source::{Refusal, read, unreadable};
+use crate::open;
 
 /// A file as it was read, whole, or why it could not be.
 #[derive(Debug)]
@@ -40,19 +41,27 @@ impl FileCopy {
 
     fn read(&mut self) -> Result<Vec<u8>, Refusal> {
         let of = |metadata: std::io::Result<Metadata>| metadata.map_err(|error| unreadable(&error));
-        // Before it is opened: that alone waits for a writer where the path leads to a pipe.
-        let found = of(fs::metadata(&self.path))?;
-        self.identity = Some(Identity::of(&found));
-        if !found.is_file() && !found.is_dir() {
-            return Err(Refusal::io("it is neither a file nor a link to one"));
-        }
-        let file = File::open(&self.path).map_err(|error| unreadable(&error))?;
-        let before = Identity::of(&of(file.metadata())?);
+        // Before it is opened: some devices begin to do something when they are.
+        self.note(&of(fs::metadata(&self.path))?)?;
+        let file = open::without_waiting().read(true).open(&self.path);
+        let file = file.map_err(|error| unreadable(&error))?;
+        // And after: something else may have taken the name in between.
+        let before = self.note(&of(file.metadata())?)?;
         let bytes = read(&file);
         let after = Identity::of(&of(file.metadata())?);
         self.is_steady = before == after;
         self.identity = Some(after);
         bytes
+    }
+
+    /// Notes what a path leads to, and refuses what is neither a file nor a folder, which has words of its own.
+    fn note(&mut self, found: &Metadata) -> Result<Identity, Refusal> {
+        let identity = Identity::of(found);
+        self.identity = Some(identity.clone());
+        match found.is_file() || found.is_dir() {
+            true => Ok(identity),
+            false => Err(Refusal::io("it is neither a file nor a link to one")),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -1,0 +1,50 @@
+//! What is no file takes the file's name, at any moment: the watcher never waits for it.
+
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use super::*;
+
+/// How long the names are swapped: each look at the files is a chance to open a pipe.
+const SWAPPED_FOR: Duration = Duration::from_secs(2);
+
+/// Drops the watcher, which joins its thread.
+fn ends(watcher: Watcher) {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        drop(watcher);
+        let _ = done.send(());
+    });
+    let ended = is_done.recv_timeout(Duration::from_secs(30));
+    assert!(ended.is_ok(), "the watcher's thread stands still");
+}
+
+/// Without a writer, a pipe that is opened for reading waits for one.
+#[test]
+fn a_pipe_that_is_renamed_over_the_file_between_two_steps_of_a_look() {
+    let site = Site::new();
+    let made = Command::new("mkfifo").arg(site.path("pipe")).status().unwrap();
+    assert!(made.success());
+    fs::write(site.path("good"), text(2)).unwrap();
+    let options = WatchOptions::default().settle(Duration::ZERO).poll(millis(1)).events(false);
+    let watcher = site.watch(options);
+    let begun = Instant::now();
+    let mut swaps = 0;
+    while begun.elapsed() < SWAPPED_FOR {
+        for name in ["pipe", "good"] {
+            fs::hard_link(site.path(name), site.path("next")).unwrap();
+            fs::rename(site.path("next"), site.file()).unwrap();
+        }
+        swaps += 1;
+    }
+    fs::write(site.path("last"), text(7)).unwrap();
+    fs::rename(site.path("last"), site.file()).unwrap();
+    let begun = Instant::now();
+    while burst(&site.limiter) != Some(7) && begun.elapsed() < Duration::from_secs(20) {
+        thread::sleep(millis(1));
+    }
+    println!("{swaps} swaps, {:?}", watcher.status());
+    ends(watcher);
+    assert_eq!(burst(&site.limiter), Some(7), "the file after the last swap was not taken");
+}
