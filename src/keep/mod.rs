@@ -61,6 +61,13 @@ impl Limiter {
     /// this limiter, waits for its end, and the other way round. With [`Engine::Exact`](crate::Engine::Exact)
     /// new ids of one part of the table, a 64th, wait while that part is copied.
     ///
+    /// **Writers to one path**, of this process or others, do not disturb each other: the one that ends last
+    /// leaves its file there.
+    ///
+    /// **A limit on the size of files** (`ulimit -f`, `RLIMIT_FSIZE`) is no error by itself: the system sends
+    /// the process `SIGXFSZ`, which ends it. A program that ignores this signal gets an error as from a disk
+    /// that is full. The file at `path` stays in both cases.
+    ///
     /// **It is no instant.** Every bucket owes in the file at least what it owed when this was called, less
     /// what was given back since; of what was spent since, some is in it.
     ///

@@ -167,32 +167,52 @@ fn a_file_that_cannot_be_read_or_written_is_an_error_of_the_system() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
 
-/// The test below in a process of its own that may write no more than 4 KiB to a file.
+/// Runs the test below in a process of its own that may write 4 KiB to a file; `first` is a command of the
+/// shell. Returns what it put out, and what is used of the bucket in the old file, which is alone.
 #[cfg(target_os = "linux")]
-#[test]
-fn a_disk_that_is_full_keeps_the_old_file() {
+fn under_a_file_size_limit(first: &str) -> (std::process::Output, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
     assert!(old.limit("A").unwrap().spend("x", 4).unwrap().allowed());
     old.snapshot(&path).unwrap();
     let test = std::env::current_exe().unwrap();
-    // Without the signal, so that the write itself fails.
-    let script =
-        "trap '' XFSZ; ulimit -f 8; exec \"$0\" --exact refused::writes_what_is_too_long --ignored";
+    let script = format!(
+        "{first}; ulimit -c 0; ulimit -f 8; exec \"$0\" --exact refused::writes_what_is_too_long --ignored"
+    );
     let mut command = std::process::Command::new("sh");
-    let ran = command.args(["-c", script]).arg(&test).env("SNAPSHOT_TO", &path).output().unwrap();
-    assert!(ran.status.success(), "{ran:?}");
-    assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"), "{ran:?}");
+    let ran = command.args(["-c", &script]).arg(&test).env("SNAPSHOT_TO", &path).output().unwrap();
     let (limiter, _) =
         Limiter::restore(limits(&[("A", slow(10))]), options(Engine::LockFree).0, &path).unwrap();
-    assert_eq!(used(&limiter, "A", "x", 10), 4, "the old file");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "and nothing beside it");
+    // What a writer that was killed has left is removed by the next one.
+    old.snapshot(&path).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing beside the file");
+    (ran, used(&limiter, "A", "x", 10))
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "run by the test above, which limits what it may write"]
+fn a_disk_that_is_full_keeps_the_old_file() {
+    // Without the signal, so that the write itself fails.
+    let (ran, used) = under_a_file_size_limit("trap '' XFSZ");
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"), "{ran:?}");
+    assert_eq!(used, 4, "the old file");
+}
+
+/// As the documentation of `Limiter::snapshot` says.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_size_limit_ends_a_process_that_does_not_ignore_its_signal() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let (ran, used) = under_a_file_size_limit(":");
+    assert_eq!(ran.status.signal(), Some(25), "SIGXFSZ: {ran:?}");
+    assert_eq!(used, 4, "the old file");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "run by the tests above, which limit what it may write"]
 fn writes_what_is_too_long() {
     let path = std::env::var_os("SNAPSHOT_TO").expect("where to");
     let (limiter, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
