@@ -23,6 +23,12 @@ pub(super) const MOST_PAYLOAD: usize = 1 << 16;
 pub(super) const FRAME_BYTES: usize = 4 + 4 + 8;
 /// Of a fingerprint with its word.
 pub(super) const PRINT_RECORD_BYTES: usize = 8 + 8 + 8 + 4;
+/// The least of an id with its word: no id is empty.
+pub(super) const LEAST_ID_RECORD_BYTES: usize = 2 + 1 + 8 + 4;
+/// The least of numbers: those without a name.
+pub(super) const LEAST_NUMBERS_BYTES: usize = 4 + 1 + 1 + 8 + 8 + 8 + 24 + 2;
+/// Of the last frame's payload.
+pub(super) const END_BYTES: usize = 8 + 8;
 
 /// Which engine wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +40,14 @@ pub(super) enum Keys {
 }
 
 impl Keys {
+    /// The least that a record takes.
+    pub(super) fn least_record_bytes(self) -> usize {
+        match self {
+            Keys::Prints => PRINT_RECORD_BYTES,
+            Keys::Ids => LEAST_ID_RECORD_BYTES,
+        }
+    }
+
     pub(super) fn of_number(number: u32) -> Option<Keys> {
         [Keys::Prints, Keys::Ids].into_iter().find(|keys| *keys as u32 == number)
     }
@@ -240,6 +254,7 @@ mod tests {
             let item = NumbersItem { limit: 9, shared: 5, end_ns: 6, numbers };
             let mut bytes = Vec::new();
             item.write(&mut bytes);
+            assert!(bytes.len() >= LEAST_NUMBERS_BYTES);
             let mut fields = Fields(&bytes);
             assert_eq!(fields.numbers().as_ref(), Some(&item));
             assert!(fields.is_empty());

@@ -1,11 +1,11 @@
 //! The frames of a file, each with a sum over itself and the sum before it: so the last one is a sum over
 //! all, and no part can be changed, moved or left out.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use crc::{CRC_64_XZ, Crc, Table};
 
-use super::format::{FRAME_BYTES, Header, Kind, MAGIC, MOST_PAYLOAD, VERSION};
+use super::format::{END_BYTES, FRAME_BYTES, Fields, Header, Kind, MAGIC, MOST_PAYLOAD, VERSION};
 
 /// CRC-64: finds every change of up to 64 bits in a row, and others but for one in 2^64.
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
@@ -169,6 +169,23 @@ impl<R: Read> FrameReader<R> {
             Wrong::Refused(text) => Damage::At(self.frame_at, text),
         }
     }
+}
+
+/// How many records a file says that it has, at its end; 0 if it does not end as a file does, which reading
+/// it finds out. Nothing is known of its sums yet. Leaves the file at its start.
+pub(super) fn said_records(file: &mut (impl Read + Seek)) -> io::Result<u64> {
+    let mut end = [0; FRAME_BYTES + END_BYTES];
+    let start = file.seek(SeekFrom::End(0))?.checked_sub(end.len() as u64);
+    let Some(start) = start.filter(|start| *start >= Header::BYTES as u64) else {
+        file.rewind()?;
+        return Ok(0);
+    };
+    file.seek(SeekFrom::Start(start))?;
+    file.read_exact(&mut end)?;
+    file.rewind()?;
+    let mut fields = Fields(&end);
+    let is_end = fields.u32() == Some(Kind::End as u32) && fields.u32() == Some(END_BYTES as u32);
+    Ok(fields.u64().filter(|_| is_end).unwrap_or(0))
 }
 
 fn ends_at(at: u64) -> Damage {

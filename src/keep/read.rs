@@ -1,17 +1,23 @@
 //! Reading a file item by item, and nothing of it that cannot be.
 
+use std::collections::HashSet;
 use std::io::Read;
+use std::sync::Arc;
 
 use super::format::{Fields, Keys, Kind};
 use super::frames::{Damage, FrameReader, Wrong};
 use super::restore::Restoring;
 use crate::Factor;
+use crate::limits::Limits;
 use crate::store::Fingerprint;
+
+/// More than the name of any format of ids has, of other versions as well.
+const MOST_FORMAT_BYTES: usize = 64;
 
 /// A limit's name, the format of its ids as it is written, and the largest factor that it was charged with.
 #[derive(Clone, Debug)]
 pub(super) struct LimitItem {
-    pub(super) name: Box<str>,
+    pub(super) name: Arc<str>,
     pub(super) format: Box<str>,
     pub(super) factor: Factor,
 }
@@ -32,15 +38,28 @@ pub(super) enum Who<'a> {
     Id(&'a [u8]),
 }
 
-/// Reads all limits, which come first, and the first frame after them.
-pub(super) fn limits<R: Read>(frames: &mut FrameReader<R>) -> Result<Vec<LimitItem>, Damage> {
-    let mut limits = Vec::new();
+/// Reads all limits, which come first, and the first frame after them. No two have one name, and at most
+/// `most_unknown` are not `known`: each costs some hundred times what it takes in the file.
+pub(super) fn limits<R: Read>(
+    frames: &mut FrameReader<R>,
+    most_unknown: usize,
+    is_known: impl Fn(&str) -> bool,
+) -> Result<Vec<LimitItem>, Damage> {
+    let (mut limits, mut names, mut unknown) = (Vec::new(), HashSet::new(), 0);
     loop {
         frames.next()?;
         let (Kind::Limits, payload) = frames.frame() else { return Ok(limits) };
         let mut fields = Fields(payload);
         while !fields.is_empty() {
-            limits.push(limit(&mut fields).ok_or_else(|| frames.damaged())?);
+            let item = limit(&mut fields).filter(|item| names.insert(item.name.clone()));
+            let item = item.ok_or_else(|| frames.damaged())?;
+            unknown += usize::from(!is_known(&item.name));
+            if unknown > most_unknown {
+                return Err(frames.wrong(Wrong::Refused(format!(
+                    "more than {most_unknown} limits that are not among the new ones: a file of this size may have so many"
+                ))));
+            }
+            limits.push(item);
         }
     }
 }
@@ -100,9 +119,10 @@ fn end(fields: &mut Fields<'_>, records: u64, restoring: &mut Restoring) -> Resu
 }
 
 fn limit(fields: &mut Fields<'_>) -> Option<LimitItem> {
-    let (name, format) = (fields.text()?.into(), fields.text()?.into());
+    let (name, format) = (fields.text()?, fields.text()?);
     let factor = Factor::from_millionths(fields.u64()?);
-    Some(LimitItem { name, format, factor })
+    let is_one = Limits::is_name_in_file(name) && (1..=MOST_FORMAT_BYTES).contains(&format.len());
+    is_one.then(|| LimitItem { name: name.into(), format: format.into(), factor })
 }
 
 fn record<'a>(keys: Keys, fields: &mut Fields<'a>) -> Option<Record<'a>> {

@@ -1,14 +1,14 @@
 //! Making a limiter of a file.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
 use super::Restored;
-use super::format::{Header, Keys, MOST_PAYLOAD, NumbersItem, PRINT_RECORD_BYTES, Parameters};
-use super::frames::{Damage, FrameReader, Wrong};
+use super::format::{Header, Keys, LEAST_NUMBERS_BYTES, MOST_PAYLOAD, NumbersItem, Parameters};
+use super::frames::{self, Damage, FrameReader, Wrong};
 use super::read::{self, LimitItem, Record, Who};
+use super::room::{self, Pieces, Room};
 use crate::algorithm::gcra::MAX_NOW_NS;
 use crate::algorithm::packed::Packed;
 use crate::algorithm::rule::Rule;
@@ -33,21 +33,22 @@ pub(super) fn restore(
     debt: Debt,
     wall_ns: u64,
 ) -> Result<(Limiter, Restored), Damage> {
-    let file = File::open(path).map_err(Damage::Io)?;
+    let mut file = room::open(path).map_err(Damage::Io)?;
     let bytes = file.metadata().map_err(Damage::Io)?.len();
+    let said_records = frames::said_records(&mut file).map_err(Damage::Io)?;
     let from = BufReader::with_capacity(2 * MOST_PAYLOAD, file);
     let (header, mut frames) = FrameReader::begin(from)?;
+    let room = Room::of(bytes, header.keys, said_records)?;
     let times = Times::of(&header, wall_ns);
     let clock = options.clock.clone().unwrap_or_default().going_on_at(times.now_ns);
     let store = store_for(&header, &options)?;
-    let items = read::limits(&mut frames)?;
-    let names: Vec<Box<str>> = items.iter().map(|item| item.name.clone()).collect();
-    let limits = limits.in_places_of(&names);
-    let most_buckets = bytes / PRINT_RECORD_BYTES as u64;
+    let is_known = |name: &str| limits.place_of(name).is_some();
+    let items = read::limits(&mut frames, room::most_unknown(bytes), is_known)?;
+    let limits = limits.in_places_of(items.iter().map(|item| &*item.name));
     let max_keys = options.max_keys;
     let limiter = Limiter::with_store(limits, store, options.clock(clock));
-    let mut restoring = Restoring::new(limiter, times, debt, items, max_keys);
-    restoring.make_room(usize::try_from(most_buckets).unwrap_or(usize::MAX).min(max_keys));
+    let mut restoring = Restoring::new(limiter, times, debt, items, max_keys, room);
+    restoring.make_room(usize::try_from(said_records).unwrap_or(usize::MAX).min(max_keys));
     read::rest(header.keys, frames, &mut restoring)?;
     Ok((restoring.limiter, restoring.restored))
 }
@@ -124,7 +125,8 @@ pub(super) struct Restoring {
     times: Times,
     debt: Debt,
     limits: Vec<KeptLimit>,
-    numbers: Vec<KeptNumbers>,
+    numbers: Pieces<KeptNumbers>,
+    room: Room,
     /// What applies now to ids with overrides.
     ids: ById,
     max_keys: usize,
@@ -137,6 +139,7 @@ impl Restoring {
         debt: Debt,
         items: Vec<LimitItem>,
         max_keys: usize,
+        room: Room,
     ) -> Restoring {
         let guard = pin();
         let turn = limiter.inner.turn(&guard);
@@ -153,8 +156,8 @@ impl Restoring {
         drop(guard);
         let elapsed = Duration::from_nanos(times.elapsed_ns);
         let restored = Restored { buckets: 0, full: 0, dropped: 0, gone: Vec::new(), elapsed };
-        let numbers = Vec::new();
-        Restoring { limiter, restored, times, debt, limits, numbers, ids, max_keys }
+        let numbers = Pieces::default();
+        Restoring { limiter, restored, times, debt, limits, numbers, room, ids, max_keys }
     }
 
     fn make_room(&self, keys: usize) {
@@ -165,6 +168,7 @@ impl Restoring {
 
     /// Some numbers. Their places are in their order.
     pub(super) fn numbers(&mut self, item: NumbersItem<'_>) -> Result<(), Wrong> {
+        self.room.take(LEAST_NUMBERS_BYTES)?;
         let old = Old::of(&item.numbers)?;
         let at_ns = self.times.at_ns;
         let until_ns = if item.end_ns == 0 { at_ns } else { item.end_ns.min(at_ns) };
@@ -215,7 +219,7 @@ impl Restoring {
 
     /// A bucket. Its numbers came before it.
     pub(super) fn record(&mut self, record: Record<'_>) -> Result<(), Wrong> {
-        let numbers = self.numbers.get(record.numbers as usize).ok_or(Wrong::Damaged)?;
+        let numbers = self.numbers.get(record.numbers).ok_or(Wrong::Damaged)?;
         let inner = &*self.limiter.inner;
         let guard = pin();
         let turn = inner.turn(&guard);

@@ -98,9 +98,9 @@ impl<W: Write> Writer<'_, W> {
     fn limits(&mut self) -> io::Result<()> {
         let standing = self.standing;
         let mut payload = Vec::new();
-        for ((_, entry), factor) in standing.limits.by_index().zip(&standing.factors) {
+        for ((index, entry), factor) in standing.limits.by_index().zip(&standing.factors) {
             let mut item = Vec::new();
-            write_bytes(entry.name.as_bytes(), &mut item);
+            write_bytes(standing.limits.name_in_file(index).as_bytes(), &mut item);
             write_bytes(entry.format.to_string().as_bytes(), &mut item);
             item.extend(factor.millionths().to_le_bytes());
             if payload.len() + item.len() > MOST_PAYLOAD {

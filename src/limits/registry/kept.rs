@@ -1,30 +1,50 @@
 //! Limits in the places that those had under which buckets were kept in a file.
 
-use super::{Entry, IdFormat, Limits, shadow};
+use std::borrow::Cow;
+
+use super::{Entry, IdFormat, Limits, names, shadow};
 use crate::key::LimitIndex;
+
+/// What the name of a place ends in that no limit has: no name that is given can.
+const FREE: &str = " (free)";
 
 impl Limits {
     /// These limits, each with the index that the limit of its name has among `names`, for a fingerprint
     /// tells it. Others take the places between them, and after.
-    pub(crate) fn in_places_of(mut self, names: &[Box<str>]) -> Limits {
-        let mut kept: Vec<Option<Entry>> = vec![None; names.len()];
-        for (place, name) in kept.iter_mut().zip(names) {
-            let Some(index) = self.by_name.remove(name) else { continue };
-            let entry = &mut self.entries[index.0 as usize];
-            let nobody = Entry::without_numbers("", entry.format);
-            *place = Some(std::mem::replace(entry, nobody));
+    pub(crate) fn in_places_of<'a>(mut self, names: impl Iterator<Item = &'a str>) -> Limits {
+        let places: Vec<Option<LimitIndex>> = names.map(|name| self.by_name.remove(name)).collect();
+        let mut is_placed = vec![false; self.entries.len()];
+        places.iter().flatten().for_each(|index| is_placed[index.0 as usize] = true);
+        let is_other = |&at: &usize| !is_placed[at] && !self.entries[at].name.is_empty();
+        let others: Vec<usize> = (0..self.entries.len()).filter(is_other).collect();
+        let mut others = others.into_iter();
+        // No place is kept after the last one that is taken.
+        let taken = places.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
+        let mut entries: Vec<Entry> = Vec::with_capacity(taken.max(self.entries.len()));
+        let nobody = || Entry::without_numbers("", IdFormat::String);
+        for place in &places[..taken] {
+            let found = place.map(|index| index.0 as usize).or_else(|| others.next());
+            let entry = found.map(|at| std::mem::replace(&mut self.entries[at], nobody()));
+            entries.push(entry.unwrap_or_else(nobody));
         }
-        let mut others = self.entries.drain(..).filter(|entry| !entry.name.is_empty());
-        let mut entries: Vec<Entry> = Vec::with_capacity(kept.len());
-        for place in kept {
-            let entry = place.or_else(|| others.next());
-            entries.push(entry.unwrap_or_else(|| Entry::without_numbers("", IdFormat::String)));
-        }
-        entries.extend(others);
-        while entries.last().is_some_and(|entry| entry.name.is_empty()) {
-            entries.pop();
-        }
+        entries.extend(others.map(|at| std::mem::replace(&mut self.entries[at], nobody())));
         self.with_entries(entries)
+    }
+
+    /// What a limit is called in a file; a place that no limit has, by its number: no two are called the same.
+    pub(crate) fn name_in_file(&self, index: LimitIndex) -> Cow<'_, str> {
+        match &*self.entry(index).name {
+            "" => format!("{}{FREE}", index.0).into(),
+            name => name.into(),
+        }
+    }
+
+    /// Whether a file can have this name.
+    pub(crate) fn is_name_in_file(name: &str) -> bool {
+        if let Some(number) = name.strip_suffix(FREE) {
+            return number.len() <= 10 && number.bytes().all(|byte| byte.is_ascii_digit());
+        }
+        names::is_valid_name(shadow::without_ending(name))
     }
 
     /// The place of a limit, of one that callers have no name for, too.
@@ -56,8 +76,8 @@ mod tests {
             names.iter().fold(Limits::builder(), add).build()
         };
         let place = |limits: &Limits, name: &str| limits.index_of(name).map(|index| index.0);
-        let names = ["gone", "b", "", "a", "gone, too"].map(Box::from);
-        let placed = limits(&["a", "b", "c"]).in_places_of(&names).in_generation(0, None);
+        let names = ["gone", "b", "2 (free)", "a", "gone, too"].into_iter();
+        let placed = limits(&["a", "b", "c"]).in_places_of(names).in_generation(0, None);
         assert_eq!((place(&placed, "b").unwrap(), place(&placed, "a").unwrap()), (1, 3));
         assert!(place(&placed, "").is_err() && place(&placed, "gone").is_err());
         let given: Vec<&str> = placed.names().collect();
@@ -68,7 +88,9 @@ mod tests {
             assert_eq!(numbers.map(|(_, meta)| meta.limit()), Some(Some(index)), "{name}");
         }
         // Places that nobody takes are found by no name, after a reload either.
-        let few = limits(&["a"]).in_places_of(&["", "", "x", "a"].map(Box::from));
+        let few = limits(&["a"]).in_places_of(["x", "y", "z", "a", "gone"].into_iter());
+        let boulders = limits(&[]).count();
+        assert_eq!(few.count(), 4 + boulders.saturating_sub(3), "no place after the last");
         let again = limits(&["a", "d"]).following(&few).unwrap();
         assert!(place(&again, "").is_err());
         assert_eq!(place(&again, "a").unwrap(), place(&few, "a").unwrap());

@@ -14,6 +14,12 @@ pub(super) fn is_name(name: &str) -> bool {
     name.ends_with(ENDING)
 }
 
+/// The name of the limit that a shadow of this name is beside; that of another limit is its own.
+#[cfg(feature = "snapshot")]
+pub(super) fn without_ending(name: &str) -> &str {
+    name.strip_suffix(ENDING).unwrap_or(name)
+}
+
 impl LimitsBuilder {
     /// Makes a limit of each shadow.
     pub(super) fn add_shadows(&mut self) {

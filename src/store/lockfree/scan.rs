@@ -68,8 +68,8 @@ impl Table {
         if keys_a_shard == 0 {
             return;
         }
-        // An eighth to spare: some shards get more than others.
-        let wanted = keys_a_shard + keys_a_shard / 8;
+        // Some shards get more than others: by four times the spread, few outgrow their room.
+        let wanted = keys_a_shard + 4 * keys_a_shard.isqrt();
         let fits = |log2: &u32| enough_claims(slots_of(*log2)) >= wanted;
         let log2 = (migration::FIRST_LOG2..self.most_log2).find(fits).unwrap_or(self.most_log2);
         let guard = pin();

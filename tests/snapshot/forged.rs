@@ -1,0 +1,94 @@
+//! Files that no limiter wrote, with sums that are right.
+
+use crc::{CRC_64_XZ, Crc};
+
+static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
+
+/// The most bytes of a frame's payload.
+const MOST_PAYLOAD: usize = 1 << 16;
+
+/// What is in a frame.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    Limits = 1,
+    Numbers = 2,
+    End = 4,
+}
+
+pub(crate) struct File {
+    bytes: Vec<u8>,
+    sum: u64,
+}
+
+impl File {
+    /// A file with ids, which need no seeds of a table.
+    pub(crate) fn begin() -> File {
+        let mut bytes = b"TOLLGATE".to_vec();
+        bytes.extend(1_u32.to_le_bytes());
+        bytes.extend(2_u32.to_le_bytes());
+        bytes.extend(0_u64.to_le_bytes());
+        bytes.extend(1_u64.to_le_bytes());
+        bytes.extend([0; 80]);
+        let sum = sum(0, &bytes);
+        bytes.extend(sum.to_le_bytes());
+        File { bytes, sum }
+    }
+
+    pub(crate) fn frame(&mut self, kind: Kind, payload: &[u8]) {
+        assert!(payload.len() <= MOST_PAYLOAD);
+        let at = self.bytes.len();
+        self.bytes.extend((kind as u32).to_le_bytes());
+        self.bytes.extend((payload.len() as u32).to_le_bytes());
+        self.bytes.extend(payload);
+        self.sum = sum(self.sum, &self.bytes[at..]);
+        self.bytes.extend(self.sum.to_le_bytes());
+    }
+
+    /// As many frames as these things take.
+    pub(crate) fn frames(&mut self, kind: Kind, items: impl Iterator<Item = Vec<u8>>) {
+        let mut payload = Vec::new();
+        for item in items {
+            if payload.len() + item.len() > MOST_PAYLOAD {
+                self.frame(kind, &payload);
+                payload.clear();
+            }
+            payload.extend(item);
+        }
+        self.frame(kind, &payload);
+    }
+
+    /// Names and formats.
+    pub(crate) fn limits<'f>(&mut self, limits: impl Iterator<Item = (String, &'f str)>) {
+        let item = |(name, format): (String, &str)| {
+            let mut item = text(&name);
+            item.extend(text(format));
+            item.extend(1_000_000_u64.to_le_bytes());
+            item
+        };
+        self.frames(Kind::Limits, limits.map(item));
+    }
+
+    pub(crate) fn end(&mut self, records: u64) {
+        let payload = [records.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+        self.frame(Kind::End, &payload);
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Text with its length.
+pub(crate) fn text(text: &str) -> Vec<u8> {
+    let mut bytes = (text.len() as u16).to_le_bytes().to_vec();
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+fn sum(before: u64, part: &[u8]) -> u64 {
+    let mut digest = CRC.digest();
+    digest.update(&before.to_le_bytes());
+    digest.update(part);
+    digest.finalize()
+}
