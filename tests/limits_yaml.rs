@@ -12,6 +12,8 @@ mod files;
 mod good;
 #[path = "limits_yaml/hostile.rs"]
 mod hostile;
+#[path = "limits_yaml/odd_ids.rs"]
+mod odd_ids;
 #[path = "limits_yaml/refused_files.rs"]
 mod refused_files;
 #[path = "limits_yaml/refused_values.rs"]

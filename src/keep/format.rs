@@ -26,7 +26,7 @@ pub(super) const PRINT_RECORD_BYTES: usize = 8 + 8 + 8 + 4;
 /// The least of an id with its word: no id is empty.
 pub(super) const LEAST_ID_RECORD_BYTES: usize = 2 + 1 + 8 + 4;
 /// The least of numbers: those without a name.
-pub(super) const LEAST_NUMBERS_BYTES: usize = 4 + 1 + 1 + 8 + 8 + 8 + 24 + 2;
+pub(super) const LEAST_NUMBERS_BYTES: usize = 4 + 1 + 8 + 8 + 24 + 2;
 /// Of the last frame's payload.
 pub(super) const END_BYTES: usize = 8 + 8;
 

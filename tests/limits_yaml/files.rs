@@ -58,7 +58,7 @@ fn that_are_no_text_name_the_line() {
         ),
         (
             b"\x7fELF\x02\x01",
-            ":1: not a text: byte 0x02; utf-8 without control characters is allowed",
+            ":1: not a text: byte 0x7f; utf-8 without control characters is allowed",
         ),
     ] {
         let file = file(bytes);

@@ -15,6 +15,7 @@ use super::ids::Target;
 use super::names::{Known, Lookup};
 use super::numbers::{self, NumberFault};
 use super::walk::{Form, Role, Value, Walk, Walked, given};
+use super::written::Written;
 
 /// Which fields an entry may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,14 +116,14 @@ impl<'t> Walk<'_, 't> {
     pub(super) fn entry(
         &mut self,
         form: Form,
-        key: &str,
+        key: &Scalar<'_>,
         line: u64,
         at: &Path<'_>,
         names_given: &mut HashMap<Box<str>, u64>,
     ) -> Walked {
-        let (name, id) = match key.split_once(':') {
+        let (name, id) = match key.text.split_once(':') {
             Some((name, id)) => (name, Some(id)),
-            None => (key, None),
+            None => (&*key.text, None),
         };
         if id.is_none() {
             if let Some(before) = names_given.get(name) {
@@ -147,7 +148,7 @@ impl<'t> Walk<'_, 't> {
         self.check_fields(&mut entry, at);
         walked?;
         match id {
-            Some(id) => self.keyed(&mut entry, id, at),
+            Some(id) => self.keyed(&mut entry, Written::in_key(id, key), at),
             None if entry.line_of(Field::Ids).is_some() => self.listed(&mut entry, at),
             None if shape == Shape::Either => self.default(&mut entry, at),
             None => {
@@ -187,6 +188,7 @@ impl<'t> Walk<'_, 't> {
                 self.skip_value(at)?;
                 continue;
             };
+            let key = key.text;
             let at_field = at.key(&key);
             let known = Field::of_name(&key);
             let Some(field) =
@@ -294,9 +296,9 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// An override of the one id in the key.
-    fn keyed(&mut self, entry: &mut Entry<'_>, id: &str, at: &Path<'_>) {
+    fn keyed(&mut self, entry: &mut Entry<'_>, id: Written<'_>, at: &Path<'_>) {
         let numbers = self.override_numbers(entry, at);
-        if id.is_empty() {
+        if id.text.is_empty() {
             self.fault(Some(entry.line), at, "no id after the colon: Name:id is allowed");
         } else if let Some(known) = self.known(entry.name, entry.line, at) {
             let numbers = self.builder.add_numbers(known.index, numbers);

@@ -172,7 +172,7 @@ pub(super) fn whole_number(scalar: &Scalar<'_>, field: Field) -> Result<u64, Str
 pub(super) fn whole_number_or_0(scalar: &Scalar<'_>, field: Field) -> Result<u64, String> {
     let text = &*scalar.text;
     let allowed = field.allowed();
-    if !scalar.is_plain {
+    if !scalar.is_plain() {
         return Err(format!("{}: {allowed}, without quotes, is allowed", Given(text)));
     }
     let is_padded = text.len() > 1 && text.starts_with('0');
@@ -193,7 +193,7 @@ pub(super) fn id_format(text: &str) -> Result<IdFormat, String> {
 /// A number that may have a fraction: digits, a point, at most six digits.
 pub(super) fn decimal(scalar: &Scalar<'_>, field: Field) -> Result<Decimal, String> {
     let text = &*scalar.text;
-    if !scalar.is_plain {
+    if !scalar.is_plain() {
         return Err(format!("{}: {}, without quotes, is allowed", Given(text), field.allowed()));
     }
     Decimal::parse(text).map_err(|reason| {
@@ -206,8 +206,8 @@ pub(super) fn decimal(scalar: &Scalar<'_>, field: Field) -> Result<Decimal, Stri
 /// `true` or `false`, as YAML 1.2 spells them.
 pub(super) fn switch(scalar: &Scalar<'_>, field: Field) -> Result<bool, String> {
     match &*scalar.text {
-        "true" if scalar.is_plain => Ok(true),
-        "false" if scalar.is_plain => Ok(false),
+        "true" if scalar.is_plain() => Ok(true),
+        "false" if scalar.is_plain() => Ok(false),
         text => Err(format!("{}: {} is allowed", Given(text), field.allowed())),
     }
 }

@@ -1,5 +1,6 @@
 //! The ids of an override, each on its way from the text to the registry.
 
+use crate::limits::IdFormat;
 use crate::limits::expiry::Expiry;
 use crate::limits::format::encode_override;
 use crate::limits::options::Note;
@@ -11,6 +12,7 @@ use super::faults::{Given, Path};
 use super::field::{self, Field, unknown_field};
 use super::names::Known;
 use super::walk::{Value, Walk, Walked};
+use super::written::Written;
 
 /// What ids are given to: a limit, and the numbers that are theirs.
 #[derive(Clone, Copy)]
@@ -101,6 +103,7 @@ impl<'t> Walk<'_, 't> {
                 self.skip_value(at)?;
                 continue;
             };
+            let key = key.text;
             let at_field = at.key(&key);
             let Some(i) = FIELDS.iter().position(|field| field.name() == key) else {
                 map.has_faulty_key = true;
@@ -169,7 +172,7 @@ impl<'t> Walk<'_, 't> {
                 "null: an id is wanted; one that is spelled so must be quoted",
             );
         } else if let Some(target) = target {
-            self.add_override(target, &scalar.text, note, line, at);
+            self.add_override(target, Written::alone(scalar), note, line, at);
         }
     }
 
@@ -177,14 +180,20 @@ impl<'t> Walk<'_, 't> {
     pub(super) fn add_override(
         &mut self,
         target: Target,
-        id: &str,
+        id: Written<'_>,
         note: Note,
         line: u64,
         at: &Path<'_>,
     ) {
         let Known { index, public_only } = target.known;
         let format = self.builder.entry(index).format;
-        let bytes = match encode_override(format, id, public_only, &mut self.scratch) {
+        // The others tell by themselves what an id is; under `string` any text is one.
+        if format == IdFormat::String
+            && let Err(message) = id.check()
+        {
+            return self.fault(Some(line), at, message);
+        }
+        let bytes = match encode_override(format, id.text, public_only, &mut self.scratch) {
             Ok(bytes) => bytes,
             Err(error) => return self.fault(Some(line), at, error.to_string()),
         };
@@ -193,7 +202,7 @@ impl<'t> Walk<'_, 't> {
             Ok(()) => self.builder.add_note(index, bytes, note),
             Err(before) => {
                 let message =
-                    format!("the id {} was given before, {}", Given(id), self.place(before));
+                    format!("the id {} was given before, {}", Given(id.text), self.place(before));
                 self.fault(Some(line), at, message);
             }
         }

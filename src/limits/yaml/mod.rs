@@ -14,6 +14,7 @@ mod names;
 mod numbers;
 mod source;
 mod walk;
+mod written;
 
 use std::path::Path;
 

@@ -38,7 +38,8 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// The whole text: UTF-8, at most 128 MiB, without control characters.
+    /// The whole text: UTF-8, at most 128 MiB, without control characters, and with line ends that every
+    /// reader of YAML, and everybody who looks at it, takes for such.
     pub(super) fn text(&self) -> Result<Cow<'s, str>, Refusal> {
         let text = match self {
             Source::File(path) => {
@@ -58,11 +59,11 @@ impl<'s> Source<'s> {
                 Cow::Borrowed(text.map_err(|error| not_text(bytes, error.valid_up_to()))?)
             }
         };
-        let bytes = text.as_bytes();
         // Without an early end this runs over many bytes at once; where is asked only if there is one.
-        if bytes.iter().fold(false, |found, byte| found | is_control(*byte)) {
-            let at = bytes.iter().position(|byte| is_control(*byte)).unwrap_or_default();
-            return Err(not_text(bytes, at));
+        if text.bytes().fold(false, |found, byte| found | may_be_refused(byte))
+            && let Some(refusal) = refused_character(&text)
+        {
+            return Err(refusal);
         }
         Ok(text)
     }
@@ -93,8 +94,39 @@ impl Refusal {
     }
 }
 
+/// Whether a character that is refused may begin with this byte. Any other byte is no part of one.
+fn may_be_refused(byte: u8) -> bool {
+    // The first bytes of U+0080 to U+00BF, and of U+2000 to U+2FFF.
+    is_control(byte) || matches!(byte, b'\r' | 0xc2 | 0xe2)
+}
+
 fn is_control(byte: u8) -> bool {
-    byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r')
+    (byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r')) || byte == 0x7f
+}
+
+/// Says what the first character is that a text may not have, if there is one.
+#[cold]
+fn refused_character(text: &str) -> Option<Refusal> {
+    let is_refused = |at: usize, c: char| match c {
+        '\r' => text.as_bytes().get(at + 1) != Some(&b'\n'),
+        '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => true,
+        c => u8::try_from(c).is_ok_and(is_control),
+    };
+    let (at, c) = text.char_indices().find(|&(at, c)| is_refused(at, c))?;
+    let message = match c {
+        '\r' => {
+            "a carriage return without a line feed: LF and CRLF are allowed at a line's end".into()
+        }
+        // Readers of YAML 1.1 go on with another line after it, those of 1.2 do not.
+        '\u{85}' | '\u{2028}' | '\u{2029}' => format!(
+            "U+{:04X}, which ends a line to some readers of YAML and not to others: \"\\u{:04X}\" in double quotes is allowed",
+            u32::from(c),
+            u32::from(c)
+        ),
+        '\u{80}'.. => format!("not a text: U+{:04X}; {TEXT}", u32::from(c)),
+        _ => return Some(not_text(text.as_bytes(), at)),
+    };
+    Some(Refusal { is_io: false, line: Some(line_at(text.as_bytes(), at)), message })
 }
 
 pub(super) fn unreadable(error: &io::Error) -> Refusal {
@@ -111,14 +143,19 @@ fn too_long() -> Refusal {
     Refusal { is_io: false, line: None, message }
 }
 
+/// What a text may be, for messages.
+const TEXT: &str = "utf-8 without control characters is allowed";
+
 fn not_text(bytes: &[u8], at: usize) -> Refusal {
-    let newlines = bytes.iter().take(at).filter(|byte| **byte == b'\n').count();
     let byte = bytes.get(at).copied().unwrap_or_default();
     Refusal {
         is_io: false,
-        line: Some(1 + newlines as u64),
-        message: format!(
-            "not a text: byte {byte:#04x}; utf-8 without control characters is allowed"
-        ),
+        line: Some(line_at(bytes, at)),
+        message: format!("not a text: byte {byte:#04x}; {TEXT}"),
     }
+}
+
+/// The line that a byte is on, from 1.
+fn line_at(bytes: &[u8], at: usize) -> u64 {
+    1 + bytes.iter().take(at).filter(|byte| **byte == b'\n').count() as u64
 }

@@ -1,6 +1,5 @@
 //! The walk over one file: its root, its entries' keys, and what every node is held to.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
@@ -55,7 +54,7 @@ pub(super) enum Value<'t> {
 }
 
 /// A key of a map: its line, and its text unless that is at fault.
-pub(super) type Key<'t> = (u64, Option<Cow<'t, str>>);
+pub(super) type Key<'t> = (u64, Option<Scalar<'t>>);
 
 /// Walks over one file: its limits go to `builder`, its faults are returned.
 pub(super) fn walk(
@@ -158,7 +157,9 @@ impl<'t> Walk<'_, 't> {
         while let Some((line, key)) = self.key(at, "a limit's name")? {
             count += 1;
             match key {
-                Some(key) => self.entry(form, &key, line, &at.key(&key), &mut names_given)?,
+                Some(key) => {
+                    self.entry(form, &key, line, &at.key(&key.text), &mut names_given)?;
+                }
                 None => self.skip_value(at)?,
             }
         }
@@ -171,7 +172,7 @@ impl<'t> Walk<'_, 't> {
         match value {
             Value::End => Ok(None),
             Value::Scalar(key) if !key.is_null() && !key.text.is_empty() => {
-                Ok(Some((line, Some(key.text))))
+                Ok(Some((line, Some(key))))
             }
             other => {
                 self.unexpected(line, at, other, &format!("{wanted} as the key"))?;

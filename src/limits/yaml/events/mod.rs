@@ -50,13 +50,28 @@ pub(super) enum Kind<'t> {
 
 pub(super) struct Scalar<'t> {
     pub(super) text: Cow<'t, str>,
-    pub(super) is_plain: bool,
+    pub(super) style: Style,
+    /// How many lines it is written on.
+    pub(super) lines: u64,
+}
+
+/// How a scalar is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Quoted,
+    /// After a `|` or `>`.
+    Block,
 }
 
 impl Scalar<'_> {
+    pub(super) fn is_plain(&self) -> bool {
+        self.style == Style::Plain
+    }
+
     /// Whether YAML takes it for null rather than for text.
     pub(super) fn is_null(&self) -> bool {
-        self.is_plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
+        self.is_plain() && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
 }
 
@@ -105,8 +120,13 @@ impl<'t> Events<'t> {
                 Event::StreamEnd => (Kind::StreamEnd, 0, false),
                 Event::Alias(_) => (Kind::Alias, 0, false),
                 Event::Scalar(text, style, anchor, tag) => {
-                    let is_plain = style == ScalarStyle::Plain;
-                    (Kind::Scalar(Scalar { text, is_plain }), anchor, tag.is_some())
+                    let style = match style {
+                        ScalarStyle::Plain => Style::Plain,
+                        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
+                        ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
+                    };
+                    let lines = (span.end.line() - span.start.line()) as u64 + 1;
+                    (Kind::Scalar(Scalar { text, style, lines }), anchor, tag.is_some())
                 }
                 Event::SequenceStart(anchor, tag) => (Kind::List, anchor, tag.is_some()),
                 Event::MappingStart(anchor, tag) => (Kind::Map, anchor, tag.is_some()),

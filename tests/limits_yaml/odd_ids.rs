@@ -1,0 +1,170 @@
+//! Ids under `string` that are not what a person reads, and characters that readers of YAML differ on.
+
+use super::refused_values::check;
+use super::*;
+
+/// The faults of an override in a file with the limit `Own`, whose line is not counted.
+fn own_faults(text: &str) -> Vec<String> {
+    override_faults(text)
+}
+
+#[test]
+fn quotes_and_lists_in_a_plain_key() {
+    check(
+        &[
+            (
+                "Own:\"alice\": {$REST, ids: [x]}",
+                &[
+                    "1: \"Own:\\\"alice\\\"\".ids: unknown field: burst, count, period, max_debt, comment, owner and expires are allowed",
+                    "1: \"Own:\\\"alice\\\"\": \"\\\"alice\\\"\", of which the quotes are part: Name:id without them, or with the whole key in quotes, is allowed",
+                ],
+            ),
+            (
+                "Own:'alice': {$REST}\nOwn:\"al ice: {$REST}",
+                &[
+                    "1: \"Own:'alice'\": \"'alice'\", of which the quotes are part: Name:id without them, or with the whole key in quotes, is allowed",
+                    "2: \"Own:\\\"al ice\": \"\\\"al ice\", of which the quotes are part: Name:id without them, or with the whole key in quotes, is allowed",
+                ],
+            ),
+            (
+                "Own:[alice, bob]: {$REST}",
+                &[
+                    "1: \"Own:[alice, bob]\": \"[alice, bob]\", one id: several have a list of ids; one that is spelled so must be quoted with its name",
+                ],
+            ),
+        ],
+        own_faults,
+    );
+    let limits = Limits::from_yaml(
+        "Own: {burst: 1, count: 1, period: 1s, id: string}\n\
+         'Own:\"alice\"': {burst: 2, count: 1, period: 1s}\n\
+         \"Own:[a, b]\": {burst: 3, count: 1, period: 1s}\n\
+         Own:rock'n'roll: {burst: 4, count: 1, period: 1s}\n\
+         Own:[::1]:80: {burst: 5, count: 1, period: 1s}\n",
+    )
+    .unwrap();
+    for (id, burst) in [("\"alice\"", 2), ("[a, b]", 3), ("rock'n'roll", 4), ("[::1]:80", 5)] {
+        assert_eq!(numbers(&limits, "Own", id), Some((burst, 1, SECOND)), "{id}");
+    }
+}
+
+#[test]
+fn blanks_at_an_edge() {
+    for (written, shown) in [
+        ("' alice'", "\" alice\""),
+        ("\"alice \"", "\"alice \""),
+        ("\"alice\\t\"", "\"alice\\t\""),
+        ("' '", "\" \""),
+    ] {
+        let wanted =
+            format!("1: [0].Own.ids[0]: {shown}: an id without blanks at its ends is allowed");
+        let text = format!("- Own: {{burst: 1, count: 1, period: 1s, ids: [{written}]}}");
+        assert_eq!(override_faults(&text), [wanted], "{written}");
+    }
+    check(
+        &[(
+            "\"Own: alice\": {$REST}",
+            &["1: \"Own: alice\": \" alice\": an id without blanks at its ends is allowed"],
+        )],
+        own_faults,
+    );
+    let limits = "Own: {burst: 1, count: 1, period: 1s, id: string}\nOwn:alice  smith: {burst: 2, count: 1, period: 1s}";
+    let limits = Limits::from_yaml(limits).unwrap();
+    assert_eq!(numbers(&limits, "Own", "alice  smith"), Some((2, 1, SECOND)));
+}
+
+const LIST: &str = "- Own:\n    burst: 1\n    count: 1\n    period: 1s\n    ids:\n";
+
+#[test]
+fn more_than_one_line() {
+    for (ids, wanted) in [
+        (
+            "    - alice\n      - bob\n    - carol\n",
+            "6: [0].Own.ids[0]: \"alice - bob\", one id on 2 lines: an id on one line is allowed; the items of a list stand in one column",
+        ),
+        (
+            "    - id: alice\n        smith\n",
+            "6: [0].Own.ids[0].id: \"alice smith\", one id on 2 lines: an id on one line is allowed",
+        ),
+        (
+            "    - 'alice\n\n      smith'\n",
+            "6: [0].Own.ids[0]: \"alice\\nsmith\", one id on 3 lines: an id on one line is allowed",
+        ),
+        (
+            "    - \"alice\\\n      smith\"\n",
+            "6: [0].Own.ids[0]: \"alicesmith\", one id on 2 lines: an id on one line is allowed",
+        ),
+        (
+            "    - [alice]\n    - \"alice\\nsmith\"\n",
+            "7: [0].Own.ids[1]: \"alice\\nsmith\": an id without line breaks is allowed",
+        ),
+        (
+            "    - \"alice\\Lsmith\"\n",
+            "6: [0].Own.ids[0]: \"alice\\u{2028}smith\": an id without line breaks is allowed",
+        ),
+        ("    - \"\\v\"\n", "6: [0].Own.ids[0]: \"\\u{b}\": an id without line breaks is allowed"),
+    ] {
+        let found = override_faults(&format!("{LIST}{ids}"));
+        assert_eq!(found.last().map(String::as_str), Some(wanted), "{ids}");
+    }
+    // Under a format that tells what an id is, the text alone counts: a long set may be continued.
+    let text = "CertificatesPerFQDNSet:\n  burst: 1\n  count: 1\n  period: 1s\n  ids:\n  - \"example.com,\\\n     example.org\"\n";
+    let limits = Limits::from_yaml(text).unwrap();
+    assert!(numbers(&limits, "CertificatesPerFQDNSet", "example.org,example.com").is_some());
+}
+
+#[test]
+fn blocks_whose_comments_are_part_of_the_id() {
+    let wanted = "after a '|' or '>', where every line and comment is part of the id: one line, without either, is allowed";
+    for (ids, given) in [
+        ("    - |\n      alice # a trial\n", "alice # a trial\\n"),
+        ("    - >-\n      alice\n      # a trial\n", "alice # a trial"),
+        ("    - id: |-\n        alice\n", "alice"),
+    ] {
+        let found = override_faults(&format!("{LIST}{ids}"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].ends_with(&format!("\"{given}\", {wanted}")), "{found:?}");
+    }
+    let found = override_faults("? |-\n  Own:alice\n: {burst: 1, count: 1, period: 1s}\n");
+    assert_eq!(found, [format!("2: Own:alice: \"alice\", {wanted}")]);
+}
+
+/// Wherever they are, in comments as well.
+#[test]
+fn characters_that_readers_of_yaml_differ_on() {
+    let entry = "Own: {burst: 1, count: 1, period: 1s, id: string}";
+    for (c, wanted) in [
+        ("\r", "a carriage return without a line feed: LF and CRLF are allowed at a line's end"),
+        (
+            "\u{85}",
+            "U+0085, which ends a line to some readers of YAML and not to others: \"\\u0085\" in double quotes is allowed",
+        ),
+        (
+            "\u{2028}",
+            "U+2028, which ends a line to some readers of YAML and not to others: \"\\u2028\" in double quotes is allowed",
+        ),
+        (
+            "\u{2029}",
+            "U+2029, which ends a line to some readers of YAML and not to others: \"\\u2029\" in double quotes is allowed",
+        ),
+        ("\u{7f}", "not a text: byte 0x7f; utf-8 without control characters is allowed"),
+        ("\u{80}", "not a text: U+0080; utf-8 without control characters is allowed"),
+        ("\u{9b}", "not a text: U+009B; utf-8 without control characters is allowed"),
+    ] {
+        for text in [
+            format!("{entry}\n# one{c}Own:alice: {{burst: 9, count: 1, period: 1s}}\n"),
+            format!("{entry}\n{c}"),
+            format!(
+                "{entry} # \u{a0}\u{e9}\u{2027}\n'Own:a{c}b': {{burst: 9, count: 1, period: 1s}}\n"
+            ),
+        ] {
+            assert_eq!(faults(&text), [format!("2: {wanted}")], "{text:?}");
+        }
+    }
+    // What begins alike and is allowed.
+    let text = format!("{entry} # \u{a0}\u{bf}\u{2027}\u{202a}\u{2122}\r\n");
+    assert!(Limits::from_yaml(&text).is_ok());
+    let text =
+        format!("{entry}\nOwn:a: {{burst: 9, count: 1, period: 1s, comment: \"\\N\\L\\e\"}}\n");
+    assert!(Limits::from_yaml(&text).is_ok());
+}
