@@ -77,7 +77,7 @@ pub use limits::YamlLoader;
 pub use limits::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 pub use limits::{
     Id, IdFormat, LimitEntry, LimitMode, LimitOptions, Limits, LimitsBuilder, Location,
-    OverrideEntry, OverrideOptions, Warning, WarningKind,
+    OverrideEntry, OverrideOptions, Warning, WarningKind, Warnings,
 };
 pub use options::{AtCap, Engine, LimiterOptions};
 pub use reload::Reloaded;

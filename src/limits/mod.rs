@@ -20,7 +20,7 @@ pub use identifier::IdentifierSet;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};
 pub(crate) use registry::{BEFORE_ALL_ENDS_NS, OverrideById};
 pub use registry::{
-    LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind,
+    LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind, Warnings,
 };
 #[cfg(feature = "yaml")]
 pub use yaml::YamlLoader;

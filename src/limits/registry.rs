@@ -31,7 +31,7 @@ pub(crate) use terms::Numbers;
 use terms::Terms;
 #[cfg(feature = "yaml")]
 pub(crate) use terms::{Given, Within, check_options};
-pub use warnings::{Warning, WarningKind};
+pub use warnings::{Warning, WarningKind, Warnings};
 
 /// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
 /// that apply by default, and those that apply to some ids instead.

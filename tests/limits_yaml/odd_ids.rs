@@ -168,3 +168,86 @@ fn characters_that_readers_of_yaml_differ_on() {
         format!("{entry}\nOwn:a: {{burst: 9, count: 1, period: 1s, comment: \"\\N\\L\\e\"}}\n");
     assert!(Limits::from_yaml(&text).is_ok());
 }
+
+/// Every warning as it is printed, without the file's name.
+fn warned(text: &str) -> Vec<String> {
+    let limits = "Own: {burst: 1, count: 1, period: 1s, id: string}";
+    let limits = Limits::from_yaml_with_overrides(limits, text).expect(text);
+    let warnings = limits.warnings(std::time::SystemTime::UNIX_EPOCH);
+    assert_eq!(warnings.more, 0);
+    let line = |warning: &tollgate::Warning| {
+        let at = warning.location.as_ref().expect("a line");
+        let (_, text) = warning.message.split_once(" has ").expect("what it has");
+        format!("{} {}: {text}", at.line, warning.kind)
+    };
+    warnings.iter().map(line).collect()
+}
+
+#[test]
+fn characters_that_are_not_seen() {
+    const SEEN: &str = "which is not seen, or looks like a blank";
+    for (c, code, shown) in [
+        ("\u{a0}", "U+00A0", "\\u{a0}"),
+        ("\u{200b}", "U+200B", "\\u{200b}"),
+        ("\\uFEFF", "U+FEFF", "\\u{feff}"),
+        ("\u{feff}", "U+FEFF", "\\u{feff}"),
+        ("\u{3000}", "U+3000", "\\u{3000}"),
+        ("\u{202e}", "U+202E", "\\u{202e}"),
+        ("\u{ad}", "U+00AD", "\\u{ad}"),
+        ("\\t", "U+0009", "\\u{9}"),
+        ("\\e", "U+001B", "\\u{1b}"),
+        ("\\u007F", "U+007F", "\\u{7f}"),
+        ("\\u009B", "U+009B", "\\u{9b}"),
+        ("\u{e0041}", "U+E0041", "\\u{e0041}"),
+    ] {
+        let text = format!("{LIST}    - bob\n    - \"al{c}ice\"\n").replace("burst: 1", "burst: 9");
+        let wanted = format!("7 invisible: {code} in its id, {SEEN}: \"al{shown}ice\"");
+        assert_eq!(warned(&text), [wanted], "{c:?}");
+    }
+    let more = LIST.replace("burst: 1", "burst: 9");
+    let wanted = format!("6 invisible: U+00A0 in its id, {SEEN}: \"alice\\u{{a0}}\"");
+    assert_eq!(warned(&format!("{more}    - alice\u{a0}\n")), [wanted]);
+    let wanted = "6 invisible: U+201C in its id, a quotation mark that is part of it: \"\\u{201c}alice\\u{201d}\"";
+    assert_eq!(warned(&format!("{more}    - \u{201c}alice\u{201d}\n")), [wanted]);
+    let long = format!("{more}    - {}\u{200b}\n", "x".repeat(100));
+    let wanted = format!("6 invisible: U+200B in its id, {SEEN}: \"{}\"...", "x".repeat(64));
+    assert_eq!(warned(&long), [wanted]);
+    // What is seen, in any script.
+    for id in [
+        "al ice",
+        "\u{e9}t\u{e9}",
+        "\u{5d0}\u{5d1}",
+        "\u{4e2d}\u{6587}",
+        "\u{1f600}",
+        "rock\u{2019}n",
+        "'quoted'",
+        "\u{20ac}",
+    ] {
+        assert_eq!(warned(&format!("{more}    - \"{id}\"\n")), [""; 0], "{id}");
+    }
+}
+
+#[test]
+fn ids_that_differ_by_their_form_of_unicode() {
+    let more = LIST.replace("burst: 1", "burst: 9");
+    let of = |ids: &[&str]| -> Vec<String> {
+        warned(&ids.iter().fold(more.clone(), |text, id| text + "    - " + id + "\n"))
+    };
+    const SAME: &str =
+        "unnormalized: an id that differs from another one by its form of Unicode alone:";
+    assert_eq!(
+        of(&["caf\u{e9}", "cafe\u{301}"]),
+        [format!("7 {SAME} \"cafe\\u{{301}}\", and \"caf\\u{{e9}}\" on <overrides>:6")]
+    );
+    assert_eq!(
+        of(&["cafe\u{301}"]),
+        [
+            "6 unnormalized: an id that is not in the composed form of Unicode, NFC: \"cafe\\u{301}\", which is \"caf\\u{e9}\" there"
+        ]
+    );
+    assert_eq!(
+        of(&["\u{fb01}sh", "fish", "\u{ff12}"]),
+        [format!("6 {SAME} \"\\u{{fb01}}sh\", and \"fish\" on <overrides>:7")]
+    );
+    assert_eq!(of(&["caf\u{e9}", "cafe", "\u{fb02}"]), [""; 0]);
+}

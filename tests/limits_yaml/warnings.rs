@@ -122,3 +122,29 @@ fn an_end_is_near_for_14_days() {
     assert_eq!(kinds(14 * day), [WarningKind::Expiring]);
     assert_eq!(kinds(14 * day + SECOND), []);
 }
+
+/// Overrides that all equal the default.
+#[test]
+fn of_many_a_thousand_are_listed_and_the_rest_is_counted() {
+    let mut text = "A: {burst: 5, count: 1, period: 1s, id: string}\n".to_owned();
+    for at in 0..50_000 {
+        text += &format!("A:id{}: {{burst: 5, count: 1, period: 1s}}\n", 49_999 - at);
+    }
+    let limits = Limits::from_yaml(&text).unwrap();
+    let warnings = limits.warnings(november());
+    assert_eq!((warnings.len(), warnings.more), (1_000, 49_000));
+    // In the order of the file.
+    for (warning, line) in warnings.iter().zip(2..) {
+        assert_eq!(warning.location.as_ref().map(|at| at.line), Some(line));
+    }
+    let took = allocation_counter::measure(|| drop(limits.warnings(november())));
+    assert!(took.bytes_max < 2 << 20, "{took:?}");
+    // Several of one override are so many.
+    let few = Limits::from_yaml(
+        "A: {burst: 5, count: 1, period: 1s, id: string}\n\
+         \"A:a\\tb\": {burst: 4, count: 1, period: 1s, expires: 2026-11-01}\n",
+    );
+    let kinds: Vec<String> =
+        few.unwrap().warnings(november()).iter().map(|it| it.kind.to_string()).collect();
+    assert_eq!(kinds, ["expiring", "stricter", "invisible"]);
+}

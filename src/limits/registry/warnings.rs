@@ -1,6 +1,10 @@
-//! What is allowed in a file and probably not meant: overrides that have ended, or do nothing.
+//! What is allowed in a file and probably not meant: overrides that have ended, do nothing, or are of ids that
+//! look like others.
+
+mod odd;
 
 use std::fmt;
+use std::ops::Deref;
 use std::time::SystemTime;
 
 use super::Limits;
@@ -44,6 +48,12 @@ pub enum WarningKind {
     Equal,
     /// `stricter`: it has a lower rate or a smaller burst than the default.
     Stricter,
+    /// `invisible`: its id has characters that are not seen, or that look like a blank; or a typographic
+    /// quotation mark at an end.
+    Invisible,
+    /// `unnormalized`: its id is another one in Unicode's normal form C or KC, as which it looks the same. (With
+    /// the feature `yaml`.)
+    Unnormalized,
 }
 
 impl fmt::Display for WarningKind {
@@ -53,6 +63,8 @@ impl fmt::Display for WarningKind {
             WarningKind::Expiring => "expiring",
             WarningKind::Equal => "equal",
             WarningKind::Stricter => "stricter",
+            WarningKind::Invisible => "invisible",
+            WarningKind::Unnormalized => "unnormalized",
         })
     }
 }
@@ -66,14 +78,71 @@ impl fmt::Display for Warning {
     }
 }
 
+/// What [`Limits::warnings`] has found: the first 1,000, and the number of the rest.
+///
+/// # Example
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use tollgate::{IdFormat, Limit, Limits};
+///
+/// let limit = Limit::new(20, 60, Duration::from_secs(60))?;
+/// let mut limits = Limits::builder().limit("PerUser", IdFormat::String, limit.clone())?;
+/// for id in 0..1_500u64 {
+///     limits = limits.override_id("PerUser", id, limit.clone())?; // each equals the default
+/// }
+/// let warnings = limits.build().warnings(SystemTime::now());
+/// assert_eq!((warnings.listed.len(), warnings.more), (1_000, 500));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Warnings {
+    /// The first 1,000, in the order of the files.
+    pub listed: Vec<Warning>,
+    /// How many there are beyond those.
+    pub more: u64,
+}
+
+impl Deref for Warnings {
+    type Target = [Warning];
+
+    fn deref(&self) -> &[Warning] {
+        &self.listed
+    }
+}
+
+impl IntoIterator for Warnings {
+    type Item = Warning;
+    type IntoIter = std::vec::IntoIter<Warning>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.listed.into_iter()
+    }
+}
+
+impl<'w> IntoIterator for &'w Warnings {
+    type Item = &'w Warning;
+    type IntoIter = std::slice::Iter<'w, Warning>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.listed.iter()
+    }
+}
+
+/// The most warnings that are listed.
+const MOST_LISTED: usize = 1_000;
+
 /// How long before its end an override is warned of.
 const SOON_S: u64 = 14 * 24 * 60 * 60;
 
 impl Limits {
     /// What is allowed and probably not meant, in the order of the files: overrides that have expired by
-    /// `now` or will within 14 days, that equal their default, or are stricter than it.
+    /// `now` or will within 14 days, that equal their default, or are stricter than it; and ids of the format
+    /// `string` that look like others: with characters that are not seen, or that another form of Unicode
+    /// writes otherwise. Of many, the first 1,000 are listed and the rest counted.
     ///
-    /// Looks at every override: not for a request's way.
+    /// Looks at every override, in memory for 1,000 of them: not for a request's way.
     ///
     /// # Example
     ///
@@ -93,35 +162,72 @@ impl Limits {
     /// );
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn warnings(&self, now: SystemTime) -> Vec<Warning> {
-        let mut warnings = Vec::new();
+    pub fn warnings(&self, now: SystemTime) -> Warnings {
+        let mut first = First::default();
         for limit in self.entries() {
             for given in limit.overrides() {
-                let found = given.warnings(now);
-                warnings.extend(
-                    found
-                        .into_iter()
-                        .map(|(kind, text)| (given.place(), given.warning(kind, text))),
-                );
+                for (kind, text) in given.warnings(now) {
+                    first.add(Found { given, kind, text });
+                }
             }
         }
-        // Ids of one line by themselves, so that the order of a hash map does not show.
-        warnings.sort_by(|(a_at, a), (b_at, b)| {
-            (a_at, &a.limit, &a.id, a.kind).cmp(&(b_at, &b.limit, &b.id, b.kind))
-        });
-        warnings.into_iter().map(|(_, warning)| warning).collect()
+        first.into_warnings()
+    }
+}
+
+/// A warning that is not put into words yet.
+struct Found<'l> {
+    given: OverrideEntry<'l>,
+    kind: WarningKind,
+    text: String,
+}
+
+impl Found<'_> {
+    /// Ids of one line by themselves, so that the order of a hash map does not show.
+    fn order(&self) -> impl Ord {
+        (self.given.place(), self.given.limit().name(), self.given.id_bytes(), self.kind)
+    }
+}
+
+/// The first of all that are added, and how many there were.
+#[derive(Default)]
+struct First<'l> {
+    found: Vec<Found<'l>>,
+    count: u64,
+}
+
+impl<'l> First<'l> {
+    fn add(&mut self, found: Found<'l>) {
+        self.count += 1;
+        self.found.push(found);
+        if self.found.len() >= 2 * MOST_LISTED {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        self.found.sort_by(|a, b| a.order().cmp(&b.order()));
+        self.found.truncate(MOST_LISTED);
+    }
+
+    fn into_warnings(mut self) -> Warnings {
+        self.cut();
+        let more = self.count - self.found.len() as u64;
+        let listed = self.found.into_iter().map(|it| it.given.warning(it.kind, it.text)).collect();
+        Warnings { listed, more }
     }
 }
 
 impl OverrideEntry<'_> {
     fn warnings(&self, now: SystemTime) -> Vec<(WarningKind, String)> {
-        let mut found = Vec::new();
+        let mut found = self.odd();
         let Some(record) = self.record() else { return found };
         let now_s = seconds(now);
         if record.expires.is_over(now_s) {
             let rest = self.instead(now);
             let text = format!("expired on {}: {rest} applies", record.expires);
-            return vec![(WarningKind::Expired, text)];
+            found.push((WarningKind::Expired, text));
+            return found;
         }
         if record.expires.left_s(now_s) <= SOON_S {
             let rest = self.instead(now);
