@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Applies, Limits};
+use tollgate::{Applies, IdFormat, Limits};
 
 /// What separates the limits from the overrides; a text without it is one file.
 const SEPARATOR: &str = "\n%%%\n";
@@ -34,8 +34,7 @@ fuzz_target!(|data: &[u8]| {
         }
         Err(error) => {
             assert!(error.is_config(), "{error:?}");
-            // YAML ends a line at a carriage return, too.
-            let lines = text.split(['\n', '\r']).count() as u64;
+            let lines = text.split('\n').count() as u64;
             for fault in error.faults() {
                 assert!(!fault.message.is_empty(), "{fault:?}");
                 assert!(fault.line.is_none_or(|line| (1..=lines + 1).contains(&line)), "{fault:?}");
@@ -50,9 +49,17 @@ const NOW_S: u64 = 1_793_491_200;
 /// The overrides of a limit that are explained: each is a look at all of them.
 const EXPLAINED_MAX: usize = 16;
 
+/// An id of a file is on one line, and has no blanks that nobody sees.
+fn assert_can_be_meant(id: &str) {
+    let ends_line = |c| "\n\r\u{b}\u{c}\u{85}\u{2028}\u{2029}".contains(c);
+    assert!(!id.contains(ends_line) && id.trim_matches([' ', '\t']) == id, "{id:?}");
+}
+
 fn report(limits: &Limits) {
     let now = UNIX_EPOCH + Duration::from_secs(NOW_S);
-    for warning in limits.warnings(now) {
+    let warnings = limits.warnings(now);
+    assert!(warnings.len() <= 1_000 && (warnings.more == 0 || warnings.len() == 1_000));
+    for warning in warnings {
         assert!(!warning.message.is_empty() && warning.location.is_some(), "{warning:?}");
     }
     let applied = limits.clone().as_of(now);
@@ -60,6 +67,9 @@ fn report(limits: &Limits) {
         for given in limit.overrides().take(EXPLAINED_MAX) {
             assert!(given.location().is_some(), "{given:?}");
             let id = given.id();
+            if limit.format() == IdFormat::String {
+                assert_can_be_meant(&id);
+            }
             // The hash of a set is no id to ask for.
             let Ok(explanation) = limits.explain(limit.name(), &*id, now) else { continue };
             assert_eq!(explanation.id, id);

@@ -26,6 +26,7 @@ warning: o.yml:6: [0].A.ids: the override of gone expired on 2026-10-31: the def
 warning: o.yml:7: [0].A.ids: the override of ends expires on 2026-11-14: then the default, burst 5, count 1, period 1s, applies
 warning: o.yml:10: [2].A.ids: the override of a\\u{1b}[2J expires on 2026-11-01: then the default, burst 5, count 1, period 1s, applies
 warning: o.yml:10: [2].A.ids: the override of a\\u{1b}[2J equals the default: burst 5, count 1, period 1s
+warning: o.yml:10: [2].A.ids: the override of a\\u{1b}[2J has U+001B in its id, which is not seen, or looks like a blank: \"a\\u{1b}[2J\"
 warning: o.yml:10: [2].A.ids: the override of same equals the default: burst 5, count 1, period 1s
 warning: o.yml:11: [3].A:less: the override of less is stricter than the default: burst 4 is below 5; rate 1 every 2s is below 1 every 1s
 ";
@@ -47,6 +48,29 @@ fn warnings_are_a_list_in_json() {
     let ran = desk.run("validate --limits limits.yml --overrides o.yml --json");
     let stdout = r#"{"limits":5,"overrides":2,"warnings":[{"kind":"stricter","file":"o.yml","line":1,"path":"A:x","limit":"A","id":"x","message":"the override of x is stricter than the default: burst 4 is below 5"},{"kind":"equal","file":"o.yml","line":2,"path":"NewOrdersPerAccount:1","limit":"NewOrdersPerAccount","id":"1","message":"the override of 1 equals the default: burst 20, count 20, period 1s"}]}"#;
     assert_eq!(ran, Ran { status: Some(0), stdout: format!("{stdout}\n"), stderr: "".into() });
+}
+
+#[test]
+fn of_many_the_first_thousand_are_printed_and_the_rest_is_counted() {
+    let desk = Desk::new();
+    let line = |at: u32| format!("A:id{at}: {{burst: 5, count: 1, period: 1s}}\n");
+    desk.put("o.yml", &(0..3_500).map(line).collect::<String>());
+    let ran = desk.run("validate --limits limits.yml --overrides o.yml");
+    assert_eq!(ran.status, Some(0));
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!((lines.len(), lines[1_000]), (1_001, "warning: and 2,500 more"));
+    assert!(lines[999].starts_with("warning: o.yml:1000: "), "{}", lines[999]);
+    let ran = desk.run("validate --limits limits.yml --overrides o.yml --json");
+    assert!(ran.stdout.ends_with("}],\"more_warnings\":2500}\n"), "{}", ran.stdout.len());
+}
+
+#[test]
+fn ids_that_look_like_others_are_warned_of_in_a_form_that_is_seen() {
+    let desk = Desk::new();
+    desk.put("o.yml", "- A: {burst: 9, count: 1, period: 1s, ids: [\"alice\\u200B\"]}\n");
+    let ran = desk.run("validate --limits limits.yml --overrides o.yml");
+    let wanted = "warning: o.yml:1: [0].A.ids: the override of alice\\u{200b} has U+200B in its id, which is not seen, or looks like a blank: \"alice\\u{200b}\"\n";
+    assert_eq!((ran.status, &*ran.stderr), (Some(0), wanted));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tollgate::{Error, Limits, Warning, YamlLoader};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
 use crate::output::{Destination, print, to_json};
-use crate::text::{counted, shown};
+use crate::text::{counted, grouped, shown};
 use crate::{Failure, Outcome};
 
 /// Characters of a warning that are shown: an id may be as long as 1024.
@@ -26,13 +26,17 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     let warnings = limits.warnings(args.today.now());
     let (names, overrides) = (limits.names().count() as u64, limits.overrides() as u64);
     if args.json {
+        let more_warnings = warnings.more;
         let warnings = warnings.iter().map(WarningJson::of).collect();
-        let found = Found { limits: names, overrides, warnings };
+        let found = Found { limits: names, overrides, warnings, more_warnings };
         print(Destination::Stdout, &to_json(&found))?;
         return Ok(Outcome::NothingFound);
     }
     let line = |warning: &Warning| shown(&format!("warning: {warning}"), MAX_SHOWN_CHARS) + "\n";
-    let lines: String = warnings.iter().map(line).collect();
+    let mut lines: String = warnings.iter().map(line).collect();
+    if warnings.more > 0 {
+        lines += &format!("warning: and {} more\n", grouped(warnings.more));
+    }
     print(Destination::Stderr, &lines)?;
     let text = format!("ok: {}, {}\n", counted(names, "limit"), counted(overrides, "override"));
     print(Destination::Stdout, &text)?;
@@ -45,6 +49,13 @@ struct Found {
     limits: u64,
     overrides: u64,
     warnings: Vec<WarningJson>,
+    /// Those that are not listed.
+    #[serde(skip_serializing_if = "is_none")]
+    more_warnings: u64,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 #[derive(Serialize)]
