@@ -43,14 +43,28 @@ impl Said {
     /// By a refund that gave nothing back.
     const NOTHING_GIVEN: Said = Said(NonZeroU64::new(u64::MAX - 1).unwrap());
 
+    /// Beside the position of a denial: it was a block.
+    const BLOCK: u64 = 1 << 63;
+
     /// By the member of a batch at this position. One with more would not fit in memory.
     fn denied_by(position: usize) -> Said {
         Said(NonZeroU64::MIN.saturating_add(position as u64))
     }
 
+    fn is_denied(self) -> bool {
+        self != Said::ALLOWED && self != Said::NOTHING_GIVEN
+    }
+
+    fn is_blocked(self) -> bool {
+        self.is_denied() && self.0.get() & Said::BLOCK != 0
+    }
+
+    fn blocked(self) -> Said {
+        Said(self.0 | Said::BLOCK)
+    }
+
     fn position(self) -> Option<usize> {
-        let is_denied = self != Said::ALLOWED && self != Said::NOTHING_GIVEN;
-        is_denied.then(|| (self.0.get() - 1) as usize)
+        self.is_denied().then(|| ((self.0.get() & !Said::BLOCK) - 1) as usize)
     }
 }
 
@@ -145,6 +159,30 @@ impl Decision {
         self.said.position()
     }
 
+    /// Whether it was denied because the id is [blocked](crate::Handle::block), whatever its bucket holds. Of
+    /// a batch: because that of the member is which denied it.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let second = Duration::from_secs(1);
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, Limit::new(1, 1, second)?)?;
+    /// let users = Limiter::new(limits.build()).limit("PerUser")?;
+    /// users.block("mallory", 60 * second)?;
+    /// assert!(users.spend("mallory", 1)?.blocked());
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// let denied = users.spend("alice", 1)?;
+    /// assert!(!denied.allowed() && !denied.blocked());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[inline]
+    pub fn blocked(&self) -> bool {
+        self.said.is_blocked()
+    }
+
     /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
     #[inline(always)]
     pub(crate) fn is_near(&self, burst: u64) -> bool {
@@ -163,10 +201,19 @@ impl Decision {
     /// This decision of the batch's member at `position`.
     #[inline]
     pub(crate) fn of_member(mut self, position: usize) -> Decision {
-        if self.denied_by().is_some() {
-            self.said = Said::denied_by(position);
+        if self.said.is_denied() {
+            let denied = Said::denied_by(position);
+            self.said = if self.blocked() { denied.blocked() } else { denied };
         }
         self
+    }
+
+    /// This decision of a spend from a bucket whose id is blocked for so long: a denial.
+    pub(crate) fn under_block(self, left_ns: u64) -> Decision {
+        let own_ns = if self.allowed() { 0 } else { self.retry_in_ns };
+        let retry_in_ns = own_ns.max(left_ns);
+        let said = Said::denied_by(0).blocked();
+        Decision { said, left: 0, unit: self.unit.max(1), retry_in_ns, ..self }
     }
 
     /// This decision as the answer to a refund, which denies nothing.
@@ -189,8 +236,10 @@ impl Decision {
     }
 
     /// What a caller can see.
-    fn figures(&self) -> (bool, Option<usize>, Option<u64>, u64, u64) {
-        (self.allowed(), self.denied_by(), self.remaining(), self.retry_in_ns, self.reset_in_ns)
+    fn figures(&self) -> (bool, bool, Option<usize>, Option<u64>, u64, u64) {
+        let Decision { retry_in_ns, reset_in_ns, .. } = *self;
+        let (denied_by, remaining) = (self.denied_by(), self.remaining());
+        (self.allowed(), self.blocked(), denied_by, remaining, retry_in_ns, reset_in_ns)
     }
 }
 
@@ -214,6 +263,7 @@ impl fmt::Debug for Decision {
             .field("retry_in", &self.retry_in())
             .field("reset_in", &self.reset_in())
             .field("denied_by", &self.denied_by())
+            .field("blocked", &self.blocked())
             .finish()
     }
 }

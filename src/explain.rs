@@ -2,7 +2,10 @@
 
 use std::time::SystemTime;
 
-use crate::{Error, ExplainedCall, Explanation, Handle, Id, Limit, LimitMode, Limiter};
+use crate::handle::{Call, Check};
+use crate::key::KeyRef;
+use crate::limits::Scratch;
+use crate::{Decision, Error, ExplainedCall, Explanation, Handle, Id, Limit, LimitMode, Limiter};
 
 impl Limiter {
     /// Why a spend of `cost` would be answered as it would: see [`Handle::explain`].
@@ -60,8 +63,8 @@ impl Handle {
         let id = id.into();
         let limits = self.limiter.limits();
         let mut explanation = limits.explain(self.name(), id, SystemTime::now())?;
-        let state = self.check(id, 0)?;
         let is_enabled = self.limiter.is_enabled();
+        let state = if is_enabled { self.state(id)? } else { Decision::UNLIMITED };
         // Not asked for what is known to be an error, which would count as one.
         let never = |limit: &Limit| cost > limit.burst() && explanation.mode == LimitMode::Enforce;
         let decision = match explanation.numbers.as_ref() {
@@ -71,5 +74,22 @@ impl Handle {
         let blocked = self.blocked(id)?;
         explanation.call = Some(ExplainedCall { cost, state, decision, is_enabled, blocked });
         Ok(explanation)
+    }
+
+    /// The state of the id's bucket, whether it is blocked or not: as a check at a cost of 0 says.
+    fn state(&self, id: Id<'_>) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        let mut scratch = Scratch::new();
+        let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
+        let now_ns = inner.clock.now_ns();
+        let state = inner.with_turn(|turn| {
+            let entry = turn.generation.limits.entry(self.index);
+            let Some((limit, meta)) = entry.numbers_of(key.id, now_ns) else {
+                return Ok(Decision::UNLIMITED);
+            };
+            let state = Check(0).run(turn, &turn.store_key(key, meta), limit, now_ns)?;
+            Ok(if entry.is_shadow() { state.in_shadow() } else { state })
+        });
+        Ok(state)
     }
 }

@@ -15,7 +15,7 @@ use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::Limiter;
 use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
 use crate::scaled::Scaled;
-use crate::store::{Fingerprint, Store, StoreKey, pin, pin_briefly};
+use crate::store::{Fingerprint, Guard, Store, StoreKey, pin, pin_briefly};
 use crate::{Decision, Factor, Limit};
 
 pub(crate) use call::{Call, Check, Refund, Reset, Spend};
@@ -279,9 +279,7 @@ impl Handle {
         mut read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
-        if call.is_of_word(inner)
-            && let Store::LockFree(table) = &inner.store
-        {
+        if let Store::LockFree(table) = &inner.store {
             let guard = pin_briefly();
             // The note beside the word is of one generation of limits, and so are the numbers.
             if let Some(home) = table.home(&guard, print)
@@ -290,6 +288,7 @@ impl Handle {
                 && let Some(known) = home.known()
                 && let Some(limit) = entry.quick_numbers_at(known.meta(), now_ns)
                 && cost <= limit.burst()
+                && !(C::KIND != Kind::Give && self.is_blocked(&guard, id, print, now_ns))
             {
                 let mut asked = 0;
                 let was_there = known.update(|word| {
@@ -311,6 +310,13 @@ impl Handle {
             }
         }
         self.with_any_key(id, print, cost, call, read_ns)
+    }
+
+    /// Whether a key with a fingerprint is blocked. Reads one word where no key of the limiter is.
+    #[inline(always)]
+    fn is_blocked(&self, guard: &Guard, id: &[u8], print: Fingerprint, now_ns: u64) -> bool {
+        let key = KeyRef { limit: self.index, id };
+        self.limiter.inner.blocks.find(guard, print.bits(), key, now_ns).is_some()
     }
 
     #[inline(never)]

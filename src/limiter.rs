@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::batch::{Batch, Member};
-use crate::blocks::Blocks;
+use crate::blocks::BlockList;
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "tracing")]
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
     pub(crate) lowered: Lowered,
-    pub(crate) blocks: Blocks,
+    pub(crate) blocks: BlockList,
     pub(crate) sweeps: SweepRecord,
     pub(crate) reloads: Reloads,
     pub(crate) top_denied: Option<TopDenied>,
@@ -98,7 +98,7 @@ impl Limiter {
             store,
             overflow,
             lowered: Lowered::new(),
-            blocks: Blocks::default(),
+            blocks: BlockList::new(options.max_blocks),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
             top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
@@ -236,7 +236,11 @@ impl Inner {
 
     pub(crate) fn sweep(&self, cells: usize) -> Swept {
         let guard = pin();
-        let swept = self.store.sweep(cells, self.clock.now_ns(), &self.turn(&guard));
+        let now_ns = self.clock.now_ns();
+        let swept = self.store.sweep(cells, now_ns, &self.turn(&guard));
+        if swept.finished {
+            self.blocks.drop_ended(now_ns);
+        }
         self.sweeps.record();
         swept
     }

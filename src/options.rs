@@ -21,6 +21,7 @@ pub struct LimiterOptions {
     pub(crate) clock: Option<Clock>,
     pub(crate) engine: Engine,
     pub(crate) max_keys: usize,
+    pub(crate) max_blocks: usize,
     pub(crate) at_cap: AtCap,
     pub(crate) counting: bool,
     pub(crate) top_denied: usize,
@@ -61,6 +62,7 @@ impl Default for LimiterOptions {
             clock: None,
             engine: Engine::default(),
             max_keys: 1 << 24,
+            max_blocks: 1 << 16,
             at_cap: AtCap::default(),
             counting: false,
             top_denied: 0,
@@ -85,6 +87,13 @@ impl LimiterOptions {
     /// take up to some 1.5 GiB.
     pub fn max_keys(self, max_keys: usize) -> LimiterOptions {
         LimiterOptions { max_keys, ..self }
+    }
+
+    /// The same with another bound on the ids that are [blocked](crate::Handle::block) at once, of all limits
+    /// together. Default: 65,536. One more is an error ([`Error::is_block`](crate::Error::is_block)). A
+    /// block takes some 100 bytes, and an id of more than 18 bytes and the reason their length.
+    pub fn max_blocks(self, max_blocks: usize) -> LimiterOptions {
+        LimiterOptions { max_blocks, ..self }
     }
 
     /// The same with another policy at the cap. Default: [`AtCap::Share`].

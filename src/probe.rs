@@ -117,6 +117,14 @@ pub(crate) enum Fault {
     ScanSkipsMoved,
     /// A shadow is asked what it would say, and charged afterwards.
     ShadowByCheck,
+    /// A bin of blocks is stored, not swapped.
+    BlockByStore,
+    /// A bin of blocks is published without ordering.
+    BlockRelaxed,
+    /// A block is no longer counted, and listed still.
+    BlockDiscountedEarly,
+    /// Of two blocks the later one stays.
+    LaterBlockStays,
 }
 
 /// A place that a race has to reach.
@@ -169,6 +177,10 @@ pub(crate) enum Place {
     RecordTakenOver,
     /// A call that found the limits changed while it went on, and began again.
     Outdated,
+    /// A change of a bin of blocks that met another.
+    BlockSwapLost,
+    /// Blocks that were over and were dropped.
+    EndedBlocksDropped,
 }
 
 #[cfg(not(all(test, tollgate_loom)))]

@@ -166,9 +166,6 @@ impl Inner {
         for (index, _) in generation.limits.by_index() {
             generation.carry_shared(index);
         }
-        // No other reload begins before this one is done, so that the limits are the newest.
-        let renewed = turn.renew_blocks();
-        debug_assert!(renewed.is_ok(), "another reload came in between");
         let settled = Arc::new(generation.settled());
         #[cfg(tollgate_loom)]
         settled.is_made();

@@ -411,11 +411,7 @@ impl<'g> Turn<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        let ask = |word, now_ns| limit.rule().refund(word, now_ns, cost);
-        match self.give_to_blocked(key, limit, now_ns, ask)? {
-            Some(given) => Ok(given),
-            None => self.give(key, now_ns, ask),
-        }
+        self.give(key, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
     }
 
     pub(crate) fn reset(
@@ -424,11 +420,7 @@ impl<'g> Turn<'g> {
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        let ask = |word, now_ns| limit.rule().reset(word, now_ns);
-        match self.give_to_blocked(key, limit, now_ns, ask)? {
-            Some(given) => Ok(given),
-            None => self.give(key, now_ns, ask),
-        }
+        self.give(key, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
     }
 }
 

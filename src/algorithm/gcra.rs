@@ -116,11 +116,6 @@ impl Gcra {
         (owed_ns > base_ns).then_some(owed_ns)
     }
 
-    /// One unit, and no more, is there at `until_ns`.
-    pub(crate) fn blocked(&self, until_ns: u64) -> u64 {
-        until_ns.min(MAX_NOW_NS) + (self.burst_offset_ns - self.emission_interval_ns)
-    }
-
     /// The word on a clock whose origin is `by_ns` later. What was full before it is full at it.
     pub(crate) fn shifted(tat_ns: u64, by_ns: u64) -> u64 {
         tat_ns.saturating_sub(by_ns).max(1)

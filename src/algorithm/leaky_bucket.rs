@@ -199,19 +199,6 @@ impl Algorithm for LeakyBucket {
         (counter > found.counter).then(|| found.word(counter))
     }
 
-    /// So much that the drip at `until_ns` makes room for one. Where the first of its drips would have to
-    /// be before the clock began it is later, by less than a drip rate.
-    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
-        let (now_ms, until_ms) = (ms_of(now_ns), ms_of(until_ns.saturating_add(999_999)));
-        let drip_size = u64::from(self.drip_size);
-        let most = ((MAX_COUNT - (self.size() - 1)) / drip_size).max(1);
-        let drips = until_ms.saturating_sub(now_ms).div_ceil(self.drip_rate_ms).clamp(1, most);
-        let at_ms = until_ms.saturating_sub(drips.saturating_mul(self.drip_rate_ms)).max(1);
-        let count = (self.size() - 1 + drips * drip_size).min(MAX_COUNT);
-        // What fits at a time to come is taken for a clock that went back.
-        (at_ms <= now_ms || count > self.size()).then(|| Packed { at_ms, count }.word())
-    }
-
     /// As of the last drip. If that was before the origin, the next one counts from the origin: late, by
     /// less than a rate.
     fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {

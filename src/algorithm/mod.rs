@@ -209,13 +209,6 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
         self.spend(word, now_ns, cost.min(self.max_cost())).word
     }
 
-    /// A word that denies everything until `until_ns`, and allows one unit then, or a little later where
-    /// the rule's time is coarser. `None` if the rule has no such word.
-    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
-        let _ = (now_ns, until_ns);
-        None
-    }
-
     /// The least time in ns between a charge and a moment at which its bucket can be full again: a lower
     /// bound, at least 1. It spares some work where new keys find no room.
     fn unit_ns(&self) -> u64 {

@@ -145,17 +145,6 @@ impl Rule {
         }
     }
 
-    /// A word that denies all until a time; see [`Algorithm::blocked`].
-    pub(crate) fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
-        match self {
-            Rule::Gcra(rule) => Some(rule.blocked(until_ns)),
-            Rule::FixedWindow(rule) => rule.blocked(now_ns, until_ns),
-            Rule::TokenBucket(rule) => rule.blocked(now_ns, until_ns),
-            Rule::LeakyBucket(rule) => rule.blocked(now_ns, until_ns),
-            Rule::Own(rule) => rule.blocked(now_ns, until_ns).filter(|&word| is_allowed(word)),
-        }
-    }
-
     /// By how much one word of a bucket is below another, in the measure of [`Charge::lowered`].
     pub(crate) fn measure(&self, high: u64, low: u64) -> u64 {
         match self {

@@ -90,10 +90,6 @@ impl Algorithm for TokenBucket {
         self.window.owe(word, now_ns, cost, u64::from(self.limit), most)
     }
 
-    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
-        self.window.blocked(now_ns, until_ns, u64::from(self.limit))
-    }
-
     fn shifted(&self, word: u64, by_ns: u64, _: u64) -> Option<u64> {
         Some(Window::shifted(word, by_ns))
     }

@@ -129,18 +129,6 @@ impl Window {
         (used > found.used).then(|| found.word(used))
     }
 
-    /// Windows that are used up, of which the last ends at `until_ns`. Where that would have to begin
-    /// before the clock it ends later, by less than a window.
-    pub(crate) fn blocked(self, now_ns: u64, until_ns: u64, quota: u64) -> Option<u64> {
-        let (now_ms, until_ms) = (ms_of(now_ns), ms_of(until_ns.saturating_add(999_999)));
-        let most = MAX_COUNT / quota;
-        let windows = until_ms.saturating_sub(now_ms).div_ceil(self.ms).clamp(1, most);
-        let start_ms = until_ms.saturating_sub(windows.saturating_mul(self.ms)).max(1);
-        // What is a quota or less at a time to come is taken for a clock that went back.
-        let is_clear = start_ms <= now_ms || windows > 1;
-        is_clear.then(|| Packed { at_ms: start_ms, count: windows * quota }.word())
-    }
-
     /// Of this window, opened by the call before `charge` or by it: see [`Algorithm::take_back`].
     ///
     /// Where the charge opened the window and others have charged in it since, theirs alone would have

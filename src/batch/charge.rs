@@ -32,7 +32,10 @@ pub(super) fn look(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<u64, 
     let now_ns = turn.inner.clock.now_ns();
     for member in members {
         let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, member.cost);
-        member.decision = turn.look(&member.key, now_ns, ask)?;
+        member.decision = match turn.denied_by_block(&member.key, now_ns, ask)? {
+            Some(denied) => denied,
+            None => turn.look(&member.key, now_ns, ask)?,
+        };
     }
     Ok(now_ns)
 }
@@ -47,7 +50,7 @@ fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Resu
                 Mode::CheckAndSpend if is_tried(member) => Mode::SpendOnly,
                 mode => mode,
             };
-            if mode != charged || member.cost == 0 {
+            if mode != charged || member.cost == 0 || member.decision.blocked() {
                 continue;
             }
             let charged = charge(turn, member, now_ns);

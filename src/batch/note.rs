@@ -53,6 +53,8 @@ impl Batch<'_> {
     fn would_deny(&self, inner: &Inner, member: &Prepared<'_>, now_ns: u64) -> bool {
         match member.tried {
             Tried::Nothing => false,
+            // A shadow tries other numbers, and a block is none.
+            Tried::Shadow if member.decision.blocked() => false,
             Tried::Itself { is_above } => is_above || !member.decision.allowed(),
             Tried::Shadow if member.mode == Mode::CheckOnly => {
                 self.ask_shadow(inner, member, member.cost, Check(member.cost), now_ns)

@@ -2,7 +2,6 @@
 
 use super::decide::Kind;
 use crate::algorithm::Outcome;
-use crate::limiter::Inner;
 use crate::store::{Outdated, StoreKey};
 use crate::turn::Turn;
 use crate::{Decision, Limit};
@@ -28,13 +27,6 @@ pub(crate) trait Call: Copy {
     #[inline(never)]
     fn tell(self, limit: &Limit, word: u64, now_ns: u64) -> Decision {
         self.ask(limit, word, now_ns).decision
-    }
-
-    /// Whether a word alone decides it.
-    #[inline(always)]
-    fn is_of_word(self, inner: &Inner) -> bool {
-        let _ = inner;
-        true
     }
 
     /// Decides for any key.
@@ -131,10 +123,6 @@ impl Call for Refund {
         limit.rule().refund(word, now_ns, self.0)
     }
 
-    fn is_of_word(self, inner: &Inner) -> bool {
-        !inner.blocks.any()
-    }
-
     fn run(
         self,
         turn: Turn<'_>,
@@ -156,10 +144,6 @@ impl Call for Reset {
     #[inline(always)]
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
         limit.rule().reset(word, now_ns)
-    }
-
-    fn is_of_word(self, inner: &Inner) -> bool {
-        !inner.blocks.any()
     }
 
     fn run(

@@ -87,15 +87,17 @@ impl Handle {
             if is_above {
                 return Ok(Err(Error::cost_above_limit(cost, limit, Some(&entry.name))));
             }
-            let decision = call.run(turn, key, limit, now_ns)?;
+            let decision = run_unless_blocked(call, turn, key, limit, now_ns)?;
             if C::KIND == Kind::Spend {
                 self.count(key.key.id, limit, cost, &decision, now_ns);
             }
+            // A shadow tries other numbers, and a block is none.
+            let has_shadow = has_shadow && !decision.blocked();
             return Ok(Ok(Decided { decision, has_shadow }));
         }
         // A limit that only says that it would deny: no call fails or is denied for it.
         let call = if is_above { call.at_no_cost() } else { call };
-        let decision = call.run(turn, key, limit, now_ns)?;
+        let decision = run_unless_blocked(call, turn, key, limit, now_ns)?;
         if C::KIND == Kind::Give {
             return Ok(Ok(Decided { decision, has_shadow }));
         }
@@ -219,4 +221,21 @@ impl Handle {
     ) -> Result<&'i [u8], Error> {
         encode(self.format, id, scratch).inspect_err(|_| self.tally.count_error())
     }
+}
+
+/// Decides a call, unless the key is blocked and the call can be denied.
+fn run_unless_blocked<C: Call>(
+    call: C,
+    turn: Turn<'_>,
+    key: &StoreKey<'_>,
+    limit: &Limit,
+    now_ns: u64,
+) -> Result<Decision, Outdated> {
+    let ask = |word, at_ns| call.ask(limit, word, at_ns);
+    if C::KIND != Kind::Give
+        && let Some(denied) = turn.denied_by_block(key, now_ns, ask)?
+    {
+        return Ok(denied);
+    }
+    call.run(turn, key, limit, now_ns)
 }

@@ -81,10 +81,6 @@ impl Algorithm for Limit {
         self.rule().owe(word, now_ns, cost, max_debt)
     }
 
-    fn blocked(&self, now_ns: u64, until_ns: u64) -> Option<u64> {
-        self.rule().blocked(now_ns.clamp(1, MAX_NOW_NS), until_ns)
-    }
-
     fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
         self.rule().shifted(word, by_ns, now_ns)
     }

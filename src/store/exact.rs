@@ -52,7 +52,7 @@ impl Exact {
 
     #[inline]
     #[allow(clippy::manual_hash_one, reason = "ahash's own is a call that is not put in line")]
-    fn hash(&self, key: KeyRef<'_>) -> u64 {
+    pub(crate) fn hash(&self, key: KeyRef<'_>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         key.hash(&mut hasher);
         hasher.finish()

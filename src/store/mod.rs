@@ -13,7 +13,7 @@ pub(crate) use kept::{Kept, Whose};
 #[cfg(feature = "snapshot")]
 pub(crate) use lockfree::SeedBits;
 pub(crate) use lockfree::{
-    AccountBits, Fingerprint, Guard, Home, Published, Table, pin, pin_briefly,
+    AccountBits, Fingerprint, Guard, Home, Published, Replaced, Table, pin, pin_briefly,
 };
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use lockfree::{forget_retired, free_retired};
@@ -177,6 +177,15 @@ impl Store {
         match (self, account) {
             (Store::LockFree(table), Some(account)) => table.composite(key, account),
             _ => self.fingerprint(key),
+        }
+    }
+
+    /// A keyed hash of a key, for what is kept beside the cells.
+    #[inline]
+    pub(crate) fn hash(&self, key: KeyRef<'_>, print: Fingerprint) -> u64 {
+        match self {
+            Store::LockFree(_) => print.bits(),
+            Store::Exact(exact) => exact.hash(key),
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Claimed {
     pub(super) claim: Option<Claim>,
     /// It was denied because there is no room for its bucket.
     pub(super) finds_no_room: bool,
+    /// The time until the block of its id ends, if that is blocked.
+    pub(super) blocked_ns: Option<u64>,
     /// The limit only says that it would deny.
     pub(super) is_tried: bool,
 }
@@ -42,6 +44,7 @@ impl Claimed {
         decision: Decision::UNLIMITED,
         claim: None,
         finds_no_room: false,
+        blocked_ns: None,
         is_tried: false,
     };
 }
@@ -78,13 +81,18 @@ impl Handle {
                 false => ask(limit, word, now_ns),
             };
             let store_key = turn.store_key(key, meta);
-            let mut spent = match charged {
-                0 => Spent::nothing(turn.look(&store_key, now_ns, ask)?),
-                _ => turn.charge_to_keep(&store_key, limit, now_ns, ask)?,
+            let blocked_ns = turn.blocked_ns(&store_key, now_ns);
+            let mut spent = match (blocked_ns, charged) {
+                (Some(left_ns), _) => {
+                    Spent::nothing(turn.look(&store_key, now_ns, spend)?.under_block(left_ns))
+                }
+                (None, 0) => Spent::nothing(turn.look(&store_key, now_ns, ask)?),
+                (None, _) => turn.charge_to_keep(&store_key, limit, now_ns, ask)?,
             };
-            let would_deny = is_above || !spent.decision.allowed();
-            let finds_no_room =
-                charged > 0 && !spent.decision.allowed() && spent.to == ChargedTo::Nothing;
+            let is_denied = !spent.decision.allowed();
+            let would_deny = is_above || is_denied;
+            let found_no_room = is_denied && charged > 0 && spent.to == ChargedTo::Nothing;
+            let finds_no_room = found_no_room && blocked_ns.is_none();
             if is_tried {
                 self.note_shadow(would_deny);
                 spent.decision = spent.decision.in_shadow();
@@ -103,8 +111,9 @@ impl Handle {
             let generation = turn.generation.number;
             let is_in_shadow = false;
             let claim = Some(Claim { limiter, key, cost, spent, generation, is_in_shadow });
-            let has_shadow = entry.shadow_beside(meta).is_some();
-            Ok(Ok((Claimed { decision, claim, finds_no_room, is_tried }, has_shadow)))
+            let has_shadow = entry.shadow_beside(meta).is_some() && blocked_ns.is_none();
+            let claimed = Claimed { decision, claim, finds_no_room, is_tried, blocked_ns };
+            Ok(Ok((claimed, has_shadow)))
         });
         let (mut claimed, has_shadow) = claimed.inspect_err(|_| self.tally.count_error())?;
         if has_shadow {

@@ -78,7 +78,7 @@ impl Receipt {
     /// promised since is touched, so that less is given back where others wait: nothing in a fixed window
     /// and a leaky bucket. What was estimated too little is charged, whether it is there or not, down to
     /// the limit's floor, [`max_debt`](crate::LimitOptions::max_debt); what is below that is
-    /// forgiven. Nothing is given back after a [reload](crate::Limiter::reload), and while the id is [blocked](Handle::block).
+    /// forgiven. Nothing is given back after a [reload](crate::Limiter::reload).
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {

@@ -36,6 +36,11 @@ pub enum Refusal {
     TooFarAhead,
     /// There is no room for the key's bucket, under [`AtCap::Deny`](crate::AtCap::Deny).
     NoRoom,
+    /// The id is [blocked](crate::Handle::block): no places are given until that ends.
+    Blocked {
+        /// The time until the block ends.
+        left: Duration,
+    },
     /// The call was wrong: the id, or a cost that is above the burst and so never allowed.
     Wrong(Error),
 }
@@ -49,6 +54,11 @@ impl Refusal {
     /// Whether the cost is more than the bucket can ever hold.
     pub fn is_never(&self) -> bool {
         matches!(self, Refusal::Wrong(error) if error.is_cost_above_burst())
+    }
+
+    /// Whether the id is [blocked](crate::Handle::block).
+    pub fn is_blocked(&self) -> bool {
+        matches!(self, Refusal::Blocked { .. })
     }
 
     /// The time that the place takes, if that is why.
@@ -76,6 +86,7 @@ impl fmt::Display for Refusal {
                 )
             }
             Refusal::TooFarAhead => f.write_str("too far ahead: the limit has no place that late"),
+            Refusal::Blocked { left } => write!(f, "blocked: the block of the id ends in {left:?}"),
             Refusal::NoRoom => f.write_str("no room: as many keys have a bucket as may"),
             Refusal::Wrong(error) => error.fmt(f),
         }

@@ -80,7 +80,7 @@ impl Handle {
             },
         };
         let claimed = self.claim(id, cost, now_ns, ask)?;
-        let Claimed { decision, claim, finds_no_room, is_tried } = claimed;
+        let Claimed { decision, claim, finds_no_room, is_tried, blocked_ns } = claimed;
         let wait_ns = if is_tried { 0 } else { ns_of(decision.retry_in()) };
         match decision.allowed() {
             true => {
@@ -89,6 +89,9 @@ impl Handle {
                 let granted_at_ns =
                     if wait_ns == 0 { now_ns } else { asked_ns.saturating_add(wait_ns) };
                 Ok(Reservation { limiter: self.limiter.clone(), claim, granted_at_ns, cost })
+            }
+            false if let Some(left_ns) = blocked_ns => {
+                Err(Refusal::Blocked { left: Duration::from_nanos(left_ns) })
             }
             false if finds_no_room => Err(Refusal::NoRoom),
             false if wait_ns == NEVER_NS => Err(Refusal::TooFarAhead),

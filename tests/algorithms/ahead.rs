@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn no_word_makes_a_place_a_debt_or_a_block_panic(
+    fn no_word_makes_a_place_or_a_debt_panic(
         (limit, _) in any_limit(), gcra in any::<bool>(), word in 0..1u64 << 63, now_ns in any::<u64>(),
         cost in any::<u64>(), more in any::<u64>(),
     ) {
@@ -134,7 +134,6 @@ proptest! {
         let written = [
             limit.reserve(word, now_ns, cost).map(|grant| grant.word),
             limit.owe(word, now_ns, cost, more),
-            limit.blocked(now_ns, more),
             limit.take_back(word, Charge::new(cost >> 1, more >> 1, now_ns), &|| now_ns),
         ];
         for word in written.into_iter().flatten() {
@@ -172,33 +171,6 @@ proptest! {
         let beyond = more.saturating_sub(before).min(max_debt);
         let again = limit.owe(after, bucket.now_ns, 1, beyond);
         prop_assert!(beyond < more.saturating_sub(before) || more <= before || again.is_none(), "{:?}", limit);
-    }
-}
-
-proptest! {
-    #[test]
-    fn a_block_ends_when_it_says(
-        (limit, _) in any_limit(), gcra in any::<bool>(), now_ns in 1..1u64 << 50, for_ns in 1..1u64 << 50,
-    ) {
-        let limit = if gcra { Limit::new(limit.burst(), 1, ms(3)).unwrap() } else { limit };
-        let until_ns = now_ns + for_ns;
-        let Some(word) = limit.blocked(now_ns, until_ns) else {
-            // A count has no room for two of its windows.
-            prop_assert!(limit.burst().max(limit.count()) > 8_000_000, "{:?}", limit);
-            return Ok(());
-        };
-        let denied = limit.spend(word, now_ns, 1).decision;
-        prop_assert!(!denied.allowed() && denied.remaining() == Some(0));
-        prop_assert!(!limit.is_full(word, now_ns));
-        let tick = if gcra { 1 } else { MS };
-        let end_ns = cut(now_ns, tick) + denied.retry_in().as_nanos() as u64;
-        prop_assert!(end_ns >= until_ns, "{:?}: {} before {}", limit, end_ns, until_ns);
-        let allowed = |ns| limit.spend(word, ns, 1).decision.allowed();
-        prop_assert!(allowed(end_ns) && !allowed(end_ns - 1), "{:?}: {}", limit, end_ns);
-        // A window, or a drip, that would have to begin before the clock did is the one reason to be late.
-        let longest_ns = limit.period().as_nanos() as u64;
-        let is_late = end_ns - until_ns >= tick;
-        prop_assert!(!is_late || (!gcra && end_ns <= longest_ns + until_ns && until_ns < longest_ns + MS), "{:?}", limit);
     }
 }
 

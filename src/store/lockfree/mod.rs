@@ -38,7 +38,7 @@ pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
 #[cfg(feature = "snapshot")]
 pub(crate) use fingerprint::SeedBits;
 pub(crate) use fingerprint::{AccountBits, Fingerprint};
-pub(crate) use published::Published;
+pub(crate) use published::{Published, Replaced};
 
 use self::fingerprint::Seeds;
 use self::insert::Place;

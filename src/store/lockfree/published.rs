@@ -1,5 +1,6 @@
-//! A value that is replaced whole while others read it.
+//! Values that are replaced whole while others read them.
 
+use std::ptr;
 use std::sync::Arc;
 
 use super::epoch::Guard;
@@ -64,5 +65,79 @@ impl<T> Drop for Published<T> {
         let value = self.0.load(Ordering::Relaxed);
         // SAFETY: from an `Arc` that was taken, and read for the last time.
         drop(unsafe { Arc::from_raw(value) });
+    }
+}
+
+/// A value behind one pointer, or none, that any thread replaces: without a lock, by a value that is made of the
+/// one before.
+pub(crate) struct Replaced<T>(AtomicPtr<T>);
+
+impl<T: Send + Sync + 'static> Replaced<T> {
+    pub(crate) fn none() -> Replaced<T> {
+        Replaced(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The value as it is now; it stays while the guard lives.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the guard keeps the value")]
+    pub(crate) fn get<'g>(&'g self, _: &'g Guard) -> Option<&'g T> {
+        // Acquire: pairs with `replace`: the value is made.
+        let value = self.0.load(Ordering::Acquire);
+        // SAFETY: null, or from a `Box` that `replace` took. Read under a guard: a value is retired after the
+        // swap by which the pointer to it went, or dropped with `self`, which is borrowed.
+        unsafe { value.as_ref() }
+    }
+
+    /// Puts `new` in the place of what was `found`, unless another thread has replaced that; returns whether it
+    /// did. About `bytes` are freed with what was found.
+    #[expect(unsafe_code, reason = "frees what no thread can reach any more")]
+    pub(crate) fn replace<'g>(
+        &'g self,
+        guard: &'g Guard,
+        found: Option<&'g T>,
+        new: Option<Box<T>>,
+        bytes: usize,
+    ) -> bool {
+        // What was found is borrowed for as long as this takes: no other value can have its address.
+        let found = found.map_or(ptr::null_mut(), |found| ptr::from_ref(found).cast_mut());
+        let new = new.map_or(ptr::null_mut(), Box::into_raw);
+        if broken(Fault::BlockByStore) {
+            self.0.store(new, Ordering::Release);
+            return true;
+        }
+        // Release: pairs with `get`. Relaxed on failure: the pointer that was there instead is not used.
+        let order = if broken(Fault::BlockRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        if self.0.compare_exchange(found, new, order, Ordering::Relaxed).is_err() {
+            if !new.is_null() {
+                // SAFETY: from the `Box` above, and not published.
+                drop(unsafe { Box::from_raw(new) });
+            }
+            return false;
+        }
+        if !found.is_null() {
+            let free = move || {
+                // SAFETY: from a `Box`, unlinked by the swap, and taken by this call alone.
+                drop(unsafe { Box::from_raw(found) });
+            };
+            // SAFETY: unlinked by the swap. The value can go to any thread, and is all that `free` uses.
+            unsafe { guard.retire(bytes, free) };
+        }
+        true
+    }
+}
+
+impl<T> Drop for Replaced<T> {
+    #[expect(unsafe_code, reason = "frees what no other thread has any more")]
+    fn drop(&mut self) {
+        if cfg!(tollgate_loom) && std::thread::panicking() {
+            // As above.
+            return;
+        }
+        // Relaxed: borrowed exclusively.
+        let value = self.0.load(Ordering::Relaxed);
+        if !value.is_null() {
+            // SAFETY: from a `Box` that was taken, and read for the last time.
+            drop(unsafe { Box::from_raw(value) });
+        }
     }
 }

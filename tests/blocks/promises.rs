@@ -1,0 +1,256 @@
+//! A block changes no bucket, and nothing that is done to a bucket changes a block. Each of these failed when
+//! a block was a word of the bucket.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use tollgate::{
+    Algorithm, AtCap, Clock, Decision, Engine, Handle, IdFormat, Limit, LimitOptions, Limiter,
+    LimiterOptions, Limits, Outcome, OverrideOptions,
+};
+
+use super::{ENGINES, limits, on, standing};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Spends a unit at a time until it is denied; says how many there were.
+fn drain(handle: &Handle) -> u64 {
+    (0..10_000).take_while(|_| handle.spend("id", 1).unwrap().allowed()).count() as u64
+}
+
+#[test]
+fn a_window_that_is_blocked_again_and_again_admits_its_limit() {
+    for limit in [Limit::fixed_window(10, HOUR).unwrap(), Limit::token_bucket(10, HOUR, 9).unwrap()]
+    {
+        for engine in ENGINES {
+            let (_, handle, hand) = on(&limit, engine);
+            hand.advance(2 * HOUR);
+            let mut admitted = 0;
+            for _ in 0..10 {
+                admitted += u64::from(handle.spend("id", 9).unwrap().allowed()) * 9;
+                handle.block("id", seconds(1)).unwrap();
+                hand.advance(seconds(1));
+            }
+            admitted += drain(&handle);
+            assert!(admitted <= 10, "{engine:?} {limit:?}: {admitted} of 10 in an hour");
+        }
+    }
+}
+
+#[test]
+fn a_block_gives_nothing_back_of_a_days_quota() {
+    let day = 24 * HOUR;
+    let limits = [Limit::fixed_window(1000, day), Limit::token_bucket(1000, day, 999)];
+    for limit in limits.map(Result::unwrap) {
+        let (_, handle, hand) = on(&limit, Engine::LockFree);
+        hand.advance(2 * day);
+        assert!(handle.spend("id", 999).unwrap().allowed());
+        handle.block("id", seconds(600)).unwrap();
+        hand.advance(seconds(600));
+        assert!(drain(&handle) <= 1 + 1, "{limit:?}");
+    }
+}
+
+#[test]
+fn an_id_that_waits_for_longer_than_its_block_stays_blocked() {
+    for engine in ENGINES {
+        let (_, handle, _hand) = on(&Limit::new(1, 1, seconds(1)).unwrap(), engine);
+        let places: Vec<_> =
+            (0..100).map(|_| handle.reserve("id", 1, Duration::MAX).unwrap()).collect();
+        assert_eq!(handle.block("id", seconds(60)).unwrap(), seconds(60));
+        places.into_iter().rev().for_each(|place| place.cancel());
+        let denied = handle.spend("id", 1).unwrap();
+        assert!(!denied.allowed(), "{engine:?}: it is listed as blocked");
+        assert_eq!(denied.retry_in(), seconds(60));
+        // What is spent after the block's end is not given back by who lifts it.
+        assert!(handle.unblock("id").unwrap());
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        assert!(!handle.unblock("id").unwrap());
+        assert!(!handle.spend("id", 1).unwrap().allowed(), "{engine:?}");
+    }
+}
+
+#[test]
+fn a_reload_keeps_a_block_and_the_places_of_a_blocked_id() {
+    for engine in ENGINES {
+        let limit = Limit::new(1, 1, seconds(1)).unwrap();
+        let (limiter, handle, hand) = on(&limit, engine);
+        let places: Vec<_> =
+            (0..20).map(|_| handle.reserve("id", 1, Duration::MAX).unwrap()).collect();
+        handle.block("id", seconds(60)).unwrap();
+        let more = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+        let more = more.limit("More", IdFormat::String, limit).unwrap().build();
+        assert!(limiter.reload(more).unwrap().changed);
+        assert_eq!(handle.blocked("id").unwrap(), Some(seconds(60)), "{engine:?}");
+        assert_eq!(standing(&handle).retry_in(), seconds(60), "{engine:?}");
+        assert!(handle.unblock("id").unwrap());
+        let next = handle.reserve("id", 1, Duration::MAX).unwrap();
+        assert_eq!(next.wait(), seconds(20), "{engine:?}: behind the 20 that were there before");
+        hand.advance(seconds(19));
+        assert!(places[19].wait().is_zero() && !handle.spend("id", 1).unwrap().allowed());
+    }
+}
+
+#[test]
+fn the_end_of_an_override_keeps_a_block() {
+    for engine in ENGINES {
+        let numbers = Limit::new(100, 100, seconds(1)).unwrap();
+        let options = OverrideOptions::default().expires(SystemTime::now() + seconds(60));
+        let limits = Limits::builder()
+            .limit("Own", IdFormat::String, Limit::new(10, 10, seconds(1)).unwrap())
+            .and_then(|it| it.override_with("Own", "id", numbers, options))
+            .unwrap();
+        let (clock, hand) = Clock::manual();
+        hand.set(seconds(10));
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let limiter = Limiter::with_options(limits.build(), options);
+        let handle = limiter.limit("Own").unwrap();
+        assert_eq!(handle.spend("id", 1).unwrap().remaining(), Some(99), "the override's");
+        handle.block("id", seconds(1800)).unwrap();
+        hand.advance(seconds(1799));
+        limiter.sweep(1 << 20);
+        assert_eq!(handle.blocked("id").unwrap(), Some(seconds(1)));
+        assert!(!handle.spend("id", 1).unwrap().allowed(), "{engine:?}");
+        hand.advance(seconds(1));
+        assert_eq!(handle.spend("id", 1).unwrap().remaining(), Some(9), "the default's");
+    }
+}
+
+#[test]
+fn a_settlement_upward_of_a_blocked_id_is_owed() {
+    for engine in ENGINES {
+        let owing = LimitOptions::default().max_debt(100);
+        let limit = Limit::new(10, 1, seconds(1)).unwrap();
+        let limits = Limits::builder().limit_with("Own", IdFormat::String, limit, owing).unwrap();
+        let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+        let handle = Limiter::with_options(limits.build(), options).limit("Own").unwrap();
+        let (_, receipt) = handle.charge("id", 5).unwrap();
+        handle.block("id", seconds(1)).unwrap();
+        let _ = receipt.unwrap().settle(20);
+        assert!(handle.unblock("id").unwrap());
+        let denied = handle.check("id", 1).unwrap();
+        assert_eq!((denied.allowed(), denied.retry_in()), (false, seconds(11)), "{engine:?}");
+    }
+}
+
+#[test]
+fn an_id_without_a_bucket_is_blocked_at_the_cap() {
+    for engine in ENGINES {
+        for at_cap in [AtCap::Share, AtCap::Deny, AtCap::Allow] {
+            let (clock, _hand) = Clock::manual();
+            let options = LimiterOptions::default().clock(clock).engine(engine);
+            let options = options.max_keys(1).at_cap(at_cap);
+            let limit = Limit::new(10, 1, HOUR).unwrap();
+            let limiter = Limiter::with_options(limits(&limit), options);
+            let handle = limiter.limit("Own").unwrap();
+            assert!(handle.spend("first", 1).unwrap().allowed());
+            assert_eq!(handle.block("id", HOUR).unwrap(), HOUR, "{engine:?} {at_cap:?}");
+            let denied = handle.spend("id", 1).unwrap();
+            assert!(!denied.allowed() && denied.retry_in() == HOUR, "{engine:?} {at_cap:?}");
+            let batch = limiter.batch(&[handle.member("first"), handle.member("id")]).spend();
+            assert_eq!(batch.unwrap().denied_by(), Some(1), "{engine:?} {at_cap:?}");
+            assert_eq!(limiter.stats().cells, 1, "a block takes no cell");
+            assert!(handle.unblock("id").unwrap());
+            let after = handle.check("id", 1).unwrap();
+            assert!(after.allowed() && after.remaining() >= Some(9), "{engine:?} {at_cap:?}");
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "snapshot")]
+fn a_restored_limiter_has_the_blocks_and_their_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    for engine in ENGINES {
+        let (old, handle, _hand) = on(&Limit::new(10, 1, HOUR).unwrap(), engine);
+        handle.block("id", HOUR).unwrap();
+        old.snapshot(&path).unwrap();
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        // Units that come back a thousand times as fast.
+        let faster = limits(&Limit::new(20, 1, seconds(3)).unwrap());
+        let (new, restored) = Limiter::restore(faster, options, &path).unwrap();
+        let handle = new.limit("Own").unwrap();
+        let left = HOUR - restored.elapsed;
+        assert_eq!(handle.blocked("id").unwrap(), Some(left), "{engine:?}");
+        assert_eq!(new.blocked().len(), 1, "{engine:?}");
+        hand.advance(left - super::NS);
+        assert!(!handle.spend("id", 1).unwrap().allowed(), "{engine:?}");
+        hand.advance(super::NS);
+        assert_eq!(handle.spend("id", 1).unwrap().remaining(), Some(19), "{engine:?}");
+    }
+}
+
+/// Allows all, and stands still when it is asked about more than 5 units until it is let go.
+#[derive(Debug)]
+struct Stands {
+    stands: Sender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Algorithm for Stands {
+    fn spend(&self, _: u64, now_ns: u64, cost: u64) -> Outcome {
+        if now_ns > 1_000_000_000_000 {
+            self.stands.send(()).unwrap();
+            let _ = self.go_on.lock().unwrap().recv();
+        }
+        let decision = Decision::to_spend(true, 1, Duration::ZERO, Duration::ZERO);
+        Outcome { word: (cost > 0).then_some(now_ns + HOUR.as_nanos() as u64), decision }
+    }
+
+    fn refund(&self, _: u64, now_ns: u64, _: u64) -> Outcome {
+        Outcome { word: Some(now_ns), decision: Decision::to_refund(true, 1, Duration::ZERO) }
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        word <= now_ns
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn max_cost(&self) -> u64 {
+        10
+    }
+}
+
+/// `block` asks no rule, so that no rule of the user's can hold it up, and it holds no lock.
+#[test]
+fn a_block_asks_no_rule_and_holds_up_no_refund() {
+    let (stand, stands) = channel();
+    let (go_on, wait) = channel::<()>();
+    let rule = Stands { stands: stand, go_on: Mutex::new(wait) };
+    let limits =
+        Limits::builder().limit("Own", IdFormat::String, Limit::own(Arc::new(rule)).unwrap());
+    let (clock, hand) = Clock::manual();
+    let limiter = Limiter::with_clock(limits.unwrap().build(), clock);
+    let handle = limiter.limit("Own").unwrap();
+    assert!(handle.spend("other", 1).unwrap().allowed());
+    hand.set(seconds(2000));
+    let (done, is_done) = channel();
+    let blocker = {
+        let (handle, done) = (handle.clone(), done.clone());
+        std::thread::spawn(move || {
+            let blocked = handle.block("id", HOUR);
+            let _ = done.send("blocked");
+            blocked.map(drop)
+        })
+    };
+    let first = is_done.recv_timeout(seconds(5));
+    let stood = stands.try_recv().is_ok();
+    std::thread::spawn(move || {
+        let refunded = handle.refund("other", 1).unwrap().allowed();
+        let _ = done.send(if refunded { "refunded" } else { "nothing" });
+    });
+    let second = is_done.recv_timeout(seconds(5));
+    drop(go_on);
+    assert!(blocker.join().unwrap().is_ok());
+    assert_eq!((first, second, stood), (Ok("blocked"), Ok("refunded"), false));
+}
