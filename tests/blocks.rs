@@ -1,8 +1,18 @@
 //! Ids that are blocked: denied for a time, whatever their buckets hold.
 #![cfg(not(tollgate_loom))]
 
+#[path = "blocks/calls.rs"]
+mod calls;
+#[cfg(feature = "tower")]
+#[path = "blocks/layer.rs"]
+mod layer;
+#[path = "blocks/listed.rs"]
+mod listed;
 #[path = "blocks/promises.rs"]
 mod promises;
+#[cfg(feature = "snapshot")]
+#[path = "blocks/snapshots.rs"]
+mod snapshots;
 
 use std::time::Duration;
 
@@ -15,6 +25,16 @@ const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
+}
+
+/// A limit of each algorithm, one unit every 10 ms or so, at most 4 at once.
+fn limits_of_all() -> [Limit; 4] {
+    [
+        Limit::new(4, 1, ms(10)).unwrap(),
+        Limit::fixed_window(4, ms(40)).unwrap(),
+        Limit::token_bucket(8, ms(80), 4).unwrap(),
+        Limit::leaky_bucket(4, ms(10), 1).unwrap(),
+    ]
 }
 
 fn limits(limit: &Limit) -> Limits {

@@ -63,11 +63,13 @@ fuzz_target!(|data: &[u8]| {
     };
     assert!(limiter.stats().cells <= MAX_KEYS);
     assert_eq!(limiter.stats().cells as u64, restored.buckets);
+    assert_eq!(limiter.blocked().len() as u64, restored.blocks);
     call(&limiter);
     let written = limiter.snapshot(path).expect("a file");
     let (again, second) =
         Limiter::restore(limits(), options().0, path).expect("what was just written");
     assert!(second.buckets + second.full == written.buckets && second.dropped == 0);
+    assert!(second.blocks <= written.blocks);
     hand.advance(Duration::from_secs(u64::from(how) << 20));
     call(&limiter);
     call(&again);

@@ -4,6 +4,8 @@
 //! to the bucket as it would without a block.
 
 mod list;
+#[cfg(all(test, feature = "snapshot", not(tollgate_loom)))]
+mod tests;
 
 use std::time::Duration;
 

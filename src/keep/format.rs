@@ -4,6 +4,7 @@
 //! header    magic 8, version 4, engine 4, wall 8, now 8, seeds 64, check 16, sum 8
 //! frame     kind 4, bytes 4, payload, sum 8
 //! limits    name, format, largest factor 8; in the order of their indices
+//! blocks    limit 4, until 8, id, has a reason 1, reason; right after the limits
 //! numbers   limit 4, algorithm 1, shared 8, end 8, three parameters 24, name
 //! records   lo 8, hi 8, word 8, numbers 4    or    id, word 8, numbers 4
 //! end       records 8, floor 8
@@ -60,11 +61,12 @@ pub(super) enum Kind {
     Numbers = 2,
     Records = 3,
     End = 4,
+    Blocks = 5,
 }
 
 impl Kind {
     pub(super) fn of_number(number: u32) -> Option<Kind> {
-        let all = [Kind::Limits, Kind::Numbers, Kind::Records, Kind::End];
+        let all = [Kind::Limits, Kind::Numbers, Kind::Records, Kind::End, Kind::Blocks];
         all.into_iter().find(|kind| *kind as u32 == number)
     }
 }

@@ -142,7 +142,9 @@ impl<R: Read> FrameReader<R> {
         if sum.to_le_bytes() != recorded {
             return Err(self.damaged());
         }
-        let Some(kind) = Kind::of_number(number(kind)) else { return Err(self.damaged()) };
+        let Some(kind) = Kind::of_number(number(kind)) else {
+            return Err(self.damaged());
+        };
         self.sum = sum;
         self.kind = kind;
         self.next_at += (FRAME_BYTES + payload_bytes) as u64;

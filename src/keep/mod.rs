@@ -1,5 +1,6 @@
 //! Buckets that are kept over a restart: a file of what they owe, written while calls go on.
 
+mod blocks;
 mod file;
 mod format;
 mod frames;
@@ -28,6 +29,8 @@ use crate::options::LimiterOptions;
 pub struct Snapshot {
     /// Buckets that were written: those that are not full.
     pub buckets: u64,
+    /// Blocks that were written: those that are not over.
+    pub blocks: u64,
     /// The file's length.
     pub bytes: u64,
 }
@@ -43,6 +46,8 @@ pub struct Restored {
     /// Buckets of which nothing is left under the limits as they are now: their limit is gone, or is no
     /// limit for them, or [`Debt::Afresh`] applied, or a rule of one's own could not tell them.
     pub dropped: u64,
+    /// Blocks that are not over and are there.
+    pub blocks: u64,
     /// The names of limits that had numbers in the file and are not among the new ones.
     pub gone: Vec<String>,
     /// The time since the file was written, by the system's wall clock: what buckets have refilled in. 0 if
@@ -74,7 +79,8 @@ impl Limiter {
     ///
     /// **It is a secret.** Only its owner may read it (mode 0600, where there are modes). Whoever has it, and
     /// this program's memory is the same, can make ids that share a bucket: it has the seeds of the table's
-    /// fingerprints. Ids are in it with `Engine::Exact` alone. Sums find damage, not forgery.
+    /// fingerprints. Of the ids, those that are [blocked](crate::Handle::block) are in it, with the reasons, and all with
+    /// `Engine::Exact`. Sums find damage, not forgery.
     ///
     /// What is not in it: which engine, cap and clock the limiter has, the limits themselves but for the
     /// numbers that buckets are counted by, whether it is switched off, its figures.
@@ -109,7 +115,11 @@ impl Limiter {
         self.snapshot_at(path.as_ref(), wall_ns)
     }
 
-    fn snapshot_at(&self, path: &Path, wall_ns: impl Fn() -> u64) -> Result<Snapshot, Error> {
+    pub(crate) fn snapshot_at(
+        &self,
+        path: &Path,
+        wall_ns: impl Fn() -> u64,
+    ) -> Result<Snapshot, Error> {
         let _all_of_one_generation = self.inner.reloads.hold_off();
         let write = || {
             let replacement = Replacement::beside(path)?;
@@ -143,7 +153,7 @@ impl Limiter {
     /// carried over by the rule `debt` where their numbers are others, as of the time of the file.
     ///
     /// **Limits** are found by their names, in any order. Buckets of a limit that is gone are dropped and
-    /// counted. **Time** goes on: buckets have refilled for as long as the system's wall clock says that has
+    /// counted; blocks of such a limit stay, for when it comes back. **Time** goes on: buckets have refilled for as long as the system's wall clock says that has
     /// passed, at most to full, and not at all if that clock went back. The limiter's clock is the one of
     /// `options`, going on from where the other one would be by now, so that nothing is rounded. (Beyond 2^56
     /// ns, 2.3 years, of all processes in turn, times are moved, by whole milliseconds. A window that began
@@ -167,7 +177,8 @@ impl Limiter {
     /// [`Error::is_invalid_snapshot`] when it is damaged
     /// anywhere, of another version, of another engine or program as above, when a limit's ids have
     /// another format, when it has too many limits that are not among `limits`, when there is no room for all buckets under
-    /// [`max_keys`](LimiterOptions::max_keys), and when a rule of one's own has come or gone for a limit that
+    /// [`max_keys`](LimiterOptions::max_keys) or for all blocks under
+    /// [`max_blocks`](LimiterOptions::max_blocks), and when a rule of one's own has come or gone for a limit that
     /// has buckets in the file (unless with [`Debt::Afresh`]).
     ///
     /// # Example
@@ -182,7 +193,7 @@ impl Limiter {
         Limiter::restore_at(limits, options, path.as_ref(), debt, wall_ns())
     }
 
-    fn restore_at(
+    pub(crate) fn restore_at(
         limits: Limits,
         options: LimiterOptions,
         path: &Path,

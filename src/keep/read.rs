@@ -78,7 +78,7 @@ pub(super) fn rest<R: Read>(
             Kind::Numbers => numbers(&mut fields, restoring),
             Kind::Records => buckets(keys, &mut fields, &mut records, restoring),
             Kind::End => end(&mut fields, records, restoring),
-            Kind::Limits => Err(Wrong::Damaged),
+            Kind::Limits | Kind::Blocks => Err(Wrong::Damaged),
         };
         took.map_err(|wrong| frames.wrong(wrong))?;
         if kind == Kind::End {

@@ -1,10 +1,12 @@
 //! Making a limiter of a file.
 
+use std::collections::HashSet;
 use std::io::BufReader;
 use std::path::Path;
 use std::time::Duration;
 
 use super::Restored;
+use super::blocks::{self, BlockItem};
 use super::format::{Header, Keys, LEAST_NUMBERS_BYTES, MOST_PAYLOAD, NumbersItem, Parameters};
 use super::frames::{self, Damage, FrameReader, Wrong};
 use super::read::{self, LimitItem, Record, Who};
@@ -16,7 +18,7 @@ use crate::debt::Debt;
 use crate::generation::ById;
 use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::Limiter;
-use crate::limits::Limits;
+use crate::limits::{IdFormat, Limits};
 use crate::options::{Engine, LimiterOptions};
 use crate::store::{Absent, CellKey, Change, Rules, Store, StoreKey, Undone, pin};
 use crate::{Error, Limit};
@@ -44,10 +46,19 @@ pub(super) fn restore(
     let store = store_for(&header, &options)?;
     let is_known = |name: &str| limits.place_of(name).is_some();
     let items = read::limits(&mut frames, room::most_unknown(bytes), is_known)?;
-    let limits = limits.in_places_of(items.iter().map(|item| &*item.name));
+    let now_ns = times.at_ns + times.elapsed_ns;
+    let blocks = blocks::read(&mut frames, items.len(), now_ns, options.max_blocks)?;
+    let is_gone: Vec<bool> =
+        items.iter().map(|item| limits.place_of(&item.name).is_none()).collect();
+    let kept: HashSet<u32> = blocks.iter().map(|block| block.limit).collect();
+    let kept = |place: usize| {
+        kept.get(&(place as u32)).and_then(|_| blocks::format_of(&items[place].format))
+    };
+    let limits = limits.in_places_of(items.iter().map(|item| &*item.name), kept);
     let max_keys = options.max_keys;
     let limiter = Limiter::with_store(limits, store, options.clock(clock));
     let mut restoring = Restoring::new(limiter, times, debt, items, max_keys, room);
+    restoring.blocks(blocks, &is_gone).map_err(|wrong| frames.wrong(wrong))?;
     restoring.make_room(usize::try_from(said_records).unwrap_or(usize::MAX).min(max_keys));
     read::rest(header.keys, frames, &mut restoring)?;
     Ok((restoring.limiter, restoring.restored))
@@ -104,6 +115,25 @@ struct KeptLimit {
     is_known_as_gone: bool,
 }
 
+impl KeptLimit {
+    /// Adds its name to those of limits that are gone, unless it is there, or callers have no name for it.
+    fn note_gone(&mut self, gone: &mut Vec<String>) {
+        if !self.is_known_as_gone && !Limits::is_hidden(&self.item.name) {
+            gone.push(self.item.name.as_ref().into());
+        }
+        self.is_known_as_gone = true;
+    }
+
+    /// Whether its ids are still of the format that they have in the file.
+    fn check_format(&self, format: IdFormat) -> Result<(), Wrong> {
+        let LimitItem { name, format: old, .. } = &self.item;
+        if format.to_string() == **old {
+            return Ok(());
+        }
+        Err(Wrong::Refused(format!("the ids of {name} are {old} there, not {format}")))
+    }
+}
+
 /// Numbers of the file.
 struct KeptNumbers {
     old: Old,
@@ -155,9 +185,38 @@ impl Restoring {
         let ids = ById::of(&generation.limits, &limiter.inner.store);
         drop(guard);
         let elapsed = Duration::from_nanos(times.elapsed_ns);
-        let restored = Restored { buckets: 0, full: 0, dropped: 0, gone: Vec::new(), elapsed };
+        let restored =
+            Restored { buckets: 0, full: 0, dropped: 0, blocks: 0, gone: Vec::new(), elapsed };
         let numbers = Pieces::default();
         Restoring { limiter, restored, times, debt, limits, numbers, room, ids, max_keys }
+    }
+
+    /// The blocks. Those of a limit that is gone stay, for when it comes back.
+    fn blocks(&mut self, items: Vec<BlockItem>, is_gone: &[bool]) -> Result<(), Wrong> {
+        let inner = &*self.limiter.inner;
+        let Times { now_ns, by_ns, .. } = self.times;
+        let limits = self.limiter.limits();
+        for item in items {
+            let limit = self.limits.get_mut(item.limit as usize).ok_or(Wrong::Damaged)?;
+            if Limits::is_hidden(&limit.item.name) {
+                return Err(Wrong::Damaged);
+            }
+            let Some(index) = limit.index else {
+                // Its ids have a format that this program does not know.
+                limit.note_gone(&mut self.restored.gone);
+                continue;
+            };
+            limit.check_format(limits.entry(index).format)?;
+            let block = item.block(index, by_ns);
+            let hash = inner.bin_hash(block.key.as_ref());
+            let max = inner.blocks.max();
+            inner.blocks.block(hash, block, now_ns).map_err(|_full| blocks::too_many(max))?;
+        }
+        self.restored.blocks = inner.blocks.all(now_ns).len() as u64;
+        for (limit, is_gone) in self.limits.iter_mut().zip(is_gone) {
+            limit.index = limit.index.filter(|_| !is_gone);
+        }
+        Ok(())
     }
 
     fn make_room(&self, keys: usize) {
@@ -174,25 +233,14 @@ impl Restoring {
         let until_ns = if item.end_ns == 0 { at_ns } else { item.end_ns.min(at_ns) };
         let limit = self.limits.get_mut(item.limit as usize).ok_or(Wrong::Damaged)?;
         let Some(index) = limit.index else {
-            if !limit.is_known_as_gone {
-                limit.is_known_as_gone = true;
-                if !Limits::is_hidden(&limit.item.name) {
-                    self.restored.gone.push(limit.item.name.as_ref().into());
-                }
-            }
+            limit.note_gone(&mut self.restored.gone);
             self.numbers.push(KeptNumbers { old, until_ns, limit: None });
             return Ok(());
         };
         let guard = pin();
         let generation = self.limiter.inner.turn(&guard).generation;
         let entry = generation.limits.entry(index);
-        let format = entry.format.to_string();
-        if format != *limit.item.format {
-            return Err(Wrong::Refused(format!(
-                "the ids of {} are {} there, not {format}",
-                entry.name, limit.item.format
-            )));
-        }
+        limit.check_format(entry.format)?;
         if let Some(new) = entry.any_numbers()
             && self.debt != Debt::Afresh
             && !old.can_become(new)

@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Snapshot;
 use super::format::{
     Header, Keys, Kind, MOST_PAYLOAD, NumbersItem, PRINT_RECORD_BYTES, Parameters, write_bytes,
 };
 use super::frames::Frames;
+use super::{Snapshot, blocks};
 use crate::key::{LimitIndex, Meta};
 use crate::limiter::Inner;
 use crate::limits::Limits;
@@ -39,8 +39,11 @@ pub(super) fn write<W: Write>(
         places: HashMap::default(),
         last: None,
         count: 0,
+        blocks: 0,
     };
     writer.limits()?;
+    writer.blocks = blocks::write(inner, now_ns, &mut writer.frames)?;
+    writer.defaults()?;
     let mut kept = Vec::new();
     for part in 0..inner.store.parts() {
         // Copied first: nothing is pinned or locked while the disk is waited for.
@@ -91,10 +94,11 @@ struct Writer<'s, W: Write> {
     /// The one that was asked for last.
     last: Option<(Meta, u32)>,
     count: u64,
+    blocks: u64,
 }
 
 impl<W: Write> Writer<'_, W> {
-    /// All names, in the order of their indices, and the numbers of every default, with what newcomers share.
+    /// All names, in the order of their indices.
     fn limits(&mut self) -> io::Result<()> {
         let standing = self.standing;
         let mut payload = Vec::new();
@@ -109,7 +113,12 @@ impl<W: Write> Writer<'_, W> {
             }
             payload.extend(item);
         }
-        self.frames.add(Kind::Limits, &payload)?;
+        self.frames.add(Kind::Limits, &payload)
+    }
+
+    /// The numbers of every default, with what newcomers share.
+    fn defaults(&mut self) -> io::Result<()> {
+        let standing = self.standing;
         for (index, _) in standing.limits.by_index() {
             if let Some(meta) = standing.limits.default_meta(index) {
                 self.place(meta)?;
@@ -187,7 +196,7 @@ impl<W: Write> Writer<'_, W> {
         self.frames.add(Kind::End, &payload)?;
         let (to, bytes) = self.frames.end();
         let to = to.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok((to, Snapshot { buckets: self.count, bytes }))
+        Ok((to, Snapshot { buckets: self.count, blocks: self.blocks, bytes }))
     }
 }
 

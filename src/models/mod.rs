@@ -5,6 +5,7 @@
 //! caller's clock is to be older, each thread has its own. Where a `DashMap` shard stands there is a
 //! list behind loom's lock: what that does not show is in DESIGN.md.
 
+mod blocks;
 mod cap;
 mod full;
 mod numbers;

@@ -71,21 +71,3 @@ fn what_is_owed_by_an_override_that_has_ended_is_owed_by_the_default_as_of_its_e
         assert_eq!(limiter.limit("A").unwrap().check("x", 0).unwrap().remaining(), Some(6));
     }
 }
-
-#[test]
-fn who_was_blocked_is_denied_by_the_word_for_as_long() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("buckets");
-    for engine in ENGINES {
-        let of = || Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap().build();
-        let (old, _hand) = limiter(of(), engine);
-        old.limit("A").unwrap().block("x", seconds(60)).unwrap();
-        assert_eq!(old.snapshot(&path).unwrap().buckets, 1);
-        let (options, hand) = options(engine);
-        let (new, _) = Limiter::restore(of(), options, &path).unwrap();
-        let a = new.limit("A").unwrap();
-        assert!(!a.spend("x", 1).unwrap().allowed(), "{engine:?}");
-        hand.advance(seconds(61));
-        assert!(a.spend("x", 1).unwrap().allowed(), "{engine:?}: it is over");
-    }
-}

@@ -1,4 +1,4 @@
-//! Files of the first version can be read for ever.
+//! Files of version 2, the first that there is, can be read for ever.
 //!
 //! Both were written by `writes_the_golden_files` and are never written again. Their buckets are so slow that
 //! they will owe something until the year 2100; by how much they have refilled is said by `elapsed`.
@@ -48,7 +48,7 @@ const SPENT: [(&str, &str, u64); 6] = [
 ];
 
 fn golden(engine: Engine) -> PathBuf {
-    let name = if engine == Engine::Exact { "v1-ids" } else { "v1-fingerprints" };
+    let name = if engine == Engine::Exact { "v2-ids" } else { "v2-fingerprints" };
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshot").join(name)
 }
 
@@ -71,7 +71,7 @@ fn writes_the_golden_files() {
 }
 
 #[test]
-fn files_of_version_1_can_be_read() {
+fn files_of_version_2_can_be_read() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let path = golden(engine);
         let (limiter, restored) = match Limiter::restore(all_limits(), options(engine).0, &path) {

@@ -35,10 +35,10 @@ fn what_does_not_go_together_is_refused_with_a_reason() {
         assert!(text.ends_with("it has more buckets than max_keys 2 allows"), "{text}");
         let whole = fs::read(&path).unwrap();
         let mut other = whole.clone();
-        other[8] = 2;
+        other[8] = 3;
         fs::write(&path, &other).unwrap();
         let text = restored(limits(&[("A", slow(10))]), options(), &path);
-        assert_eq!(text, "8: version 2: 1 is allowed");
+        assert_eq!(text, "8: version 3: 1 to 2 are allowed");
         fs::write(
             &path,
             "RequestsPerUser: {burst: 20, count: 10, period: 1s, id: string}\n".repeat(9),
