@@ -83,8 +83,8 @@ impl<'a> Member<'a> {
 ///
 /// It never admits more than any of its limits allows, and a denied or failed batch leaves every
 /// bucket as if it had not been. While it charges, a concurrent caller may be denied by what it
-/// holds at that moment, and a refund or reset of one of its buckets gives back what it holds, too. Up
-/// to 8 members are handled without an allocation.
+/// holds at that moment. A refund or reset of one of its buckets in that moment may give back what it
+/// holds: denied, it leaves that bucket alone then. Up to 8 members are handled without an allocation.
 ///
 /// # Errors
 ///

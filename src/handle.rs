@@ -128,6 +128,9 @@ impl Handle {
     /// Gives back up to `cost` units, never past full. `allowed` says whether anything was given
     /// back; the other figures are the bucket's after it.
     ///
+    /// A receipt or a place from before it gives nothing back afterwards. Units that a
+    /// [receipt](crate::Receipt) is to return are not to be refunded by hand.
+    ///
     /// # Errors
     ///
     /// See [`Handle`].
@@ -135,7 +138,7 @@ impl Handle {
         self.with(id.into(), cost, Refund(cost))
     }
 
-    /// Makes the id's bucket full.
+    /// Makes the id's bucket full. A receipt or a place from before it gives nothing back afterwards.
     ///
     /// # Errors
     ///
@@ -293,7 +296,12 @@ impl Handle {
                 let mut asked = 0;
                 let was_there = known.update(|word| {
                     asked = word;
-                    call.ask(limit, word, now_ns).word
+                    let after = call.ask(limit, word, now_ns).word;
+                    if C::KIND == Kind::Give && after.is_some() {
+                        let key = KeyRef { limit: self.index, id };
+                        inner.ledger.of_print(print, key).note_by_hand();
+                    }
+                    after
                 });
                 if was_there {
                     // Once more, in either way: it costs less than to carry the figures out of the loop

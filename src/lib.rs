@@ -24,10 +24,10 @@ pub mod http;
 #[cfg(feature = "snapshot")]
 mod keep;
 mod key;
+mod ledger;
 mod limit;
 mod limiter;
 mod limits;
-mod lowered;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
 #[cfg(any(feature = "snapshot", feature = "watch"))]

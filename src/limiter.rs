@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::events::Denials;
 use crate::generation::Generation;
 use crate::handle::Handle;
+use crate::ledger::Ledger;
 use crate::limits::Limits;
-use crate::lowered::Lowered;
 use crate::options::LimiterOptions;
 use crate::overflow::Overflow;
 use crate::probe::{Place, reached};
@@ -59,7 +59,7 @@ pub(crate) struct Inner {
     pub(crate) ended_ns: AtomicU64,
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
-    pub(crate) lowered: Lowered,
+    pub(crate) ledger: Ledger,
     pub(crate) blocks: BlockList,
     pub(crate) sweeps: SweepRecord,
     pub(crate) reloads: Reloads,
@@ -97,7 +97,7 @@ impl Limiter {
             ended_ns: AtomicU64::new(0),
             store,
             overflow,
-            lowered: Lowered::new(),
+            ledger: Ledger::new(),
             blocks: BlockList::new(options.max_blocks),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),

@@ -111,6 +111,10 @@ pub(crate) enum Fault {
     RefundForSettle,
     /// What is taken back from beneath others is not counted.
     LoweringNotCounted,
+    /// A refund or a reset is not counted.
+    RefundNotCounted,
+    /// A settlement of the last charge is not counted.
+    LastNotCounted,
     /// A call with new limits charges a cell that still has a word under the old ones.
     ChargeBeforeRenewal,
     /// A scan leaves out words that have moved on.

@@ -4,9 +4,9 @@ use crate::algorithm::{Charge, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::generation::Generation;
 use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::ledger::{Entry, Noted};
 use crate::limiter::Inner;
 use crate::limits::{BEFORE_ALL_ENDS_NS, account_of};
-use crate::lowered::Slot;
 use crate::options::AtCap;
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{
@@ -160,10 +160,10 @@ impl<'g> Turn<'g> {
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
         // Before the charge: what is taken back beneath it comes after.
-        let lowered = self.inner.lowered.of(key).sum();
+        let noted = self.inner.ledger.of(key).note();
         let spent = self.charge(key, limit, now_ns, ask)?;
         Ok(match spent.to {
-            ChargedTo::OwnCell => Spent { lowered, ..spent },
+            ChargedTo::OwnCell => Spent { noted, ..spent },
             ChargedTo::Shared | ChargedTo::Nothing => spent,
         })
     }
@@ -203,7 +203,15 @@ impl<'g> Turn<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
-        match self.change(key, Absent::Leave, now_ns, &ask) {
+        let entry = self.inner.ledger.of(key);
+        let noting = |word, now_ns| {
+            let outcome = ask(word, now_ns);
+            if outcome.word.is_some() {
+                entry.note_by_hand();
+            }
+            outcome
+        };
+        match self.change(key, Absent::Leave, now_ns, noting) {
             Ok(Asked { word, at_ns, .. }) => Ok(ask(word, at_ns).decision),
             Err(Undone::Outdated) => Err(Outdated),
             Err(Undone::AtCap) => self.look(key, now_ns, ask),
@@ -263,14 +271,14 @@ impl<'g> Turn<'g> {
                 let index = key.key.limit;
                 let floor_ns = self.inner.store.floor_ns();
                 let at_ns = now_ns.max(floor_ns);
-                let lowered = self.inner.lowered.of_shared(index).sum();
+                let noted = self.inner.ledger.of_shared(index).note();
                 let mut word = 0;
                 self.generation.update_shared(index, |found| {
                     word = found;
                     ask(found, at_ns).word
                 })?;
                 let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::Shared);
-                let spent = Spent { lowered, ..spent };
+                let spent = Spent { noted, ..spent };
                 self.inner.overflow.fence();
                 // It may have a cell by now; or have had one that was charged after `at_ns`, and is full
                 // and dropped since: not before a unit could come back.
@@ -303,32 +311,41 @@ impl<'g> Turn<'g> {
         spent: &Spent,
     ) -> Result<(), Outdated> {
         let Some(charge) = spent.charge else { return Ok(()) };
-        let lowered = self.lowered(key, spent);
-        let mut mine = 0;
+        let entry = self.entry(key, spent);
+        // This call's own attempts have not lowered the word.
+        let mut noted = spent.noted;
         let step = |word| {
-            // After the word was read: what has lowered it counts. This call's own attempts have not.
-            let since = lowered.since(spent.lowered.wrapping_add(mine));
-            let charge = Charge { lowered: since, ..charge };
+            // Both are asked after the word was read: what has lowered it counts.
+            if entry.is_refunded_since(noted) {
+                return None;
+            }
+            let lowered = entry.lowered_since(noted);
+            let charge = Charge { lowered, ..charge };
             reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
             // The one reading that is made late: after all charges that are in the word. No earlier
             // than a sweep that may have been before the cell's other charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
             let taken = limit.rule().take_back(word, charge, now_ns)?;
-            if !charge.is_last(word) {
-                let by = limit.rule().measure(word, taken);
-                mine = mine.wrapping_add(by);
-                lowered.add(by);
+            let is_undone = charge.is_last(word) && !spent.is_part;
+            if is_undone || (charge.is_last(word) && broken(Fault::LastNotCounted)) {
+                return Some(taken);
             }
-            Some(taken)
+            let by = limit.rule().measure(word, taken);
+            let announced = entry.announce(by, noted);
+            noted = noted.and_own(by);
+            if announced == lowered {
+                return Some(taken);
+            }
+            limit.rule().take_back(word, Charge { lowered: announced, ..charge }, now_ns)
         };
         self.change_charged(key, spent, step)
     }
 
-    /// How much the words of the bucket that was charged were lowered.
-    pub(crate) fn lowered(self, key: &StoreKey<'_>, spent: &Spent) -> &'g Slot {
+    /// The ledger's entry of the bucket that was charged.
+    pub(crate) fn entry(self, key: &StoreKey<'_>, spent: &Spent) -> &'g Entry {
         match spent.to {
-            ChargedTo::Shared => self.inner.lowered.of_shared(key.key.limit),
-            ChargedTo::OwnCell | ChargedTo::Nothing => self.inner.lowered.of(key),
+            ChargedTo::Shared => self.inner.ledger.of_shared(key.key.limit),
+            ChargedTo::OwnCell | ChargedTo::Nothing => self.inner.ledger.of(key),
         }
     }
 
@@ -383,6 +400,10 @@ impl<'g> Turn<'g> {
         if before.number == now.number {
             // A bucket that the reload has not come to.
             return self.take_back(key, limit, spent);
+        }
+        if self.entry(key, spent).lowered_since(spent.noted) > 0 {
+            // In which units is not known.
+            return Ok(());
         }
         let Some(meta) = now
             .limits
@@ -439,8 +460,11 @@ pub(crate) struct Spent {
     pub(crate) decision: Decision,
     pub(crate) charge: Option<Charge>,
     pub(crate) to: ChargedTo,
-    /// By how much words of its [`Slot`] had been lowered in all before it was charged.
-    pub(crate) lowered: u64,
+    /// The ledger's entry of its bucket, before it was charged.
+    pub(crate) noted: Noted,
+    /// Whether the charge is a part of what was charged: the rest stays, and counts as granted when the
+    /// whole was.
+    pub(crate) is_part: bool,
 }
 
 /// Which bucket was charged.
@@ -455,10 +479,16 @@ pub(crate) enum ChargedTo {
 impl Spent {
     fn of(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
         let charge = outcome.word.map(|after| Charge::new(before, after, now_ns));
-        Spent { decision: outcome.decision, charge, to, lowered: 0 }
+        Spent { decision: outcome.decision, charge, to, noted: Noted::default(), is_part: false }
     }
 
     pub(crate) fn nothing(decision: Decision) -> Spent {
-        Spent { decision, charge: None, to: ChargedTo::Nothing, lowered: 0 }
+        Spent {
+            decision,
+            charge: None,
+            to: ChargedTo::Nothing,
+            noted: Noted::default(),
+            is_part: false,
+        }
     }
 }

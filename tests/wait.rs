@@ -4,8 +4,12 @@
 
 #[path = "wait/dropped.rs"]
 mod dropped;
+#[path = "wait/given_back.rs"]
+mod given_back;
 #[path = "wait/herd.rs"]
 mod herd;
+#[path = "wait/histories.rs"]
+mod histories;
 #[path = "wait/places.rs"]
 mod places;
 #[path = "wait/settle.rs"]

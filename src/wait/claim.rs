@@ -4,10 +4,10 @@ use crate::algorithm::{Charge, Outcome};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::handle::{Call, Handle, Refund, Spend};
-use crate::key::{Key, KeyRef};
+use crate::key::{Key, KeyRef, Meta};
+use crate::ledger::{Entry, Noted, Vacated};
 use crate::limiter::Limiter;
 use crate::limits::{Id, Scratch};
-use crate::lowered::{Slot, Vacated};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{Outdated, StoreKey};
 use crate::turn::{ChargedTo, Spent, Turn};
@@ -22,6 +22,8 @@ pub(super) struct Claim {
     /// The number of the limits that the charge's words are under. What was charged under others cannot
     /// be told apart any more: after a reload nothing is given back.
     generation: u64,
+    /// Which of these applied to the bucket: an override may end without a reload.
+    meta: Meta,
     /// Whether the bucket's shadow was charged, too.
     is_in_shadow: bool,
 }
@@ -110,7 +112,7 @@ impl Handle {
             let (limiter, key) = (self.limiter.clone(), Key::new(key));
             let generation = turn.generation.number;
             let is_in_shadow = false;
-            let claim = Some(Claim { limiter, key, cost, spent, generation, is_in_shadow });
+            let claim = Some(Claim { limiter, key, cost, spent, generation, meta, is_in_shadow });
             let has_shadow = entry.shadow_beside(meta).is_some() && blocked_ns.is_none();
             let claimed = Claimed { decision, claim, finds_no_room, is_tried, blocked_ns };
             Ok(Ok((claimed, has_shadow)))
@@ -148,6 +150,11 @@ impl Claim {
         })
     }
 
+    /// Whether the bucket's word is in the units of the charge still.
+    fn is_under(&self, turn: Turn<'_>, key: &StoreKey<'_>) -> bool {
+        turn.generation.number == self.generation && key.meta == self.meta
+    }
+
     /// What the bucket says, at a cost of 0.
     pub(super) fn look(&self) -> Decision {
         let now_ns = self.limiter.inner.clock.now_ns();
@@ -161,7 +168,7 @@ impl Claim {
     pub(super) fn take_back_to(&self, actual: u64) {
         let Some(charge) = self.spent.charge else { return };
         let is_given_back = self.with_bucket(|turn, key, limit| {
-            if turn.generation.number != self.generation {
+            if !self.is_under(turn, key) {
                 return Ok(false);
             }
             if broken(Fault::RefundForSettle) {
@@ -169,7 +176,8 @@ impl Claim {
                 return turn.refund(key, limit, self.cost - actual, now_ns).map(|_| true);
             }
             if let Some(rest) = limit.rule().without(charge, self.cost, actual) {
-                turn.take_back(key, limit, &Spent { charge: Some(rest), ..self.spent })?;
+                let is_part = actual > 0;
+                turn.take_back(key, limit, &Spent { charge: Some(rest), is_part, ..self.spent })?;
             }
             Ok(true)
         });
@@ -204,24 +212,25 @@ impl Claim {
         let Some(charge) = self.spent.charge else { return };
         let is_given_up = self.with_bucket(|turn, key, limit| {
             let now_ns = turn.inner.clock.now_after_loads_ns();
-            if turn.generation.number != self.generation || granted_at_ns < now_ns {
+            if !self.is_under(turn, key) || granted_at_ns < now_ns {
                 return Ok(false);
             }
             if broken(Fault::RefundForCancel) {
                 return turn.refund(key, limit, self.cost, now_ns).map(|_| true);
             }
-            let slot = turn.lowered(key, &self.spent);
-            let place = Standing { claim: self, charge, turn, key, limit, slot };
+            let entry = turn.entry(key, &self.spent);
+            let place = Standing { claim: self, charge, turn, key, limit, entry };
+            let slot = turn.inner.ledger.slot(place.bucket());
             if broken(Fault::VacateUnlocked) {
                 // Decided with what was given up by now, and noted later.
-                let behind = place.take_back_last(charge, self.spent.lowered)?;
+                let behind = place.take_back_last(charge, self.spent.noted)?;
                 slot.with_vacated(now_ns, |vacated| {
                     place.leave_behind(behind, vacated, granted_at_ns)
                 })?;
                 return Ok(true);
             }
             slot.with_vacated(now_ns, |vacated| {
-                let behind = place.take_back_last(charge, self.spent.lowered)?;
+                let behind = place.take_back_last(charge, self.spent.noted)?;
                 place.leave_behind(behind, vacated, granted_at_ns)
             })?;
             Ok(true)
@@ -239,7 +248,7 @@ struct Standing<'a> {
     turn: Turn<'a>,
     key: &'a StoreKey<'a>,
     limit: &'a Limit,
-    slot: &'a Slot,
+    entry: &'a Entry,
 }
 
 /// What is behind a charge.
@@ -271,7 +280,7 @@ impl Standing<'_> {
                         && place.key.as_ref() == self.bucket()
                 }) {
                     let beneath = vacated.swap_remove(at);
-                    match self.take_back_last(beneath.charge, beneath.lowered)? {
+                    match self.take_back_last(beneath.charge, beneath.noted)? {
                         Behind::Nothing(left) => word = left,
                         Behind::Others | Behind::Unknown => break,
                     }
@@ -281,8 +290,8 @@ impl Standing<'_> {
             Behind::Others => {
                 reached(Place::VacatedBeneath);
                 let key = Key::new(self.bucket());
-                let lowered = spent.lowered;
-                vacated.push(Vacated { key, charge, lowered, generation, granted_at_ns });
+                let noted = spent.noted;
+                vacated.push(Vacated { key, charge, noted, generation, granted_at_ns });
             }
             Behind::Unknown => self.turn.take_back(self.key, self.limit, &spent)?,
         }
@@ -298,11 +307,15 @@ impl Standing<'_> {
     }
 
     /// Takes a charge back if nobody is behind it.
-    fn take_back_last(&self, charge: Charge, lowered: u64) -> Result<Behind, Outdated> {
+    fn take_back_last(&self, charge: Charge, noted: Noted) -> Result<Behind, Outdated> {
         let mut behind = Behind::Others;
         self.turn.change_charged(self.key, &self.claim.spent, |word| {
             // After the word was read: what has lowered it counts.
-            let charge = Charge { lowered: self.slot.since(lowered), ..charge };
+            if self.entry.is_refunded_since(noted) {
+                behind = Behind::Unknown;
+                return None;
+            }
+            let charge = Charge { lowered: self.entry.lowered_since(noted), ..charge };
             if !charge.is_last(word) {
                 behind = if charge.lowered == 0 { Behind::Others } else { Behind::Unknown };
                 return None;

@@ -78,7 +78,12 @@ impl Receipt {
     /// promised since is touched, so that less is given back where others wait: nothing in a fixed window
     /// and a leaky bucket. What was estimated too little is charged, whether it is there or not, down to
     /// the limit's floor, [`max_debt`](crate::LimitOptions::max_debt); what is below that is
-    /// forgiven. Nothing is given back after a [reload](crate::Limiter::reload).
+    /// forgiven. A place that is settled before its time keeps its time.
+    ///
+    /// Units go back once. After a [refund](Handle::refund) or a [reset](Handle::reset) of the bucket a
+    /// receipt from before it gives nothing back. Nor does it after a [reload](crate::Limiter::reload) or after
+    /// the end of the [override](crate::OverrideOptions) that applied. Do not refund units by hand that a receipt is
+    /// to return: settle it.
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {

@@ -131,7 +131,8 @@ impl Reservation {
     ///   behind them;
     /// * nothing while others are behind: they were told their times on top of this place. Once all of
     ///   them have given up theirs, it is given back, too;
-    /// * nothing after its time has come, or after a [reload](Limiter::reload).
+    /// * nothing after its time has come, after a [refund](Handle::refund) or a [reset](Handle::reset) of the
+    ///   bucket, after a [reload](Limiter::reload), or after the end of the override that applied.
     ///
     /// # Example
     ///
