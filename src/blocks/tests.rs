@@ -215,7 +215,7 @@ impl Pair {
             }
             Step::Cancel(back) => {
                 if let Some(at) = self.places.len().checked_sub(back + 1) {
-                    self.places.remove(at).map(Reservation::cancel);
+                    let _ = self.places.remove(at).map(Reservation::cancel);
                 }
             }
             Step::Batch(members) => self.batch(members),

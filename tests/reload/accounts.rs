@@ -147,9 +147,9 @@ fn calls_after_an_accounts_override_has_ended_move_one_cell_each() {
     assert_eq!(left(&handle, "7:d0.com"), Some(9), "2 of 1,000 are 1 of 10, rounded up");
     let bytes = limiter.stats().bytes;
     let (migrations, more) = spend_each(&limiter, MANY);
-    // Each moved cell takes a slot more until its shard is cleared out: at most one migration a shard, to a segment
-    // of the same size.
-    assert!(migrations <= 768, "{migrations} migrations");
+    // Each moved cell takes a slot more until its shard is cleared out, to a segment of the same size: once, or twice
+    // where the shard was nearly full.
+    assert!(migrations <= 2 * 768, "{migrations} migrations");
     assert!(more < bytes / 2, "{more} bytes more than {bytes}");
     assert_eq!(left(&handle, "7:d0.com"), Some(8));
     // Once more, known by then.

@@ -38,7 +38,7 @@ fn what_does_not_go_together_is_refused_with_a_reason() {
         other[8] = 3;
         fs::write(&path, &other).unwrap();
         let text = restored(limits(&[("A", slow(10))]), options(), &path);
-        assert_eq!(text, "8: version 3: 1 to 2 are allowed");
+        assert_eq!(text, "8: version 3: 2 is allowed");
         fs::write(
             &path,
             "RequestsPerUser: {burst: 20, count: 10, period: 1s, id: string}\n".repeat(9),

@@ -2,6 +2,7 @@
 
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
+use super::migration::Room;
 use super::segment::{Claim, Found, Segment, enough_claims};
 use super::shard::{Shard, View};
 use super::slot::{Is, Slot};
@@ -268,7 +269,7 @@ impl Table {
                 return Place::Retry;
             }
             Claim::Full | Claim::Sealed => {
-                let is_begun = self.start(shard, view, 1, rules);
+                let is_begun = self.start(shard, view, Room::More(1), rules);
                 return if is_begun { Place::Retry } else { Place::AtCap };
             }
         };
@@ -290,7 +291,7 @@ impl Table {
         let is_enough = claims == enough_claims(newest.slots()) - stagger as u64;
         let is_enough = is_enough || steps > LONG_SEARCH;
         if is_new && is_enough && !view.is_migrating() {
-            self.start(shard, view, 1, rules);
+            self.start(shard, view, Room::More(1), rules);
         }
         Place::At(slot)
     }

@@ -16,6 +16,17 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 /// A segment that has any slots has at least so many.
 pub(super) const FIRST_LOG2: u32 = 3;
 
+/// What a migration is to make room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// The cells that there are.
+    Fewer,
+    /// So many keys more.
+    More(u64),
+    /// Words that go on in other slots: the slots that they left are cleared out, and as many do as there were.
+    Cleared,
+}
+
 impl Table {
     /// Gives a shard its first segment.
     pub(super) fn begin(&self, shard: &Shard, view: View<'_>, log2: u32, rules: &impl Rules) {
@@ -23,7 +34,7 @@ impl Table {
         self.publish(shard, view, first);
     }
 
-    /// Begins a migration of a shard at rest, to a segment with room for `room` more. Whoever is
+    /// Begins a migration of a shard at rest, to a segment with room for more. Whoever is
     /// first does it; the others' segments go. Returns whether there is one now: not if so much is held
     /// back that only growth is left, and the segment is as large as the cap on keys can need.
     ///
@@ -32,7 +43,7 @@ impl Table {
         &self,
         shard: &Shard,
         view: View<'_>,
-        room: u64,
+        room: Room,
         rules: &impl Rules,
     ) -> bool {
         let Some(old) = view.newest() else { return false };
@@ -47,7 +58,10 @@ impl Table {
         // Sealed first: by this number of cells the successor is sized.
         let used = if broken(Fault::SizedByFew) { 0 } else { old.seal() };
         let mut log2 = self.successor_log2(old.log2(), used, room);
-        if log2 <= old.log2() && holds_back {
+        let is_roomy = used <= enough_claims(old.slots());
+        if room == Room::Cleared && is_roomy && !holds_back {
+            log2 = log2.min(old.log2());
+        } else if log2 <= old.log2() && holds_back {
             log2 = old.log2().max(self.first_log2 - 1) + 1;
         }
         self.publish(
@@ -166,7 +180,7 @@ impl Table {
                     return newest.header().block.bytes();
                 }
                 Some(_) => {
-                    self.start(shard, view, 0, rules);
+                    self.start(shard, view, Room::Fewer, rules);
                 }
             }
         }
@@ -231,7 +245,12 @@ impl Table {
         unsafe { guard.retire(bytes, free) };
     }
 
-    pub(super) fn successor_log2(&self, old_log2: u32, used: u64, room: u64) -> u32 {
+    pub(super) fn successor_log2(&self, old_log2: u32, used: u64, room: Room) -> u32 {
+        let room = match room {
+            Room::Fewer => 0,
+            Room::More(keys) => keys,
+            Room::Cleared => 1,
+        };
         successor_log2(self.first_log2, old_log2, used, room)
     }
 

@@ -43,6 +43,7 @@ pub(crate) use published::{Published, Replaced};
 use self::fingerprint::Seeds;
 use self::insert::Place;
 use self::memory::Memory;
+use self::migration::Room;
 use self::segment::{Found, Segment};
 use self::shard::{Shard, View};
 use self::slot::Slot;
@@ -309,7 +310,7 @@ impl Table {
                 if view.is_migrating() {
                     self.help_to_the_end(&guard, shard, view, rules);
                 } else {
-                    self.start(shard, view, 1, rules);
+                    self.start(shard, view, Room::More(1), rules);
                 }
                 continue;
             }

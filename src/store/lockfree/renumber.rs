@@ -19,6 +19,7 @@
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
 use super::insert::Frozen;
+use super::migration::Room;
 use super::segment::{Claim, Segment};
 use super::shard::{Shard, View};
 use super::slot::{Is, Slot};
@@ -46,7 +47,7 @@ impl Table {
                 return Ok(());
             }
             Claim::Full | Claim::Sealed => {
-                let is_begun = self.start(shard, view, 1, rules);
+                let is_begun = self.start(shard, view, Room::Cleared, rules);
                 return if is_begun { Ok(()) } else { Err(Undone::AtCap) };
             }
         }

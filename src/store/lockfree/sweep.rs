@@ -1,7 +1,7 @@
 //! Dropping full cells where they are: a cell is buried, and its place is given back, by one swap.
 
 use super::epoch::{is_any_unread, pin};
-use super::migration::CHUNK;
+use super::migration::{CHUNK, Room};
 use super::segment::Segment;
 use super::shard::View;
 use super::slot::{Holds, Slot};
@@ -130,7 +130,7 @@ impl Table {
         }
         if segment.generation() < rules.generation() && !broken(Fault::SweepByOldLimits) {
             // What is full by the old numbers need not be by the new ones.
-            self.start(shard, view, 0, rules);
+            self.start(shard, view, Room::Fewer, rules);
             return false;
         }
         let to = (cursor.slot + most).min(segment.slots());
@@ -147,7 +147,7 @@ impl Table {
         if uncharged == Uncharged::Stay || !self.is_too_large(view) || self.holds_back() {
             return true;
         }
-        self.start(shard, view, 0, rules);
+        self.start(shard, view, Room::Fewer, rules);
         cursor.slot = 0;
         false
     }
@@ -155,7 +155,7 @@ impl Table {
     /// Whether a segment of half the size, or of none, would do.
     fn is_too_large(&self, view: View<'_>) -> bool {
         view.newest().is_some_and(|segment| {
-            self.successor_log2(segment.log2(), segment.used(), 0) < segment.log2()
+            self.successor_log2(segment.log2(), segment.used(), Room::Fewer) < segment.log2()
         })
     }
 

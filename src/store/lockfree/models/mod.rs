@@ -16,6 +16,7 @@ mod scan;
 use std::sync::Arc;
 
 use super::fingerprint::{Fingerprint, Seeds};
+use super::migration::Room;
 use super::{Table, epoch};
 use crate::key::{KeyRef, LimitIndex, Meta, Stamp};
 use crate::models::{Tally, explore_bounded, fails_bounded};
@@ -124,7 +125,7 @@ impl Table {
     pub(crate) fn migrate(&self, room: u64, rules: &impl Rules) {
         let guard = epoch::pin();
         let shard = &self.shards[0];
-        self.start(shard, shard.view(&guard), room, rules);
+        self.start(shard, shard.view(&guard), Room::More(room), rules);
         self.help_to_the_end(&guard, shard, shard.view(&guard), rules);
     }
 }
@@ -228,7 +229,7 @@ impl Bench {
     fn start_by(&self, limits: Limits) {
         let guard = epoch::pin();
         let shard = &self.table.shards[0];
-        self.table.start(shard, shard.view(&guard), 1, &limits);
+        self.table.start(shard, shard.view(&guard), Room::More(1), &limits);
     }
 
     fn migrate(&self) {
