@@ -150,7 +150,10 @@ fn calls_after_an_accounts_override_has_ended_move_one_cell_each() {
     // Each moved cell takes a slot more until its shard is cleared out, to a segment of the same size: once, or twice
     // where the shard was nearly full.
     assert!(migrations <= 2 * 768, "{migrations} migrations");
-    assert!(more < bytes / 2, "{more} bytes more than {bytes}");
+    // While a shard is cleared out it has both segments, and here all of them are at the same time.
+    assert!(more <= bytes, "{more} bytes more than {bytes}");
+    while !limiter.sweep(1 << 20).finished {}
+    assert!(limiter.stats().bytes <= bytes + bytes / 8, "{} after {bytes}", limiter.stats().bytes);
     assert_eq!(left(&handle, "7:d0.com"), Some(8));
     // Once more, known by then.
     assert_eq!(spend_each(&limiter, MANY).0, 0);
