@@ -98,13 +98,14 @@ fn figures(limit: &Limit) -> Figures {
     Figures { kind, quota: quota.min(INTEGER_MAX), window_s, burst: limit.burst() }
 }
 
-/// The whole seconds in which `units` come back at `count` per `period`, rounded up, and at least 1.
+/// The whole seconds in which `units` come back at `count` per `period`, rounded up: at least 1, as none of the
+/// three is 0.
 fn refill_seconds(units: u64, count: u64, period: Duration) -> u64 {
     const NS_PER_S: u128 = 1_000_000_000;
     // A period has less than 2^94 ns. What is beyond 128 bits, or beyond a word, is more than any field has.
     let time_ns = u128::from(units).saturating_mul(period.as_nanos());
     let time_s = time_ns.div_ceil(u128::from(count.max(1)) * NS_PER_S);
-    u64::try_from(time_s).unwrap_or(u64::MAX).max(1)
+    u64::try_from(time_s).unwrap_or(u64::MAX)
 }
 
 impl Policy {
