@@ -112,6 +112,7 @@ impl<'a> From<(u64, &'a IdentifierSet)> for Id<'a> {
     }
 }
 
+/// The id as it is. It may come from a client: it is not to be shown on a terminal without escaping.
 impl fmt::Display for Id<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -89,7 +89,6 @@ fn names_and_contents_of_files_say_nothing_to_a_terminal() {
     let id = id.replace('\u{7f}', "\\x7f");
     desk.put(&old, "A: {burst: 2, count: 1, period: 1s, id: string}\nGone: {burst: 1, count: 1, period: 1s, id: string}\n");
     desk.put(&new, "A: {burst: 1, count: 1, period: 1s, id: string}\n");
-    desk.put(&overrides, format!("A:y: {{burst: 1, count: 1, period: 1s}}\n- A:\n"));
     desk.put(
         &overrides,
         format!("- A: {{burst: 1, count: 1, period: 1s, comment: \"{id}\", owner: \"{id}\", ids: [\"{id}\", y]}}\n"),
@@ -127,6 +126,9 @@ fn names_and_contents_of_files_say_nothing_to_a_terminal() {
         (format!("diff {old} {new} --old-overrides {overrides}"), 0),
         (format!("diff {old} {new} --old-overrides {overrides} --json"), 0),
         (format!("diff {old} {bad}"), 2),
+        (format!("diff {old} {new} {bad}"), 2),
+        (format!("diff {old} {new} --debt {HOSTILE}"), 2),
+        (format!("replay {in_force} --log {old} --rule A={HOSTILE}"), 2),
     ] {
         let ran = run(&desk, &line, &trace);
         assert_eq!(ran.status, Some(status), "{line}: {ran:?}");

@@ -28,6 +28,7 @@ fn that_cannot_be_read_are_io_errors_unless_more_is_wrong() {
     let missing = dir.path().join("missing.yml");
     let error = Limits::from_yaml_files(&missing, None).unwrap_err();
     assert!(error.is_io() && !error.is_config());
+    assert_eq!(error.faults().len(), 1);
     assert!(
         error
             .to_string()

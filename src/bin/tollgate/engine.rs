@@ -6,11 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use smallvec::SmallVec;
 use tollgate::{
-    Clock, Decision, Error, Explanation, Factor, Hand, Handle, Limiter, LimiterOptions, Limits,
-    Mode, OverrideEntry, Parameters,
+    Clock, Decision, Error, Explanation, Factor, Hand, Handle, Limit, Limiter, LimiterOptions,
+    Limits, Mode, OverrideEntry, Parameters,
 };
 
-use crate::report::words;
 use crate::trace::Op;
 
 /// The limits at work.
@@ -133,9 +132,9 @@ impl Engine {
         Some(tenths.min(9) as u8)
     }
 
-    /// The id of the override that applies to an id, which may be its account, and its numbers in words.
-    /// `None` where none applies.
-    pub(crate) fn override_of(&self, limit: &str, id: &str) -> Option<(String, String)> {
+    /// The id of the override that applies to an id, which may be its account, and its numbers: `None` is no
+    /// limit. `None` where none applies.
+    pub(crate) fn override_of(&self, limit: &str, id: &str) -> Option<(String, Option<Limit>)> {
         let limits = self.limits();
         let limit = limits.limit(limit).ok()?;
         let own = limit.override_of(id).ok()?;
@@ -144,8 +143,7 @@ impl Engine {
             limit.override_of(account).ok()?.filter(OverrideEntry::is_of_account)
         };
         let given = own.or_else(of_account)?;
-        let numbers = given.numbers().map_or("no limit".into(), words::limit);
-        Some((given.id(), numbers))
+        Some((given.id(), given.numbers().cloned()))
     }
 
     /// Moves the clock; a time that it cannot show is refused, and nothing has moved.

@@ -35,9 +35,14 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
+use text::Escaped;
 
 fn main() -> ExitCode {
-    let done = match Args::parse().command {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return refuse(&error),
+    };
+    let done = match args.command {
         Command::Validate(args) => args.check().and_then(|()| validate::run(&args)),
         Command::Diff(args) => args.check().and_then(|()| diff::run(&args)),
         Command::Explain(args) => args.check().and_then(|()| explain::run(&args)),
@@ -51,9 +56,20 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::from(NOT_DONE)
         }
-        // The same status: clap has it for wrong arguments.
-        Err(Failure::Arguments(error)) => error.exit(),
+        Err(Failure::Arguments(error)) => refuse(&error),
     }
+}
+
+/// Says what is wrong with the arguments, which may be names of files; or prints the help, if that is asked for.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let text = error.render().to_string();
+    let lines: String = text.lines().map(|line| format!("{}\n", Escaped(line))).collect();
+    // There is nowhere to report that standard error is gone.
+    let _ = std::io::stderr().write_all(lines.as_bytes());
+    ExitCode::from(NOT_DONE)
 }
 
 const FOUND: u8 = 1;

@@ -9,7 +9,7 @@ mod requests;
 mod sections;
 mod tables;
 mod timeline;
-pub(crate) mod words;
+mod words;
 
 use tollgate::{Decision, Factor};
 

@@ -1,7 +1,7 @@
 //! Overrides: which of them applied to the ids that were seen, and what they have in the place of the
 //! default.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
@@ -28,9 +28,15 @@ struct Applied {
     denied_then: u64,
 }
 
+/// The override that applies to an id of a file: its own id, and its numbers in words.
+fn override_of(side: &Side, limit: &str, id: &str) -> Option<(String, String)> {
+    let (given_id, numbers) = side.engine.override_of(limit, id)?;
+    Some((given_id, numbers.map_or("no limit".into(), |numbers| words::limit(&numbers))))
+}
+
 /// The entry that applies to an id of a file, as `override: ...` or `default: ...`.
 pub(super) fn applying(side: &Side, limit: &str, id: &str) -> String {
-    match side.engine.override_of(limit, id) {
+    match override_of(side, limit, id) {
         Some((_, numbers)) => format!("override: {numbers}"),
         None => format!("default: {}", default(side, limit)),
     }
@@ -54,21 +60,25 @@ pub(super) fn default(side: &Side, limit: &str) -> String {
     }
 }
 
+/// How many overrides a limit has in a file.
+fn overrides(side: &Side, limit: &str) -> usize {
+    side.engine.limits().limit(limit).map_or(0, |limit| limit.overrides().len())
+}
+
 /// How many overrides a limit has in a file, and how many of them applied: nothing where it has none.
 pub(super) fn count(side: &Side, limit: &str) -> String {
-    let limits = side.engine.limits();
-    let all = limits.limit(limit).map_or(0, |limit| limit.overrides().len());
+    let all = overrides(side, limit);
     if all == 0 {
         return String::new();
     }
-    let seen = side.engine.known(limit).map(|number| {
-        let of_keys =
-            keys(side, number).filter_map(|key| side.engine.override_of(limit, &key.normalized));
-        of_keys.map(|(id, _)| id).collect::<std::collections::BTreeSet<String>>().len()
-    });
+    let mut applied = BTreeSet::new();
+    if let Some(number) = side.engine.known(limit) {
+        let given = keys(side, number).map(|key| side.engine.override_of(limit, &key.normalized));
+        applied.extend(given.flatten().map(|(id, _)| id));
+    }
     let s = if all == 1 { "" } else { "s" };
-    let (all, seen) = (words::number(all as u64), words::number(seen.unwrap_or(0) as u64));
-    format!("; {all} override{s}, {seen} of them applied")
+    let (all, applied) = (words::number(all as u64), words::number(applied.len() as u64));
+    format!("; {all} override{s}, {applied} of them applied")
 }
 
 /// The overrides of a limit that applied, those of the most lines first.
@@ -122,9 +132,14 @@ pub(super) fn applied(run: &Replayed<'_>, limit: &Shown) -> Markup {
 
 fn by_override(run: &Replayed<'_>, limit: &Shown) -> BTreeMap<String, Applied> {
     let mut by_override: BTreeMap<String, Applied> = BTreeMap::new();
+    let mut sides = [Some(run.side), run.candidate].into_iter().flatten();
+    if sides.all(|side| overrides(side, &limit.name) == 0) {
+        return by_override;
+    }
     let mut add = |key: &Key, counts: [u64; 3]| {
-        let now = run.side.engine.override_of(&limit.name, &key.normalized);
-        let then = run.candidate.and_then(|it| it.engine.override_of(&limit.name, &key.normalized));
+        let of = |side| override_of(side, &limit.name, &key.normalized);
+        let now = of(run.side);
+        let then = run.candidate.and_then(of);
         let Some((id, _)) = now.as_ref().or(then.as_ref()) else { return };
         let applied = by_override.entry(id.clone()).or_default();
         applied.now = now.map(|(_, numbers)| numbers);
