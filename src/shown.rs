@@ -37,7 +37,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Whether a character has a form of its own that a terminal draws in its place.
+/// Whether a terminal draws the character as a visible glyph or a blank.
 pub(crate) fn is_seen(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();

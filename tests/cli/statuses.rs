@@ -71,7 +71,7 @@ fn tell_done_from_found_from_not_done() {
     for (line, status) in STATUSES {
         let ran = desk.run(line);
         assert_eq!(ran.status, Some(status), "{line}: {ran:?}");
-        // What is not done has no result, and says why.
+        // A run that is not done prints no result, and the reason on standard error.
         assert!(
             status != 2 || (ran.stdout.is_empty() && !ran.stderr.is_empty()),
             "{line}: {ran:?}"

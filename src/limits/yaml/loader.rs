@@ -36,7 +36,7 @@ impl YamlLoader {
 
     /// Whether overrides of Boulder's limits may be for addresses and networks in private, reserved and
     /// documentation blocks, such as `10.0.0.2` and `2001:db8::/48`: for those whose clients are there.
-    /// Every other rule for ids stays, their canonical form included. Limits of one's own accept such ids
+    /// Every other rule for ids stays, their canonical form included. Custom limits accept such ids
     /// always. Default: no, as Boulder does.
     pub fn allow_reserved(self, allow: bool) -> YamlLoader {
         YamlLoader { allow_reserved: allow }

@@ -1,4 +1,4 @@
-//! What was denied: the ids denied most, and the fields of the log's denied lines.
+//! The section of denials: the ids denied most, and the fields of the log's denied lines.
 
 use maud::{Markup, html};
 
@@ -14,7 +14,7 @@ use crate::text::shown;
 /// Values of a field that are shown.
 const MAX_VALUES: usize = 10;
 
-/// Who was denied most, and what.
+/// The ids that were denied most, and the values of the log's fields that were.
 pub(super) fn denied(run: &Replayed<'_>) -> Markup {
     html! {
         section id="denied" {

@@ -1,5 +1,4 @@
-//! Overrides: which of them applied to the ids that were seen, and what they have in the place of the
-//! default.
+//! The overrides that applied to the ids that were seen, and their numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

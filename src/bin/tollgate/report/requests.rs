@@ -1,5 +1,4 @@
-//! What is known of the requests of an access log beside their limits: the client, and the fields that say
-//! what was denied.
+//! The requests of an access log: their clients, and the fields by which denied requests are counted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,7 +28,7 @@ pub(super) struct Requests {
     denied: [DeniedBy; FIELDS.len()],
 }
 
-/// What was done to a client at least once.
+/// Whether a client was denied or affected at least once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touched {
     is_denied: bool,
