@@ -56,7 +56,8 @@ impl Limiter {
     /// [`reload_with`](Limiter::reload_with).
     ///
     /// The files are taken whole and together, or not at all. One that cannot be read, is empty, declares
-    /// nothing or has a fault is refused with its pair: the limits stay as they are, and
+    /// nothing or has a fault, or what is no file (a pipe, a device, a socket) and is not waited for, is
+    /// refused with its pair: the limits stay as they are, and
     /// [`status`](Watcher::status) counts the failure and says why. What was refused or taken once is not
     /// tried again until it changes; limits that were put in place by hand meanwhile stay until then.
     ///

@@ -54,7 +54,7 @@ fn warnings_are_a_list_in_json() {
 fn of_many_the_first_thousand_are_printed_and_the_rest_is_counted() {
     let desk = Desk::new();
     let line = |at: u32| format!("A:id{at}: {{burst: 5, count: 1, period: 1s}}\n");
-    desk.put("o.yml", &(0..3_500).map(line).collect::<String>());
+    desk.put("o.yml", (0..3_500).map(line).collect::<String>());
     let ran = desk.run("validate --limits limits.yml --overrides o.yml");
     assert_eq!(ran.status, Some(0));
     let lines: Vec<&str> = ran.stderr.lines().collect();

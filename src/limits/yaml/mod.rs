@@ -83,6 +83,37 @@ use walk::Role;
 ///
 /// Defaults stand in the map form only. A file is UTF-8, at most 128 MiB, one document, nested at most
 /// 64 deep, without aliases and tags; a byte-order mark at its start is skipped. Nothing is guessed: what is missing, unknown, given twice or out of range is refused, and every fault of a file is reported (up to 100,000).
+///
+/// Some characters are faults wherever they stand, in comments as well: control characters other than
+/// tab and line ends (DEL and U+0080 to U+009F are control characters), a carriage return without a line
+/// feed, and U+0085, U+2028 and U+2029, which end a line to readers of YAML 1.1 or in an editor, and not to
+/// all others. Double quotes can have them as escapes, such as `"\u2028"`.
+///
+/// ## Ids under the format `string`
+///
+/// The other formats refuse what is not an id of theirs. Under `string` every text is an id, so a file is
+/// held to more. Refused is what cannot be meant:
+///
+/// | in a file | why |
+/// |---|---|
+/// | `PerUser:"alice": ...` | the quotes would be part of the id. `"PerUser:alice"` is alice; `'PerUser:"alice"'` is the id with quotes |
+/// | `PerUser:[alice, bob]: ...` | it would be one id |
+/// | `- " alice"`, `"PerUser: alice"` | a blank or tab at an end of the id |
+/// | `- "alice\nsmith"` | a line break in the id: U+000A to U+000D, U+0085, U+2028 or U+2029 |
+/// | an id after a `\|` or `>` | every line of the block, and every comment in it, would be part of the id |
+/// | an id on more than one line, such as `- alice` with a deeper `- bob` below it | it would be one id, `alice - bob` |
+///
+/// The rest is taken as it is written, and [`Limits::warnings`] and `tollgate validate` warn of what looks
+/// like another id, with the line and the id in a form that is seen:
+///
+/// | kind | the id has |
+/// |---|---|
+/// | `invisible` | a character that is not seen or looks like a blank: U+00A0 and other white space, U+200B, a byte-order mark, marks of direction, variation selectors, control characters (as escapes) |
+/// | `invisible` | a typographic quotation mark at an end |
+/// | `unnormalized` | not the composed form of Unicode (NFC), in which text is typed; or the compatibility form (NFKC) of it has an override, too |
+///
+/// Ids are compared byte by byte: the id of a request is not normalised either. Code can have any text of 1
+/// to 1024 bytes ([`LimitsBuilder::override_id`]).
 impl Limits {
     /// The limits that a file declares, with the overrides of another.
     ///
