@@ -98,8 +98,8 @@ impl BlockList {
     /// Whether there may be a block.
     #[inline(always)]
     pub(crate) fn is_any(&self) -> bool {
-        // Relaxed: a call that comes after a block was listed reads the count that listing it left, or a later
-        // one, which has it, too.
+        // Relaxed: a call that begins after a block was listed reads the count of then, or a later one. Both
+        // count that block.
         self.count.load(Ordering::Relaxed) != 0
     }
 
@@ -133,8 +133,8 @@ impl BlockList {
         Some(&*blocks[at]).filter(|block| !block.is_over(now_ns))
     }
 
-    /// Lists a block, unless its key has one that ends no earlier; returns the one that is listed. Repeats only
-    /// when another thread has changed the bin.
+    /// Lists a block, unless it is over or its key has one that ends no earlier; returns the longer one. Repeats
+    /// only when another thread has changed the bin.
     pub(crate) fn block(&self, hash: u64, block: Block, now_ns: u64) -> Result<Arc<Block>, Full> {
         let block = Arc::new(block);
         let mut reserved = Reserved { list: self, count: 0 };
@@ -149,6 +149,9 @@ impl BlockList {
                 && !broken(Fault::LaterBlockStays)
             {
                 return Ok(listed[at].clone());
+            }
+            if block.is_over(now_ns) {
+                return Ok(block);
             }
             let at = known.unwrap_or_else(|at| at);
             let after = at + usize::from(known.is_ok());
@@ -281,7 +284,7 @@ fn replace<'g>(
     replaced
 }
 
-/// Room in the list for blocks that are about to be listed; what is left of it goes back.
+/// Room in the list for blocks that are about to be listed. Dropped, it releases the rest.
 struct Reserved<'l> {
     list: &'l BlockList,
     count: usize,

@@ -1,7 +1,7 @@
 //! Ids that are blocked: denied for a time, whatever their buckets hold.
 //!
-//! A block lies [beside](list) the buckets. Only calls that can be denied look for one; what is given back goes
-//! to the bucket as it would without a block.
+//! A block lies in a [list] beside the buckets. Only calls that can be denied look for one: refunds, resets,
+//! settlements and cancels change the bucket as without a block.
 
 mod list;
 #[cfg(all(test, feature = "snapshot", not(tollgate_loom)))]
@@ -218,7 +218,7 @@ impl Limiter {
 }
 
 impl Inner {
-    /// What a key's bin is picked by.
+    /// The hash that picks a key's bin.
     pub(crate) fn bin_hash(&self, key: KeyRef<'_>) -> u64 {
         self.store.hash(key, self.store.fingerprint(key))
     }

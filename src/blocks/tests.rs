@@ -77,7 +77,7 @@ enum Step {
     Block(u64, Option<&'static str>),
     Unblock,
     Charge(u64),
-    /// The one that was charged so many before the last, by so much.
+    /// Which receipt, counted from the last, and the actual cost.
     Settle(usize, u64),
     Reserve(u64),
     Cancel(usize),
@@ -183,7 +183,7 @@ impl Pair {
         until_ns.checked_sub(self.now_ns).filter(|&left_ns| applies && left_ns > 0)
     }
 
-    /// What a spend of a blocked id says, of whose bucket this is said without the block.
+    /// The answer to a spend of a blocked id; `own` is the answer without the block.
     fn denied(own: Decision, left_ns: u64) -> (bool, bool, Option<u64>, Duration, Duration) {
         let wait = if own.allowed() { Duration::ZERO } else { own.retry_in() };
         let retry_in = wait.max(Duration::from_nanos(left_ns));
@@ -215,7 +215,7 @@ impl Pair {
             }
             Step::Cancel(back) => {
                 if let Some(at) = self.places.len().checked_sub(back + 1) {
-                    let _ = self.places.remove(at).map(Reservation::cancel);
+                    self.places.remove(at).into_iter().for_each(Reservation::cancel);
                 }
             }
             Step::Batch(members) => self.batch(members),
@@ -347,7 +347,7 @@ impl Pair {
         assert_eq!(said, expected, "{keys:?}");
     }
 
-    /// The buckets are those of the twin, and what is listed is what is in the map.
+    /// The buckets are those of the twin, and the list is the map.
     fn compare(&self) {
         for name in NAMES {
             let Some([subject, twin]) = self.handles(name) else { continue };

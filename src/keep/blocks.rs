@@ -1,4 +1,4 @@
-//! The blocks of a file: who is blocked, of which limit, until when and why.
+//! The blocks of a file: limit, id, end and reason of each.
 
 use std::io::{self, Read, Write};
 
@@ -84,8 +84,8 @@ pub(super) fn write<W: Write>(
     Ok(blocks.len() as u64)
 }
 
-/// Reads the blocks, which come after the limits, of which there are so many, and the first frame after them.
-/// Keeps those that end after `now_ns`, by the old limiter's clock: at most `max`.
+/// Reads the blocks, which come after the limits, and the first frame after them. `limits` is the number of
+/// limits. Keeps the blocks that end after `now_ns`, by the old limiter's clock: at most `max`.
 pub(super) fn read<R: Read>(
     frames: &mut FrameReader<R>,
     limits: usize,
@@ -111,7 +111,7 @@ pub(super) fn read<R: Read>(
     Ok(blocks)
 }
 
-/// What a file with more blocks than there may be is refused by.
+/// The refusal of a file with more blocks than `max`.
 pub(super) fn too_many(max: usize) -> Wrong {
     Wrong::Refused(format!("it has more blocks than max_blocks {max} allows"))
 }

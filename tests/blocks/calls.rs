@@ -1,5 +1,4 @@
-//! What each call says under a block. A second limiter, in which no id is ever blocked, says what the bucket
-//! would be without it.
+//! Each call under a block. A second limiter, in which no id is ever blocked, has the bucket without it.
 
 use std::time::Duration;
 
@@ -167,7 +166,7 @@ fn a_batch_is_denied_by_a_blocked_member_or_goes_on_without_it() {
             assert_eq!(other.check("id", 0).unwrap().remaining(), Some(8));
             own.unblock("id").unwrap();
             assert_eq!(own.check("id", 0).unwrap().reset_in(), ms(0), "{limit:?}: dropped");
-            // What is given back has nothing to do with a block.
+            // Refunds and resets do not look for blocks.
             assert!(own.spend("id", 4).unwrap().allowed());
             own.block("id", ms(700)).unwrap();
             assert!(limiter.batch(&members).refund().unwrap().allowed());

@@ -1,4 +1,4 @@
-//! The list of blocks: what is in it, and how many.
+//! The list of blocks: its entries and its bound.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -67,7 +67,7 @@ fn an_id_that_waits_for_longer_than_its_block_stays_blocked() {
         let denied = handle.spend("id", 1).unwrap();
         assert!(!denied.allowed(), "{engine:?}: it is listed as blocked");
         assert_eq!(denied.retry_in(), seconds(60));
-        // What is spent after the block's end is not given back by who lifts it.
+        // A second `unblock` gives back nothing of a later charge.
         assert!(handle.unblock("id").unwrap());
         assert!(handle.spend("id", 1).unwrap().allowed());
         assert!(!handle.unblock("id").unwrap());

@@ -1,6 +1,6 @@
-//! Files of version 2, the first that there is, can be read for ever.
+//! Files of version 2, the first that is released, can be read for ever.
 //!
-//! Both were written by `writes_the_golden_files` and are never written again. Their buckets are so slow that
+//! They were written by `writes_the_golden_files` and are never written again. Their buckets are so slow that
 //! they will owe something until the year 2100; by how much they have refilled is said by `elapsed`.
 #![cfg(feature = "boulder")]
 
@@ -47,8 +47,12 @@ const SPENT: [(&str, &str, u64); 6] = [
     (PER_ACCOUNT, "13:example.com", 8),
 ];
 
+const BLOCKED: [(&str, &str, Option<&str>); 2] =
+    [("Gcra", "mallory", Some("ticket 4711")), (PER_ACCOUNT, "13:example.com", None)];
+
 fn golden(engine: Engine) -> PathBuf {
-    let name = if engine == Engine::Exact { "v2-ids" } else { "v2-fingerprints" };
+    let keys = if engine == Engine::Exact { "ids" } else { "fingerprints" };
+    let name = format!("v2-{keys}");
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshot").join(name)
 }
 
@@ -65,48 +69,68 @@ fn writes_the_golden_files() {
         for name in ["Window", "Tokens", "Drips"] {
             assert!(limiter.limit(name).unwrap().spend("x", 2).unwrap().allowed());
         }
+        for (name, id, reason) in BLOCKED {
+            let handle = limiter.limit(name).unwrap();
+            let century = 10 * DECADE;
+            match reason {
+                Some(reason) => handle.block_with_reason(id, century, reason),
+                None => handle.block(id, century),
+            }
+            .unwrap();
+        }
         hand.advance(DAY);
-        assert_eq!(limiter.snapshot(golden(engine)).unwrap().buckets, 10);
+        let written = limiter.snapshot(golden(engine)).unwrap();
+        assert_eq!((written.buckets, written.blocks), (10, 2));
     }
 }
 
 #[test]
 fn files_of_version_2_can_be_read() {
     for engine in [Engine::LockFree, Engine::Exact] {
-        let path = golden(engine);
-        let (limiter, restored) = match Limiter::restore(all_limits(), options(engine).0, &path) {
-            Err(error) if engine == Engine::LockFree && error.to_string().contains("ahash") => {
-                // Past the test runner, which keeps to itself what a passing test prints.
-                writeln!(std::io::stderr(), "NOT CHECKED: {error}").unwrap();
-                continue;
-            }
-            restored => restored.unwrap(),
-        };
-        assert_eq!((restored.buckets + restored.full, restored.dropped), (10, 0));
-        // A year from now, or ten: they owe so much less than they did.
-        let owes = |name: &str, id: &str, spent: u64| {
-            let owed = DECADE * spent as u32 - DAY;
-            let left = limiter.limit(name).unwrap().check(id, 0).unwrap().reset_in();
-            let late = left.checked_sub(owed.saturating_sub(restored.elapsed));
-            // Those that count milliseconds show the start of the present one.
-            let most = if limiter.limit(name).unwrap().numbers(id).unwrap().unwrap().algorithm()
-                == "gcra"
-            {
+        can_be_read(engine);
+    }
+}
+
+fn can_be_read(engine: Engine) {
+    let path = golden(engine);
+    let (limiter, restored) = match Limiter::restore(all_limits(), options(engine).0, &path) {
+        Err(error) if engine == Engine::LockFree && error.to_string().contains("ahash") => {
+            // Past the test runner, which keeps to itself what a passing test prints.
+            writeln!(std::io::stderr(), "NOT CHECKED: {error}").unwrap();
+            return;
+        }
+        restored => restored.unwrap(),
+    };
+    assert_eq!((restored.buckets + restored.full, restored.dropped), (10, 0));
+    assert_eq!(restored.blocks as usize, BLOCKED.len());
+    for listed in limiter.blocked() {
+        let block = (&*listed.limit, &*listed.id, listed.reason.as_deref());
+        assert!(BLOCKED.contains(&block), "{block:?}");
+        assert_eq!(listed.left, 10 * DECADE - DAY - restored.elapsed);
+        assert!(limiter.limit(&listed.limit).unwrap().unblock(&listed.id).unwrap());
+    }
+    // A year from now, or ten: they owe so much less than they did.
+    let owes = |name: &str, id: &str, spent: u64| {
+        let owed = DECADE * spent as u32 - DAY;
+        let left = limiter.limit(name).unwrap().check(id, 0).unwrap().reset_in();
+        let late = left.checked_sub(owed.saturating_sub(restored.elapsed));
+        // Those that count milliseconds show the start of the present one.
+        let most =
+            if limiter.limit(name).unwrap().numbers(id).unwrap().unwrap().algorithm() == "gcra" {
                 Duration::ZERO
             } else {
                 Duration::from_millis(1)
             };
-            assert!(late.is_some_and(|late| late <= most), "{engine:?} {name} {id}: {left:?}");
-        };
-        SPENT.iter().for_each(|&(name, id, spent)| owes(name, id, spent));
-        owes("Ids", &(1_u64 << 40).to_string(), 9);
-        if restored.elapsed < 365 * DAY {
-            for name in ["Window", "Tokens"] {
-                owes(name, "x", 1);
-            }
-            owes("Drips", "x", 2);
+        assert!(late.is_some_and(|late| late <= most), "{engine:?} {name} {id}: {left:?}");
+    };
+    SPENT.iter().for_each(|&(name, id, spent)| owes(name, id, spent));
+    owes("Ids", &(1_u64 << 40).to_string(), 9);
+    if restored.elapsed < 365 * DAY {
+        for name in ["Window", "Tokens"] {
+            owes(name, "x", 1);
         }
-        let numbers = limiter.limit("Gcra").unwrap().numbers("overridden").unwrap();
-        assert_eq!(numbers, Some(slowest(12)));
+        owes("Drips", "x", 2);
     }
+    let numbers = limiter.limit("Gcra").unwrap().numbers("overridden").unwrap();
+    assert_eq!(numbers, Some(slowest(12)));
 }

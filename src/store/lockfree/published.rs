@@ -107,17 +107,17 @@ impl<T: Send + Sync + 'static> Replaced<T> {
         }
         // Release: pairs with `get`. Relaxed on failure: the pointer that was there instead is not used.
         let order = if broken(Fault::BlockRelaxed) { Ordering::Relaxed } else { Ordering::Release };
-        if self.0.compare_exchange(found, new, order, Ordering::Relaxed).is_err() {
+        let Ok(old) = self.0.compare_exchange(found, new, order, Ordering::Relaxed) else {
             if !new.is_null() {
                 // SAFETY: from the `Box` above, and not published.
                 drop(unsafe { Box::from_raw(new) });
             }
             return false;
-        }
-        if !found.is_null() {
+        };
+        if !old.is_null() {
             let free = move || {
                 // SAFETY: from a `Box`, unlinked by the swap, and taken by this call alone.
-                drop(unsafe { Box::from_raw(found) });
+                drop(unsafe { Box::from_raw(old) });
             };
             // SAFETY: unlinked by the swap. The value can go to any thread, and is all that `free` uses.
             unsafe { guard.retire(bytes, free) };
