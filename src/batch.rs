@@ -23,7 +23,7 @@ use crate::store::{Outdated, StoreKey};
 use crate::turn::{Spent, Turn};
 use crate::{Decision, Factor, Limit};
 
-use charge::{Told, look, spend};
+use charge::{Told, look, spend, undone_on_panic};
 use note::{Tried, is_tried, said_by};
 
 /// Members that are kept on the stack; a larger batch allocates.
@@ -152,9 +152,11 @@ impl<'a> Batch<'a> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
             |turn, members| {
-                let Told { decision, now_ns } = spend(turn, members)?;
-                self.note(turn.inner, members, &decision, now_ns);
-                Ok(decision)
+                undone_on_panic(turn, members, |members| {
+                    let Told { decision, now_ns } = spend(turn, members)?;
+                    self.note(turn.inner, members, &decision, now_ns);
+                    Ok(decision)
+                })
             },
         )
     }
@@ -208,20 +210,22 @@ impl<'a> Batch<'a> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
             |turn, members| {
-                let Told { decision, now_ns } = spend(turn, members)?;
-                for member in members.iter_mut() {
-                    let would_be_allowed = member.decision.allowed() || is_tried(member);
-                    if would_be_allowed && !decision.allowed() {
-                        let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
-                        member.decision = turn.look(&member.key, now_ns, ask)?;
+                undone_on_panic(turn, members, |members| {
+                    let Told { decision, now_ns } = spend(turn, members)?;
+                    for member in members.iter_mut() {
+                        let would_be_allowed = member.decision.allowed() || is_tried(member);
+                        if would_be_allowed && !decision.allowed() {
+                            let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
+                            member.decision = turn.look(&member.key, now_ns, ask)?;
+                        }
                     }
-                }
-                for member in members.iter() {
-                    let said = said_by(member);
-                    tell(member.position, said, &member.limit);
-                }
-                self.note(turn.inner, members, &decision, now_ns);
-                Ok(decision)
+                    for member in members.iter() {
+                        let said = said_by(member);
+                        tell(member.position, said, &member.limit);
+                    }
+                    self.note(turn.inner, members, &decision, now_ns);
+                    Ok(decision)
+                })
             },
         )
     }

@@ -179,8 +179,22 @@ impl Clock {
         (Clock::of(source), Hand(now_ns))
     }
 
+    /// A clock that is taken for one of the machine's, and is moved by hand.
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(crate) fn machine_by_hand() -> (Clock, Hand) {
+        let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
+        let idle = |_: &crate::ticker::Stop| ControlFlow::Continue(());
+        let ticker = Ticker::start("tollgate-clock", Duration::from_secs(3600), idle).unwrap();
+        let coarse = Arc::new(Coarse { now_ns: now_ns.clone(), _ticker: ticker });
+        (Clock::of(Source::Coarse { coarse, origin_ns: FIRST_NS }), Hand(now_ns))
+    }
+
     /// A clock of the caller's own: `now` returns the time since any fixed point. What it returns
     /// first is the origin; anything before that is read as the origin.
+    ///
+    /// It is believed, also by [sweeps](crate::Limiter::sweep). A sweep at a reading that is ahead of the others by some time
+    /// drops buckets that are not full yet, and new keys are then denied for up to that time: each new bucket begins
+    /// at the sweep's reading.
     pub fn custom(now: impl Fn() -> Duration + Send + Sync + 'static) -> Clock {
         let origin = now();
         Clock::of(Source::Custom { now: Arc::new(now), origin })
@@ -209,6 +223,15 @@ impl Clock {
         };
         // The first is at most the last there is.
         since_origin_ns.min(MAX_NOW_NS - self.first_ns) + self.first_ns
+    }
+
+    /// Whether it is one of the crate's own that follow the machine's time, so that a reading can be compared
+    /// with [`Instant`].
+    pub(crate) fn follows_machine(&self) -> bool {
+        match self.source {
+            Source::Counter(_) | Source::Instant(_) | Source::Coarse { .. } => true,
+            Source::Manual { .. } | Source::Custom { .. } => false,
+        }
     }
 
     /// Whether a reading is over in nanoseconds, and runs no code of the caller's: only then may it be made

@@ -8,24 +8,19 @@
 
 use ahash::RandomState;
 
-use crate::algorithm::Charge;
-use crate::key::{Key, KeyRef, LimitIndex};
+use crate::key::{KeyRef, LimitIndex};
 use crate::probe::{Fault, broken};
 use crate::store::{Fingerprint, StoreKey};
-use crate::sync::{AtomicU64, Locked, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The entries of a limiter.
 pub(crate) struct Ledger {
     entries: Box<[Entry]>,
-    slots: Box<[Slot]>,
     hasher: RandomState,
 }
 
 /// A power of two. More entries mean fewer buckets whose settlements and refunds disturb each other.
 const ENTRIES: usize = if cfg!(tollgate_loom) { 1 } else { 4096 };
-
-/// A power of two: see [`Slot`].
-const SLOTS: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
 
 /// What lowered the words of some of the buckets, since the limiter was made.
 pub(crate) struct Entry {
@@ -43,36 +38,10 @@ pub(crate) struct Noted {
     by_hand: u64,
 }
 
-/// The places of some of the buckets that were given up.
-pub(crate) struct Slot {
-    /// Places that were given up while others were behind them. Held while a place is given up, so that
-    /// of two that are, each sees the other's.
-    vacated: Locked<Vec<Vacated>>,
-}
-
-/// A place that was given up, and is not given back as long as others stand on it.
-pub(crate) struct Vacated {
-    pub(crate) key: Key,
-    pub(crate) charge: Charge,
-    pub(crate) noted: Noted,
-    /// The number of the limits that the words are under.
-    pub(crate) generation: u64,
-    /// When it would have been granted: from then on nothing is given back.
-    pub(crate) granted_at_ns: u64,
-}
-
-/// So many are kept in a slot; more stay taken until their time has come.
-const MOST_VACATED: usize = 1024;
-
 impl Ledger {
     pub(crate) fn new() -> Ledger {
         let entry = || Entry { lowered: AtomicU64::new(0), by_hand: AtomicU64::new(0) };
-        let slot = || Slot { vacated: Locked::new(Vec::new()) };
-        Ledger {
-            entries: (0..ENTRIES).map(|_| entry()).collect(),
-            slots: (0..SLOTS).map(|_| slot()).collect(),
-            hasher: RandomState::new(),
-        }
+        Ledger { entries: (0..ENTRIES).map(|_| entry()).collect(), hasher: RandomState::new() }
     }
 
     /// The entry of a key's own bucket.
@@ -90,10 +59,6 @@ impl Ledger {
     /// The entry of the bucket that the newcomers of a limit share.
     pub(crate) fn of_shared(&self, limit: LimitIndex) -> &Entry {
         &self.entries[self.hash(KeyRef { limit, id: &[] }) as usize % ENTRIES]
-    }
-
-    pub(crate) fn slot(&self, bucket: KeyRef<'_>) -> &Slot {
-        &self.slots[self.hash(bucket) as usize % SLOTS]
     }
 
     fn hash(&self, key: KeyRef<'_>) -> u64 {
@@ -148,22 +113,5 @@ impl Noted {
     /// The same for a call that has itself announced so much since.
     pub(crate) fn and_own(self, by: u64) -> Noted {
         Noted { lowered: self.lowered.wrapping_add(by), ..self }
-    }
-}
-
-impl Slot {
-    /// Calls `then` with the places that were given up, while nobody else gives one up; those whose time
-    /// has come are gone.
-    pub(crate) fn with_vacated<R>(
-        &self,
-        now_ns: u64,
-        then: impl FnOnce(&mut Vec<Vacated>) -> R,
-    ) -> R {
-        self.vacated.with(|vacated| {
-            vacated.retain(|place| place.granted_at_ns >= now_ns);
-            let result = then(vacated);
-            vacated.truncate(MOST_VACATED);
-            result
-        })
     }
 }

@@ -40,6 +40,7 @@ mod scaled;
 mod shadow;
 mod shown;
 mod store;
+mod sweep_clock;
 mod sweeper;
 mod sync;
 mod ticker;

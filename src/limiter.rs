@@ -19,10 +19,12 @@ use crate::overflow::Overflow;
 use crate::probe::{Place, reached};
 use crate::reload::Reloads;
 use crate::store::{Guard, Outdated, Published, Store, Swept, pin};
+use crate::sweep_clock::SweepClock;
 use crate::sweeper::{Stats, SweepOptions, SweepRecord, Sweeper};
 use crate::sync::{AtomicU64, Ordering, Switch};
 use crate::top_denied::TopDenied;
 use crate::turn::Turn;
+use crate::wait::Cancels;
 
 /// Limits, a clock, and a bucket for every id that has spent.
 ///
@@ -60,8 +62,10 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
     pub(crate) ledger: Ledger,
+    pub(crate) cancels: Cancels,
     pub(crate) blocks: BlockList,
     pub(crate) sweeps: SweepRecord,
+    sweep_clock: SweepClock,
     pub(crate) reloads: Reloads,
     pub(crate) top_denied: Option<TopDenied>,
     #[cfg(feature = "tracing")]
@@ -93,11 +97,13 @@ impl Limiter {
         let generation = Generation::first(limits, clocks, is_counting, &store);
         let inner = Inner {
             enabled: Switch::new(true),
+            sweep_clock: SweepClock::new(&clock),
             clock,
             ended_ns: AtomicU64::new(0),
             store,
             overflow,
             ledger: Ledger::new(),
+            cancels: Cancels::new(),
             blocks: BlockList::new(options.max_blocks),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
@@ -174,6 +180,14 @@ impl Limiter {
     /// of a sweep, for those who want no thread. Room for cells is looked at, too. With
     /// [`Engine::Exact`](crate::Engine::Exact) a step ends with the part of the table in which the
     /// number is reached, at most a 32nd of it, and holds a lock over half of one part at a time.
+    ///
+    /// A bucket that was dropped counts as full at the time of the sweep, and new buckets begin no earlier.
+    /// So a sweep by a clock that is wrongly ahead denies new keys until the time that it showed. A reading of
+    /// one of the crate's own clocks that is more than an hour ahead of the last sweep's, plus the time that
+    /// [`Instant`](std::time::Instant) says has passed since, is therefore not believed: the step does nothing, says that it
+    /// has finished, and is [counted](Stats::clock_skips), until a second reading, at least a second later, agrees
+    /// with it. A clock [moved by hand](crate::Clock::manual) or of the [caller's own](crate::Clock::custom) is
+    /// believed.
     pub fn sweep(&self, cells: usize) -> Swept {
         self.inner.sweep(cells)
     }
@@ -235,14 +249,26 @@ impl Inner {
     }
 
     pub(crate) fn sweep(&self, cells: usize) -> Swept {
-        let guard = pin();
         let now_ns = self.clock.now_ns();
+        if !self.may_sweep_at(now_ns) {
+            return Swept { finished: true, ..Swept::default() };
+        }
+        let guard = pin();
         let swept = self.store.sweep(cells, now_ns, &self.turn(&guard));
         if swept.finished {
             self.blocks.drop_ended(now_ns);
         }
         self.sweeps.record();
         swept
+    }
+
+    /// Whether a sweep may drop what is full at this reading of the clock; one that may not is counted.
+    pub(crate) fn may_sweep_at(&self, now_ns: u64) -> bool {
+        let may = self.sweep_clock.admits(now_ns);
+        if !may {
+            self.sweeps.count_skipped();
+        }
+        may
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -107,14 +107,14 @@ pub(crate) enum Fault {
     RefundForCancel,
     /// Of two places that are given up at once, neither sees the other's.
     VacateUnlocked,
+    /// A thread that has given places up does not look whether another has come meanwhile.
+    CancelsNotLookedForAgain,
     /// What was estimated too much is given back as by a refund.
     RefundForSettle,
     /// What is taken back from beneath others is not counted.
     LoweringNotCounted,
     /// A refund or a reset is not counted.
     RefundNotCounted,
-    /// A settlement of the last charge is not counted.
-    LastNotCounted,
     /// A call with new limits charges a cell that still has a word under the old ones.
     ChargeBeforeRenewal,
     /// A scan leaves out words that have moved on.
@@ -171,6 +171,8 @@ pub(crate) enum Place {
     VacatedBeneath,
     /// A place that was given back once those behind it were given up.
     VacatedLater,
+    /// A place that was left to the thread that was about others.
+    CancelLeftToAnother,
     /// A shard that a caller found with words under older limits.
     ShardRenewed,
     /// A word that went on in a later slot, in the units of other numbers.

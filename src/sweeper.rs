@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::Inner;
 use crate::store::Swept;
+use crate::sync::{Figure, Ordering};
 use crate::ticker::{Stop, Ticker};
 
 /// When a [`Sweeper`] sweeps, and how much at a time.
@@ -83,6 +84,12 @@ pub struct Stats {
     pub steps: u64,
     /// Passes of the thread that panicked.
     pub panics: u64,
+    /// Panics of rules of the caller's own that were caught: in `is_full`, where the sweep leaves the cell and goes
+    /// on, and where a place is given up that another call takes back, which then stays taken.
+    pub rule_panics: u64,
+    /// Steps of sweeps, of calls at the cap too, that were skipped because the clock was not believed: see
+    /// [`Limiter::sweep`](crate::Limiter::sweep).
+    pub clock_skips: u64,
     /// When the last step ended.
     pub last_run: Option<Instant>,
     /// Times that a part of the table was moved to a larger or smaller one.
@@ -104,22 +111,43 @@ pub struct Stats {
 
 /// What sweeps have done so far.
 #[derive(Debug, Default)]
-pub(crate) struct SweepRecord(Mutex<Stats>);
+pub(crate) struct SweepRecord {
+    passes: Mutex<Stats>,
+    rule_panics: Figure,
+    clock_skips: Figure,
+}
 
 impl SweepRecord {
     pub(crate) fn record(&self) {
-        let mut record = self.0.lock();
-        record.steps += 1;
-        record.last_run = Some(Instant::now());
+        let mut passes = self.passes.lock();
+        passes.steps += 1;
+        passes.last_run = Some(Instant::now());
     }
 
     pub(crate) fn record_panic(&self) {
-        self.0.lock().panics += 1;
+        self.passes.lock().panics += 1;
+    }
+
+    /// Counts a panic of a rule, which its caller has caught.
+    pub(crate) fn count_rule_panic(&self) {
+        // Relaxed: a figure for people.
+        self.rule_panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a sweep that was skipped because of its clock.
+    pub(crate) fn count_skipped(&self) {
+        // Relaxed: a figure for people.
+        self.clock_skips.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The part of the figures that sweeps know of.
     pub(crate) fn stats(&self) -> Stats {
-        *self.0.lock()
+        // Relaxed: figures for people.
+        Stats {
+            rule_panics: self.rule_panics.load(Ordering::Relaxed),
+            clock_skips: self.clock_skips.load(Ordering::Relaxed),
+            ..*self.passes.lock()
+        }
     }
 }
 

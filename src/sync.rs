@@ -30,10 +30,6 @@ use parking_lot::Mutex;
 use loom::sync::Mutex;
 
 impl<T> Locked<T> {
-    pub(crate) fn new(value: T) -> Locked<T> {
-        Locked(Mutex::new(value))
-    }
-
     /// Calls `then` with the value while no other call has it.
     pub(crate) fn with<R>(&self, then: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(not(tollgate_loom))]

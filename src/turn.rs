@@ -1,5 +1,7 @@
 //! One call's turn: the limiter, with the limits as the call found them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::algorithm::{Charge, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::generation::Generation;
@@ -26,7 +28,17 @@ pub(crate) struct Turn<'g> {
 impl Rules for Turn<'_> {
     fn owed(&self, key: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
         let at_ns = if broken(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
-        self.generation.owed(key, meta, word, at_ns)
+        // A rule of the caller's own may panic: the cell stays, and the sweep goes on behind it. Nothing is
+        // changed by the question.
+        let owed = AssertUnwindSafe(|| self.generation.owed(key, meta, word, at_ns));
+        catch_unwind(owed).unwrap_or_else(|_| {
+            self.inner.sweeps.count_rule_panic();
+            Some((meta, word))
+        })
+    }
+
+    fn may_sweep_at(&self, now_ns: u64) -> bool {
+        self.inner.may_sweep_at(now_ns)
     }
 
     fn generation(&self) -> u64 {
@@ -314,6 +326,15 @@ impl<'g> Turn<'g> {
         let entry = self.entry(key, spent);
         // This call's own attempts have not lowered the word.
         let mut noted = spent.noted;
+        // Places are taken by the limit's own numbers, whatever the factor that was charged by.
+        let own = self.generation.limits.numbers_at(key.meta).filter(|own| *own != limit);
+        let rolled_back = |word, charge, now_ns: &dyn Fn() -> u64| {
+            let taken = limit.rule().take_back(word, charge, now_ns)?;
+            let Some(own) = own else { return Some(taken) };
+            let by_own = own.rule().take_back(word, charge, now_ns)?;
+            let lowered_by = |taken| limit.rule().measure(word, taken);
+            Some(if lowered_by(by_own) < lowered_by(taken) { by_own } else { taken })
+        };
         let step = |word| {
             // Both are asked after the word was read: what has lowered it counts.
             if entry.is_refunded_since(noted) {
@@ -325,9 +346,8 @@ impl<'g> Turn<'g> {
             // The one reading that is made late: after all charges that are in the word. No earlier
             // than a sweep that may have been before the cell's other charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
-            let taken = limit.rule().take_back(word, charge, now_ns)?;
-            let is_undone = charge.is_last(word) && !spent.is_part;
-            if is_undone || (charge.is_last(word) && broken(Fault::LastNotCounted)) {
+            let taken = rolled_back(word, charge, &now_ns)?;
+            if charge.is_last(word) && !spent.is_part {
                 return Some(taken);
             }
             let by = limit.rule().measure(word, taken);
@@ -336,7 +356,7 @@ impl<'g> Turn<'g> {
             if announced == lowered {
                 return Some(taken);
             }
-            limit.rule().take_back(word, Charge { lowered: announced, ..charge }, now_ns)
+            rolled_back(word, Charge { lowered: announced, ..charge }, &now_ns)
         };
         self.change_charged(key, spent, step)
     }

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use halves::Halves;
 use proptest::prelude::*;
-use tollgate::{Algorithm, Clock, Decision, IdFormat, Limit, Limiter, Limits, Outcome};
+use tollgate::{
+    Algorithm, AtCap, Clock, Decision, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions,
+    Limits, Outcome,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -110,4 +113,82 @@ fn without_a_scale_only_0_and_1_are_factors() {
     let error = limit.scaled("2".parse().unwrap()).unwrap_err();
     assert!(error.to_string().ends_with("Wrong has no scale: only 0 and 1 are allowed"), "{error}");
     assert_eq!(limit.scaled("1".parse().unwrap()).unwrap(), Some(limit));
+}
+
+/// A unit a second, of which a word that was charged at a cost of 2 has a mark by which `is_full` panics.
+#[derive(Debug)]
+struct Panics;
+
+const MARK: u64 = 1 << 62;
+
+impl Algorithm for Panics {
+    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        let mark = if cost == 2 { MARK } else { 0 };
+        let after = (word & !MARK).max(now_ns) + SECOND;
+        let decision = Decision::to_spend(true, 0, Duration::ZERO, Duration::ZERO);
+        Outcome { word: (cost > 0).then_some(after | mark), decision }
+    }
+
+    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
+        Outcome { word: None, decision: Decision::to_refund(false, 0, Duration::ZERO) }
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        assert!(word & MARK == 0, "as a rule should not");
+        word <= now_ns
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn max_cost(&self) -> u64 {
+        2
+    }
+}
+
+fn beside_panics(max_keys: usize, engine: Engine) -> (Limiter, Handle, Handle, tollgate::Hand) {
+    let limits = Limits::builder()
+        .limit("Panics", IdFormat::RegId, Limit::own(Arc::new(Panics)).unwrap())
+        .unwrap()
+        .limit("Plain", IdFormat::RegId, Limit::new(1, 1, Duration::from_secs(1)).unwrap())
+        .unwrap();
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(max_keys);
+    let limiter = Limiter::with_options(limits.build(), options.at_cap(AtCap::Deny));
+    let (panics, plain) = (limiter.limit("Panics").unwrap(), limiter.limit("Plain").unwrap());
+    (limiter, panics, plain, hand)
+}
+
+#[test]
+fn a_sweep_goes_on_behind_a_cell_whose_rule_panics() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (limiter, panics, plain, hand) = beside_panics(10_000, engine);
+        for id in 0..500 {
+            assert!(plain.spend(id, 1).unwrap().allowed());
+            let _ = panics.spend(id, if id % 100 == 7 { 2 } else { 1 }).unwrap();
+        }
+        hand.advance(Duration::from_secs(2));
+        for _ in 0..2 {
+            while !limiter.sweep(64).finished {}
+        }
+        let stats = limiter.stats();
+        assert_eq!((stats.cells, stats.swept), (5, 995), "{engine:?}");
+        assert!(stats.rule_panics >= 10, "{engine:?}: each is counted, in both passes: {stats:?}");
+    }
+}
+
+#[test]
+fn at_the_cap_a_rule_that_panics_holds_up_no_other_limit() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (limiter, panics, plain, hand) = beside_panics(4, engine);
+        let _ = panics.spend(1, 2).unwrap();
+        for round in 0..10 {
+            for id in 0..3 {
+                assert!(plain.spend(round * 3 + id, 1).unwrap().allowed(), "{engine:?} {round}");
+            }
+            hand.advance(Duration::from_secs(2));
+        }
+        assert!(limiter.stats().rule_panics > 0, "{engine:?}");
+    }
 }

@@ -14,6 +14,8 @@ mod histories;
 mod places;
 #[path = "wait/settle.rs"]
 mod settle;
+#[path = "wait/stalled.rs"]
+mod stalled;
 #[path = "wait/virtual_time.rs"]
 mod virtual_time;
 

@@ -1,5 +1,7 @@
 //! The two steps of a batch: looking at all its members, and charging them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::{Mode, Prepared, can_deny, is_tried, strictest};
 use crate::Decision;
 use crate::probe::{Fault, broken};
@@ -75,22 +77,56 @@ fn charge(turn: Turn<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), 
 
 /// Takes the members' charges back, the last one first. Where another has charged since, the clock is
 /// read anew: what has refilled behind a charge is not given back.
-fn take_back(turn: Turn<'_>, members: &[Prepared<'_>]) {
-    for member in members.iter().rev() {
-        let Some(spent) = &member.spent else { continue };
-        if broken(Fault::NoTakeBack) {
-            continue;
+fn take_back(turn: Turn<'_>, members: &mut [Prepared<'_>]) {
+    members.iter_mut().rev().for_each(|member| take_back_one(turn, member));
+}
+
+fn take_back_one(turn: Turn<'_>, member: &mut Prepared<'_>) {
+    // Once: if this panics nothing more is taken back of it.
+    let Some(spent) = member.spent.take() else { return };
+    if broken(Fault::NoTakeBack) {
+        return;
+    }
+    if broken(Fault::RefundForTakeBack) {
+        let now_ns = turn.inner.clock.now_ns();
+        let _ = turn.refund(&member.key, &member.limit, member.cost, now_ns);
+        return;
+    }
+    if turn.take_back(&member.key, &member.limit, &spent).is_ok() {
+        return;
+    }
+    // The word is under new limits by now, and so is what it was charged.
+    let (key, limit) = (&member.key, &member.limit);
+    turn.inner.with_turn(|now| now.take_back_after_reload(turn, key, limit, &spent));
+}
+
+/// Calls `call`, which may charge members. If it panics, in a rule, a clock or a subscriber of the caller's own,
+/// whatever was charged is taken back.
+pub(super) fn undone_on_panic<'a, R>(
+    turn: Turn<'_>,
+    members: &mut [Prepared<'a>],
+    call: impl FnOnce(&mut [Prepared<'a>]) -> Result<R, Outdated>,
+) -> Result<R, Outdated> {
+    let mut charged = UndoneOnPanic { turn, members, has_returned: false };
+    let result = call(charged.members);
+    charged.has_returned = true;
+    result
+}
+
+struct UndoneOnPanic<'t, 'm, 'a> {
+    turn: Turn<'t>,
+    members: &'m mut [Prepared<'a>],
+    has_returned: bool,
+}
+
+impl Drop for UndoneOnPanic<'_, '_, '_> {
+    fn drop(&mut self) {
+        if self.has_returned {
+            return;
         }
-        if broken(Fault::RefundForTakeBack) {
-            let now_ns = turn.inner.clock.now_ns();
-            let _ = turn.refund(&member.key, &member.limit, member.cost, now_ns);
-            continue;
+        for member in self.members.iter_mut().rev() {
+            // A second panic while the first unwinds would end the process: that member stays charged.
+            let _ = catch_unwind(AssertUnwindSafe(|| take_back_one(self.turn, member)));
         }
-        if turn.take_back(&member.key, &member.limit, spent).is_ok() {
-            continue;
-        }
-        // The word is under new limits by now, and so is what it was charged.
-        let (key, limit) = (&member.key, &member.limit);
-        turn.inner.with_turn(|now| now.take_back_after_reload(turn, key, limit, spent));
     }
 }

@@ -271,6 +271,9 @@ impl Exact {
     fn sweep_at_cap(&self, now_ns: u64, rules: &impl Rules) {
         const LEAST_CELLS: usize = 1024;
         const LEAST_WAIT_NS: u64 = 1_000_000;
+        if !rules.may_sweep_at(now_ns) {
+            return;
+        }
         // Relaxed: whoever sets it, sweeps; the shard's locks do the rest.
         let last_ns = self.at_cap_ns.load(Ordering::Relaxed);
         let is_due = last_ns == 0 || now_ns >= last_ns.saturating_add(LEAST_WAIT_NS);

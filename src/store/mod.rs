@@ -13,7 +13,7 @@ pub(crate) use kept::{Kept, Whose};
 #[cfg(feature = "snapshot")]
 pub(crate) use lockfree::SeedBits;
 pub(crate) use lockfree::{
-    AccountBits, Fingerprint, Guard, Home, Published, Replaced, Table, pin, pin_briefly,
+    AccountBits, Fingerprint, Guard, Home, Published, Replaced, Stack, Table, pin, pin_briefly,
 };
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use lockfree::{forget_retired, free_retired};
@@ -83,6 +83,12 @@ pub(crate) trait Rules {
         word: u64,
         to: Meta,
     ) -> Result<Option<u64>, Outdated>;
+
+    /// Whether a caller that needs a place may sweep at this time of its clock.
+    fn may_sweep_at(&self, now_ns: u64) -> bool {
+        let _ = now_ns;
+        true
+    }
 
     /// Says that a cell is about to leave the units of `meta`, numbers that have ended: from now on no
     /// caller takes them for numbers that apply, whatever its clock shows.

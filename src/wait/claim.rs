@@ -1,16 +1,16 @@
 //! What a call keeps of a charge, to give it back or to add to it later.
 
-use crate::algorithm::{Charge, Outcome};
+use crate::algorithm::Outcome;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::handle::{Call, Handle, Refund, Spend};
 use crate::key::{Key, KeyRef, Meta};
-use crate::ledger::{Entry, Noted, Vacated};
 use crate::limiter::Limiter;
 use crate::limits::{Id, Scratch};
-use crate::probe::{Fault, Place, broken, reached};
+use crate::probe::{Fault, broken};
 use crate::store::{Outdated, StoreKey};
 use crate::turn::{ChargedTo, Spent, Turn};
+use crate::wait::cancel::Cancel;
 use crate::{Factor, Limit};
 
 /// A charge that was made to a bucket, and which bucket.
@@ -209,121 +209,25 @@ impl Claim {
 
     /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn give_up(&self, granted_at_ns: u64) {
-        let Some(charge) = self.spent.charge else { return };
+        let Spent { charge: Some(charge), to, noted, .. } = self.spent else { return };
         let is_given_up = self.with_bucket(|turn, key, limit| {
             let now_ns = turn.inner.clock.now_after_loads_ns();
             if !self.is_under(turn, key) || granted_at_ns < now_ns {
                 return Ok(false);
             }
             if broken(Fault::RefundForCancel) {
-                return turn.refund(key, limit, self.cost, now_ns).map(|_| true);
+                return turn.refund(key, limit, self.cost, now_ns).map(|_| false);
             }
-            let entry = turn.entry(key, &self.spent);
-            let place = Standing { claim: self, charge, turn, key, limit, entry };
-            let slot = turn.inner.ledger.slot(place.bucket());
-            if broken(Fault::VacateUnlocked) {
-                // Decided with what was given up by now, and noted later.
-                let behind = place.take_back_last(charge, self.spent.noted)?;
-                slot.with_vacated(now_ns, |vacated| {
-                    place.leave_behind(behind, vacated, granted_at_ns)
-                })?;
-                return Ok(true);
-            }
-            slot.with_vacated(now_ns, |vacated| {
-                let behind = place.take_back_last(charge, self.spent.noted)?;
-                place.leave_behind(behind, vacated, granted_at_ns)
-            })?;
             Ok(true)
         });
-        if is_given_up == Some(true) && self.is_in_shadow {
+        if is_given_up != Some(true) {
+            return;
+        }
+        let (key, meta, generation) = (self.key.clone(), self.meta, self.generation);
+        let cancel = Cancel { key, meta, generation, charge, to, noted, granted_at_ns };
+        cancel.give_up(&self.limiter.inner);
+        if self.is_in_shadow {
             self.in_shadow(Refund(self.cost));
         }
-    }
-}
-
-/// A place that is given up while no other is.
-struct Standing<'a> {
-    claim: &'a Claim,
-    charge: Charge,
-    turn: Turn<'a>,
-    key: &'a StoreKey<'a>,
-    limit: &'a Limit,
-    entry: &'a Entry,
-}
-
-/// What is behind a charge.
-enum Behind {
-    /// Nothing: it was taken back, and left this word.
-    Nothing(u64),
-    /// What came after it, and stands on it.
-    Others,
-    /// That cannot be told: what was behind it may have been lowered from beneath.
-    Unknown,
-}
-
-impl Standing<'_> {
-    /// Does what is left to do, with the places that were given up before.
-    fn leave_behind(
-        &self,
-        behind: Behind,
-        vacated: &mut Vec<Vacated>,
-        granted_at_ns: u64,
-    ) -> Result<(), Outdated> {
-        let Claim { spent, generation, .. } = *self.claim;
-        let charge = self.charge;
-        match behind {
-            Behind::Nothing(mut word) => {
-                // Those that stood beneath it, and were given up before, are the last now.
-                while let Some(at) = vacated.iter().position(|place| {
-                    place.charge.after == word
-                        && place.generation == generation
-                        && place.key.as_ref() == self.bucket()
-                }) {
-                    let beneath = vacated.swap_remove(at);
-                    match self.take_back_last(beneath.charge, beneath.noted)? {
-                        Behind::Nothing(left) => word = left,
-                        Behind::Others | Behind::Unknown => break,
-                    }
-                    reached(Place::VacatedLater);
-                }
-            }
-            Behind::Others => {
-                reached(Place::VacatedBeneath);
-                let key = Key::new(self.bucket());
-                let noted = spent.noted;
-                vacated.push(Vacated { key, charge, noted, generation, granted_at_ns });
-            }
-            Behind::Unknown => self.turn.take_back(self.key, self.limit, &spent)?,
-        }
-        Ok(())
-    }
-
-    /// The key whose word was charged.
-    fn bucket(&self) -> KeyRef<'_> {
-        match self.claim.spent.to {
-            ChargedTo::Shared => KeyRef { limit: self.key.key.limit, id: &[] },
-            ChargedTo::OwnCell | ChargedTo::Nothing => self.key.key,
-        }
-    }
-
-    /// Takes a charge back if nobody is behind it.
-    fn take_back_last(&self, charge: Charge, noted: Noted) -> Result<Behind, Outdated> {
-        let mut behind = Behind::Others;
-        self.turn.change_charged(self.key, &self.claim.spent, |word| {
-            // After the word was read: what has lowered it counts.
-            if self.entry.is_refunded_since(noted) {
-                behind = Behind::Unknown;
-                return None;
-            }
-            let charge = Charge { lowered: self.entry.lowered_since(noted), ..charge };
-            if !charge.is_last(word) {
-                behind = if charge.lowered == 0 { Behind::Others } else { Behind::Unknown };
-                return None;
-            }
-            let left = self.limit.rule().take_back(word, charge, || charge.now_ns);
-            behind = left.map_or(Behind::Others, Behind::Nothing);
-            left
-        })?;
-        Ok(behind)
     }
 }

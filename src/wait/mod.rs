@@ -4,12 +4,14 @@
 //! has come. The word is the queue: places are served in the order in which they were taken, and nobody
 //! is woken to find that another was faster.
 
+mod cancel;
 mod claim;
 mod receipt;
 mod refusal;
 mod reservation;
 mod until;
 
+pub(crate) use cancel::Cancels;
 pub use receipt::Receipt;
 pub use refusal::Refusal;
 pub use reservation::Reservation;

@@ -1,5 +1,13 @@
 //! What settlements, cancels and rollbacks may give back, and what not: one history each.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::SystemTime;
+
+use tollgate::{Algorithm, AtCap, Debt, Decision, Factor, Outcome, OverrideOptions};
+
 use super::*;
 
 /// Three at once, one more every 50 ms.
@@ -94,4 +102,198 @@ fn a_refund_and_a_spend_that_leave_the_same_word_are_seen() {
     assert!(handle.spend("id", 2).unwrap().allowed());
     let _ = receipt.settle(0);
     assert!(!handle.spend("id", 2).unwrap().allowed(), "two of three were spent at this instant");
+}
+
+/// A bucket was full, and dropped, and another caller with an older clock has spent in it since: the receipt's
+/// charge has come back by itself.
+#[test]
+fn a_receipt_of_a_dropped_bucket_gives_nothing_back() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (clock, hand) = Clock::manual();
+        let limiter = limiter_on(&Limit::new(3, 1, ms(10)).unwrap(), clock, engine);
+        let handle = limiter.limit("Own").unwrap();
+        let receipt = handle.charge("id", 1).unwrap().1.unwrap();
+        hand.set(ms(12));
+        while limiter.stats().cells > 0 {
+            limiter.sweep(1 << 20);
+        }
+        hand.set(ms(5));
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        let before = standing(&handle);
+        let _ = receipt.settle(0);
+        assert_eq!(standing(&handle), before, "{engine:?}: the other's unit is spent");
+    }
+}
+
+/// A place is of the limits that it was taken under, the same numbers or others.
+#[test]
+fn a_place_from_before_a_reload_gives_nothing_back() {
+    let limits = |count: u64, more: &str| {
+        let limit = Limit::new(3, count, ms(150)).unwrap();
+        let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
+        limits.limit(more, IdFormat::String, three()).unwrap().build()
+    };
+    for engine in [Engine::LockFree, Engine::Exact] {
+        for (count, debt) in
+            [(3, Debt::Units), (30, Debt::Units), (30, Debt::Time), (1, Debt::Share)]
+        {
+            let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+            let limiter = Limiter::with_options(limits(3, "First"), options);
+            let handle = limiter.limit("Own").unwrap();
+            assert!(handle.spend("id", 3).unwrap().allowed());
+            let (first, second) = (place(&handle, 2), place(&handle, 3));
+            let receipt = place(&handle, 3).into_receipt();
+            first.cancel();
+            limiter.reload_with(limits(count, "Second"), debt).unwrap();
+            let before = standing(&handle);
+            let _ = receipt.settle(1);
+            second.cancel();
+            assert_eq!(standing(&handle), before, "{engine:?} {count} {debt:?}");
+        }
+    }
+}
+
+/// An override that has ended leaves its bucket under other numbers, without a reload.
+#[test]
+fn a_place_from_before_the_end_of_an_override_gives_nothing_back() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let now = SystemTime::now();
+        let (clock, hand) = Clock::manual();
+        let soon = OverrideOptions::default().expires(now + Duration::from_secs(3600));
+        let hourly = |burst| Limit::new(burst, burst, Duration::from_secs(3600)).unwrap();
+        let limits = Limits::builder()
+            .limit("Own", IdFormat::String, hourly(10))
+            .unwrap()
+            .override_with("Own", "id", hourly(2), soon)
+            .unwrap();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let handle = Limiter::with_options(limits.build(), options).limit("Own").unwrap();
+        assert!(handle.spend("id", 2).unwrap().allowed());
+        let places = [(); 4].map(|()| place(&handle, 2));
+        hand.set(Duration::from_secs(3660));
+        assert!(!handle.spend("id", 10).unwrap().allowed());
+        let before = standing(&handle);
+        places.into_iter().rev().for_each(Reservation::cancel);
+        assert_eq!(standing(&handle), before, "{engine:?}");
+    }
+}
+
+/// Allows when it is looked at. When it is charged it does something first, and denies or panics.
+struct Fickle {
+    asked: AtomicU64,
+    when_charged: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Fickle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fickle")
+    }
+}
+
+impl Algorithm for Fickle {
+    fn spend(&self, _: u64, now_ns: u64, _: u64) -> Outcome {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        if asked == 1 {
+            (self.when_charged)();
+        }
+        let wait = Duration::from_nanos(u64::from(asked > 0));
+        let decision = Decision::to_spend(asked == 0, 1, wait, wait);
+        Outcome { word: (asked == 0).then_some(now_ns + 1), decision }
+    }
+
+    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
+        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        word <= now_ns
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn max_cost(&self) -> u64 {
+        1
+    }
+}
+
+/// A limit, and beside it one that denies when it is charged, or panics.
+fn beside_fickle(
+    limit: &Limit,
+    options: LimiterOptions,
+    when_charged: impl Fn() + Send + Sync + 'static,
+) -> (Limiter, Handle, Handle) {
+    let rule = Fickle { asked: AtomicU64::new(0), when_charged: Box::new(when_charged) };
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+    let fickle = Limit::own(Arc::new(rule)).unwrap();
+    let limits = limits.limit("Then", IdFormat::String, fickle).unwrap().build();
+    let limiter = Limiter::with_options(limits, options);
+    let (own, then) = (limiter.limit("Own").unwrap(), limiter.limit("Then").unwrap());
+    (limiter, own, then)
+}
+
+/// Two new keys at the cap share one bucket: the second charge stands on the first. Undone in the other
+/// order, the first is rolled back from beneath the second, which leaves what has passed since.
+#[test]
+fn a_denied_batch_undoes_its_last_charge_first() {
+    for limit in limits_of_all(9) {
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(AtCap::Share);
+        let then_hand = hand.clone();
+        let (limiter, own, then) = beside_fickle(&limit, options, move || then_hand.advance(ms(1)));
+        assert!(own.spend("the one key", 1).unwrap().allowed());
+        let members = [own.member("a").cost(3), own.member("b").cost(4), then.member("c")];
+        assert!(!limiter.batch(&members).spend().unwrap().allowed());
+        assert_eq!(limiter.stats().shared, 2, "both were charged to the shared bucket");
+        let left = own.check("any", 0).unwrap();
+        assert!(left.reset_in().is_zero(), "{limit:?}: {left:?}");
+        assert!(own.spend("any", 9).unwrap().allowed(), "{limit:?}");
+    }
+}
+
+/// A batch by a factor holds a bucket for longer than its burst offset; a place behind it is of the limit's own
+/// numbers.
+#[test]
+fn a_denied_batch_with_a_factor_leaves_the_place_behind_it() {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock);
+    let waiting = Arc::new(Mutex::new(None));
+    let (waits, handle) = (waiting.clone(), Arc::new(OnceLock::<Handle>::new()));
+    let (in_between, factor) = (handle.clone(), "10".parse::<Factor>().unwrap());
+    let (limiter, own, then) = beside_fickle(&three(), options, move || {
+        *waits.lock().unwrap() = Some(place(in_between.get().unwrap(), 1));
+    });
+    handle.set(own.clone()).unwrap();
+    let members = [own.member("id").factor(factor), then.member("c")];
+    assert!(!limiter.batch(&members).spend().unwrap().allowed());
+    let place = waiting.lock().unwrap().take().unwrap();
+    assert_eq!(place.wait(), ms(400));
+    hand.set(ms(400));
+    assert!(!own.spend("id", 3).unwrap().allowed(), "beside the one that waited");
+    assert!(own.spend("id", 2).unwrap().allowed());
+    drop(limiter);
+}
+
+#[test]
+fn a_panic_between_two_charges_of_a_batch_leaves_none() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        for limit in limits_of_all(5) {
+            let (clock, hand) = Clock::manual();
+            let options = LimiterOptions::default().clock(clock).engine(engine);
+            let (limiter, own, then) = beside_fickle(&limit, options, move || {
+                hand.advance(ms(1));
+                panic!("as a rule may");
+            });
+            let members = [own.member("id").cost(2), own.member("other").cost(3), then.member("c")];
+            let caught = catch_unwind(AssertUnwindSafe(|| limiter.batch(&members).spend()));
+            assert!(caught.is_err());
+            for id in ["id", "other"] {
+                let left = own.check(id, 0).unwrap();
+                assert!(left.reset_in().is_zero(), "{engine:?} {limit:?}: {left:?}");
+            }
+            // Nor is anything else held: the next batch goes through the same cells.
+            assert!(limiter.batch(&members[..2]).spend().unwrap().allowed());
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! This folder is the one place of the crate with unsafe code: `block.rs` gets memory and gives it back,
 //! `segment.rs` makes slots of it, `shard.rs` turns a shard's pointer into a segment that may be read,
 //! `migration.rs` retires the segments that nobody reaches any more, and `readers.rs` asks the system for
-//! a fence that lets known keys' calls do without one.
+//! a fence that lets known keys' calls do without one. `stack.rs` is a list of its own, of no table.
 
 mod block;
 mod epoch;
@@ -26,6 +26,7 @@ mod scan;
 mod segment;
 mod shard;
 mod slot;
+mod stack;
 mod sweep;
 #[cfg(any(not(tollgate_loom), all(test, not(crossbeam_loom))))]
 mod unread;
@@ -39,6 +40,7 @@ pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
 pub(crate) use fingerprint::SeedBits;
 pub(crate) use fingerprint::{AccountBits, Fingerprint};
 pub(crate) use published::{Published, Replaced};
+pub(crate) use stack::Stack;
 
 use self::fingerprint::Seeds;
 use self::insert::Place;

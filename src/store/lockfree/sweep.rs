@@ -60,6 +60,9 @@ impl Table {
     /// As `sweep`, by a caller that needs a place.
     pub(super) fn sweep_charged(&self, slots: usize, now_ns: u64, rules: &impl Rules) {
         self.memory().free_piece();
+        if !rules.may_sweep_at(now_ns) {
+            return;
+        }
         self.sweep_step(slots, now_ns, rules, Uncharged::Stay);
     }
 
