@@ -34,6 +34,9 @@ mod models;
 mod open;
 mod options;
 mod overflow;
+#[cfg(all(test, not(tollgate_loom)))]
+#[path = "../tests/own_process/mod.rs"]
+mod own_process;
 mod probe;
 mod reload;
 mod scaled;

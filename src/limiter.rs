@@ -253,10 +253,15 @@ impl Inner {
         if !self.may_sweep_at(now_ns) {
             return Swept { finished: true, ..Swept::default() };
         }
-        let guard = pin();
-        let swept = self.store.sweep(cells, now_ns, &self.turn(&guard));
+        let swept = {
+            let guard = pin();
+            self.store.sweep(cells, now_ns, &self.turn(&guard))
+        };
         if swept.finished {
             self.blocks.drop_ended(now_ns);
+            self.blocks.collect();
+            self.store.free_unread();
+            self.free_replaced();
         }
         self.sweeps.record();
         swept
@@ -269,6 +274,17 @@ impl Inner {
             self.sweeps.count_skipped();
         }
         may
+    }
+
+    /// Frees limits that a reload has replaced and no call reads any more.
+    pub(crate) fn free_replaced(&self) {
+        /// A look, and two pins for what it looked at.
+        const ROUNDS: usize = 3;
+        for _ in 0..ROUNDS {
+            if self.generation.is_any_retired() {
+                self.generation.collect(&pin());
+            }
+        }
     }
 
     pub(crate) fn stats(&self) -> Stats {

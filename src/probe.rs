@@ -75,6 +75,8 @@ pub(crate) enum Fault {
     RecordRelaxed,
     /// Readers are looked for before it is settled for which of what was unlinked.
     LooksTooEarly,
+    /// A retired thing is pushed by a store.
+    PushByStore,
     /// A segment is retired before it is unlinked.
     RetireLinked,
     /// A newcomer's own bucket starts without the shared one's debt.

@@ -170,6 +170,7 @@ impl Inner {
         #[cfg(tollgate_loom)]
         settled.is_made();
         self.generation.replace(&pin(), settled.clone());
+        self.free_replaced();
         settled
     }
 }

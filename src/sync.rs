@@ -55,6 +55,11 @@ impl<T> Tried<T> {
         Tried { value: Mutex::new(value) }
     }
 
+    #[cfg(tollgate_loom)]
+    pub(crate) fn new(value: T) -> Tried<T> {
+        Tried { value: Mutex::new(value), taken: AtomicUsize::new(0) }
+    }
+
     /// Calls `then` with the value; `None`, at once, if another call has it.
     #[cfg(not(tollgate_loom))]
     pub(crate) fn try_with<R>(&self, then: impl FnOnce(&mut T) -> R) -> Option<R> {

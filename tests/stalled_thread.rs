@@ -47,18 +47,16 @@ impl Algorithm for Stands {
     }
 }
 
-/// Stands still when it is called with what it stands by.
-type Stall = fn(&Handle, &Sender<()>, &Receiver<()>);
+/// Stands still in a call.
+type Stall = fn(&Handle);
 
-/// Between what a call does first and the rest, as one that makes a key's cell.
-fn pinned(_: &Handle, stands: &Sender<()>, go_on: &Receiver<()>) {
-    let _pinned = crossbeam_epoch::pin();
-    stands.send(()).unwrap();
-    let _ = go_on.recv();
+/// In the middle of a call for a key that is new.
+fn pinned(b: &Handle) {
+    assert!(b.spend("new", STAND).unwrap().allowed());
 }
 
 /// In the middle of a call for a key that is known.
-fn reading(b: &Handle, _: &Sender<()>, _: &Receiver<()>) {
+fn reading(b: &Handle) {
     // The first makes the key known, and the thread.
     for cost in [1, 1, STAND] {
         assert!(b.spend("known", cost).unwrap().allowed());
@@ -75,9 +73,8 @@ fn a_thread_that_stands_still_holds_back_a_bounded_part() {
 fn holds_back_a_bounded_part(stall: Stall) {
     let (clock, hand) = Clock::manual();
     let (stand, stands) = channel();
-    let (go_on, wait) = channel::<()>();
     let (let_go, waits) = channel::<()>();
-    let rule = Stands { stands: stand.clone(), go_on: Mutex::new(waits) };
+    let rule = Stands { stands: stand, go_on: Mutex::new(waits) };
     let limit = Limit::new(3, 1, Duration::from_secs(1)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap();
     let own = Limit::own(Arc::new(rule)).unwrap();
@@ -85,7 +82,7 @@ fn holds_back_a_bounded_part(stall: Stall) {
     let options = LimiterOptions::default().max_keys(8000).clock(clock);
     let limiter = Limiter::with_options(limits, options);
     let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
-    let stalled = thread::spawn(move || stall(&b, &stand, &wait));
+    let stalled = thread::spawn(move || stall(&b));
     stands.recv().unwrap();
     for id in 0..2_000_000_u64 {
         assert!(a.spend(id, 1).is_ok());
@@ -98,7 +95,7 @@ fn holds_back_a_bounded_part(stall: Stall) {
     assert!(held.retired > 0 && held.put_off > 0, "something was held back: {held:?}");
     assert!(held.retired <= 65_536, "{held:?}");
     assert!(held.bytes < 100 << 20, "{held:?}");
-    drop((go_on, let_go));
+    drop(let_go);
     stalled.join().unwrap();
     // Each round frees a part of what was held back.
     let is_little_left = (0..10_000_u64).any(|round| {

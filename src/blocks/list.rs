@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::key::{Key, KeyRef};
 use crate::probe::{Fault, Place, broken, reached};
-use crate::store::{Guard, Replaced, pin};
+use crate::store::{Guard, ReplacedBins, pin};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// A key that is denied until a time.
@@ -29,7 +29,7 @@ impl Block {
 /// The blocks of one limiter.
 pub(crate) struct BlockList {
     /// A power of two.
-    bins: Box<[Replaced<Bin>]>,
+    bins: ReplacedBins<Bin>,
     /// The blocks that are listed, and those that are about to be. A change counts before it lists and lists
     /// before it discounts, so that this is never too low: where it is 0, no block is listed.
     count: AtomicUsize,
@@ -86,8 +86,7 @@ impl BlockList {
         const MAX_BINS: usize = 1 << 16;
         let bins = (max / BLOCKS_PER_BIN).clamp(MIN_BINS, MAX_BINS).next_power_of_two();
         let bins = if cfg!(tollgate_loom) { 1 } else { bins };
-        let bins = (0..bins).map(|_| Replaced::none()).collect();
-        BlockList { bins, count: AtomicUsize::new(0), max }
+        BlockList { bins: ReplacedBins::new(bins), count: AtomicUsize::new(0), max }
     }
 
     /// The most blocks that there can be.
@@ -103,9 +102,9 @@ impl BlockList {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    fn bin(&self, hash: u64) -> &Replaced<Bin> {
+    fn bin(&self, hash: u64) -> usize {
         // The lowest bits may be marks.
-        &self.bins[(hash >> 8) as usize & (self.bins.len() - 1)]
+        (hash >> 8) as usize & (self.bins.len() - 1)
     }
 
     /// The block of the key with this hash, if it has one that is not over.
@@ -128,7 +127,7 @@ impl BlockList {
         key: KeyRef<'_>,
         now_ns: u64,
     ) -> Option<&'g Block> {
-        let blocks = self.bin(hash).get(guard)?.blocks();
+        let blocks = self.bins.get(self.bin(hash), guard)?.blocks();
         let at = position(blocks, key).ok()?;
         Some(&*blocks[at]).filter(|block| !block.is_over(now_ns))
     }
@@ -140,7 +139,7 @@ impl BlockList {
         let mut reserved = Reserved { list: self, count: 0 };
         loop {
             let guard = pin();
-            let found = self.bin(hash).get(&guard);
+            let found = self.bins.get(self.bin(hash), &guard);
             let listed = found.map_or(&[][..], Bin::blocks);
             let known = position(listed, block.key.as_ref());
             if let Ok(at) = known
@@ -163,7 +162,7 @@ impl BlockList {
                 return Err(Full);
             }
             let (was, is) = (listed.len() + reserved.count, new.len());
-            if self.replace(&guard, hash, found, new) {
+            if self.replace(&guard, self.bin(hash), found, new) {
                 reserved.count = was - is;
                 return Ok(block);
             }
@@ -174,7 +173,7 @@ impl BlockList {
     pub(crate) fn unblock(&self, hash: u64, key: KeyRef<'_>, now_ns: u64) -> bool {
         loop {
             let guard = pin();
-            let Some(found) = self.bin(hash).get(&guard) else { return false };
+            let Some(found) = self.bins.get(self.bin(hash), &guard) else { return false };
             let Ok(at) = position(found.blocks(), key) else { return false };
             let was_blocked = !found.blocks()[at].is_over(now_ns);
             let mut new = found.blocks().to_vec();
@@ -182,7 +181,7 @@ impl BlockList {
             if broken(Fault::BlockDiscountedEarly) {
                 self.release(1);
             }
-            if self.replace(&guard, hash, Some(found), new) {
+            if self.replace(&guard, self.bin(hash), Some(found), new) {
                 if !broken(Fault::BlockDiscountedEarly) {
                     self.release(1);
                 }
@@ -197,9 +196,9 @@ impl BlockList {
         self.drop_ended(now_ns);
         let mut all = Vec::new();
         if self.is_any() {
-            for bin in &self.bins {
+            for bin in 0..self.bins.len() {
                 let guard = pin();
-                let listed = bin.get(&guard).map_or(&[][..], Bin::blocks);
+                let listed = self.bins.get(bin, &guard).map_or(&[][..], Bin::blocks);
                 all.extend(listed.iter().filter(|block| !block.is_over(now_ns)).cloned());
             }
         }
@@ -211,10 +210,10 @@ impl BlockList {
         if !self.is_any() {
             return;
         }
-        for bin in &self.bins {
+        for bin in 0..self.bins.len() {
             loop {
                 let guard = pin();
-                let found = bin.get(&guard);
+                let found = self.bins.get(bin, &guard);
                 let listed = found.map_or(&[][..], Bin::blocks);
                 let is_kept = |block: &&Arc<Block>| !block.is_over(now_ns);
                 let new: Vec<_> = listed.iter().filter(is_kept).cloned().collect();
@@ -222,7 +221,7 @@ impl BlockList {
                 if ended == 0 {
                     break;
                 }
-                if replace(&guard, bin, found, new) {
+                if self.replace(&guard, bin, found, new) {
                     reached(Place::EndedBlocksDropped);
                     self.release(ended);
                     break;
@@ -231,14 +230,25 @@ impl BlockList {
         }
     }
 
+    /// Frees slices that were replaced and no call reads any more.
+    pub(crate) fn collect(&self) {
+        self.bins.collect(&pin());
+    }
+
+    /// Replaces a bin's blocks, unless others are there than were found.
     fn replace<'g>(
         &'g self,
         guard: &'g Guard,
-        hash: u64,
+        bin: usize,
         found: Option<&'g Bin>,
         new: Vec<Arc<Block>>,
     ) -> bool {
-        replace(guard, self.bin(hash), found, new)
+        let new = if new.is_empty() { None } else { Some(Box::new(Bin::new(new))) };
+        let replaced = self.bins.replace(bin, guard, found, new, found.map_or(0, Bin::bytes));
+        if !replaced {
+            reached(Place::BlockSwapLost);
+        }
+        replaced
     }
 
     fn reserve(&self) -> bool {
@@ -267,21 +277,6 @@ impl BlockList {
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
-}
-
-/// Replaces a bin's blocks, unless others are there than were found.
-fn replace<'g>(
-    guard: &'g Guard,
-    bin: &'g Replaced<Bin>,
-    found: Option<&'g Bin>,
-    new: Vec<Arc<Block>>,
-) -> bool {
-    let new = if new.is_empty() { None } else { Some(Box::new(Bin::new(new))) };
-    let replaced = bin.replace(guard, found, new, found.map_or(0, Bin::bytes));
-    if !replaced {
-        reached(Place::BlockSwapLost);
-    }
-    replaced
 }
 
 /// Room in the list for blocks that are about to be listed. Dropped, it releases the rest.

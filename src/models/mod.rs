@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::probe::{self, Fault, Place};
-use crate::store::{forget_retired, free_retired};
 use crate::{Clock, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 loom::thread_local! {
@@ -59,7 +58,6 @@ pub(crate) fn explore_bounded(
     builder(preemptions).check(move || {
         counted.add();
         model();
-        free_retired();
     });
     let bound = preemptions.map_or("any".to_owned(), |most| format!("at most {most}"));
     let seconds = started.elapsed().as_secs();
@@ -85,12 +83,9 @@ pub(crate) fn fails_bounded(
         builder(preemptions).check(move || {
             counted.add();
             model();
-            free_retired();
         });
     }));
     probe::break_rule(None);
-    // Loom's own objects cannot be dropped outside of an execution.
-    forget_retired();
     let Err(panic) = failed else {
         panic!("the model passes with {fault:?}: it proves nothing ({} interleavings)", runs.get());
     };

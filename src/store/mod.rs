@@ -13,10 +13,8 @@ pub(crate) use kept::{Kept, Whose};
 #[cfg(feature = "snapshot")]
 pub(crate) use lockfree::SeedBits;
 pub(crate) use lockfree::{
-    AccountBits, Fingerprint, Guard, Home, Published, Replaced, Stack, Table, pin, pin_briefly,
+    AccountBits, Fingerprint, Guard, Home, Published, ReplacedBins, Stack, Table, pin, pin_briefly,
 };
-#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use lockfree::{forget_retired, free_retired};
 
 use crate::key::{Key, KeyRef, Meta};
 use crate::options::{Engine, LimiterOptions};
@@ -253,6 +251,13 @@ impl Store {
         match self {
             Store::LockFree(table) => table.renew(rules),
             Store::Exact(exact) => exact.renew(rules),
+        }
+    }
+
+    /// Frees memory that no call uses any more, at the end of a sweep's pass: without a pin over it.
+    pub(crate) fn free_unread(&self) {
+        if let Store::LockFree(table) = self {
+            table.free_unread();
         }
     }
 

@@ -184,7 +184,7 @@ impl Cancel {
         inner.with_turn(|turn| {
             let key = self.key.as_ref();
             let entry = turn.generation.limits.entry(key.limit);
-            let numbers = entry.numbers_of(key.id, turn.limits_ns());
+            let numbers = entry.numbers_of(key.id, turn.limits_now_ns());
             let Some((limit, meta)) = numbers else { return Ok(None) };
             let now_ns = turn.inner.clock.now_after_loads_ns();
             let is_same = turn.generation.number == self.generation && meta == self.meta;

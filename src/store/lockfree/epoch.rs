@@ -1,19 +1,31 @@
-//! Reclamation: the one place that knows crossbeam-epoch. Pin, protect, retire.
+//! Pins: the one place that knows crossbeam-epoch.
 //!
-//! What is retired waits for all pins, and then for all [readers](super::readers).
+//! The collector is this crate's own, so that no pin of another user of crossbeam-epoch holds its memory. What
+//! is retired waits in lists of this crate ([`retired`](super::retired)); the collector only says when the
+//! pins of a time are over.
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
-pub(crate) use real::{Guard, is_any_unread, pin, pin_briefly, prepare};
+pub(super) use super::retired::Retired;
+#[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
+pub(crate) use real::{Guard, clear, pin, pin_briefly, prepare};
+#[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
+pub(super) use real::{Pins, readers_in_calls};
 
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use modelled::{Guard, is_any_unread, pin, pin_briefly, prepare};
+pub(crate) use modelled::{Guard, clear, pin, pin_briefly, prepare};
+#[cfg(all(tollgate_loom, not(crossbeam_loom)))]
+pub(super) use modelled::{Pins, Retired, readers_in_calls};
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 mod real {
+    use std::sync::{Arc, OnceLock};
+
+    use crossbeam_epoch::{Collector, LocalHandle};
+
+    use crate::store::lockfree::readers::InCalls;
     #[cfg(not(tollgate_loom))]
     use crate::store::lockfree::readers::{self, Reading};
-    #[cfg(not(tollgate_loom))]
-    use crate::store::lockfree::unread::Free;
+    use crate::sync::{AtomicUsize, FigureUsize, Ordering};
 
     /// While it lives, nothing that could be reached when it was made is freed.
     pub(crate) enum Guard {
@@ -22,10 +34,26 @@ mod real {
         Reading(#[expect(dead_code, reason = "what it does when it goes is all")] Reading),
     }
 
+    thread_local! {
+        static OWN: LocalHandle = collector().register();
+    }
+
+    fn collector() -> &'static Collector {
+        static COLLECTOR: OnceLock<Collector> = OnceLock::new();
+        COLLECTOR.get_or_init(Collector::new)
+    }
+
     /// Pins this thread. Free of locks; within another pin it costs no fence.
     #[inline(always)]
     pub(crate) fn pin() -> Guard {
-        Guard::Pinned(crossbeam_epoch::pin())
+        Guard::Pinned(pin_anew())
+    }
+
+    #[inline(always)]
+    fn pin_anew() -> crossbeam_epoch::Guard {
+        // Fails in the destructors of a thread that ends.
+        let pinned = OWN.try_with(LocalHandle::pin);
+        pinned.unwrap_or_else(|_| collector().register().pin())
     }
 
     /// As [`pin`], without a fence where that can be: for a few nanoseconds, in which nothing is waited for.
@@ -44,36 +72,48 @@ mod real {
         readers::prepare();
     }
 
-    /// Whether anything waits for readers, of any table.
-    pub(crate) fn is_any_unread() -> bool {
+    /// The readers that are in a call; `None` if that cannot be said.
+    pub(in super::super) fn readers_in_calls() -> Option<InCalls> {
         #[cfg(not(tollgate_loom))]
-        return readers::UNREAD.is_any();
+        return readers::READERS.in_calls();
         #[cfg(tollgate_loom)]
-        false
+        Some(InCalls::none())
+    }
+
+    /// The pins that there were at one time.
+    pub(in super::super) struct Pins(Arc<AtomicUsize>);
+
+    /// Marks that the collector has and that are not set yet.
+    static MARKS: FigureUsize = FigureUsize::new(0);
+
+    impl Pins {
+        /// Whether all of them have ended since.
+        pub(in super::super) fn are_over(&self) -> bool {
+            // Acquire: pairs with the mark: what was read under those pins comes before it is freed.
+            self.0.load(Ordering::Acquire) == 1
+        }
     }
 
     impl Guard {
-        /// Calls `free`, which frees about so many bytes, once no guard is left that was there at this call.
-        ///
-        /// # Safety
-        ///
-        /// - What `free` frees cannot be reached any more by who pins from now on.
-        /// - `free` may run on any thread, and after everything that the caller borrows is gone.
-        #[expect(unsafe_code, reason = "crossbeam-epoch's own contract, passed on")]
-        pub(crate) unsafe fn retire(&self, bytes: usize, free: impl FnOnce() + 'static) {
-            #[cfg(not(tollgate_loom))]
-            let free = move || {
-                // SAFETY: this function's contract.
-                once_unread(unsafe { Free::new(bytes, free) });
-            };
-            #[cfg(tollgate_loom)]
-            let _ = bytes;
+        /// The pins that there are, this one among them. What was unlinked before this call can be reached
+        /// by no other.
+        pub(in super::super) fn pins(&self) -> Pins {
+            let mark = Arc::new(AtomicUsize::new(0));
+            let pins = Pins(mark.clone());
+            // Relaxed: a figure.
+            MARKS.fetch_add(1, Ordering::Relaxed);
             self.with_pin(|pinned| {
-                // SAFETY: this function's contract is that of `defer_unchecked`.
-                unsafe { pinned.defer_unchecked(free) };
-                // What eight such calls handed over, at most.
-                pinned.flush();
+                pinned.defer(move || {
+                    MARKS.fetch_sub(1, Ordering::Relaxed);
+                    mark.store(1, Ordering::Release);
+                });
             });
+            pins
+        }
+
+        /// Has the collector go on, by a bounded step: it sets the marks of pins that are over.
+        pub(in super::super) fn advance(&self) {
+            self.with_pin(crossbeam_epoch::Guard::flush);
         }
 
         /// A pin of a collector of its own.
@@ -82,94 +122,115 @@ mod real {
             Guard::Pinned(handle.pin())
         }
 
-        /// Frees what can be freed, a bounded part of it: what eight calls of `retire` handed over, and what
-        /// waits for readers.
-        pub(crate) fn collect(&self) {
-            self.with_pin(crossbeam_epoch::Guard::flush);
-            #[cfg(not(tollgate_loom))]
-            readers::UNREAD.free_some();
-        }
-
-        /// As [`collect`](Guard::collect), by who comes again soon: readers are looked for only when much waits.
-        pub(crate) fn collect_if_much(&self) {
-            self.with_pin(crossbeam_epoch::Guard::flush);
-            #[cfg(not(tollgate_loom))]
-            readers::UNREAD.free_if_much();
-        }
-
         fn with_pin(&self, then: impl FnOnce(&crossbeam_epoch::Guard)) {
             match self {
                 Guard::Pinned(pinned) => then(pinned),
                 #[cfg(not(tollgate_loom))]
-                Guard::Reading(_) => then(&crossbeam_epoch::pin()),
+                Guard::Reading(_) => then(&pin_anew()),
             }
         }
     }
 
-    /// Frees a thing that nobody is pinned for, once nobody reads it.
-    #[cfg(not(tollgate_loom))]
-    fn once_unread(free: Free) {
-        if let Err(free) = readers::UNREAD.push(free) {
-            // Some other time, when this thread pins again: what is deferred owns all that it uses.
-            crossbeam_epoch::pin().defer(move || once_unread(free));
-        }
+    /// Empties the collector of marks, and of its records of threads that have ended, as far as no thread is
+    /// pinned: for the end of a table, after which no call may come that does.
+    pub(crate) fn clear() {
+        /// For records: found, let go, and two epochs more.
+        const ROUNDS: usize = 6;
+        // A step frees eight.
+        let rounds = ROUNDS + MARKS.load(Ordering::Relaxed) / 8;
+        // Each with a pin of its own: within one pin the epoch advances once.
+        (0..rounds).for_each(|_| pin().advance());
     }
 }
 
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
 mod modelled {
-    use std::cell::RefCell;
+    use std::sync::Mutex;
 
-    /// A pin that frees nothing before the model ends: what models of the table show is that whatever
-    /// is retired was unlinked before. That nothing is freed too early is `reclaim`'s, with the real one.
-    pub(crate) struct Guard(());
+    use super::super::retired::When;
+    use crate::store::lockfree::readers::InCalls;
 
-    thread_local! {
-        static RETIRED: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+    /// A pin under which nothing is freed before the model ends: what models of the table show is that
+    /// whatever is retired was unlinked before. That nothing is freed too early is `reclaim`'s, with the real
+    /// one.
+    pub(crate) struct Guard {
+        holds: bool,
     }
 
     pub(crate) fn pin() -> Guard {
-        Guard(())
+        Guard { holds: true }
     }
 
     pub(crate) fn pin_briefly() -> Guard {
-        Guard(())
+        pin()
     }
 
     pub(crate) fn prepare() {}
 
-    pub(crate) fn is_any_unread() -> bool {
-        false
+    pub(crate) fn clear() {}
+
+    pub(in super::super) struct Pins {
+        hold: bool,
+    }
+
+    impl Pins {
+        pub(in super::super) fn are_over(&self) -> bool {
+            !self.hold
+        }
     }
 
     impl Guard {
-        #[expect(unsafe_code, reason = "as the real one")]
-        pub(crate) unsafe fn retire<'a>(&self, _: usize, free: impl FnOnce() + 'a) {
-            let free: Box<dyn FnOnce() + 'a> = Box::new(free);
-            // SAFETY: the contract says that `free` may run after all that it borrows is gone.
-            let free = unsafe {
-                std::mem::transmute::<Box<dyn FnOnce() + 'a>, Box<dyn FnOnce() + 'static>>(free)
-            };
-            RETIRED.with_borrow_mut(|retired| retired.push(free));
+        /// No pin, for models of what waits for readers alone.
+        #[cfg(test)]
+        pub(crate) fn none() -> Guard {
+            Guard { holds: false }
         }
 
-        pub(crate) fn collect(&self) {}
+        pub(in super::super) fn pins(&self) -> Pins {
+            Pins { hold: self.holds }
+        }
 
-        pub(crate) fn collect_if_much(&self) {}
+        pub(in super::super) fn advance(&self) {}
     }
 
-    /// Leaves what was retired in an execution that failed.
-    #[cfg(test)]
-    pub(crate) fn forget_all() {
-        RETIRED.take().into_iter().for_each(std::mem::forget);
+    pub(in super::super) fn readers_in_calls() -> Option<InCalls> {
+        None
     }
 
-    /// Frees what was retired, at the end of an execution.
-    #[cfg(test)]
-    pub(crate) fn free_all() {
-        let retired = RETIRED.take();
-        retired.into_iter().for_each(|free| free());
+    /// Frees all when it goes, and nothing before: no step of a model.
+    pub(in super::super) struct Retired<T>(Mutex<Vec<T>>);
+
+    impl<T> Default for Retired<T> {
+        fn default() -> Retired<T> {
+            Retired(Mutex::default())
+        }
+    }
+
+    impl<T> Retired<T> {
+        pub(in super::super) fn push(&self, _: usize, thing: T) {
+            self.0.lock().unwrap().push(thing);
+        }
+
+        pub(in super::super) fn is_any(&self) -> bool {
+            false
+        }
+
+        pub(in super::super) fn collect(
+            &self,
+            _: &Guard,
+            _: When,
+            _: impl FnOnce() -> Option<InCalls>,
+        ) -> Vec<T> {
+            Vec::new()
+        }
+    }
+
+    impl<T> Drop for Retired<T> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                // A model that has failed is not to fail once more.
+                std::mem::take(self.0.get_mut().unwrap()).into_iter().for_each(std::mem::forget);
+            }
+        }
     }
 }
-#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use modelled::{forget_all, free_all};

@@ -3,7 +3,8 @@
 
 use super::epoch::{Guard, pin};
 use super::insert::Frozen;
-use super::segment::{Segment, enough_claims, slots_of};
+use super::retired::When;
+use super::segment::{Segment, Unlinked, enough_claims, slots_of};
 use super::shard::{Packed, Shard, View};
 use super::slot::Holds;
 use super::{Rules, Table};
@@ -12,6 +13,9 @@ use crate::sync::Ordering;
 
 /// Slots that one call carries.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
+
+/// A call that carries the chunk after so many slots frees a piece of memory.
+const FREE_EVERY: usize = 8 * CHUNK;
 
 /// A segment that has any slots has at least so many.
 pub(super) const FIRST_LOG2: u32 = 3;
@@ -36,9 +40,10 @@ impl Table {
 
     /// Begins a migration of a shard at rest, to a segment with room for more. Whoever is
     /// first does it; the others' segments go. Returns whether there is one now: not if so much is held
-    /// back that only growth is left, and the segment is as large as the cap on keys can need.
+    /// back that only growth is left, and live cells do not need it.
     ///
-    /// What is held back does not put off a migration to the units of new limits: each reload has one.
+    /// What is held back does not put off a migration to the units of new limits, of which each reload has one, nor one
+    /// that clears out what words have left that went on: a word goes on once for each end of an override.
     pub(super) fn start(
         &self,
         shard: &Shard,
@@ -51,19 +56,23 @@ impl Table {
             return true;
         }
         let generation = rules.generation().max(old.generation());
-        let holds_back = generation == old.generation() && self.holds_back();
-        if holds_back && old.log2() >= self.most_log2 {
+        let is_put_off = generation == old.generation() && room != Room::Cleared;
+        let holds_back = is_put_off && self.holds_back();
+        let grows_to = |used| {
+            let log2 = self.successor_log2(old.log2(), used, room);
+            match room {
+                Room::Cleared if used <= enough_claims(old.slots()) => log2.min(old.log2()),
+                _ => log2,
+            }
+        };
+        if holds_back && grows_to(old.used()) <= old.log2() {
             return false;
         }
         // Sealed first: by this number of cells the successor is sized.
         let used = if broken(Fault::SizedByFew) { 0 } else { old.seal() };
-        let mut log2 = self.successor_log2(old.log2(), used, room);
-        let is_roomy = used <= enough_claims(old.slots());
-        if room == Room::Cleared && is_roomy && !holds_back {
-            log2 = log2.min(old.log2());
-        } else if log2 <= old.log2() && holds_back {
-            log2 = old.log2().max(self.first_log2 - 1) + 1;
-        }
+        // Cells may have been dropped since: what is begun while memory is held back doubles.
+        let least = if holds_back { old.log2() + 1 } else { 0 };
+        let log2 = grows_to(used).max(least);
         self.publish(
             shard,
             view,
@@ -103,6 +112,10 @@ impl Table {
             if broken(Fault::FrontierRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         let from = frontier.load(order);
         let slots = old.slots();
+        if from as usize % FREE_EVERY == 0 {
+            // Before it retires them, a migration frees as many bytes as it leaves, and more.
+            self.memory().free_piece();
+        }
         if (from as usize) < slots {
             let to = (from as usize + CHUNK).min(slots);
             for at in from as usize..to {
@@ -157,7 +170,20 @@ impl Table {
             // As much as the shard leaves, whoever has carried it, and more.
             self.memory().free_more_than(bytes);
         }
-        pin().collect();
+        self.free_unread();
+    }
+
+    /// Frees what no thread can read any more, within a bound, and leaves the rest to calls: at the end of a
+    /// sweep's pass, or of a reload, without a pin over it.
+    pub(crate) fn free_unread(&self) {
+        /// A look, two pins for what it looked at, and one more for a thread that came by.
+        const ROUNDS: usize = 4;
+        for _ in 0..ROUNDS {
+            if self.memory().retired_count() == 0 {
+                break;
+            }
+            self.memory().collect(&pin(), When::Any);
+        }
         self.memory().free_rest();
     }
 
@@ -230,19 +256,10 @@ impl Table {
         assert!(!shard.leads_to(old), "a segment is retired that can be reached");
         #[cfg(not(tollgate_loom))]
         let _ = shard;
-        let memory = self.memory().clone();
-        let bytes = old.header().block.bytes();
-        memory.retired(bytes);
-        let (header, log2) = old.parts();
-        let free = move || {
-            // SAFETY: retired once, by the one who unlinked it, and called once no guard is left of those
-            // who could have reached it.
-            let block = unsafe { Segment::from_parts(header, log2).into_block() };
-            memory.unread(block);
-        };
-        // SAFETY: unlinked by the swap of `complete`, as the caller has said. `free` owns all that it
-        // uses: the segment and its share of the counters.
-        unsafe { guard.retire(bytes, free) };
+        // SAFETY: unlinked by the swap of `complete`, as the caller has said. `Memory` keeps it until all pins
+        // and readers of now are over, or the table is dropped.
+        let unlinked = unsafe { Unlinked::new(old) };
+        self.memory().retire(guard, unlinked);
     }
 
     pub(super) fn successor_log2(&self, old_log2: u32, used: u64, room: Room) -> u32 {
@@ -254,15 +271,14 @@ impl Table {
         successor_log2(self.first_log2, old_log2, used, room)
     }
 
-    /// Whether so much is retired and not freed that migrations wait. Tries to free some.
+    /// Whether threads may still read so much that was retired that migrations wait.
     pub(super) fn holds_back(&self) -> bool {
         let memory = self.memory();
-        if !memory.is_too_much_retired() {
+        if !memory.is_too_much_held() {
             return false;
         }
-        super::epoch::pin().collect();
-        memory.free_piece();
-        let holds_back = memory.is_too_much_retired();
+        memory.collect(&pin(), When::Any);
+        let holds_back = memory.is_too_much_held();
         if holds_back {
             // Relaxed: a figure for people.
             self.written.counts.put_off.fetch_add(1, Ordering::Relaxed);
@@ -290,6 +306,7 @@ fn successor_log2(first_log2: u32, old_log2: u32, used: u64, room: u64) -> u32 {
 
 /// The size of a segment for so many keys on average, with room to spare for shards that get more than
 /// others, and for cells that were buried.
+#[cfg(feature = "snapshot")]
 pub(super) fn most_log2(keys: usize) -> u32 {
     /// In a shard of a small table.
     const AT_LEAST: usize = 64;

@@ -14,13 +14,15 @@ mod memory;
 mod migration;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
+#[cfg(all(test, not(tollgate_loom)))]
+mod pressure;
 mod published;
-#[cfg(any(not(tollgate_loom), all(test, not(crossbeam_loom))))]
 mod readers;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
 mod region;
 mod renumber;
+mod retired;
 #[cfg(feature = "snapshot")]
 mod scan;
 mod segment;
@@ -28,18 +30,11 @@ mod shard;
 mod slot;
 mod stack;
 mod sweep;
-#[cfg(any(not(tollgate_loom), all(test, not(crossbeam_loom))))]
-mod unread;
-
-use std::sync::Arc;
-
 pub(crate) use epoch::{Guard, pin, pin_briefly};
-#[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use epoch::{forget_all as forget_retired, free_all as free_retired};
 #[cfg(feature = "snapshot")]
 pub(crate) use fingerprint::SeedBits;
 pub(crate) use fingerprint::{AccountBits, Fingerprint};
-pub(crate) use published::{Published, Replaced};
+pub(crate) use published::{Published, ReplacedBins};
 pub(crate) use stack::Stack;
 
 use self::fingerprint::Seeds;
@@ -60,7 +55,8 @@ pub(crate) struct Table {
     shards: Box<[Shard]>,
     first_log2: u32,
     seeds: Seeds,
-    /// The segment that holds as many keys as one shard may ever get has at most so many slots.
+    /// A segment with room for as many keys as one shard may ever get has at most so many slots.
+    #[cfg(feature = "snapshot")]
     most_log2: u32,
     written: Written,
 }
@@ -82,7 +78,7 @@ struct Counts {
     migrations: Figure,
     dropped: Figure,
     put_off: Figure,
-    memory: Arc<Memory>,
+    memory: Memory,
 }
 
 /// A known key: its cell, which stays while the guard lives, and which numbers apply to it.
@@ -178,6 +174,7 @@ impl Table {
             shards: (0..shards).map(|_| Shard::new()).collect(),
             first_log2,
             seeds,
+            #[cfg(feature = "snapshot")]
             most_log2: migration::most_log2(max_keys / shards),
             written: Written {
                 floor_ns: AtomicU64::new(0),
@@ -362,7 +359,7 @@ impl Table {
         self.written.floor_ns.load(Ordering::Relaxed)
     }
 
-    fn memory(&self) -> &Arc<Memory> {
+    fn memory(&self) -> &Memory {
         &self.written.counts.memory
     }
 
@@ -404,5 +401,8 @@ impl Drop for Table {
         for shard in &mut self.shards {
             shard.free(&guard);
         }
+        drop(guard);
+        // What was retired goes with the memory: no call of this table is under way.
+        epoch::clear();
     }
 }

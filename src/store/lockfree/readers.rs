@@ -7,7 +7,7 @@
 //! - A reader's store comes before the call's interrupt of its processor: who frees sees it, and waits.
 //! - It comes after: all that it reads then comes after, too, so that it finds what was unlinked gone.
 //!
-//! This comes on top of crossbeam-epoch, not in its place: what is retired waits for its pins first.
+//! This comes on top of crossbeam-epoch, not in its place: what is retired waits for its pins, too.
 
 use std::ptr;
 
@@ -111,6 +111,12 @@ impl Readers {
 }
 
 impl InCalls {
+    /// No readers: where there are pins alone.
+    #[cfg_attr(not(test), allow(dead_code, reason = "asked for where there are no readers"))]
+    pub(super) fn none() -> InCalls {
+        InCalls(Vec::new())
+    }
+
     /// Whether all of them have come out since.
     pub(super) fn are_over(&mut self) -> bool {
         // Acquire: as in `in_calls`. A call within a call changes the lower half alone.
@@ -241,9 +247,9 @@ mod system {
 }
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use threads::Reading;
+pub(super) use threads::READERS;
 #[cfg(not(tollgate_loom))]
-pub(super) use threads::UNREAD;
+pub(crate) use threads::Reading;
 
 /// Whose reader is whose.
 #[cfg(not(tollgate_loom))]
@@ -251,11 +257,10 @@ mod threads {
     use std::cell::Cell;
     use std::marker::PhantomData;
 
-    use super::{Reader, system};
-    use crate::store::lockfree::unread::Unread;
+    use super::{Reader, Readers, system};
 
-    /// The process's readers, and what waits for them.
-    pub(in super::super) static UNREAD: Unread = Unread::new();
+    /// The process's readers.
+    pub(in super::super) static READERS: Readers = Readers::new();
 
     thread_local! {
         static OWN: Cell<Option<&'static Reader>> = const { Cell::new(None) };
@@ -306,7 +311,7 @@ mod threads {
         // Fails in the destructors of a thread that ends.
         let _ = END.try_with(|end| {
             if system::has_fence() {
-                let reader = UNREAD.readers().join();
+                let reader = READERS.join();
                 end.0.set(Some(reader));
                 OWN.set(Some(reader));
             }

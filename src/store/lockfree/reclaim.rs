@@ -10,7 +10,9 @@ use loom::sync::Arc;
 
 use super::epoch::Guard;
 use super::memory::Memory;
-use super::segment::Segment;
+use super::readers::InCalls;
+use super::retired::{Retired, When};
+use super::segment::{Segment, Unlinked};
 use super::shard::{Packed, Shard};
 use crate::sync::{Figure, Ordering};
 
@@ -32,7 +34,7 @@ fn migrating(guard: &Guard) -> Shard {
 fn read_vs_retire_model(retire_first: bool) {
     let collector = Collector::new();
     let main = collector.register();
-    let shard = Arc::new(migrating(&Guard::of(&main)));
+    let (shard, retired) = (Arc::new(migrating(&Guard::of(&main))), Retired::default());
     let (read, in_reader) = (shard.clone(), collector.clone());
     let reader = loom::thread::spawn(move || {
         let handle = in_reader.register();
@@ -43,22 +45,19 @@ fn read_vs_retire_model(retire_first: bool) {
             READ_OLD.fetch_add(1, Ordering::Relaxed);
         }
     });
+    let collect = |guard: &Guard| {
+        let free = retired.collect(guard, When::Any, || Some(InCalls::none()));
+        FREED.fetch_add(free.len() as u64, Ordering::Relaxed);
+    };
     {
         let guard = Guard::of(&main);
         let view = shard.view(&guard);
         let old = view.old().expect("nobody has completed it");
-        let (header, log2) = old.parts();
         let retire = || {
-            let parts = (header, log2);
-            let free = move || {
-                FREED.fetch_add(1, Ordering::Relaxed);
-                // SAFETY: what was retired, and nobody reads any more: that is what is shown here.
-                let old = unsafe { Segment::from_parts(parts.0, parts.1) };
-                // SAFETY: as above.
-                drop(unsafe { old.into_block() });
-            };
-            // SAFETY: unlinked before; not in the twin, which shows that this is seen.
-            unsafe { guard.retire(0, free) };
+            // SAFETY: unlinked before; not in the twin, which shows that this is seen. Kept until no pin of
+            // now is left: that is what is shown here.
+            retired.push(1, unsafe { Unlinked::new(old) });
+            collect(&guard);
         };
         if retire_first {
             retire();
@@ -70,7 +69,7 @@ fn read_vs_retire_model(retire_first: bool) {
     }
     // Each of these may advance the epoch once.
     for _ in 0..3 {
-        Guard::of(&main).collect();
+        collect(&Guard::of(&main));
     }
     reader.join().unwrap();
 }

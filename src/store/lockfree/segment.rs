@@ -2,6 +2,7 @@
 
 use std::array;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 use super::block::Block;
@@ -47,6 +48,49 @@ pub(super) struct Segment<'g> {
     header: NonNull<Header>,
     log2: u32,
     guard: PhantomData<&'g Guard>,
+}
+
+/// A segment that was unlinked. Dropped, it is freed.
+pub(super) struct Unlinked {
+    header: NonNull<Header>,
+    log2: u32,
+}
+
+// SAFETY: it owns its block, which is freed on any thread.
+#[expect(unsafe_code, reason = "a pointer that owns")]
+unsafe impl Send for Unlinked {}
+
+impl Unlinked {
+    /// # Safety
+    ///
+    /// - No call that begins from now on can reach the segment, and this is done once.
+    /// - What is returned is kept until no other thread can read the segment.
+    #[expect(unsafe_code, reason = "what `into_block` and `drop` need")]
+    pub(super) unsafe fn new(segment: Segment<'_>) -> Unlinked {
+        Unlinked { header: segment.header, log2: segment.log2 }
+    }
+
+    /// The bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        bytes_of(self.log2)
+    }
+
+    /// Its block.
+    pub(super) fn into_block(self) -> Block {
+        ManuallyDrop::new(self).end()
+    }
+
+    #[expect(unsafe_code, reason = "takes what no other thread has any more")]
+    fn end(&self) -> Block {
+        // SAFETY: the contract of `new`; called once, by `into_block` or `drop`.
+        unsafe { Segment::from_parts(self.header, self.log2).into_block() }
+    }
+}
+
+impl Drop for Unlinked {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
 }
 
 /// A claim of room for one fresh key.

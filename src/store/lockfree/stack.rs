@@ -6,11 +6,14 @@
 use std::marker::PhantomData;
 use std::ptr;
 
+use crate::probe::{Fault, broken};
 use crate::sync::{AtomicPtr, Ordering};
 
 pub(crate) struct Stack<T: Send> {
     head: AtomicPtr<Node<T>>,
-    owned: PhantomData<T>,
+    /// A value is owned by one thread at a time, as behind a lock: a stack of what may go to another thread can be
+    /// shared.
+    owned: PhantomData<std::sync::Mutex<T>>,
 }
 
 struct Node<T> {
@@ -32,6 +35,9 @@ impl<T: Send> Stack<T> {
         loop {
             // SAFETY: made above, and not pushed yet: no other thread has it.
             unsafe { (*node).next = head };
+            if broken(Fault::PushByStore) {
+                return self.head.store(node, Ordering::Release);
+            }
             // Release: pairs with `take_all`, which reads the node. Relaxed on failure: as above.
             let (pushed, lost) = (Ordering::Release, Ordering::Relaxed);
             match self.head.compare_exchange(head, node, pushed, lost) {

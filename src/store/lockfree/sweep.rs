@@ -1,7 +1,8 @@
 //! Dropping full cells where they are: a cell is buried, and its place is given back, by one swap.
 
-use super::epoch::{is_any_unread, pin};
+use super::epoch::pin;
 use super::migration::{CHUNK, Room};
+use super::retired::When;
 use super::segment::Segment;
 use super::shard::View;
 use super::slot::{Holds, Slot};
@@ -48,8 +49,8 @@ impl Table {
         self.memory().free_some();
         let swept = self.sweep_step(slots, now_ns, rules, Uncharged::Go);
         // A table without traffic has nobody else to free what it left.
-        if self.memory().retired_count() > 0 || is_any_unread() {
-            if swept.finished { pin().collect() } else { pin().collect_if_much() }
+        if self.memory().retired_count() > 0 {
+            self.memory().collect(&pin(), if swept.finished { When::Any } else { When::Many });
         }
         if swept.finished {
             self.memory().free_rest();

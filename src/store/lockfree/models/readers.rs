@@ -3,19 +3,24 @@
 
 #![expect(unsafe_code, reason = "frees as the table does")]
 
+use super::super::epoch::Guard;
 use super::super::memory::Memory;
 use super::super::readers::{Reader, Readers};
-use super::super::segment::Segment;
+use super::super::retired::{Retired, When};
+use super::super::segment::{Segment, Unlinked};
 use super::super::shard::{Packed, Shard};
-use super::super::unread::{Free, Unread};
 use super::*;
 
 /// Readers, what waits for them, and a shard with a migration from an empty segment to another, which
 /// nobody has completed.
 struct Library {
-    unread: Unread,
+    readers: Readers,
+    retired: Retired<Thing>,
     shard: Shard,
 }
+
+/// What waits for readers: a segment, or nothing.
+type Thing = Option<Unlinked>;
 
 impl Library {
     fn new() -> Arc<Library> {
@@ -23,16 +28,12 @@ impl Library {
         assert!(shard.publish(shard.view(&guard), Segment::new(&memory, 1, Packed::NONE, 0, 0)));
         let first = shard.view(&guard);
         assert!(shard.publish(first, Segment::new(&memory, 1, first.as_old(), 0, 0)));
-        Arc::new(Library { unread: Unread::new(), shard })
-    }
-
-    fn readers(&self) -> &Readers {
-        self.unread.readers()
+        Arc::new(Library { readers: Readers::new(), retired: Retired::default(), shard })
     }
 
     /// Joins, reads so many times the old segment if it is to be found, and parts. Returns whether it was.
     fn read(&self, times: usize) -> bool {
-        let reader = self.readers().join();
+        let reader = self.readers.join();
         let was_there = (0..times).fold(false, |was_there, _| self.read_once(reader) | was_there);
         reader.part();
         was_there
@@ -59,7 +60,7 @@ impl Library {
         let view = self.shard.view(&guard);
         let old = view.old().expect("nobody has completed it");
         assert!(self.shard.complete(view));
-        let mut in_calls = self.readers().in_calls().expect("a fence");
+        let mut in_calls = self.readers.in_calls().expect("a fence");
         let mut waited = false;
         while !in_calls.are_over() {
             waited = true;
@@ -70,18 +71,21 @@ impl Library {
         waited
     }
 
-    /// Unlinks the old segment, and has it freed by whoever finds that nobody reads it. Returns it if the
-    /// lock is taken.
-    fn retire(&self) -> Result<(), Free> {
+    /// Unlinks the old segment, and has it freed by any thread that finds that no reader has it. Returns
+    /// whether this call took what waits, and how many things it freed.
+    fn retire(&self) -> usize {
         let guard = epoch::pin();
         let view = self.shard.view(&guard);
-        let (header, log2) = view.old().expect("nobody has completed it").parts();
+        let old = view.old().expect("nobody has completed it");
         assert!(self.shard.complete(view));
-        // SAFETY: unlinked, and freed once nobody reads it: that is what is shown here. In a model all is
-        // one system thread's.
-        let free =
-            unsafe { Free::new(1, move || drop(Segment::from_parts(header, log2).into_block())) };
-        self.unread.push(free)
+        // SAFETY: unlinked, and freed once nobody reads it: that is what is shown here.
+        self.retired.push(1, Some(unsafe { Unlinked::new(old) }));
+        self.collect()
+    }
+
+    /// Frees what waits for no reader any more; how many things.
+    fn collect(&self) -> usize {
+        self.retired.collect(&Guard::none(), When::Any, || self.readers.in_calls()).len()
     }
 }
 
@@ -126,9 +130,9 @@ fn reader_vs_reader_model(read: &Tally) {
             read.add();
         }
     }
-    let mut in_calls = library.readers().in_calls().expect("a fence");
+    let mut in_calls = library.readers.in_calls().expect("a fence");
     assert!(in_calls.are_over(), "a record is left in a call");
-    if library.readers().count() == 1 {
+    if library.readers.count() == 1 {
         reached(Place::RecordTakenOver);
     }
 }
@@ -148,9 +152,7 @@ fn reader_vs_reader() {
 /// What became of the segment in one execution of [`retire_vs_look_model`].
 #[derive(Clone, Default)]
 struct Fates {
-    /// The one who retired it found the lock taken.
-    kept: Tally,
-    /// It was left for later: a look found readers, or was not for it.
+    /// It was left for later: a look found readers, was not for it, or another thread had the lock.
     waited: Tally,
     /// A look found none.
     freed: Tally,
@@ -159,24 +161,22 @@ struct Fates {
 /// Excluded: a look for readers, begun before a segment was unlinked, lets it go.
 fn retire_vs_look_model(fates: &Fates) {
     let library = Library::new();
-    // SAFETY: it frees nothing. What waits already is what the other one looks for.
-    let before = unsafe { Free::new(1, || ()) };
-    assert!(library.unread.push(before).is_ok());
+    // What waits already is what the other thread looks for.
+    library.retired.push(1, None);
     let reading = library.clone();
     let reader = loom::thread::spawn(move || reading.read(1));
     let retiring = library.clone();
     let retirer = loom::thread::spawn(move || retiring.retire());
-    library.unread.free_some();
-    let kept = retirer.join().unwrap();
-    match kept {
-        Err(_) => fates.kept.add(),
-        Ok(()) if library.unread.is_any() => fates.waited.add(),
-        Ok(()) => fates.freed.add(),
+    let freed = library.collect() + retirer.join().unwrap();
+    if freed < 2 {
+        fates.waited.add()
+    } else {
+        fates.freed.add()
     }
     reader.join().unwrap();
-    drop(kept);
-    library.unread.free_some();
-    assert!(!library.unread.is_any(), "nobody reads, and something waits");
+    // What the first look found, and what came after it.
+    let rest = library.collect() + library.collect();
+    assert_eq!(freed + rest, 2, "nobody reads, and something waits");
 }
 
 #[test]
@@ -184,10 +184,38 @@ fn retire_vs_look() {
     let fates = Fates::default();
     let in_fates = fates.clone();
     explore_bounded(SOME, move || retire_vs_look_model(&in_fates));
-    let Fates { kept, waited, freed } = &fates;
-    let all = [kept, waited, freed].map(Tally::get);
-    assert!(all.iter().all(|&fate| fate > 0), "kept, waited, freed: {all:?}");
+    let Fates { waited, freed } = &fates;
+    let all = [waited, freed].map(Tally::get);
+    assert!(all.iter().all(|&fate| fate > 0), "waited, freed: {all:?}");
     fails_bounded(SOME, Fault::LooksTooEarly, "Concurrent read and write accesses", || {
         retire_vs_look_model(&Fates::default());
+    });
+}
+
+/// Excluded: of two threads that retire at once one loses the other's thing, or both free it.
+fn retire_vs_retire_model(both: &Tally) {
+    let library = Library::new();
+    let other = library.clone();
+    let other = loom::thread::spawn(move || {
+        other.retired.push(1, None);
+        other.collect()
+    });
+    library.retired.push(1, None);
+    let freed = library.collect();
+    if freed == 2 {
+        both.add();
+    }
+    let freed = freed + other.join().unwrap() + library.collect();
+    assert_eq!(freed, 2, "each is freed once");
+}
+
+#[test]
+fn retire_vs_retire() {
+    let both = Tally::default();
+    let in_both = both.clone();
+    explore_bounded(None, move || retire_vs_retire_model(&in_both));
+    assert!(both.get() > 0, "neither freed the other's");
+    fails_bounded(None, Fault::PushByStore, "each is freed once", || {
+        retire_vs_retire_model(&Tally::default());
     });
 }

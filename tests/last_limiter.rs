@@ -1,0 +1,233 @@
+//! Nothing is left of a limiter when it is dropped, whatever was held while it lived. A process of its own:
+//! the whole of the process's memory is measured.
+#![cfg(not(tollgate_loom))]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tollgate::{Algorithm, Clock, Decision, Hand, IdFormat, Limit, Limiter, LimiterOptions};
+use tollgate::{Limits, Outcome};
+
+/// The bytes that are allocated.
+struct Counting;
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+#[expect(unsafe_code, reason = "an allocator")]
+// SAFETY: the system's allocator, and a number.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The bytes that are allocated, and those that are mapped without a file, but for the heap, which the
+/// allocator keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Memory {
+    allocated: isize,
+    mapped: usize,
+}
+
+fn memory() -> Memory {
+    Memory { mapped: mapped(), allocated: LIVE.load(Ordering::Relaxed) }
+}
+
+#[cfg(target_os = "linux")]
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let anonymous = maps.lines().filter(|line| line.split_whitespace().count() == 5);
+    let bytes = anonymous.map(|line| {
+        let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let address = |text| usize::from_str_radix(text, 16).unwrap();
+        address(to) - address(from)
+    });
+    bytes.sum()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn mapped() -> usize {
+    0
+}
+
+/// A rule that stands still when it is asked for this cost, until it is let go.
+#[derive(Debug)]
+struct Stands {
+    stands: Sender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+const STAND: u64 = 7;
+
+impl Algorithm for Stands {
+    fn spend(&self, _: u64, now_ns: u64, cost: u64) -> Outcome {
+        if cost == STAND {
+            // An error, once the other end is gone.
+            let _ = self.stands.send(());
+            let _ = self.go_on.lock().unwrap().recv();
+        }
+        let decision = Decision::to_spend(true, 1, Duration::ZERO, Duration::ZERO);
+        Outcome { word: Some(now_ns + 1_000_000_000_000), decision }
+    }
+
+    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
+        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        word <= now_ns
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn max_cost(&self) -> u64 {
+        10
+    }
+}
+
+fn limit(burst: u64) -> Limit {
+    Limit::new(burst, burst, Duration::from_secs(3600)).unwrap()
+}
+
+fn limiter() -> (Limiter, Hand) {
+    let limits = Limits::builder().limit("A", IdFormat::RegId, limit(3)).unwrap().build();
+    let (clock, hand) = Clock::manual();
+    (Limiter::with_options(limits, LimiterOptions::default().max_keys(1 << 20).clock(clock)), hand)
+}
+
+/// Grows a table to some 10 MB and empties it again, a few times, and reloads between.
+fn use_up(limiter: &Limiter, hand: &Hand) {
+    let a = limiter.limit("A").unwrap();
+    for round in 0..3 {
+        (0..100_000_u64).for_each(|id| assert!(a.spend(id, 1).is_ok()));
+        hand.advance(Duration::from_secs(7200));
+        while !limiter.sweep(4096).finished {}
+        let others = Limits::builder().limit("A", IdFormat::RegId, limit(4 + round)).unwrap();
+        limiter.reload(others.build()).unwrap();
+    }
+}
+
+/// Something that is held while a limiter is used, and ends when it is let go.
+struct Held {
+    let_go: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Held {
+    fn new(hold: impl FnOnce(&dyn Fn()) + Send + 'static) -> Held {
+        let (is_held, held) = channel();
+        let (let_go, wait) = channel::<()>();
+        let thread = thread::spawn(move || {
+            hold(&|| {
+                is_held.send(()).unwrap();
+                let _ = wait.recv();
+            });
+        });
+        held.recv().unwrap();
+        Held { let_go, thread }
+    }
+
+    fn end(self) {
+        drop(self.let_go);
+        self.thread.join().unwrap();
+    }
+}
+
+/// A call of a limiter of its own that stands still, for a key that is new, or known.
+fn stalled_call(is_known: bool) -> Held {
+    Held::new(move |wait| {
+        let (stands, is_standing) = channel();
+        let (let_go, go_on) = channel::<()>();
+        let rule = Stands { stands, go_on: Mutex::new(go_on) };
+        let own = Limit::own(Arc::new(rule)).unwrap();
+        let limits = Limits::builder().limit("B", IdFormat::String, own).unwrap().build();
+        let limiter = Limiter::new(limits);
+        let b = limiter.limit("B").unwrap();
+        let stalled = thread::spawn(move || {
+            let costs = if is_known { &[1, 1, STAND][..] } else { &[STAND] };
+            costs.iter().for_each(|&cost| assert!(b.spend("b", cost).unwrap().allowed()));
+        });
+        is_standing.recv().unwrap();
+        wait();
+        drop((is_standing, let_go));
+        stalled.join().unwrap();
+    })
+}
+
+/// A pin of another user of crossbeam-epoch, in its default collector.
+fn pin_of_another_user() -> Held {
+    Held::new(|wait| {
+        let pinned = crossbeam_epoch::pin();
+        wait();
+        drop(pinned);
+    })
+}
+
+/// A thread that has called the limiter and lives on.
+fn thread_that_called(limiter: &Limiter) -> Held {
+    let limiter = limiter.clone();
+    Held::new(move |wait| {
+        let a = limiter.limit("A").unwrap();
+        (0..1000_u64).for_each(|id| assert!(a.spend(id, 1).is_ok()));
+        drop((a, limiter));
+        wait();
+    })
+}
+
+/// What is left of each case, with what it held ended before the limiter, or after it.
+fn every_case() {
+    let ends_before = |hold: &dyn Fn() -> Held| {
+        let held = hold();
+        let (limiter, hand) = limiter();
+        use_up(&limiter, &hand);
+        held.end();
+        drop(limiter);
+    };
+    let ends_after = |hold: &dyn Fn() -> Held| {
+        let held = hold();
+        let (limiter, hand) = limiter();
+        use_up(&limiter, &hand);
+        drop(limiter);
+        held.end();
+    };
+    for hold in
+        [&pin_of_another_user as &dyn Fn() -> Held, &|| stalled_call(false), &|| stalled_call(true)]
+    {
+        ends_before(hold);
+        ends_after(hold);
+    }
+    let (limiter, hand) = limiter();
+    let threads: Vec<Held> = (0..8).map(|_| thread_that_called(&limiter)).collect();
+    use_up(&limiter, &hand);
+    drop(limiter);
+    threads.into_iter().for_each(Held::end);
+}
+
+#[test]
+fn nothing_is_left_of_a_limiter_that_is_dropped() {
+    // What the system's library, the collector and the records of threads take once.
+    every_case();
+    let before = memory();
+    every_case();
+    assert_eq!(memory(), before);
+    every_case();
+    assert_eq!(memory(), before);
+    println!("{before:?}");
+}
