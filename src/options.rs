@@ -84,7 +84,8 @@ impl LimiterOptions {
     }
 
     /// The same with another cap: the most buckets that are kept at once. Default: 16,777,216, which
-    /// take up to some 1.5 GiB.
+    /// take up to some 1.5 GiB; up to three times that while a thread stands still in a call (see
+    /// [`Stats::retired`](crate::Stats::retired)).
     pub fn max_keys(self, max_keys: usize) -> LimiterOptions {
         LimiterOptions { max_keys, ..self }
     }

@@ -51,6 +51,10 @@ pub(crate) enum Fault {
     AbsentWithoutClosing,
     /// A half insert in the old segment is left alone.
     NoPoison,
+    /// An insert that finds its key there keeps its claim.
+    ClaimLeaked,
+    /// A note is stored, whatever another has noted meanwhile.
+    NoteByStore,
     /// Everyone who meets a dropped cell gives its place back.
     EveryoneReleases,
     /// A migration is completed with the first chunk.

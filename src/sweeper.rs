@@ -96,10 +96,13 @@ pub struct Stats {
     pub migrations: u64,
     /// Parts that were left and are not freed yet: a thread might read them, or they go back to the
     /// system piece by piece, with the next calls and sweeps. A thread that stands still in the middle
-    /// of a call holds back all that are left after it came: past 65,536 of them, or more bytes than
-    /// the table has in use (and 16 MiB), only growth leaves more behind.
+    /// of a call, of this limiter or another, holds back all that are left after it came. Past as many
+    /// bytes as the table has in use, or 16 MiB if that is more, a part is left only to make room for
+    /// buckets that are not full. So [`bytes`](Stats::bytes) is at most three times what the table has in
+    /// use, and 16 MiB; a reload beside such a thread leaves the whole table once more.
     pub retired: usize,
-    /// Times that a part was not made smaller because of that.
+    /// Times that a part was not left because of that. Where its places are used up by buckets that were
+    /// dropped, new ids are treated as beyond the cap ([`AtCap`](crate::AtCap)) until the thread goes on.
     pub put_off: u64,
     /// Calls for new keys at the cap that were decided by the shared bucket.
     pub shared: u64,

@@ -19,26 +19,11 @@ compile_error!(
     "tollgate keeps each bucket in one atomic 64-bit word, which this target does not have"
 );
 
-/// A value behind a lock, off the way of a request.
-#[derive(Debug, Default)]
-pub(crate) struct Locked<T>(Mutex<T>);
-
 #[cfg(not(tollgate_loom))]
 use parking_lot::Mutex;
 
 #[cfg(tollgate_loom)]
 use loom::sync::Mutex;
-
-impl<T> Locked<T> {
-    /// Calls `then` with the value while no other call has it.
-    pub(crate) fn with<R>(&self, then: impl FnOnce(&mut T) -> R) -> R {
-        #[cfg(not(tollgate_loom))]
-        let mut held = self.0.lock();
-        #[cfg(tollgate_loom)]
-        let mut held = self.0.lock().expect("a model that panics has failed");
-        then(&mut held)
-    }
-}
 
 /// A value behind a lock that nobody waits for.
 #[derive(Default)]

@@ -7,3 +7,4 @@ const ENGINE: Engine = Engine::LockFree;
 
 #[path = "limiter/cases.rs"]
 mod cases;
+mod own_process;

@@ -7,3 +7,4 @@ const ENGINE: Engine = Engine::Exact;
 
 #[path = "limiter/cases.rs"]
 mod cases;
+mod own_process;

@@ -13,6 +13,7 @@ mod names;
 mod oracle;
 #[path = "reload/overrides.rs"]
 mod overrides;
+mod own_process;
 #[path = "reload/storm.rs"]
 mod storm;
 #[path = "reload/traffic.rs"]

@@ -1,10 +1,16 @@
 //! The table as its users see it: growth and shrinking, the cap, batches of ids. Time is moved by hand.
 #![cfg(not(tollgate_loom))]
 
+mod own_process;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use own_process::in_own_process;
 use tollgate::{
-    AtCap, Clock, Engine, Hand, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits,
+    Algorithm, AtCap, Charge, Clock, Engine, Hand, Handle, IdFormat, Limit, Limiter,
+    LimiterOptions, Limits, Outcome,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -37,6 +43,10 @@ fn sweep_all(limiter: &Limiter) {
 
 #[test]
 fn keeps_every_bucket_through_growth_and_gives_the_memory_back() {
+    in_own_process(|| grow_and_shrink());
+}
+
+fn grow_and_shrink() {
     const KEYS: u64 = 300_000;
     let (limiter, hand) = limiter(LimiterOptions::default());
     let a = limiter.limit("A").unwrap();
@@ -179,6 +189,10 @@ fn many_ids_at_once_have_an_error_each() {
 
 #[test]
 fn a_key_that_comes_and_goes_leaves_nothing_behind() {
+    in_own_process(|| come_and_go());
+}
+
+fn come_and_go() {
     let (clock, hand) = Clock::manual();
     let slow = Limit::new(1, 1, 1_000_000 * SECOND).unwrap();
     let fast = Limit::new(1, 1, SECOND).unwrap();
@@ -199,4 +213,119 @@ fn a_key_that_comes_and_goes_leaves_nothing_behind() {
     // Long before half of the slots are graves, of which a search for the key passes all.
     assert!(after.migrations > 100, "what is buried is cleared out: {after:?}");
     assert!((0..1000).all(|id| !spend(&slow, id)), "nobody's debt is forgotten");
+}
+
+#[test]
+fn a_sweep_drops_a_bucket_when_it_is_full_and_not_a_nanosecond_before() {
+    let second = |units| Limit::new(units, units, SECOND).unwrap();
+    let rules = [
+        ("gcra", second(3)),
+        ("fixed_window", Limit::fixed_window(3, SECOND).unwrap()),
+        ("token_bucket", Limit::token_bucket(3, SECOND, 3).unwrap()),
+        ("leaky_bucket", Limit::leaky_bucket(3, SECOND, 1).unwrap()),
+    ];
+    for engine in [Engine::LockFree, Engine::Exact] {
+        for (name, limit) in &rules {
+            let (clock, hand) = Clock::manual();
+            let limits = Limits::builder().limit("A", IdFormat::RegId, limit.clone()).unwrap();
+            let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(100);
+            let limiter = Limiter::with_options(limits.build(), options);
+            let a = limiter.limit("A").unwrap();
+            hand.set(10 * SECOND);
+            assert!(spend(&a, 1), "{engine:?}, {name}");
+            let full_in = a.check(1, 0).unwrap().reset_in();
+            assert!(full_in > Duration::ZERO, "{engine:?}, {name}");
+            hand.advance(full_in - Duration::from_nanos(1));
+            sweep_all(&limiter);
+            assert_eq!(limiter.stats().swept, 0, "{engine:?}, {name}: 1 ns before");
+            hand.advance(Duration::from_nanos(1));
+            sweep_all(&limiter);
+            assert_eq!(limiter.stats().swept, 1, "{engine:?}, {name}: full after {full_in:?}");
+        }
+    }
+}
+
+/// A limit that does something else in the midst of one of its calls.
+#[derive(Debug)]
+struct Hooked {
+    rule: Limit,
+    hook: Mutex<Option<Hook>>,
+}
+
+struct Hook {
+    calls_before: u32,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} calls", self.calls_before)
+    }
+}
+
+impl Algorithm for Hooked {
+    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        let due = self.hook.lock().unwrap().take_if(|hook| {
+            let is_due = hook.calls_before == 0;
+            hook.calls_before = hook.calls_before.saturating_sub(1);
+            is_due
+        });
+        if let Some(due) = due {
+            (due.run)();
+        }
+        self.rule.spend(word, now_ns, cost)
+    }
+
+    fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        self.rule.refund(word, now_ns, cost)
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        self.rule.is_full(word, now_ns)
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        self.rule.full(now_ns)
+    }
+
+    fn max_cost(&self) -> u64 {
+        self.rule.max_cost()
+    }
+
+    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.rule.take_back(word, charge, now_ns)
+    }
+
+    fn unit_ns(&self) -> u64 {
+        self.rule.unit_ns()
+    }
+}
+
+/// Between the look for its cell and the charge to the shared bucket, a newcomer's key gets a cell, is charged
+/// there, becomes full and is dropped.
+#[test]
+fn a_newcomer_whose_cell_has_come_and_gone_meanwhile_is_not_charged_twice_at_one_time() {
+    let (clock, hand) = Clock::manual();
+    let rule = Limit::new(1, 1, SECOND).unwrap();
+    let hooked = Arc::new(Hooked { rule, hook: Mutex::new(None) });
+    let limits = Limits::builder().limit("A", IdFormat::RegId, Limit::own(hooked.clone()).unwrap());
+    let options = LimiterOptions::default().max_keys(1).at_cap(AtCap::Share).clock(clock);
+    let limiter = Limiter::with_options(limits.unwrap().build(), options);
+    let a = limiter.limit("A").unwrap();
+    assert!(spend(&a, 0), "the one bucket there is room for");
+    let (inner, in_hook, in_hand) = (a.clone(), limiter.clone(), hand.clone());
+    let run = move || {
+        assert!(inner.reset(0).unwrap().allowed());
+        assert!(spend(&inner, 1), "in its own bucket");
+        in_hand.advance(SECOND);
+        sweep_all(&in_hook);
+        assert_eq!(in_hook.stats().cells, 0);
+    };
+    // The first asks about no cell, the second is the shared bucket's.
+    *hooked.hook.lock().unwrap() = Some(Hook { calls_before: 1, run: Box::new(run) });
+    let allowed = spend(&a, 1);
+    assert!(hooked.hook.lock().unwrap().is_none(), "it was in the midst of the call");
+    assert!(allowed, "a second later there is a unit again");
+    assert!(!spend(&a, 1), "two units in a second, and a burst of one");
+    assert_eq!(limiter.stats().shared, 0, "its own bucket was charged");
 }

@@ -5,6 +5,7 @@
 mod lives;
 #[path = "watch/mutated.rs"]
 mod mutated;
+mod own_process;
 #[path = "watch/pairs.rs"]
 mod pairs;
 #[cfg(unix)]

@@ -5,8 +5,8 @@ use std::process::Command;
 /// Runs `test` in a process in which no other test runs; for tests that measure memory, or hold what is
 /// retired: all limiters of a process share the collector that says when pins are over.
 ///
-/// `test` is a closure in the test's function: by it the child is told which test to run.
-#[allow(unreachable_pub, reason = "the tests and the crate have it")]
+/// `test` is a closure in the test's function: by its path the child is told which test to run.
+#[allow(unreachable_pub, reason = "the crate has it, and its tests")]
 pub fn in_own_process<F: FnOnce()>(test: F) {
     const INSIDE: &str = "TOLLGATE_TEST_IN_OWN_PROCESS";
     if std::env::var_os(INSIDE).is_some() {

@@ -7,11 +7,16 @@ use tollgate::{
     Outcome,
 };
 
+use super::own_process::in_own_process;
 use super::{ENGINES, hourly, limiter, limits, seconds};
 
 /// More than a note tells apart by its lowest bits.
 #[test]
 fn five_thousand_reloads_keep_the_buckets_and_the_memory() {
+    in_own_process(|| reload_5000_times());
+}
+
+fn reload_5000_times() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(limits(&[("A", hourly(10))]), engine);
         let a = limiter.limit("A").unwrap();

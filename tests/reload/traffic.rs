@@ -5,6 +5,7 @@ use std::thread;
 
 use tollgate::{Clock, Debt, Engine, IdFormat, Limiter, LimiterOptions, Limits};
 
+use super::own_process::in_own_process;
 use super::{ENGINES, hourly, limits};
 
 /// On a clock that stands still nobody gets more than the largest of the bursts, whatever is reloaded
@@ -117,6 +118,10 @@ fn batches_beside_reloads_are_all_or_nothing() {
 /// left to give back what it leaves.
 #[test]
 fn reloads_leave_no_memory_behind() {
+    in_own_process(|| reload_beside_known_keys());
+}
+
+fn reload_beside_known_keys() {
     const KEYS: u64 = 100_000;
     let (limiter, _hand) = super::limiter(limits(&[("A", hourly(1000))]), Engine::LockFree);
     let handle = limiter.limit("A").unwrap();

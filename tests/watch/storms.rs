@@ -1,13 +1,16 @@
 //! Many changes in a row.
 
-use std::process::Command;
-
 use allocation_counter::measure;
 
+use super::own_process::in_own_process;
 use super::*;
 
 #[test]
 fn are_few_reloads_and_the_last_one_counts() {
+    in_own_process(|| write_1000_times());
+}
+
+fn write_1000_times() {
     const WRITES: u64 = 1000;
     let site = Site::new();
     let handle = site.limiter.limit("PerUser").unwrap();
@@ -52,11 +55,14 @@ fn without_an_end_are_a_failure() {
     assert_eq!(watcher.status().failures, 1);
 }
 
-/// What a reload takes is given back: a thousand leave no more behind than a few. Memory is counted by
-/// thread, and whichever thread comes by frees what is left behind: so this is run in a process by itself.
+/// What a reload takes is given back: a thousand leave no more behind than a few. (Memory is counted by
+/// thread.)
 #[test]
-#[ignore = "run by the test below, in a process by itself"]
-fn reloads_by_themselves() {
+fn leave_no_memory_behind() {
+    in_own_process(|| reload_1300_times());
+}
+
+fn reload_1300_times() {
     let site = Site::new();
     let overrides: String = (0..200)
         .map(|user| format!("PerUser:{user}: {{burst: {}, count: 1, period: 1s}}\n", user + 1))
@@ -69,15 +75,4 @@ fn reloads_by_themselves() {
     (2..300).for_each(reload);
     let left = measure(|| (300..1300).for_each(reload)).bytes_current;
     assert!(left.unsigned_abs() < 300 * one, "{left} bytes left, {one} each");
-}
-
-#[test]
-fn leave_no_memory_behind() {
-    let this = std::env::current_exe().unwrap();
-    let run = Command::new(this)
-        .args(["--exact", "storms::reloads_by_themselves", "--ignored", "--test-threads=1"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}");
 }

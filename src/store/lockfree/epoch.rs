@@ -7,14 +7,14 @@
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 pub(super) use super::retired::Retired;
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
-pub(crate) use real::{Guard, clear, pin, pin_briefly, prepare};
+pub(super) use real::{Alive, Pins, readers_in_calls};
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
-pub(super) use real::{Pins, readers_in_calls};
+pub(crate) use real::{Guard, pin, pin_briefly, prepare};
 
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use modelled::{Guard, clear, pin, pin_briefly, prepare};
+pub(super) use modelled::{Alive, Pins, Retired, readers_in_calls};
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
-pub(super) use modelled::{Pins, Retired, readers_in_calls};
+pub(crate) use modelled::{Guard, pin, pin_briefly, prepare};
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 mod real {
@@ -35,7 +35,25 @@ mod real {
     }
 
     thread_local! {
-        static OWN: LocalHandle = collector().register();
+        static OWN: Own = Own { handle: collector().register(), _end: End };
+    }
+
+    /// A thread's record in the collector. Its fields are dropped in this order.
+    struct Own {
+        handle: LocalHandle,
+        _end: End,
+    }
+
+    /// The end of a thread, after which no call may come that has the collector free its record.
+    struct End;
+
+    impl Drop for End {
+        fn drop(&mut self) {
+            // Relaxed: a figure.
+            if ALIVE.load(Ordering::Relaxed) == 0 {
+                clear();
+            }
+        }
     }
 
     fn collector() -> &'static Collector {
@@ -52,7 +70,7 @@ mod real {
     #[inline(always)]
     fn pin_anew() -> crossbeam_epoch::Guard {
         // Fails in the destructors of a thread that ends.
-        let pinned = OWN.try_with(LocalHandle::pin);
+        let pinned = OWN.try_with(|own| own.handle.pin());
         pinned.unwrap_or_else(|_| collector().register().pin())
     }
 
@@ -131,15 +149,44 @@ mod real {
         }
     }
 
-    /// Empties the collector of marks, and of its records of threads that have ended, as far as no thread is
-    /// pinned: for the end of a table, after which no call may come that does.
-    pub(crate) fn clear() {
+    /// What retires and is not dropped yet, in the process.
+    static ALIVE: FigureUsize = FigureUsize::new(0);
+
+    /// A part of a limiter that retires.
+    pub(in super::super) struct Alive(());
+
+    impl Default for Alive {
+        fn default() -> Alive {
+            // Relaxed: a figure.
+            ALIVE.fetch_add(1, Ordering::Relaxed);
+            Alive(())
+        }
+    }
+
+    impl Drop for Alive {
+        fn drop(&mut self) {
+            // Relaxed: a figure.
+            if ALIVE.fetch_sub(1, Ordering::Relaxed) == 1 {
+                clear();
+            }
+        }
+    }
+
+    /// Empties the collector of marks, and of its records of threads that have ended. With the last limiter
+    /// all pins have ended, but for those of limiters that begin meanwhile: they end later.
+    fn clear() {
+        let cleared = OWN.try_with(|own| advance_often(&own.handle));
+        // In the destructors of a thread that ends: the next one finds this record.
+        cleared.unwrap_or_else(|_| advance_often(&collector().register()));
+    }
+
+    fn advance_often(handle: &LocalHandle) {
         /// For records: found, let go, and two epochs more.
         const ROUNDS: usize = 6;
         // A step frees eight.
         let rounds = ROUNDS + MARKS.load(Ordering::Relaxed) / 8;
         // Each with a pin of its own: within one pin the epoch advances once.
-        (0..rounds).for_each(|_| pin().advance());
+        (0..rounds).for_each(|_| handle.pin().flush());
     }
 }
 
@@ -167,7 +214,8 @@ mod modelled {
 
     pub(crate) fn prepare() {}
 
-    pub(crate) fn clear() {}
+    #[derive(Default)]
+    pub(in super::super) struct Alive;
 
     pub(in super::super) struct Pins {
         hold: bool,

@@ -284,7 +284,9 @@ impl Table {
             reservation.hand_over();
         } else {
             reached(probe::Place::InsertLost);
-            newest.give_back();
+            if !broken(Fault::ClaimLeaked) {
+                newest.give_back();
+            }
         }
         // Not all shards at once: a shard that grows has both segments for a while.
         let stagger = newest.slots() / 64 * (print.shard(self.shards.len()) % 8);

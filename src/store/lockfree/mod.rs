@@ -25,6 +25,8 @@ mod renumber;
 mod retired;
 #[cfg(feature = "snapshot")]
 mod scan;
+#[cfg(all(test, not(tollgate_loom)))]
+mod second_look;
 mod segment;
 mod shard;
 mod slot;
@@ -59,6 +61,7 @@ pub(crate) struct Table {
     #[cfg(feature = "snapshot")]
     most_log2: u32,
     written: Written,
+    _alive: epoch::Alive,
 }
 
 /// What is written now and then, apart from what every call reads: on other pairs of cache lines.
@@ -182,6 +185,7 @@ impl Table {
                 cursor: AtomicU64::new(0),
                 counts: Counts::default(),
             },
+            _alive: epoch::Alive::default(),
         }
     }
 
@@ -401,8 +405,6 @@ impl Drop for Table {
         for shard in &mut self.shards {
             shard.free(&guard);
         }
-        drop(guard);
         // What was retired goes with the memory: no call of this table is under way.
-        epoch::clear();
     }
 }

@@ -8,7 +8,7 @@ use crate::own_process::in_own_process;
 use crate::store::{Absent, Undone};
 
 /// One generation of one limit; a bucket is full at the time of its word.
-struct OneLimit;
+pub(super) struct OneLimit;
 
 impl OneLimit {
     fn meta() -> Meta {
@@ -50,6 +50,11 @@ impl Rules for OneLimit {
     }
 }
 
+pub(super) fn store_key<'a>(table: &Table, id: &'a [u8]) -> StoreKey<'a> {
+    let key = KeyRef { limit: LimitIndex(0), id };
+    StoreKey { key, print: table.fingerprint(key), meta: OneLimit::meta() }
+}
+
 const SHARDS: usize = 8;
 
 struct Bench {
@@ -79,16 +84,14 @@ impl Bench {
 
     fn spend(&self, id: u64) -> Result<(), Undone> {
         let id_bytes = id.to_le_bytes();
-        let key = KeyRef { limit: LimitIndex(0), id: &id_bytes };
-        let key = StoreKey { key, print: self.key(id), meta: OneLimit::meta() };
+        let key = store_key(&self.table, &id_bytes);
         let change = Change { key: &key, absent: Absent::Insert, now_ns: 1 };
         self.table.update(change, &OneLimit, &mut |word| Some(word.max(1) + 1))
     }
 
     fn word(&self, id: u64) -> u64 {
         let id_bytes = id.to_le_bytes();
-        let key = KeyRef { limit: LimitIndex(0), id: &id_bytes };
-        let key = StoreKey { key, print: self.key(id), meta: OneLimit::meta() };
+        let key = store_key(&self.table, &id_bytes);
         self.table.look(&key, &OneLimit).unwrap().unwrap_or(0)
     }
 

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use super::epoch::{Guard, Retired, readers_in_calls};
+use super::epoch::{Alive, Guard, Retired, readers_in_calls};
 use super::retired::When;
 use crate::probe::{Fault, broken};
 use crate::sync::{AtomicPtr, Ordering};
@@ -13,12 +13,13 @@ pub(crate) struct Published<T: Send + Sync> {
     value: AtomicPtr<T>,
     /// Values that were replaced.
     retired: Retired<Arc<T>>,
+    _alive: Alive,
 }
 
 impl<T: Send + Sync + 'static> Published<T> {
     pub(crate) fn new(value: Arc<T>) -> Published<T> {
         let value = AtomicPtr::new(Arc::into_raw(value).cast_mut());
-        Published { value, retired: Retired::default() }
+        Published { value, retired: Retired::default(), _alive: Alive::default() }
     }
 
     /// The value as it is now; it stays while the guard lives.

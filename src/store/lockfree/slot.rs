@@ -172,6 +172,9 @@ impl Slot {
         // Relaxed: the first word is swapped in with Release and publishes it. All who write one write
         // what the registry says of the key.
         if self.meta.load(Ordering::Relaxed) == NONE {
+            if broken(Fault::NoteByStore) {
+                return self.meta.store(meta.bits(), Ordering::Relaxed);
+            }
             let _ =
                 self.meta.compare_exchange(NONE, meta.bits(), Ordering::Relaxed, Ordering::Relaxed);
         }

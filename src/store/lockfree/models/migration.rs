@@ -1,7 +1,6 @@
 //! Models of migrations beside calls, and beside each other.
 
 use super::*;
-use crate::store::lockfree::segment::Segment;
 
 /// Excluded: a spend beside a migration is lost, or admitted on what was there before it.
 fn spend_vs_migration_model() {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use super::fingerprint::{Fingerprint, Seeds};
 use super::migration::Room;
+use super::segment::Segment;
 use super::{Table, epoch};
 use crate::key::{KeyRef, LimitIndex, Meta, Stamp};
 use crate::models::{Tally, explore_bounded, fails_bounded};
@@ -55,21 +56,23 @@ struct Bench {
 }
 
 /// Limits as a caller finds them. In each generation a unit takes twice the time that it took in the one before.
-/// Each key has an override until those end; under the default a debt is thrice that under an override.
+/// Each key has an override, which ends; then that of its account applies, which ends as well; then the default. A debt
+/// is thrice that under the numbers before.
 #[derive(Clone, Copy)]
 struct Limits {
     generation: u64,
-    have_ended: bool,
+    /// How many ends have passed.
+    ends: u32,
 }
 
 impl Limits {
     fn of(generation: u64) -> Limits {
-        Limits { generation, have_ended: false }
+        Limits { generation, ends: 0 }
     }
 
     fn noted(self, print: Fingerprint) -> Meta {
-        let own = if self.have_ended { 0 } else { print.hi as u32 };
-        Stamp::new(LimitIndex(0), self.generation).meta(own)
+        let numbers = [print.hi as u32, 1, 0][self.ends as usize];
+        Stamp::new(LimitIndex(0), self.generation).meta(numbers)
     }
 
     fn unit_ns(self) -> u64 {
@@ -109,10 +112,14 @@ impl Rules for Limits {
     ) -> Result<Option<u64>, Outdated> {
         let is_current = meta.is_of_generation(self.generation);
         let word = if is_current { word } else { Limits::times(word, 2) };
-        match (meta.numbers(), to.numbers()) {
-            (0, 1..) => Err(Outdated),
-            (1.., 0) => Ok(Some(Limits::times(word, 3))),
-            _ => Ok(Some(word)),
+        let ends = |meta: Meta| match meta.numbers() {
+            0 => 2,
+            1 => 1,
+            _ => 0_u32,
+        };
+        match ends(to).checked_sub(ends(meta)) {
+            Some(passed) => Ok(Some(Limits::times(word, 3_u64.pow(passed)))),
+            None => Err(Outdated),
         }
     }
 
@@ -271,6 +278,12 @@ impl Bench {
         bench
     }
 
+    /// The slots of the newest segment that are claimed.
+    fn claimed(&self) -> u64 {
+        let guard = epoch::pin();
+        self.table.shards[0].view(&guard).newest().map_or(0, Segment::used)
+    }
+
     /// The places that are reserved.
     fn taken(&self) -> usize {
         self.table.written.reservations.taken()
@@ -300,6 +313,7 @@ fn insert_vs_insert_same_key_model() {
     let third = spawn(&bench, |bench| bench.spend(K));
     assert!(other.join().unwrap() && third.join().unwrap(), "there was room for both");
     assert_eq!(bench.taken(), 1, "one cell for one key");
+    assert_eq!(bench.claimed(), 1, "one claim for one cell");
     assert_eq!(bench.debt(K), 2 * UNIT_NS, "both are charged");
 }
 
@@ -308,6 +322,7 @@ fn insert_vs_insert_same_key() {
     explore_bounded(SOME, insert_vs_insert_same_key_model);
     assert_reached(&[Place::InsertLost]);
     fails_bounded(SOME, Fault::InsertBlindly, "one cell", insert_vs_insert_same_key_model);
+    fails_bounded(SOME, Fault::ClaimLeaked, "one claim", insert_vs_insert_same_key_model);
 }
 
 /// Excluded: of two keys with the same low half one gets the other's cell.

@@ -3,44 +3,47 @@
 use super::*;
 
 impl Bench {
-    /// One unit, charged by the default, or by the override where the caller's clock is behind its end and no other
-    /// call has acted upon the end. Returns whether it was charged by the default.
-    fn spend_beside_end(&self, print: Fingerprint, have_ended: bool) -> bool {
-        let mut limits = Limits { have_ended, ..Limits::of(0) };
+    /// One unit, charged by the numbers that apply after so many ends, or by later ones where another call has acted
+    /// upon a later end. Returns how many ends had passed.
+    fn spend_after(&self, print: Fingerprint, ends: u32) -> u32 {
+        let mut limits = Limits { ends, ..Limits::of(0) };
         loop {
             let done = self.update_by(limits, print, Absent::Insert, |word, at_ns| {
                 Some(word.max(at_ns) + UNIT_NS)
             });
             match done {
-                Ok(()) => return limits.have_ended,
+                Ok(()) => return limits.ends,
                 Err(undone) => assert_eq!(undone, Undone::Outdated),
             }
             reached(Place::Outdated);
-            assert!(!limits.have_ended, "nothing comes after the default");
-            limits.have_ended = true;
+            limits.ends += 1;
+            assert!(limits.ends <= 2, "nothing comes after the default");
         }
     }
 
     /// The key's word by the default.
-    fn word_after_end(&self, print: Fingerprint) -> u64 {
-        let limits = Limits { have_ended: true, ..Limits::of(0) };
+    fn word_after_ends(&self, print: Fingerprint) -> u64 {
+        let limits = Limits { ends: 2, ..Limits::of(0) };
         self.word_by(limits, print).expect("nothing comes after the default")
     }
 }
 
-/// What is owed by the default after so many units by the override and by the default.
-fn owed(by_override: u64, by_default: u64) -> u64 {
-    1 + (3 * by_override + by_default) * UNIT_NS
+/// What is owed by the default after so many units by each of the three.
+fn owed(by_override: u64, by_account: u64, by_default: u64) -> u64 {
+    1 + (9 * by_override + 3 * by_account + by_default) * UNIT_NS
 }
 
 /// Excluded: a spend beside an override's end is lost, or counts in other units than those it was decided by.
 fn renumber_vs_spend_model(by_override: &Tally, by_default: &Tally) {
     let bench = Bench::with_spent(2, &[K]);
-    let behind = spawn(&bench, |bench| bench.spend_beside_end(K, false));
-    assert!(bench.spend_beside_end(K, true));
-    let by = u64::from(behind.join().unwrap());
-    (if by == 0 { by_override } else { by_default }).add();
-    assert_eq!(bench.word_after_end(K), owed(2 - by, 1 + by), "each unit in its own units");
+    let behind = spawn(&bench, |bench| bench.spend_after(K, 0));
+    assert_eq!(bench.spend_after(K, 2), 2);
+    let spent_by = match behind.join().unwrap() {
+        0 => (by_override.add(), owed(2, 0, 1)).1,
+        1 => owed(1, 1, 1),
+        _ => (by_default.add(), owed(1, 0, 2)).1,
+    };
+    assert_eq!(bench.word_after_ends(K), spent_by, "each unit in its own units");
     assert_eq!(bench.taken(), 1, "one cell");
 }
 
@@ -52,7 +55,7 @@ fn renumber_vs_spend() {
     assert!(by_override.get() > 0, "no spend by the override");
     assert!(by_default.get() > 0, "no spend by the default");
     assert_reached(&[Place::Renumbered, Place::Outdated, Place::SwapLost]);
-    fails_bounded(SOME, Fault::StoreForSwap, "", || {
+    fails_bounded(SOME, Fault::StoreForSwap, "each unit in its own units", || {
         renumber_vs_spend_model(&Tally::default(), &Tally::default());
     });
 }
@@ -60,9 +63,9 @@ fn renumber_vs_spend() {
 /// Excluded: of two calls that move a word one loses its spend, or the key gets two cells.
 fn renumber_vs_renumber_model() {
     let bench = Bench::with_spent(2, &[K]);
-    let other = spawn(&bench, |bench| bench.spend_beside_end(K, true));
-    assert!(bench.spend_beside_end(K, true) && other.join().unwrap());
-    assert_eq!(bench.word_after_end(K), owed(1, 2), "both spends count");
+    let other = spawn(&bench, |bench| bench.spend_after(K, 2));
+    assert_eq!((bench.spend_after(K, 2), other.join().unwrap()), (2, 2));
+    assert_eq!(bench.word_after_ends(K), owed(1, 0, 2), "both spends count");
     assert_eq!(bench.taken(), 1, "one cell");
 }
 
@@ -71,17 +74,43 @@ fn renumber_vs_renumber() {
     explore_bounded(SOME, renumber_vs_renumber_model);
     assert_reached(&[Place::Renumbered, Place::SeededBefore]);
     fails_bounded(SOME, Fault::SeedByMax, "both spends count", renumber_vs_renumber_model);
-    fails_bounded(SOME, Fault::EveryoneReleases, "", renumber_vs_renumber_model);
+    fails_bounded(SOME, Fault::EveryoneReleases, "one cell", renumber_vs_renumber_model);
+}
+
+/// Excluded: of two calls whose clocks differ, one names the numbers that a word is under and the other computes it by
+/// others.
+fn renumber_vs_later_renumber_model(by_account: &Tally) {
+    let bench = Bench::with_spent(2, &[K]);
+    let earlier = spawn(&bench, |bench| bench.spend_after(K, 1));
+    assert_eq!(bench.spend_after(K, 2), 2);
+    let expected = match earlier.join().unwrap() {
+        1 => (by_account.add(), owed(1, 1, 1)).1,
+        _ => owed(1, 0, 2),
+    };
+    assert_eq!(bench.word_after_ends(K), expected, "each unit in its own units");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn renumber_vs_later_renumber() {
+    let by_account = Tally::default();
+    let tally = by_account.clone();
+    explore_bounded(SOME, move || renumber_vs_later_renumber_model(&tally));
+    assert!(by_account.get() > 0, "no spend by the account's");
+    assert_reached(&[Place::Renumbered, Place::Outdated, Place::SeededBefore]);
+    fails_bounded(SOME, Fault::NoteByStore, "each unit in its own units", || {
+        renumber_vs_later_renumber_model(&Tally::default());
+    });
 }
 
 /// Excluded: a migration brings over the word that has gone on, and not the one it became; or both.
 fn renumber_vs_migration_model(prints: &[Fingerprint]) {
     let bench = Bench::with_spent(2, prints);
     let migrator = spawn(&bench, Bench::migrate);
-    assert!(bench.spend_beside_end(K, true));
+    assert_eq!(bench.spend_after(K, 2), 2);
     migrator.join().unwrap();
     bench.migrate();
-    assert_eq!(bench.word_after_end(K), owed(1, 1), "the word went on once");
+    assert_eq!(bench.word_after_ends(K), owed(1, 0, 1), "the word went on once");
     assert_eq!(bench.taken(), prints.len(), "a place for each cell");
 }
 
@@ -99,9 +128,9 @@ fn renumber_vs_migration() {
 fn renumber_vs_sweep_model() {
     let bench = Bench::with_spent(2, &[K]);
     let sweeper = spawn(&bench, |bench| bench.sweep().dropped);
-    assert!(bench.spend_beside_end(K, true));
+    assert_eq!(bench.spend_after(K, 2), 2);
     let _ = sweeper.join().unwrap();
-    assert_eq!(bench.word_after_end(K), owed(1, 1), "the word went on");
+    assert_eq!(bench.word_after_ends(K), owed(1, 0, 1), "the word went on");
     assert_eq!(bench.taken(), 1, "one cell");
 }
 
@@ -109,21 +138,21 @@ fn renumber_vs_sweep_model() {
 fn renumber_vs_sweep() {
     explore_bounded(SOME, renumber_vs_sweep_model);
     assert_reached(&[Place::Renumbered]);
-    fails_bounded(SOME, Fault::BuryAwaited, "", renumber_vs_sweep_model);
+    fails_bounded(SOME, Fault::BuryAwaited, "a word went nowhere", renumber_vs_sweep_model);
 }
 
 /// Excluded: a call that is late brings a word back that has gone on, was given back since, and was dropped.
 fn late_renumber_vs_sweep_model() {
     let bench = Bench::with_spent(2, &[K]);
-    let late = spawn(&bench, |bench| bench.spend_beside_end(K, true));
-    assert!(bench.spend_beside_end(K, true));
+    let late = spawn(&bench, |bench| bench.spend_after(K, 2));
+    assert_eq!(bench.spend_after(K, 2), 2);
     let limits = Limits { have_ended: true, ..Limits::of(0) };
     let _ =
         bench.update_by(limits, K, Absent::Leave, |word, at_ns| (word > at_ns).then_some(at_ns));
     bench.sweep();
-    assert!(late.join().unwrap());
-    let word = bench.word_after_end(K);
-    assert!(word <= owed(0, 1), "what was given back is owed again: {word}");
+    assert_eq!(late.join().unwrap(), 2);
+    let word = bench.word_after_ends(K);
+    assert!(word <= owed(0, 0, 1), "what was given back is owed again: {word}");
 }
 
 #[test]
