@@ -1,0 +1,1 @@
+//! Short lists that have failed once.

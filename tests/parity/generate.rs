@@ -1,0 +1,249 @@
+//! Random runs. Each has some of the features, so that a fault can be told from another's.
+
+use tollgate::{Debt, Mode};
+
+use super::known;
+use super::ops::{BatchCall, Call, ONE, Op};
+use super::rng::Rng;
+use super::run::{LARGEST_FACTOR, Start};
+use super::spec::{KNOWN, LimitSpec, List, Numbers, Over, Spec, Target};
+
+const NS_PER_S: u64 = 1_000_000_000;
+const DAY_S: u64 = 86_400;
+const MODES: [Mode; 3] = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly];
+pub(crate) const DEBTS: [Debt; 4] = [Debt::Share, Debt::Units, Debt::Time, Debt::Afresh];
+const PERIODS_MS: [u64; 7] = [1000, 2500, 10_000, 60_000, 600_000, 3_600_000, 100 * DAY_S * 1000];
+
+/// What a run may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Features {
+    reloads: bool,
+    /// Limits come, go and are without a default.
+    defaults: bool,
+    overrides: bool,
+    accounts: bool,
+    ends: bool,
+    /// Another algorithm with a reload.
+    algorithms: bool,
+    only_gcra: bool,
+    shadows: bool,
+    factors: bool,
+    batches: bool,
+    sweeps: bool,
+    files: bool,
+    back: bool,
+    switch: bool,
+    /// Of four, how many ids are used.
+    ids: u64,
+}
+
+impl Features {
+    fn any(rng: &mut Rng) -> Features {
+        let mut often = || rng.chance(1, 2);
+        let overrides = often();
+        Features {
+            reloads: often() || often(),
+            defaults: often(),
+            overrides,
+            accounts: overrides && often(),
+            ends: overrides && known::ENDS && often(),
+            algorithms: often(),
+            only_gcra: often() && often(),
+            shadows: often() && often(),
+            factors: often() && often(),
+            batches: often(),
+            sweeps: often(),
+            files: often() && often(),
+            back: often() && often(),
+            switch: often() && often() && often(),
+            ids: rng.within(1, 4),
+        }
+    }
+}
+
+/// A run of some hundred operations.
+pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
+    let mut rng = Rng::new(seed);
+    let features = Features::any(&mut rng);
+    let now = if rng.chance(1, 3) { 1 } else { rng.within(1, 150 * DAY_S * NS_PER_S) };
+    let length = rng.within(10, 300);
+    let mut making = Making { algorithms: [0; KNOWN.len()], features, rng };
+    making.algorithms = std::array::from_fn(|_| making.algorithm());
+    let start = Start { spec: making.first_spec(), now };
+    let ops = (0..length).map(|_| making.op()).collect();
+    (start, ops)
+}
+
+struct Making {
+    rng: Rng,
+    features: Features,
+    /// Each limit's, as of the last reload.
+    algorithms: [u64; KNOWN.len()],
+}
+
+impl Making {
+    fn algorithm(&mut self) -> u64 {
+        if self.features.only_gcra { 0 } else { self.rng.below(4) }
+    }
+
+    fn numbers(&mut self, algorithm: u64) -> Numbers {
+        let rng = &mut self.rng;
+        let size = if rng.chance(3, 4) { rng.within(1, 12) } else { rng.within(1, 60) };
+        let period_ms = rng.pick(&PERIODS_MS);
+        match algorithm {
+            0 => Numbers::Gcra { burst: size, count: rng.pick(&[1, 1, 2, 3, 7]), period_ms },
+            1 => Numbers::Fixed { limit: size, window_ms: period_ms },
+            2 => Numbers::Tokens { limit: size, window_ms: period_ms, burst: rng.within(1, size) },
+            _ => Numbers::Leaky { size, rate_ms: period_ms / 5, drip: rng.within(1, size + 2) },
+        }
+    }
+
+    fn limit_spec(&mut self, limit: usize, can_be_without: bool) -> LimitSpec {
+        let algorithm = self.algorithms[limit];
+        let is_without = can_be_without && self.rng.chance(1, 3);
+        let default = (!is_without).then(|| self.numbers(algorithm));
+        let shadow = self.features.shadows && self.rng.chance(1, 4);
+        let is_tried = self.features.shadows && self.rng.chance(1, 4);
+        let tried = is_tried.then(|| self.numbers(algorithm));
+        let mut overrides = Vec::new();
+        if self.features.overrides {
+            for target in self.targets(limit) {
+                let numbers = (!self.rng.chance(1, 12)).then(|| self.numbers(algorithm));
+                overrides.push(Over { target, numbers, ends_s: self.ends_s() });
+            }
+        }
+        LimitSpec { default, shadow, tried, overrides: List(overrides) }
+    }
+
+    fn targets(&mut self, limit: usize) -> Vec<Target> {
+        let known = &KNOWN[limit];
+        let mut accounts: Vec<u64> =
+            (0..known.ids.len()).filter_map(|id| known.account_of(id)).collect();
+        accounts.dedup();
+        let mut all: Vec<Target> = (0..known.ids.len()).map(Target::Id).collect();
+        all.retain(|_| self.rng.chance(1, 4));
+        if self.features.accounts {
+            accounts.retain(|_| self.rng.chance(1, 3));
+            all.extend(accounts.into_iter().map(Target::Account));
+        }
+        all
+    }
+
+    fn ends_s(&mut self) -> Option<i64> {
+        if !self.features.ends || self.rng.chance(1, 3) {
+            return None;
+        }
+        // One that has ended already, or one that does in a while.
+        Some(self.rng.pick(&[-5, 60, 60, 90, 3600, 3600, 7200, 86_400, 40 * 86_400]))
+    }
+
+    fn first_spec(&mut self) -> Spec {
+        let limits = (0..KNOWN.len()).map(|limit| {
+            // The last one comes later.
+            (limit + 1 < KNOWN.len()).then(|| self.limit_spec(limit, false))
+        });
+        Spec(List(limits.collect()))
+    }
+
+    fn next_spec(&mut self) -> Spec {
+        let defaults = self.features.defaults;
+        let limits = (0..KNOWN.len()).map(|limit| {
+            if self.features.algorithms && self.rng.chance(1, 4) {
+                self.algorithms[limit] = self.algorithm();
+            }
+            let is_there = !defaults || self.rng.chance(4, 5);
+            is_there.then(|| self.limit_spec(limit, defaults))
+        });
+        Spec(List(limits.collect()))
+    }
+
+    fn call(&mut self) -> Call {
+        let limit = self.rng.below(KNOWN.len() as u64) as usize;
+        let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
+        let id = self.rng.below(ids) as usize;
+        let cost = match self.rng.below(10) {
+            0 => 0,
+            1 => self.rng.within(1, 61),
+            2 | 3 => self.rng.within(1, 12),
+            _ => self.rng.within(1, 4),
+        };
+        let has_factor = self.features.factors && self.rng.chance(1, 4);
+        let factors = [0, 250_000, 333_333, 500_000, 1_500_000, LARGEST_FACTOR];
+        let factor = if has_factor { self.rng.pick(&factors) } else { ONE };
+        Call { limit, id, cost, factor }
+    }
+
+    fn op(&mut self) -> Op {
+        let features = self.features;
+        match self.rng.below(100) {
+            0..16 => self.advance(),
+            16..20 if features.back => Op::Back(self.rng.below(5 * NS_PER_S)),
+            20..24 if features.ends => {
+                Op::ToEnd(self.rng.pick(&[-1, 0, 1, 1_000_000, 7_000_000_000]))
+            }
+            24..30 if features.reloads => Op::Reload(self.next_spec(), self.rng.pick(&DEBTS)),
+            30..34 if features.sweeps => match self.rng.chance(1, 2) {
+                true => Op::SweepAll,
+                false => Op::Sweep(self.rng.within(0, 40) as usize),
+            },
+            34..36 if features.files => Op::Snapshot,
+            36..38 if features.files => Op::Restore(self.next_spec(), self.rng.pick(&DEBTS)),
+            38..39 if features.switch => Op::Enable(self.rng.chance(2, 3)),
+            39..50 if features.batches => self.batch(),
+            50..60 => Op::Check(self.call()),
+            60..66 => Op::Refund(self.call()),
+            66..69 => Op::Reset(self.call()),
+            69..72 => self.many(),
+            72..75 => {
+                let call = self.call();
+                Op::Settled(call, self.rng.within(0, call.cost + 3))
+            }
+            _ => Op::Spend(self.call()),
+        }
+    }
+
+    fn advance(&mut self) -> Op {
+        let most = match self.rng.below(20) {
+            0..4 => 3,
+            4..8 => 2 * NS_PER_S,
+            8..13 => 100 * NS_PER_S,
+            13..19 => 7200 * NS_PER_S,
+            _ => 60 * DAY_S * NS_PER_S,
+        };
+        let by = self.rng.within(1, most);
+        // Whole seconds come often, so that edges are met.
+        let is_whole = by > NS_PER_S && self.rng.chance(1, 2);
+        Op::Advance(if is_whole { by / NS_PER_S * NS_PER_S } else { by })
+    }
+
+    fn many(&mut self) -> Op {
+        let Call { limit, cost, .. } = self.call();
+        let ids = KNOWN[limit].ids.len() as u64;
+        let length = self.rng.below(24);
+        let ids = (0..length).map(|_| self.rng.below(ids) as usize).collect();
+        Op::SpendMany { limit, ids: List(ids), cost }
+    }
+
+    fn batch(&mut self) -> Op {
+        let length = self.rng.within(0, 5);
+        let mut members: Vec<(Call, Mode)> =
+            (0..length).map(|_| (self.call(), self.rng.pick(&MODES))).collect();
+        if !self.rng.chance(1, 10) {
+            // Most name no bucket twice, and cost what may be there.
+            members.sort_by_key(|(call, _)| (call.limit, call.id));
+            members.dedup_by_key(|(call, _)| (call.limit, call.id));
+            members.iter_mut().for_each(|(call, _)| call.cost = call.cost.min(3));
+            if self.rng.chance(1, 2) {
+                members.reverse();
+            }
+        }
+        let what = match self.rng.below(10) {
+            0..4 => BatchCall::SpendAll,
+            4..7 => BatchCall::SpendEach,
+            7 => BatchCall::CheckAll,
+            8 => BatchCall::RefundAll,
+            _ => BatchCall::ResetAll,
+        };
+        Op::Batch(what, List(members))
+    }
+}

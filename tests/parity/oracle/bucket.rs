@@ -1,0 +1,297 @@
+//! One bucket in plain integers, by `spec/algorithms.md`. Waits are not computed but searched: the first
+//! time at which the bucket holds what is asked.
+
+use super::super::spec::Numbers;
+
+pub(crate) const NS_PER_MS: i128 = 1_000_000;
+
+/// The numbers of a limit. Times of gcra are ns, of the others ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Gcra { burst: i128, interval: i128 },
+    Fixed { limit: i128, window: i128 },
+    Tokens { limit: i128, window: i128, burst: i128 },
+    Leaky { size: i128, rate: i128, drip: i128 },
+}
+
+/// What a bucket keeps. A bucket that was never charged has no state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// gcra: when it is full, in ns.
+    Tat(i128),
+    /// The others: when the window opened, or the last drip, in ms; and what was used. With nothing used,
+    /// the time that no later call comes before.
+    Counted { at: i128, used: i128 },
+}
+
+/// The figures of a decision. Waits are ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) allowed: bool,
+    pub(crate) remaining: i128,
+    pub(crate) retry: i128,
+    pub(crate) reset: i128,
+}
+
+/// A state, as a call finds it at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) at: i128,
+    pub(crate) used: i128,
+    /// The time of the call: no earlier than the state's own.
+    pub(crate) now: i128,
+}
+
+/// The millisecond that a time in ns is in. The origin, 1 ns, is in the first one.
+pub(crate) fn ms_of(now: i128) -> i128 {
+    (now - 1).max(0) / NS_PER_MS + 1
+}
+
+impl Rule {
+    pub(crate) fn of(numbers: Numbers) -> Rule {
+        let of = i128::from;
+        match numbers {
+            Numbers::Gcra { burst, count, period_ms } => {
+                Rule::Gcra { burst: of(burst), interval: of(period_ms) * NS_PER_MS / of(count) }
+            }
+            Numbers::Fixed { limit, window_ms } => {
+                Rule::Fixed { limit: of(limit), window: of(window_ms) }
+            }
+            Numbers::Tokens { limit, window_ms, burst } => {
+                Rule::Tokens { limit: of(limit), window: of(window_ms), burst: of(burst) }
+            }
+            Numbers::Leaky { size, rate_ms, drip } => {
+                Rule::Leaky { size: of(size), rate: of(rate_ms), drip: of(drip) }
+            }
+        }
+    }
+
+    /// The numbers for a caller with a factor in millionths, which is not 0.
+    pub(crate) fn scaled(self, factor: u64) -> Rule {
+        let factor = i128::from(factor);
+        let less = |number: i128| ceil(number * 1_000_000, factor).max(1);
+        let more = |number: i128| ceil(number * factor, 1_000_000).max(1);
+        match self {
+            Rule::Gcra { burst, interval } => {
+                Rule::Gcra { burst: less(burst), interval: more(interval) }
+            }
+            Rule::Fixed { limit, window } => Rule::Fixed { limit: less(limit), window },
+            Rule::Tokens { limit, window, burst } => {
+                Rule::Tokens { limit: less(limit), window, burst: less(burst) }
+            }
+            Rule::Leaky { size, rate, drip } => {
+                Rule::Leaky { size: less(size), rate: more(rate), drip }
+            }
+        }
+    }
+
+    /// The largest cost of a call.
+    pub(crate) fn most(self) -> i128 {
+        match self {
+            Rule::Gcra { burst, .. } | Rule::Tokens { burst, .. } => burst,
+            Rule::Fixed { limit, .. } => limit,
+            Rule::Leaky { size, .. } => size,
+        }
+    }
+
+    /// What can be used of it: what a share is a share of. Of gcra in ns, else in units.
+    pub(crate) fn capacity(self) -> i128 {
+        match self {
+            Rule::Gcra { burst, interval } => burst * interval,
+            Rule::Fixed { limit, .. } | Rule::Tokens { limit, .. } => limit,
+            Rule::Leaky { size, .. } => size,
+        }
+    }
+
+    /// A bucket that was never charged, at a time.
+    fn new_state(self, now: i128) -> State {
+        match self {
+            Rule::Gcra { .. } => State::Tat(now),
+            _ => State::Counted { at: ms_of(now), used: 0 },
+        }
+    }
+
+    /// What a call at this ms finds: windows that are over and drips that have fallen are gone.
+    pub(crate) fn found(self, at: i128, used: i128, now_ms: i128) -> Found {
+        let now = now_ms.max(at);
+        let (left, begins) = match self {
+            Rule::Gcra { .. } => unreachable!("its state is no count"),
+            Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => {
+                let passed = (now - at) / window;
+                // A window takes its limit; the next ones what it did not hold.
+                ((used - passed * limit).max(0), at + passed * window)
+            }
+            Rule::Leaky { rate, drip, .. } => {
+                let drips = (now - at) / rate;
+                ((used - drips * drip).max(0), at + drips * rate)
+            }
+        };
+        Found { at: if left == 0 { now } else { begins }, used: left, now }
+    }
+
+    /// Whether a cost is there at this ms.
+    fn holds(self, at: i128, used: i128, now_ms: i128, cost: i128) -> bool {
+        let found = self.found(at, used, now_ms);
+        match self {
+            Rule::Gcra { .. } => unreachable!("its state is no count"),
+            Rule::Fixed { limit, .. } => found.used + cost <= limit,
+            Rule::Leaky { size, .. } => found.used + cost <= size,
+            Rule::Tokens { limit, window, burst } => {
+                let gained = (limit - burst) * (found.now - found.at);
+                (burst - found.used) * window + gained >= cost * window
+            }
+        }
+    }
+
+    /// The ms until something holds of a state, counted from now, or from the state's own time if the clock
+    /// went back behind it. What is used beyond the capacity has its times to come, and counts from now.
+    fn until(self, at: i128, used: i128, now_ms: i128, is_so: impl Fn(i128) -> bool) -> i128 {
+        let from = if used > self.capacity() { now_ms } else { now_ms.max(at) };
+        let step = match self {
+            Rule::Gcra { .. } => unreachable!("its state is no count"),
+            Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => (used / limit + 2) * window,
+            Rule::Leaky { size, rate, drip } => ((used + 2 * size) / drip + 2) * rate,
+        };
+        let (mut low, mut high) = (0, step + (at - from).max(0));
+        assert!(is_so(from + high), "{self:?}: {used} since {at} at {now_ms}");
+        while low < high {
+            let middle = (low + high) / 2;
+            if is_so(from + middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
+    }
+
+    fn figures(self, allowed: bool, at: i128, used: i128, now_ms: i128, cost: i128) -> Figures {
+        let found = self.found(at, used, now_ms);
+        let until_there = self.until(at, used, now_ms, |ms| self.holds(at, used, ms, cost));
+        let until_full = self.until(at, used, now_ms, |ms| self.found(at, used, ms).used == 0);
+        Figures {
+            allowed,
+            remaining: (self.capacity() - found.used).max(0),
+            retry: until_there * NS_PER_MS,
+            reset: until_full * NS_PER_MS,
+        }
+    }
+
+    /// Asks for a cost, and charges it if it is there. `None`: the bucket stays as it is.
+    pub(crate) fn spend(self, state: Option<State>, now: i128, cost: i128) -> (Option<State>, Figures) {
+        let state = state.unwrap_or(self.new_state(now));
+        match (self, state) {
+            (Rule::Gcra { burst, interval }, State::Tat(tat)) => {
+                let from = now.max(tat);
+                let charged = from + interval * cost;
+                let diff = now - (charged - interval * burst);
+                if diff < 0 {
+                    let remaining = ((now - (from - interval * burst)) / interval).max(0);
+                    let (retry, reset) = (-diff, from - now);
+                    return (None, Figures { allowed: false, remaining, retry, reset });
+                }
+                let retry = (interval * cost - diff).max(0);
+                let (remaining, reset) = (diff / interval, charged - now);
+                let state = (cost > 0).then_some(State::Tat(charged));
+                (state, Figures { allowed: true, remaining, retry, reset })
+            }
+            (_, State::Counted { at, used }) => {
+                let now_ms = ms_of(now);
+                if !self.holds(at, used, now_ms, cost) {
+                    return (None, self.figures(false, at, used, now_ms, cost));
+                }
+                let found = self.found(at, used, now_ms);
+                let after = (found.at, found.used + cost);
+                let figures = self.figures(true, after.0, after.1, now_ms, cost);
+                let state = State::Counted { at: after.0, used: after.1 };
+                ((cost > 0).then_some(state), figures)
+            }
+            _ => unreachable!("{self:?} {state:?}"),
+        }
+    }
+
+    /// Gives back up to a cost; `allowed` says whether there was anything.
+    pub(crate) fn refund(self, state: Option<State>, now: i128, cost: i128) -> (Option<State>, Figures) {
+        let state = state.unwrap_or(self.new_state(now));
+        match (self, state) {
+            (Rule::Gcra { burst, interval }, State::Tat(tat)) => {
+                let from = now.max(tat);
+                let given = (from - interval * cost).max(now);
+                let remaining = ((now + interval * burst - given) / interval).max(0);
+                let allowed = given != from;
+                let figures = Figures { allowed, remaining, retry: 0, reset: given - now };
+                (allowed.then_some(State::Tat(given)), figures)
+            }
+            (_, State::Counted { at, used }) => {
+                let found = self.found(at, used, ms_of(now));
+                let left = (found.used - cost).max(0);
+                let allowed = left != found.used;
+                let at = if left == 0 { found.now } else { found.at };
+                let said = self.figures(allowed, at, left, ms_of(now), 0);
+                let state = State::Counted { at, used: left };
+                (allowed.then_some(state), Figures { retry: 0, ..said })
+            }
+            _ => unreachable!("{self:?} {state:?}"),
+        }
+    }
+
+    /// Makes the bucket full.
+    pub(crate) fn reset(self, state: Option<State>, now: i128) -> (Option<State>, Figures) {
+        let remaining = match self {
+            Rule::Gcra { burst, .. } => burst,
+            _ => self.capacity(),
+        };
+        let figures = Figures { allowed: true, remaining, retry: 0, reset: 0 };
+        let full = match state {
+            Some(State::Tat(tat)) => (tat > now).then_some(State::Tat(now)),
+            Some(State::Counted { at, used }) => {
+                let found = self.found(at, used, ms_of(now));
+                (found.used > 0).then_some(State::Counted { at: found.now, used: 0 })
+            }
+            None => None,
+        };
+        (full, figures)
+    }
+
+    /// Charges a cost, whether it is there or not, as far as the bucket holds.
+    pub(crate) fn owe(self, state: Option<State>, now: i128, cost: i128) -> Option<State> {
+        let state = state.unwrap_or(self.new_state(now));
+        match (self, state) {
+            (Rule::Gcra { .. }, State::Tat(tat)) => {
+                let Rule::Gcra { interval, .. } = self else { unreachable!() };
+                let from = now.max(tat);
+                let owed = (from + interval * cost).min(now + self.capacity());
+                (owed > from).then_some(State::Tat(owed))
+            }
+            (_, State::Counted { at, used }) => {
+                let found = self.found(at, used, ms_of(now));
+                let most = match self {
+                    Rule::Tokens { limit, window, burst } => {
+                        let gained = (limit - burst) * (found.now - found.at) / window;
+                        (burst + gained).min(limit)
+                    }
+                    _ => self.capacity(),
+                };
+                let owed = (found.used + cost).min(most);
+                (owed > found.used).then_some(State::Counted { at: found.at, used: owed })
+            }
+            _ => unreachable!("{self:?} {state:?}"),
+        }
+    }
+
+    /// Whether nothing is used at a time.
+    pub(crate) fn is_full(self, state: State, now: i128) -> bool {
+        match state {
+            State::Tat(tat) => tat <= now,
+            State::Counted { at, used } => {
+                let found = self.found(at, used, ms_of(now));
+                found.used == 0 && found.now <= ms_of(now)
+            }
+        }
+    }
+}
+
+/// `number / by`, rounded up.
+pub(crate) fn ceil(number: i128, by: i128) -> i128 {
+    (number + by - 1).div_euclid(by)
+}

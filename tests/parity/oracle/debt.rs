@@ -1,0 +1,103 @@
+//! What a bucket owes when its numbers change, by the documentation of [`Debt`].
+//!
+//! Where that is silent, this is the rule:
+//! * A window that is kept ends when it would have, or a whole new window after the change if that is sooner,
+//!   by every rule; but windows behind it that are used up keep the present one's end.
+//! * A drip's phase begins with the change.
+//! * Under another algorithm the window begins, and the first drip counts, with the change, and of what is
+//!   beyond the capacity the same share is kept.
+
+use tollgate::Debt;
+
+use super::bucket::{Rule, State, ceil, ms_of};
+
+/// The state under `new` of a bucket that had `state` under `old` when the numbers changed. `None`: it is full.
+pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> Option<State> {
+    if old == new {
+        return Some(state);
+    }
+    if debt == Debt::Afresh {
+        return None;
+    }
+    if old.is_full(state, now) {
+        return Some(match new {
+            Rule::Gcra { .. } => State::Tat(now),
+            _ => State::Counted { at: ms_of(now), used: 0 },
+        });
+    }
+    Some(match (old, new, state) {
+        (Rule::Gcra { interval, .. }, Rule::Gcra { interval: new_interval, .. }, State::Tat(tat)) => {
+            let owed = tat - now;
+            let within = owed.min(old.capacity());
+            let kept = match debt {
+                Debt::Units => ceil(within * new_interval, interval),
+                Debt::Time => within,
+                _ => ceil(within * new.capacity(), old.capacity()),
+            };
+            State::Tat(now + kept.min(new.capacity()) + (owed - within))
+        }
+        (Rule::Fixed { .. }, Rule::Fixed { .. }, _) | (Rule::Tokens { .. }, Rule::Tokens { .. }, _) => {
+            window(debt, old, new, state, now)
+        }
+        (Rule::Leaky { .. }, Rule::Leaky { .. }, _) => drips(debt, old, new, state, now),
+        _ => {
+            let used = match state {
+                State::Tat(tat) => tat - now,
+                State::Counted { at, used } => old.found(at, used, ms_of(now)).used,
+            };
+            let share = ceil(used * new.capacity(), old.capacity());
+            match new {
+                Rule::Gcra { .. } => State::Tat(now + share),
+                _ => State::Counted { at: ms_of(now), used: share },
+            }
+        }
+    })
+}
+
+fn length(rule: Rule) -> i128 {
+    match rule {
+        Rule::Fixed { window, .. } | Rule::Tokens { window, .. } => window,
+        _ => unreachable!("{rule:?} has no window"),
+    }
+}
+
+fn window(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
+    let State::Counted { at, used } = state else { unreachable!("{state:?}") };
+    let (mut at, mut used) = (at, used);
+    if used > old.capacity() {
+        let found = old.found(at, used, ms_of(now));
+        (at, used) = (found.at, found.used);
+    }
+    // Whole windows that are used up, and what is used of the last one.
+    let behind = (used - 1).max(0) / old.capacity();
+    let within = used - behind * old.capacity();
+    let kept = match debt {
+        Debt::Units => within.min(new.capacity()),
+        _ => ceil(within * new.capacity(), old.capacity()),
+    };
+    let behind_kept = ceil(behind * length(old), length(new)) * new.capacity();
+    let mut end = at + length(old);
+    if behind == 0 {
+        end = end.min(ms_of(now) + length(new));
+    }
+    // No window begins before the clock did.
+    State::Counted { at: (end - length(new)).max(1), used: kept + behind_kept }
+}
+
+fn drips(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
+    let State::Counted { at, used } = state else { unreachable!("{state:?}") };
+    let (Rule::Leaky { rate, drip, .. }, Rule::Leaky { rate: new_rate, drip: new_drip, .. }) = (old, new)
+    else {
+        unreachable!("{old:?} {new:?}")
+    };
+    let used = old.found(at, used, ms_of(now)).used;
+    let within = used.min(old.capacity());
+    let in_time = |units: i128| ceil(ceil(units, drip) * rate, new_rate) * new_drip;
+    let kept = match debt {
+        Debt::Units => within,
+        Debt::Time => in_time(within),
+        _ => ceil(within * new.capacity(), old.capacity()),
+    };
+    State::Counted { at: ms_of(now), used: kept.min(new.capacity()) + in_time(used - within) }
+}
+

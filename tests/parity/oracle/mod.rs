@@ -1,0 +1,224 @@
+//! What every call must answer: a map from limit and id to a bucket in plain integers, which no sweep touches.
+
+mod batch;
+pub(crate) mod bucket;
+mod debt;
+
+use std::collections::BTreeMap;
+
+use tollgate::Debt;
+
+use super::ops::{Call, ONE};
+use super::spec::{KNOWN, Spec};
+use bucket::{Figures, Rule, State};
+
+/// An answer; `figures` is `None` where no limit applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) figures: Option<Figures>,
+    pub(crate) denied_by: Option<usize>,
+}
+
+/// Why a call is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Cost,
+    Batch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Spend,
+    Check,
+    Refund,
+    Reset,
+}
+
+/// The limits of a generation, with the ends of their overrides on the limiter's clock: in ns, by limit and
+/// override.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) spec: Spec,
+    pub(crate) ends: Vec<Vec<Option<i128>>>,
+}
+
+impl Terms {
+    /// The numbers that apply to an id at a time: those of its own override, else its account's, else the
+    /// default's.
+    pub(crate) fn rule(&self, limit: usize, id: usize, now: i128) -> Option<Rule> {
+        let spec = self.spec.limit(limit)?;
+        let given = |own: bool| {
+            spec.overrides.0.iter().enumerate().find(|(at, over)| {
+                let is_own = matches!(over.target, super::spec::Target::Id(_));
+                let has_ended = self.ends[limit][*at].is_some_and(|end| end <= now);
+                is_own == own && !has_ended && over.is_for(&KNOWN[limit], id)
+            })
+        };
+        match given(true).or_else(|| given(false)) {
+            Some((_, over)) => over.numbers.map(Rule::of),
+            None => spec.default.map(Rule::of),
+        }
+    }
+
+    fn is_shadow(&self, limit: usize) -> bool {
+        self.spec.limit(limit).is_some_and(|limit| limit.shadow)
+    }
+
+    /// The ends that come after a time, and until another.
+    fn ends_within(&self, after: i128, until: i128) -> Vec<i128> {
+        let all = self.ends.iter().flatten().flatten().copied();
+        let mut ends: Vec<i128> = all.filter(|&end| after < end && end <= until).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        ends
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Oracle {
+    pub(crate) now: i128,
+    /// The clock goes back no further than this.
+    pub(crate) floor: i128,
+    pub(crate) enabled: bool,
+    pub(crate) terms: Terms,
+    /// The last reload's.
+    debt: Debt,
+    buckets: BTreeMap<(usize, usize), State>,
+}
+
+impl Oracle {
+    pub(crate) fn new(terms: Terms, now: i128) -> Oracle {
+        let debt = Debt::default();
+        Oracle { now, floor: now, enabled: true, terms, debt, buckets: BTreeMap::new() }
+    }
+
+    /// Moves the clock. An override's end is a reload at its instant, by the rule of the last reload.
+    pub(crate) fn set_now(&mut self, now: i128) {
+        for end in self.terms.ends_within(self.now, now) {
+            let terms = self.terms.clone();
+            self.carry(self.debt, end, |limit, id| {
+                (terms.rule(limit, id, end - 1), terms.rule(limit, id, end))
+            });
+            self.floor = end;
+        }
+        self.now = now;
+    }
+
+    /// The next end of an override.
+    pub(crate) fn next_end(&self) -> Option<i128> {
+        self.terms.ends_within(self.now, i128::MAX).first().copied()
+    }
+
+    /// Carries every bucket from its old numbers to its new ones. Where there are none, nothing is left.
+    fn carry(
+        &mut self,
+        debt: Debt,
+        at: i128,
+        rules: impl Fn(usize, usize) -> (Option<Rule>, Option<Rule>),
+    ) {
+        self.buckets = std::mem::take(&mut self.buckets)
+            .into_iter()
+            .filter_map(|((limit, id), state)| {
+                let (Some(old), Some(new)) = rules(limit, id) else { return None };
+                Some(((limit, id), debt::carried(debt, old, new, state, at)?))
+            })
+            .collect();
+    }
+
+    /// A reload that changed something.
+    pub(crate) fn reload(&mut self, terms: Terms, debt: Debt) {
+        self.put_in_place(terms, debt, self.now);
+        self.debt = debt;
+    }
+
+    /// A limiter that a file was read into at `at`. Buckets are carried as of the file's time. The limiter
+    /// begins as a new one: its rule for ends is the default, whatever that of the restore was.
+    pub(crate) fn restore(&mut self, terms: Terms, debt: Debt, at: i128) {
+        self.put_in_place(terms, debt, at);
+        self.debt = Debt::default();
+        self.enabled = true;
+        self.now = at;
+    }
+
+    /// Puts limits in place that apply as they do at `at`.
+    fn put_in_place(&mut self, terms: Terms, debt: Debt, at: i128) {
+        let now = self.now;
+        let before = std::mem::replace(&mut self.terms, terms);
+        let after = self.terms.clone();
+        self.carry(debt, now, |limit, id| (before.rule(limit, id, now), after.rule(limit, id, at)));
+        self.floor = at;
+    }
+
+    pub(crate) fn swept(&mut self) {
+        self.floor = self.now;
+    }
+
+    fn store(&mut self, call: Call, state: Option<State>) {
+        if let Some(state) = state {
+            self.buckets.insert((call.limit, call.id), state);
+        }
+    }
+
+    fn state(&self, call: Call) -> Option<State> {
+        self.buckets.get(&(call.limit, call.id)).copied()
+    }
+
+    /// The numbers for a call, its factor included; `None` is no limit.
+    fn rule(&self, call: Call) -> Option<Rule> {
+        let rule = self.terms.rule(call.limit, call.id, self.now)?;
+        match call.factor {
+            0 => None,
+            ONE => Some(rule),
+            factor => Some(rule.scaled(factor)),
+        }
+    }
+
+    fn ask(&self, kind: Kind, rule: Rule, call: Call) -> (Option<State>, Figures) {
+        let (state, now, cost) = (self.state(call), self.now, i128::from(call.cost));
+        match kind {
+            Kind::Spend => rule.spend(state, now, cost),
+            Kind::Check => (None, rule.spend(state, now, cost).1),
+            Kind::Refund => rule.refund(state, now, cost),
+            Kind::Reset => rule.reset(state, now),
+        }
+    }
+
+    /// A call for one bucket.
+    pub(crate) fn call(&mut self, kind: Kind, call: Call) -> Result<Said, Refused> {
+        let Some(rule) = self.rule(call).filter(|_| self.enabled) else {
+            return Ok(Said { figures: None, denied_by: None });
+        };
+        let is_shadow = self.terms.is_shadow(call.limit);
+        let is_above = kind != Kind::Reset && i128::from(call.cost) > rule.most();
+        if is_above && !is_shadow {
+            return Err(Refused::Cost);
+        }
+        let call = if is_above { Call { cost: 0, ..call } } else { call };
+        let (state, mut figures) = self.ask(kind, rule, call);
+        self.store(call, state);
+        let asks = matches!(kind, Kind::Spend | Kind::Check);
+        // A limit in shadow mode denies no call.
+        figures.allowed |= asks && is_shadow;
+        let denied_by = (asks && !figures.allowed).then_some(0);
+        Ok(Said { figures: Some(figures), denied_by })
+    }
+
+    /// A charge of an estimate that is settled at once: whether it was allowed, and the bucket after it.
+    pub(crate) fn settled(&mut self, call: Call, actual: u64) -> Result<(Said, Option<Said>), Refused> {
+        let before = self.clone();
+        let said = self.call(Kind::Spend, call)?;
+        if said.figures.is_some_and(|figures| !figures.allowed) {
+            return Ok((said, None));
+        }
+        if actual < call.cost {
+            *self = before;
+            self.call(Kind::Spend, Call { cost: actual, ..call })?;
+        } else if let Some(rule) = self.rule(call).filter(|_| self.enabled && actual > call.cost) {
+            let more = i128::from(actual - call.cost);
+            let state = rule.owe(self.state(call), self.now, more);
+            self.store(call, state);
+        }
+        let after = self.call(Kind::Check, Call { cost: 0, ..call })?;
+        Ok((said, Some(after)))
+    }
+}

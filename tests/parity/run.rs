@@ -1,0 +1,422 @@
+//! A list of operations on one engine, beside the oracle.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tollgate::{
+    Clock, Debt, Decision, Engine, Error, Factor, Hand, Handle, Limiter, LimiterOptions, Mode,
+};
+
+use super::ops::{BatchCall, Call, ONE, Op};
+use super::oracle::bucket::Figures;
+use super::oracle::{Kind, Oracle, Refused, Said, Terms};
+use super::spec::{FIRST_IDS, KNOWN, List, Spec};
+
+/// The largest factor of a call. It is noted before anything else, so that no sweep comes before it.
+pub(crate) const LARGEST_FACTOR: u64 = 3_000_000;
+/// A restored limiter's clock goes on by the system's; from there it is moved to a whole one of these.
+const RESTORE_STEP_NS: i128 = 1_000_000_000;
+/// The clock goes no further: 800 days, so that a restore moves no times.
+const LATEST_NS: i128 = 800 * 86_400 * 1_000_000_000;
+
+/// Which tables a run uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    LockFree,
+    Exact,
+    /// Exact until a restore, and the other one from then on.
+    Both,
+}
+
+pub(crate) const ALL: [On; 3] = [On::LockFree, On::Exact, On::Both];
+
+/// The limits that a run begins with, and the time.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) spec: Spec,
+    pub(crate) now: u64,
+}
+
+/// Where an answer was wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) at: usize,
+    pub(crate) text: String,
+}
+
+/// Runs the list; a panic is a failure as well.
+pub(crate) fn run(on: On, start: &Start, ops: &[Op]) -> Result<(), Failure> {
+    let mut at = 0;
+    let all = catch_unwind(AssertUnwindSafe(|| {
+        let mut machine = Machine::new(on, start);
+        for op in ops {
+            machine.apply(op)?;
+            at += 1;
+        }
+        machine.check_all()
+    }));
+    let text = match all {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(text)) => text,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            format!("panic: {}", text.unwrap_or("?"))
+        }
+    };
+    Err(Failure { at, text })
+}
+
+struct Machine {
+    on: On,
+    began_s: i64,
+    limiter: Limiter,
+    handles: Vec<Option<Handle>>,
+    hand: Hand,
+    /// What the limiter's clock shows when the hand is at its origin.
+    base: i128,
+    oracle: Oracle,
+    folder: Option<tempfile::TempDir>,
+    saved: Option<Oracle>,
+}
+
+impl Machine {
+    fn new(on: On, start: &Start) -> Machine {
+        let (clock, hand) = Clock::manual();
+        let engine = if on == On::LockFree { Engine::LockFree } else { Engine::Exact };
+        let now = i128::from(start.now);
+        hand.set(ns(now - 1));
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let began_s = since.as_secs() as i64;
+        let before = SystemTime::now();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let limiter = Limiter::with_options(start.spec.build(began_s), options);
+        let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
+        let mut machine = Machine {
+            on,
+            began_s,
+            limiter,
+            handles: Vec::new(),
+            hand,
+            base: 1,
+            oracle: Oracle::new(terms, now),
+            folder: None,
+            saved: None,
+        };
+        machine.find_handles();
+        machine.oracle.terms = machine.with_ends(&start.spec, now, (before, SystemTime::now()));
+        for (handle, id) in machine.handles.iter().zip(FIRST_IDS) {
+            if let Some(handle) = handle {
+                let largest = Factor::from_millionths(LARGEST_FACTOR);
+                let _ = handle.scaled(largest).check(id, 0).unwrap();
+            }
+        }
+        machine
+    }
+
+    fn find_handles(&mut self) {
+        let handle = |at: usize| self.limiter.limit(KNOWN[at].name).ok();
+        self.handles = (0..KNOWN.len()).map(handle).collect();
+    }
+
+    fn set_hand(&self, now: i128) {
+        self.hand.set(ns((now - self.base).max(0)));
+    }
+
+    fn set_now(&mut self, now: i128) {
+        let now = now.clamp(self.oracle.floor, LATEST_NS);
+        self.oracle.set_now(now);
+        self.set_hand(now);
+    }
+
+    /// The limits with the ends of their overrides on the limiter's clock, which showed `at` when they were
+    /// put in place, between two times of the system's clock. When exactly that was is asked of an id to
+    /// which other numbers apply after an end; where there is none, it does not matter.
+    fn with_ends(&self, spec: &Spec, at: i128, (before, after): (SystemTime, SystemTime)) -> Terms {
+        let mut read = after;
+        let all = spec.limits().flat_map(|(limit, of)| of.overrides.0.iter().map(move |over| (limit, over)));
+        for (limit, over) in all {
+            let Some(end) = over.ends(self.began_s).filter(|&end| end > after) else { continue };
+            let Some(handle) = &self.handles[limit] else { continue };
+            let (first, last) = (at + between(after, end), at + between(before, end));
+            let known = &KNOWN[limit];
+            let observable = known.ids.iter().enumerate().find(|(id, text)| {
+                over.is_for(known, *id)
+                    && self.numbers(handle, text, first - 1) != self.numbers(handle, text, last)
+            });
+            let Some((_, id)) = observable else { continue };
+            // The first time at which the other numbers apply.
+            let (mut low, mut high) = (first, last);
+            let later = self.numbers(handle, id, last);
+            while low < high {
+                let middle = (low + high) / 2;
+                if self.numbers(handle, id, middle) == later { high = middle } else { low = middle + 1 }
+            }
+            read = end - ns(low - at);
+            break;
+        }
+        self.set_hand(self.oracle.now);
+        let end_of = |end: Option<SystemTime>| Some(at + between(read, end?).max(0));
+        let ends = spec.0.0.iter().map(|limit| {
+            let overrides = limit.iter().flat_map(|limit| limit.overrides.0.iter());
+            overrides.map(|over| end_of(over.ends(self.began_s))).collect()
+        });
+        Terms { spec: spec.clone(), ends: ends.collect() }
+    }
+
+    fn numbers(&self, handle: &Handle, id: &str, at: i128) -> Option<tollgate::Limit> {
+        self.set_hand(at);
+        handle.numbers(id).unwrap()
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Advance(by) => self.set_now(self.oracle.now + i128::from(*by)),
+            Op::Back(by) => self.set_now(self.oracle.now - i128::from(*by)),
+            Op::ToEnd(by) => {
+                if let Some(end) = self.oracle.next_end() {
+                    self.set_now((end + i128::from(*by)).max(self.oracle.now));
+                }
+            }
+            Op::Spend(call) => self.one(Kind::Spend, *call)?,
+            Op::Check(call) => self.one(Kind::Check, *call)?,
+            Op::Refund(call) => self.one(Kind::Refund, *call)?,
+            Op::Reset(call) => self.one(Kind::Reset, *call)?,
+            Op::SpendMany { limit, ids, cost } => self.many(*limit, ids, *cost)?,
+            Op::Batch(what, members) => self.batch(*what, &members.0)?,
+            Op::Settled(call, actual) => self.settled(*call, *actual)?,
+            Op::Reload(spec, debt) => self.reload(spec, *debt)?,
+            Op::Sweep(cells) => {
+                let _ = self.limiter.sweep(*cells);
+                self.oracle.swept();
+            }
+            Op::SweepAll => {
+                while !self.limiter.sweep(1 << 20).finished {}
+                self.oracle.swept();
+            }
+            Op::Enable(enabled) => {
+                self.limiter.set_enabled(*enabled);
+                self.oracle.enabled = *enabled;
+            }
+            Op::Snapshot => self.snapshot()?,
+            Op::Restore(spec, debt) => self.restore(spec, *debt)?,
+        }
+        Ok(())
+    }
+
+    /// Every bucket once more, when all is done.
+    fn check_all(&mut self) -> Result<(), String> {
+        self.apply(&Op::Enable(true))?;
+        for (limit, known) in KNOWN.iter().enumerate() {
+            for id in 0..known.ids.len() {
+                self.one(Kind::Check, Call { limit, id, cost: 0, factor: ONE })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, kind: Kind, call: Call) -> Result<(), String> {
+        let Some(handle) = &self.handles[call.limit] else { return Ok(()) };
+        let (id, cost) = (KNOWN[call.limit].ids[call.id], call.cost);
+        let said = if call.factor == ONE {
+            match kind {
+                Kind::Spend => handle.spend(id, cost),
+                Kind::Check => handle.check(id, cost),
+                Kind::Refund => handle.refund(id, cost),
+                Kind::Reset => handle.reset(id),
+            }
+        } else {
+            let scaled = handle.scaled(Factor::from_millionths(call.factor));
+            match kind {
+                Kind::Spend => scaled.spend(id, cost),
+                Kind::Check => scaled.check(id, cost),
+                Kind::Refund => scaled.refund(id, cost),
+                Kind::Reset => scaled.reset(id),
+            }
+        };
+        let expected = self.oracle.call(kind, call);
+        self.same(said, expected, || format!("{kind:?} {} {id}", KNOWN[call.limit].name))
+    }
+
+    fn many(&mut self, limit: usize, ids: &List<usize>, cost: u64) -> Result<(), String> {
+        let Some(handle) = &self.handles[limit] else { return Ok(()) };
+        let mut said = Vec::new();
+        handle.spend_many(ids.0.iter().map(|&id| KNOWN[limit].ids[id]), cost, &mut said);
+        if said.len() != ids.0.len() {
+            return Err(format!("{} answers for {} ids", said.len(), ids.0.len()));
+        }
+        for (said, &id) in said.into_iter().zip(&ids.0) {
+            let expected = self.oracle.call(Kind::Spend, Call { limit, id, cost, factor: ONE });
+            self.same(said, expected, || format!("one of many: {}", KNOWN[limit].ids[id]))?;
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, what: BatchCall, calls: &[(Call, Mode)]) -> Result<(), String> {
+        let is_known = |&&(call, _): &&(Call, Mode)| self.handles[call.limit].is_some();
+        let calls: Vec<(Call, Mode)> = calls.iter().filter(is_known).copied().collect();
+        let members: Vec<_> = calls
+            .iter()
+            .filter_map(|&(call, mode)| {
+                let handle = self.handles[call.limit].as_ref()?;
+                let id = KNOWN[call.limit].ids[call.id];
+                let factor = Factor::from_millionths(call.factor);
+                Some(handle.member(id).cost(call.cost).mode(mode).factor(factor))
+            })
+            .collect();
+        let batch = self.limiter.batch(&members);
+        let mut told = Vec::new();
+        let said = match what {
+            BatchCall::SpendAll => batch.spend(),
+            BatchCall::SpendEach => batch.spend_each(&mut told),
+            BatchCall::CheckAll => batch.check(),
+            BatchCall::RefundAll => batch.refund(),
+            BatchCall::ResetAll => batch.reset(),
+        };
+        let (expected, each) = match self.oracle.batch(what, &calls) {
+            Ok((said, each)) => (Ok(said), each),
+            Err(refused) => (Err(refused), Vec::new()),
+        };
+        self.same(said, expected, || format!("{what:?}"))?;
+        if what == BatchCall::SpendEach && expected.is_ok() {
+            for ((told, expected), (call, _)) in told.iter().zip(&each).zip(&calls) {
+                self.same(Ok(*told), Ok(*expected), || format!("{what:?}: member {call:?}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settled(&mut self, call: Call, actual: u64) -> Result<(), String> {
+        let call = Call { factor: ONE, ..call };
+        let is_shadow = self.oracle.terms.spec.limit(call.limit).is_some_and(|limit| limit.shadow);
+        let Some(handle) = self.handles[call.limit].as_ref().filter(|_| !is_shadow) else { return Ok(()) };
+        let charged = handle.charge(KNOWN[call.limit].ids[call.id], call.cost);
+        let expected = self.oracle.settled(call, actual);
+        let (said, receipt) = match charged {
+            Ok((said, receipt)) => (Ok(said), receipt),
+            Err(error) => (Err(error), None),
+        };
+        self.same(said, expected.map(|expected| expected.0), || format!("charge {call:?}"))?;
+        match (receipt, expected.ok().and_then(|expected| expected.1)) {
+            (Some(receipt), Some(expected)) => {
+                let after = receipt.settle(actual);
+                self.same(Ok(after), Ok(expected), || format!("settle {call:?} as {actual}"))
+            }
+            (None, None) => Ok(()),
+            (receipt, expected) => Err(format!("{receipt:?}, expected {expected:?}")),
+        }
+    }
+
+    fn reload(&mut self, spec: &Spec, debt: Debt) -> Result<(), String> {
+        let before = SystemTime::now();
+        let reloaded = self.limiter.reload_with(spec.build(self.began_s), debt);
+        let after = SystemTime::now();
+        let reloaded = reloaded.map_err(|error| format!("reload: {error}"))?;
+        self.find_handles();
+        if reloaded.changed {
+            let terms = self.with_ends(spec, self.oracle.now, (before, after));
+            self.oracle.reload(terms, debt);
+        } else {
+            for (limit, known) in KNOWN.iter().enumerate() {
+                let of = |spec: &Spec| spec.limit(limit).cloned();
+                let (old, new) = (of(&self.oracle.terms.spec), of(spec));
+                let has_numbers = |spec: &super::spec::LimitSpec| {
+                    spec.default.is_some() || !spec.overrides.0.is_empty()
+                };
+                if old.filter(has_numbers) != new.filter(has_numbers) {
+                    return Err(format!("the reload says that nothing has changed of {}", known.name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self) -> PathBuf {
+        self.folder.get_or_insert_with(folder).path().join("buckets")
+    }
+
+    fn snapshot(&mut self) -> Result<(), String> {
+        let file = self.file();
+        self.limiter.snapshot(file).map_err(|error| format!("snapshot: {error}"))?;
+        self.saved = Some(self.oracle.clone());
+        Ok(())
+    }
+
+    fn restore(&mut self, spec: &Spec, debt: Debt) -> Result<(), String> {
+        let Some(saved) = self.saved.clone() else { return Ok(()) };
+        let (clock, hand) = Clock::manual();
+        let engine = if self.on == On::Exact { Engine::Exact } else { Engine::LockFree };
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let file = self.file();
+        let before = SystemTime::now();
+        let restored = Limiter::restore_with(spec.build(self.began_s), options, file, debt);
+        let after = SystemTime::now();
+        let (limiter, restored) = restored.map_err(|error| format!("restore: {error}"))?;
+        let elapsed = restored.elapsed.as_nanos() as i128;
+        (self.limiter, self.hand, self.oracle) = (limiter, hand, saved);
+        self.base = self.oracle.now + elapsed;
+        self.find_handles();
+        let terms = self.with_ends(spec, self.base, (before, after));
+        self.oracle.restore(terms, debt, self.base);
+        // A file of fingerprints can be restored into this engine alone.
+        if self.on == On::Both {
+            self.on = On::LockFree;
+        }
+        let steps = elapsed / RESTORE_STEP_NS + 1;
+        self.set_now(self.base - elapsed + steps * RESTORE_STEP_NS);
+        self.oracle.floor = self.oracle.now;
+        Ok(())
+    }
+
+    /// Compares an answer with what is expected.
+    fn same(
+        &self,
+        said: Result<Decision, Error>,
+        expected: Result<Said, Refused>,
+        of: impl FnOnce() -> String,
+    ) -> Result<(), String> {
+        let is_same = match (&said, &expected) {
+            (Ok(said), Ok(expected)) => figures(said) == *expected,
+            (Err(error), Err(Refused::Cost)) => error.is_cost_above_burst(),
+            (Err(error), Err(Refused::Batch)) => error.is_invalid_batch(),
+            _ => false,
+        };
+        if is_same {
+            return Ok(());
+        }
+        let now = self.oracle.now;
+        let said = said.map(|said| figures(&said));
+        Err(format!("{} at {now}: said {said:?}\n    expected {expected:?}", of()))
+    }
+}
+
+fn figures(decision: &Decision) -> Said {
+    let whole = |time: Duration| time.as_nanos() as i128;
+    let figures = decision.remaining().map(|remaining| Figures {
+        allowed: decision.allowed(),
+        remaining: remaining.into(),
+        retry: whole(decision.retry_in()),
+        reset: whole(decision.reset_in()),
+    });
+    Said { figures, denied_by: decision.denied_by() }
+}
+
+fn ns(time: i128) -> Duration {
+    Duration::from_nanos(u64::try_from(time).expect("a time of the clock"))
+}
+
+/// From one time to another, in ns.
+fn between(from: SystemTime, to: SystemTime) -> i128 {
+    match to.duration_since(from) {
+        Ok(time) => time.as_nanos() as i128,
+        Err(back) => -(back.duration().as_nanos() as i128),
+    }
+}
+
+/// A folder for files of buckets, in memory where there is such a place: each file is synced.
+fn folder() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a folder")
+}

@@ -1,0 +1,101 @@
+//! A shorter list that fails as well.
+
+use super::ops::Op;
+use super::run::{Failure, On, Start, run};
+use super::spec::Spec;
+
+/// The table's seeds are random: a list is taken to hold if it does in this number of runs.
+const TRIES: usize = 3;
+
+fn fails(on: On, start: &Start, ops: &[Op]) -> Option<Failure> {
+    (0..TRIES).find_map(|_| run(on, start, ops).err())
+}
+
+/// Deletes operations, and then parts of limits, as long as the rest still fails.
+pub(crate) fn shrunk(on: On, start: Start, ops: Vec<Op>) -> (Start, Vec<Op>, Option<Failure>) {
+    let Some(mut failure) = fails(on, &start, &ops) else { return (start, ops, None) };
+    let (mut start, mut ops) = (start, ops);
+    ops.truncate(failure.at + 1);
+    let mut part = ops.len().div_ceil(2).max(1);
+    loop {
+        let mut at = 0;
+        let before = ops.len();
+        while at < ops.len() {
+            let mut fewer = ops.clone();
+            fewer.drain(at..(at + part).min(ops.len()));
+            match fails(on, &start, &fewer) {
+                Some(again) => {
+                    fewer.truncate(again.at + 1);
+                    (ops, failure) = (fewer, again);
+                }
+                None => at += part,
+            }
+        }
+        if part == 1 && ops.len() == before {
+            break;
+        }
+        part = (part / 2).max(1);
+    }
+    for at in 0..=ops.len() {
+        simpler_spec(on, &mut start, &mut ops, at, &mut failure);
+    }
+    (start, ops, Some(failure))
+}
+
+/// Leaves out of the limits of one operation what the failure does not need; of those at the start after the
+/// last one.
+fn simpler_spec(on: On, start: &mut Start, ops: &mut [Op], at: usize, failure: &mut Failure) {
+    let spec_of = |start: &Start, ops: &[Op]| match ops.get(at) {
+        None => Some(start.spec.clone()),
+        Some(Op::Reload(spec, _) | Op::Restore(spec, _)) => Some(spec.clone()),
+        Some(_) => None,
+    };
+    let put = |start: &mut Start, ops: &mut [Op], spec: Spec| match ops.get_mut(at) {
+        None => start.spec = spec,
+        Some(Op::Reload(place, _) | Op::Restore(place, _)) => *place = spec,
+        Some(_) => {}
+    };
+    let mut step = 0;
+    while let Some(spec) = spec_of(start, ops) {
+        let Some(simpler) = simpler(&spec, step) else { return };
+        step += 1;
+        if simpler == spec {
+            continue;
+        }
+        put(start, ops, simpler);
+        match fails(on, start, ops) {
+            Some(again) => *failure = again,
+            None => put(start, ops, spec),
+        }
+    }
+}
+
+/// The limits with one part less. `None` when all parts have been tried.
+fn simpler(spec: &Spec, step: usize) -> Option<Spec> {
+    let mut spec = spec.clone();
+    let (limit, what) = (step / 32, step % 32);
+    let place = spec.0.0.get_mut(limit)?;
+    if what == 0 {
+        *place = None;
+        return Some(spec);
+    }
+    let Some(limit) = place else { return Some(spec) };
+    match what {
+        1 => limit.shadow = false,
+        2 => limit.tried = None,
+        3 => limit.overrides.0.clear(),
+        4..16 => {
+            // From the last one, so that those before keep their places.
+            if let Some(at) = limit.overrides.0.len().checked_sub(what - 3) {
+                limit.overrides.0.remove(at);
+            }
+        }
+        16..28 => {
+            if let Some(over) = limit.overrides.0.get_mut(what - 16) {
+                over.ends_s = None;
+            }
+        }
+        _ => {}
+    }
+    Some(spec)
+}

@@ -1,0 +1,165 @@
+//! The limits of a run, in a form that can be printed, pasted and made smaller.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tollgate::{IdFormat, Limit, LimitMode, LimitOptions, Limits, OverrideOptions};
+
+/// A limit that runs use: its name, the format of its ids, and its ids.
+pub(crate) struct Known {
+    pub(crate) name: &'static str,
+    pub(crate) format: IdFormat,
+    pub(crate) ids: &'static [&'static str],
+}
+
+/// The first four are in every run from its start; the last one comes with a reload.
+pub(crate) const KNOWN: [Known; 5] = [
+    Known { name: "Plain", format: IdFormat::String, ids: &["a", "b", "c", "d", "e", "f"] },
+    Known {
+        name: "CertificatesPerDomainPerAccount",
+        format: IdFormat::RegIdDomainOrCidr,
+        ids: &["1:a.com", "1:b.com", "2:a.com", "2:b.com", "3:a.com"],
+    },
+    Known {
+        name: "PerDomain",
+        format: IdFormat::RegIdDomain,
+        ids: &["7:x.org", "7:y.org", "8:x.org", "8:y.org", "9:z.org"],
+    },
+    Known { name: "Accounts", format: IdFormat::RegId, ids: &["11", "12", "13", "14"] },
+    Known { name: "Late", format: IdFormat::String, ids: &["a", "b", "a longer id than most are"] },
+];
+
+/// An id that no operation uses: by it a run notes its largest factor.
+pub(crate) const FIRST_IDS: [&str; 5] = ["none", "99:none.com", "99:none.org", "99", "none"];
+
+impl Known {
+    /// The account that an id belongs to.
+    pub(crate) fn account_of(&self, id: usize) -> Option<u64> {
+        let (account, _) = self.ids[id].split_once(':')?;
+        account.parse().ok()
+    }
+}
+
+/// A list that is printed as it is written in code.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct List<T>(pub(crate) Vec<T>);
+
+impl<T: fmt::Debug> fmt::Debug for List<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("List(vec!")?;
+        f.debug_list().entries(&self.0).finish()?;
+        f.write_str(")")
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    Gcra { burst: u64, count: u64, period_ms: u64 },
+    Fixed { limit: u64, window_ms: u64 },
+    Tokens { limit: u64, window_ms: u64, burst: u64 },
+    Leaky { size: u64, rate_ms: u64, drip: u64 },
+}
+
+/// The limits of one generation, in the places of [`KNOWN`]. `None`: they do not have the limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spec(pub(crate) List<Option<LimitSpec>>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LimitSpec {
+    pub(crate) default: Option<Numbers>,
+    /// Whether the limit is in shadow mode.
+    pub(crate) shadow: bool,
+    /// Numbers that are tried beside the default's.
+    pub(crate) tried: Option<Numbers>,
+    pub(crate) overrides: List<Over>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Over {
+    pub(crate) target: Target,
+    pub(crate) numbers: Option<Numbers>,
+    /// When it ends: seconds since the run began, by the system's clock.
+    pub(crate) ends_s: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A place among the limit's ids.
+    Id(usize),
+    Account(u64),
+}
+
+impl Numbers {
+    pub(crate) fn limit(self) -> Limit {
+        let ms = Duration::from_millis;
+        let made = match self {
+            Numbers::Gcra { burst, count, period_ms } => Limit::new(burst, count, ms(period_ms)),
+            Numbers::Fixed { limit, window_ms } => Limit::fixed_window(limit, ms(window_ms)),
+            Numbers::Tokens { limit, window_ms, burst } => {
+                Limit::token_bucket(limit, ms(window_ms), burst)
+            }
+            Numbers::Leaky { size, rate_ms, drip } => {
+                Limit::leaky_bucket(size as u32, ms(rate_ms), drip as u32)
+            }
+        };
+        made.unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+}
+
+impl Over {
+    /// When it ends by the system's clock; `began_s` is when the run began, in seconds since 1970.
+    pub(crate) fn ends(&self, began_s: i64) -> Option<SystemTime> {
+        let at = |s: i64| UNIX_EPOCH + Duration::from_secs((began_s + s).max(0) as u64);
+        self.ends_s.map(at)
+    }
+
+    /// Whether it is for this id of a limit, by itself or by its account.
+    pub(crate) fn is_for(&self, known: &Known, id: usize) -> bool {
+        match self.target {
+            Target::Id(at) => at == id,
+            Target::Account(account) => known.account_of(id) == Some(account),
+        }
+    }
+}
+
+impl Spec {
+    pub(crate) fn limit(&self, limit: usize) -> Option<&LimitSpec> {
+        self.0.0.get(limit)?.as_ref()
+    }
+
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (usize, &LimitSpec)> {
+        self.0.0.iter().enumerate().filter_map(|(at, limit)| Some((at, limit.as_ref()?)))
+    }
+
+    pub(crate) fn build(&self, began_s: i64) -> Limits {
+        let mut builder = Limits::builder();
+        for (at, spec) in self.limits() {
+            let known = &KNOWN[at];
+            let mut options = LimitOptions::default();
+            if spec.shadow {
+                options = options.mode(LimitMode::Shadow);
+            } else if let Some(tried) = spec.tried.filter(|_| spec.default.is_some()) {
+                options = options.shadow(tried.limit());
+            }
+            let default = spec.default.map(Numbers::limit);
+            builder = builder.limit_with(known.name, known.format, default, options).unwrap();
+            for over in &spec.overrides.0 {
+                let account;
+                let id = match over.target {
+                    Target::Id(id) => known.ids[id],
+                    Target::Account(number) => {
+                        account = number.to_string();
+                        &account
+                    }
+                };
+                let mut options = OverrideOptions::default();
+                if let Some(end) = over.ends(began_s) {
+                    options = options.expires(end);
+                }
+                let numbers = over.numbers.map(Numbers::limit);
+                builder = builder.override_with(known.name, id, numbers, options).unwrap();
+            }
+        }
+        builder.build()
+    }
+}
