@@ -14,6 +14,9 @@ const MODES: [Mode; 3] = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly]
 pub(crate) const DEBTS: [Debt; 4] = [Debt::Share, Debt::Units, Debt::Time, Debt::Afresh];
 const PERIODS_MS: [u64; 7] = [1000, 2500, 10_000, 60_000, 600_000, 3_600_000, 100 * DAY_S * 1000];
 
+/// The algorithms of a run, by number: gcra, fixed_window, token_bucket, leaky_bucket.
+const KINDS: &[&[u64]] = &[&[0, 1, 2, 3], &[0, 1, 2, 3], &[0], &[0, 3], &[1, 2], &[3]];
+
 /// What a run may have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Features {
@@ -25,7 +28,8 @@ pub(crate) struct Features {
     ends: bool,
     /// Another algorithm with a reload.
     algorithms: bool,
-    only_gcra: bool,
+    /// The algorithms that limits may have.
+    kinds: &'static [u64],
     shadows: bool,
     factors: bool,
     batches: bool,
@@ -39,16 +43,17 @@ pub(crate) struct Features {
 
 impl Features {
     fn any(rng: &mut Rng) -> Features {
+        let (ids, kinds) = (rng.within(1, 4), rng.pick(KINDS));
         let mut often = || rng.chance(1, 2);
         let overrides = often();
         Features {
             reloads: often() || often(),
             defaults: often(),
             overrides,
-            accounts: overrides && often(),
-            ends: overrides && known::ENDS && often(),
+            accounts: overrides && known::ACCOUNTS.is_on() && often(),
+            ends: overrides && known::ENDS.is_on() && often(),
             algorithms: often(),
-            only_gcra: often() && often(),
+            kinds,
             shadows: often() && often(),
             factors: often() && often(),
             batches: often(),
@@ -56,7 +61,7 @@ impl Features {
             files: often() && often(),
             back: often() && often(),
             switch: often() && often() && often(),
-            ids: rng.within(1, 4),
+            ids,
         }
     }
 }
@@ -83,7 +88,7 @@ struct Making {
 
 impl Making {
     fn algorithm(&mut self) -> u64 {
-        if self.features.only_gcra { 0 } else { self.rng.below(4) }
+        self.rng.pick(self.features.kinds)
     }
 
     fn numbers(&mut self, algorithm: u64) -> Numbers {
@@ -181,13 +186,13 @@ impl Making {
             20..24 if features.ends => {
                 Op::ToEnd(self.rng.pick(&[-1, 0, 1, 1_000_000, 7_000_000_000]))
             }
-            24..30 if features.reloads => Op::Reload(self.next_spec(), self.rng.pick(&DEBTS)),
+            24..30 if features.reloads => Op::Reload(self.next_spec(), self.debt()),
             30..34 if features.sweeps => match self.rng.chance(1, 2) {
                 true => Op::SweepAll,
                 false => Op::Sweep(self.rng.within(0, 40) as usize),
             },
             34..36 if features.files => Op::Snapshot,
-            36..38 if features.files => Op::Restore(self.next_spec(), self.rng.pick(&DEBTS)),
+            36..38 if features.files => Op::Restore(self.next_spec(), self.debt()),
             38..39 if features.switch => Op::Enable(self.rng.chance(2, 3)),
             39..50 if features.batches => self.batch(),
             50..60 => Op::Check(self.call()),
@@ -199,6 +204,14 @@ impl Making {
                 Op::Settled(call, self.rng.within(0, call.cost + 3))
             }
             _ => Op::Spend(self.call()),
+        }
+    }
+
+    fn debt(&mut self) -> Debt {
+        let has_windows = self.features.kinds.iter().any(|kind| [1, 2].contains(kind));
+        match self.rng.pick(&DEBTS) {
+            Debt::Time if has_windows && !known::TIME_OF_WINDOWS.is_on() => Debt::Share,
+            debt => debt,
         }
     }
 

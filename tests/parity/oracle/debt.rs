@@ -6,10 +6,14 @@
 //! * A drip's phase begins with the change.
 //! * Under another algorithm the window begins, and the first drip counts, with the change, and of what is
 //!   beyond the capacity the same share is kept.
+//! * What takes more than the 24 bits of a count is forgotten.
 
 use tollgate::Debt;
 
 use super::bucket::{Rule, State, ceil, ms_of};
+
+/// The most that is counted: a word has 24 bits for it. What is owed beyond is forgotten.
+const MOST: i128 = (1 << 24) - 1;
 
 /// The state under `new` of a bucket that had `state` under `old` when the numbers changed. `None`: it is full.
 pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> Option<State> {
@@ -25,7 +29,7 @@ pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128)
             _ => State::Counted { at: ms_of(now), used: 0 },
         });
     }
-    Some(match (old, new, state) {
+    let state = match (old, new, state) {
         (Rule::Gcra { interval, .. }, Rule::Gcra { interval: new_interval, .. }, State::Tat(tat)) => {
             let owed = tat - now;
             let within = owed.min(old.capacity());
@@ -51,6 +55,10 @@ pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128)
                 _ => State::Counted { at: ms_of(now), used: share },
             }
         }
+    };
+    Some(match state {
+        State::Counted { at, used } => State::Counted { at, used: used.min(MOST) },
+        tat => tat,
     })
 }
 
