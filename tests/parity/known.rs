@@ -21,3 +21,8 @@ pub(crate) const ACCOUNTS: Known = Known(false);
 /// Windows are carried by `Debt::Time`. A window that is made shorter begins in the future then, and its
 /// waits count from that time: too early ones, for a bucket that owes for longer than an empty one takes.
 pub(crate) const TIME_OF_WINDOWS: Known = Known(false);
+
+/// Settlements upward and refunds in batches of limits that have numbers tried beside theirs. The shadow is
+/// charged or given the whole difference, which may be above its burst: a debug assertion fails, and without
+/// it a product may wrap.
+pub(crate) const TRIED_ABOVE_BURST: Known = Known(false);

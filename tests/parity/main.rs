@@ -31,9 +31,8 @@ fn report(on: On, seed: u64, start: Start, ops: Vec<ops::Op>, first: &run::Failu
     let (at, text) = (first.at, &first.text);
     let (start, ops, failure) = shrink::shrunk(on, start, ops);
     let short = failure.as_ref().map_or("does not fail again", |failure| &failure.text);
-    let mut list = format!(
-        "PARITY_SEED={seed} on {on:?}: operation {at}: {text}\nshortest list: {short}\n"
-    );
+    let mut list =
+        format!("PARITY_SEED={seed} on {on:?}: operation {at}: {text}\nshortest list: {short}\n");
     list += &format!("let start = {start:?};\nlet ops = vec![\n");
     for op in &ops {
         list += &format!("    {op:?},\n");

@@ -34,7 +34,11 @@ pub(crate) enum Op {
     Check(Call),
     Refund(Call),
     Reset(Call),
-    SpendMany { limit: usize, ids: List<usize>, cost: u64 },
+    SpendMany {
+        limit: usize,
+        ids: List<usize>,
+        cost: u64,
+    },
     Batch(BatchCall, List<(Call, Mode)>),
     /// A charge that is settled at once.
     Settled(Call, u64),

@@ -8,6 +8,7 @@ use tollgate::{
     Clock, Debt, Decision, Engine, Error, Factor, Hand, Handle, Limiter, LimiterOptions, Mode,
 };
 
+use super::known;
 use super::ops::{BatchCall, Call, ONE, Op};
 use super::oracle::bucket::Figures;
 use super::oracle::{Kind, Oracle, Refused, Said, Terms};
@@ -135,7 +136,9 @@ impl Machine {
     /// which other numbers apply after an end; where there is none, it does not matter.
     fn with_ends(&self, spec: &Spec, at: i128, (before, after): (SystemTime, SystemTime)) -> Terms {
         let mut read = after;
-        let all = spec.limits().flat_map(|(limit, of)| of.overrides.0.iter().map(move |over| (limit, over)));
+        let all = spec
+            .limits()
+            .flat_map(|(limit, of)| of.overrides.0.iter().map(move |over| (limit, over)));
         for (limit, over) in all {
             let Some(end) = over.ends(self.began_s).filter(|&end| end > after) else { continue };
             let Some(handle) = &self.handles[limit] else { continue };
@@ -151,7 +154,11 @@ impl Machine {
             let later = self.numbers(handle, id, last);
             while low < high {
                 let middle = (low + high) / 2;
-                if self.numbers(handle, id, middle) == later { high = middle } else { low = middle + 1 }
+                if self.numbers(handle, id, middle) == later {
+                    high = middle
+                } else {
+                    low = middle + 1
+                }
             }
             read = end - ns(low - at);
             break;
@@ -254,7 +261,11 @@ impl Machine {
     }
 
     fn batch(&mut self, what: BatchCall, calls: &[(Call, Mode)]) -> Result<(), String> {
-        let is_known = |&&(call, _): &&(Call, Mode)| self.handles[call.limit].is_some();
+        let is_known = |&&(call, _): &&(Call, Mode)| {
+            let is_left_out =
+                what == BatchCall::RefundAll && self.is_left_out_above_burst(call.limit);
+            self.handles[call.limit].is_some() && !is_left_out
+        };
         let calls: Vec<(Call, Mode)> = calls.iter().filter(is_known).copied().collect();
         let members: Vec<_> = calls
             .iter()
@@ -287,10 +298,20 @@ impl Machine {
         Ok(())
     }
 
+    fn is_left_out_above_burst(&self, limit: usize) -> bool {
+        let spec = self.oracle.terms.spec.limit(limit);
+        spec.is_some_and(|limit| limit.tried.is_some()) && !known::TRIED_ABOVE_BURST.is_on()
+    }
+
     fn settled(&mut self, call: Call, actual: u64) -> Result<(), String> {
         let call = Call { factor: ONE, ..call };
-        let is_shadow = self.oracle.terms.spec.limit(call.limit).is_some_and(|limit| limit.shadow);
-        let Some(handle) = self.handles[call.limit].as_ref().filter(|_| !is_shadow) else { return Ok(()) };
+        let spec = self.oracle.terms.spec.limit(call.limit);
+        let is_shadow = spec.is_some_and(|limit| limit.shadow);
+        let is_up = actual > call.cost && self.is_left_out_above_burst(call.limit);
+        let actual = if is_up { call.cost } else { actual };
+        let Some(handle) = self.handles[call.limit].as_ref().filter(|_| !is_shadow) else {
+            return Ok(());
+        };
         let charged = handle.charge(KNOWN[call.limit].ids[call.id], call.cost);
         let expected = self.oracle.settled(call, actual);
         let (said, receipt) = match charged {
@@ -325,7 +346,10 @@ impl Machine {
                     spec.default.is_some() || !spec.overrides.0.is_empty()
                 };
                 if old.filter(has_numbers) != new.filter(has_numbers) {
-                    return Err(format!("the reload says that nothing has changed of {}", known.name));
+                    return Err(format!(
+                        "the reload says that nothing has changed of {}",
+                        known.name
+                    ));
                 }
             }
         }

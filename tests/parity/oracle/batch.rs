@@ -99,7 +99,9 @@ impl Oracle {
         for member in asked.iter_mut() {
             let is_left_alone = member.mode == Mode::CheckOnly;
             let (kind, call) = match what {
-                BatchCall::RefundAll if is_left_alone => (Kind::Refund, Call { cost: 0, ..member.call }),
+                BatchCall::RefundAll if is_left_alone => {
+                    (Kind::Refund, Call { cost: 0, ..member.call })
+                }
                 BatchCall::RefundAll => (Kind::Refund, member.call),
                 _ if is_left_alone => (Kind::Check, Call { cost: 0, ..member.call }),
                 _ => (Kind::Reset, member.call),

@@ -5,6 +5,9 @@ use super::super::spec::Numbers;
 
 pub(crate) const NS_PER_MS: i128 = 1_000_000;
 
+/// The longest wait that a decision tells: 584 years.
+const MOST_WAIT: i128 = u64::MAX as i128;
+
 /// The numbers of a limit. Times of gcra are ns, of the others ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
@@ -149,7 +152,9 @@ impl Rule {
         let from = if used > self.capacity() { now_ms } else { now_ms.max(at) };
         let step = match self {
             Rule::Gcra { .. } => unreachable!("its state is no count"),
-            Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => (used / limit + 2) * window,
+            Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => {
+                (used / limit + 2) * window
+            }
             Rule::Leaky { size, rate, drip } => ((used + 2 * size) / drip + 2) * rate,
         };
         let (mut low, mut high) = (0, step + (at - from).max(0));
@@ -172,13 +177,18 @@ impl Rule {
         Figures {
             allowed,
             remaining: (self.capacity() - found.used).max(0),
-            retry: until_there * NS_PER_MS,
-            reset: until_full * NS_PER_MS,
+            retry: (until_there * NS_PER_MS).min(MOST_WAIT),
+            reset: (until_full * NS_PER_MS).min(MOST_WAIT),
         }
     }
 
     /// Asks for a cost, and charges it if it is there. `None`: the bucket stays as it is.
-    pub(crate) fn spend(self, state: Option<State>, now: i128, cost: i128) -> (Option<State>, Figures) {
+    pub(crate) fn spend(
+        self,
+        state: Option<State>,
+        now: i128,
+        cost: i128,
+    ) -> (Option<State>, Figures) {
         let state = state.unwrap_or(self.new_state(now));
         match (self, state) {
             (Rule::Gcra { burst, interval }, State::Tat(tat)) => {
@@ -211,7 +221,12 @@ impl Rule {
     }
 
     /// Gives back up to a cost; `allowed` says whether there was anything.
-    pub(crate) fn refund(self, state: Option<State>, now: i128, cost: i128) -> (Option<State>, Figures) {
+    pub(crate) fn refund(
+        self,
+        state: Option<State>,
+        now: i128,
+        cost: i128,
+    ) -> (Option<State>, Figures) {
         let state = state.unwrap_or(self.new_state(now));
         match (self, state) {
             (Rule::Gcra { burst, interval }, State::Tat(tat)) => {

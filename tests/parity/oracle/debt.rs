@@ -14,6 +14,8 @@ use super::bucket::{Rule, State, ceil, ms_of};
 
 /// The most that is counted: a word has 24 bits for it. What is owed beyond is forgotten.
 const MOST: i128 = (1 << 24) - 1;
+/// The latest time that a word has room for.
+const MOST_NS: i128 = (1 << 63) - 1;
 
 /// The state under `new` of a bucket that had `state` under `old` when the numbers changed. `None`: it is full.
 pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> Option<State> {
@@ -30,7 +32,11 @@ pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128)
         });
     }
     let state = match (old, new, state) {
-        (Rule::Gcra { interval, .. }, Rule::Gcra { interval: new_interval, .. }, State::Tat(tat)) => {
+        (
+            Rule::Gcra { interval, .. },
+            Rule::Gcra { interval: new_interval, .. },
+            State::Tat(tat),
+        ) => {
             let owed = tat - now;
             let within = owed.min(old.capacity());
             let kept = match debt {
@@ -40,9 +46,8 @@ pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128)
             };
             State::Tat(now + kept.min(new.capacity()) + (owed - within))
         }
-        (Rule::Fixed { .. }, Rule::Fixed { .. }, _) | (Rule::Tokens { .. }, Rule::Tokens { .. }, _) => {
-            window(debt, old, new, state, now)
-        }
+        (Rule::Fixed { .. }, Rule::Fixed { .. }, _)
+        | (Rule::Tokens { .. }, Rule::Tokens { .. }, _) => window(debt, old, new, state, now),
         (Rule::Leaky { .. }, Rule::Leaky { .. }, _) => drips(debt, old, new, state, now),
         _ => {
             let used = match state {
@@ -58,7 +63,7 @@ pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128)
     };
     Some(match state {
         State::Counted { at, used } => State::Counted { at, used: used.min(MOST) },
-        tat => tat,
+        State::Tat(tat) => State::Tat(tat.min(MOST_NS)),
     })
 }
 
@@ -94,7 +99,8 @@ fn window(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
 
 fn drips(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
     let State::Counted { at, used } = state else { unreachable!("{state:?}") };
-    let (Rule::Leaky { rate, drip, .. }, Rule::Leaky { rate: new_rate, drip: new_drip, .. }) = (old, new)
+    let (Rule::Leaky { rate, drip, .. }, Rule::Leaky { rate: new_rate, drip: new_drip, .. }) =
+        (old, new)
     else {
         unreachable!("{old:?} {new:?}")
     };
@@ -108,4 +114,3 @@ fn drips(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
     };
     State::Counted { at: ms_of(now), used: kept.min(new.capacity()) + in_time(used - within) }
 }
-

@@ -204,7 +204,11 @@ impl Oracle {
     }
 
     /// A charge of an estimate that is settled at once: whether it was allowed, and the bucket after it.
-    pub(crate) fn settled(&mut self, call: Call, actual: u64) -> Result<(Said, Option<Said>), Refused> {
+    pub(crate) fn settled(
+        &mut self,
+        call: Call,
+        actual: u64,
+    ) -> Result<(Said, Option<Said>), Refused> {
         let before = self.clone();
         let said = self.call(Kind::Spend, call)?;
         if said.figures.is_some_and(|figures| !figures.allowed) {
@@ -212,6 +216,8 @@ impl Oracle {
         }
         if actual < call.cost {
             *self = before;
+            // What is left of a new bucket is one that is full now, and before that it is not asked.
+            self.floor = self.now;
             self.call(Kind::Spend, Call { cost: actual, ..call })?;
         } else if let Some(rule) = self.rule(call).filter(|_| self.enabled && actual > call.cost) {
             let more = i128::from(actual - call.cost);
