@@ -1,28 +1,31 @@
 //! What fails on the code as it is. Each is a feature of the random runs that its mending switches on;
-//! `PARITY_ALL=1` switches on all of them.
+//! `PARITY_ALL=1` switches on all of them, and `PARITY_WITH=ends,accounts` those that it names.
 
-pub(crate) struct Known(bool);
+pub(crate) struct Known(&'static str, bool);
 
 impl Known {
     /// Whether runs have the feature.
     pub(crate) fn is_on(&self) -> bool {
-        self.0 || std::env::var_os("PARITY_ALL").is_some()
+        let is_named = |named: String| named.split(',').any(|name| name == self.0);
+        self.1
+            || std::env::var_os("PARITY_ALL").is_some()
+            || std::env::var("PARITY_WITH").is_ok_and(is_named)
     }
 }
 
 /// Overrides end while the limiter is at work. Issue 11, section 1: one engine carries an ended override's
 /// buckets at the next call or reload by the rule of that, the other one not at all.
-pub(crate) const ENDS: Known = Known(false);
+pub(crate) const ENDS: Known = Known("ends", false);
 
 /// Whole accounts have overrides. Issue 11, section 1: a bucket whose numbers the table cannot tell is
 /// carried by the default's first.
-pub(crate) const ACCOUNTS: Known = Known(false);
+pub(crate) const ACCOUNTS: Known = Known("accounts", false);
 
 /// Windows are carried by `Debt::Time`. A window that is made shorter begins in the future then, and its
 /// waits count from that time: too early ones, for a bucket that owes for longer than an empty one takes.
-pub(crate) const TIME_OF_WINDOWS: Known = Known(false);
+pub(crate) const TIME_OF_WINDOWS: Known = Known("time_of_windows", false);
 
 /// Settlements upward and refunds in batches of limits that have numbers tried beside theirs. The shadow is
 /// charged or given the whole difference, which may be above its burst: a debug assertion fails, and without
 /// it a product may wrap.
-pub(crate) const TRIED_ABOVE_BURST: Known = Known(false);
+pub(crate) const TRIED_ABOVE_BURST: Known = Known("tried_above_burst", false);

@@ -1,7 +1,7 @@
 //! All features at once: random operations on both engines, beside an oracle in plain integers.
 //!
 //! `PARITY_OPS=1000000 cargo test --all-features --test parity` runs as many operations on each engine;
-//! `PARITY_SEED` is the first run's seed. A failure prints its seed and a shortest list of operations that
+//! `PARITY_SEED` is the first run's seed, `PARITY_ENGINE=Exact` one of [`ALL`]. A failure prints its seed and a shortest list of operations that
 //! fails, to be put into `cases.rs`.
 #![cfg(all(feature = "snapshot", feature = "boulder"))]
 
@@ -46,7 +46,8 @@ fn engines_and_oracle_agree_over_random_operations() {
     let most_failures = number_of("PARITY_FAILURES").map_or(MOST_FAILURES, |most| most as usize);
     let first = number_of("PARITY_SEED").unwrap_or(1);
     let mut failures = Vec::new();
-    for on in ALL {
+    let wanted = std::env::var("PARITY_ENGINE").ok();
+    for on in ALL.into_iter().filter(|on| wanted.as_ref().is_none_or(|it| *it == format!("{on:?}"))) {
         let (mut done, mut runs) = (0, 0);
         let began = std::time::Instant::now();
         while done < most_ops && failures.len() < most_failures {
