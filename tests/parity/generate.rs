@@ -37,6 +37,7 @@ pub(crate) struct Features {
     files: bool,
     back: bool,
     switch: bool,
+    blocks: bool,
     /// Of four, how many ids are used.
     ids: u64,
 }
@@ -61,6 +62,7 @@ impl Features {
             files: often() && often(),
             back: often() && often(),
             switch: often() && often() && often(),
+            blocks: known::BLOCKS.is_on() && often(),
             ids,
         }
     }
@@ -195,6 +197,7 @@ impl Making {
             36..38 if features.files => Op::Restore(self.next_spec(), self.debt()),
             38..39 if features.switch => Op::Enable(self.rng.chance(2, 3)),
             39..50 if features.batches => self.batch(),
+            50..55 if features.blocks => self.block(),
             50..60 => Op::Check(self.call()),
             60..66 => Op::Refund(self.call()),
             66..69 => Op::Reset(self.call()),
@@ -205,6 +208,15 @@ impl Making {
             }
             _ => Op::Spend(self.call()),
         }
+    }
+
+    fn block(&mut self) -> Op {
+        let Call { limit, id, .. } = self.call();
+        if self.rng.chance(1, 4) {
+            return Op::Unblock(limit, id);
+        }
+        let most = self.rng.pick(&[1, 5 * NS_PER_S, 100 * NS_PER_S, 7200 * NS_PER_S]);
+        Op::Block(limit, id, self.rng.within(0, most))
     }
 
     fn debt(&mut self) -> Debt {

@@ -29,3 +29,6 @@ pub(crate) const TIME_OF_WINDOWS: Known = Known("time_of_windows", false);
 /// charged or given the whole difference, which may be above its burst: a debug assertion fails, and without
 /// it a product may wrap.
 pub(crate) const TRIED_ABOVE_BURST: Known = Known("tried_above_burst", false);
+
+/// Ids are blocked. Issue 11, section 2: a block is written into the bucket's word.
+pub(crate) const BLOCKS: Known = Known("blocks", false);

@@ -47,7 +47,8 @@ fn engines_and_oracle_agree_over_random_operations() {
     let first = number_of("PARITY_SEED").unwrap_or(1);
     let mut failures = Vec::new();
     let wanted = std::env::var("PARITY_ENGINE").ok();
-    for on in ALL.into_iter().filter(|on| wanted.as_ref().is_none_or(|it| *it == format!("{on:?}"))) {
+    for on in ALL.into_iter().filter(|on| wanted.as_ref().is_none_or(|it| *it == format!("{on:?}")))
+    {
         let (mut done, mut runs) = (0, 0);
         let began = std::time::Instant::now();
         while done < most_ops && failures.len() < most_failures {

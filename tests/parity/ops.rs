@@ -42,6 +42,9 @@ pub(crate) enum Op {
     Batch(BatchCall, List<(Call, Mode)>),
     /// A charge that is settled at once.
     Settled(Call, u64),
+    /// Blocks an id, for this number of ns.
+    Block(usize, usize, u64),
+    Unblock(usize, usize),
     Reload(Spec, Debt),
     /// A step over about this number of cells.
     Sweep(usize),

@@ -193,6 +193,8 @@ impl Machine {
             Op::SpendMany { limit, ids, cost } => self.many(*limit, ids, *cost)?,
             Op::Batch(what, members) => self.batch(*what, &members.0)?,
             Op::Settled(call, actual) => self.settled(*call, *actual)?,
+            Op::Block(limit, id, time) => self.block(*limit, *id, *time)?,
+            Op::Unblock(limit, id) => self.unblock(*limit, *id)?,
             Op::Reload(spec, debt) => self.reload(spec, *debt)?,
             Op::Sweep(cells) => {
                 let _ = self.limiter.sweep(*cells);
@@ -218,6 +220,16 @@ impl Machine {
         for (limit, known) in KNOWN.iter().enumerate() {
             for id in 0..known.ids.len() {
                 self.one(Kind::Check, Call { limit, id, cost: 0, factor: ONE })?;
+                let Some(handle) = &self.handles[limit] else { continue };
+                let left =
+                    handle.blocked(known.ids[id]).unwrap().map(|left| left.as_nanos() as i128);
+                let expected = self.oracle.blocked(limit, id);
+                if left != expected {
+                    return Err(format!(
+                        "{} is blocked: {left:?}, expected {expected:?}",
+                        known.ids[id]
+                    ));
+                }
             }
         }
         Ok(())
@@ -329,6 +341,23 @@ impl Machine {
         }
     }
 
+    fn block(&mut self, limit: usize, id: usize, time: u64) -> Result<(), String> {
+        let Some(handle) = &self.handles[limit] else { return Ok(()) };
+        let said = handle.block(KNOWN[limit].ids[id], Duration::from_nanos(time));
+        match (said, self.oracle.block(limit, id, time.into())) {
+            (Ok(said), Some(left)) if said.as_nanos() as i128 == left => Ok(()),
+            (Err(error), None) if error.is_block() => Ok(()),
+            (said, expected) => Err(format!("block: {said:?}, expected {expected:?} ns")),
+        }
+    }
+
+    fn unblock(&mut self, limit: usize, id: usize) -> Result<(), String> {
+        let Some(handle) = &self.handles[limit] else { return Ok(()) };
+        let said = handle.unblock(KNOWN[limit].ids[id]).unwrap();
+        let expected = self.oracle.unblock(limit, id);
+        if said == expected { Ok(()) } else { Err(format!("unblock: {said}, expected {expected}")) }
+    }
+
     fn reload(&mut self, spec: &Spec, debt: Debt) -> Result<(), String> {
         let before = SystemTime::now();
         let reloaded = self.limiter.reload_with(spec.build(self.began_s), debt);
@@ -368,7 +397,9 @@ impl Machine {
     }
 
     fn restore(&mut self, spec: &Spec, debt: Debt) -> Result<(), String> {
-        let Some(saved) = self.saved.clone() else { return Ok(()) };
+        // What becomes of a block whose limit is gone, no document says.
+        let saved = self.saved.clone().filter(|saved| !saved.blocks_more_than(spec));
+        let Some(saved) = saved else { return Ok(()) };
         let (clock, hand) = Clock::manual();
         let engine = if self.on == On::Exact { Engine::Exact } else { Engine::LockFree };
         let options = LimiterOptions::default().clock(clock).engine(engine);
@@ -423,7 +454,9 @@ fn figures(decision: &Decision) -> Said {
         retry: whole(decision.retry_in()),
         reset: whole(decision.reset_in()),
     });
-    Said { figures, denied_by: decision.denied_by() }
+    // Revisions in which blocks are no list do not tell them from other denials.
+    let blocked = !decision.allowed() && format!("{decision:?}").contains("blocked: true");
+    Said { figures, denied_by: decision.denied_by(), blocked }
 }
 
 fn ns(time: i128) -> Duration {

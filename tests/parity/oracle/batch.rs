@@ -6,8 +6,6 @@ use super::bucket::{Figures, Rule};
 use super::{Kind, Oracle, Refused, Said};
 use crate::ops::{BatchCall, Call};
 
-const UNLIMITED: Said = Said { figures: None, denied_by: None };
-
 /// A member to which a limit applies.
 #[derive(Clone, Copy)]
 struct Asked {
@@ -19,6 +17,7 @@ struct Asked {
     figures: Figures,
     /// Whether its answer can be a denial: a refund's is none.
     asks: bool,
+    blocked: bool,
 }
 
 impl Asked {
@@ -28,7 +27,8 @@ impl Asked {
 
     fn said(&self) -> Said {
         let denied_by = (self.asks && !self.figures.allowed).then_some(self.position);
-        Said { figures: Some(self.figures), denied_by }
+        let blocked = self.blocked && denied_by.is_some();
+        Said { figures: Some(self.figures), denied_by, blocked }
     }
 }
 
@@ -38,7 +38,10 @@ fn strictest(answers: impl Iterator<Item = Said>) -> Said {
     let rank = |said: &Said| {
         said.figures.map(|figures| (!figures.allowed, figures.retry, -figures.remaining))
     };
-    answers.fold(UNLIMITED, |first, later| if rank(&first) > rank(&later) { first } else { later })
+    answers.fold(
+        Said::UNLIMITED,
+        |first, later| if rank(&first) > rank(&later) { first } else { later },
+    )
 }
 
 impl Oracle {
@@ -48,9 +51,9 @@ impl Oracle {
         what: BatchCall,
         members: &[(Call, Mode)],
     ) -> Result<(Said, Vec<Said>), Refused> {
-        let mut each = vec![UNLIMITED; members.len()];
+        let mut each = vec![Said::UNLIMITED; members.len()];
         if !self.enabled {
-            return Ok((UNLIMITED, each));
+            return Ok((Said::UNLIMITED, each));
         }
         let mut asked = self.members(what, members)?;
         let said = match what {
@@ -77,7 +80,18 @@ impl Oracle {
             }
             let call = if is_above { Call { cost: 0, ..call } } else { call };
             let figures = self.ask(Kind::Check, rule, call).1;
-            asked.push(Asked { position, call, rule, mode, is_shadow, figures, asks: true });
+            let denied = self.under_block(rule, call, figures);
+            let (figures, blocked) = (denied.unwrap_or(figures), denied.is_some());
+            asked.push(Asked {
+                position,
+                call,
+                rule,
+                mode,
+                is_shadow,
+                figures,
+                asks: true,
+                blocked,
+            });
         }
         let is_same = |a: &Asked, b: &Asked| (a.call.limit, a.call.id) == (b.call.limit, b.call.id);
         let named_twice = |at: usize| asked[..at].iter().any(|before| is_same(before, &asked[at]));
@@ -87,7 +101,8 @@ impl Oracle {
     fn spend_all(&mut self, asked: &mut [Asked]) -> Said {
         let said = strictest(asked.iter().filter(|member| member.can_deny()).map(Asked::said));
         if said.figures.is_none_or(|figures| figures.allowed) {
-            for member in asked.iter().filter(|member| member.mode != Mode::CheckOnly) {
+            let is_charged = |member: &&Asked| member.mode != Mode::CheckOnly && !member.blocked;
+            for member in asked.iter().filter(is_charged) {
                 let (state, _) = self.ask(Kind::Spend, member.rule, member.call);
                 self.store(member.call, state);
             }
@@ -108,7 +123,7 @@ impl Oracle {
             };
             let (state, figures) = self.ask(kind, member.rule, call);
             self.store(member.call, state);
-            (member.figures, member.asks) = (figures, kind == Kind::Check);
+            (member.figures, member.asks, member.blocked) = (figures, kind == Kind::Check, false);
         }
         strictest(asked.iter().map(Asked::said))
     }
@@ -120,7 +135,7 @@ impl Oracle {
         let is_denied = said.figures.is_some_and(|figures| !figures.allowed);
         if is_denied && (member.figures.allowed || member.is_shadow) {
             let call = Call { cost: 0, ..member.call };
-            member.figures = self.ask(Kind::Check, member.rule, call).1;
+            (member.figures, member.blocked) = (self.ask(Kind::Check, member.rule, call).1, false);
         }
         member.figures.allowed |= member.is_shadow;
         member.said()

@@ -17,6 +17,12 @@ use bucket::{Figures, Rule, State};
 pub(crate) struct Said {
     pub(crate) figures: Option<Figures>,
     pub(crate) denied_by: Option<usize>,
+    /// Whether it is a denial by a block.
+    pub(crate) blocked: bool,
+}
+
+impl Said {
+    pub(crate) const UNLIMITED: Said = Said { figures: None, denied_by: None, blocked: false };
 }
 
 /// Why a call is an error.
@@ -84,12 +90,15 @@ pub(crate) struct Oracle {
     /// The last reload's.
     debt: Debt,
     buckets: BTreeMap<(usize, usize), State>,
+    /// When the block of an id ends.
+    blocks: BTreeMap<(usize, usize), i128>,
 }
 
 impl Oracle {
     pub(crate) fn new(terms: Terms, now: i128) -> Oracle {
         let debt = Debt::default();
-        Oracle { now, floor: now, enabled: true, terms, debt, buckets: BTreeMap::new() }
+        let (buckets, blocks) = (BTreeMap::new(), BTreeMap::new());
+        Oracle { now, floor: now, enabled: true, terms, debt, buckets, blocks }
     }
 
     /// Moves the clock. An override's end is a reload at its instant, by the rule of the last reload.
@@ -101,7 +110,45 @@ impl Oracle {
             });
             self.floor = end;
         }
+        // A block that is over is not there any more.
+        let over = self.blocks.values().copied().filter(|&until| until <= now).max();
+        self.blocks.retain(|_, until| *until > now);
+        self.floor = self.floor.max(over.unwrap_or(0));
         self.now = now;
+    }
+
+    /// The time for which an id is blocked after this; `None`: no limit applies to it.
+    pub(crate) fn block(&mut self, limit: usize, id: usize, time: i128) -> Option<i128> {
+        let now = self.now;
+        self.terms.rule(limit, id, now)?;
+        let until = self.blocks.entry((limit, id)).or_insert(now);
+        *until = (*until).max(now + time);
+        let left = *until - now;
+        self.blocks.retain(|_, until| *until > now);
+        Some(left)
+    }
+
+    pub(crate) fn unblock(&mut self, limit: usize, id: usize) -> bool {
+        self.blocks.remove(&(limit, id)).is_some()
+    }
+
+    /// The time until the block of an id ends.
+    pub(crate) fn blocked(&self, limit: usize, id: usize) -> Option<i128> {
+        self.blocks.get(&(limit, id)).map(|until| until - self.now)
+    }
+
+    /// Whether an id of a limit is blocked that these limits do not have.
+    pub(crate) fn blocks_more_than(&self, spec: &Spec) -> bool {
+        self.blocks.keys().any(|&(limit, _)| spec.limit(limit).is_none())
+    }
+
+    /// What a call of a blocked id is told: nothing is there, until the block is over and the bucket holds the
+    /// cost. The bucket stays as it is.
+    fn under_block(&self, rule: Rule, call: Call, said: Figures) -> Option<Figures> {
+        let left = self.blocked(call.limit, call.id)?;
+        let own = if said.allowed { 0 } else { said.retry };
+        let bucket = self.ask(Kind::Check, rule, Call { cost: 0, ..call }).1;
+        Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset: bucket.reset })
     }
 
     /// The next end of an override.
@@ -186,7 +233,7 @@ impl Oracle {
     /// A call for one bucket.
     pub(crate) fn call(&mut self, kind: Kind, call: Call) -> Result<Said, Refused> {
         let Some(rule) = self.rule(call).filter(|_| self.enabled) else {
-            return Ok(Said { figures: None, denied_by: None });
+            return Ok(Said::UNLIMITED);
         };
         let is_shadow = self.terms.is_shadow(call.limit);
         let is_above = kind != Kind::Reset && i128::from(call.cost) > rule.most();
@@ -195,12 +242,17 @@ impl Oracle {
         }
         let call = if is_above { Call { cost: 0, ..call } } else { call };
         let (state, mut figures) = self.ask(kind, rule, call);
-        self.store(call, state);
         let asks = matches!(kind, Kind::Spend | Kind::Check);
+        let denied = if asks { self.under_block(rule, call, figures) } else { None };
+        match denied {
+            Some(denied) => figures = denied,
+            None => self.store(call, state),
+        }
         // A limit in shadow mode denies no call.
         figures.allowed |= asks && is_shadow;
         let denied_by = (asks && !figures.allowed).then_some(0);
-        Ok(Said { figures: Some(figures), denied_by })
+        let blocked = denied.is_some() && !is_shadow;
+        Ok(Said { figures: Some(figures), denied_by, blocked })
     }
 
     /// A charge of an estimate that is settled at once: whether it was allowed, and the bucket after it.
