@@ -1,6 +1,6 @@
 //! Random runs. Each has some of the features, so that a fault can be told from another's.
 
-use tollgate::{Debt, Mode};
+use tollgate::{AtCap, Debt, Mode};
 
 use super::known;
 use super::ops::{BatchCall, Call, ONE, Op};
@@ -76,8 +76,32 @@ pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
     let length = rng.within(10, 300);
     let mut making = Making { algorithms: [0; KNOWN.len()], features, rng };
     making.algorithms = std::array::from_fn(|_| making.algorithm());
-    let start = Start { spec: making.first_spec(), now };
+    let start = Start { spec: making.first_spec(), now, cap: None };
     let ops = (0..length).map(|_| making.op()).collect();
+    (start, ops)
+}
+
+/// A run in which answers are not exact, of a few ids.
+pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
+    let mut rng = Rng::new(seed);
+    let features = Features {
+        ids: rng.within(1, 2),
+        shadows: false,
+        factors: false,
+        back: false,
+        switch: false,
+        ..Features::any(&mut rng)
+    };
+    let cap = rng.chance(1, 3).then(|| {
+        let at_cap = rng.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny]);
+        (rng.within(1, 6) as usize, at_cap)
+    });
+    let length = rng.within(10, 150);
+    let now = rng.within(1, 150 * DAY_S * NS_PER_S);
+    let mut making = Making { algorithms: [0; KNOWN.len()], features, rng };
+    making.algorithms = std::array::from_fn(|_| making.algorithm());
+    let start = Start { spec: making.first_spec(), now, cap };
+    let ops = (0..length).map(|_| making.bound_op()).collect();
     (start, ops)
 }
 
@@ -210,6 +234,27 @@ impl Making {
         }
     }
 
+    fn bound_op(&mut self) -> Op {
+        let has_places = known::PLACES.is_on();
+        match self.rng.below(100) {
+            0..15 if has_places => {
+                let at_most = self.rng.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
+                let call = self.call();
+                Op::Reserve(Call { cost: call.cost.min(6), ..call }, at_most)
+            }
+            15..20 if has_places => Op::Cancel(self.rng.below(8) as usize),
+            20..25 if has_places => Op::Keep(self.rng.below(8) as usize),
+            25..33 if has_places => Op::Charge(self.call()),
+            33..41 if has_places => Op::Settle(self.rng.below(8) as usize, self.rng.below(8)),
+            41..50 => Op::Spend(self.call()),
+            _ => match self.op() {
+                // A file that a restore reads is written by it.
+                Op::Snapshot => self.advance(),
+                op => op,
+            },
+        }
+    }
+
     fn block(&mut self) -> Op {
         let Call { limit, id, .. } = self.call();
         if self.rng.chance(1, 4) {
@@ -271,4 +316,16 @@ impl Making {
         };
         Op::Batch(what, List(members))
     }
+}
+
+/// Whether any override ends, which is at a time that differs from run to run.
+pub(crate) fn has_ends(start: &Start, ops: &[Op]) -> bool {
+    let ends = |spec: &Spec| {
+        spec.limits().any(|(_, limit)| limit.overrides.0.iter().any(|over| over.ends_s.is_some()))
+    };
+    ends(&start.spec)
+        || ops.iter().any(|op| match op {
+            Op::Reload(spec, _) | Op::Restore(spec, _) => ends(spec),
+            _ => false,
+        })
 }

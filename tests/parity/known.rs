@@ -32,3 +32,10 @@ pub(crate) const TRIED_ABOVE_BURST: Known = Known("tried_above_burst", false);
 
 /// Ids are blocked. Issue 11, section 2: a block is written into the bucket's word.
 pub(crate) const BLOCKS: Known = Known("blocks", false);
+
+/// A blocked call's `reset_in` is the bucket's as it is: a denial changes nothing. The list of blocks says
+/// what a spend that is not made would leave.
+pub(crate) const RESET_OF_BLOCKED: Known = Known("reset_of_blocked", false);
+
+/// Places in the future, and receipts that are settled later. Issue 11, section 3.
+pub(crate) const PLACES: Known = Known("places", false);

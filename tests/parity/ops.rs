@@ -42,6 +42,16 @@ pub(crate) enum Op {
     Batch(BatchCall, List<(Call, Mode)>),
     /// A charge that is settled at once.
     Settled(Call, u64),
+    /// Takes a place that comes within this number of ns.
+    Reserve(Call, u64),
+    /// Gives up one of the places that are held: its number, counted round.
+    Cancel(usize),
+    /// Makes a receipt of a place.
+    Keep(usize),
+    /// Charges with a receipt.
+    Charge(Call),
+    /// Settles one of the receipts that are held.
+    Settle(usize, u64),
     /// Blocks an id, for this number of ns.
     Block(usize, usize, u64),
     Unblock(usize, usize),

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tollgate::{
-    Clock, Debt, Decision, Engine, Error, Factor, Hand, Handle, Limiter, LimiterOptions, Mode,
+    AtCap, Clock, Debt, Decision, Engine, Error, Factor, Hand, Handle, Limiter, LimiterOptions,
+    Mode,
 };
 
 use super::known;
@@ -30,13 +31,13 @@ pub(crate) enum On {
     Both,
 }
 
-pub(crate) const ALL: [On; 3] = [On::LockFree, On::Exact, On::Both];
-
 /// The limits that a run begins with, and the time.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) spec: Spec,
     pub(crate) now: u64,
+    /// The most buckets, and what becomes of an id that has none then.
+    pub(crate) cap: Option<(usize, AtCap)>,
 }
 
 /// Where an answer was wrong.
@@ -60,30 +61,33 @@ pub(crate) fn run(on: On, start: &Start, ops: &[Op]) -> Result<(), Failure> {
     let text = match all {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(text)) => text,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            format!("panic: {}", text.unwrap_or("?"))
-        }
+        Err(panic) => text_of(&*panic),
     };
     Err(Failure { at, text })
 }
 
-struct Machine {
+pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panic: {}", text.unwrap_or("?"))
+}
+
+pub(crate) struct Machine {
     on: On,
+    cap: Option<(usize, AtCap)>,
     began_s: i64,
-    limiter: Limiter,
+    pub(crate) limiter: Limiter,
     handles: Vec<Option<Handle>>,
     hand: Hand,
     /// What the limiter's clock shows when the hand is at its origin.
     base: i128,
-    oracle: Oracle,
+    pub(crate) oracle: Oracle,
     folder: Option<tempfile::TempDir>,
     saved: Option<Oracle>,
 }
 
 impl Machine {
-    fn new(on: On, start: &Start) -> Machine {
+    pub(crate) fn new(on: On, start: &Start) -> Machine {
         let (clock, hand) = Clock::manual();
         let engine = if on == On::LockFree { Engine::LockFree } else { Engine::Exact };
         let now = i128::from(start.now);
@@ -91,11 +95,12 @@ impl Machine {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_s = since.as_secs() as i64;
         let before = SystemTime::now();
-        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let options = options(start.cap, clock, engine);
         let limiter = Limiter::with_options(start.spec.build(began_s), options);
         let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
         let mut machine = Machine {
             on,
+            cap: start.cap,
             began_s,
             limiter,
             handles: Vec::new(),
@@ -119,6 +124,25 @@ impl Machine {
     fn find_handles(&mut self) {
         let handle = |at: usize| self.limiter.limit(KNOWN[at].name).ok();
         self.handles = (0..KNOWN.len()).map(handle).collect();
+    }
+
+    pub(crate) fn now(&self) -> i128 {
+        self.oracle.now
+    }
+
+    pub(crate) fn handle(&self, limit: usize) -> Option<&Handle> {
+        self.handles[limit].as_ref()
+    }
+
+    /// Whether any limit applies to a call.
+    pub(crate) fn has_limit(&self, call: Call) -> bool {
+        self.oracle.enabled && self.oracle.terms.rule(call.limit, call.id, self.now()).is_some()
+    }
+
+    /// There are never more buckets than may be.
+    pub(crate) fn check_cap(&self) -> Result<(), String> {
+        let (cells, most) = (self.limiter.stats().cells, self.cap.map_or(1 << 20, |cap| cap.0));
+        if cells <= most { Ok(()) } else { Err(format!("{cells} cells, at most {most} may be")) }
     }
 
     fn set_hand(&self, now: i128) {
@@ -177,7 +201,7 @@ impl Machine {
         handle.numbers(id).unwrap()
     }
 
-    fn apply(&mut self, op: &Op) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, op: &Op) -> Result<(), String> {
         match op {
             Op::Advance(by) => self.set_now(self.oracle.now + i128::from(*by)),
             Op::Back(by) => self.set_now(self.oracle.now - i128::from(*by)),
@@ -210,6 +234,9 @@ impl Machine {
             }
             Op::Snapshot => self.snapshot()?,
             Op::Restore(spec, debt) => self.restore(spec, *debt)?,
+            Op::Reserve(..) | Op::Cancel(_) | Op::Keep(_) | Op::Charge(_) | Op::Settle(..) => {
+                return Err("an operation without an exact answer".into());
+            }
         }
         Ok(())
     }
@@ -402,7 +429,7 @@ impl Machine {
         let Some(saved) = saved else { return Ok(()) };
         let (clock, hand) = Clock::manual();
         let engine = if self.on == On::Exact { Engine::Exact } else { Engine::LockFree };
-        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let options = options(self.cap, clock, engine);
         let file = self.file();
         let before = SystemTime::now();
         let restored = Limiter::restore_with(spec.build(self.began_s), options, file, debt);
@@ -468,6 +495,14 @@ fn between(from: SystemTime, to: SystemTime) -> i128 {
     match to.duration_since(from) {
         Ok(time) => time.as_nanos() as i128,
         Err(back) => -(back.duration().as_nanos() as i128),
+    }
+}
+
+fn options(cap: Option<(usize, AtCap)>, clock: Clock, engine: Engine) -> LimiterOptions {
+    let options = LimiterOptions::default().clock(clock).engine(engine);
+    match cap {
+        Some((most, at_cap)) => options.max_keys(most).at_cap(at_cap),
+        None => options,
     }
 }
 

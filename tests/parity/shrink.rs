@@ -1,19 +1,26 @@
 //! A shorter list that fails as well.
 
 use super::ops::Op;
-use super::run::{Failure, On, Start, run};
+use super::run::{Failure, Start};
 use super::spec::Spec;
 
 /// The table's seeds are random: a list is taken to hold if it does in this number of runs.
 const TRIES: usize = 3;
 
-fn fails(on: On, start: &Start, ops: &[Op]) -> Option<Failure> {
-    (0..TRIES).find_map(|_| run(on, start, ops).err())
+/// Runs a list: the failure, if it fails.
+pub(crate) type Run<'a> = &'a dyn Fn(&Start, &[Op]) -> Option<Failure>;
+
+fn fails(run: Run<'_>, start: &Start, ops: &[Op]) -> Option<Failure> {
+    (0..TRIES).find_map(|_| run(start, ops))
 }
 
 /// Deletes operations, and then parts of limits, as long as the rest still fails.
-pub(crate) fn shrunk(on: On, start: Start, ops: Vec<Op>) -> (Start, Vec<Op>, Option<Failure>) {
-    let Some(mut failure) = fails(on, &start, &ops) else { return (start, ops, None) };
+pub(crate) fn shrunk(
+    run: Run<'_>,
+    start: Start,
+    ops: Vec<Op>,
+) -> (Start, Vec<Op>, Option<Failure>) {
+    let Some(mut failure) = fails(run, &start, &ops) else { return (start, ops, None) };
     let (mut start, mut ops) = (start, ops);
     ops.truncate(failure.at + 1);
     let mut part = ops.len().div_ceil(2).max(1);
@@ -23,7 +30,7 @@ pub(crate) fn shrunk(on: On, start: Start, ops: Vec<Op>) -> (Start, Vec<Op>, Opt
         while at < ops.len() {
             let mut fewer = ops.clone();
             fewer.drain(at..(at + part).min(ops.len()));
-            match fails(on, &start, &fewer) {
+            match fails(run, &start, &fewer) {
                 Some(again) => {
                     fewer.truncate(again.at + 1);
                     (ops, failure) = (fewer, again);
@@ -37,14 +44,14 @@ pub(crate) fn shrunk(on: On, start: Start, ops: Vec<Op>) -> (Start, Vec<Op>, Opt
         part = (part / 2).max(1);
     }
     for at in 0..=ops.len() {
-        simpler_spec(on, &mut start, &mut ops, at, &mut failure);
+        simpler_spec(run, &mut start, &mut ops, at, &mut failure);
     }
     (start, ops, Some(failure))
 }
 
 /// Leaves out of the limits of one operation what the failure does not need; of those at the start after the
 /// last one.
-fn simpler_spec(on: On, start: &mut Start, ops: &mut [Op], at: usize, failure: &mut Failure) {
+fn simpler_spec(run: Run<'_>, start: &mut Start, ops: &mut [Op], at: usize, failure: &mut Failure) {
     let spec_of = |start: &Start, ops: &[Op]| match ops.get(at) {
         None => Some(start.spec.clone()),
         Some(Op::Reload(spec, _) | Op::Restore(spec, _)) => Some(spec.clone()),
@@ -63,7 +70,7 @@ fn simpler_spec(on: On, start: &mut Start, ops: &mut [Op], at: usize, failure: &
             continue;
         }
         put(start, ops, simpler);
-        match fails(on, start, ops) {
+        match fails(run, start, ops) {
             Some(again) => *failure = again,
             None => put(start, ops, spec),
         }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use tollgate::Debt;
 
+use super::known;
 use super::ops::{Call, ONE};
 use super::spec::{KNOWN, Spec};
 use bucket::{Figures, Rule, State};
@@ -71,7 +72,7 @@ impl Terms {
     }
 
     /// The ends that come after a time, and until another.
-    fn ends_within(&self, after: i128, until: i128) -> Vec<i128> {
+    pub(crate) fn ends_within(&self, after: i128, until: i128) -> Vec<i128> {
         let all = self.ends.iter().flatten().flatten().copied();
         let mut ends: Vec<i128> = all.filter(|&end| after < end && end <= until).collect();
         ends.sort_unstable();
@@ -148,7 +149,8 @@ impl Oracle {
         let left = self.blocked(call.limit, call.id)?;
         let own = if said.allowed { 0 } else { said.retry };
         let bucket = self.ask(Kind::Check, rule, Call { cost: 0, ..call }).1;
-        Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset: bucket.reset })
+        let reset = if known::RESET_OF_BLOCKED.is_on() { bucket.reset } else { said.reset };
+        Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset })
     }
 
     /// The next end of an override.

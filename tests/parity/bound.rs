@@ -1,0 +1,199 @@
+//! A list of operations on one engine where answers are not exact: places in the future, receipts that are
+//! settled later, tables that are full. Nothing may be granted beyond the bound, and both engines answer alike.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tollgate::{Decision, Mode, Receipt, Reservation};
+
+use super::ledger::{Grant, Ledger, Place};
+use super::ops::{BatchCall, Call, Op};
+use super::run::{Failure, Machine, On, Start, text_of};
+use super::spec::KNOWN;
+
+/// What calls were told.
+pub(crate) type Told = Vec<String>;
+
+struct Bounded {
+    machine: Machine,
+    ledger: Ledger,
+    told: Told,
+    places: Vec<(Reservation, Place)>,
+    receipts: Vec<(Receipt, Place)>,
+}
+
+/// Runs the list; says what its calls were told, and the least room that a window had.
+pub(crate) fn run(on: On, start: &Start, ops: &[Op]) -> Result<(Told, i128), Failure> {
+    let mut at = 0;
+    let all = catch_unwind(AssertUnwindSafe(|| {
+        let machine = Machine::new(on, start);
+        let (told, places, receipts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut run = Bounded { machine, ledger: Ledger::default(), told, places, receipts };
+        run.note_rules(run.machine.now());
+        for op in ops {
+            run.apply(op)?;
+            at += 1;
+        }
+        Ok((run.told, run.ledger.check()?))
+    }));
+    let text = match all {
+        Ok(Ok(told)) => return Ok(told),
+        Ok(Err(text)) => text,
+        Err(panic) => text_of(&*panic),
+    };
+    Err(Failure { at, text })
+}
+
+impl Bounded {
+    fn note_rules(&mut self, at: i128) {
+        let terms = &self.machine.oracle.terms;
+        self.ledger.note_rules(at, |limit, id| terms.rule(limit, id, at));
+    }
+
+    fn tell(&mut self, decision: &Decision) {
+        self.told.push(format!("{decision:?}"));
+    }
+
+    fn grant(&mut self, call: Call, at: i128) -> Place {
+        let grant = Grant { at, charged: self.machine.now(), cost: call.cost.into() };
+        self.ledger.grant(call.limit, call.id, grant)
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Spend(call) => self.spend(*call),
+            Op::Refund(call) => self.refund(*call),
+            Op::Reset(call) => self.reset(*call),
+            Op::Batch(what, members) => self.batch(*what, &members.0),
+            Op::Reserve(call, at_most) => self.reserve(*call, *at_most),
+            Op::Charge(call) => self.charge(*call),
+            Op::Cancel(at) => {
+                if let Some((place, granted)) = taken(&mut self.places, *at) {
+                    place.cancel();
+                    self.ledger.settle(granted, 0);
+                }
+            }
+            Op::Keep(at) => {
+                if let Some((place, granted)) = taken(&mut self.places, *at) {
+                    self.receipts.push((place.into_receipt(), granted));
+                }
+            }
+            Op::Settle(at, actual) => {
+                if let Some((receipt, granted)) = taken(&mut self.receipts, *at) {
+                    let after = receipt.settle(*actual);
+                    self.tell(&after);
+                    self.ledger.settle(granted, (*actual).into());
+                }
+            }
+            // Its answer would have to be exact.
+            Op::Check(_) | Op::SpendMany { .. } | Op::Settled(..) | Op::Back(_) => {}
+            other => self.other(other)?,
+        }
+        self.machine.check_cap()
+    }
+
+    /// What is no call for a bucket. Ends of overrides on the way are noted.
+    fn other(&mut self, op: &Op) -> Result<(), String> {
+        let before = self.machine.now();
+        let terms = self.machine.oracle.terms.clone();
+        if matches!(op, Op::Restore(..)) {
+            // What was spent since the last file would be forgotten.
+            self.machine.apply(&Op::Snapshot)?;
+        }
+        self.machine.apply(op)?;
+        let now = self.machine.now();
+        if matches!(op, Op::Advance(_) | Op::ToEnd(_)) {
+            for end in terms.ends_within(before, now) {
+                self.ledger.note_rules(end, |limit, id| terms.rule(limit, id, end));
+            }
+        }
+        self.note_rules(now);
+        Ok(())
+    }
+
+    fn spend(&mut self, call: Call) {
+        let Some(handle) = self.machine.handle(call.limit) else { return };
+        let Ok(said) = handle.spend(KNOWN[call.limit].ids[call.id], call.cost) else { return };
+        self.tell(&said);
+        if said.allowed() && said.remaining().is_some() {
+            self.grant(call, self.machine.now());
+        }
+    }
+
+    fn refund(&mut self, call: Call) {
+        let Some(handle) = self.machine.handle(call.limit) else { return };
+        let Ok(said) = handle.refund(KNOWN[call.limit].ids[call.id], call.cost) else { return };
+        self.tell(&said);
+        if said.allowed() {
+            self.ledger.give(call.limit, call.id, self.machine.now(), call.cost.into());
+        }
+    }
+
+    fn reset(&mut self, call: Call) {
+        let Some(handle) = self.machine.handle(call.limit) else { return };
+        let Ok(said) = handle.reset(KNOWN[call.limit].ids[call.id]) else { return };
+        self.tell(&said);
+        self.ledger.reset(call.limit, call.id, self.machine.now());
+    }
+
+    fn batch(&mut self, what: BatchCall, calls: &[(Call, Mode)]) {
+        let calls: Vec<(Call, Mode)> = calls
+            .iter()
+            .filter(|(call, _)| self.machine.handle(call.limit).is_some())
+            .copied()
+            .collect();
+        let members: Vec<_> = calls
+            .iter()
+            .filter_map(|&(call, mode)| {
+                let member =
+                    self.machine.handle(call.limit)?.member(KNOWN[call.limit].ids[call.id]);
+                Some(member.cost(call.cost).mode(mode))
+            })
+            .collect();
+        if !matches!(what, BatchCall::SpendAll | BatchCall::SpendEach) {
+            return;
+        }
+        let mut each = Vec::new();
+        let Ok(said) = self.machine.limiter.batch(&members).spend_each(&mut each) else { return };
+        self.tell(&said);
+        for (said_of, &(call, mode)) in each.iter().zip(&calls) {
+            self.tell(said_of);
+            let is_charged = said.allowed() && said_of.allowed() && mode != Mode::CheckOnly;
+            if is_charged && said_of.remaining().is_some() {
+                self.grant(call, self.machine.now());
+            }
+        }
+    }
+
+    fn reserve(&mut self, call: Call, at_most: u64) {
+        let Some(handle) = self.machine.handle(call.limit) else { return };
+        let id = KNOWN[call.limit].ids[call.id];
+        match handle.reserve(id, call.cost, Duration::from_nanos(at_most)) {
+            Ok(place) => {
+                let wait = place.wait();
+                self.told.push(format!("place in {wait:?}"));
+                if self.machine.has_limit(call) {
+                    let granted = self.grant(call, self.machine.now() + wait.as_nanos() as i128);
+                    self.places.push((place, granted));
+                }
+            }
+            Err(refused) => self.told.push(format!("{refused:?}")),
+        }
+    }
+
+    fn charge(&mut self, call: Call) {
+        let Some(handle) = self.machine.handle(call.limit) else { return };
+        let Ok((said, receipt)) = handle.charge(KNOWN[call.limit].ids[call.id], call.cost) else {
+            return;
+        };
+        self.tell(&said);
+        if let Some(receipt) = receipt.filter(|_| said.remaining().is_some()) {
+            let granted = self.grant(call, self.machine.now());
+            self.receipts.push((receipt, granted));
+        }
+    }
+}
+
+fn taken<T>(all: &mut Vec<T>, at: usize) -> Option<T> {
+    if all.is_empty() { None } else { Some(all.remove(at % all.len())) }
+}
