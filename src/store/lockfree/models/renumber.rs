@@ -138,7 +138,7 @@ fn renumber_vs_sweep_model() {
 fn renumber_vs_sweep() {
     explore_bounded(SOME, renumber_vs_sweep_model);
     assert_reached(&[Place::Renumbered]);
-    fails_bounded(SOME, Fault::BuryAwaited, "a word went nowhere", renumber_vs_sweep_model);
+    fails_bounded(SOME, Fault::BuryAwaited, "the word went on", renumber_vs_sweep_model);
 }
 
 /// Excluded: a call that is late brings a word back that has gone on, was given back since, and was dropped.
