@@ -1,11 +1,11 @@
 //! Memory under migrations that known keys alone begin and carry: no inserts, no sweeps.
 
 use super::epoch::pin;
-use super::migration::FIRST_LOG2;
+use super::migration::{FIRST_LOG2, Room};
 use super::{Change, Fingerprint, KeyRef, Meta, Rules, Seeds, StoreKey, Table};
 use crate::key::{LimitIndex, Stamp};
 use crate::own_process::in_own_process;
-use crate::store::{Absent, Undone};
+use crate::store::{Absent, CellKey, Outdated, Undone};
 
 /// One generation of one limit; a bucket is full at the time of its word.
 pub(super) struct OneLimit;
@@ -17,37 +17,29 @@ impl OneLimit {
 }
 
 impl Rules for OneLimit {
-    fn is_full(&self, _: Meta, word: u64, at_ns: u64) -> bool {
-        word <= at_ns
+    fn owed(&self, _: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
+        (word > at_ns).then_some((meta, word))
     }
 
     fn generation(&self) -> u64 {
         0
     }
 
-    fn is_current(&self) -> bool {
-        true
+    fn carried(&self, _: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
+        Some((meta, word))
     }
 
-    fn meta_of(&self, _: KeyRef<'_>) -> Meta {
-        OneLimit::meta()
+    fn under(
+        &self,
+        _: CellKey<'_>,
+        _: Meta,
+        word: u64,
+        _: Meta,
+    ) -> Result<Option<u64>, Outdated> {
+        Ok(Some(word))
     }
 
-    fn meta_before(&self, _: KeyRef<'_>) -> Meta {
-        OneLimit::meta()
-    }
-
-    fn noted(&self, _: Fingerprint, noted: Meta) -> Option<Meta> {
-        Some(noted)
-    }
-
-    fn are_same(&self, a: Meta, b: Meta) -> bool {
-        a == b
-    }
-
-    fn converted(&self, _: Meta, word: u64, _: Meta) -> Option<u64> {
-        Some(word)
-    }
+    fn note_end(&self, _: Meta) {}
 }
 
 pub(super) fn store_key<'a>(table: &Table, id: &'a [u8]) -> StoreKey<'a> {
@@ -99,7 +91,7 @@ impl Bench {
     fn start(&self, shard: usize) -> bool {
         let guard = pin();
         let shard = &self.table.shards[shard];
-        self.table.start(shard, shard.view(&guard), 0, &OneLimit)
+        self.table.start(shard, shard.view(&guard), Room::Fewer, &OneLimit)
     }
 
     fn is_migrating(&self, shard: usize) -> bool {

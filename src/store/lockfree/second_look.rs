@@ -4,8 +4,9 @@ use std::cell::Cell;
 
 use super::migration::FIRST_LOG2;
 use super::pressure::{OneLimit, store_key};
-use super::{Change, Fingerprint, KeyRef, Meta, Rules, Seeds, Table};
-use crate::store::{Absent, Undone};
+use super::{Change, Rules, Seeds, Table};
+use crate::key::Meta;
+use crate::store::{Absent, CellKey, Outdated, Undone};
 
 const FIRST: u64 = 1;
 const OTHER: u64 = 2;
@@ -25,39 +26,33 @@ fn spend(table: &Table, id: u64, rules: &impl Rules) -> Result<(), Undone> {
 }
 
 impl Rules for Meanwhile<'_> {
-    fn is_full(&self, meta: Meta, word: u64, at_ns: u64) -> bool {
+    fn owed(&self, key: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
         if self.is_due.replace(false) {
             assert_eq!(spend(self.table, OTHER, &OneLimit), Ok(()), "it takes the one place");
         }
-        OneLimit.is_full(meta, word, at_ns)
+        OneLimit.owed(key, meta, word, at_ns)
     }
 
     fn generation(&self) -> u64 {
         OneLimit.generation()
     }
 
-    fn is_current(&self) -> bool {
-        OneLimit.is_current()
+    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
+        OneLimit.carried(key, meta, word)
     }
 
-    fn meta_of(&self, key: KeyRef<'_>) -> Meta {
-        OneLimit.meta_of(key)
+    fn under(
+        &self,
+        key: CellKey<'_>,
+        meta: Meta,
+        word: u64,
+        to: Meta,
+    ) -> Result<Option<u64>, Outdated> {
+        OneLimit.under(key, meta, word, to)
     }
 
-    fn meta_before(&self, key: KeyRef<'_>) -> Meta {
-        OneLimit.meta_before(key)
-    }
-
-    fn noted(&self, print: Fingerprint, noted: Meta) -> Option<Meta> {
-        OneLimit.noted(print, noted)
-    }
-
-    fn are_same(&self, a: Meta, b: Meta) -> bool {
-        OneLimit.are_same(a, b)
-    }
-
-    fn converted(&self, from: Meta, word: u64, to: Meta) -> Option<u64> {
-        OneLimit.converted(from, word, to)
+    fn note_end(&self, meta: Meta) {
+        OneLimit.note_end(meta);
     }
 }
 
