@@ -62,8 +62,8 @@ pub(crate) fn run(
     let mut number = 0;
     while let Some(line) = lines.next()? {
         number += 1;
-        match read(line, &rules, session, &mut parsed) {
-            Ok((at_ns, keys, request)) => reorder.push(at_ns, Held { line: number, keys, request }),
+        match read(line, number, &rules, session, &mut parsed) {
+            Ok((at_ns, held)) => reorder.push(at_ns, held),
             Err((why, text)) => skipped.add(number, &why, text),
         }
         take_due(&mut reorder, &rules, session, &mut skipped)?;
@@ -105,13 +105,14 @@ fn resolve(rules: &[Rule], session: &mut Session) -> Result<Rules, Failure> {
     Ok(resolved)
 }
 
-/// Reads a line's time and keys, and what a report needs of it; else says why not, with the line's text.
+/// Reads a line's time, and what is kept of it until its turn; else says why not, with the line's text.
 fn read<'a>(
     line: Line<'a>,
+    number: u64,
     rules: &Rules,
     session: &mut Session,
     parsed: &mut u64,
-) -> Result<(u64, Keys, Option<Box<Request>>), (String, &'a [u8])> {
+) -> Result<(u64, Held), (String, &'a [u8])> {
     let Line::Text(line) = line else {
         return Err((format!("longer than {MAX_LINE_BYTES} bytes"), b""));
     };
@@ -128,7 +129,7 @@ fn read<'a>(
         }
     }
     let request = session.collected.as_ref().map(|_| Box::new(Request::new(&entry)));
-    Ok((entry.at_ns, keys, request))
+    Ok((entry.at_ns, Held { line: number, keys, request }))
 }
 
 fn add_keys(

@@ -18,7 +18,7 @@ const MAX_SHOWN: usize = 20;
 /// The lines of the ids that an override applies to, in one of the files at least.
 #[derive(Debug, Default)]
 struct Applied {
-    /// What applies in its place where it does not.
+    /// The override's numbers under the limits in force and under the candidate; `None`: the default applies.
     now: Option<String>,
     then: Option<String>,
     ids: u64,
