@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate::{Decision, Mode, Receipt, Reservation};
 
-use super::ledger::{Grant, Ledger, Place};
+use super::ledger::{Ledger, Place};
 use super::ops::{BatchCall, Call, Op};
 use super::run::{Failure, Machine, On, Start, text_of};
 use super::spec::KNOWN;
@@ -55,8 +55,8 @@ impl Bounded {
     }
 
     fn grant(&mut self, call: Call, at: i128) -> Place {
-        let grant = Grant { at, charged: self.machine.now(), cost: call.cost.into() };
-        self.ledger.grant(call.limit, call.id, grant)
+        let now = self.machine.now();
+        self.ledger.grant((call.limit, call.id), at, now, call.cost.into())
     }
 
     fn apply(&mut self, op: &Op) -> Result<(), String> {

@@ -40,6 +40,8 @@ pub(crate) struct Features {
     blocks: bool,
     /// Of four, how many ids are used.
     ids: u64,
+    /// One id, short intervals, small steps: calls meet often.
+    dense: bool,
 }
 
 impl Features {
@@ -64,6 +66,7 @@ impl Features {
             switch: often() && often() && often(),
             blocks: known::BLOCKS.is_on() && often(),
             ids,
+            dense: false,
         }
     }
 }
@@ -90,12 +93,18 @@ pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
         factors: false,
         back: false,
         switch: false,
+        dense: rng.chance(2, 3),
         ..Features::any(&mut rng)
     };
     let cap = rng.chance(1, 3).then(|| {
         let at_cap = rng.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny]);
         (rng.within(1, 6) as usize, at_cap)
     });
+    let has_overrides = cap.is_none() || known::OVERRIDES_AT_CAP.is_on();
+    let features = Features { overrides: features.overrides && has_overrides, ..features };
+    let dense =
+        Features { reloads: false, batches: false, sweeps: false, files: false, ..features };
+    let features = if features.dense && rng.chance(1, 2) { dense } else { features };
     let length = rng.within(10, 150);
     let now = rng.within(1, 150 * DAY_S * NS_PER_S);
     let mut making = Making { algorithms: [0; KNOWN.len()], features, rng };
@@ -119,6 +128,15 @@ impl Making {
 
     fn numbers(&mut self, algorithm: u64) -> Numbers {
         let rng = &mut self.rng;
+        if self.features.dense {
+            let (size, period_ms) = (rng.within(1, 6), rng.pick(&[50, 50, 100, 300]));
+            return match algorithm {
+                0 => Numbers::Gcra { burst: size, count: 1, period_ms },
+                1 => Numbers::Fixed { limit: size, window_ms: size * period_ms },
+                2 => Numbers::Tokens { limit: size, window_ms: size * period_ms, burst: 1 },
+                _ => Numbers::Leaky { size, rate_ms: period_ms, drip: 1 },
+            };
+        }
         let size = if rng.chance(3, 4) { rng.within(1, 12) } else { rng.within(1, 60) };
         let period_ms = rng.pick(&PERIODS_MS);
         match algorithm {
@@ -189,6 +207,10 @@ impl Making {
     }
 
     fn call(&mut self) -> Call {
+        if self.features.dense {
+            let cost = self.rng.within(1, 4);
+            return Call { limit: 0, id: 0, cost, factor: ONE };
+        }
         let limit = self.rng.below(KNOWN.len() as u64) as usize;
         let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
         let id = self.rng.below(ids) as usize;
@@ -236,6 +258,7 @@ impl Making {
 
     fn bound_op(&mut self) -> Op {
         let has_places = known::PLACES.is_on();
+        let is_early = known::EARLY_SETTLEMENTS.is_on();
         match self.rng.below(100) {
             0..15 if has_places => {
                 let at_most = self.rng.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
@@ -243,13 +266,18 @@ impl Making {
                 Op::Reserve(Call { cost: call.cost.min(6), ..call }, at_most)
             }
             15..20 if has_places => Op::Cancel(self.rng.below(8) as usize),
-            20..25 if has_places => Op::Keep(self.rng.below(8) as usize),
-            25..33 if has_places => Op::Charge(self.call()),
-            33..41 if has_places => Op::Settle(self.rng.below(8) as usize, self.rng.below(8)),
+            20..27 if has_places && is_early => Op::Keep(self.rng.below(8) as usize),
+            27..33 if has_places => Op::Charge(self.call()),
+            33..41 if has_places => Op::Settle(self.rng.below(8) as usize, self.rng.below(4)),
             41..50 => Op::Spend(self.call()),
             _ => match self.op() {
                 // A file that a restore reads is written by it.
                 Op::Snapshot => self.advance(),
+                Op::Reset(_) | Op::Refund(_)
+                    if has_places && !known::RESETS_AND_RECEIPTS.is_on() =>
+                {
+                    self.advance()
+                }
                 op => op,
             },
         }
@@ -273,6 +301,10 @@ impl Making {
     }
 
     fn advance(&mut self) -> Op {
+        if self.features.dense {
+            let most_ms = self.rng.pick(&[10, 10, 120]);
+            return Op::Advance(self.rng.within(1, most_ms) * 1_000_000);
+        }
         let most = match self.rng.below(20) {
             0..4 => 3,
             4..8 => 2 * NS_PER_S,

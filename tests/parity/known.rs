@@ -39,3 +39,14 @@ pub(crate) const RESET_OF_BLOCKED: Known = Known("reset_of_blocked", false);
 
 /// Places in the future, and receipts that are settled later. Issue 11, section 3.
 pub(crate) const PLACES: Known = Known("places", false);
+
+/// Ids with overrides in a full table where newcomers share a bucket: a reload carries that by the default's
+/// numbers, and forgets what an id owes whose own numbers have not changed.
+pub(crate) const OVERRIDES_AT_CAP: Known = Known("overrides_at_cap", false);
+
+/// Resets and refunds beside places and receipts. Issue 11, section 3: a charge from before a reset that is
+/// settled after it gives the same units back twice.
+pub(crate) const RESETS_AND_RECEIPTS: Known = Known("resets_and_receipts", false);
+
+/// Places that are settled before their time. Issue 11, section 3: a later place may come too early then.
+pub(crate) const EARLY_SETTLEMENTS: Known = Known("early_settlements", false);

@@ -12,6 +12,8 @@ pub(crate) struct Grant {
     pub(crate) at: i128,
     /// When it was asked for.
     pub(crate) charged: i128,
+    /// The number of the terms that it was asked for under.
+    terms: usize,
     pub(crate) cost: i128,
 }
 
@@ -51,10 +53,18 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn grant(&mut self, limit: usize, id: usize, grant: Grant) -> Place {
-        let grants = &mut self.account(limit, id).grants;
-        grants.push(grant);
-        Place { key: (limit, id), at: grants.len() - 1 }
+    /// Notes a cost that is granted `at` a time, and was asked for when it was `charged`.
+    pub(crate) fn grant(
+        &mut self,
+        (limit, id): (usize, usize),
+        at: i128,
+        charged: i128,
+        cost: i128,
+    ) -> Place {
+        let account = self.account(limit, id);
+        let terms = account.terms.len().saturating_sub(1);
+        account.grants.push(Grant { at, charged, terms, cost });
+        Place { key: (limit, id), at: account.grants.len() - 1 }
     }
 
     /// What a grant came to, which is no more than it was.
@@ -93,13 +103,12 @@ impl Account {
         grants.sort_by_key(|grant| grant.at);
         let mut least = i128::MAX;
         for (first, &Grant { at: from, .. }) in grants.iter().enumerate() {
-            let (mut sum, mut charged) = (0, from);
-            for grant in &grants[first..] {
+            let mut sum = 0;
+            for (last, grant) in grants.iter().enumerate().skip(first) {
                 sum += grant.cost;
-                charged = charged.min(grant.charged);
-                let given = self.given.iter().filter(|given| (from..=grant.at).contains(&given.0));
-                let given: i128 = given.map(|given| given.1).sum();
-                let most = self.most(from, grant.at, charged);
+                let window = &grants[first..=last];
+                let given = self.given(window);
+                let most = self.most(window);
                 least = least.min(most + given - sum);
                 if sum > most + given {
                     return Err(format!(
@@ -112,24 +121,33 @@ impl Account {
         Ok(least)
     }
 
-    /// The most from one time to another, both included, of grants that were asked for at `charged` or later:
-    /// the bursts of all numbers that have applied in that time, and what their rates bring.
-    fn most(&self, from: i128, to: i128, charged: i128) -> i128 {
-        let ends = self.terms.iter().skip(1).map(|&(from, _)| from).chain([i128::MAX]);
-        let applied = self
-            .terms
-            .iter()
-            .zip(ends)
-            .filter(|&(&(begins, _), ends)| begins <= to && charged <= ends);
-        let applied: Vec<(i128, i128, Rule)> =
-            applied.filter_map(|(&(begins, rule), ends)| Some((begins, ends, rule?))).collect();
-        let of = |&(begins, ends, rule): &(i128, i128, Rule)| {
-            // Places that were asked for before have their times by the numbers of then.
-            let is_early = charged < from && applied.len() > 1;
-            let time = if is_early { to - from } else { to.min(ends) - from.max(begins) };
-            most_of(rule, time.max(0), applied.len() > 1)
+    /// What was given back by hand in the time of these grants. Where places are still to come it shortens what
+    /// they wait for, so that it counts for those that were asked for before.
+    fn given(&self, grants: &[Grant]) -> i128 {
+        let (Some(first), Some(last)) = (grants.first(), grants.last()) else { return 0 };
+        let counts = |at: i128| {
+            at <= last.at && (first.at <= at || grants.iter().any(|grant| grant.charged <= at))
         };
-        applied.iter().map(of).sum()
+        self.given.iter().filter(|given| counts(given.0)).map(|given| given.1).sum()
+    }
+
+    /// The most that may be granted from the time of the first of these to that of the last: the bursts of all
+    /// numbers that have applied since the first was asked for, and what their rates bring. Places keep their times by the numbers that they
+    /// were asked for under, so that those apply until the last of them.
+    fn most(&self, grants: &[Grant]) -> i128 {
+        let (Some(first), Some(last)) = (grants.first(), grants.last()) else { return 0 };
+        let first_terms = grants.iter().map(|grant| grant.terms).min().unwrap_or(0);
+        let ends = self.terms.iter().skip(1).map(|&(from, _)| from).chain([i128::MAX]);
+        let terms = self.terms.iter().zip(ends).enumerate().skip(first_terms);
+        let applied = terms.filter_map(|(at, (&(begins, rule), ends))| {
+            let asked = |grant: &&Grant| grant.terms == at;
+            let until = grants.iter().filter(asked).map(|grant| grant.at).max();
+            let ends = ends.max(until.unwrap_or(ends));
+            let time = last.at.min(ends) - first.at.max(begins);
+            (time >= 0).then_some((time, rule?))
+        });
+        let applied: Vec<(i128, Rule)> = applied.collect();
+        applied.iter().map(|&(time, rule)| most_of(rule, time, applied.len() > 1)).sum()
     }
 }
 
