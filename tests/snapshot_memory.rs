@@ -19,8 +19,11 @@ fn limits() -> Limits {
 
 /// The most bytes of the heap at one time, the table's bytes, and what came of it.
 fn restored(engine: Engine, path: &Path) -> (u64, u64, Result<Restored, Error>) {
+    restored_with(LimiterOptions::default().engine(engine), path)
+}
+
+fn restored_with(options: LimiterOptions, path: &Path) -> (u64, u64, Result<Restored, Error>) {
     let (mut table, mut out) = (0, None);
-    let options = LimiterOptions::default().engine(engine);
     let limits = limits();
     let heap = measure(|| {
         let made = Limiter::restore(limits, options, path);
@@ -144,6 +147,9 @@ fn limits_that_are_not_among_the_new_ones() {
         };
         let (_folder, path) = put(with(4096));
         assert_eq!(assert_bounded(Engine::LockFree, &path).unwrap().buckets, 0);
+        // Each has counters, too.
+        let (heap, ..) = restored_with(LimiterOptions::default().counting(true), &path);
+        assert!(heap < 16 * MIB, "{heap}");
         for (strange, most) in [(4097, 4096), (1_000_000, 6077)] {
             let text = refused(with(strange));
             let wanted = format!("more than {most} limits that are not among the new ones");

@@ -166,8 +166,8 @@ impl Limiter {
     ///
     /// **Memory**: the limiter's table takes what it takes for as many buckets in any limiter: with
     /// `Engine::LockFree` 43 to 92 bytes a bucket, 1.5 to 3.3 times the file; with `Engine::Exact` up to 100 bytes
-    /// and the id. Reading takes less than the file's size and 4 MiB beside that, whatever is in it; 0.3 MiB
-    /// for what a limiter has written. So a file is refused that has two limits of one name, more buckets and
+    /// and the id. Reading takes less than the file's size and 4 MiB beside that, 16 MiB where calls are
+    /// [counted](LimiterOptions::counting), whatever is in the file; 0.3 MiB for what a limiter has written. So a file is refused that has two limits of one name, more buckets and
     /// numbers than there is room for in it, or too many limits that are not among `limits`: more than
     /// 4,096, and more than one for each 4 KiB of the file.
     ///
