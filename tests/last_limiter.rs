@@ -171,13 +171,33 @@ fn stalled_call(is_known: bool) -> Held {
     })
 }
 
-/// A pin of another user of crossbeam-epoch, in its default collector.
-fn pin_of_another_user() -> Held {
-    Held::new(|wait| {
-        let pinned = crossbeam_epoch::pin();
-        wait();
-        drop(pinned);
-    })
+/// Another user of crossbeam-epoch: a thread that pins and lets go in its default collector, which keeps a
+/// record of the thread, and calls nothing else.
+struct OtherUser {
+    orders: Sender<Sender<Sender<()>>>,
+}
+
+impl OtherUser {
+    fn new() -> OtherUser {
+        let (orders, ordered) = channel::<Sender<Sender<()>>>();
+        thread::spawn(move || {
+            for is_held in ordered {
+                let (let_go, wait) = channel();
+                let pinned = crossbeam_epoch::pin();
+                is_held.send(let_go).unwrap();
+                let _ = wait.recv();
+                drop(pinned);
+            }
+        });
+        OtherUser { orders }
+    }
+
+    fn pinned(&self) -> Held {
+        let (is_held, held) = channel();
+        self.orders.send(is_held).unwrap();
+        let let_go = held.recv().unwrap();
+        Held { let_go, thread: thread::spawn(|| ()) }
+    }
 }
 
 /// A thread that has called the limiter and lives on.
@@ -192,7 +212,7 @@ fn thread_that_called(limiter: &Limiter) -> Held {
 }
 
 /// What is left of each case, with what it held ended before the limiter, or after it.
-fn every_case() {
+fn every_case(other_user: &OtherUser) {
     let ends_before = |hold: &dyn Fn() -> Held| {
         let held = hold();
         let (limiter, hand) = limiter();
@@ -207,9 +227,9 @@ fn every_case() {
         drop(limiter);
         held.end();
     };
-    for hold in
-        [&pin_of_another_user as &dyn Fn() -> Held, &|| stalled_call(false), &|| stalled_call(true)]
-    {
+    let pinned = || other_user.pinned();
+    let (inserting, knowing) = (|| stalled_call(false), || stalled_call(true));
+    for hold in [&pinned as &dyn Fn() -> Held, &inserting, &knowing] {
         ends_before(hold);
         ends_after(hold);
     }
@@ -223,11 +243,12 @@ fn every_case() {
 #[test]
 fn nothing_is_left_of_a_limiter_that_is_dropped() {
     // What the system's library, the collector and the records of threads take once.
-    every_case();
+    let other_user = OtherUser::new();
+    every_case(&other_user);
     let before = memory();
-    every_case();
+    every_case(&other_user);
     assert_eq!(memory(), before);
-    every_case();
+    every_case(&other_user);
     assert_eq!(memory(), before);
     println!("{before:?}");
 }

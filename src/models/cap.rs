@@ -63,7 +63,7 @@ fn batch_vs_migration_model() {
 fn batch_vs_migration() {
     explore_bounded(SOME, batch_vs_migration_model);
     assert!(probe::count(Place::Completed) > 0);
-    fails_bounded(SOME, Fault::CompleteEarly, "", batch_vs_migration_model);
+    fails_bounded(SOME, Fault::CompleteEarly, "each is charged", batch_vs_migration_model);
 }
 
 /// Excluded: a denied batch leaves its first member charged, when that has moved since.

@@ -32,8 +32,11 @@ fn spend_vs_reload_on_locks() {
     explore_bounded(SOME, spend_vs_reload_on_locks_model);
     assert!(probe::count(Place::ShardRenewed) > 0, "no word was carried");
     assert!(probe::count(Place::Outdated) > 0, "no call began again");
-    for fault in [Fault::ChargeBeforeRenewal, Fault::PublishedRelaxed] {
-        fails_bounded(SOME, fault, "", spend_vs_reload_on_locks_model);
+    for (fault, because) in [
+        (Fault::ChargeBeforeRenewal, "two units, in the new units"),
+        (Fault::PublishedRelaxed, "read before they are made"),
+    ] {
+        fails_bounded(SOME, fault, because, spend_vs_reload_on_locks_model);
     }
 }
 

@@ -25,7 +25,7 @@ impl File {
     /// A file with ids, which need no seeds of a table.
     pub(crate) fn begin() -> File {
         let mut bytes = b"TOLLGATE".to_vec();
-        bytes.extend(1_u32.to_le_bytes());
+        bytes.extend(2_u32.to_le_bytes());
         bytes.extend(2_u32.to_le_bytes());
         bytes.extend(0_u64.to_le_bytes());
         bytes.extend(1_u64.to_le_bytes());

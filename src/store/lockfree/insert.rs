@@ -255,6 +255,12 @@ impl Table {
         if !view.is_migrating() {
             self.memory().free_piece();
         }
+        let is_held = !view.is_migrating() && self.memory().is_too_much_held();
+        if is_held && newest.is_full_from_home(print, LONG_SEARCH) {
+            // No migration may clear out what is buried there: searches are not to get longer.
+            let is_begun = self.start(shard, view, 1, rules);
+            return if is_begun { Place::Retry } else { Place::AtCap };
+        }
         let Some(reservation) = self.reserve(now_ns, rules) else {
             // One look more: the key may have got its cell in between.
             return match self.look_from(guard, shard, print, rules) {

@@ -2,6 +2,7 @@
 
 use super::epoch::pin;
 use super::migration::{FIRST_LOG2, Room};
+use super::segment::Found;
 use super::{Change, Fingerprint, KeyRef, Meta, Rules, Seeds, StoreKey, Table};
 use crate::key::{LimitIndex, Stamp};
 use crate::own_process::in_own_process;
@@ -112,6 +113,19 @@ impl Bench {
         unreachable!("each shard has keys")
     }
 
+    /// Drops a key's cell, as a sweep does that finds it full.
+    fn bury(&self, id: u64) {
+        let guard = pin();
+        let print = self.key(id);
+        let segment = self.table.shard(print).view(&guard).newest().expect("it was charged");
+        if let Found::Live(slot, word) = segment.find(print)
+            && slot.cell.bury(word)
+        {
+            self.table.dropped();
+            segment.count_buried();
+        }
+    }
+
     fn slots(&self) -> usize {
         let guard = pin();
         let newest = self.table.shards.iter().filter_map(|shard| shard.view(&guard).newest());
@@ -215,5 +229,27 @@ fn while_a_pin_holds_much_only_live_cells_make_a_segment_grow() {
         drop(guard);
         (0..100).for_each(|_| bench.table.free_unread());
         assert_eq!(bench.spend(later), Ok(()), "there is room again");
+    });
+}
+
+/// A key that comes and goes leaves a slot behind each time, which no migration clears out while a pin holds
+/// much: the searches for it stay short all the same.
+#[test]
+fn searches_stay_short_while_a_pin_holds_much() {
+    in_own_process(|| {
+        let bench = Bench::new(6000);
+        let guard = pin();
+        while bench.migrate(0) {}
+        let id = bench.keys[0].iter().copied().max().unwrap() + (1 << 20);
+        let comings = (0..1000).take_while(|_| {
+            let comes = bench.spend(id) == Ok(());
+            bench.bury(id);
+            comes
+        });
+        let comings = comings.count();
+        assert!((1..=64).contains(&comings), "{comings} slots are left behind");
+        drop(guard);
+        (0..100).for_each(|_| bench.table.free_unread());
+        assert!((0..4).any(|_| bench.spend(id) == Ok(())), "there is room again");
     });
 }

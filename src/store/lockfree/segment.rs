@@ -257,6 +257,12 @@ impl<'g> Segment<'g> {
         (0..self.slots()).map(move |at| self.slot(first, at))
     }
 
+    /// Whether none of that many slots from a key's home on is vacant.
+    pub(super) fn is_full_from_home(self, print: Fingerprint, slots: usize) -> bool {
+        use super::slot::Is;
+        self.slots_from_home(print).take(slots).all(|slot| slot.to(print) != Is::Vacant)
+    }
+
     /// What a key has here. Reads only.
     ///
     /// A cell whose word has moved on is the key's as long as no later one has a word: the word may be on its

@@ -340,7 +340,12 @@ fn insert_vs_insert_same_low_half_model() {
 #[test]
 fn insert_vs_insert_same_low_half() {
     explore_bounded(SOME, insert_vs_insert_same_low_half_model);
-    fails_bounded(SOME, Fault::TakeByStore, "", insert_vs_insert_same_low_half_model);
+    fails_bounded(
+        SOME,
+        Fault::TakeByStore,
+        "a cell for each",
+        insert_vs_insert_same_low_half_model,
+    );
 }
 
 /// Excluded: a bucket is buried that has just been spent from; one that comes back starts before the time
@@ -390,7 +395,8 @@ fn late_seed_vs_bury_model() {
 fn late_seed_vs_bury() {
     explore_bounded(SOME, late_seed_vs_bury_model);
     assert_reached(&[Place::Buried, Place::SeededBefore]);
-    fails_bounded(SOME, Fault::SeedPassesBuried, "", late_seed_vs_bury_model);
+    let because = "the old word came back";
+    fails_bounded(SOME, Fault::SeedPassesBuried, because, late_seed_vs_bury_model);
 }
 
 /// Excluded: who is told that a bucket was reset, while it was being carried, is denied by the debt that
@@ -435,7 +441,7 @@ fn shrink_vs_returning_keys() {
     explore_bounded(SOME, shrink_vs_returning_keys_model);
     assert_reached(&[Place::Buried, Place::Completed]);
     for fault in [Fault::SizedByFew, Fault::NoSeal, Fault::ClaimSealed] {
-        fails_bounded(SOME, fault, "", shrink_vs_returning_keys_model);
+        fails_bounded(SOME, fault, "no room for a cell that moves", shrink_vs_returning_keys_model);
     }
 }
 
@@ -458,7 +464,7 @@ fn cap_vs_three_inserts() {
     let in_full = full.clone();
     explore_bounded(FEW, move || cap_vs_three_inserts_model(&in_full));
     assert!(full.get() > 0);
-    fails_bounded(FEW, Fault::CapUnreserved, "", || {
+    fails_bounded(FEW, Fault::CapUnreserved, "two places were there", || {
         cap_vs_three_inserts_model(&Tally::default());
     });
 }
@@ -492,5 +498,5 @@ fn cap_vs_migration_model() {
 fn cap_vs_migration() {
     explore_bounded(SOME, cap_vs_migration_model);
     assert_reached(&[Place::UnchargedDropped]);
-    fails_bounded(SOME, Fault::EveryoneReleases, "", cap_vs_migration_model);
+    fails_bounded(SOME, Fault::EveryoneReleases, "L's place alone", cap_vs_migration_model);
 }

@@ -57,7 +57,7 @@ fn spend_vs_reload() {
     explore_bounded(FEW, move || spend_vs_reload_model(&[K], &old, &new));
     assert!(by_old.get() > 0 && by_new.get() > 0, "{} and {}", by_old.get(), by_new.get());
     assert_reached(&[Place::ShardRenewed, Place::Outdated, Place::SeededBefore]);
-    fails_bounded(FEW, Fault::CompleteEarly, "", || {
+    fails_bounded(FEW, Fault::CompleteEarly, "two units, in the new units", || {
         // K is not in the first chunk.
         spend_vs_reload_model(&[L, K], &Tally::default(), &Tally::default());
     });
@@ -82,7 +82,7 @@ fn insert_vs_reload_model() {
 fn insert_vs_reload() {
     explore_bounded(SOME, insert_vs_reload_model);
     assert_reached(&[Place::Outdated, Place::StartLost, Place::Completed]);
-    fails_bounded(SOME, Fault::RenewSkipsEmpty, "", insert_vs_reload_model);
+    fails_bounded(SOME, Fault::RenewSkipsEmpty, "under the new limits", insert_vs_reload_model);
 }
 
 /// Excluded: of two callers that insert one key, by the old limits and by the new ones, one is lost.
@@ -105,7 +105,7 @@ fn insert_by_old_vs_insert_by_new() {
     explore_bounded(FEW, insert_by_old_vs_insert_by_new_model);
     assert_reached(&[Place::Outdated, Place::ShardRenewed]);
     let fault = Fault::ChargeBeforeRenewal;
-    fails_bounded(FEW, fault, "", insert_by_old_vs_insert_by_new_model);
+    fails_bounded(FEW, fault, "two units were there", insert_by_old_vs_insert_by_new_model);
 }
 
 /// Excluded: a sweep by the new limits drops what is full by the old ones only.

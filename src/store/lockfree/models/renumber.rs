@@ -146,7 +146,7 @@ fn late_renumber_vs_sweep_model() {
     let bench = Bench::with_spent(2, &[K]);
     let late = spawn(&bench, |bench| bench.spend_after(K, 2));
     assert_eq!(bench.spend_after(K, 2), 2);
-    let limits = Limits { have_ended: true, ..Limits::of(0) };
+    let limits = Limits { ends: 2, ..Limits::of(0) };
     let _ =
         bench.update_by(limits, K, Absent::Leave, |word, at_ns| (word > at_ns).then_some(at_ns));
     bench.sweep();
