@@ -258,7 +258,7 @@ impl Table {
         let is_held = !view.is_migrating() && self.memory().is_too_much_held();
         if is_held && newest.is_full_from_home(print, LONG_SEARCH) {
             // No migration may clear out what is buried there: searches are not to get longer.
-            let is_begun = self.start(shard, view, 1, rules);
+            let is_begun = self.start(shard, view, Room::More(1), rules);
             return if is_begun { Place::Retry } else { Place::AtCap };
         }
         let Some(reservation) = self.reserve(now_ns, rules) else {

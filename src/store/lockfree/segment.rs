@@ -259,7 +259,6 @@ impl<'g> Segment<'g> {
 
     /// Whether none of that many slots from a key's home on is vacant.
     pub(super) fn is_full_from_home(self, print: Fingerprint, slots: usize) -> bool {
-        use super::slot::Is;
         self.slots_from_home(print).take(slots).all(|slot| slot.to(print) != Is::Vacant)
     }
 
