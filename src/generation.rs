@@ -266,27 +266,29 @@ impl Generation {
         meta: Meta,
         word: u64,
         to: Meta,
-    ) -> Result<Option<u64>, Outdated> {
-        let Some((mut meta, mut word)) = self.carried(key, meta, word) else { return Ok(None) };
-        while meta != to {
+    ) -> Result<u64, Outdated> {
+        let mut now = self.carried(key, meta, word);
+        while let Some((meta, word)) = now {
+            if meta == to {
+                return Ok(word);
+            }
             let end_ns = match (self.limits.end_ns(meta), self.limits.end_ns(to)) {
                 (Some(end_ns), to_ns) if to_ns.is_none_or(|to_ns| to_ns > end_ns) => end_ns,
                 (_, Some(_)) => return Err(Outdated),
                 // Neither has an end: the tag is of another account with the same bits.
                 (_, None) => {
                     let numbers = |meta| self.limits.numbers_at(meta);
-                    let (Some(old), Some(new)) = (numbers(meta), numbers(to)) else {
-                        return Ok(None);
-                    };
-                    return Ok(self.changed(old, new, word));
+                    let (old, new) = (numbers(meta), numbers(to));
+                    now = old
+                        .zip(new)
+                        .and_then(|(old, new)| Some((to, self.changed(old, new, word)?)));
+                    continue;
                 }
             };
-            match self.after_end(key, meta, word, end_ns) {
-                Some(next) => (meta, word) = next,
-                None => return Ok(None),
-            }
+            now = self.after_end(key, meta, word, end_ns);
         }
-        Ok(Some(word))
+        // The bucket was full at some time, and nothing was charged since.
+        Ok(self.limits.numbers_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
     }
 
     /// See [`Rules::owed`](crate::store::Rules::owed); and [`Limits::is_full`].

@@ -101,10 +101,12 @@ pub(crate) enum Fault {
     PublishedRelaxed,
     /// A cell that was gone is carried without a look for a later one of its key.
     CarriedUnlooked,
-    /// A word goes on in a segment that is being left.
-    RenumberInLeft,
     /// A sweep drops a slot that a word is on its way to.
     BuryAwaited,
+    /// A cell whose word is on its way is ended though the word has not come anywhere.
+    EndUnlooked,
+    /// A word goes on in another slot than the key's next.
+    NextNotFirst,
     /// A reload leaves shards alone that have no segment yet.
     RenewSkipsEmpty,
     /// A sweep with new limits drops what is full by the old ones.

@@ -49,13 +49,7 @@ impl Rules for Turn<'_> {
         self.generation.carried(key, meta, word)
     }
 
-    fn under(
-        &self,
-        key: CellKey<'_>,
-        meta: Meta,
-        word: u64,
-        to: Meta,
-    ) -> Result<Option<u64>, Outdated> {
+    fn under(&self, key: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated> {
         let word = self.generation.under(key, meta, word, to);
         if word.is_err() {
             // By its tag the cell is in units that came after `to`: so have its numbers ended.
@@ -435,7 +429,7 @@ impl<'g> Turn<'g> {
         let Some(new) = now.limits.numbers_at(meta) else { return Ok(()) };
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
             (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),
-            (_, ChargedTo::OwnCell) => now.under(key.cell_key(), key.meta, word, meta),
+            (_, ChargedTo::OwnCell) => now.under(key.cell_key(), key.meta, word, meta).map(Some),
             (_, ChargedTo::Shared) => Ok(now.shared_changed(before, key.key.limit, word)),
         });
         let [before, after] = words;

@@ -101,7 +101,7 @@ impl Exact {
             if word == 0 || tagged.meta == key.meta {
                 return Ok(word);
             }
-            Ok(rules.under(key.cell_key(), tagged.meta, word, key.meta)?.unwrap_or(0))
+            rules.under(key.cell_key(), tagged.meta, word, key.meta)
         };
         match shelf.find(hash, key.key, look) {
             Some(word) => word.map(Some),
@@ -189,15 +189,14 @@ impl Exact {
             if is_newer(generation, rules) {
                 return Err(Outdated);
             }
-            let under = match word {
-                0 => None,
-                _ => rules.under(key.cell_key(), tagged.meta, word, key.meta)?,
-            };
-            reached(Place::Renumbered);
-            rules.note_end(tagged.meta);
-            *tagged = match under {
-                Some(word) => Tagged::with_word(key.meta, word),
-                None => Tagged::new(key.meta),
+            *tagged = match word {
+                0 => Tagged::new(key.meta),
+                _ => {
+                    let word = rules.under(key.cell_key(), tagged.meta, word, key.meta)?;
+                    reached(Place::Renumbered);
+                    rules.note_end(tagged.meta);
+                    Tagged::with_word(key.meta, word)
+                }
             };
             Ok(())
         };

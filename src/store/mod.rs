@@ -70,17 +70,11 @@ pub(crate) trait Rules {
     fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)>;
 
     /// The word of a cell in the units of `to`, numbers of the caller's generation that apply to its key at
-    /// the same time as `meta` or later. `None`: the bucket is full.
+    /// the same time as `meta` or later.
     ///
     /// Always the same for the same cell. `Outdated`: `to` applied before, because the caller's clock is
     /// behind.
-    fn under(
-        &self,
-        key: CellKey<'_>,
-        meta: Meta,
-        word: u64,
-        to: Meta,
-    ) -> Result<Option<u64>, Outdated>;
+    fn under(&self, key: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated>;
 
     /// Whether a caller that needs a place may sweep at this time of its clock.
     fn may_sweep_at(&self, now_ns: u64) -> bool {

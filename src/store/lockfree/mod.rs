@@ -144,10 +144,10 @@ impl Seen {
         Seen { meta: slot.meta(), word }
     }
 
-    /// The word in the units of the numbers that apply to its key now. `None`: nothing is left of it.
-    fn under(self, key: &StoreKey<'_>, rules: &impl Rules) -> Result<Option<u64>, Outdated> {
+    /// The word in the units of the numbers that apply to its key now.
+    fn under(self, key: &StoreKey<'_>, rules: &impl Rules) -> Result<u64, Outdated> {
         if self.word == 0 || self.meta == key.meta {
-            return Ok(Some(self.word));
+            return Ok(self.word);
         }
         rules.under(key.cell_key(), self.meta, self.word, key.meta)
     }
@@ -233,7 +233,7 @@ impl Table {
     ) -> Result<Option<u64>, Outdated> {
         let guard = epoch::pin();
         let (_, seen) = self.look_from(&guard, self.shard(key.print), key.print, rules)?;
-        seen.map_or(Ok(None), |seen| seen.under(key, rules))
+        seen.map(|seen| seen.under(key, rules)).transpose()
     }
 
     /// The view of the shard that the word was found in, and the word.
@@ -301,7 +301,7 @@ impl Table {
         loop {
             let (view, seen) = self.look_from(&guard, shard, key.print, rules)?;
             let word = match seen {
-                Some(seen) => seen.under(key, rules)?.unwrap_or(0),
+                Some(seen) => seen.under(key, rules)?,
                 None => 0,
             };
             if step(word).is_none() {

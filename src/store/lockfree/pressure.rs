@@ -30,14 +30,8 @@ impl Rules for OneLimit {
         Some((meta, word))
     }
 
-    fn under(
-        &self,
-        _: CellKey<'_>,
-        _: Meta,
-        word: u64,
-        _: Meta,
-    ) -> Result<Option<u64>, Outdated> {
-        Ok(Some(word))
+    fn under(&self, _: CellKey<'_>, _: Meta, word: u64, _: Meta) -> Result<u64, Outdated> {
+        Ok(word)
     }
 
     fn note_end(&self, _: Meta) {}

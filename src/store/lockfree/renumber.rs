@@ -10,7 +10,8 @@
 //!
 //! * The word goes to the key's *first* own slot after the cell, by a swap from 0. Of several calls that move it
 //!   one succeeds, and a late one fails whatever the slot has been through since.
-//! * A sweep leaves a slot alone that a word is on its way to, so that the slot can take it.
+//! * A sweep drops no later slot of a key while an earlier one waits for its end: the slot can take the word, and the
+//!   word is seen to have been there.
 //! * A cell that is gone with a word, and has no later own slot with a word, is the key's; a migration carries it
 //!   from where it is, after it has closed the way to a later slot.
 //! * Each slot has a place of its own: the next slot's is reserved before, and the swap that ends the cell gives the
@@ -24,6 +25,7 @@ use super::segment::{Claim, Segment};
 use super::shard::{Shard, View};
 use super::slot::{Is, Slot};
 use super::{Rules, Table};
+use crate::cell::Word;
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::{StoreKey, Undone};
 
@@ -40,6 +42,10 @@ impl Table {
         rules: &impl Rules,
     ) -> Result<(), Undone> {
         let Some(newest) = view.newest() else { return Ok(()) };
+        if let Word::Live(word @ 1..) | Word::Gone(word @ 1..) = slot.word() {
+            // By a clock that is behind the cell's it stays where it is.
+            rules.under(key.cell_key(), slot.meta(), word, key.meta)?;
+        }
         match newest.claim(view.is_migrating()) {
             Claim::Granted(_) => {}
             Claim::Full if view.is_migrating() => {
@@ -56,7 +62,7 @@ impl Table {
         rules.note_end(slot.meta());
         let (word, _) = self.freeze(slot);
         // In a segment that has been left since, it is carried with all others.
-        let is_left = !shard.view(guard).is(view) && !broken(Fault::RenumberInLeft);
+        let is_left = !shard.view(guard).is(view);
         let next = if word == 0 || is_left { None } else { next_own(newest, slot, key.print) };
         let Some((next, is_new)) = next else {
             newest.give_back();
@@ -70,10 +76,11 @@ impl Table {
         }
         next.set_meta(key.meta);
         // Of two calls whose clocks differ the other may have named later numbers.
-        if let Some(word) = rules.under(key.cell_key(), slot.meta(), word, next.meta())? {
-            next.cell.seed(word);
+        next.cell.seed(rules.under(key.cell_key(), slot.meta(), word, next.meta())?);
+        // Not if a migration has closed the way first: then it carries the word from where it is.
+        if matches!(next.word(), Word::Live(1..) | Word::Gone(1..)) || broken(Fault::EndUnlooked) {
+            self.end_moved(newest, Frozen { slot, word });
         }
-        self.end_moved(newest, Frozen { slot, word });
         Ok(())
     }
 }
@@ -87,6 +94,7 @@ fn next_own<'g>(segment: Segment<'g>, slot: &Slot, print: Fingerprint) -> Option
             match slot.to(print) {
                 Is::Foreign => break,
                 Is::Closed => return None,
+                Is::Own if broken(Fault::NextNotFirst) => break,
                 Is::Own => return Some((slot, false)),
                 Is::Vacant => {
                     let _ = slot.claim(print);

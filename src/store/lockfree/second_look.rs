@@ -41,13 +41,7 @@ impl Rules for Meanwhile<'_> {
         OneLimit.carried(key, meta, word)
     }
 
-    fn under(
-        &self,
-        key: CellKey<'_>,
-        meta: Meta,
-        word: u64,
-        to: Meta,
-    ) -> Result<Option<u64>, Outdated> {
+    fn under(&self, key: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated> {
         OneLimit.under(key, meta, word, to)
     }
 

@@ -176,13 +176,12 @@ impl Table {
         let Holds::Key(print) = slot.holds() else { return false };
         let Word::Live(word) = slot.word() else { return false };
         let is_full = match word {
-            0 => {
-                let is_awaited = segment.is_awaited(slot, print) && !broken(Fault::BuryAwaited);
-                uncharged == Uncharged::Go && !is_awaited
-            }
+            0 => uncharged == Uncharged::Go,
             _ => rules.owed(CellKey::Print(print), slot.meta(), word, floor_ns).is_none(),
         };
-        if !is_full || !slot.cell.bury(word) {
+        // A word of the key is on its way here: the call that moves it ends the cell it comes from.
+        let is_awaited = || segment.is_awaited(slot, print) && !broken(Fault::BuryAwaited);
+        if !is_full || is_awaited() || !slot.cell.bury(word) {
             return false;
         }
         reached(Place::Buried);

@@ -103,13 +103,7 @@ impl Rules for Limits {
         (print != GONE).then(|| (Limits::of(self.generation).noted(print), Limits::times(word, 2)))
     }
 
-    fn under(
-        &self,
-        _: CellKey<'_>,
-        meta: Meta,
-        word: u64,
-        to: Meta,
-    ) -> Result<Option<u64>, Outdated> {
+    fn under(&self, _: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated> {
         let is_current = meta.is_of_generation(self.generation);
         let word = if is_current { word } else { Limits::times(word, 2) };
         let ends = |meta: Meta| match meta.numbers() {
@@ -118,7 +112,7 @@ impl Rules for Limits {
             _ => 0_u32,
         };
         match ends(to).checked_sub(ends(meta)) {
-            Some(passed) => Ok(Some(Limits::times(word, 3_u64.pow(passed)))),
+            Some(passed) => Ok(Limits::times(word, 3_u64.pow(passed))),
             None => Err(Outdated),
         }
     }
