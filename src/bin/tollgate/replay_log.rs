@@ -30,7 +30,7 @@ struct Held {
     /// Those of the limits in force, then those of the candidate's.
     keys: Keys,
     /// For the report, if one was asked for.
-    request: Option<Box<Request>>,
+    request: Option<Request>,
 }
 
 /// The lines that were skipped: how many, and the first few.
@@ -128,7 +128,7 @@ fn read<'a>(
             keys.truncate(in_force);
         }
     }
-    let request = session.collected.as_ref().map(|_| Box::new(Request::new(&entry)));
+    let request = session.collected.as_ref().map(|_| Request::new(&entry));
     Ok((entry.at_ns, Held { line: number, keys, request }))
 }
 
@@ -162,8 +162,8 @@ fn take_due(
                 let old = Said { keys, decision: &decision };
                 let is_compared = of_candidate.len() == rules.candidate.len();
                 let then = compare(at_ns, old, is_compared.then_some(of_candidate), session);
-                if let (Some(collected), Some(request)) = (&mut session.collected, held.request) {
-                    collected.request(*request, !decision.allowed(), then);
+                if let (Some(collected), Some(request)) = (&mut session.collected, &held.request) {
+                    collected.request(request, !decision.allowed(), then);
                 }
             }
             Err(why) => skipped.add(held.line, &why, b""),

@@ -112,7 +112,7 @@ impl Collected {
     }
 
     /// The request of a log's line, and whether it was denied; by the candidate too, if that has an answer.
-    pub(crate) fn request(&mut self, request: Request, is_denied: bool, then: Option<bool>) {
+    pub(crate) fn request(&mut self, request: &Request, is_denied: bool, then: Option<bool>) {
         self.requests.see(request, is_denied, then);
     }
 

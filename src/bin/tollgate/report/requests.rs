@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use memchr::memchr;
+
 use crate::access_log::{Entry, Field};
 
-/// A request that waits for its decision.
+/// A request that waits for its decision: the client and the values of [`FIELDS`], one behind the other.
 pub(crate) struct Request {
-    client: Text,
-    /// By [`FIELDS`].
-    values: [Option<Text>; FIELDS.len()],
+    bytes: Box<[u8]>,
+    ends: [usize; 1 + FIELDS.len()],
 }
 
 type Text = Box<[u8]>;
@@ -23,7 +24,9 @@ const MAX_VALUES: usize = 100_000;
 /// The requests that were decided.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    clients: HashMap<Text, Touched, ahash::RandomState>,
+    /// The places of clients in the next field, by every text in which they were written.
+    clients: HashMap<Text, usize, ahash::RandomState>,
+    touched: Vec<Touched>,
     /// By [`FIELDS`].
     denied: [DeniedBy; FIELDS.len()],
 }
@@ -59,18 +62,31 @@ pub(super) struct Hit {
 
 impl Request {
     pub(crate) fn new(entry: &Entry<'_>) -> Request {
+        // A field that the line does not have is empty.
         let value = |field| {
-            let value = entry.field(field)?;
-            let end = value.iter().position(|byte| field == Field::Path && *byte == b'?');
-            Some(value[..end.unwrap_or(value.len())].into())
+            let value = entry.field(field).unwrap_or_default();
+            let end = if field == Field::Path { memchr(b'?', value) } else { None };
+            &value[..end.unwrap_or(value.len())]
         };
-        Request { client: client(entry), values: FIELDS.map(value) }
+        let [path, method, agent, status] = FIELDS.map(value);
+        let parts = [value(Field::Client), path, method, agent, status];
+        let mut end = 0;
+        let ends = parts.map(|part| {
+            end += part.len();
+            end
+        });
+        Request { bytes: parts.concat().into(), ends }
+    }
+
+    /// The client, then the values of [`FIELDS`].
+    fn parts(&self) -> [&[u8]; 1 + FIELDS.len()] {
+        let mut start = 0;
+        self.ends.map(|end| &self.bytes[std::mem::replace(&mut start, end)..end])
     }
 }
 
 /// An address in canonical form, so that a client is one, however it was written.
-fn client(entry: &Entry<'_>) -> Text {
-    let client = entry.field(Field::Client).unwrap_or_default();
+fn canonical(client: &[u8]) -> Text {
     let address = std::str::from_utf8(client).ok().and_then(|text| text.parse::<IpAddr>().ok());
     match address {
         Some(address) => address.to_canonical().to_string().into_bytes().into(),
@@ -80,20 +96,38 @@ fn client(entry: &Entry<'_>) -> Text {
 
 impl Requests {
     /// Counts a request. `is_denied_then` is by the candidate, if there is one and it has an answer.
-    pub(super) fn see(&mut self, request: Request, is_denied: bool, is_denied_then: Option<bool>) {
-        let touched = self.clients.entry(request.client).or_default();
+    pub(super) fn see(&mut self, request: &Request, is_denied: bool, is_denied_then: Option<bool>) {
+        let [client, values @ ..] = request.parts();
+        let client = self.client(client);
+        let touched = &mut self.touched[client];
         touched.is_denied |= is_denied;
         touched.is_affected |= is_denied_then.is_some_and(|then| then != is_denied);
         let then = is_denied_then == Some(true);
         if !is_denied && !then {
             return;
         }
-        for (denied, value) in self.denied.iter_mut().zip(request.values) {
-            let Some(value) = value else { continue };
+        for (denied, value) in self.denied.iter_mut().zip(values) {
+            if value.is_empty() {
+                continue;
+            }
             let counts = denied.counts(value);
             counts.now += u64::from(is_denied);
             counts.then += u64::from(then);
         }
+    }
+
+    /// The place of a client.
+    fn client(&mut self, text: &[u8]) -> usize {
+        if let Some(known) = self.clients.get(text) {
+            return *known;
+        }
+        let next = self.touched.len();
+        let place = *self.clients.entry(canonical(text)).or_insert(next);
+        if place == next {
+            self.touched.push(Touched::default());
+        }
+        self.clients.insert(text.into(), place);
+        place
     }
 
     /// The clients that were denied by the limits in force.
@@ -107,8 +141,8 @@ impl Requests {
     }
 
     fn hit(&self, is_hit: impl Fn(&Touched) -> bool) -> Hit {
-        let count = self.clients.values().filter(|touched| is_hit(touched)).count() as u64;
-        Hit { count, of: self.clients.len() as u64 }
+        let count = self.touched.iter().filter(|touched| is_hit(touched)).count() as u64;
+        Hit { count, of: self.touched.len() as u64 }
     }
 
     /// The denied requests by each of the [`FIELDS`].
@@ -118,11 +152,14 @@ impl Requests {
 }
 
 impl DeniedBy {
-    fn counts(&mut self, value: Text) -> &mut Counts {
-        if self.values.len() >= MAX_VALUES && !self.values.contains_key(&value) {
-            return &mut self.others;
+    fn counts(&mut self, value: &[u8]) -> &mut Counts {
+        if !self.values.contains_key(value) {
+            if self.values.len() >= MAX_VALUES {
+                return &mut self.others;
+            }
+            self.values.insert(value.into(), Counts::default());
         }
-        self.values.entry(value).or_default()
+        self.values.get_mut(value).unwrap_or(&mut self.others)
     }
 
     /// How many different values there are, as far as they are counted apart.
@@ -162,7 +199,7 @@ mod tests {
         for client in ["1.1.1.1", "::ffff:1.1.1.1", "2001:DB8::1", "2001:db8:0::1", "name"] {
             let line =
                 format!("{client} - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
-            requests.see(request(&line), client == "name", Some(false));
+            requests.see(&request(&line), client == "name", Some(false));
         }
         assert_eq!(requests.clients_denied(), Hit { count: 1, of: 3 });
         assert_eq!(requests.clients_affected(), Hit { count: 1, of: 3 });
@@ -174,10 +211,10 @@ mod tests {
         for i in 0..MAX_VALUES + 5 {
             let line =
                 format!("1.1.1.1 - - [17/May/2015:10:05:03 +0000] \"GET /{i} HTTP/1.1\" 200 1");
-            requests.see(request(&line), true, None);
+            requests.see(&request(&line), true, None);
         }
         let line = "1.1.1.1 - - [17/May/2015:10:05:03 +0000] \"GET /7?a HTTP/1.1\" 200 1";
-        requests.see(request(line), true, None);
+        requests.see(&request(line), true, None);
         let (field, paths) = requests.denied().next().unwrap();
         assert_eq!(
             (field, paths.len(), paths.others),
