@@ -15,7 +15,7 @@ use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::Limiter;
 use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
 use crate::scaled::Scaled;
-use crate::store::{Fingerprint, Guard, Store, StoreKey, pin, pin_briefly};
+use crate::store::{Fingerprint, Store, StoreKey, pin, pin_briefly};
 use crate::{Decision, Factor, Limit};
 
 pub(crate) use call::{Call, Check, Refund, Reset, Spend};
@@ -282,7 +282,9 @@ impl Handle {
         mut read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
-        if let Store::LockFree(table) = &inner.store {
+        if let Store::LockFree(table) = &inner.store
+            && !(C::KIND != Kind::Give && self.is_blocked(id, print, read_ns))
+        {
             let guard = pin_briefly();
             // The note beside the word is of one generation of limits, and so are the numbers.
             if let Some(home) = table.home(&guard, print)
@@ -291,7 +293,6 @@ impl Handle {
                 && let Some(known) = home.known()
                 && let Some(limit) = entry.quick_numbers_at(known.meta(), now_ns)
                 && cost <= limit.burst()
-                && !(C::KIND != Kind::Give && self.is_blocked(&guard, id, print, now_ns))
             {
                 let mut asked = 0;
                 let was_there = known.update(|word| {
@@ -322,9 +323,11 @@ impl Handle {
 
     /// Whether a key with a fingerprint is blocked. Reads one word where no key of the limiter is.
     #[inline(always)]
-    fn is_blocked(&self, guard: &Guard, id: &[u8], print: Fingerprint, now_ns: u64) -> bool {
+    fn is_blocked(&self, id: &[u8], print: Fingerprint, read_ns: Option<u64>) -> bool {
+        let inner = &*self.limiter.inner;
         let key = KeyRef { limit: self.index, id };
-        self.limiter.inner.blocks.find(guard, print.bits(), key, now_ns).is_some()
+        let now_ns = || read_ns.unwrap_or_else(|| inner.clock.now_ns());
+        inner.blocks.end_ns(print.bits(), key, now_ns).is_some()
     }
 
     #[inline(never)]

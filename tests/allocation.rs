@@ -73,6 +73,16 @@ fn no_call_for_a_known_key_allocates() {
         let _ = limiter.batch(&members).check().unwrap();
     };
     assert_eq!(allocations(batch), 0, "a batch");
+    let hour = Duration::from_secs(3600);
+    text.block(&long, hour).unwrap();
+    number.block(7u64, hour).unwrap();
+    let beside_blocks = || {
+        call_all();
+        batch();
+        assert!(number.spend(7u64, 1).unwrap().blocked());
+    };
+    assert_eq!(allocations(beside_blocks), 0, "blocked ids, and others beside them");
+    assert!(text.unblock(&long).unwrap() && number.unblock(7u64).unwrap());
     let new_keys = || {
         for i in 0..1000_u64 {
             let _ = number.spend(1000 + i, 1).unwrap();

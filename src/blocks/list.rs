@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::key::{Key, KeyRef};
 use crate::probe::{Fault, Place, broken, reached};
-use crate::store::{Guard, ReplacedBins, pin};
+use crate::store::{Guard, ReplacedBins, pin, pin_briefly};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// A key that is denied until a time.
@@ -107,29 +107,30 @@ impl BlockList {
         (hash >> 8) as usize & (self.bins.len() - 1)
     }
 
-    /// The block of the key with this hash, if it has one that is not over.
+    /// When the block of the key with this hash ends, if there is one. `now_ns` is asked only then.
     #[inline(always)]
-    pub(crate) fn find<'g>(
-        &'g self,
-        guard: &'g Guard,
+    pub(crate) fn end_ns(
+        &self,
         hash: u64,
         key: KeyRef<'_>,
-        now_ns: u64,
-    ) -> Option<&'g Block> {
-        if self.is_any() { self.find_listed(guard, hash, key, now_ns) } else { None }
+        now_ns: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        if self.is_any() { self.listed_end_ns(hash, key, now_ns) } else { None }
     }
 
+    // Cold: a call that finds no block is to pay no register for it.
+    #[cold]
     #[inline(never)]
-    fn find_listed<'g>(
-        &'g self,
-        guard: &'g Guard,
+    fn listed_end_ns(
+        &self,
         hash: u64,
         key: KeyRef<'_>,
-        now_ns: u64,
-    ) -> Option<&'g Block> {
-        let blocks = self.bins.get(self.bin(hash), guard)?.blocks();
-        let at = position(blocks, key).ok()?;
-        Some(&*blocks[at]).filter(|block| !block.is_over(now_ns))
+        now_ns: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        let guard = pin_briefly();
+        let blocks = self.bins.get(self.bin(hash), &guard)?.blocks();
+        let block = &blocks[position(blocks, key).ok()?];
+        (!block.is_over(now_ns())).then_some(block.until_ns)
     }
 
     /// Lists a block, unless it is over or its key has one that ends no earlier; returns the longer one. Repeats

@@ -19,7 +19,7 @@ use crate::handle::Handle;
 use crate::key::{Key, KeyRef};
 use crate::limiter::{Inner, Limiter};
 use crate::limits::{Id, Scratch, decode, encode};
-use crate::store::{Outdated, StoreKey, pin};
+use crate::store::{Outdated, StoreKey};
 use crate::turn::Turn;
 
 /// An id that is blocked, as [`Limiter::blocked`] lists it.
@@ -183,9 +183,8 @@ impl Handle {
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: encode(self.format, id.into(), &mut scratch)? };
         let now_ns = inner.clock.now_ns();
-        let guard = pin();
-        let block = inner.blocks.find(&guard, inner.bin_hash(key), key, now_ns);
-        Ok(block.map(|block| Duration::from_nanos(block.until_ns - now_ns)))
+        let end_ns = inner.blocks.end_ns(inner.bin_hash(key), key, || now_ns);
+        Ok(end_ns.map(|end_ns| Duration::from_nanos(end_ns - now_ns)))
     }
 
     fn not_blocked(&self, id: &[u8], why: &str) -> Error {
@@ -227,13 +226,9 @@ impl Inner {
 impl Turn<'_> {
     /// The time until the block of a key ends, if it is blocked.
     pub(crate) fn blocked_ns(self, key: &StoreKey<'_>, now_ns: u64) -> Option<u64> {
-        if !self.inner.blocks.is_any() {
-            return None;
-        }
-        let hash = self.inner.store.hash(key.key, key.print);
-        let guard = pin();
-        let block = self.inner.blocks.find(&guard, hash, key.key, now_ns)?;
-        Some(block.until_ns - now_ns)
+        let inner = self.inner;
+        let hash = inner.store.hash(key.key, key.print);
+        inner.blocks.end_ns(hash, key.key, || now_ns).map(|end_ns| end_ns - now_ns)
     }
 
     /// The denial of a blocked key, of whose bucket `ask` is a spend; `None` if it is not blocked. Writes
