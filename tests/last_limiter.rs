@@ -211,44 +211,65 @@ fn thread_that_called(limiter: &Limiter) -> Held {
     })
 }
 
-/// What is left of each case, with what it held ended before the limiter, or after it.
-fn every_case(other_user: &OtherUser) {
-    let ends_before = |hold: &dyn Fn() -> Held| {
-        let held = hold();
-        let (limiter, hand) = limiter();
-        use_up(&limiter, &hand);
+/// A limiter that is used while something is held, which ends before the limiter, or after it.
+fn use_while(hold: &dyn Fn() -> Held, ends_before: bool) {
+    let held = hold();
+    let (limiter, hand) = limiter();
+    use_up(&limiter, &hand);
+    if ends_before {
         held.end();
         drop(limiter);
-    };
-    let ends_after = |hold: &dyn Fn() -> Held| {
-        let held = hold();
-        let (limiter, hand) = limiter();
-        use_up(&limiter, &hand);
+    } else {
         drop(limiter);
         held.end();
-    };
-    let pinned = || other_user.pinned();
-    let (inserting, knowing) = (|| stalled_call(false), || stalled_call(true));
-    for hold in [&pinned as &dyn Fn() -> Held, &inserting, &knowing] {
-        ends_before(hold);
-        ends_after(hold);
     }
+}
+
+/// A limiter that is used by threads, which end before it, or after it.
+fn use_by_threads(end_before: bool) {
     let (limiter, hand) = limiter();
     let threads: Vec<Held> = (0..8).map(|_| thread_that_called(&limiter)).collect();
     use_up(&limiter, &hand);
-    drop(limiter);
-    threads.into_iter().for_each(Held::end);
+    if end_before {
+        threads.into_iter().for_each(Held::end);
+        drop(limiter);
+    } else {
+        drop(limiter);
+        threads.into_iter().for_each(Held::end);
+    }
 }
 
 #[test]
 fn nothing_is_left_of_a_limiter_that_is_dropped() {
-    // What the system's library, the collector and the records of threads take once.
     let other_user = OtherUser::new();
-    every_case(&other_user);
+    let other_users_pin = || other_user.pinned();
+    let (inserting, knowing) = (|| stalled_call(false), || stalled_call(true));
+    let holds: [(&str, &dyn Fn() -> Held); 3] = [
+        ("another user's pin", &other_users_pin),
+        ("a call for a new key", &inserting),
+        ("a call for a known key", &knowing),
+    ];
+    let every_case = |then: &dyn Fn(&str, bool)| {
+        for ends_before in [true, false] {
+            for (what, hold) in holds {
+                use_while(hold, ends_before);
+                then(what, ends_before);
+            }
+            use_by_threads(ends_before);
+            then("threads", ends_before);
+        }
+    };
+    // What the system's library takes once, the collector, and its records of threads that live on or have
+    // ended last.
+    let at_start = memory();
+    every_case(&|_, _| ());
     let before = memory();
-    every_case(&other_user);
-    assert_eq!(memory(), before);
-    every_case(&other_user);
-    assert_eq!(memory(), before);
-    println!("{before:?}");
+    let once = before.allocated - at_start.allocated;
+    assert!(once < 64 << 10, "{once} bytes stay");
+    every_case(&|what, ends_before| {
+        let now = memory();
+        let is_all = now.allocated <= before.allocated && now.mapped <= before.mapped;
+        assert!(is_all, "{what}, which ends first: {ends_before}: {before:?}, then {now:?}");
+    });
+    println!("{before:?}, of which {once} bytes were allocated by the first limiters");
 }

@@ -149,7 +149,7 @@ fn migrations_by_known_keys_alone_free_what_they_leave() {
             let (slots, at_rest) = (bench.slots(), bench.bytes());
             let words: Vec<u64> = (0..keys).map(|id| bench.word(id)).collect();
             let mut most = 0;
-            for round in 0..600 {
+            for round in 0..300 {
                 assert!(bench.migrate(round % SHARDS), "{keys} keys: nothing is held back");
                 most = most.max(bench.bytes());
             }
@@ -186,7 +186,7 @@ fn a_pin_holds_a_bounded_part_and_no_segment_grows_for_it() {
             let is_begun = (0..4).any(|_| bench.migrate(0));
             assert!(is_begun, "{keys} keys: a look, and two pins for what it found");
             let mut before = bench.bytes();
-            for round in 0..600 {
+            for round in 0..100 {
                 assert!(bench.migrate(round % SHARDS));
                 let now = bench.bytes();
                 assert!(now <= before.max(at_rest + LATE_BYTES + 4 * bench.largest_segment()));
