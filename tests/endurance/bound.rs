@@ -1,0 +1,121 @@
+//! Every window of the grants of each id, by one pass: the sum up to a grant less what a window that ends there
+//! may have is compared with the least of all windows' beginnings.
+
+use std::fmt;
+
+use super::threads::{Done, Grant, IDS, LIMITS};
+
+/// Where more was granted than may be.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is printed")]
+pub(crate) struct Violation {
+    limit: usize,
+    id: usize,
+    at_ns: u64,
+    /// Of a unit's time, how much too early.
+    by_ns: i128,
+    /// The grants of the window, as far as they are of this round.
+    window: Vec<Grant>,
+}
+
+/// What is kept of one id's grants.
+#[derive(Clone, Default)]
+struct Passed {
+    /// All units so far.
+    sum: i128,
+    /// The latest time of a grant.
+    latest: i128,
+    /// The least of what the windows that have begun start with.
+    least: Option<i128>,
+    grants: i128,
+}
+
+pub(crate) struct Bound {
+    passed: Vec<Passed>,
+    windows: i128,
+    grants: i128,
+    /// The least room that a window had, in units.
+    worst: f64,
+}
+
+impl Bound {
+    pub(crate) fn new() -> Bound {
+        let passed = vec![Passed::default(); LIMITS.len() * IDS];
+        Bound { passed, windows: 0, grants: 0, worst: f64::INFINITY }
+    }
+
+    pub(crate) fn windows(&self) -> i128 {
+        self.windows
+    }
+
+    /// Checks the grants of a round, which all come after those of the rounds before.
+    pub(crate) fn check(&mut self, grants: &[Grant], done: &Done, violations: &mut Vec<Violation>) {
+        for (limit, of) in LIMITS.iter().enumerate() {
+            for id in 0..IDS {
+                let is_its =
+                    |grant: &&Grant| (grant.limit, grant.id) == (limit, id) && grant.cost > 0;
+                let mut its: Vec<&Grant> = grants.iter().filter(is_its).collect();
+                its.sort_by_key(|grant| grant.at_ns);
+                let passed = &mut self.passed[limit * IDS + id];
+                let worst_ns = passed.check(&its, limit, id, done, violations);
+                let count = its.len() as i128;
+                self.windows += count * (count + 1) / 2 + count * (passed.grants - count);
+                self.grants += count;
+                self.worst = self.worst.min(worst_ns as f64 / of.interval_ns as f64);
+            }
+        }
+    }
+}
+
+impl Passed {
+    /// Returns the least room, in ns of a unit's time.
+    fn check(
+        &mut self,
+        grants: &[&Grant],
+        limit: usize,
+        id: usize,
+        done: &Done,
+        violations: &mut Vec<Violation>,
+    ) -> i128 {
+        let interval = i128::from(LIMITS[limit].interval_ns);
+        let generations = &done.generations[limit];
+        // The first generation that this grant, or one after it, was asked for under.
+        let mut firsts: Vec<usize> =
+            grants.iter().map(|grant| generations.first_at(grant.asked_ns)).collect();
+        for at in (1..firsts.len()).rev() {
+            firsts[at - 1] = firsts[at - 1].min(firsts[at]);
+        }
+        let (mut worst, mut from) = (i128::MAX, 0);
+        for (at, (grant, &first)) in grants.iter().zip(&firsts).enumerate() {
+            let begins = self.sum * interval
+                - i128::from(grant.at_ns)
+                - generations.bursts_before(first) * interval;
+            if self.least.is_none_or(|least| begins <= least) {
+                (self.least, from) = (Some(begins), at);
+            }
+            self.sum += i128::from(grant.cost);
+            self.grants += 1;
+            self.latest = self.latest.max(i128::from(done.latest_of(grant)));
+            let last = generations.last_at(self.latest as u64);
+            let ends =
+                self.sum * interval - self.latest - generations.bursts_before(last + 1) * interval;
+            let room = self.least.unwrap_or(begins) - ends;
+            worst = worst.min(room);
+            if room < 0 {
+                let window = grants[from..=at].iter().map(|grant| **grant).collect();
+                violations.push(Violation { limit, id, at_ns: grant.at_ns, by_ns: -room, window });
+            }
+        }
+        worst
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} grants, {} windows, least room {:.6} units",
+            self.grants, self.windows, self.worst
+        )
+    }
+}

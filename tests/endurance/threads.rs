@@ -1,0 +1,434 @@
+//! The threads of a round, and what they were granted.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tollgate::{
+    Debt, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits, Receipt, Reservation,
+};
+
+use super::clock::{Origin, first_reading, last_reading};
+use super::known;
+use super::rng::Rng;
+
+/// A limit of the run. Its interval stays; its burst is one of two.
+pub(crate) struct Kind {
+    name: &'static str,
+    format: IdFormat,
+    bursts: [u64; 2],
+    pub(crate) interval_ns: u64,
+}
+
+pub(crate) const LIMITS: [Kind; 3] = [
+    Kind { name: "Slow", format: IdFormat::String, bursts: [3, 3], interval_ns: 5_000_000 },
+    Kind { name: "Fast", format: IdFormat::String, bursts: [4, 9], interval_ns: 250_000 },
+    Kind {
+        name: "CertificatesPerDomainPerAccount",
+        format: IdFormat::RegIdDomainOrCidr,
+        bursts: [4, 7],
+        interval_ns: 500_000,
+    },
+];
+/// Ids of each limit.
+pub(crate) const IDS: usize = 6;
+const SPENDERS: u64 = 4;
+const MOST_WAIT: Duration = Duration::from_millis(60);
+const MOST_HELD: usize = 24;
+
+/// A cost that was granted; 0 if nothing came of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) limit: usize,
+    pub(crate) id: usize,
+    /// When it may be used: by the reading of the clock that the call was decided by.
+    pub(crate) at_ns: u64,
+    /// When it was asked for, and when the call was over.
+    pub(crate) asked_ns: u64,
+    over_ns: u64,
+    /// What it came to.
+    pub(crate) cost: u64,
+    #[expect(dead_code, reason = "it is printed")]
+    first_cost: u64,
+    /// When it was settled or given up.
+    ended_ns: u64,
+}
+
+/// The times at which a limit was changed.
+#[derive(Default)]
+pub(crate) struct Generations(Vec<Generation>);
+
+#[derive(Clone, Copy)]
+struct Generation {
+    /// The call that changed it, from its begin to its end.
+    began_ns: u64,
+    over_ns: u64,
+    /// The bursts of this one and all before.
+    bursts: i128,
+}
+
+impl Generations {
+    fn add(&mut self, began_ns: u64, over_ns: u64, burst: u64) {
+        let before = self.0.last().map_or(0, |last| last.bursts);
+        self.0.push(Generation { began_ns, over_ns, bursts: before + i128::from(burst) });
+    }
+
+    /// The first generation that a call at this time may be decided by: until the change is over, the one
+    /// before.
+    pub(crate) fn first_at(&self, at_ns: u64) -> usize {
+        self.0.partition_point(|generation| generation.over_ns < at_ns).saturating_sub(1)
+    }
+
+    /// The last one that it may be decided by.
+    pub(crate) fn last_at(&self, at_ns: u64) -> usize {
+        self.0.partition_point(|generation| generation.began_ns <= at_ns).saturating_sub(1)
+    }
+
+    /// The sum of the bursts of all generations before one.
+    pub(crate) fn bursts_before(&self, generation: usize) -> i128 {
+        match generation.checked_sub(1) {
+            Some(before) => self.0[before.min(self.0.len() - 1)].bursts,
+            None => 0,
+        }
+    }
+}
+
+/// What the other threads have done by now.
+pub(crate) struct Done {
+    pub(crate) generations: [Generations; LIMITS.len()],
+    /// The readings of the sweeps: a bucket that one has dropped is new as of then.
+    sweeps_ns: Vec<u64>,
+}
+
+impl Done {
+    /// The latest time as of which a grant may have been decided.
+    pub(crate) fn latest_of(&self, grant: &Grant) -> u64 {
+        let before = self.sweeps_ns.partition_point(|&at| at <= grant.over_ns);
+        before.checked_sub(1).map_or(grant.at_ns, |last| self.sweeps_ns[last].max(grant.at_ns))
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    calls: AtomicU64,
+    settled_early: AtomicU64,
+    cancelled: AtomicU64,
+    blocks: AtomicU64,
+    reloads: AtomicU64,
+    files: AtomicU64,
+}
+
+pub(crate) struct Threads {
+    origin: Origin,
+    limiter: Limiter,
+    handles: Vec<Handle>,
+    done: Mutex<Done>,
+    counts: Counts,
+    stop: AtomicBool,
+    folder: tempfile::TempDir,
+}
+
+/// The limits of a generation: which of the two bursts, and whether accounts have overrides in place of
+/// the default.
+fn limits(second: [bool; LIMITS.len()], turn: u64) -> Limits {
+    let mut builder = Limits::builder();
+    for (kind, second) in LIMITS.iter().zip(second) {
+        let limit = Limit::new(kind.bursts[usize::from(second)], 1, ns(kind.interval_ns)).unwrap();
+        let is_composite = kind.format != IdFormat::String;
+        let has_accounts = is_composite && known::ACCOUNTS.is_on() && turn % 3 == 1;
+        let default = (!has_accounts).then(|| limit.clone());
+        builder = builder.limit(kind.name, kind.format, default).unwrap();
+        for account in ["1", "2"].iter().filter(|_| has_accounts) {
+            builder = builder.override_id(kind.name, *account, limit.clone()).unwrap();
+        }
+    }
+    // One that changes nothing for the others.
+    let other = Limit::new(1 + turn, 1, Duration::from_secs(1)).unwrap();
+    builder.limit("Other", IdFormat::String, other).unwrap().build()
+}
+
+impl Threads {
+    pub(crate) fn new(engine: Engine) -> Threads {
+        let origin = Origin::new();
+        let options = LimiterOptions::default().clock(origin.clock()).engine(engine);
+        let limiter = Limiter::with_options(limits([false; LIMITS.len()], 0), options);
+        let handles = LIMITS.iter().map(|kind| limiter.limit(kind.name).unwrap()).collect();
+        let mut generations: [Generations; LIMITS.len()] = Default::default();
+        for (generations, kind) in generations.iter_mut().zip(&LIMITS) {
+            generations.add(0, 0, kind.bursts[0]);
+        }
+        let done = Mutex::new(Done { generations, sweeps_ns: Vec::new() });
+        let memory = std::path::Path::new("/dev/shm");
+        let folder =
+            if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        Threads {
+            origin,
+            limiter,
+            handles,
+            done,
+            counts: Counts::default(),
+            stop: AtomicBool::new(false),
+            folder: folder.unwrap(),
+        }
+    }
+
+    pub(crate) fn done(&self) -> std::sync::MutexGuard<'_, Done> {
+        self.done.lock().unwrap()
+    }
+
+    /// Runs all threads for a time, and until every place that was kept has had its time. In one round of
+    /// three nothing is reloaded, because a reload ends what receipts give back.
+    pub(crate) fn round(&mut self, round: u64, time: Duration) -> Vec<Grant> {
+        self.done.lock().unwrap().sweeps_ns.clear();
+        self.stop.store(false, Ordering::Relaxed);
+        let shared = &*self;
+        let grants = std::thread::scope(|scope| {
+            let spend = |number| scope.spawn(move || shared.spender(round * 100 + number));
+            let spenders: Vec<_> = (0..SPENDERS).map(spend).collect();
+            if round % 3 != 0 {
+                scope.spawn(move || shared.reloader(round));
+            }
+            scope.spawn(|| shared.sweeper());
+            scope.spawn(|| shared.writer());
+            if known::BLOCKS.is_on() {
+                scope.spawn(move || shared.blocker(round));
+            }
+            std::thread::sleep(time);
+            shared.stop.store(true, Ordering::Relaxed);
+            spenders.into_iter().flat_map(|spender| spender.join().unwrap()).collect::<Vec<_>>()
+        });
+        let last = grants.iter().map(|grant| grant.at_ns).max().unwrap_or(0);
+        while self.origin.now() <= last {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        grants
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Sweeps everything once all has come back: nothing may be left.
+    pub(crate) fn end(self) {
+        std::thread::sleep(Duration::from_millis(200));
+        for _ in 0..2 {
+            while !self.limiter.sweep(1 << 20).finished {}
+        }
+        assert_eq!(self.limiter.stats().cells, 0, "all buckets are full");
+    }
+
+    pub(crate) fn figures(&self) -> String {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        format!(
+            "{} calls, {} settled early, {} cancelled, {} reloads, {} sweeps, {} files, {} blocks",
+            of(&counts.calls),
+            of(&counts.settled_early),
+            of(&counts.cancelled),
+            of(&counts.reloads),
+            self.limiter.stats().steps,
+            of(&counts.files),
+            of(&counts.blocks),
+        )
+    }
+
+    fn spender(&self, seed: u64) -> Vec<Grant> {
+        let mut spender = Spender {
+            all: self,
+            rng: Rng::new(seed),
+            grants: Vec::new(),
+            places: Vec::new(),
+            receipts: Vec::new(),
+        };
+        let mut calls = 0;
+        while self.goes_on() {
+            spender.step();
+            calls += 1;
+            if calls % 256 == 0 {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        self.counts.calls.fetch_add(calls, Ordering::Relaxed);
+        spender.grants
+    }
+
+    fn reloader(&self, round: u64) {
+        let mut rng = Rng::new(round);
+        let mut second = [false; LIMITS.len()];
+        while self.goes_on() {
+            std::thread::sleep(Duration::from_millis(rng.within(2, 60)));
+            let turn = self.counts.reloads.fetch_add(1, Ordering::Relaxed);
+            let before = second;
+            second = std::array::from_fn(|limit| limit > 0 && rng.chance(1, 2));
+            // Not `Afresh`: it forgets places, which keep their times beside the new ones, so that for a while
+            // there are two rates.
+            let debt = rng.pick(&[Debt::Share, Debt::Units, Debt::Time]);
+            let limits = limits(second, turn);
+            let began = self.origin.now();
+            self.limiter.reload_with(limits, debt).unwrap();
+            let over = self.origin.now();
+            let mut done = self.done.lock().unwrap();
+            for (limit, generations) in done.generations.iter_mut().enumerate() {
+                // The same numbers change no bucket, wherever they come from.
+                if before[limit] != second[limit] {
+                    generations.add(began, over, LIMITS[limit].bursts[usize::from(second[limit])]);
+                }
+            }
+        }
+        // As in the beginning, for the round to come.
+        let began = self.origin.now();
+        self.limiter.reload_with(limits([false; LIMITS.len()], 0), Debt::Share).unwrap();
+        let over = self.origin.now();
+        let mut done = self.done.lock().unwrap();
+        for (generations, kind) in done.generations.iter_mut().zip(&LIMITS) {
+            generations.add(began, over, kind.bursts[0]);
+        }
+    }
+
+    fn sweeper(&self) {
+        let mut rng = Rng::new(5);
+        while self.goes_on() {
+            let cells = rng.pick(&[1, 100, 1 << 20]);
+            let (_, at) = first_reading(|| self.limiter.sweep(cells));
+            self.done.lock().unwrap().sweeps_ns.push(at);
+            std::thread::sleep(Duration::from_micros(rng.within(200, 5000)));
+        }
+    }
+
+    fn writer(&self) {
+        let file = self.folder.path().join("buckets");
+        while self.goes_on() {
+            self.limiter.snapshot(&file).unwrap();
+            let limits = limits([false; LIMITS.len()], 0);
+            let read = Limiter::restore(limits, LimiterOptions::default(), &file);
+            if let Err(error) = read {
+                // What keeps no ids is read into one engine alone.
+                panic!("{error}");
+            }
+            self.counts.files.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(15));
+        }
+    }
+
+    fn blocker(&self, seed: u64) {
+        let mut rng = Rng::new(seed);
+        while self.goes_on() {
+            let limit = rng.below(LIMITS.len() as u64) as usize;
+            let id = id_of(limit, rng.below(IDS as u64) as usize);
+            if rng.chance(1, 2) {
+                let time = Duration::from_micros(rng.within(1, 20_000));
+                let _ = self.handles[limit].block(id, time);
+                self.counts.blocks.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.handles[limit].unblock(id).unwrap();
+            }
+            std::thread::sleep(Duration::from_micros(rng.within(50, 3000)));
+        }
+    }
+}
+
+struct Spender<'a> {
+    all: &'a Threads,
+    rng: Rng,
+    grants: Vec<Grant>,
+    /// With the places of their grants.
+    places: Vec<(Reservation, usize)>,
+    receipts: Vec<(Receipt, usize, Instant)>,
+}
+
+impl Spender<'_> {
+    fn step(&mut self) {
+        let limit = self.rng.below(LIMITS.len() as u64) as usize;
+        let id = self.rng.below(IDS as u64).min(self.rng.below(IDS as u64)) as usize;
+        let cost = self.rng.within(1, 3);
+        let (all, name) = (self.all, id_of(limit, id));
+        let handle = &all.handles[limit];
+        match self.rng.below(20) {
+            0..8 => {
+                let (said, at) = first_reading(|| handle.spend(name, cost).unwrap());
+                if said.allowed() && said.remaining().is_some() {
+                    self.grant(limit, id, at, at, cost);
+                }
+            }
+            8..11 => {
+                let ((said, receipt), at) = first_reading(|| handle.charge(name, cost).unwrap());
+                if let Some(receipt) = receipt.filter(|_| said.remaining().is_some()) {
+                    let grant = self.grant(limit, id, at, at, cost);
+                    self.receipts.push((receipt, grant, Instant::now()));
+                }
+            }
+            11..15 => self.reserve(limit, id, cost),
+            15..18 => self.end_place(),
+            _ => self.settle(),
+        }
+        if self.places.len() > MOST_HELD {
+            self.end_place();
+        }
+        if self.receipts.len() > MOST_HELD {
+            self.settle();
+        }
+    }
+
+    fn grant(&mut self, limit: usize, id: usize, asked_ns: u64, at_ns: u64, cost: u64) -> usize {
+        let over_ns = self.all.origin.now();
+        let grant =
+            Grant { limit, id, at_ns, asked_ns, over_ns, cost, first_cost: cost, ended_ns: 0 };
+        self.grants.push(grant);
+        self.grants.len() - 1
+    }
+
+    fn reserve(&mut self, limit: usize, id: usize, cost: u64) {
+        let handle = &self.all.handles[limit];
+        let most = self.rng.pick(&[Duration::ZERO, MOST_WAIT / 4, MOST_WAIT]);
+        let (place, asked) = first_reading(|| handle.reserve(id_of(limit, id), cost, most));
+        let Ok(place) = place else { return };
+        let wait = place.wait();
+        let at = if wait.is_zero() { asked } else { last_reading() + wait.as_nanos() as u64 };
+        let grant = self.grant(limit, id, asked, at, cost);
+        self.places.push((place, grant));
+    }
+
+    /// Gives up a place, or makes a receipt of it.
+    fn end_place(&mut self) {
+        if self.places.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.places.len() as u64) as usize;
+        let (place, grant) = self.places.swap_remove(at);
+        let wait = place.wait();
+        if self.rng.chance(1, 3) {
+            place.cancel();
+            (self.grants[grant].cost, self.grants[grant].ended_ns) = (0, self.all.origin.now());
+            self.all.counts.cancelled.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.receipts.push((place.into_receipt(), grant, Instant::now() + wait));
+    }
+
+    fn settle(&mut self) {
+        if self.receipts.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.receipts.len() as u64) as usize;
+        let is_early = self.receipts[at].2 > Instant::now();
+        if is_early && !known::EARLY.is_on() {
+            return;
+        }
+        let (receipt, grant, _) = self.receipts.swap_remove(at);
+        let actual = self.rng.within(0, self.grants[grant].cost);
+        let _ = receipt.settle(actual);
+        (self.grants[grant].cost, self.grants[grant].ended_ns) = (actual, self.all.origin.now());
+        self.all.counts.settled_early.fetch_add(u64::from(is_early), Ordering::Relaxed);
+    }
+}
+
+fn id_of(limit: usize, id: usize) -> &'static str {
+    const PLAIN: [&str; IDS] = ["a", "b", "c", "d", "e", "f"];
+    const OF_ACCOUNTS: [&str; IDS] =
+        ["1:a.com", "1:b.com", "2:a.com", "2:b.com", "2:c.com", "2:d.com"];
+    if LIMITS[limit].format == IdFormat::String { PLAIN[id] } else { OF_ACCOUNTS[id] }
+}
+
+fn ns(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
+}
