@@ -97,7 +97,7 @@ pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
         ..Features::any(&mut rng)
     };
     let cap = rng.chance(1, 3).then(|| {
-        let at_cap = rng.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny]);
+        let at_cap = rng.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny, AtCap::Allow]);
         (rng.within(1, 6) as usize, at_cap)
     });
     let has_overrides = cap.is_none() || known::OVERRIDES_AT_CAP.is_on();

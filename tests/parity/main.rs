@@ -23,7 +23,7 @@ use run::{Failure, On, Start};
 use shrink::Run;
 
 /// Operations of a run of the whole suite, on each engine.
-const FEW_OPS: usize = 30_000;
+const FEW_OPS: usize = 20_000;
 /// Failures that are made short and printed, before a run ends.
 const MOST_FAILURES: usize = 1;
 

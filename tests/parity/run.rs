@@ -49,9 +49,18 @@ pub(crate) struct Failure {
 
 /// Runs the list; a panic is a failure as well.
 pub(crate) fn run(on: On, start: &Start, ops: &[Op]) -> Result<(), Failure> {
+    run_each(on, start, ops, known::TRIED_ABOVE_BURST.is_on())
+}
+
+/// As [`run`], with what is left out of runs because it is known to fail.
+pub(crate) fn run_with_all(on: On, start: &Start, ops: &[Op]) -> Result<(), Failure> {
+    run_each(on, start, ops, true)
+}
+
+fn run_each(on: On, start: &Start, ops: &[Op], takes_all: bool) -> Result<(), Failure> {
     let mut at = 0;
     let all = catch_unwind(AssertUnwindSafe(|| {
-        let mut machine = Machine::new(on, start);
+        let mut machine = Machine { takes_all, ..Machine::new(on, start) };
         for op in ops {
             machine.apply(op)?;
             at += 1;
@@ -74,6 +83,8 @@ pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 pub(crate) struct Machine {
     on: On,
+    /// Whether limits with tried numbers get costs above their burst.
+    takes_all: bool,
     cap: Option<(usize, AtCap)>,
     began_s: i64,
     pub(crate) limiter: Limiter,
@@ -100,6 +111,7 @@ impl Machine {
         let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
         let mut machine = Machine {
             on,
+            takes_all: known::TRIED_ABOVE_BURST.is_on(),
             cap: start.cap,
             began_s,
             limiter,
@@ -339,7 +351,7 @@ impl Machine {
 
     fn is_left_out_above_burst(&self, limit: usize) -> bool {
         let spec = self.oracle.terms.spec.limit(limit);
-        spec.is_some_and(|limit| limit.tried.is_some()) && !known::TRIED_ABOVE_BURST.is_on()
+        spec.is_some_and(|limit| limit.tried.is_some()) && !self.takes_all
     }
 
     fn settled(&mut self, call: Call, actual: u64) -> Result<(), String> {
