@@ -36,6 +36,8 @@ impl Inner {
             if cost > limit.burst() {
                 return Ok(true);
             }
+            // What is settled or given back may be more than the shadow holds.
+            let call = call.at_cost(call.cost().min(limit.burst()));
             let key = turn.store_key(KeyRef { limit: index, ..key }, meta);
             if broken(Fault::ShadowByCheck) {
                 let said = Check(cost).run(turn, &key, limit, now_ns)?;

@@ -33,10 +33,10 @@ pub(super) fn look(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<u64, 
     }
     let now_ns = turn.inner.clock.now_ns();
     for member in members {
-        let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, member.cost);
-        member.decision = match turn.denied_by_block(&member.key, now_ns, ask)? {
-            Some(denied) => denied,
-            None => turn.look(&member.key, now_ns, ask)?,
+        let (key, limit, cost) = (&member.key, &*member.limit, member.cost);
+        member.decision = match turn.blocked_ns(key, now_ns) {
+            Some(left_ns) => turn.denied_by_block(key, limit, cost, now_ns, left_ns)?,
+            None => turn.look(key, now_ns, |word, at_ns| limit.rule().spend(word, at_ns, cost))?,
         };
     }
     Ok(now_ns)

@@ -274,7 +274,7 @@ impl BlockList {
     }
 
     /// The count, for tests.
-    #[cfg(test)]
+    #[cfg(all(test, any(feature = "snapshot", tollgate_loom)))]
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

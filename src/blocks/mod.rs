@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub(crate) use list::{Block, BlockList};
 
-use crate::algorithm::Outcome;
+use crate::Limit;
 use crate::algorithm::gcra::MAX_NOW_NS;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
@@ -231,15 +231,20 @@ impl Turn<'_> {
         inner.blocks.end_ns(hash, key.key, || now_ns).map(|end_ns| end_ns - now_ns)
     }
 
-    /// The denial of a blocked key, of whose bucket `ask` is a spend; `None` if it is not blocked. Writes
-    /// nothing.
+    /// The denial of a key that is blocked for so long, for a call that asks for `cost` units. Writes nothing.
     pub(crate) fn denied_by_block(
         self,
         key: &StoreKey<'_>,
+        limit: &Limit,
+        cost: u64,
         now_ns: u64,
-        ask: impl FnOnce(u64, u64) -> Outcome,
-    ) -> Result<Option<Decision>, Outdated> {
-        let Some(left_ns) = self.blocked_ns(key, now_ns) else { return Ok(None) };
-        Ok(Some(self.look(key, now_ns, ask)?.under_block(left_ns)))
+        left_ns: u64,
+    ) -> Result<Decision, Outdated> {
+        let denied = self.look(key, now_ns, |word, at_ns| {
+            let asked = limit.rule().spend(word, at_ns, cost);
+            // Nothing is charged: what a bucket that has the units says is what it says at no cost.
+            if asked.decision.allowed() { limit.rule().spend(word, at_ns, 0) } else { asked }
+        });
+        Ok(denied?.under_block(left_ns))
     }
 }

@@ -10,8 +10,16 @@ use crate::{Decision, Limit};
 pub(crate) trait Call: Copy {
     const KIND: Kind;
 
+    /// The units that the call is for; 0 for a reset.
+    fn cost(self) -> u64;
+
+    /// The same for so many units.
+    fn at_cost(self, cost: u64) -> Self;
+
     /// The same at a cost of 0.
-    fn at_no_cost(self) -> Self;
+    fn at_no_cost(self) -> Self {
+        self.at_cost(0)
+    }
 
     /// What the call makes of a word.
     fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
@@ -54,8 +62,13 @@ pub(crate) struct Reset;
 impl Call for Spend {
     const KIND: Kind = Kind::Spend;
 
-    fn at_no_cost(self) -> Spend {
-        Spend(0)
+    #[inline(always)]
+    fn cost(self) -> u64 {
+        self.0
+    }
+
+    fn at_cost(self, cost: u64) -> Spend {
+        Spend(cost)
     }
 
     #[inline(always)]
@@ -86,8 +99,13 @@ impl Call for Spend {
 impl Call for Check {
     const KIND: Kind = Kind::Check;
 
-    fn at_no_cost(self) -> Check {
-        Check(0)
+    #[inline(always)]
+    fn cost(self) -> u64 {
+        self.0
+    }
+
+    fn at_cost(self, cost: u64) -> Check {
+        Check(cost)
     }
 
     #[inline(always)]
@@ -114,8 +132,13 @@ impl Call for Check {
 impl Call for Refund {
     const KIND: Kind = Kind::Give;
 
-    fn at_no_cost(self) -> Refund {
-        Refund(0)
+    #[inline(always)]
+    fn cost(self) -> u64 {
+        self.0
+    }
+
+    fn at_cost(self, cost: u64) -> Refund {
+        Refund(cost)
     }
 
     #[inline(always)]
@@ -137,7 +160,11 @@ impl Call for Refund {
 impl Call for Reset {
     const KIND: Kind = Kind::Give;
 
-    fn at_no_cost(self) -> Reset {
+    fn cost(self) -> u64 {
+        0
+    }
+
+    fn at_cost(self, _: u64) -> Reset {
         Reset
     }
 

@@ -231,11 +231,10 @@ fn run_unless_blocked<C: Call>(
     limit: &Limit,
     now_ns: u64,
 ) -> Result<Decision, Outdated> {
-    let ask = |word, at_ns| call.ask(limit, word, at_ns);
     if C::KIND != Kind::Give
-        && let Some(denied) = turn.denied_by_block(key, now_ns, ask)?
+        && let Some(left_ns) = turn.blocked_ns(key, now_ns)
     {
-        return Ok(denied);
+        return turn.denied_by_block(key, limit, call.cost(), now_ns, left_ns);
     }
     call.run(turn, key, limit, now_ns)
 }

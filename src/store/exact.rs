@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use ahash::RandomState;
 
-use crate::key::{Key, KeyRef, Meta};
+use crate::key::{Key, KeyRef};
 use crate::probe::{Fault, Place, broken, reached};
 use crate::store::reservations::Reservations;
 use crate::store::shelf::{Shelf, Tagged};
@@ -306,7 +306,7 @@ impl Exact {
 
     /// Puts every word of one part to `visit` that is not 0, with its tag, under a lock for reading: as they are
     /// at some time during the call.
-    pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(&Key, Meta, u64)) {
+    pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(&Key, crate::key::Meta, u64)) {
         self.shelves[part].for_each(|key, tagged| {
             let word = tagged.cell.load();
             if word != 0 {

@@ -85,9 +85,9 @@ impl Handle {
             let store_key = turn.store_key(key, meta);
             let blocked_ns = turn.blocked_ns(&store_key, now_ns);
             let mut spent = match (blocked_ns, charged) {
-                (Some(left_ns), _) => {
-                    Spent::nothing(turn.look(&store_key, now_ns, spend)?.under_block(left_ns))
-                }
+                (Some(left_ns), _) => Spent::nothing(
+                    turn.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?,
+                ),
                 (None, 0) => Spent::nothing(turn.look(&store_key, now_ns, ask)?),
                 (None, _) => turn.charge_to_keep(&store_key, limit, now_ns, ask)?,
             };

@@ -332,7 +332,7 @@ fn bound(limit: &Limit, from_ns: u64, to_ns: u64) -> u64 {
         },
         Parameters::LeakyBucket { size, drip_rate, drip_size } => {
             let ms = ms_of(to_ns) - ms_of(from_ns);
-            u64::from(size) + ms.div_ceil(drip_rate.as_millis() as u64) * u64::from(drip_size)
+            size + ms.div_ceil(drip_rate.as_millis() as u64) * drip_size
         }
         other => panic!("{other:?}"),
     }

@@ -19,14 +19,14 @@ impl Limits {
     ) -> Limits {
         enum Place {
             Of(usize),
-            Kept(Entry),
+            Kept(Box<Entry>),
             Free,
         }
         let places: Vec<Place> = names
             .enumerate()
             .map(|(at, name)| match (self.by_name.remove(name), kept_format(at)) {
                 (Some(index), _) => Place::Of(index.0 as usize),
-                (None, Some(format)) => Place::Kept(Entry::without_numbers(name, format)),
+                (None, Some(format)) => Place::Kept(Box::new(Entry::without_numbers(name, format))),
                 (None, None) => Place::Free,
             })
             .collect();
@@ -47,7 +47,7 @@ impl Limits {
         for place in places.into_iter().take(taken) {
             let found = match place {
                 Place::Kept(entry) => {
-                    entries.push(entry);
+                    entries.push(*entry);
                     continue;
                 }
                 Place::Of(index) => Some(index),

@@ -37,7 +37,7 @@ impl Fingerprint {
     /// The bits of each half that are the account's, in a composite id: neither those that find the shard
     /// and the slot, nor bit 1.
     const ACCOUNT_LO: u64 = 0xffff & !SET;
-    const ACCOUNT_HI: u64 = (1 << 36) - 1 & !SET;
+    const ACCOUNT_HI: u64 = ((1 << 36) - 1) & !SET;
 
     /// The bits of an account in those of one of its ids.
     fn with_account(self, account: Fingerprint) -> Fingerprint {

@@ -112,7 +112,7 @@ impl Table {
             if broken(Fault::FrontierRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         let from = frontier.load(order);
         let slots = old.slots();
-        if from as usize % FREE_EVERY == 0 {
+        if (from as usize).is_multiple_of(FREE_EVERY) {
             // Before it retires them, a migration frees as many bytes as it leaves, and more.
             self.memory().free_piece();
         }
