@@ -39,6 +39,7 @@ mod overflow;
 mod own_process;
 mod probe;
 mod reload;
+mod rollback;
 mod scaled;
 mod shadow;
 mod shown;

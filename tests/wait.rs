@@ -16,6 +16,8 @@ mod places;
 mod settle;
 #[path = "wait/stalled.rs"]
 mod stalled;
+#[path = "wait/threads.rs"]
+mod threads;
 #[path = "wait/virtual_time.rs"]
 mod virtual_time;
 

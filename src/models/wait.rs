@@ -96,7 +96,61 @@ fn cancel_vs_cancel_model() {
 fn cancel_vs_cancel() {
     explore(cancel_vs_cancel_model);
     assert!(probe::count(Place::VacatedLater) > 0, "none was given back later");
+    assert!(probe::count(Place::CancelLeftToAnother) > 0, "none was left to the other thread");
     fails_without_the_rule(Fault::VacateUnlocked, "both were given up", cancel_vs_cancel_model);
+    let left = Fault::CancelsNotLookedForAgain;
+    fails_without_the_rule(left, "both were given up", cancel_vs_cancel_model);
+}
+
+/// Excluded: of three cancels, each of which may be left to either of the other threads, one is lost.
+fn cancel_vs_cancel_vs_cancel_model() {
+    let (limiter, _hand) = limiter(1, 1);
+    assert!(spend(&limiter, "A", 1));
+    let places = [(); 3].map(|()| place(&limiter, 1));
+    let cancel = |place: Reservation| loom::thread::spawn(move || place.cancel());
+    places.map(cancel).into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(wait_ns(&place(&limiter, 1)), 10, "all were given up");
+}
+
+#[test]
+fn cancel_vs_cancel_vs_cancel() {
+    explore_bounded(Some(2), cancel_vs_cancel_vs_cancel_model);
+    assert!(probe::count(Place::CancelLeftToAnother) > 0, "none was left to another thread");
+    let left = Fault::CancelsNotLookedForAgain;
+    fails_bounded(Some(2), left, "all were given up", cancel_vs_cancel_vs_cancel_model);
+}
+
+/// Excluded: a charge goes back by a reset and by its receipt.
+fn settle_vs_reset_model(first: &Tally, last: &Tally) {
+    let (limiter, _hand) = limiter(3, 1);
+    let receipt = limiter.limit("A").unwrap().charge("k", 2).unwrap().1.unwrap();
+    let settler = spawn(&limiter, |limiter| {
+        let _ = receipt.settle(0);
+        remaining(&limiter, "A")
+    });
+    let resetter = spawn(&limiter, |limiter| {
+        let is_given = limiter.limit("A").unwrap().reset("k").unwrap().allowed();
+        (is_given, spend(&limiter, "A", 2))
+    });
+    let (left, (is_given, spent)) = (settler.join().unwrap(), resetter.join().unwrap());
+    assert!(is_given && spent);
+    if left == 3 {
+        first.add();
+    } else {
+        last.add();
+    }
+    assert_eq!(remaining(&limiter, "A"), 1, "two of three are spent since the reset");
+}
+
+#[test]
+fn settle_vs_reset() {
+    let (first, last) = (Tally::default(), Tally::default());
+    let (in_first, in_last) = (first.clone(), last.clone());
+    explore(move || settle_vs_reset_model(&in_first, &in_last));
+    assert!(first.get() > 0 && last.get() > 0, "{} and {}", first.get(), last.get());
+    fails_without_the_rule(Fault::RefundNotCounted, "two of three are spent", || {
+        settle_vs_reset_model(&Tally::default(), &Tally::default());
+    });
 }
 
 /// Excluded: what was estimated too much is given back, and part of another's charge with it.

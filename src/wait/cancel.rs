@@ -46,7 +46,7 @@ const SLOTS: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
 /// Of some of the buckets.
 struct Slot {
     pending: Stack<Cancel>,
-    /// At most so many are in `pending`.
+    /// The number of places in `pending`, at most [`MOST`].
     pending_count: AtomicUsize,
     /// Places that others stood on when they were given up. The thread that has it looks through `pending`.
     vacated: Tried<Vec<Cancel>>,
@@ -89,7 +89,7 @@ impl Slot {
         taken
     }
 
-    /// Gives back what was pushed, unless another thread is about it.
+    /// Gives back the places that were pushed, unless another thread has the list.
     fn process(&self, inner: &Inner) {
         // Each time around another thread has pushed while this one had the list.
         loop {
@@ -116,13 +116,13 @@ impl Slot {
     }
 }
 
-/// What is behind a charge.
+/// Whether other charges are behind one.
 enum Behind {
-    /// Nothing: it was taken back, and left this word.
+    /// No: the charge was undone, and left this word.
     Nothing(u64),
-    /// What came after it, and stands on it.
+    /// Yes: other charges came after it.
     Others,
-    /// That cannot be told: what was behind it may have been lowered from beneath.
+    /// The word does not tell: it was lowered since the charge.
     Unknown,
 }
 
@@ -157,8 +157,8 @@ impl Cancel {
         Spent { decision: Decision::UNLIMITED, charge, to, noted, is_part: false }
     }
 
-    /// Gives the place back, or notes it as one that others stand on. A panic is the rule's of this place or
-    /// of one that stood beneath it, and not the caller's: they stay taken.
+    /// Gives the place back, or notes it as one that others stand on. The calling thread may have come with
+    /// another limit's place: it does not see a panic of this limit's rule. The place stays taken then.
     fn give_back(self, inner: &Inner, vacated: &mut Vec<Cancel>) {
         let is_vacated = catch_unwind(AssertUnwindSafe(|| {
             // Its limit is gone, or is another.
@@ -205,7 +205,7 @@ impl Cancel {
     ) -> Result<bool, Outdated> {
         match self.undo(turn, key, limit)? {
             Behind::Nothing(mut word) => {
-                // Those that stood beneath it, and were given up before, are the last now.
+                // The place that it stood on is the last now. If that was given up before, it goes back.
                 while let Some(at) = vacated.iter().position(|place| {
                     place.charge.after == word
                         && place.generation == self.generation

@@ -5,36 +5,36 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 
 use tollgate::{Algorithm, Decision, LimitOptions, Outcome, Parameters, Receipt};
 
 use super::*;
 
-const HISTORIES: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
+pub(super) const HISTORIES: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
 
 /// SplitMix64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, most: u64) -> u64 {
+    pub(super) fn below(&mut self, most: u64) -> u64 {
         self.next() % most
     }
 }
 
 /// What was granted: by which call, when, and what it came to.
 #[derive(Clone, Copy, Debug)]
-struct Granted {
-    order: usize,
-    at_ns: u64,
-    cost: u64,
+pub(super) struct Granted {
+    pub(super) order: usize,
+    pub(super) at_ns: u64,
+    pub(super) cost: u64,
 }
 
 /// What a refund or a reset gave back: as ns of the time until full, and as units.
@@ -46,23 +46,23 @@ struct GivenBack {
     is_reset: bool,
 }
 
-enum Open {
+pub(super) enum Open {
     Receipt(Receipt),
     Place(Reservation),
 }
 
 /// A charge that is not final: which of the granted, and the units charged.
-struct Held {
-    granted: usize,
-    cost: u64,
-    open: Open,
+pub(super) struct Held {
+    pub(super) granted: usize,
+    pub(super) cost: u64,
+    pub(super) open: Open,
 }
 
 /// What happened in one history.
 #[derive(Default)]
-struct Record {
+pub(super) struct Record {
     order: usize,
-    granted: Vec<Granted>,
+    pub(super) granted: Vec<Granted>,
     given_back: Vec<GivenBack>,
     calls: Vec<String>,
 }
@@ -127,7 +127,7 @@ impl Algorithm for Fickle {
     }
 }
 
-fn limiter_of(limit: &Limit, clock: Clock, engine: Engine) -> Limiter {
+pub(super) fn limiter_of(limit: &Limit, clock: Clock, engine: Engine) -> Limiter {
     let own = LimitOptions::default().max_debt(2);
     let limits = Limits::builder()
         .limit_with("Own", IdFormat::String, limit.clone(), own)
@@ -278,7 +278,7 @@ impl Record {
     }
 
     /// The costs in any window, less what was given back between them, are what the limit allows.
-    fn keeps_the_bound(&self, limit: &Limit) {
+    pub(super) fn keeps_the_bound(&self, limit: &Limit) {
         let mut granted: Vec<Granted> =
             self.granted.iter().copied().filter(|it| it.cost > 0).collect();
         granted.sort_unstable_by_key(|it| (it.at_ns, it.order));
@@ -401,113 +401,5 @@ fn no_history_grants_more_than_the_bound_of_those_that_count() {
     for (seed, limit) in (1000..).zip(limits) {
         histories(&limit, Engine::LockFree, HISTORIES, seed);
         histories(&limit, Engine::Exact, HISTORIES / 10, seed + 100);
-    }
-}
-
-/// What one of the threads does to a bucket at one time; the times of what was granted, and its final cost.
-struct Worker<'a> {
-    handle: &'a Handle,
-    id: &'a str,
-    random: Random,
-    granted: Vec<Granted>,
-    held: Vec<Held>,
-}
-
-impl Worker<'_> {
-    fn call(&mut self, now_ns: u64, most: u64) {
-        let cost = 1 + self.random.below(most);
-        let granted = |at_ns| Granted { order: 0, at_ns, cost };
-        match self.random.below(9) {
-            0 if self.handle.spend(self.id, cost).unwrap().allowed() => {
-                self.granted.push(granted(now_ns));
-            }
-            1..=2 => {
-                if let (_, Some(receipt)) = self.handle.charge(self.id, cost).unwrap() {
-                    self.hold(granted(now_ns), Open::Receipt(receipt));
-                }
-            }
-            3..=4 => {
-                let Ok(place) = self.handle.reserve(self.id, cost, Duration::MAX) else { return };
-                let at_ns = now_ns + place.wait().as_nanos() as u64;
-                let open = match self.random.below(2) {
-                    0 => Open::Place(place),
-                    _ => Open::Receipt(place.into_receipt()),
-                };
-                self.hold(granted(at_ns), open);
-            }
-            _ if !self.held.is_empty() => {
-                let which = self.random.below(self.held.len() as u64) as usize;
-                let Held { granted, cost, open } = self.held.swap_remove(which);
-                let granted = &mut self.granted[granted];
-                match open {
-                    Open::Receipt(receipt) => {
-                        granted.cost = self.random.below(cost + 1);
-                        let _ = receipt.settle(granted.cost);
-                    }
-                    Open::Place(place) => {
-                        if granted.at_ns >= now_ns {
-                            granted.cost = 0;
-                        }
-                        place.cancel();
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn hold(&mut self, granted: Granted, open: Open) {
-        self.held.push(Held { granted: self.granted.len(), cost: granted.cost, open });
-        self.granted.push(granted);
-    }
-}
-
-/// Four threads that call at the same times: the clock is moved while none of them calls.
-fn histories_of_threads(limit: &Limit, engine: Engine, number: u64) {
-    const THREADS: u64 = 4;
-    const TIMES: u64 = 6;
-    let (clock, hand) = Clock::manual();
-    let limiter = limiter_of(limit, clock, engine);
-    let handle = limiter.limit("Own").unwrap();
-    let most = limit.max_cost();
-    let meet = Barrier::new(THREADS as usize);
-    let work = |thread: u64| {
-        let mut all = Vec::new();
-        for history in 0..number {
-            let id = format!("id{history}");
-            let random = Random(history << 8 | thread);
-            let (granted, held) = (Vec::new(), Vec::new());
-            let mut worker = Worker { handle: &handle, id: &id, random, granted, held };
-            for time in 0..TIMES {
-                let now_ns = (history * TIMES + time) * MS;
-                if meet.wait().is_leader() {
-                    hand.set(Duration::from_nanos(now_ns));
-                }
-                meet.wait();
-                (0..4).for_each(|_| worker.call(now_ns, most));
-            }
-            all.push(worker.granted);
-        }
-        all
-    };
-    let work = &work;
-    let of_threads: Vec<Vec<Vec<Granted>>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|me| scope.spawn(move || work(me))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    for history in 0..number as usize {
-        let granted = of_threads.iter().flat_map(|of| of[history].iter().copied()).collect();
-        Record { granted, ..Record::default() }.keeps_the_bound(limit);
-    }
-}
-
-#[test]
-fn four_threads_are_granted_no_more_than_the_bound() {
-    let number = HISTORIES / 100;
-    let mut limits = limits_of_all(3).to_vec();
-    limits.extend([Limit::new(5, 1, ms(2)).unwrap(), Limit::new(2, 1, ms(3)).unwrap()]);
-    for limit in limits {
-        histories_of_threads(&limit, Engine::LockFree, number);
-        histories_of_threads(&limit, Engine::Exact, number / 4);
     }
 }

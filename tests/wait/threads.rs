@@ -1,0 +1,116 @@
+//! Four threads that spend, take places, settle and give up: what was granted keeps to the limit.
+
+use std::sync::Barrier;
+
+use tollgate::Algorithm;
+
+use super::histories::{Granted, HISTORIES, Held, Open, Random, Record, limiter_of};
+use super::*;
+
+/// What one of the threads does to a bucket at one time; the times of what was granted, and its final cost.
+struct Worker<'a> {
+    handle: &'a Handle,
+    id: &'a str,
+    random: Random,
+    granted: Vec<Granted>,
+    held: Vec<Held>,
+}
+
+impl Worker<'_> {
+    fn call(&mut self, now_ns: u64, most: u64) {
+        let cost = 1 + self.random.below(most);
+        let granted = |at_ns| Granted { order: 0, at_ns, cost };
+        match self.random.below(9) {
+            0 if self.handle.spend(self.id, cost).unwrap().allowed() => {
+                self.granted.push(granted(now_ns));
+            }
+            1..=2 => {
+                if let (_, Some(receipt)) = self.handle.charge(self.id, cost).unwrap() {
+                    self.hold(granted(now_ns), Open::Receipt(receipt));
+                }
+            }
+            3..=4 => {
+                let Ok(place) = self.handle.reserve(self.id, cost, Duration::MAX) else { return };
+                let at_ns = now_ns + place.wait().as_nanos() as u64;
+                let open = match self.random.below(2) {
+                    0 => Open::Place(place),
+                    _ => Open::Receipt(place.into_receipt()),
+                };
+                self.hold(granted(at_ns), open);
+            }
+            _ if !self.held.is_empty() => {
+                let which = self.random.below(self.held.len() as u64) as usize;
+                let Held { granted, cost, open } = self.held.swap_remove(which);
+                let granted = &mut self.granted[granted];
+                match open {
+                    Open::Receipt(receipt) => {
+                        granted.cost = self.random.below(cost + 1);
+                        let _ = receipt.settle(granted.cost);
+                    }
+                    Open::Place(place) => {
+                        if granted.at_ns >= now_ns {
+                            granted.cost = 0;
+                        }
+                        place.cancel();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn hold(&mut self, granted: Granted, open: Open) {
+        self.held.push(Held { granted: self.granted.len(), cost: granted.cost, open });
+        self.granted.push(granted);
+    }
+}
+
+/// Four threads that call at the same times: the clock is moved while none of them calls.
+fn histories_of_threads(limit: &Limit, engine: Engine, number: u64) {
+    const THREADS: u64 = 4;
+    const TIMES: u64 = 6;
+    let (clock, hand) = Clock::manual();
+    let limiter = limiter_of(limit, clock, engine);
+    let handle = limiter.limit("Own").unwrap();
+    let most = limit.max_cost();
+    let meet = Barrier::new(THREADS as usize);
+    let work = |thread: u64| {
+        let mut all = Vec::new();
+        for history in 0..number {
+            let id = format!("id{history}");
+            let random = Random(history << 8 | thread);
+            let (granted, held) = (Vec::new(), Vec::new());
+            let mut worker = Worker { handle: &handle, id: &id, random, granted, held };
+            for time in 0..TIMES {
+                let now_ns = (history * TIMES + time) * MS;
+                if meet.wait().is_leader() {
+                    hand.set(Duration::from_nanos(now_ns));
+                }
+                meet.wait();
+                (0..4).for_each(|_| worker.call(now_ns, most));
+            }
+            all.push(worker.granted);
+        }
+        all
+    };
+    let work = &work;
+    let of_threads: Vec<Vec<Vec<Granted>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|me| scope.spawn(move || work(me))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for history in 0..number as usize {
+        let granted = of_threads.iter().flat_map(|of| of[history].iter().copied()).collect();
+        Record { granted, ..Record::default() }.keeps_the_bound(limit);
+    }
+}
+
+#[test]
+fn four_threads_are_granted_no_more_than_the_bound() {
+    let number = HISTORIES / 100;
+    let mut limits = limits_of_all(3).to_vec();
+    limits.extend([Limit::new(5, 1, ms(2)).unwrap(), Limit::new(2, 1, ms(3)).unwrap()]);
+    for limit in limits {
+        histories_of_threads(&limit, Engine::LockFree, number);
+        histories_of_threads(&limit, Engine::Exact, number / 4);
+    }
+}
