@@ -60,7 +60,7 @@ impl Cancels {
         let slot = || Slot {
             pending: Stack::new(),
             pending_count: AtomicUsize::new(0),
-            vacated: Tried::new(Vec::new()),
+            vacated: Tried::default(),
         };
         Cancels { slots: (0..SLOTS).map(|_| slot()).collect(), hasher: RandomState::new() }
     }

@@ -62,7 +62,7 @@ pub(super) struct Held {
 #[derive(Default)]
 pub(super) struct Record {
     order: usize,
-    pub(super) granted: Vec<Granted>,
+    granted: Vec<Granted>,
     given_back: Vec<GivenBack>,
     calls: Vec<String>,
 }
@@ -271,6 +271,11 @@ impl History {
 }
 
 impl Record {
+    /// What was granted by calls of which the order is not known.
+    pub(super) fn of(granted: Vec<Granted>) -> Record {
+        Record { granted, ..Record::default() }
+    }
+
     /// What was given back between the first and the last call of those that were granted in a window.
     fn given_back(&self, orders: (usize, usize), of: impl Fn(&GivenBack) -> u64) -> u64 {
         let between = |it: &&GivenBack| (orders.0..=orders.1).contains(&it.order);

@@ -100,7 +100,7 @@ fn histories_of_threads(limit: &Limit, engine: Engine, number: u64) {
     });
     for history in 0..number as usize {
         let granted = of_threads.iter().flat_map(|of| of[history].iter().copied()).collect();
-        Record { granted, ..Record::default() }.keeps_the_bound(limit);
+        Record::of(granted).keeps_the_bound(limit);
     }
 }
 
