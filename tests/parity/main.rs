@@ -6,6 +6,7 @@
 //! fails, to be put into `cases.rs`.
 #![cfg(all(feature = "snapshot", feature = "boulder"))]
 
+mod answers;
 mod bound;
 mod cases;
 mod generate;

@@ -4,14 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate::{
-    AtCap, Clock, Debt, Decision, Engine, Error, Factor, Hand, Handle, Limiter, LimiterOptions,
-    Mode,
-};
+use tollgate::{AtCap, Clock, Debt, Decision, Engine, Error, Factor, Hand, Handle, Limiter, Mode};
 
+use super::answers::{between, figures, folder, ns, options};
 use super::known;
 use super::ops::{BatchCall, Call, ONE, Op};
-use super::oracle::bucket::Figures;
 use super::oracle::{Kind, Oracle, Refused, Said, Terms};
 use super::spec::{FIRST_IDS, KNOWN, List, Spec};
 
@@ -483,44 +480,4 @@ impl Machine {
         let said = said.map(|said| figures(&said));
         Err(format!("{} at {now}: said {said:?}\n    expected {expected:?}", of()))
     }
-}
-
-fn figures(decision: &Decision) -> Said {
-    let whole = |time: Duration| time.as_nanos() as i128;
-    let figures = decision.remaining().map(|remaining| Figures {
-        allowed: decision.allowed(),
-        remaining: remaining.into(),
-        retry: whole(decision.retry_in()),
-        reset: whole(decision.reset_in()),
-    });
-    // Revisions in which blocks are no list do not tell them from other denials.
-    let blocked = !decision.allowed() && format!("{decision:?}").contains("blocked: true");
-    Said { figures, denied_by: decision.denied_by(), blocked }
-}
-
-fn ns(time: i128) -> Duration {
-    Duration::from_nanos(u64::try_from(time).expect("a time of the clock"))
-}
-
-/// From one time to another, in ns.
-fn between(from: SystemTime, to: SystemTime) -> i128 {
-    match to.duration_since(from) {
-        Ok(time) => time.as_nanos() as i128,
-        Err(back) => -(back.duration().as_nanos() as i128),
-    }
-}
-
-fn options(cap: Option<(usize, AtCap)>, clock: Clock, engine: Engine) -> LimiterOptions {
-    let options = LimiterOptions::default().clock(clock).engine(engine);
-    match cap {
-        Some((most, at_cap)) => options.max_keys(most).at_cap(at_cap),
-        None => options,
-    }
-}
-
-/// A folder for files of buckets, in memory where there is such a place: each file is synced.
-fn folder() -> tempfile::TempDir {
-    let memory = std::path::Path::new("/dev/shm");
-    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    made.expect("a folder")
 }

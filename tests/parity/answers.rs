@@ -1,0 +1,48 @@
+//! What a limiter says, as the oracle says it; and how a limiter of a run is made.
+
+use std::time::{Duration, SystemTime};
+
+use tollgate::{AtCap, Clock, Decision, Engine, LimiterOptions};
+
+use super::oracle::Said;
+use super::oracle::bucket::Figures;
+
+pub(crate) fn figures(decision: &Decision) -> Said {
+    let whole = |time: Duration| time.as_nanos() as i128;
+    let figures = decision.remaining().map(|remaining| Figures {
+        allowed: decision.allowed(),
+        remaining: remaining.into(),
+        retry: whole(decision.retry_in()),
+        reset: whole(decision.reset_in()),
+    });
+    // Revisions in which blocks are no list do not tell them from other denials.
+    let blocked = !decision.allowed() && format!("{decision:?}").contains("blocked: true");
+    Said { figures, denied_by: decision.denied_by(), blocked }
+}
+
+pub(crate) fn ns(time: i128) -> Duration {
+    Duration::from_nanos(u64::try_from(time).expect("a time of the clock"))
+}
+
+/// From one time to another, in ns.
+pub(crate) fn between(from: SystemTime, to: SystemTime) -> i128 {
+    match to.duration_since(from) {
+        Ok(time) => time.as_nanos() as i128,
+        Err(back) => -(back.duration().as_nanos() as i128),
+    }
+}
+
+pub(crate) fn options(cap: Option<(usize, AtCap)>, clock: Clock, engine: Engine) -> LimiterOptions {
+    let options = LimiterOptions::default().clock(clock).engine(engine);
+    match cap {
+        Some((most, at_cap)) => options.max_keys(most).at_cap(at_cap),
+        None => options,
+    }
+}
+
+/// A folder for files of buckets, in memory where there is such a place: each file is synced.
+pub(crate) fn folder() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a folder")
+}
