@@ -185,7 +185,7 @@ impl Threads {
         let grants = std::thread::scope(|scope| {
             let spend = |number| scope.spawn(move || shared.spender(round * 100 + number));
             let spenders: Vec<_> = (0..SPENDERS).map(spend).collect();
-            if round % 3 != 0 {
+            if !round.is_multiple_of(3) {
                 scope.spawn(move || shared.reloader(round));
             }
             scope.spawn(|| shared.sweeper());
