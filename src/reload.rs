@@ -91,9 +91,10 @@ impl Limiter {
     /// start full. Handles stay good, and so does what they have been asked: a call sees the old limits
     /// or the new, all of them; a batch does, too.
     ///
-    /// No call waits. A call that finds its bucket under the old limits carries it over itself, with a few
-    /// others; this call carries the rest, and returns when no bucket is left behind: some 0.2 us a bucket.
-    /// Reloads wait for each other. While buckets are carried, the table takes up to twice its memory.
+    /// No call waits. This call brings the buckets over, part by part, and returns when none is left behind:
+    /// some 0.2 us a bucket. Until it comes to a bucket, calls for that are decided by the old limits. A batch
+    /// of several buckets, of which some have been brought over, is decided by the new ones, and helps to bring
+    /// the others over. Reloads wait for each other. The table takes one of its 768 parts more meanwhile.
     ///
     /// # The bound across the change
     ///
