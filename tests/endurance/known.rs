@@ -13,10 +13,10 @@ impl Known {
 }
 
 /// Places that are settled before their time. Issue 11, section 3.
-pub(crate) const EARLY: Known = Known("early", false);
+pub(crate) const EARLY: Known = Known("early", true);
 
 /// Ids are blocked and unblocked. Issue 11, section 2.
-pub(crate) const BLOCKS: Known = Known("blocks", false);
+pub(crate) const BLOCKS: Known = Known("blocks", true);
 
 /// Accounts' overrides come and go, and defaults with them. Issue 11, section 1.
-pub(crate) const ACCOUNTS: Known = Known("accounts", false);
+pub(crate) const ACCOUNTS: Known = Known("accounts", true);

@@ -43,6 +43,8 @@ pub(crate) struct Grant {
     pub(crate) id: usize,
     /// When it may be used: by the reading of the clock that the call was decided by.
     pub(crate) at_ns: u64,
+    /// Later than `at_ns` for a place whose time had come when it was first looked at: at some time until then.
+    latest_ns: u64,
     /// When it was asked for, and when the call was over.
     pub(crate) asked_ns: u64,
     over_ns: u64,
@@ -104,7 +106,8 @@ impl Done {
     /// The latest time as of which a grant may have been decided.
     pub(crate) fn latest_of(&self, grant: &Grant) -> u64 {
         let before = self.sweeps_ns.partition_point(|&at| at <= grant.over_ns);
-        before.checked_sub(1).map_or(grant.at_ns, |last| self.sweeps_ns[last].max(grant.at_ns))
+        let swept_ns = before.checked_sub(1).map_or(0, |last| self.sweeps_ns[last]);
+        swept_ns.max(grant.latest_ns)
     }
 }
 
@@ -371,8 +374,17 @@ impl Spender<'_> {
 
     fn grant(&mut self, limit: usize, id: usize, asked_ns: u64, at_ns: u64, cost: u64) -> usize {
         let over_ns = self.all.origin.now();
-        let grant =
-            Grant { limit, id, at_ns, asked_ns, over_ns, cost, first_cost: cost, ended_ns: 0 };
+        let grant = Grant {
+            limit,
+            id,
+            at_ns,
+            latest_ns: at_ns,
+            asked_ns,
+            over_ns,
+            cost,
+            first_cost: cost,
+            ended_ns: 0,
+        };
         self.grants.push(grant);
         self.grants.len() - 1
     }
@@ -384,7 +396,9 @@ impl Spender<'_> {
         let Ok(place) = place else { return };
         let wait = place.wait();
         let at = if wait.is_zero() { asked } else { last_reading() + wait.as_nanos() as u64 };
+        let looked_at = last_reading();
         let grant = self.grant(limit, id, asked, at, cost);
+        self.grants[grant].latest_ns = at.max(looked_at);
         self.places.push((place, grant));
     }
 
