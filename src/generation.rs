@@ -12,7 +12,7 @@ use crate::key::{KeyRef, LimitIndex, Meta};
 use crate::limits::Limits;
 use crate::overflow::SharedBuckets;
 use crate::scaled::LargestFactors;
-use crate::store::{CellKey, Outdated, Store};
+use crate::store::{CellKey, Outdated, Store, StoreKey};
 
 pub(crate) use by_print::{ByAccount, ById};
 
@@ -190,14 +190,42 @@ impl Generation {
         if meta.is_of_generation(self.number) {
             return Some((meta, word));
         }
+        debug_assert!(self.before.is_some(), "a cell of a generation that was forgotten: {meta:?}");
         let before = self.before.as_ref()?;
-        let limit = meta.limit()?;
+        let new = self.applying(key, meta.limit()?, &before.ids, self.at_ns)?;
+        self.carried_to(new, &before.generation, (key, meta, word))
+    }
+
+    /// The tag `new`, of the numbers that apply to a cell from this generation's beginning on, and the cell's word
+    /// under them; the cell is of the generation `before`.
+    fn carried_to(
+        &self,
+        new: Meta,
+        before: &Generation,
+        (key, meta, word): (CellKey<'_>, Meta, u64),
+    ) -> Option<(Meta, u64)> {
         // Ends that came before the change come first.
-        let (old, word) = before.generation.after_ends(key, meta, word, self.at_ns)?;
-        let new = self.applying(key, limit, &before.ids, self.at_ns)?;
-        let old = before.generation.limits.numbers_at(old)?;
+        let (old, word) = before.after_ends(key, meta, word, self.at_ns)?;
+        let old = before.limits.numbers_at(old)?;
         let word = self.changed(old, self.limits.numbers_at(new)?, word)?;
         Some((new, word))
+    }
+
+    /// As [`under`](Self::under), for a word of a key's bucket in the generation `before`, whether or not its cells
+    /// are still brought over.
+    pub(crate) fn under_since(
+        &self,
+        before: &Generation,
+        key: &StoreKey<'_>,
+        word: u64,
+        to: Meta,
+    ) -> Result<Option<u64>, Outdated> {
+        let id = key.cell_key();
+        let new = self.limits.meta_of(key.key, self.at_ns);
+        match new.and_then(|new| self.carried_to(new, before, (id, key.meta, word))) {
+            Some((meta, word)) => self.under(id, meta, word, to).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The numbers that apply to a cell at a time; `ids` are the overrides of ids in these limits.

@@ -129,7 +129,7 @@ impl<'g> Turn<'g> {
         let Some(new) = now.limits.numbers_at(meta) else { return Ok(()) };
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
             (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),
-            (_, ChargedTo::OwnCell) => now.under(key.cell_key(), key.meta, word, meta).map(Some),
+            (_, ChargedTo::OwnCell) => now.under_since(before, key, word, meta),
             (_, ChargedTo::Shared) => Ok(now.shared_changed(before, key.key.limit, word)),
         });
         let [before, after] = words;

@@ -184,6 +184,11 @@ impl Pair {
     }
 
     /// The answer to a spend of a blocked id; `own` is the answer without the block.
+    /// What a bucket says that nothing is charged to: one that has the units, as at no cost.
+    fn unspent(own: Decision, twin: &Handle, id: &str) -> Decision {
+        if own.allowed() { twin.check(id, 0).unwrap() } else { own }
+    }
+
     fn denied(own: Decision, left_ns: u64) -> (bool, bool, Option<u64>, Duration, Duration) {
         let wait = if own.allowed() { Duration::ZERO } else { own.retry_in() };
         let retry_in = wait.max(Duration::from_nanos(left_ns));
@@ -245,7 +250,7 @@ impl Pair {
                 let Some(left_ns) = left_ns else {
                     return assert_eq!(ask(&subject), ask(&twin), "{key:?}");
                 };
-                let own = twin.check(id, units).unwrap();
+                let own = Pair::unspent(twin.check(id, units).unwrap(), &twin, id);
                 assert_eq!(Pair::figures(ask(&subject)), Pair::denied(own, left_ns), "{key:?}");
             }
             Step::Refund(units) => {
@@ -264,7 +269,7 @@ impl Pair {
             Step::Charge(units) => {
                 let (said, receipt) = subject.charge(id, cost(units)).unwrap();
                 if let Some(left_ns) = left_ns {
-                    let own = twin.check(id, cost(units)).unwrap();
+                    let own = Pair::unspent(twin.check(id, cost(units)).unwrap(), &twin, id);
                     assert_eq!(Pair::figures(said), Pair::denied(own, left_ns), "{key:?}");
                     return assert!(receipt.is_none());
                 }
@@ -340,7 +345,9 @@ impl Pair {
         }
         let of_member = |at: usize| {
             let own = handles[at][1].check(keys[at].1, costs[at]).unwrap();
-            lefts[at].map_or(own, |left_ns| own.under_block(left_ns)).of_member(at)
+            let blocked =
+                |left_ns| Pair::unspent(own, &handles[at][1], keys[at].1).under_block(left_ns);
+            lefts[at].map_or(own, blocked).of_member(at)
         };
         let deniers = (0..2).filter(|&at| members[at].2 != Mode::SpendOnly).map(of_member);
         let expected = deniers.fold(Decision::UNLIMITED, Decision::stricter);
@@ -355,7 +362,10 @@ impl Pair {
                 let own = twin.check(id, 1).unwrap();
                 let said = subject.check(id, 1).unwrap();
                 match self.left_ns((name, id)) {
-                    Some(left_ns) => assert_eq!(Pair::figures(said), Pair::denied(own, left_ns)),
+                    Some(left_ns) => {
+                        let own = Pair::unspent(own, &twin, id);
+                        assert_eq!(Pair::figures(said), Pair::denied(own, left_ns));
+                    }
                     None => assert_eq!(said, own, "{name} {id}"),
                 }
                 let state = subject.explain(id, 0).unwrap().call.unwrap().state;

@@ -62,8 +62,15 @@ impl Exact {
 /// Whether newer limits than the caller's have come to a shelf. Asked while the lock of one of its cells is held, or
 /// after it was.
 fn is_newer(generation: &AtomicU64, rules: &impl Rules) -> bool {
-    // Relaxed: the lock orders it. It was raised before the lock was taken under which a cell was changed.
-    generation.load(Ordering::Relaxed) > rules.generation()
+    // Acquire: pairs with `raise`: a caller that begins again finds the newer limits.
+    generation.load(Ordering::Acquire) > rules.generation()
+}
+
+/// Says that these limits come to a shelf, before any of its cells is under them: calls with older ones leave it alone
+/// from then on, once they have its lock.
+fn raise(generation: &AtomicU64, rules: &impl Rules) {
+    // Release: pairs with `is_newer`: the limits were published before.
+    generation.fetch_max(rules.generation(), Ordering::Release);
 }
 
 /// What a call found in a cell.
@@ -125,7 +132,7 @@ impl Exact {
                 reached(Place::Outdated);
                 return Charged::Outdated;
             }
-            if tagged.meta != key.meta {
+            if tagged.meta != key.meta && !broken(Fault::ChargeBeforeRenewal) {
                 return Charged::Retag;
             }
             tagged.cell.update(|word| (step(word), ()));
@@ -153,7 +160,7 @@ impl Exact {
         rules: &impl Rules,
         charge: &mut impl FnMut(&Tagged) -> Charged,
     ) -> Result<Charged, Undone> {
-        let (shelf, _) = self.shelf_at(hash);
+        let (shelf, generation) = self.shelf_at(hash);
         let mut asked = Charged::Done;
         let fresh = Tagged::new(key.meta);
         asked = match charge(&fresh) {
@@ -171,6 +178,8 @@ impl Exact {
             // One look more: the key may have got its cell in between.
             return shelf.find(hash, key.key, charge).ok_or(Undone::AtCap);
         };
+        // A cell under these limits is about to be there.
+        raise(generation, rules);
         let mut charged = Charged::Done;
         if shelf.find_or_insert(hash, key.key, key.meta, |tagged| charged = charge(tagged)) {
             reservation.hand_over();
@@ -181,9 +190,7 @@ impl Exact {
     /// Puts the word of a key under the numbers that apply to it.
     fn retag(&self, hash: u64, key: &StoreKey<'_>, rules: &impl Rules) -> Result<(), Outdated> {
         let (shelf, generation) = self.shelf_at(hash);
-        // Relaxed: the lock that is taken next orders it. Before any cell is under these limits: calls with older
-        // ones leave the shelf alone from then on.
-        generation.fetch_max(rules.generation(), Ordering::Relaxed);
+        raise(generation, rules);
         let retag = |tagged: &mut Tagged| {
             let word = tagged.cell.load();
             if is_newer(generation, rules) {
@@ -206,8 +213,7 @@ impl Exact {
     /// Brings all words under the limits of `rules`, a shelf at a time.
     pub(crate) fn renew(&self, rules: &impl Rules) {
         for (shelf, generation) in self.shelves.iter().zip(&self.generations) {
-            // Relaxed: as in `retag`.
-            generation.fetch_max(rules.generation(), Ordering::Relaxed);
+            raise(generation, rules);
             shelf.retain(|key, tagged| {
                 if tagged.meta.is_of_generation(rules.generation()) {
                     return true;

@@ -325,7 +325,7 @@ fn insert_vs_insert_same_low_half_model() {
     bench.begin();
     let other = spawn(&bench, |bench| bench.spend(K));
     let third = spawn(&bench, |bench| bench.spend(K_LOW) && bench.spend(K_LOW));
-    assert!(other.join().unwrap() && third.join().unwrap());
+    assert!(other.join().unwrap() && third.join().unwrap(), "a cell for each");
     assert_eq!(bench.taken(), 2, "a cell for each");
     assert_eq!(bench.debt(K), UNIT_NS, "K owes its own");
     assert_eq!(bench.debt(K_LOW), 2 * UNIT_NS, "the other owes its own");
