@@ -130,7 +130,8 @@ fn settle_vs_reset_model(first: &Tally, last: &Tally) {
     });
     let resetter = spawn(&limiter, |limiter| {
         let is_given = limiter.limit("A").unwrap().reset("k").unwrap().allowed();
-        (is_given, spend(&limiter, "A", 2))
+        // Not as much as was charged: DESIGN.md, "Giving back", has what becomes of the same word.
+        (is_given, spend(&limiter, "A", 1))
     });
     let (left, (is_given, spent)) = (settler.join().unwrap(), resetter.join().unwrap());
     assert!(is_given && spent);
@@ -139,7 +140,7 @@ fn settle_vs_reset_model(first: &Tally, last: &Tally) {
     } else {
         last.add();
     }
-    assert_eq!(remaining(&limiter, "A"), 1, "two of three are spent since the reset");
+    assert_eq!(remaining(&limiter, "A"), 2, "one of three is spent since the reset");
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn settle_vs_reset() {
     let (in_first, in_last) = (first.clone(), last.clone());
     explore(move || settle_vs_reset_model(&in_first, &in_last));
     assert!(first.get() > 0 && last.get() > 0, "{} and {}", first.get(), last.get());
-    fails_without_the_rule(Fault::RefundNotCounted, "two of three are spent", || {
+    fails_without_the_rule(Fault::RefundNotCounted, "one of three is spent", || {
         settle_vs_reset_model(&Tally::default(), &Tally::default());
     });
 }
