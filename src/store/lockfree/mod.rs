@@ -17,6 +17,7 @@ mod models;
 #[cfg(all(test, not(tollgate_loom)))]
 mod pressure;
 mod published;
+#[cfg_attr(crossbeam_loom, allow(dead_code, reason = "that model is of pins alone"))]
 mod readers;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
