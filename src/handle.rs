@@ -270,10 +270,46 @@ impl Handle {
         self.with_key(id, print, cost, call, now_ns)
     }
 
+    /// Calls that can be denied go another way while any id is blocked, so that the look for a block costs the
+    /// way without it no register: two instructions.
+    #[inline(always)]
+    fn with_key<C: Call>(
+        &self,
+        id: &[u8],
+        print: Fingerprint,
+        cost: u64,
+        call: C,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        if C::KIND != Kind::Give && self.limiter.inner.blocks.is_any() {
+            return self.with_key_beside_blocks(id, print, cost, call, read_ns);
+        }
+        self.with_key_not_blocked(id, print, cost, call, read_ns)
+    }
+
+    #[inline(never)]
+    fn with_key_beside_blocks(
+        &self,
+        id: &[u8],
+        print: Fingerprint,
+        cost: u64,
+        call: impl Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        let key = KeyRef { limit: self.index, id };
+        let now_ns = || read_ns.unwrap_or_else(|| inner.clock.now_ns());
+        match inner.blocks.end_ns(inner.store.hash(key, print), key, now_ns) {
+            // Whether its limit applies is decided there.
+            Some(_) => self.with_any_key(id, print, cost, call, read_ns),
+            None => self.with_key_not_blocked(id, print, cost, call, read_ns),
+        }
+    }
+
     /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
     /// by way of the registry. The clock is read unless that is done.
     #[inline(always)]
-    fn with_key<C: Call>(
+    fn with_key_not_blocked<C: Call>(
         &self,
         id: &[u8],
         print: Fingerprint,
@@ -282,9 +318,7 @@ impl Handle {
         mut read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
-        if let Store::LockFree(table) = &inner.store
-            && !(C::KIND != Kind::Give && self.is_blocked(id, print, read_ns))
-        {
+        if let Store::LockFree(table) = &inner.store {
             let guard = pin_briefly();
             // The note beside the word is of one generation of limits, and so are the numbers.
             if let Some(home) = table.home(&guard, print)
@@ -319,15 +353,6 @@ impl Handle {
             }
         }
         self.with_any_key(id, print, cost, call, read_ns)
-    }
-
-    /// Whether a key with a fingerprint is blocked. Reads one word where no key of the limiter is.
-    #[inline(always)]
-    fn is_blocked(&self, id: &[u8], print: Fingerprint, read_ns: Option<u64>) -> bool {
-        let inner = &*self.limiter.inner;
-        let key = KeyRef { limit: self.index, id };
-        let now_ns = || read_ns.unwrap_or_else(|| inner.clock.now_ns());
-        inner.blocks.end_ns(print.bits(), key, now_ns).is_some()
     }
 
     #[inline(never)]

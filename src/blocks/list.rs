@@ -118,8 +118,6 @@ impl BlockList {
         if self.is_any() { self.listed_end_ns(hash, key, now_ns) } else { None }
     }
 
-    // Cold: a call that finds no block is to pay no register for it.
-    #[cold]
     #[inline(never)]
     fn listed_end_ns(
         &self,
