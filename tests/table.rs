@@ -43,7 +43,9 @@ fn sweep_all(limiter: &Limiter) {
 
 #[test]
 fn keeps_every_bucket_through_growth_and_gives_the_memory_back() {
-    in_own_process(grow_and_shrink);
+    in_own_process(|| {
+        grow_and_shrink();
+    });
 }
 
 fn grow_and_shrink() {
@@ -189,7 +191,9 @@ fn many_ids_at_once_have_an_error_each() {
 
 #[test]
 fn a_key_that_comes_and_goes_leaves_nothing_behind() {
-    in_own_process(come_and_go);
+    in_own_process(|| {
+        come_and_go();
+    });
 }
 
 fn come_and_go() {

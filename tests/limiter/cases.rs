@@ -219,7 +219,9 @@ fn a_batch_of_many_members_is_one() {
 
 #[test]
 fn a_sweep_drops_full_buckets_and_nothing_else() {
-    in_own_process(fill_and_sweep);
+    in_own_process(|| {
+        fill_and_sweep();
+    });
 }
 
 fn fill_and_sweep() {

@@ -13,7 +13,9 @@ use super::{ENGINES, hourly, limiter, limits, seconds};
 /// More than a note tells apart by its lowest bits.
 #[test]
 fn five_thousand_reloads_keep_the_buckets_and_the_memory() {
-    in_own_process(reload_5000_times);
+    in_own_process(|| {
+        reload_5000_times();
+    });
 }
 
 fn reload_5000_times() {

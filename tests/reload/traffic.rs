@@ -118,7 +118,9 @@ fn batches_beside_reloads_are_all_or_nothing() {
 /// left to give back what it leaves.
 #[test]
 fn reloads_leave_no_memory_behind() {
-    in_own_process(reload_beside_known_keys);
+    in_own_process(|| {
+        reload_beside_known_keys();
+    });
 }
 
 fn reload_beside_known_keys() {

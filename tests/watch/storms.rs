@@ -7,7 +7,9 @@ use super::*;
 
 #[test]
 fn are_few_reloads_and_the_last_one_counts() {
-    in_own_process(write_1000_times);
+    in_own_process(|| {
+        write_1000_times();
+    });
 }
 
 fn write_1000_times() {
@@ -59,7 +61,9 @@ fn without_an_end_are_a_failure() {
 /// thread.)
 #[test]
 fn leave_no_memory_behind() {
-    in_own_process(reload_1300_times);
+    in_own_process(|| {
+        reload_1300_times();
+    });
 }
 
 fn reload_1300_times() {
