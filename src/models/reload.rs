@@ -35,7 +35,7 @@ fn spend_vs_reload_on_locks() {
     for (fault, because) in [
         // The word under the old limits is counted by the new ones, under which it is not as much.
         (Fault::ChargeBeforeRenewal, "the second unit was there"),
-        (Fault::PublishedRelaxed, "read before they are made"),
+        (Fault::PublishedRelaxed, "Causality violation"),
     ] {
         fails_bounded(SOME, fault, because, spend_vs_reload_on_locks_model);
     }
