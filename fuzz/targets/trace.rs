@@ -5,6 +5,11 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tollgate::Mode;
 
+#[path = "../../src/bin/tollgate/json.rs"]
+mod json;
+#[path = "../../src/shown.rs"]
+#[allow(dead_code, reason = "the command uses all of it")]
+mod shown;
 #[path = "../../src/bin/tollgate/trace.rs"]
 #[allow(dead_code, reason = "the command uses all of it; this target what reads a line")]
 mod trace;

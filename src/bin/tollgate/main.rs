@@ -12,6 +12,7 @@ mod diff_text;
 mod engine;
 mod explain;
 mod input;
+mod json;
 mod numbers;
 mod output;
 mod progress;

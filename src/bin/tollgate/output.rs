@@ -5,12 +5,12 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde_json::ser::Formatter;
 
 use crate::Failure;
 use crate::args::is_standard;
 use crate::input::name;
-use crate::text::{Escaped, is_seen};
+use crate::json::write_json;
+use crate::text::Escaped;
 
 /// Where a text is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,34 +37,6 @@ pub(crate) fn to_json(object: &impl Serialize) -> String {
     write_json(&mut json, object).expect("numbers and text under names of text are JSON");
     json.push(b'\n');
     String::from_utf8(json).expect("JSON is text")
-}
-
-/// One JSON value, in which every character is escaped that a terminal could obey or a reader does not see.
-pub(crate) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    let mut serializer = serde_json::Serializer::with_formatter(out, Escaping);
-    Ok(value.serialize(&mut serializer)?)
-}
-
-/// Escapes more than JSON has to.
-struct Escaping;
-
-impl Formatter for Escaping {
-    fn write_string_fragment<W: ?Sized + Write>(
-        &mut self,
-        out: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        let mut rest = fragment;
-        // Each turn is shorter by one character at least.
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| !is_seen(*c)) {
-            out.write_all(&rest.as_bytes()[..at])?;
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                write!(out, "\\u{unit:04x}")?;
-            }
-            rest = &rest[at + c.len_utf8()..];
-        }
-        out.write_all(rest.as_bytes())
-    }
 }
 
 /// A file of results, decisions or a report, if it was asked for.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub(crate) use crate::shown::{Escaped, is_seen, quoted, shown};
+pub(crate) use crate::shown::{Escaped, quoted, shown};
 
 /// `1 limit`, `2 limits`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {

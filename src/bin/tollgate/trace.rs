@@ -10,8 +10,8 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tollgate::{Decision, Factor, Mode};
 
-use crate::output::write_json;
-use crate::text::shown;
+use crate::json::write_json;
+use crate::shown::shown;
 
 /// Characters of a message about a line that are shown.
 const MAX_SHOWN_CHARS: usize = 1000;
