@@ -245,3 +245,29 @@ mod on {
 }
 #[cfg(all(test, tollgate_loom))]
 pub(crate) use on::{break_rule, broken, count, reached};
+
+/// The work that a call does for the table beside its own, counted in tests of this crate.
+#[cfg(all(test, not(tollgate_loom)))]
+pub(crate) mod work {
+    use std::cell::Cell;
+
+    thread_local! {
+        static CELLS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Counts a slot that this thread has carried to another segment, or a word that it has moved within one.
+    pub(crate) fn count_cell() {
+        CELLS.set(CELLS.get() + 1);
+    }
+
+    /// How many this thread has counted since it asked last.
+    pub(crate) fn take_cells() -> u64 {
+        CELLS.take()
+    }
+}
+
+#[cfg(not(all(test, not(tollgate_loom))))]
+pub(crate) mod work {
+    #[inline(always)]
+    pub(crate) fn count_cell() {}
+}

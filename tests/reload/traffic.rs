@@ -1,6 +1,6 @@
 //! Reloads beside calls.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use tollgate::{Clock, Debt, Engine, IdFormat, Limiter, LimiterOptions, Limits};
@@ -125,18 +125,26 @@ fn reloads_leave_no_memory_behind() {
 
 fn reload_beside_known_keys() {
     const KEYS: u64 = 100_000;
+    /// More than there are processors: some stand still in a call while the reload goes on.
+    const SPENDERS: u64 = 8;
     let (limiter, _hand) = super::limiter(limits(&[("A", hourly(1000))]), Engine::LockFree);
     let handle = limiter.limit("A").unwrap();
     let spend = |key: u64| assert!(handle.spend(key.to_string().as_str(), 1).unwrap().allowed());
     (0..KEYS).for_each(spend);
     let grown = limiter.stats();
-    let stop = AtomicBool::new(false);
+    let (stop, most) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     thread::scope(|scope| {
-        scope.spawn(|| {
-            for key in (0..KEYS).cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
-                let _ = handle.spend(key.to_string().as_str(), 1);
-            }
-        });
+        for first in 0..SPENDERS {
+            let (limiter, handle) = (&limiter, &handle);
+            scope.spawn(move || {
+                for key in (first..).step_by(17).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    let _ = handle.spend((key % KEYS).to_string().as_str(), 1);
+                    if key % 16 == 0 {
+                        most.fetch_max(limiter.stats().bytes, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
         for round in 0..20 {
             let limit = hourly([2000, 1000][round % 2]);
             assert!(limiter.reload(limits(&[("A", limit)])).unwrap().changed);
@@ -146,6 +154,7 @@ fn reload_beside_known_keys() {
     let reloaded = limiter.stats();
     assert_eq!(reloaded.cells, KEYS as usize);
     assert!(reloaded.migrations > grown.migrations + 20 * 100, "{reloaded:?}");
-    // Segments may be of twice the size, and some 128 wait for readers.
-    assert!(reloaded.bytes < 3 * grown.bytes, "{grown:?}, then {reloaded:?}");
+    let most = most.load(Ordering::Relaxed);
+    assert!(2 * most <= 3 * grown.bytes, "{grown:?}, {most} bytes beside reloads");
+    assert!(2 * reloaded.bytes <= 3 * grown.bytes, "{grown:?}, then {reloaded:?}");
 }

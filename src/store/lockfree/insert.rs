@@ -8,7 +8,7 @@ use super::shard::{Shard, View};
 use super::slot::{Is, Slot};
 use super::{Change, Rules, Table};
 use crate::cell::Word;
-use crate::probe::{self, Fault, broken, reached};
+use crate::probe::{self, Fault, broken, reached, work};
 use crate::store::reservations::Reservation;
 use crate::store::{Absent, CellKey};
 
@@ -133,6 +133,7 @@ impl Table {
                         }
                     }
                     Is::Own => {
+                        work::count_cell();
                         let (word, was_live) = self.freeze(slot);
                         // The key may have come back further on.
                         if word == 0 {
@@ -295,7 +296,7 @@ impl Table {
             }
         }
         // Not all shards at once: a shard that grows has both segments for a while.
-        let stagger = newest.slots() / 64 * (print.shard(self.shards.len()) % 8);
+        let stagger = newest.slots() / 64 * (self.nth_shard(print) % 8);
         let is_enough = claims == enough_claims(newest.slots()) - stagger as u64;
         let is_enough = is_enough || steps > LONG_SEARCH;
         if is_new && is_enough && !view.is_migrating() {

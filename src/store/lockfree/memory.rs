@@ -13,6 +13,8 @@ use crate::sync::{FigureUsize, Ordering, Switch};
 /// them, if that is more than what all segments take that are not retired. Past it no migration begins but
 /// one that live cells need to grow.
 const MOST_HELD_BYTES: usize = 16 << 20;
+/// A reload does not wait for less.
+const LEAST_WAITING_BYTES: usize = 64 << 10;
 /// What it takes to keep one of them in a list, about.
 const LISTED_BYTES: usize = 64;
 
@@ -174,10 +176,21 @@ impl Memory {
 
     /// Whether threads may still read so much that migrations have to wait.
     pub(super) fn is_too_much_held(&self) -> bool {
+        let (waiting, in_use) = self.waiting_and_in_use();
+        waiting > in_use.max(MOST_HELD_BYTES)
+    }
+
+    /// Whether threads may still read more than a reload lets gather.
+    pub(super) fn is_much_waiting(&self) -> bool {
+        let (waiting, in_use) = self.waiting_and_in_use();
+        waiting > (in_use / 8).max(LEAST_WAITING_BYTES)
+    }
+
+    /// The bytes that threads may still read, and those of segments that are not retired.
+    fn waiting_and_in_use(&self) -> (usize, usize) {
         let waiting = self.waiting_bytes.load(Ordering::Relaxed);
         let unread = self.unread_bytes.load(Ordering::Relaxed);
-        let in_use = self.bytes().saturating_sub(waiting).saturating_sub(unread);
-        waiting > in_use.max(MOST_HELD_BYTES)
+        (waiting, self.bytes().saturating_sub(waiting).saturating_sub(unread))
     }
 
     pub(super) fn bytes(&self) -> usize {

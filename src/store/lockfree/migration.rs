@@ -8,7 +8,7 @@ use super::segment::{Segment, Unlinked, enough_claims, slots_of};
 use super::shard::{Packed, Shard, View};
 use super::slot::Holds;
 use super::{Rules, Table};
-use crate::probe::{Fault, Place, broken, reached};
+use crate::probe::{Fault, Place, broken, reached, work};
 use crate::sync::Ordering;
 
 /// Slots that one call carries.
@@ -17,17 +17,20 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 /// A call that carries the chunk after so many slots frees a piece of memory.
 const FREE_EVERY: usize = 8 * CHUNK;
 
+/// How often a reload waits for threads that may read what it left, 100 us each time.
+const MOST_WAITS: u32 = 1000;
+
 /// A segment that has any slots has at least so many.
 pub(super) const FIRST_LOG2: u32 = 3;
 
 /// What a migration is to make room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// The cells that there are.
+    /// The cells that there are: no more slots than there were, unless live cells take three quarters of those.
     Fewer,
     /// So many keys more.
     More(u64),
-    /// Words that go on in other slots: the slots that they left are cleared out, and as many do as there were.
+    /// As `Fewer`, for words that go on in other slots: the slots that they left are cleared out.
     Cleared,
 }
 
@@ -61,8 +64,9 @@ impl Table {
         let grows_to = |used| {
             let log2 = self.successor_log2(old.log2(), used, room);
             match room {
-                Room::Cleared if used <= enough_claims(old.slots()) => log2.min(old.log2()),
-                _ => log2,
+                Room::More(_) => log2,
+                Room::Fewer | Room::Cleared if used > enough_claims(old.slots()) => log2,
+                Room::Fewer | Room::Cleared => log2.min(old.log2()),
             }
         };
         if holds_back && grows_to(old.used()) <= old.log2() {
@@ -165,12 +169,35 @@ impl Table {
     /// Brings every shard to the generation of `rules`, which is the newest that there is. All others may
     /// do anything meanwhile.
     pub(crate) fn renew(&self, rules: &impl Rules) {
+        let mut waits_left = MOST_WAITS;
         for shard in &self.shards {
             let bytes = self.renew_shard(shard, rules);
             // As much as the shard leaves, whoever has carried it, and more.
             self.memory().free_more_than(bytes);
+            self.wait_for_readers(&mut waits_left);
         }
         self.free_unread();
+    }
+
+    /// Waits while other threads are in calls in which they may read much of what was left, so that the table is not
+    /// in memory twice beside a reload. A thread that stands still makes the reload wait `waits_left` times, and not
+    /// again.
+    fn wait_for_readers(&self, waits_left: &mut u32) {
+        /// Enough for pins that end at once.
+        const LOOKS: u32 = 4;
+        let mut looks = 0;
+        while self.memory().is_much_waiting() {
+            self.memory().collect(&pin(), When::Any);
+            let _ = self.memory().free_some();
+            looks += 1;
+            if looks >= LOOKS {
+                if *waits_left == 0 {
+                    return;
+                }
+                *waits_left -= 1;
+                wait();
+            }
+        }
     }
 
     /// Frees what no thread can read any more, within a bound, and leaves the rest to calls: at the end of a
@@ -213,6 +240,7 @@ impl Table {
     }
 
     fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {
+        work::count_cell();
         let slot = old.slot(0, at);
         // Repeats only when another has changed the slot, which it can do twice.
         loop {
@@ -285,6 +313,11 @@ impl Table {
         }
         holds_back
     }
+}
+
+fn wait() {
+    #[cfg(not(tollgate_loom))]
+    std::thread::sleep(std::time::Duration::from_micros(100));
 }
 
 /// The size of a successor for at most `used` cells and `room` more: the smallest of which they fill

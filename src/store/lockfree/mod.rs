@@ -202,7 +202,13 @@ impl Table {
 
     #[inline(always)]
     fn shard(&self, print: Fingerprint) -> &Shard {
-        &self.shards[print.shard(self.shards.len())]
+        &self.shards[self.nth_shard(print)]
+    }
+
+    /// The number of a key's shard.
+    #[inline(always)]
+    fn nth_shard(&self, print: Fingerprint) -> usize {
+        print.shard(self.shards.len())
     }
 
     /// Where the search for a key begins, if its shard is at rest: all that was read is the shard's pointer.

@@ -26,7 +26,7 @@ use super::shard::{Shard, View};
 use super::slot::{Is, Slot};
 use super::{Rules, Table};
 use crate::cell::Word;
-use crate::probe::{Fault, Place, broken, reached};
+use crate::probe::{Fault, Place, broken, reached, work};
 use crate::store::{StoreKey, Undone};
 
 impl Table {
@@ -42,6 +42,7 @@ impl Table {
         rules: &impl Rules,
     ) -> Result<(), Undone> {
         let Some(newest) = view.newest() else { return Ok(()) };
+        work::count_cell();
         if let Word::Live(word @ 1..) | Word::Gone(word @ 1..) = slot.word() {
             // By a clock that is behind the cell's it stays where it is.
             rules.under(key.cell_key(), slot.meta(), word, key.meta)?;
@@ -80,6 +81,10 @@ impl Table {
         // Not if a migration has closed the way first: then it carries the word from where it is.
         if matches!(next.word(), Word::Live(1..) | Word::Gone(1..)) || broken(Fault::EndUnlooked) {
             self.end_moved(newest, Frozen { slot, word });
+        }
+        let is_held = self.memory().is_too_much_held();
+        if !view.is_migrating() && !is_held && newest.is_worth_clearing(self.nth_shard(key.print)) {
+            self.start(shard, view, Room::Cleared, rules);
         }
         Ok(())
     }

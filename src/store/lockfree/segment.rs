@@ -356,6 +356,19 @@ impl<'g> Segment<'g> {
         self.used_of(self.header().claims.load(Ordering::Relaxed))
     }
 
+    /// Whether so many slots were left that the segment of the table's `nth` shard is cleared out.
+    ///
+    /// The override of an account ends for all of its keys, so that all shards lose their room equally fast, and while
+    /// a shard is cleared out it has two segments. So they begin one after the other: with two to eight eighths of
+    /// the room used up, by their number.
+    pub(super) fn is_worth_clearing(self, nth: usize) -> bool {
+        /// A smaller one is cleared out by two calls.
+        const LEAST_SLOTS: usize = 64;
+        let room = most_claims(self.slots()).saturating_sub(self.used());
+        let buried = self.header().buried.load(Ordering::Relaxed);
+        self.slots() >= LEAST_SLOTS && buried * 8 >= room * (5 + nth as u64 % 4)
+    }
+
     /// Ends all claims, and returns the bound, which does not rise any more.
     pub(super) fn seal(self) -> u64 {
         if broken(Fault::NoSeal) {
