@@ -1,6 +1,7 @@
 //! The limits that apply from one reload to the next, and what goes with them.
 
 mod by_print;
+mod owed;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,6 +15,8 @@ use crate::overflow::SharedBuckets;
 use crate::scaled::LargestFactors;
 use crate::store::{CellKey, Outdated, Store, StoreKey};
 
+use owed::OwedByOverrides;
+
 pub(crate) use by_print::{ByAccount, ById};
 
 /// One generation of limits. A call finds one and keeps to it: none of what it says changes.
@@ -24,6 +27,7 @@ pub(crate) struct Generation {
     pub(crate) largest_factors: LargestFactors,
     pub(crate) tallies: Tallies,
     shared: Arc<SharedBuckets>,
+    owed: OwedByOverrides,
     /// What becomes of what buckets owed under other numbers, and when these began to apply: words are
     /// converted as of then, whenever that is done.
     debt: Debt,
@@ -59,6 +63,7 @@ impl Generation {
             largest_factors: LargestFactors::new(count),
             tallies: Tallies::new(count, is_counting),
             shared: Arc::new(SharedBuckets::new(count)),
+            owed: OwedByOverrides::default(),
             debt: Debt::default(),
             at_ns: 1,
             #[cfg(tollgate_loom)]
@@ -85,6 +90,7 @@ impl Generation {
             largest_factors: self.largest_factors.and_more(count),
             tallies: self.tallies.and_more(count),
             shared: Arc::new(SharedBuckets::new(count)),
+            owed: OwedByOverrides::default(),
             debt,
             at_ns,
             #[cfg(tollgate_loom)]
@@ -94,7 +100,7 @@ impl Generation {
         }
     }
 
-    /// The same, once no words are left under the limits before.
+    /// The same, once no words are left under the limits before, and all buckets of newcomers are carried.
     pub(crate) fn settled(&self) -> Generation {
         Generation {
             number: self.number,
@@ -102,6 +108,9 @@ impl Generation {
             largest_factors: self.largest_factors.and_more(self.limits.count()),
             tallies: self.tallies.and_more(self.limits.count()),
             shared: self.shared.clone(),
+            owed: self
+                .before()
+                .map_or_else(OwedByOverrides::default, |before| OwedByOverrides::of(self, before)),
             debt: self.debt,
             at_ns: self.at_ns,
             #[cfg(tollgate_loom)]
@@ -146,6 +155,19 @@ impl Generation {
             self.carry_shared(limit);
         }
         self.shared.word(limit)
+    }
+
+    /// The word that a new bucket of a key begins with: what the key may owe as a newcomer, in the units of the
+    /// numbers `meta` that apply to it.
+    pub(crate) fn owed_by_new(&self, key: KeyRef<'_>, meta: Meta) -> Result<u64, Outdated> {
+        let word = self.shared_word(key.limit)?;
+        if !meta.is_of_override() {
+            return Ok(word);
+        }
+        Ok(match self.before() {
+            Some(before) => self.owed_since(before, key, meta).unwrap_or(0),
+            None => self.owed.word(self, key, meta),
+        })
     }
 
     /// Changes the word that the newcomers of a limit share.

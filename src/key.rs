@@ -107,6 +107,12 @@ impl Meta {
         self.0 & Stamp::GENERATION_MASK == number << Self::LOW_BITS & Stamp::GENERATION_MASK
     }
 
+    /// Whether the numbers are an override's, and not the limit's default.
+    #[inline]
+    pub(crate) const fn is_of_override(self) -> bool {
+        self.numbers() != 0
+    }
+
     /// The numbers, if the low half tells them and `quick` is the generation there.
     #[inline(always)]
     pub(crate) const fn quick_numbers(self, quick: Quick) -> Option<u32> {

@@ -48,6 +48,9 @@ pub enum Engine {
 pub enum AtCap {
     /// Newcomers share one bucket per limit. Nobody is admitted beyond a limit; a newcomer may be denied
     /// by what others spent. When it gets a bucket of its own, that starts with the shared one's debt.
+    ///
+    /// The bucket has the limit's default. New ids that have an override, or whose account has one, are denied while
+    /// there is no room for their buckets: a bucket of other numbers cannot be told in theirs.
     #[default]
     Share,
     /// Newcomers are denied.

@@ -71,6 +71,13 @@ impl SharedBuckets {
         }
     }
 
+    /// The word that the newcomers of a limit have, or had last.
+    pub(crate) fn last_word(&self, limit: LimitIndex) -> u64 {
+        match self.cell(limit).map_or(Word::Live(0), Cell::word) {
+            Word::Live(word) | Word::Gone(word) => word,
+        }
+    }
+
     /// Puts the word to `step`, until what `step` asks for is stored or it asks for none.
     pub(crate) fn update(
         &self,

@@ -126,6 +126,10 @@ impl<'g> Turn<'g> {
         else {
             return Ok(());
         };
+        if spent.to == ChargedTo::Shared && meta.is_of_override() {
+            // The bucket is in the units of the default.
+            return Ok(());
+        }
         let Some(new) = now.limits.numbers_at(meta) else { return Ok(()) };
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
             (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),

@@ -113,14 +113,14 @@ impl<'g> Turn<'g> {
     /// its key may owe as a newcomer, and no earlier than anything was dropped: it may have been its
     /// own cell.
     #[inline]
-    fn standing(self, limit: LimitIndex, word: u64, now_ns: u64) -> Result<(u64, u64), Outdated> {
+    fn standing(self, key: &StoreKey<'_>, word: u64, now_ns: u64) -> Result<(u64, u64), Outdated> {
         if word != 0 {
             return Ok((word, now_ns));
         }
         let mut debt = 0;
         if self.inner.overflow.is_shared() {
             self.inner.overflow.fence();
-            debt = self.generation.shared_word(limit)?;
+            debt = self.generation.owed_by_new(key.key, key.meta)?;
         }
         if broken(Fault::NoFloor) {
             return Ok((debt, now_ns));
@@ -140,7 +140,7 @@ impl<'g> Turn<'g> {
         ask: impl FnOnce(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
         let word = self.inner.store.look(key, &self)?.unwrap_or(0);
-        let (word, at_ns) = self.standing(key.key.limit, word, now_ns)?;
+        let (word, at_ns) = self.standing(key, word, now_ns)?;
         Ok(ask(word, at_ns).decision)
     }
 
@@ -235,7 +235,7 @@ impl<'g> Turn<'g> {
     ) -> Result<Asked, Undone> {
         let mut asked = Ok(Asked { word: 0, at_ns: now_ns, is_new: true });
         self.inner.store.update(Change { key, absent, now_ns }, &self, |before| {
-            let standing = self.standing(key.key.limit, before, now_ns);
+            let standing = self.standing(key, before, now_ns);
             let (word, at_ns) = match standing {
                 Ok(standing) => standing,
                 Err(outdated) => {
@@ -259,13 +259,16 @@ impl<'g> Turn<'g> {
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Option<Spent>, Outdated> {
         let counts = &self.inner.overflow.counts;
+        let denied = || {
+            counts.count_denied();
+            let wait_ns = limit.rule().wait_for_room_ns();
+            let decision = Decision::new(false, (0, 1), wait_ns, wait_ns);
+            Ok(Some(Spent::nothing(decision)))
+        };
         match self.inner.overflow.at_cap {
-            AtCap::Deny => {
-                counts.count_denied();
-                let wait_ns = limit.rule().wait_for_room_ns();
-                let decision = Decision::new(false, (0, 1), wait_ns, wait_ns);
-                Ok(Some(Spent::nothing(decision)))
-            }
+            AtCap::Deny => denied(),
+            // What one bucket holds is in the units of one limit: the default.
+            AtCap::Share if key.meta.is_of_override() => denied(),
             AtCap::Allow => {
                 counts.count_allowed();
                 let decision = ask(0, now_ns).decision;

@@ -9,6 +9,8 @@ mod debts;
 mod expiry;
 #[path = "reload/names.rs"]
 mod names;
+#[path = "reload/newcomers.rs"]
+mod newcomers;
 #[path = "reload/oracle.rs"]
 mod oracle;
 #[path = "reload/overrides.rs"]

@@ -40,9 +40,9 @@ pub(crate) const RESET_OF_BLOCKED: Known = Known("reset_of_blocked", true);
 /// Places in the future, and receipts that are settled later. Issue 11, section 3.
 pub(crate) const PLACES: Known = Known("places", true);
 
-/// Ids with overrides in a full table where newcomers share a bucket: a reload carries that by the default's
-/// numbers, and forgets what an id owes whose own numbers have not changed.
-pub(crate) const OVERRIDES_AT_CAP: Known = Known("overrides_at_cap", false);
+/// Ids with overrides in a full table where newcomers share a bucket: that has the default's numbers, so that a
+/// reload of these forgot what an id owed whose own numbers had not changed.
+pub(crate) const OVERRIDES_AT_CAP: Known = Known("overrides_at_cap", true);
 
 /// Resets and refunds beside places and receipts. Issue 11, section 3: a charge from before a reset that is
 /// settled after it gives the same units back twice.

@@ -1,0 +1,88 @@
+//! New ids in a full table that share a bucket, beside ids with an override.
+
+use std::time::SystemTime;
+
+use tollgate::{
+    AtCap, Clock, Debt, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits,
+    OverrideOptions,
+};
+
+use super::{ENGINES, hourly, seconds};
+
+const NAME: &str = "A";
+
+/// A default, and an override of "vip", if there is one, that may end.
+fn limits(default: Limit, vip: Option<Limit>, end: Option<SystemTime>) -> Limits {
+    let builder = Limits::builder().limit(NAME, IdFormat::String, default).unwrap();
+    let Some(vip) = vip else { return builder.build() };
+    let options = OverrideOptions::default();
+    let options = end.map_or(options.clone(), |end| options.clone().expires(end));
+    builder.override_with(NAME, "vip", vip, options).unwrap().build()
+}
+
+/// A limiter with room for one id, which is there.
+fn full(limits: Limits, engine: Engine) -> (Limiter, Hand) {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).engine(engine);
+    let limiter = Limiter::with_options(limits, options.max_keys(1).at_cap(AtCap::Share));
+    assert!(limiter.limit(NAME).unwrap().spend("inside", 10).unwrap().allowed());
+    (limiter, hand)
+}
+
+/// Makes room for another id.
+fn make_room(limiter: &Limiter) {
+    assert!(limiter.limit(NAME).unwrap().reset("inside").unwrap().allowed());
+    while !limiter.sweep(1 << 10).finished {}
+    assert_eq!(limiter.stats().cells, 0);
+}
+
+fn left(limiter: &Limiter, id: &str) -> Option<u64> {
+    limiter.limit(NAME).unwrap().check(id, 0).unwrap().remaining()
+}
+
+#[test]
+fn an_id_with_an_override_shares_no_bucket() {
+    for engine in ENGINES {
+        let (limiter, _hand) = full(limits(hourly(10), Some(hourly(5)), None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert_eq!(a.spend("one", 4).unwrap().remaining(), Some(6), "{engine:?}");
+        let vip = a.spend("vip", 1).unwrap();
+        assert!(!vip.allowed() && vip.retry_in() > seconds(0), "{engine:?}: {vip:?}");
+        assert_eq!(a.spend("other", 1).unwrap().remaining(), Some(5), "{engine:?}");
+        let stats = limiter.stats();
+        assert_eq!((stats.shared, stats.denied_at_cap), (2, 1), "{engine:?}");
+        make_room(&limiter);
+        assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(4), "{engine:?}: its own");
+    }
+}
+
+#[test]
+fn an_override_that_comes_keeps_what_its_id_may_owe_as_a_newcomer() {
+    for engine in ENGINES {
+        let (limiter, _hand) = full(limits(hourly(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("vip", 4).unwrap().allowed());
+        limiter.reload_with(limits(hourly(10), Some(hourly(100)), None), Debt::Share).unwrap();
+        assert_eq!(left(&limiter, "vip"), Some(60), "{engine:?}: 4 of 10 are 40 of 100");
+        // What others spend from then on is not the id's.
+        assert!(a.spend("other", 5).unwrap().allowed());
+        assert_eq!(left(&limiter, "vip"), Some(60), "{engine:?}");
+        limiter.reload_with(limits(hourly(20), Some(hourly(50)), None), Debt::Share).unwrap();
+        assert_eq!(left(&limiter, "vip"), Some(30), "{engine:?}: 20 of 50");
+        make_room(&limiter);
+        assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(29), "{engine:?}");
+    }
+}
+
+#[test]
+fn an_id_whose_override_has_ended_is_a_newcomer_as_others_are() {
+    for engine in ENGINES {
+        let end = SystemTime::now() + seconds(3600);
+        let default = Limit::new(10, 10, seconds(36_000_000)).unwrap();
+        let (limiter, hand) = full(limits(default, Some(hourly(5)), Some(end)), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("one", 4).unwrap().allowed());
+        hand.advance(seconds(3602));
+        assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(5), "{engine:?}");
+    }
+}
