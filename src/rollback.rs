@@ -115,10 +115,6 @@ impl<'g> Turn<'g> {
             // A bucket that the reload has not come to.
             return self.take_back(key, limit, spent);
         }
-        if self.entry(key, spent).lowered_since(spent.noted) > 0 {
-            // In which units is not known.
-            return Ok(());
-        }
         let Some(meta) = now
             .limits
             .meta_of(key.key, self.limits_now_ns())
@@ -131,6 +127,11 @@ impl<'g> Turn<'g> {
             return Ok(());
         }
         let Some(new) = now.limits.numbers_at(meta) else { return Ok(()) };
+        let is_same = before.limits.numbers_at(key.meta).is_some_and(|old| old.rule() == new.rule());
+        if !is_same && self.entry(key, spent).lowered_since(spent.noted) > 0 {
+            // In which units is not known.
+            return Ok(());
+        }
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
             (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),
             (_, ChargedTo::OwnCell) => now.under_since(before, key, word, meta),

@@ -42,7 +42,7 @@ fn nothing_is_lost_or_won_beside_traffic() {
                 });
             }
             let mut reloads = 0;
-            for round in 0..200 {
+            for round in 0..80 {
                 // 40 units stay 40: each takes as long as it took, or ten times as long, or a tenth.
                 let period = [3600, 36_000, 360][round % 3];
                 let limit = tollgate::Limit::new(MOST, MOST, super::seconds(period)).unwrap();
@@ -112,6 +112,54 @@ fn batches_beside_reloads_are_all_or_nothing() {
         assert_eq!(left(&wide, "w"), Some(1_000_000 - admitted), "{engine:?}");
         assert_eq!(left(&narrow, "n"), Some(1_000 - admitted), "{engine:?}");
     }
+}
+
+/// Four threads charge the same two buckets, whose numbers stay, while another limit's change: a batch that meets the
+/// reload takes back what it was charged, and others have taken back meanwhile, too.
+#[test]
+fn batches_of_many_threads_beside_reloads_charge_once() {
+    for engine in ENGINES {
+        let of = |other| limits(&[("A", lasting()), ("B", lasting()), ("Other", hourly(other))]);
+        let (limiter, _hand) = super::limiter(of(5), engine);
+        let stop = AtomicBool::new(false);
+        let made = [const { AtomicU64::new(0) }; 4];
+        thread::scope(|scope| {
+            for made in &made {
+                let (limiter, stop) = (&limiter, &stop);
+                scope.spawn(move || {
+                    let [a, b] = ["A", "B"].map(|name| limiter.limit(name).unwrap());
+                    while !stop.load(Ordering::Relaxed) {
+                        let batch = [a.member("x"), b.member("x")];
+                        assert!(limiter.batch(&batch).spend().unwrap().allowed());
+                        made.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for round in 0..80 {
+                limiter.reload(of(6 + round % 7)).unwrap();
+                // As above: no batch lasts over two reloads.
+                for made in &made {
+                    let before = made.load(Ordering::Relaxed);
+                    while made.load(Ordering::Relaxed) == before {
+                        thread::yield_now();
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let made = made.iter().map(|made| made.load(Ordering::Relaxed)).sum::<u64>();
+        for name in ["A", "B"] {
+            let left = limiter.limit(name).unwrap().check("x", 0).unwrap().remaining().unwrap();
+            assert_eq!(LASTING - left, made, "{engine:?}: {name}");
+        }
+    }
+}
+
+const LASTING: u64 = 1 << 25;
+
+/// Units for any number of calls, of which none comes back meanwhile.
+fn lasting() -> tollgate::Limit {
+    tollgate::Limit::new(LASTING, 1, super::seconds(60)).unwrap()
 }
 
 /// Each reload moves the whole table. With known keys alone and no sweeper, nobody but the reload itself is
