@@ -21,6 +21,8 @@ use crate::limits::{Id, Scratch, encode};
 use crate::probe::{Fault, broken};
 use crate::store::{Outdated, StoreKey};
 use crate::turn::{Spent, Turn};
+#[cfg(feature = "tower")]
+use crate::wait::Claim;
 use crate::{Decision, Factor, Limit};
 
 use charge::{Told, look, spend, undone_on_panic};
@@ -132,6 +134,8 @@ struct Prepared<'a> {
     decision: Decision,
     /// What it was charged.
     spent: Option<Spent>,
+    /// Whether the numbers that are tried beside its limit's were charged, too.
+    is_in_shadow: bool,
 }
 
 /// The members that a limit applies to, in the order of their keys, so that of two equal batches
@@ -196,16 +200,44 @@ impl<'a> Batch<'a> {
     pub fn spend_each(&self, decisions: &mut impl Extend<Decision>) -> Result<Decision, Error> {
         let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
         each.resize(self.members.len(), Decision::UNLIMITED);
-        let decision = self.spend_telling(|position, said, _| each[position] = said)?;
+        let decision = self.spend_and(|member, said| each[member.position] = said, |_, _| ())?;
         decisions.extend(each);
         Ok(decision)
     }
 
-    /// Tells, in no order, of each member that a limit applies to: its position, what it says, and its
-    /// numbers.
-    pub(crate) fn spend_telling(
+    /// Asks for all costs, as [`spend`](Batch::spend) does. Tells, in no order, of each member whose limit is enforced:
+    /// its position, what it says, and its numbers; and of a batch that is allowed what each member was charged, for
+    /// which `keeps` says so.
+    #[cfg(feature = "tower")]
+    pub(crate) fn spend_keeping(
         &self,
         mut tell: impl FnMut(usize, Decision, &Limit),
+        keeps: impl Fn(usize) -> bool,
+        mut keep: impl FnMut(usize, Claim),
+    ) -> Result<Decision, Error> {
+        let tell = |member: &Prepared<'_>, said| {
+            if !is_tried(member) {
+                tell(member.position, said, &member.limit);
+            }
+        };
+        self.spend_and(tell, |turn, member| {
+            if let Some(spent) = member.spent
+                && keeps(member.position)
+            {
+                let by = (member.cost, self.members[member.position].factor);
+                let is_in_shadow = member.is_in_shadow;
+                let claim =
+                    Claim::of_member(self.limiter, turn, &member.key, by, spent, is_in_shadow);
+                keep(member.position, claim);
+            }
+        })
+    }
+
+    /// Calls `tell` for each member that a limit applies to, with what it says, and then `done`.
+    fn spend_and(
+        &self,
+        mut tell: impl FnMut(&Prepared<'_>, Decision),
+        mut done: impl FnMut(Turn<'_>, &Prepared<'_>),
     ) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
@@ -220,10 +252,10 @@ impl<'a> Batch<'a> {
                         }
                     }
                     for member in members.iter() {
-                        let said = said_by(member);
-                        tell(member.position, said, &member.limit);
+                        tell(member, said_by(member));
                     }
                     self.note(turn.inner, members, &decision, now_ns);
+                    members.iter().for_each(|member| done(turn, member));
                     Ok(decision)
                 })
             },
@@ -415,6 +447,7 @@ impl<'a> Batch<'a> {
             tried,
             decision: Decision::UNLIMITED,
             spent: None,
+            is_in_shadow: false,
         }))
     }
 }

@@ -117,12 +117,7 @@ impl Debt {
     /// The window ends when it would have, or a whole new window after the change if that is sooner. Those
     /// behind it that are used up before their time take as long as they did, in whole new windows.
     fn converted_window(self, old: Quota, new: Quota, packed: Packed, at_ns: u64) -> u64 {
-        let Packed { at_ms: mut start_ms, count: mut used } = packed;
-        if used > old.limit {
-            let passed = ms_of(at_ns).saturating_sub(start_ms) / old.window_ms;
-            used = used.saturating_sub(passed.saturating_mul(old.limit));
-            start_ms = start_ms.saturating_add(passed.saturating_mul(old.window_ms));
-        }
+        let Packed { at_ms: start_ms, count: used } = old.present(packed, at_ns);
         let behind = used.saturating_sub(1) / old.limit;
         let within = used - behind * old.limit;
         let kept = match self {
@@ -173,14 +168,29 @@ impl Quota {
             Rule::Gcra(_) | Rule::LeakyBucket(_) | Rule::Own(_) => None,
         }
     }
+
+    /// What is used in the present window and those behind it: windows that were used up and are over are left out.
+    fn present(self, packed: Packed, at_ns: u64) -> Packed {
+        let Packed { at_ms: start_ms, count: used } = packed;
+        if used <= self.limit {
+            return packed;
+        }
+        let passed = ms_of(at_ns).saturating_sub(start_ms) / self.window_ms;
+        Packed {
+            at_ms: start_ms.saturating_add(passed.saturating_mul(self.window_ms)),
+            count: used.saturating_sub(passed.saturating_mul(self.limit)),
+        }
+    }
 }
 
 impl Owed {
     fn of(rule: &Rule, word: u64, at_ns: u64) -> Owed {
         let (used, of) = match rule {
             Rule::Gcra(rule) => (word.saturating_sub(at_ns), rule.burst_offset_ns()),
-            Rule::FixedWindow(rule) => (Packed::of_word(word).count, u64::from(rule.limit)),
-            Rule::TokenBucket(rule) => (Packed::of_word(word).count, u64::from(rule.limit)),
+            Rule::FixedWindow(_) | Rule::TokenBucket(_) => Quota::of(rule)
+                .map_or((0, 1), |quota| {
+                    (quota.present(Packed::of_word(word), at_ns).count, quota.limit)
+                }),
             Rule::LeakyBucket(rule) => (rule.counter_at(word, at_ns), u64::from(rule.size)),
             Rule::Own(_) => (0, 1),
         };

@@ -13,7 +13,7 @@ use crate::counters::{Stripes, Tally};
 use crate::error::Error;
 use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::Limiter;
-use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
+use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
 use crate::scaled::Scaled;
 use crate::store::{Fingerprint, Store, StoreKey, pin, pin_briefly};
 use crate::{Decision, Factor, Limit};
@@ -189,17 +189,36 @@ impl Handle {
         self.with_numbers(id.into(), |limit| limit.cloned())
     }
 
-    pub(crate) fn with_numbers<R>(
+    fn with_numbers<R>(
         &self,
         id: Id<'_>,
         then: impl FnOnce(Option<&Limit>) -> R,
+    ) -> Result<R, Error> {
+        self.with_entry(id, |_, limit| then(limit))
+    }
+
+    /// Calls `then` with the numbers that apply to an id and are enforced.
+    #[cfg(feature = "tower")]
+    pub(crate) fn with_enforced<R>(
+        &self,
+        id: Id<'_>,
+        then: impl FnOnce(&Limit) -> Option<R>,
+    ) -> Result<Option<R>, Error> {
+        self.with_entry(id, |entry, limit| limit.filter(|_| !entry.is_shadow()).and_then(then))
+    }
+
+    fn with_entry<R>(
+        &self,
+        id: Id<'_>,
+        then: impl FnOnce(&Entry, Option<&Limit>) -> R,
     ) -> Result<R, Error> {
         let mut scratch = Scratch::new();
         let id = encode(self.format, id, &mut scratch)?;
         let guard = pin();
         let turn = self.limiter.inner.turn(&guard);
         let entry = turn.generation.limits.entry(self.index);
-        Ok(then(entry.numbers_of(id, turn.limits_now_ns()).map(|(limit, _)| limit)))
+        let numbers = entry.numbers_of(id, turn.limits_now_ns());
+        Ok(then(entry, numbers.map(|(limit, _)| limit)))
     }
 
     /// The ids that have a bucket, in no order; `None` if the [engine](crate::Engine) keeps no keys.

@@ -127,7 +127,8 @@ impl<'g> Turn<'g> {
             return Ok(());
         }
         let Some(new) = now.limits.numbers_at(meta) else { return Ok(()) };
-        let is_same = before.limits.numbers_at(key.meta).is_some_and(|old| old.rule() == new.rule());
+        let is_same =
+            before.limits.numbers_at(key.meta).is_some_and(|old| old.rule() == new.rule());
         if !is_same && self.entry(key, spent).lowered_since(spent.noted) > 0 {
             // In which units is not known.
             return Ok(());

@@ -23,7 +23,7 @@ impl Batch<'_> {
     pub(super) fn note(
         &self,
         inner: &Inner,
-        members: &[Prepared<'_>],
+        members: &mut [Prepared<'_>],
         decision: &Decision,
         now_ns: u64,
     ) {
@@ -35,6 +35,7 @@ impl Batch<'_> {
             let handle = self.members[member.position].handle;
             let would_deny = self.would_deny(inner, member, now_ns);
             handle.note_shadow(would_deny && member.mode != Mode::SpendOnly);
+            member.is_in_shadow = member.tried == Tried::Shadow && !would_deny;
             let Some(stripes) = &handle.stripes else { continue };
             let is_charged = member.spent.as_ref().is_some_and(|spent| spent.decision.allowed());
             match denied_by {

@@ -18,7 +18,7 @@ pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
 pub use identifier::IdentifierSet;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};
-pub(crate) use registry::{BEFORE_ALL_ENDS_NS, OverrideById};
+pub(crate) use registry::{BEFORE_ALL_ENDS_NS, Entry, OverrideById};
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind, Warnings,
 };

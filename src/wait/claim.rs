@@ -14,10 +14,12 @@ use crate::wait::cancel::Cancel;
 use crate::{Factor, Limit};
 
 /// A charge that was made to a bucket, and which bucket.
-pub(super) struct Claim {
+pub(crate) struct Claim {
     limiter: Limiter,
     key: Key,
     cost: u64,
+    /// The caller's, by which the limit's numbers were scaled.
+    factor: Factor,
     spent: Spent,
     /// The number of the limits that the charge's words are under. What was charged under others cannot
     /// be told apart any more: after a reload nothing is given back.
@@ -112,7 +114,9 @@ impl Handle {
             let (limiter, key) = (self.limiter.clone(), Key::new(key));
             let generation = turn.generation.number;
             let is_in_shadow = false;
-            let claim = Some(Claim { limiter, key, cost, spent, generation, meta, is_in_shadow });
+            let factor = Factor::ONE;
+            let claim =
+                Some(Claim { limiter, key, cost, factor, spent, generation, meta, is_in_shadow });
             let has_shadow = entry.shadow_beside(meta).is_some() && blocked_ns.is_none();
             let claimed = Claimed { decision, claim, finds_no_room, is_tried, blocked_ns };
             Ok(Ok((claimed, has_shadow)))
@@ -130,6 +134,21 @@ impl Handle {
 }
 
 impl Claim {
+    /// Of what a member of a batch was charged: `cost` units, by its limit's numbers as `factor` makes them.
+    #[cfg(feature = "tower")]
+    pub(crate) fn of_member(
+        limiter: &Limiter,
+        turn: Turn<'_>,
+        key: &StoreKey<'_>,
+        (cost, factor): (u64, Factor),
+        spent: Spent,
+        is_in_shadow: bool,
+    ) -> Claim {
+        let (generation, meta) = (turn.generation.number, key.meta);
+        let (limiter, key) = (limiter.clone(), Key::new(key.key));
+        Claim { limiter, key, cost, factor, spent, generation, meta, is_in_shadow }
+    }
+
     /// When it was charged, if it was.
     pub(super) fn charged_at_ns(&self) -> Option<u64> {
         self.spent.charge.map(|charge| charge.now_ns)
@@ -146,7 +165,12 @@ impl Claim {
             let Some((limit, meta)) = entry.numbers_of(key.id, turn.limits_now_ns()) else {
                 return Ok(None);
             };
-            then(turn, &turn.store_key(key, meta), limit).map(Some)
+            let store_key = turn.store_key(key, meta);
+            if self.factor == Factor::ONE {
+                return then(turn, &store_key, limit).map(Some);
+            }
+            let scaled = turn.scaled(key.limit, limit, self.factor).ok().flatten();
+            scaled.map(|limit| then(turn, &store_key, &limit)).transpose()
         })
     }
 
@@ -156,7 +180,7 @@ impl Claim {
     }
 
     /// What the bucket says, at a cost of 0.
-    pub(super) fn look(&self) -> Decision {
+    pub(crate) fn look(&self) -> Decision {
         let now_ns = self.limiter.inner.clock.now_ns();
         let said = self.with_bucket(|turn, key, limit| {
             turn.look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
@@ -165,7 +189,7 @@ impl Claim {
     }
 
     /// Takes back all of the charge but `actual` units, which are less.
-    pub(super) fn take_back_to(&self, actual: u64) {
+    pub(crate) fn take_back_to(&self, actual: u64) {
         let Some(charge) = self.spent.charge else { return };
         let is_given_back = self.with_bucket(|turn, key, limit| {
             if !self.is_under(turn, key) {
@@ -204,7 +228,7 @@ impl Claim {
     /// Does in the shadow of the bucket, if it has one, what was done to the bucket.
     fn in_shadow(&self, call: impl Call) {
         let inner = &*self.limiter.inner;
-        let _ = inner.in_shadow(self.key.as_ref(), Factor::ONE, 0, call, inner.clock.now_ns());
+        let _ = inner.in_shadow(self.key.as_ref(), self.factor, 0, call, inner.clock.now_ns());
     }
 
     /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).

@@ -12,6 +12,8 @@ mod reservation;
 mod until;
 
 pub(crate) use cancel::Cancels;
+#[cfg(feature = "tower")]
+pub(crate) use claim::Claim;
 pub use receipt::Receipt;
 pub use refusal::Refusal;
 pub use reservation::Reservation;

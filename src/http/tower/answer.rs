@@ -9,15 +9,16 @@ use smallvec::SmallVec;
 use crate::batch::Member;
 use crate::http::tower::policies::{Found, Lists, Places};
 use crate::http::tower::refusal::Refusal;
-use crate::http::tower::rules::{KeptId, RuleInUse, Who};
+use crate::http::tower::rules::{RuleInUse, Who};
 use crate::http::{Answer, Fields, Item};
+use crate::wait::Claim;
 use crate::{Decision, Factor, Id, Limit, Limiter};
 
 /// Rules that are handled without an allocation; a layer with more allocates for each request.
 const INLINE_RULES: usize = 4;
 
 /// The same of rules that give back.
-const INLINE_REFUNDS: usize = 2;
+const INLINE_REFUNDS: usize = 1;
 
 /// The rules, and what to tell of them.
 pub(crate) struct Rules {
@@ -55,9 +56,7 @@ struct Said {
 /// What may have to be given back.
 struct Charged {
     position: usize,
-    id: KeptId,
-    cost: u64,
-    factor: Factor,
+    claim: Claim,
 }
 
 /// How a response stands when the fields are written into it.
@@ -105,11 +104,8 @@ impl Rules {
         };
         match asked.as_slice() {
             [] => {}
-            [one] => self.ask_one(one, parts, &mut told)?,
+            [one] if !one.rule.can_refund() => self.ask_one(one, parts, &mut told)?,
             all => self.ask_all(all, parts, &mut told)?,
-        }
-        if told.decision.remaining().is_some() && told.decision.allowed() {
-            told.keep_charges(&asked)?;
         }
         Ok(told)
     }
@@ -118,17 +114,18 @@ impl Rules {
         let (handle, id) = (one.rule.handle(), one.id()?);
         told.decision = handle.scaled(one.factor).spend(id, one.cost)?;
         if self.is_told(&told.decision) {
-            handle.with_numbers(id, |limit| match limit {
-                Some(limit) if one.factor == Factor::ONE => {
-                    told.said.extend(one.says(told.decision, limit, parts));
-                }
-                Some(limit) => {
+            let said = handle.with_enforced(id, |limit| match one.factor == Factor::ONE {
+                true => one.says(told.decision, limit, parts),
+                false => {
                     let scaled = limit.scaled(one.factor).ok().flatten();
-                    let said = scaled.and_then(|limit| one.says(told.decision, &limit, parts));
-                    told.said.extend(said);
+                    scaled.and_then(|limit| one.says(told.decision, &limit, parts))
                 }
-                None => {}
             })?;
+            if said.is_none() {
+                // Clients are not told of a limit that is only tried.
+                told.decision = Decision::UNLIMITED;
+            }
+            told.said.extend(said);
         }
         Ok(())
     }
@@ -143,10 +140,12 @@ impl Rules {
         for one in asked {
             members.push(one.rule.handle().member(one.id()?).cost(one.cost).factor(one.factor));
         }
-        let said = &mut told.said;
-        told.decision = self.limiter.batch(&members).spend_telling(|at, decision, limit| {
-            said.extend(asked[at].says(decision, limit, parts));
-        })?;
+        let Told { said, charged, .. } = told;
+        told.decision = self.limiter.batch(&members).spend_keeping(
+            |at, decision, limit| said.extend(asked[at].says(decision, limit, parts)),
+            |at| asked[at].rule.can_refund(),
+            |at, claim| charged.push(Charged { position: asked[at].position, claim }),
+        )?;
         if self.is_told(&told.decision) {
             told.said.sort_unstable_by_key(|said| said.position);
         } else {
@@ -176,23 +175,20 @@ impl Rules {
     pub(crate) fn refund(&self, told: &mut Told, status: StatusCode, denied_within: bool) {
         let mut given_back = false;
         for charged in &told.charged {
-            let rule = &self.rules[charged.position];
-            if rule.refunds(status, denied_within) {
-                // The id was good when it was charged.
-                let handle = rule.handle().scaled(charged.factor);
-                given_back |= handle.refund(charged.id.id(), charged.cost).is_ok();
+            if self.rules[charged.position].refunds(status, denied_within) {
+                charged.claim.take_back_to(0);
+                given_back = true;
             }
         }
         if !given_back {
             return;
         }
-        // What is said is what is there now.
+        // What is said is what is there now. The request has gone on: that its id was blocked since, or that others
+        // wait, is no denial of this one.
         for charged in &told.charged {
-            let handle = self.rules[charged.position].handle().scaled(charged.factor);
-            let now = handle.check(charged.id.id(), 0);
             let said = told.said.iter_mut().find(|said| said.position == charged.position);
-            if let (Ok(now), Some(said)) = (now, said) {
-                said.decision = now;
+            if let Some(said) = said {
+                said.decision = charged.claim.look().in_shadow();
             }
         }
         let all = told.said.iter().map(|said| said.decision);
@@ -201,14 +197,6 @@ impl Rules {
 }
 
 impl Told {
-    fn keep_charges(&mut self, asked: &[Asked<'_, '_>]) -> Result<(), Refusal> {
-        for one in asked.iter().filter(|one| one.rule.can_refund()) {
-            let (position, id) = (one.position, KeptId::new(one.id()?));
-            self.charged.push(Charged { position, id, cost: one.cost, factor: one.factor });
-        }
-        Ok(())
-    }
-
     pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, standing: Standing) {
         let mut items: SmallVec<[Item<'_>; INLINE_RULES]> = SmallVec::new();
         // Where all policies are, if all are kept and none has a partition key.

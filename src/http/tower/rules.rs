@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use http::request::Parts;
-use smallvec::SmallVec;
 
 use crate::http::SetupError;
 use crate::http::tower::policies::Policies;
@@ -139,6 +138,9 @@ impl Rule {
     /// Gives the cost back when the response has such a status, which is known when its headers come; what
     /// becomes of its body changes nothing. A response that never comes, because the service failed or
     /// panicked or the client left, gives back nothing.
+    ///
+    /// It goes back as by [`Receipt::settle`](crate::Receipt::settle) with 0: nothing after a reset or a refund of the
+    /// bucket by hand, a reload that changes the limits, or an override's end in between.
     pub fn refund_if(self, refunds: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Rule {
         Rule { refunds: Some(Box::new(refunds)), ..self }
     }
@@ -238,53 +240,5 @@ impl RuleInUse {
     pub(crate) fn refunds(&self, status: StatusCode, denied_within: bool) -> bool {
         (denied_within && self.rule.refunds_denials)
             || self.rule.refunds.as_ref().is_some_and(|refunds| refunds(status))
-    }
-}
-
-/// An id that outlives its request: what is needed to give back.
-#[derive(Clone, Debug)]
-pub(crate) enum KeptId {
-    Text(SmallVec<[u8; 40]>),
-    Number(u64),
-    Address(std::net::IpAddr),
-    NumberAndText(u64, SmallVec<[u8; 40]>),
-    NumberAndAddress(u64, std::net::IpAddr),
-    #[cfg(feature = "boulder")]
-    Set(crate::IdentifierSet),
-    #[cfg(feature = "boulder")]
-    NumberAndSet(u64, crate::IdentifierSet),
-}
-
-impl KeptId {
-    pub(crate) fn new(id: Id<'_>) -> KeptId {
-        match id {
-            Id::Text(text) => KeptId::Text(text.as_bytes().into()),
-            Id::Number(number) => KeptId::Number(number),
-            Id::Address(address) => KeptId::Address(address),
-            Id::NumberAndText(number, text) => {
-                KeptId::NumberAndText(number, text.as_bytes().into())
-            }
-            Id::NumberAndAddress(number, address) => KeptId::NumberAndAddress(number, address),
-            #[cfg(feature = "boulder")]
-            Id::Set(set) => KeptId::Set(*set),
-            #[cfg(feature = "boulder")]
-            Id::NumberAndSet(number, set) => KeptId::NumberAndSet(number, *set),
-        }
-    }
-
-    pub(crate) fn id(&self) -> Id<'_> {
-        // What was kept is what was text: the empty one, which no format allows, never comes up.
-        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
-        match self {
-            KeptId::Text(bytes) => Id::Text(text(bytes)),
-            KeptId::Number(number) => Id::Number(*number),
-            KeptId::Address(address) => Id::Address(*address),
-            KeptId::NumberAndText(number, bytes) => Id::NumberAndText(*number, text(bytes)),
-            KeptId::NumberAndAddress(number, address) => Id::NumberAndAddress(*number, *address),
-            #[cfg(feature = "boulder")]
-            KeptId::Set(set) => Id::Set(set),
-            #[cfg(feature = "boulder")]
-            KeptId::NumberAndSet(number, set) => Id::NumberAndSet(*number, set),
-        }
     }
 }
