@@ -9,7 +9,6 @@ mod charge;
 mod note;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -91,8 +90,8 @@ impl<'a> Member<'a> {
 /// # Errors
 ///
 /// Every call can fail, and has changed nothing then: [`Error::is_invalid_id`],
-/// [`Error::is_cost_above_burst`], and [`Error::is_invalid_batch`] when a bucket is named twice or a
-/// handle is of another limiter.
+/// [`Error::is_cost_above_burst`], and [`Error::is_invalid_batch`] when a bucket that a limit applies to is
+/// named twice or a handle is of another limiter.
 ///
 /// # Example: an order is charged to the account and to the address, or to neither
 ///
@@ -413,10 +412,7 @@ impl<'a> Batch<'a> {
         member: &Member<'s>,
         scratch: &'s mut Scratch,
     ) -> Result<Option<Prepared<'s>>, Error> {
-        if !Arc::ptr_eq(&self.limiter.inner, &member.handle.limiter.inner) {
-            let text = format!("the handle of {} is of another limiter", member.handle.name());
-            return Err(Error::new(ErrorKind::Batch, text));
-        }
+        member.handle.check_limiter(self.limiter)?;
         let index = member.handle.index;
         let id = encode(member.handle.format, member.id, scratch)
             .inspect_err(|_| member.handle.tally.count_error())?;

@@ -43,6 +43,10 @@ pub enum Debt {
     /// The units that are used, at most the new capacity: 40 of 50 become 40 of 5,000.
     Units,
     /// The time until the bucket is full, at most the time that an empty one takes; Boulder's way.
+    ///
+    /// A window that is made longer began, in its new length, before the present one. No bucket has a time from before
+    /// the limiter was made: within the first such length after that it ends later, at most one new window after the
+    /// limiter was made.
     Time,
     /// Nothing: every bucket whose numbers change is full.
     Afresh,

@@ -53,6 +53,7 @@ impl Generation {
         clocks: (u64, SystemTime),
         is_counting: bool,
         store: &Store,
+        debt: Debt,
     ) -> Generation {
         let limits = limits.in_generation(0, Some(clocks));
         let count = limits.count();
@@ -64,7 +65,7 @@ impl Generation {
             tallies: Tallies::new(count, is_counting),
             shared: Arc::new(SharedBuckets::new(count)),
             owed: OwedByOverrides::default(),
-            debt: Debt::default(),
+            debt,
             at_ns: 1,
             #[cfg(tollgate_loom)]
             made: crate::sync::AtomicU64::new(0),

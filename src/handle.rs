@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::batch::Member;
 use crate::counters::{Stripes, Tally};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::key::{KeyRef, LimitIndex};
 use crate::limiter::Limiter;
 use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
@@ -156,6 +156,15 @@ impl Handle {
     /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
     pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
         Member::new(self, id.into())
+    }
+
+    /// Fails if the handle is of another limiter.
+    pub(crate) fn check_limiter(&self, limiter: &Limiter) -> Result<(), Error> {
+        if Arc::ptr_eq(&limiter.inner, &self.limiter.inner) {
+            return Ok(());
+        }
+        let text = format!("the handle of {} is of another limiter", self.name());
+        Err(Error::new(ErrorKind::Batch, text))
     }
 
     /// The limit's name.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use crate::batch::{Batch, Member};
 use crate::blocks::BlockList;
 use crate::clock::Clock;
+use crate::debt::Debt;
 use crate::error::Error;
 #[cfg(feature = "tracing")]
 use crate::events::Denials;
@@ -86,15 +87,21 @@ impl Limiter {
     /// A limiter with a table, a cap and a clock of the caller's choice.
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
         let store = Store::new(&options);
-        Limiter::with_store(limits, store, options)
+        Limiter::with_store(limits, store, options, Debt::default())
     }
 
-    pub(crate) fn with_store(limits: Limits, store: Store, options: LimiterOptions) -> Limiter {
+    /// By `debt` the ends of overrides carry what is owed, until a reload says otherwise.
+    pub(crate) fn with_store(
+        limits: Limits,
+        store: Store,
+        options: LimiterOptions,
+        debt: Debt,
+    ) -> Limiter {
         let overflow = Overflow::new(options.at_cap);
         let is_counting = options.is_counting();
         let clock = options.clock.unwrap_or_default();
         let clocks = (clock.now_ns(), SystemTime::now());
-        let generation = Generation::first(limits, clocks, is_counting, &store);
+        let generation = Generation::first(limits, clocks, is_counting, &store, debt);
         let inner = Inner {
             enabled: Switch::new(true),
             sweep_clock: SweepClock::new(&clock),

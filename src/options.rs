@@ -49,8 +49,10 @@ pub enum AtCap {
     /// Newcomers share one bucket per limit. Nobody is admitted beyond a limit; a newcomer may be denied
     /// by what others spent. When it gets a bucket of its own, that starts with the shared one's debt.
     ///
-    /// The bucket has the limit's default. New ids that have an override, or whose account has one, are denied while
-    /// there is no room for their buckets: a bucket of other numbers cannot be told in theirs.
+    /// The bucket has the limit's default. A new id that has an override, or whose account has one, or that is charged
+    /// with a factor, is denied while there is no room for its bucket: what others owe cannot be told in its units. A
+    /// batch in which several new ids of one limit share the bucket needs as many units as all of them ask for; where
+    /// that is more than the burst, it is denied until there is room.
     #[default]
     Share,
     /// Newcomers are denied.

@@ -5,11 +5,13 @@ use crate::key::LimitIndex;
 use crate::options::AtCap;
 use crate::probe::{Fault, broken};
 use crate::store::Outdated;
-use crate::sync::{Figure, Ordering, fence};
+use crate::sync::{Figure, Ordering, Switch, fence};
 
 /// The policy at the cap, and what it has done.
 pub(crate) struct Overflow {
     pub(crate) at_cap: AtCap,
+    /// Whether buckets that newcomers shared were restored from a file.
+    has_restored: Switch,
     pub(crate) counts: OverflowCounts,
 }
 
@@ -30,13 +32,23 @@ pub(crate) struct OverflowCounts {
 
 impl Overflow {
     pub(crate) fn new(at_cap: AtCap) -> Overflow {
-        Overflow { at_cap, counts: OverflowCounts::default() }
+        let has_restored = Switch::new(false);
+        Overflow { at_cap, has_restored, counts: OverflowCounts::default() }
     }
 
-    /// Whether newcomers share a bucket, so that their debts come before those of a new cell.
+    /// Whether newcomers share a bucket, or did, so that their debts come before those of a new cell.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        self.at_cap == AtCap::Share && !broken(Fault::ForgetShared)
+        // Relaxed: set while nobody else has the limiter.
+        let is_any = self.at_cap == AtCap::Share || self.has_restored.load(Ordering::Relaxed);
+        is_any && !broken(Fault::ForgetShared)
+    }
+
+    /// Notes that a shared bucket was restored: what its newcomers owe stays, whatever the policy is now.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn note_restored(&self) {
+        // Relaxed: as in `is_shared`.
+        self.has_restored.store(true, Ordering::Relaxed);
     }
 
     /// The fence between the two sides.

@@ -1,5 +1,6 @@
 //! One call's turn: the limiter, with the limits as the call found them.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::algorithm::{Charge, Outcome};
@@ -180,9 +181,33 @@ impl<'g> Turn<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
+        if limit.rule().is_own() {
+            // It may answer otherwise, or panic, when it is asked the same once more.
+            let last = Cell::new(None);
+            return self.charge_asking(key, limit, now_ns, |word, at_ns| match last.get() {
+                Some((asked, outcome)) if asked == (word, at_ns) => outcome,
+                _ => {
+                    let outcome = ask(word, at_ns);
+                    last.set(Some(((word, at_ns), outcome)));
+                    outcome
+                }
+            });
+        }
+        self.charge_asking(key, limit, now_ns, ask)
+    }
+
+    /// As [`charge`](Turn::charge); `ask` is asked the same once more after the word is stored.
+    #[inline]
+    fn charge_asking(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Result<Spent, Outdated> {
         // Repeats only when the key has got a cell between two looks at the cap.
         loop {
-            match self.change(key, Absent::Insert, now_ns, ask) {
+            match self.change(key, Absent::Insert, now_ns, &ask) {
                 Ok(Asked { word, at_ns, is_new }) => {
                     let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::OwnCell);
                     if spent.charge.is_none() && is_new && word != 0 {
@@ -194,7 +219,7 @@ impl<'g> Turn<'g> {
                 Err(Undone::Outdated) => return Err(Outdated),
                 Err(Undone::AtCap) => {}
             }
-            if let Some(spent) = self.charge_at_cap(key, limit, now_ns, ask)? {
+            if let Some(spent) = self.charge_at_cap(key, limit, now_ns, &ask)? {
                 return Ok(spent);
             }
         }
@@ -204,6 +229,7 @@ impl<'g> Turn<'g> {
     fn give(
         self,
         key: &StoreKey<'_>,
+        limit: &Limit,
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
@@ -216,6 +242,10 @@ impl<'g> Turn<'g> {
             outcome
         };
         match self.change(key, Absent::Leave, now_ns, noting) {
+            // It has no bucket of its own, and what it may owe as a newcomer is others' debt, too.
+            Ok(Asked { word, at_ns, is_new: true }) if word != 0 => {
+                Ok(limit.rule().refund(word, at_ns, 0).decision)
+            }
             Ok(Asked { word, at_ns, .. }) => Ok(ask(word, at_ns).decision),
             Err(Undone::Outdated) => Err(Outdated),
             Err(Undone::AtCap) => self.look(key, now_ns, ask),
@@ -267,8 +297,8 @@ impl<'g> Turn<'g> {
         };
         match self.inner.overflow.at_cap {
             AtCap::Deny => denied(),
-            // What one bucket holds is in the units of one limit: the default.
-            AtCap::Share if key.meta.is_of_override() => denied(),
+            // What one bucket holds is in the units of one limit: the default, without a factor.
+            AtCap::Share if !self.generation.limits.is_default(key.meta, limit) => denied(),
             AtCap::Allow => {
                 counts.count_allowed();
                 let decision = ask(0, now_ns).decision;
@@ -317,7 +347,7 @@ impl<'g> Turn<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.give(key, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
+        self.give(key, limit, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
     }
 
     pub(crate) fn reset(
@@ -326,7 +356,7 @@ impl<'g> Turn<'g> {
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.give(key, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
+        self.give(key, limit, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
     }
 }
 

@@ -187,6 +187,11 @@ impl Rule {
         }
     }
 
+    /// Whether it is the caller's own.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Rule::Own(_))
+    }
+
     /// What a newcomer that finds no room is told to wait: about the time in which some of what others
     /// have spent comes back.
     pub(crate) fn wait_for_room_ns(&self) -> u64 {

@@ -56,7 +56,7 @@ pub(super) fn restore(
     };
     let limits = limits.in_places_of(items.iter().map(|item| &*item.name), kept);
     let max_keys = options.max_keys;
-    let limiter = Limiter::with_store(limits, store, options.clock(clock));
+    let limiter = Limiter::with_store(limits, store, options.clock(clock), debt);
     let mut restoring = Restoring::new(limiter, times, debt, items, max_keys, room);
     restoring.blocks(blocks, &is_gone).map_err(|wrong| frames.wrong(wrong))?;
     restoring.make_room(usize::try_from(said_records).unwrap_or(usize::MAX).min(max_keys));
@@ -260,6 +260,7 @@ impl Restoring {
         {
             // There are no newer limits.
             let _ = generation.update_shared(index, |_| Some(word));
+            self.limiter.inner.overflow.note_restored();
         }
         self.numbers.push(numbers);
         Ok(())

@@ -86,3 +86,36 @@ fn an_id_whose_override_has_ended_is_a_newcomer_as_others_are() {
         assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(5), "{engine:?}");
     }
 }
+
+/// A window's word says something else by a factor's numbers, and a place in a shared bucket may be another's.
+#[test]
+fn a_newcomer_with_a_factor_shares_no_bucket() {
+    for engine in ENGINES {
+        let drips = Limit::leaky_bucket(2, seconds(3600), 1).unwrap();
+        let builder = Limits::builder().limit(NAME, IdFormat::String, drips).unwrap();
+        let (clock, _hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1);
+        let limiter = Limiter::with_options(builder.build(), options);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("inside", 1).unwrap().allowed());
+        assert!(a.spend("one", 1).unwrap().allowed());
+        let half = "0.5".parse().unwrap();
+        assert!(!a.scaled(half).spend("two", 1).unwrap().allowed(), "{engine:?}");
+        assert_eq!(a.check("one", 0).unwrap().remaining(), Some(1), "{engine:?}");
+    }
+}
+
+#[test]
+fn a_refund_or_reset_of_a_newcomer_says_what_is_there() {
+    for engine in ENGINES {
+        let (limiter, _hand) = full(limits(hourly(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("one", 4).unwrap().allowed());
+        let said = [a.refund("two", 1).unwrap(), a.reset("two").unwrap()];
+        for said in said {
+            assert!(!said.allowed(), "{engine:?}: nothing was given back");
+            assert_eq!(said.remaining(), Some(6), "{engine:?}");
+        }
+        assert_eq!(left(&limiter, "two"), Some(6), "{engine:?}");
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-use tollgate::{Algorithm, AtCap, Debt, Decision, Factor, Outcome, OverrideOptions};
+use tollgate::{Algorithm, AtCap, Charge, Debt, Decision, Factor, Outcome, OverrideOptions};
 
 use super::*;
 
@@ -294,6 +294,69 @@ fn a_panic_between_two_charges_of_a_batch_leaves_none() {
             }
             // Nor is anything else held: the next batch goes through the same cells.
             assert!(limiter.batch(&members[..2]).spend().unwrap().allowed());
+        }
+    }
+}
+
+/// A rule that panics the `calls`-th time that it is asked to spend.
+#[derive(Debug)]
+struct Panicking {
+    rule: Limit,
+    calls: AtomicU64,
+}
+
+impl Algorithm for Panicking {
+    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        assert_ne!(self.calls.fetch_sub(1, Ordering::Relaxed), 1, "as a rule may");
+        self.rule.spend(word, now_ns, cost)
+    }
+
+    fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        self.rule.refund(word, now_ns, cost)
+    }
+
+    fn is_full(&self, word: u64, now_ns: u64) -> bool {
+        self.rule.is_full(word, now_ns)
+    }
+
+    fn full(&self, now_ns: u64) -> u64 {
+        self.rule.full(now_ns)
+    }
+
+    fn max_cost(&self) -> u64 {
+        self.rule.max_cost()
+    }
+
+    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.rule.take_back(word, charge, now_ns)
+    }
+
+    fn unit_ns(&self) -> u64 {
+        self.rule.unit_ns()
+    }
+}
+
+/// Also one that is asked the same once more after its bucket was charged.
+#[test]
+fn a_rule_that_panics_at_any_call_leaves_no_batch_half_charged() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        for calls in 1..12 {
+            let rule = Limit::new(5, 1, ms(1000)).unwrap();
+            let own = Arc::new(Panicking { rule: rule.clone(), calls: AtomicU64::new(0) });
+            let builder = Limits::builder().limit("Own", IdFormat::String, rule).unwrap();
+            let limit = Limit::own(own.clone()).unwrap();
+            let limits = builder.limit("Panics", IdFormat::String, limit).unwrap().build();
+            let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+            let limiter = Limiter::with_options(limits, options);
+            let [first, second] = ["Own", "Panics"].map(|name| limiter.limit(name).unwrap());
+            let members = [first.member("id"), second.member("id"), second.member("other")];
+            own.calls.store(calls, Ordering::Relaxed);
+            let caught = catch_unwind(AssertUnwindSafe(|| limiter.batch(&members).spend()));
+            own.calls.store(u64::MAX, Ordering::Relaxed);
+            let left = [(&first, "id"), (&second, "id"), (&second, "other")];
+            let left = left.map(|(handle, id)| handle.check(id, 0).unwrap().remaining());
+            let is_charged = caught.is_ok();
+            assert_eq!(left, [Some(if is_charged { 4 } else { 5 }); 3], "{engine:?}: {calls}");
         }
     }
 }

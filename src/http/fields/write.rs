@@ -144,13 +144,22 @@ pub(super) fn write_draft(headers: &mut HeaderMap, decision: &Decision, remainin
     put(headers, style::RATELIMIT_RESET, number(reset));
 }
 
+/// The time until the bucket is full; of a denial no less than what is to be waited for. A block may last longer than
+/// the bucket takes.
+fn reset_in(decision: &Decision) -> Duration {
+    match decision.allowed() {
+        true => decision.reset_in(),
+        false => decision.reset_in().max(decision.retry_in()),
+    }
+}
+
 pub(super) fn reset_value(reset: Reset, decision: &Decision, now: SystemTime) -> u64 {
     match reset {
-        Reset::Delta => seconds(decision.reset_in()),
+        Reset::Delta => seconds(reset_in(decision)),
         Reset::Epoch => {
             // A clock before 1970 counts as 1970.
             let now = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-            seconds(now.saturating_add(decision.reset_in()))
+            seconds(now.saturating_add(reset_in(decision)))
         }
     }
 }
@@ -164,7 +173,7 @@ pub(super) fn write_plug_limit(
 ) {
     let decision = &answer.decision;
     put(headers, names.limit.clone(), Some(policy.plug_limit().clone()));
-    put(headers, names.reset.clone(), number(seconds(decision.reset_in())));
+    put(headers, names.reset.clone(), number(seconds(reset_in(decision))));
     put(headers, names.remaining.clone(), number(remaining));
     let wait_s = if decision.allowed() {
         let next = seconds(decision.retry_in());
@@ -181,7 +190,7 @@ pub(super) fn write_plug_limit(
 }
 
 pub(super) fn write_sharkey(headers: &mut HeaderMap, decision: &Decision, remaining: u64) {
-    put(headers, style::X_CLEAR, decimal(decision.reset_in()));
+    put(headers, style::X_CLEAR, decimal(reset_in(decision)));
     put(headers, style::X_REMAINING, number(remaining));
     if !decision.allowed() {
         put(headers, style::X_RESET, decimal(decision.retry_in()));

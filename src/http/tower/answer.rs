@@ -78,11 +78,24 @@ impl Asked<'_, '_> {
         Some(Said { position: self.position, policy, decision, partition })
     }
 
-    fn id(&self) -> Result<Id<'_>, Refusal> {
-        self.who
-            .id()
-            .ok_or_else(|| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "a rule has said no id"))
+    fn id(&self) -> Id<'_> {
+        // A rule that says no id does not apply: the empty text, which no format allows, never comes up.
+        self.who.id().unwrap_or(Id::Text(""))
     }
+}
+
+/// Of several rules of one limit that name the same bucket, the first counts. So two rules may count a client by
+/// networks of two sizes, which for an address of IPv4 are the same.
+fn keep_first_of_each_bucket(asked: &mut AllAsked<'_, '_>) {
+    let mut buckets = Vec::with_capacity(asked.len());
+    asked.retain(|one| {
+        let handle = one.rule.handle();
+        // An id that is none is the batch's to refuse.
+        let bucket = (handle.name().to_owned(), handle.normalize(one.id()).ok());
+        let is_first = bucket.1.is_none() || !buckets.contains(&bucket);
+        buckets.push(bucket);
+        is_first
+    });
 }
 
 impl Rules {
@@ -105,14 +118,15 @@ impl Rules {
         match asked.as_slice() {
             [] => {}
             [one] if !one.rule.can_refund() => self.ask_one(one, parts, &mut told)?,
-            all => self.ask_all(all, parts, &mut told)?,
+            _ => self.ask_all(&mut asked, parts, &mut told)?,
         }
         Ok(told)
     }
 
     fn ask_one(&self, one: &Asked<'_, '_>, parts: &Parts, told: &mut Told) -> Result<(), Refusal> {
-        let (handle, id) = (one.rule.handle(), one.id()?);
-        told.decision = handle.scaled(one.factor).spend(id, one.cost)?;
+        let (handle, id) = (one.rule.handle(), one.id());
+        let decision = handle.scaled(one.factor).spend(id, one.cost);
+        told.decision = decision.map_err(|error| self.refusal_for(&error))?;
         if self.is_told(&told.decision) {
             let said = handle.with_enforced(id, |limit| match one.factor == Factor::ONE {
                 true => one.says(told.decision, limit, parts),
@@ -132,26 +146,51 @@ impl Rules {
 
     fn ask_all(
         &self,
-        asked: &[Asked<'_, '_>],
+        asked: &mut AllAsked<'_, '_>,
         parts: &Parts,
         told: &mut Told,
     ) -> Result<(), Refusal> {
-        let mut members: SmallVec<[Member<'_>; INLINE_RULES]> = SmallVec::new();
-        for one in asked {
-            members.push(one.rule.handle().member(one.id()?).cost(one.cost).factor(one.factor));
+        let mut outcome = self.charge_all(asked, parts, told);
+        if outcome.as_ref().is_err_and(crate::Error::is_invalid_batch) {
+            keep_first_of_each_bucket(asked);
+            outcome = self.charge_all(asked, parts, told);
         }
-        let Told { said, charged, .. } = told;
-        told.decision = self.limiter.batch(&members).spend_keeping(
-            |at, decision, limit| said.extend(asked[at].says(decision, limit, parts)),
-            |at| asked[at].rule.can_refund(),
-            |at, claim| charged.push(Charged { position: asked[at].position, claim }),
-        )?;
+        told.decision = outcome.map_err(|error| self.refusal_for(&error))?;
         if self.is_told(&told.decision) {
             told.said.sort_unstable_by_key(|said| said.position);
         } else {
             told.said.clear();
         }
         Ok(())
+    }
+
+    fn charge_all(
+        &self,
+        asked: &[Asked<'_, '_>],
+        parts: &Parts,
+        told: &mut Told,
+    ) -> Result<Decision, crate::Error> {
+        let mut members: SmallVec<[Member<'_>; INLINE_RULES]> = SmallVec::new();
+        for one in asked {
+            members.push(one.rule.handle().member(one.id()).cost(one.cost).factor(one.factor));
+        }
+        let Told { said, charged, .. } = told;
+        self.limiter.batch(&members).spend_keeping(
+            |at, decision, limit| said.extend(asked[at].says(decision, limit, parts)),
+            |at| asked[at].rule.can_refund(),
+            |at, claim| charged.push(Charged { position: asked[at].position, claim }),
+        )
+    }
+
+    /// The refusal for a call that failed, in which limits have the names that clients see.
+    fn refusal_for(&self, error: &crate::Error) -> Refusal {
+        let refusal = Refusal::from(error);
+        let shown = self.rules.iter().find_map(|rule| {
+            let of = format!(" of {}", rule.handle().name());
+            let text = refusal.reason().strip_suffix(&of)?;
+            Some(format!("{text} of {}", rule.name()))
+        });
+        shown.map_or(refusal.clone(), |reason| Refusal::new(refusal.status(), reason))
     }
 
     /// Whether a field, or the body of a denial, has room for what each limit says.

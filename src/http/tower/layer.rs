@@ -8,6 +8,7 @@ use http::Response;
 use http::request::Parts;
 use tower_layer::Layer;
 
+use crate::Limiter;
 use crate::http::tower::answer::Rules;
 use crate::http::tower::grpc::Protocol;
 use crate::http::tower::responder::{self, Denial};
@@ -15,7 +16,6 @@ use crate::http::tower::rules::RuleInUse;
 use crate::http::tower::{RateLimit, Refusal, Rule};
 use crate::http::{Fields, SetupError, Style};
 use crate::sync::{self, Ordering};
-use crate::{Id, Limiter};
 
 /// What all clones of a layer and its services share.
 pub(crate) struct Shared {
@@ -252,13 +252,7 @@ impl RateLimitBuilder {
         }
         let rules: Vec<_> = self.rules.into_iter().map(RuleInUse::new).collect::<Result<_, _>>()?;
         for rule in &rules {
-            // Whatever the id, a handle of another limiter is the first thing that is wrong.
-            let probe = [rule.handle().member(Id::Text("")).cost(0)];
-            if let Err(error) = self.limiter.batch(&probe).check()
-                && error.is_invalid_batch()
-            {
-                return Err(error.into());
-            }
+            rule.handle().check_limiter(&self.limiter)?;
         }
         let fields = match self.fields {
             Some(fields) => fields,

@@ -6,6 +6,7 @@ use std::fmt;
 use http::StatusCode;
 
 use crate::http::ClientError;
+use crate::shown::Escaped;
 
 /// Why a request is refused without asking any limit: a status and a sentence for the client.
 ///
@@ -66,6 +67,13 @@ impl From<crate::Error> for Refusal {
     /// A 400 for an id that its limit's format does not allow, and for a cost above the burst, which
     /// no wait would help; a 500 for anything else.
     fn from(error: crate::Error) -> Refusal {
+        Refusal::from(&error)
+    }
+}
+
+impl From<&crate::Error> for Refusal {
+    /// As for the error itself.
+    fn from(error: &crate::Error) -> Refusal {
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST
         } else {
@@ -77,7 +85,7 @@ impl From<crate::Error> for Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.status.as_str(), self.reason)
+        write!(f, "{}: {}", self.status.as_str(), Escaped(&self.reason))
     }
 }
 

@@ -54,6 +54,11 @@ impl Limits {
         entry.default.as_ref().map(|_| entry.stamp.meta(0))
     }
 
+    /// Whether a key with such a tag is charged by its limit's default as it is.
+    pub(crate) fn is_default(&self, meta: Meta, charged_by: &Limit) -> bool {
+        !meta.is_of_override() && self.numbers_at(meta) == Some(charged_by)
+    }
+
     /// The numbers that a note says, if it is of these limits, whether or not they have ended.
     pub(crate) fn numbers_at(&self, noted: Meta) -> Option<&Limit> {
         let entry = self.entries.get(noted.limit()?.0 as usize)?;
