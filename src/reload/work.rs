@@ -1,11 +1,11 @@
 //! The work that calls do for the table after a reload, or after an override's end, counted in cells.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use crate::own_process::in_own_process;
 use crate::probe::work::take_cells;
+use crate::sync::{Ordering, Switch};
 use crate::{Clock, Debt, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits, OverrideOptions};
 
 const NAME: &str = "CertificatesPerDomainPerAccount";
@@ -95,7 +95,7 @@ fn calls_beside_reloads_do_a_bounded_work() {
     in_own_process(|| {
         let (limiter, _hand) = limiter();
         spend_each(&limiter);
-        let stop = AtomicBool::new(false);
+        let stop = Switch::new(false);
         let most_cells = thread::scope(|scope| {
             let spender = scope.spawn(|| {
                 let mut most_cells = 0;
@@ -117,7 +117,7 @@ fn calls_beside_reloads_do_a_bounded_work() {
     });
 }
 
-fn spend_each_until(limiter: &Limiter, stop: &AtomicBool) -> u64 {
+fn spend_each_until(limiter: &Limiter, stop: &Switch) -> u64 {
     let handle = limiter.limit(NAME).unwrap();
     let mut most_cells = 0;
     for at in (0..IDS).take_while(|_| !stop.load(Ordering::Relaxed)) {

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Benches check their answers, and not their times.
+. "$(dirname "$0")/common.sh"
+
+# Without the optimisations that take minutes to link.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+rival() { cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml "$@"; }
+CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 cargo bench --bench spend -- --test
+rival -- --rounds 1 --calls 20000 --most-keys 100000
+rival --bin memory -- --keys 300000
+rival --bin pauses -- --keys 100000 --runs 1
+rival --bin overrides -- --sets 1 --rounds 1
+rival --bin counting -- --sets 1 --rounds 1
+rival --bin http -- --quick --rounds 3
+rival --bin reload -- --keys 100000 --reloads 3
+rival --bin snapshot -- --keys 100000 --files 3

@@ -1,0 +1,7 @@
+# What all checks share; each sources this. They run from the project's root, whatever the caller's folder.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export CARGO_TERM_COLOR=never CARGO_TERM_PROGRESS_WHEN=never
+# Several kinds of build share the disk; debug information is most of it and is not read here.
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_RELEASE_DEBUG=0

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# The format of all Rust files.
+. "$(dirname "$0")/common.sh"
+
+cargo fmt --all --check
+cargo fmt --manifest-path benches/rivals/Cargo.toml --check

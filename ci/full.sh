@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# All checks: the gate, then the long ones, some hours in all; for a release, and before an issue is resolved.
+# Prints each check's own closing lines, and fails with the first that fails. `ci/full.sh long` leaves out
+# the gate.
+. "$(dirname "$0")/common.sh"
+step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
+
+[ "${1:-}" = long ] || .ci/run
+
+step "both engines beside the oracle, 3,000,000 operations each"
+PARITY_OPS=3000000 cargo test --all-features --test parity
+step "threads with all features, 10 minutes"
+ENDURANCE_S=600 cargo test --all-features --test endurance -- --nocapture
+step "a history of 100,000,000 calls, checked"
+WITNESS_CALLS=100000000 cargo test --release --test witness lock_free -- --nocapture
+step "the thread sanitizer"
+ci/sanitize.sh tsan
+step "instructions of a call"
+benches/rivals/instructions.sh
+step "every ordering weakened"
+tests/weaken.sh
+step "fuzz, 5 minutes a target"
+ci/fuzz.sh 300
+step "benches at full size"
+rivals=(cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml)
+"${rivals[@]}" --
+for bin in memory pauses reload snapshot http; do
+    "${rivals[@]}" --bin "$bin"
+done
+step "done"

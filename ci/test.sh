@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# README's tests, the pages in headless Chromium, and the core alone.
+. "$(dirname "$0")/common.sh"
+
+# Without flags, so that later checks find what was built here; clippy denies warnings.
+cargo test --all-features
+cargo test --all-features --test page -- --ignored
+cargo test --no-default-features --lib --quiet
