@@ -205,7 +205,10 @@ impl Pair {
                 self.hands.iter().for_each(|hand| hand.advance(Duration::from_nanos(by_ns)));
                 self.now_ns += by_ns;
             }
-            Step::Sweep => assert_eq!(self.subject.sweep(1000), self.twin.sweep(1000)),
+            Step::Sweep => {
+                let [one, other] = [&self.subject, &self.twin].map(|it| it.sweep(10_000));
+                assert!(one.finished && other.finished && one.dropped == other.dropped);
+            }
             Step::Reload(numbers) => {
                 for limiter in [&self.subject, &self.twin] {
                     limiter.reload(self.setting.limits(numbers)).unwrap();
