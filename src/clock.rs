@@ -217,13 +217,6 @@ impl Clock {
     /// The time in nanoseconds, from 1 to 2^62 - 1.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
-        self.now_in_line_ns()
-    }
-
-    /// As [`now_ns`](Clock::now_ns), always inlined: for the shortest path of a call, which `instructions.sh`
-    /// counts 10 instructions longer without it.
-    #[inline(always)]
-    pub(crate) fn now_in_line_ns(&self) -> u64 {
         let since_origin_ns = match &self.source {
             Source::Counter(counter) => counter.since_origin_ns(),
             other => other.since_origin_ns(),

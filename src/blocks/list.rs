@@ -107,28 +107,18 @@ impl BlockList {
         (hash >> 8) as usize & (self.bins.len() - 1)
     }
 
-    /// When the block of the key with this hash ends, if there is one. `now_ns` is asked only then.
-    #[inline(always)]
-    pub(crate) fn end_ns(
-        &self,
-        hash: u64,
-        key: KeyRef<'_>,
-        now_ns: impl FnOnce() -> u64,
-    ) -> Option<u64> {
+    /// When the block of the key with this hash ends, if there is one that is not over.
+    #[inline]
+    pub(crate) fn end_ns(&self, hash: u64, key: KeyRef<'_>, now_ns: u64) -> Option<u64> {
         if self.is_any() { self.listed_end_ns(hash, key, now_ns) } else { None }
     }
 
     #[inline(never)]
-    fn listed_end_ns(
-        &self,
-        hash: u64,
-        key: KeyRef<'_>,
-        now_ns: impl FnOnce() -> u64,
-    ) -> Option<u64> {
+    fn listed_end_ns(&self, hash: u64, key: KeyRef<'_>, now_ns: u64) -> Option<u64> {
         let guard = pin_briefly();
         let blocks = self.bins.get(self.bin(hash), &guard)?.blocks();
         let block = &blocks[position(blocks, key).ok()?];
-        (!block.is_over(now_ns())).then_some(block.until_ns)
+        (!block.is_over(now_ns)).then_some(block.until_ns)
     }
 
     /// Lists a block, unless it is over or its key has one that ends no earlier; returns the longer one. Repeats

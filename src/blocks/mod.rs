@@ -183,7 +183,7 @@ impl Handle {
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: encode(self.format, id.into(), &mut scratch)? };
         let now_ns = inner.clock.now_ns();
-        let end_ns = inner.blocks.end_ns(inner.bin_hash(key), key, || now_ns);
+        let end_ns = inner.blocks.end_ns(inner.bin_hash(key), key, now_ns);
         Ok(end_ns.map(|end_ns| Duration::from_nanos(end_ns - now_ns)))
     }
 
@@ -228,7 +228,7 @@ impl Turn<'_> {
     pub(crate) fn blocked_ns(self, key: &StoreKey<'_>, now_ns: u64) -> Option<u64> {
         let inner = self.inner;
         let hash = inner.store.hash(key.key, key.print);
-        inner.blocks.end_ns(hash, key.key, || now_ns).map(|end_ns| end_ns - now_ns)
+        inner.blocks.end_ns(hash, key.key, now_ns).map(|end_ns| end_ns - now_ns)
     }
 
     /// The denial of a key that is blocked for so long, for a call that asks for `cost` units. Writes nothing.
