@@ -293,8 +293,8 @@ impl Handle {
         let now_ns = read_ns.unwrap_or_else(|| inner.clock.now_ns());
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
-        let print = self.print(id);
         let key = KeyRef { limit: self.index, id };
+        let print = inner.store.fingerprint_with(key, account_of(self.format, id));
         match inner.blocks.end_ns(inner.store.hash(key, print), key, now_ns) {
             // Whether its limit applies is decided there.
             Some(_) => self.with_any_key(id, print, cost, call, Some(now_ns)),
