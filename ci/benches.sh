@@ -12,5 +12,5 @@ rival --bin pauses -- --keys 100000 --runs 1
 rival --bin overrides -- --sets 1 --rounds 1
 rival --bin counting -- --sets 1 --rounds 1
 rival --bin http -- --quick --rounds 3
-rival --bin reload -- --keys 100000 --reloads 3
+rival --features boulder --bin reload -- --keys 100000 --reloads 3
 rival --bin snapshot -- --keys 100000 --files 3

@@ -42,7 +42,7 @@ fn nothing_is_lost_or_won_beside_traffic() {
                 });
             }
             let mut reloads = 0;
-            for round in 0..80 {
+            for round in 0..200 {
                 // 40 units stay 40: each takes as long as it took, or ten times as long, or a tenth.
                 let period = [3600, 36_000, 360][round % 3];
                 let limit = tollgate::Limit::new(MOST, MOST, super::seconds(period)).unwrap();

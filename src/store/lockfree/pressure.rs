@@ -107,10 +107,11 @@ impl Bench {
         unreachable!("each shard has keys")
     }
 
-    /// Drops a key's cell, as a sweep does that finds it full.
+    /// Drops a key's cell, as a sweep does that finds it full: in a shard at rest.
     fn bury(&self, id: u64) {
         let guard = pin();
         let print = self.key(id);
+        assert!(!self.table.shard(print).view(&guard).is_migrating());
         let segment = self.table.shard(print).view(&guard).newest().expect("it was charged");
         if let Found::Live(slot, word) = segment.find(print)
             && slot.cell.bury(word)
@@ -241,9 +242,13 @@ fn while_a_pin_holds_much_only_live_cells_make_a_segment_grow() {
 fn searches_stay_short_while_a_pin_holds_much() {
     in_own_process(|| {
         let bench = Bench::new(6000);
+        let id = 1 << 20;
+        let shard = bench.key(id).shard(SHARDS);
+        // Few live cells, so that the segment need not grow for them; migrations call for the first keys.
+        bench.keys[shard].iter().rev().take(450).for_each(|&id| bench.bury(id));
+        assert!(bench.migrate(shard));
         let guard = pin();
-        while bench.migrate(0) {}
-        let id = bench.keys[0].iter().copied().max().unwrap() + (1 << 20);
+        while bench.migrate(shard) {}
         let comings = (0..1000).take_while(|_| {
             let comes = bench.spend(id) == Ok(());
             bench.bury(id);

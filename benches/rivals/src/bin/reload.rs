@@ -1,4 +1,4 @@
-//! Reloads of a table that is in use: how long one takes, and what the calls beside it do.
+//! Reloads of a table that is in use: how long one takes, and what the calls beside it and after it do.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -104,5 +104,90 @@ fn main() {
     );
     for (what, meter) in [("without a reload", alone), ("beside reloads", beside)] {
         println!("spends {what}: {}", Meter::figures(vec![meter], fault));
+    }
+    #[cfg(feature = "boulder")]
+    account::after_an_override(args.keys, fault);
+    #[cfg(not(feature = "boulder"))]
+    println!("calls after an account's override were not timed: they need --features boulder");
+}
+
+/// Ids of one account, whose override comes and ends.
+#[cfg(feature = "boulder")]
+mod account {
+    use std::time::SystemTime;
+
+    use tollgate::OverrideOptions;
+
+    use super::*;
+
+    const OF_ACCOUNT: &str = "CertificatesPerDomainPerAccount";
+
+    /// A default, and an override of account 7, if there is one, that ends.
+    fn limits_of_account(account: Option<SystemTime>) -> Limits {
+        let of =
+            |burst| Limit::new(burst, burst, Duration::from_secs(31_536_000)).expect("a limit");
+        let builder = Limits::builder().limit(OF_ACCOUNT, IdFormat::RegIdDomainOrCidr, of(1000));
+        let builder = builder.expect("a name");
+        match account {
+            Some(end) => {
+                let ending = OverrideOptions::default().expires(end);
+                builder.override_with(OF_ACCOUNT, "7", of(100_000), ending).expect("an id").build()
+            }
+            None => builder.build(),
+        }
+    }
+
+    /// Calls for every id of one account, in another order each time: known, after a reload that gives the account an
+    /// override, and after that has ended.
+    pub(crate) fn after_an_override(ids: u32, fault: FaultCost) {
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock);
+        let limiter = Limiter::with_options(limits_of_account(None), options);
+        let handle = limiter.limit(OF_ACCOUNT).expect("it is there");
+        let domains: Vec<String> = (0..ids).map(|at| format!("d{at}.com")).collect();
+        let mut random = Random::new(3);
+        let mut pass = |what: Option<&str>| {
+            let before = (limiter.stats().bytes, resident_bytes());
+            let mut most = before;
+            let mut meter = Meter::with_room(domains.len());
+            let mut order: Vec<usize> = (0..domains.len()).collect();
+            for last in (1..order.len()).rev() {
+                order.swap(last, random.below(last as u32 + 1) as usize);
+            }
+            let held = (order.len() * size_of::<usize>() + domains.len() * 8) as u64;
+            for (nth, at) in order.into_iter().enumerate() {
+                let id = (7, domains[at].as_str());
+                let decision = meter.time(|| handle.spend(black_box(id), 1)).expect("an id");
+                assert!(decision.allowed());
+                if nth % 1024 == 0 {
+                    most.0 = most.0.max(limiter.stats().bytes);
+                    most.1 = most.1.max(resident_bytes());
+                }
+            }
+            let Some(what) = what else { return };
+            let figures = Meter::figures(vec![meter], fault);
+            println!(
+                "{what}: {figures}; bytes of the table {:.2} times, resident {:.2} times",
+                most.0 as f64 / before.0 as f64,
+                most.1.saturating_sub(held) as f64 / before.1 as f64,
+            );
+        };
+        pass(None);
+        pass(Some("ids of one account, known"));
+        let end = SystemTime::now() + Duration::from_secs(3600);
+        let before = resident_bytes();
+        limiter.reload(limits_of_account(Some(end))).expect("a reload");
+        println!("after the reload: resident {:.2} times", resident_bytes() as f64 / before as f64);
+        pass(Some("after an override of the account has come"));
+        hand.advance(Duration::from_secs(3602));
+        pass(Some("after it has ended"));
+    }
+
+    /// The memory of this process that is not swapped out; 0 where that is not said.
+    fn resident_bytes() -> u64 {
+        const PAGE_BYTES: u64 = 4096;
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages = pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+        pages.unwrap_or(0) * PAGE_BYTES
     }
 }
