@@ -46,7 +46,7 @@ fn validate_counts_limits_and_overrides() {
         Ran { status: Some(0), stdout: "ok: 5 limits, 2 overrides\n".into(), stderr: "".into() }
     );
     let ran = desk.run("validate --limits limits.yml --json");
-    assert_eq!(ran.stdout, "{\"limits\":5,\"overrides\":0,\"warnings\":[]}\n");
+    assert_eq!(ran.stdout, "{\"valid\":true,\"limits\":5,\"overrides\":0,\"warnings\":[]}\n");
 }
 
 #[test]
@@ -80,6 +80,39 @@ fn bad_limits_are_named_with_every_fault() {
     assert!(!desk.names().contains(&"d.jsonl".to_owned()), "nothing half done: {:?}", desk.names());
 }
 
+/// Standard error has the same faults, for people.
+#[test]
+fn validate_prints_faults_as_one_json_object() {
+    let desk = Desk::new();
+    desk.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\nB: {bursts: 1}\n");
+    desk.put("o.yml", "- A: {burst: 1, count: 1, period: 1s, ids: [\"a\\e\"]}\n- C: {burst: 1}\n");
+    let plain = desk.run("validate --limits faults.yml --overrides o.yml");
+    let ran = desk.run("validate --limits faults.yml --overrides o.yml --json");
+    assert_eq!((ran.status, &ran.stderr), (Some(1), &plain.stderr));
+    assert!(plain.stdout.is_empty() && !ran.stdout.contains('\u{1b}'), "{ran:?}");
+    assert_eq!(ran.stdout.matches('\n').count(), 1, "{ran:?}");
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(found["valid"], false);
+    let faults = found["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), plain.stderr.lines().count());
+    for (fault, line) in faults.iter().zip(plain.stderr.lines()) {
+        let text = |name: &str| fault[name].as_str().unwrap();
+        let place = format!("{}:{}: {}: ", text("file"), fault["line"], text("path"));
+        assert!(line.starts_with(&place), "{fault} {line}");
+        assert!(line.ends_with(text("message")), "{fault} {line}");
+    }
+    assert_eq!((&faults[0]["file"], &faults[0]["line"]), (&"faults.yml".into(), &1.into()));
+    assert!(faults.iter().any(|fault| fault["file"] == "o.yml" && fault["path"] == "[1].C"));
+    // A fault of the whole file has neither a line nor a path.
+    desk.put("empty.yml", "");
+    let ran = desk.run("validate --limits empty.yml --json");
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.status, &found["faults"][0]["file"]), (Some(1), &"empty.yml".into()));
+    // A file that cannot be read is no result.
+    let ran = desk.run("validate --limits missing.yml --json");
+    assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
+}
+
 #[test]
 fn wrong_arguments_exit_with_two() {
     let desk = Desk::new();
@@ -111,7 +144,10 @@ fn wrong_arguments_exit_with_two() {
             format!("{replay} --trace t.jsonl --report o.yml --against o.yml"),
             "would replace an input",
         ),
-        (format!("{replay} --trace t.jsonl --report - --decisions -"), "one of them is allowed"),
+        (
+            format!("{replay} --trace t.jsonl --report - --decisions -"),
+            "--decisions and --report are both standard output: one of them is allowed",
+        ),
         (format!("{replay} --trace t.jsonl --report r --decisions r"), "one of them is allowed"),
         (
             format!("{replay} --trace t.jsonl --against - --against-overrides -"),

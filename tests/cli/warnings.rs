@@ -46,7 +46,7 @@ fn warnings_are_a_list_in_json() {
     let desk = Desk::new();
     desk.put("o.yml", "A:x: {burst: 4, count: 1, period: 1s}\nNewOrdersPerAccount:1: {burst: 20, count: 20, period: 1s}\n");
     let ran = desk.run("validate --limits limits.yml --overrides o.yml --json");
-    let stdout = r#"{"limits":5,"overrides":2,"warnings":[{"kind":"stricter","file":"o.yml","line":1,"path":"A:x","limit":"A","id":"x","message":"the override of x is stricter than the default: burst 4 is below 5"},{"kind":"equal","file":"o.yml","line":2,"path":"NewOrdersPerAccount:1","limit":"NewOrdersPerAccount","id":"1","message":"the override of 1 equals the default: burst 20, count 20, period 1s"}]}"#;
+    let stdout = r#"{"valid":true,"limits":5,"overrides":2,"warnings":[{"kind":"stricter","file":"o.yml","line":1,"path":"A:x","limit":"A","id":"x","message":"the override of x is stricter than the default: burst 4 is below 5"},{"kind":"equal","file":"o.yml","line":2,"path":"NewOrdersPerAccount:1","limit":"NewOrdersPerAccount","id":"1","message":"the override of 1 equals the default: burst 20, count 20, period 1s"}]}"#;
     assert_eq!(ran, Ran { status: Some(0), stdout: format!("{stdout}\n"), stderr: "".into() });
 }
 

@@ -96,7 +96,7 @@ pub(crate) struct ValidateArgs {
     pub(crate) files: LimitFiles,
     #[command(flatten)]
     pub(crate) today: Today,
-    /// Print the result as one JSON object
+    /// Print the result as one JSON object: the counts and the warnings, or every fault
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -342,9 +342,13 @@ impl ReplayArgs {
         if let [(_, Some(decisions)), (_, Some(report))] = outputs
             && (decisions == report || is_same_file(decisions, report))
         {
+            let name = match is_standard(report) {
+                true => "standard output".to_owned(),
+                false => crate::input::name(report),
+            };
             let text = format!(
                 "--decisions and --report are both {}: one of them is allowed",
-                Escaped(&crate::input::name(report))
+                Escaped(&name)
             );
             return Err(conflict("replay", text));
         }

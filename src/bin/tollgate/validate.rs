@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tollgate::{Error, Limits, Warning, YamlLoader};
+use tollgate::{Error, Fault, Limits, Warning, YamlLoader};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
 use crate::output::{Destination, print, to_json};
@@ -19,6 +19,10 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
         // Faults were looked for, and these are they: unless a file was not looked at.
         Err(error) if !error.is_io() => {
             print(Destination::Stderr, &format!("{error}\n"))?;
+            if args.json {
+                let faults = error.faults().iter().map(FaultJson::from).collect();
+                print(Destination::Stdout, &to_json(&Refused { valid: false, faults }))?;
+            }
             return Ok(Outcome::Found);
         }
         Err(error) => return Err(Failure::NotDone(error.to_string())),
@@ -28,7 +32,7 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     if args.json {
         let more_warnings = warnings.more;
         let warnings = warnings.iter().map(WarningJson::of).collect();
-        let found = Found { limits: names, overrides, warnings, more_warnings };
+        let found = Found { valid: true, limits: names, overrides, warnings, more_warnings };
         print(Destination::Stdout, &to_json(&found))?;
         return Ok(Outcome::NothingFound);
     }
@@ -46,12 +50,35 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
 /// What is in the files. Its field order is that of the JSON.
 #[derive(Serialize)]
 struct Found {
+    valid: bool,
     limits: u64,
     overrides: u64,
     warnings: Vec<WarningJson>,
     /// Those that are not listed.
     #[serde(skip_serializing_if = "is_none")]
     more_warnings: u64,
+}
+
+/// What is wrong with the files. Its field order is that of the JSON.
+#[derive(Serialize)]
+struct Refused {
+    valid: bool,
+    faults: Vec<FaultJson>,
+}
+
+#[derive(Serialize)]
+struct FaultJson {
+    file: String,
+    line: Option<u64>,
+    path: String,
+    message: String,
+}
+
+impl From<&Fault> for FaultJson {
+    fn from(fault: &Fault) -> FaultJson {
+        let Fault { file, line, path, message, .. } = fault.clone();
+        FaultJson { file, line, path, message }
+    }
 }
 
 fn is_none(count: &u64) -> bool {
