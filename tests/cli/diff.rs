@@ -213,15 +213,15 @@ fn as_json_it_is_one_object() {
         serde_json::from_str(&diff(&desk, "old.yml new.yml --json")).unwrap();
     let expected = serde_json::json!({"limits": [{
         "limit": "A", "change": "changed",
-        "fields": [{"field": "burst", "old": "50", "new": "25"}],
+        "fields": [{"field": "burst", "old": 50, "new": 25}],
         "for": "everyone without an override",
         "live_buckets": "a client that has used 40 of 50 will have used 20 of 25 (share)",
         "overrides": {"added": 1, "removed": 0, "changed": 0, "shown": [{
             "id": "x", "change": "added", "for": "the id",
             "fields": [
-                {"field": "burst", "old": null, "new": "9"},
-                {"field": "count", "old": null, "new": "1"},
-                {"field": "period", "old": null, "new": "1s"},
+                {"field": "burst", "old": null, "new": 9},
+                {"field": "count", "old": null, "new": 1},
+                {"field": "period_ns", "old": null, "new": 1_000_000_000},
             ],
             "live_buckets": "a client that has used 40 of 50 will have used 8 of 9 (share)",
         }]},
@@ -229,4 +229,52 @@ fn as_json_it_is_one_object() {
     assert_eq!(found, expected);
     let none = diff(&desk, "old.yml old.yml --json");
     assert_eq!(none, "{\"limits\":[]}\n");
+}
+
+/// Times are whole nanoseconds, and their names say so.
+#[test]
+fn in_json_numbers_are_numbers_and_flags_are_flags() {
+    let desk = desk();
+    desk.put("off.yml", "Raised: {enabled: false, id: string}\n");
+    let fields = |line: &str, limit: &str| {
+        let text = diff(&desk, line);
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let limits = found["limits"].as_array().unwrap();
+        let change = limits.iter().find(|change| change["limit"] == limit).unwrap();
+        change["fields"].clone()
+    };
+    let line = "old.yml new.yml --json";
+    assert_eq!(
+        fields(line, "Raised"),
+        serde_json::json!([
+            {"field": "burst", "old": 50, "new": 5_000},
+            {"field": "count", "old": 1, "new": 100},
+        ])
+    );
+    let minute = 60_000_000_000_u64;
+    assert_eq!(
+        fields(line, "Gone"),
+        serde_json::json!([
+            {"field": "id", "old": "string", "new": null},
+            {"field": "algorithm", "old": "fixed_window", "new": null},
+            {"field": "limit", "old": 10, "new": null},
+            {"field": "window_ns", "old": minute, "new": null},
+            {"field": "mode", "old": "enforce", "new": null},
+            {"field": "max_debt", "old": 0, "new": null},
+        ])
+    );
+    let shadow = serde_json::json!(
+        {"algorithm": "gcra", "burst": 4, "count": 1, "period_ns": 1_000_000_000}
+    );
+    assert_eq!(
+        fields(line, "Tried"),
+        serde_json::json!([
+            {"field": "mode", "old": "shadow", "new": "enforce"},
+            {"field": "max_debt", "old": 2, "new": 0},
+            {"field": "shadow", "old": null, "new": shadow},
+        ])
+    );
+    let off = fields("old.yml off.yml --json", "Raised");
+    let enabled = serde_json::json!({"field": "enabled", "old": null, "new": false});
+    assert!(off.as_array().unwrap().contains(&enabled), "{off}");
 }

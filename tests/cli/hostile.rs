@@ -47,7 +47,11 @@ fn a_trace_says_nothing_to_a_terminal() {
     ];
     let trace: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let ran = run(&desk, "replay --limits limits.yml --trace - --decisions d.jsonl", &trace);
-    assert_eq!((ran.status, ran.stderr.lines().count()), (Some(1), lines.len()), "{ran:?}");
+    assert_eq!(
+        (ran.status, desk.get("d.jsonl").lines().count()),
+        (Some(1), lines.len()),
+        "{ran:?}"
+    );
     assert!(
         ran.stderr.contains("standard input:1: unknown variant `\\u{1b}[2J\\u{7}\\u{9b}31m"),
         "{ran:?}"
@@ -55,6 +59,11 @@ fn a_trace_says_nothing_to_a_terminal() {
     is_tame("decisions", &desk.get("d.jsonl"));
     let ran = run(&desk, "replay --limits limits.yml --trace - --decisions -", &trace);
     assert_eq!(ran.stdout, desk.get("d.jsonl"));
+    // Each message by itself: of one run only the first few are shown.
+    for line in &lines {
+        let ran = run(&desk, "replay --limits limits.yml --trace -", &format!("{line}\n"));
+        assert_eq!((ran.status, ran.stderr.lines().count()), (Some(1), 1), "{ran:?}");
+    }
 }
 
 /// A message is not as long as what it is about.

@@ -175,18 +175,56 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
         r#"{"allowed":true,"remaining":3,"retry_in_ns":0,"reset_in_ns":2000000000}"#
     );
     let said: Vec<&str> = ran.stderr.lines().collect();
-    assert_eq!(said.len(), 12, "{said:?}");
-    for (i, (said, decision)) in said.iter().zip(&decisions[1..]).enumerate() {
-        let text = said.strip_prefix(&format!("t.jsonl:{}: ", i + 2)).expect(said);
-        assert_eq!(text, *faults.get(i).unwrap_or(&text));
+    assert_eq!(said.len(), 6, "{said:?}");
+    for (i, (said, text)) in said.iter().zip(&faults[..5]).enumerate() {
+        assert_eq!(*said, format!("t.jsonl:{}: {text}", i + 2));
+    }
+    assert_eq!(said[5], "t.jsonl: and 7 more lines with errors");
+    for (text, decision) in faults.iter().zip(&decisions[1..]) {
         assert_eq!(*decision, format!("{{\"error\":{}}}", serde_json::to_string(text).unwrap()));
     }
-    assert!(said[8].contains("nobody"), "{}", said[8]);
-    assert!(
-        said[11].contains("invalid factor \"-2\": negative; at least 0 is allowed"),
-        "{}",
-        said[11]
+    assert!(decisions[9].contains("nobody"), "{}", decisions[9]);
+    let factor = "invalid factor \\\"-2\\\": negative; at least 0 is allowed";
+    assert!(decisions[12].contains(factor), "{}", decisions[12]);
+}
+
+#[test]
+fn of_a_file_that_is_no_trace_five_lines_are_shown_and_the_others_counted() {
+    let desk = Desk::new();
+    desk.put("o.yml", "A: {burst: 1, count: 1, period: 1s, id: string}\n");
+    desk.put(
+        "access.log",
+        "127.0.0.1 - - [17/May/2015:10:00:05 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(2_000),
     );
+    for (line, more) in [
+        (
+            "replay --limits limits.yml --trace access.log",
+            "access.log: and 1,995 more lines with errors",
+        ),
+        // Neither of the files can read a line: one message is enough.
+        (
+            "replay --limits limits.yml --trace access.log --against o.yml",
+            "access.log: and 1,995 more lines with errors",
+        ),
+        (
+            "explain --limits limits.yml A x --trace access.log",
+            "access.log: and 1,995 more lines with errors",
+        ),
+    ] {
+        let ran = desk.run(line);
+        let said: Vec<&str> = ran.stderr.lines().collect();
+        assert_eq!((ran.status, said.len()), (Some(1), 6), "{line}: {said:?}");
+        assert!(said[4].starts_with("access.log:5: "), "{}", said[4]);
+        assert_eq!(said[5], more);
+    }
+    // Errors under the candidate alone have five lines of their own.
+    let above = spend(1, r#"{"limit":"A","id":"x","cost":2}"#);
+    desk.put("t.jsonl", above.repeat(6));
+    let ran = desk.run("replay --limits limits.yml --trace t.jsonl --against o.yml");
+    let said: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(said.len(), 6, "{said:?}");
+    assert!(said[0].starts_with("t.jsonl:1: under o.yml: cost 2"), "{}", said[0]);
+    assert_eq!(said[5], "t.jsonl: under o.yml: and 1 more line with errors");
 }
 
 #[test]

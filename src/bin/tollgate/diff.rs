@@ -3,26 +3,25 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 use tollgate::{Limit, LimitEntry, Limits, OverrideEntry};
 
 use crate::args::DiffArgs;
 use crate::debt::DebtRule;
-use crate::numbers::{Number, numbers};
+use crate::numbers::{self, Number, numbers};
 use crate::output::{Destination, print, to_json};
-use crate::text::grouped;
 use crate::{Failure, Outcome, diff_text, validate};
 
 /// Overrides of a limit that are shown without `--all`.
 const MAX_SHOWN: usize = 20;
 
 /// What changes. The field order of this and what is in it is that of the JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, serde::Serialize)]
 pub(crate) struct Difference {
     pub(crate) limits: Vec<LimitChange>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
     Added,
@@ -32,7 +31,7 @@ pub(crate) enum Change {
     Refused,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, serde::Serialize)]
 pub(crate) struct LimitChange {
     pub(crate) limit: String,
     pub(crate) change: Change,
@@ -44,15 +43,63 @@ pub(crate) struct LimitChange {
     pub(crate) overrides: OverrideChanges,
 }
 
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FieldChange {
     pub(crate) field: &'static str,
     /// `None`: it was not there.
-    pub(crate) old: Option<String>,
-    pub(crate) new: Option<String>,
+    pub(crate) old: Option<Value>,
+    pub(crate) new: Option<Value>,
 }
 
-#[derive(Debug, Default, Serialize)]
+/// What a field has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(String),
+    Flag(bool),
+    Number(Number),
+    Limit(Limit),
+}
+
+impl Value {
+    /// The value as people read it.
+    pub(crate) fn to_text(&self) -> String {
+        match self {
+            Value::Text(text) => text.clone(),
+            Value::Flag(flag) => flag.to_string(),
+            Value::Number(number) => number.to_text(),
+            Value::Limit(limit) => limit.to_string(),
+        }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Text(text) => serializer.serialize_str(text),
+            Value::Flag(flag) => serializer.serialize_bool(*flag),
+            Value::Number(number) => serializer.serialize_u64(number.to_u64()),
+            Value::Limit(limit) => numbers::to_json(Some(limit)).serialize(serializer),
+        }
+    }
+}
+
+impl Serialize for FieldChange {
+    /// The name of a time says its unit.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let FieldChange { field, old, new } = self;
+        let name = match old.as_ref().or(new.as_ref()) {
+            Some(Value::Number(number)) => number.json_name(field),
+            _ => (*field).to_owned(),
+        };
+        let mut object = serializer.serialize_struct("FieldChange", 3)?;
+        object.serialize_field("field", &name)?;
+        object.serialize_field("old", old)?;
+        object.serialize_field("new", new)?;
+        object.end()
+    }
+}
+
+#[derive(Debug, Default, serde::Serialize)]
 pub(crate) struct OverrideChanges {
     pub(crate) added: usize,
     pub(crate) removed: usize,
@@ -61,7 +108,7 @@ pub(crate) struct OverrideChanges {
     pub(crate) shown: Vec<OverrideChange>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, serde::Serialize)]
 pub(crate) struct OverrideChange {
     pub(crate) id: String,
     pub(crate) change: Change,
@@ -275,18 +322,18 @@ fn for_whom(fields: &[FieldChange]) -> &'static str {
     }
 }
 
-type Fields = Vec<(&'static str, String)>;
+type Fields = Vec<(&'static str, Value)>;
 
 /// What a default says.
 fn terms(limit: &LimitEntry<'_>) -> Fields {
-    let mut fields = vec![("id", limit.format().to_string())];
+    let mut fields = vec![("id", Value::Text(limit.format().to_string()))];
     match limit.is_disabled() {
-        true => fields.push(("enabled", "false".into())),
+        true => fields.push(("enabled", Value::Flag(false))),
         false => fields.extend(of_numbers(limit.default_numbers())),
     }
-    fields.push((MODE, limit.mode().to_string()));
-    fields.extend(limit.shadow().map(|shadow| (SHADOW, shadow.to_string())));
-    fields.push((MAX_DEBT, grouped(limit.max_debt())));
+    fields.push((MODE, Value::Text(limit.mode().to_string())));
+    fields.extend(limit.shadow().map(|shadow| (SHADOW, Value::Limit(shadow.clone()))));
+    fields.push((MAX_DEBT, units(limit.max_debt())));
     fields
 }
 
@@ -295,27 +342,31 @@ fn notes(given: &OverrideEntry<'_>) -> Fields {
     // One limit has one algorithm: its default says which.
     let mut fields = of_numbers(given.numbers());
     fields.retain(|(field, _)| *field != ALGORITHM);
-    fields.extend(given.own_max_debt().map(|units| (MAX_DEBT, grouped(units))));
-    fields.extend(given.comment().map(|text| ("comment", text.to_owned())));
-    fields.extend(given.owner().map(|text| ("owner", text.to_owned())));
-    fields.extend(given.last_day().map(|day| ("expires", day)));
+    fields.extend(given.own_max_debt().map(|debt| (MAX_DEBT, units(debt))));
+    fields.extend(given.comment().map(|text| ("comment", Value::Text(text.to_owned()))));
+    fields.extend(given.owner().map(|text| ("owner", Value::Text(text.to_owned()))));
+    fields.extend(given.last_day().map(|day| ("expires", Value::Text(day))));
     fields
 }
 
+fn units(units: u64) -> Value {
+    Value::Number(Number::Units(units))
+}
+
 fn of_numbers(limit: Option<&Limit>) -> Fields {
-    let Some(limit) = limit else { return vec![("numbers", "no limit".into())] };
-    let text = |(name, number): (&'static str, Number)| (name, number.to_text());
-    let numbers = numbers(limit).into_iter().map(text);
-    std::iter::once((ALGORITHM, limit.algorithm().to_owned())).chain(numbers).collect()
+    let Some(limit) = limit else { return vec![("numbers", Value::Text("no limit".into()))] };
+    let algorithm = Value::Text(limit.algorithm().to_owned());
+    let numbers = numbers(limit).into_iter().map(|(name, number)| (name, Value::Number(number)));
+    std::iter::once((ALGORITHM, algorithm)).chain(numbers).collect()
 }
 
 /// The fields that differ: in the old order, then those that are new.
 fn changed_fields(
-    old: &[(&'static str, String)],
-    new: &[(&'static str, String)],
+    old: &[(&'static str, Value)],
+    new: &[(&'static str, Value)],
 ) -> Vec<FieldChange> {
-    let of = |fields: &[(&str, String)], name: &str| {
-        fields.iter().find(|(field, _)| *field == name).map(|(_, text)| text.clone())
+    let of = |fields: &[(&str, Value)], name: &str| {
+        fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone())
     };
     let mut seen = HashSet::new();
     let names = old.iter().chain(new).map(|(name, _)| *name).filter(|name| seen.insert(*name));

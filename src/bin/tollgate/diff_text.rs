@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::diff::{
-    ACCOUNT, Change, Difference, FieldChange, LimitChange, OverrideChange, OverrideChanges,
+    ACCOUNT, Change, Difference, FieldChange, LimitChange, OverrideChange, OverrideChanges, Value,
 };
 use crate::text::{grouped, shown};
 
@@ -60,7 +60,8 @@ fn limit(change: &LimitChange) -> String {
 
 /// What a change of mode means for calls.
 fn of_mode(field: &FieldChange) -> Option<&'static str> {
-    match (field.field, field.old.as_deref(), field.new.as_deref()) {
+    let text = |value: &Option<Value>| value.as_ref().map(Value::to_text);
+    match (field.field, text(&field.old).as_deref(), text(&field.new).as_deref()) {
         ("mode", Some("enforce"), Some("shadow")) => {
             Some("nobody is denied any more; buckets keep what was used")
         }
@@ -117,13 +118,14 @@ fn one(text: &mut String, change: &OverrideChange) {
 fn all(fields: &[FieldChange]) -> String {
     let text = |field: &FieldChange| {
         let value = field.old.as_ref().or(field.new.as_ref());
-        format!("{} {}", field.field, tamed(value.map_or("", String::as_str)))
+        format!("{} {}", field.field, tamed(&value.map(Value::to_text).unwrap_or_default()))
     };
     fields.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn line(field: &FieldChange) -> String {
-    let of = |value: &Option<String>| value.as_deref().map_or("none".into(), tamed);
+    let text = |value: &Value| tamed(&value.to_text());
+    let of = |value: &Option<Value>| value.as_ref().map_or("none".into(), text);
     format!("{} {} -> {}", field.field, of(&field.old), of(&field.new))
 }
 

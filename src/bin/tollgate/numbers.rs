@@ -21,6 +21,22 @@ impl Number {
             Number::Time(time) => span(time),
         }
     }
+
+    /// In JSON: units, or nanoseconds.
+    pub(crate) fn to_u64(self) -> u64 {
+        match self {
+            Number::Units(units) => units,
+            Number::Time(time) => nanos(time),
+        }
+    }
+
+    /// The name in JSON, with the unit of a time.
+    pub(crate) fn json_name(self, name: &str) -> String {
+        match self {
+            Number::Units(_) => name.into(),
+            Number::Time(_) => format!("{name}_ns"),
+        }
+    }
 }
 
 /// The numbers in the order in which files have them; of a rule of one's own, the largest cost.
@@ -59,10 +75,7 @@ pub(crate) fn to_json(limit: Option<&Limit>) -> Value {
     let mut object = Map::new();
     object.insert("algorithm".into(), json!(limit.algorithm()));
     for (name, number) in numbers(limit) {
-        match number {
-            Number::Units(units) => object.insert(name.into(), json!(units)),
-            Number::Time(time) => object.insert(format!("{name}_ns"), json!(nanos(time))),
-        };
+        object.insert(number.json_name(name), json!(number.to_u64()));
     }
     Value::Object(object)
 }

@@ -3,20 +3,25 @@
 use crate::Failure;
 use crate::against::{Against, Said};
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
+use crate::progress::Progress;
 use crate::replay::{LineCounts, Session};
 use crate::report::Collected;
 use crate::side::{Answer, Side};
-use crate::text::Escaped;
+use crate::text::{Escaped, grouped};
 use crate::trace::{self, Op, Operation};
+
+/// Messages about lines that fail that are shown, of each of the two files of limits.
+const MAX_SHOWN: u64 = 5;
 
 /// Replays a trace. A line that fails changes nothing, and the run goes on.
 pub(crate) fn run(lines: &mut Lines, session: &mut Session) -> Result<LineCounts, Failure> {
     let (mut parsed, mut errors) = (0, 0);
     let mut number = 0_u64;
+    let (mut shown, mut shown_of_candidate) = (Shown::default(), Shown::default());
     while let Some(line) = lines.next()? {
         number += 1;
         let Replayed { answer, candidate_fault } = replay(line, session);
-        let report = |text: &str| format!("{}:{number}: {text}", Escaped(lines.name()));
+        let message = |text: &str| format!("{}:{number}: {text}", Escaped(lines.name()));
         match answer {
             Ok(Answer { decision, denied_by, .. }) => {
                 parsed += 1;
@@ -25,16 +30,46 @@ pub(crate) fn run(lines: &mut Lines, session: &mut Session) -> Result<LineCounts
             }
             Err(text) => {
                 errors += 1;
-                session.progress.report(&report(&text));
+                shown.report(&session.progress, || message(&text));
                 session.decisions.write(|out| trace::write_error(out, &text))?;
             }
         }
         if let Some(text) = candidate_fault {
-            session.progress.report(&report(&text));
+            shown_of_candidate.report(&session.progress, || message(&text));
         }
         session.progress.step();
     }
+    let name = Escaped(lines.name());
+    shown.report_rest(&session.progress, &format!("{name}: "));
+    if let Some(against) = &session.against {
+        let under = format!("{name}: under {}: ", Escaped(&against.file));
+        shown_of_candidate.report_rest(&session.progress, &under);
+    }
     Ok(LineCounts { parsed, errors: Some(errors), ..LineCounts::default() })
+}
+
+/// Messages about lines that fail: the first few are shown, the others counted. `--decisions` has an error for
+/// each.
+#[derive(Default)]
+struct Shown {
+    count: u64,
+}
+
+impl Shown {
+    fn report(&mut self, progress: &Progress, message: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.count <= MAX_SHOWN {
+            progress.report(&message());
+        }
+    }
+
+    fn report_rest(&self, progress: &Progress, place: &str) {
+        let rest = self.count.saturating_sub(MAX_SHOWN);
+        if rest > 0 {
+            let s = if rest == 1 { "" } else { "s" };
+            progress.report(&format!("{place}and {} more line{s} with errors", grouped(rest)));
+        }
+    }
 }
 
 /// What became of a line.
