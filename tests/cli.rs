@@ -11,6 +11,8 @@ mod diff;
 mod explain;
 #[path = "cli/files.rs"]
 mod files;
+#[path = "cli/guide.rs"]
+mod guide;
 #[path = "cli/hostile.rs"]
 mod hostile;
 #[path = "cli/logs.rs"]
@@ -132,6 +134,9 @@ fn wrong_arguments_exit_with_two() {
         (format!("{replay} --log t.jsonl --rule A=ip"), "one of client, user, method, path"),
         (format!("{replay} --log t.jsonl --rule A=client --reorder 60"), "90s, 1m30s"),
         (format!("{replay} --log t.jsonl --rule A=client --rule A=path"), "two rules charge A"),
+        (format!("{replay} --log t.jsonl --rule A=client --ipv6-prefix 0"), "1..=128"),
+        (format!("{replay} --log t.jsonl --rule A=client --ipv6-prefix 129"), "1..=128"),
+        (format!("{replay} --trace t.jsonl --ipv6-prefix 64"), "--ipv6-prefix"),
         (format!("{replay} --trace t.jsonl --decisions ./t.jsonl"), "would replace an input file"),
         (format!("{replay} --trace t.jsonl --decisions limits.yml"), "would replace an input file"),
         (

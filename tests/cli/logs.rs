@@ -116,3 +116,68 @@ fn a_rule_needs_a_limit_that_is_known() {
     );
     assert!(ran.stdout.contains(r#""limits":{},"top_denied":[]"#), "no numbers, no limit: {ran:?}");
 }
+
+/// Three addresses of one /64, one of its neighbour, and IPv4 in three forms.
+fn ipv6_log() -> String {
+    let clients = [
+        "2001:db8:1:2::1",
+        "2001:DB8:1:2::2",
+        "2001:db8:1:2:ffff::3",
+        "2001:db8:1:3::1",
+        "1.1.1.1",
+        "::ffff:1.1.1.1",
+        "1.1.1.2",
+    ];
+    clients.map(|client| log_line(client, "10:00:05", "GET /a HTTP/1.1", " 200 1")).concat()
+}
+
+#[test]
+fn ipv6_clients_are_counted_by_the_prefix_that_is_asked_for() {
+    let desk = Desk::new();
+    desk.put("strings.yml", "PerClient: {burst: 1, count: 1, period: 10s, id: string}\n");
+    desk.put("access.log", ipv6_log());
+    let replay = |limits: &str, prefix: &str| {
+        let line = format!("replay --limits {limits} --log access.log --rule PerClient=client");
+        let ran = desk.run(&format!("{line} --json {prefix}"));
+        assert_eq!((ran.status, &*ran.stderr), (Some(0), ""), "{prefix}");
+        let summary: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let of_limit = &summary["limits"]["PerClient"];
+        let top = summary["top_denied"].as_array().unwrap();
+        let ids: Vec<String> = top.iter().map(|top| top["id"].as_str().unwrap().into()).collect();
+        (of_limit["keys"].as_u64().unwrap(), of_limit["denied"].as_u64().unwrap(), ids)
+    };
+    let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+    assert_eq!(replay("limits.yml", ""), (6, 1, ids(&["1.1.1.1"])));
+    assert_eq!(replay("limits.yml", "--ipv6-prefix 128"), (6, 1, ids(&["1.1.1.1"])));
+    // The layer's id, whatever the limit's format is.
+    let of_64 = ids(&["2001:db8:1:2::", "1.1.1.1"]);
+    assert_eq!(replay("limits.yml", "--ipv6-prefix 64"), (4, 3, of_64));
+    assert_eq!(replay("strings.yml", "--ipv6-prefix 64"), (5, 2, ids(&["2001:db8:1:2::"])));
+    let of_48 = ids(&["2001:db8:1::", "1.1.1.1"]);
+    assert_eq!(replay("limits.yml", "--ipv6-prefix 48"), (3, 4, of_48));
+    // The page counts clients alike.
+    desk.run("replay --limits limits.yml --log access.log --rule PerClient=client --ipv6-prefix 64 --report r.html");
+    let denied = r#"data-fact="clients denied" data-value="2">2<small>of 4 clients"#;
+    assert!(desk.get("r.html").contains(denied), "of the page");
+    let line = "explain --limits limits.yml PerClient 2001:db8:1:2:: --log access.log --rule PerClient=client";
+    let ran = desk.run(&format!("{line} --ipv6-prefix 64"));
+    assert!(ran.stdout.contains("a spend of 1: denied"), "{ran:?}");
+}
+
+/// As of the tower layer.
+#[test]
+#[cfg(feature = "http")]
+fn a_prefix_of_64_finds_the_layers_ids() {
+    use std::net::IpAddr;
+    let clients = tollgate::http::ClientAddress::new();
+    let desk = Desk::new();
+    for client in ["2001:db8:1:2:3:4:5:6", "64:ff9b::192.0.2.9", "::ffff:192.0.2.9", "192.0.2.9"] {
+        let line = log_line(client, "10:00:05", "GET /a HTTP/1.1", " 200 1");
+        desk.put("access.log", line.repeat(2));
+        let line = "replay --limits limits.yml --log access.log --rule PerClient=client --json --ipv6-prefix 64";
+        let summary: serde_json::Value = serde_json::from_str(&desk.run(line).stdout).unwrap();
+        let peer: IpAddr = client.parse().unwrap();
+        let of_layer = clients.find(Some(peer), &http::HeaderMap::new()).unwrap().to_string();
+        assert_eq!(summary["top_denied"][0]["id"], of_layer, "{client}");
+    }
+}

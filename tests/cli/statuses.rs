@@ -19,7 +19,7 @@ fn desk() -> Desk {
     desk
 }
 
-const STATUSES: [(&str, i32); 42] = [
+const STATUSES: [(&str, i32); 43] = [
     ("validate --limits limits.yml", 0),
     // Warnings are no faults.
     ("validate --limits limits.yml --overrides overrides.yml", 0),
@@ -48,6 +48,7 @@ const STATUSES: [(&str, i32); 42] = [
     ("replay --limits limits.yml --trace good.jsonl --report no/such/folder.html", 2),
     ("replay --limits limits.yml --log bad.log --rule X=client", 2),
     ("replay --limits limits.yml", 2),
+    ("replay --limits limits.yml --trace good.jsonl --today yesterday", 2),
     ("explain --limits limits.yml A x", 0),
     ("explain --limits limits.yml A x --trace good.jsonl", 0),
     ("explain --limits limits.yml A x --trace bad.jsonl", 1),

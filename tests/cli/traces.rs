@@ -278,3 +278,35 @@ Off: {algorithm: fixed_window, limit: 1, window: 1s, id: string, enabled: false}
 "
     );
 }
+
+/// Of both files, whenever the traffic was: the first line of this trace is of 2023.
+#[test]
+fn overrides_have_expired_by_the_day_that_is_given() {
+    let desk = Desk::new();
+    desk.put("o.yml", "A:x: {burst: 9, count: 1, period: 1s, expires: 2026-11-14}\n");
+    desk.put("t.jsonl", spend(1_700_000_000_000_000_000, r#"{"limit":"A","id":"x"}"#));
+    let files = "--limits limits.yml --overrides o.yml --trace t.jsonl";
+    let candidate = "--against limits.yml --against-overrides o.yml --report r.html";
+    for (day, remaining) in [("2026-11-14", 8), ("2026-11-15", 4), ("2023-11-14", 8)] {
+        let ran = desk.run(&format!("replay {files} --decisions - --today {day}"));
+        assert!(ran.stdout.contains(&format!("\"remaining\":{remaining},")), "{day}: {ran:?}");
+        let ran = desk.run(&format!("replay {files} {candidate} --today {day}"));
+        assert_eq!(ran.status, Some(0), "{ran:?}");
+        let applied = desk.get("r.html").matches("1 of them applied").count();
+        assert_eq!(applied, if remaining == 8 { 2 } else { 0 }, "{day}: under both files");
+    }
+}
+
+#[test]
+fn the_day_is_in_the_help_of_every_command() {
+    let desk = Desk::new();
+    for command in ["validate", "replay", "explain", "diff"] {
+        let help = desk.run(&format!("{command} --help")).stdout;
+        assert!(help.contains("--today <YYYY-MM-DD>"), "{command}: {help}");
+    }
+    let help = desk.run("replay --help").stdout;
+    assert!(
+        help.contains("--ipv6-prefix <BITS>") && help.contains("layer's default is 64"),
+        "{help}"
+    );
+}

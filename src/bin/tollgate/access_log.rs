@@ -69,6 +69,15 @@ pub(crate) fn parse(line: &[u8]) -> Result<Entry<'_>, Unreadable> {
 }
 
 impl<'a> Entry<'a> {
+    /// The same of another client.
+    pub(crate) fn with_client(self, client: &'a [u8]) -> Entry<'a> {
+        Entry { client, ..self }
+    }
+
+    pub(crate) fn client(&self) -> &'a [u8] {
+        self.client
+    }
+
     /// The field as written; `None` when the line has none, or `-` in its place.
     pub(crate) fn field(&self, field: Field) -> Option<&'a [u8]> {
         let value = match field {

@@ -76,11 +76,11 @@ pub(crate) struct LimitFiles {
     pub(crate) allow_reserved: bool,
 }
 
-/// The day by which overrides have expired or not.
+/// The day by which overrides have expired or not, whenever the traffic was.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Today {
-    /// As if it were that day, in UTC
-    #[arg(long, value_name = "YYYY-MM-DD", value_parser = start_of_day, hide = true)]
+    /// The day, in UTC, by which overrides have expired or not [default: today]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = start_of_day)]
     today: Option<SystemTime>,
 }
 
@@ -130,6 +130,16 @@ pub(crate) struct Traffic {
         conflicts_with = "trace"
     )]
     reorder: Option<u64>,
+    /// The bits by which IPv6 clients of the log are told apart, 1 to 128; IPv4 clients are whole addresses.
+    /// The tower layer's default is 64: give 64 to count as it does [default: 128]
+    #[arg(
+        long,
+        value_name = "BITS",
+        value_parser = clap::value_parser!(u8).range(1..=128),
+        requires = "log",
+        conflicts_with = "trace"
+    )]
+    pub(crate) ipv6_prefix: Option<u8>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -154,6 +164,8 @@ pub(crate) struct ReplayArgs {
     /// summary goes to standard error then
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) today: Today,
     /// Print the summary as one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate::{
@@ -54,9 +54,8 @@ impl Engine {
     /// The furthest that a limiter's clock goes from its origin.
     const MAX_SPAN_NS: u64 = (1 << 62) - 2;
 
-    /// The limits as they are today, whenever the traffic was.
+    /// `limits` are those of one [day](Limits::as_of): no override ends while traffic is replayed.
     pub(crate) fn new(limits: Limits) -> Engine {
-        let limits = limits.as_of(SystemTime::now());
         let (clock, hand) = Clock::manual();
         // A replay is to be exact, however many ids there are.
         let options = LimiterOptions::default().clock(clock).max_keys(usize::MAX);

@@ -5,6 +5,7 @@
 mod access_log;
 mod against;
 mod args;
+mod client;
 mod comparison;
 mod debt;
 mod diff;

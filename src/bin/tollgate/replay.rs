@@ -73,7 +73,7 @@ pub(crate) fn replay(
 ) -> Result<(LineCounts, Vec<String>), Failure> {
     match traffic.trace {
         Some(_) => Ok((replay_trace::run(lines, session)?, Vec::new())),
-        None => replay_log::run(lines, session, &traffic.rules, traffic.window_ns()),
+        None => replay_log::run(lines, session, traffic),
     }
 }
 
@@ -112,9 +112,10 @@ fn write_report(
 
 /// Reads the limits, and those to compare them with; a failure has every fault of both.
 fn load(args: &ReplayArgs) -> Result<(Side, Option<Against>), Failure> {
-    let in_force = validate::load(&args.files);
+    let load = |files| Ok(validate::load(files)?.as_of(args.today.now()));
+    let in_force = load(&args.files);
     let Some(files) = args.candidate() else { return Ok((Side::new(in_force?), None)) };
-    match (in_force, validate::load(&files)) {
+    match (in_force, load(&files)) {
         (Ok(in_force), Ok(candidate)) => {
             let against = Against::new(candidate, name(&files.limits));
             Ok((Side::new(in_force), Some(against)))

@@ -6,7 +6,8 @@ use tollgate::{Decision, Error, Factor};
 use crate::Failure;
 use crate::access_log::{self, Entry, Field};
 use crate::against::Said;
-use crate::args::Rule;
+use crate::args::{Rule, Traffic};
+use crate::client::network_of;
 use crate::engine::LimitNo;
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
 use crate::reorder::Reorder;
@@ -52,17 +53,16 @@ type LimitFields = SmallVec<[(LimitNo, Field); 4]>;
 pub(crate) fn run(
     lines: &mut Lines,
     session: &mut Session,
-    rules: &[Rule],
-    window_ns: u64,
+    traffic: &Traffic,
 ) -> Result<(LineCounts, Vec<String>), Failure> {
-    let rules = resolve(rules, session)?;
-    let mut reorder = Reorder::new(window_ns, MAX_HELD);
+    let rules = resolve(&traffic.rules, session)?;
+    let mut reorder = Reorder::new(traffic.window_ns(), MAX_HELD);
     let mut skipped = Skipped::default();
     let mut parsed = 0;
     let mut number = 0;
     while let Some(line) = lines.next()? {
         number += 1;
-        match read(line, number, &rules, session, &mut parsed) {
+        match read(line, number, &rules, traffic.ipv6_prefix, session, &mut parsed) {
             Ok((at_ns, held)) => reorder.push(at_ns, held),
             Err((why, text)) => skipped.add(number, &why, text),
         }
@@ -110,6 +110,7 @@ fn read<'a>(
     line: Line<'a>,
     number: u64,
     rules: &Rules,
+    ipv6_prefix: Option<u8>,
     session: &mut Session,
     parsed: &mut u64,
 ) -> Result<(u64, Held), (String, &'a [u8])> {
@@ -119,6 +120,11 @@ fn read<'a>(
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let entry = access_log::parse(line).map_err(|why| (why.to_string(), line))?;
     *parsed += 1;
+    let network = ipv6_prefix.and_then(|prefix| network_of(entry.client(), prefix));
+    let entry = match &network {
+        Some(network) => entry.with_client(network.as_bytes()),
+        None => entry,
+    };
     let mut keys = Keys::new();
     add_keys(&entry, &rules.in_force, &mut session.side, &mut keys).map_err(|why| (why, line))?;
     if let Some(against) = &mut session.against {

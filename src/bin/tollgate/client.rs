@@ -1,0 +1,44 @@
+//! IPv6 clients of a log, counted by their network as the tower layer counts them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// IPv4 in IPv6 for translators (RFC 6052).
+const NAT64_PREFIX: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
+
+/// The base address of the client's network of `prefix` bits; `None` for a client that stays as it was
+/// written: IPv4, also in IPv6, and text that is no address. `prefix` is 1 to 128.
+pub(crate) fn network_of(client: &[u8], prefix: u8) -> Option<String> {
+    let address: IpAddr = std::str::from_utf8(client).ok()?.parse().ok()?;
+    let IpAddr::V6(address) = address.to_canonical() else { return None };
+    if address.segments()[..6] == NAT64_PREFIX {
+        let [.., a, b, c, d] = address.octets();
+        return Some(Ipv4Addr::new(a, b, c, d).to_string());
+    }
+    let mask = u128::MAX << (128 - u32::from(prefix));
+    Some(Ipv6Addr::from_bits(address.to_bits() & mask).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv6_clients_are_their_network() {
+        let of = |client: &str, prefix| network_of(client.as_bytes(), prefix);
+        for (client, prefix, network) in [
+            ("2001:DB8:1:2:3::4", 64, Some("2001:db8:1:2::")),
+            ("2001:db8:1:2:3::4", 48, Some("2001:db8:1::")),
+            ("2001:db8:1:2:3::4", 128, Some("2001:db8:1:2:3::4")),
+            ("2001:db8:1:2:3::4", 1, Some("::")),
+            ("ffff::1", 1, Some("8000::")),
+            ("64:ff9b::192.0.2.1", 64, Some("192.0.2.1")),
+            ("192.0.2.1", 64, None),
+            ("::ffff:192.0.2.1", 64, None),
+            ("fe80::1%eth0", 64, None),
+            ("somebody", 64, None),
+        ] {
+            assert_eq!(of(client, prefix).as_deref(), network, "{client}/{prefix}");
+        }
+        assert_eq!(network_of(b"\xff", 64), None);
+    }
+}
