@@ -1,3 +1,5 @@
+// Examples are copied: one that drops a decision would warn in the copy.
+#![doc(test(attr(deny(unused_must_use))))]
 #![cfg_attr(all(feature = "yaml", feature = "boulder"), doc = include_str!("../README.md"))]
 #![cfg_attr(
     not(all(feature = "yaml", feature = "boulder")),
