@@ -85,7 +85,9 @@ impl<'a> Member<'a> {
 /// It never admits more than any of its limits allows, and a denied or failed batch leaves every
 /// bucket as if it had not been. While it charges, a concurrent caller may be denied by what it
 /// holds at that moment. A refund or reset of one of its buckets in that moment may give back what it
-/// holds: denied, it leaves that bucket alone then. Up to 8 members are handled without an allocation.
+/// holds: denied, it leaves that bucket alone then. Beside two [reloads](Limiter::reload), or beside one that
+/// changes the numbers of a bucket to which another call gives units back, a charge of a denied batch may stay:
+/// it denies, and admits nothing. Up to 8 members are handled without an allocation.
 ///
 /// # Errors
 ///

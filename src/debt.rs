@@ -27,8 +27,8 @@ use crate::algorithm::rule::{MAX_COUNT, Rule};
 /// };
 /// let limiter = Limiter::new(limits(50)?);
 /// let users = limiter.limit("PerUser")?;
-/// users.spend("alice", 50)?; // exhausted
-/// users.spend("bob", 40)?;
+/// assert!(users.spend("alice", 50)?.allowed()); // exhausted
+/// assert!(users.spend("bob", 40)?.allowed());
 /// limiter.reload_with(limits(5_000)?, Debt::Share)?;
 /// assert_eq!(users.check("bob", 1)?.remaining(), Some(1_000 - 1), "a fifth is left");
 /// assert!(!users.check("alice", 100)?.allowed());

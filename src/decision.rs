@@ -21,7 +21,7 @@ use std::time::Duration;
 /// assert_eq!(denied.retry_in(), Duration::from_secs(1));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[must_use = "a denied call must not go on"]
+#[must_use = "it says whether the call is allowed"]
 #[derive(Clone, Copy)]
 pub struct Decision {
     said: Said,

@@ -48,7 +48,7 @@ impl Handle {
     ///     .override_id("PerUser", "alise", Limit::new(200, 100, minute)?)?
     ///     .build();
     /// let users = Limiter::new(limits).limit("PerUser")?;
-    /// users.spend("alice", 2)?;
+    /// assert!(users.spend("alice", 2)?.allowed());
     ///
     /// let explanation = users.explain("alice", 1)?;
     /// let call = explanation.call.expect("a limiter has buckets");

@@ -121,6 +121,10 @@ impl Handle {
     /// Asks what a [`spend`](Handle::spend) would say, all four figures, and charges nothing. (In
     /// governor, `check` charges.)
     ///
+    /// It looks at the id's bucket, not at the room in the table: of a new id at the
+    /// [cap](crate::LimiterOptions::max_keys) it says what a bucket of the id's own would say, also under
+    /// [`AtCap::Deny`](crate::AtCap::Deny), where a spend is denied, and [`AtCap::Share`](crate::AtCap::Share).
+    ///
     /// # Errors
     ///
     /// See [`Handle`].

@@ -126,7 +126,30 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_name`] for a name that is neither declared nor Boulder's.
+    /// [`Error::is_invalid_name`] for a name that the limiter does not know. It knows
+    ///
+    /// * the limits that are declared, and with the feature `boulder` Boulder's names;
+    /// * limits that a [reload](Limiter::reload) has removed: handles for them stay good. They are no limit, and
+    ///   apply again when a later reload declares them;
+    /// * after a restore from a file, limits that have blocks in the file, though the new limits lack them: also
+    ///   no limit until a reload declares them. Other limits that only the file has are unknown.
+    ///
+    /// [`Limits::names`] of [`limits`](Limiter::limits) lists the limits that are declared now.
+    ///
+    /// # Example: a limit that is removed
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// assert!(limiter.limit("PerUsr").unwrap_err().is_invalid_name());
+    /// limiter.reload(Limits::builder().build())?;
+    /// let users = limiter.limit("PerUser")?; // still known, and no limit
+    /// assert_eq!(users.spend("alice", 1)?.remaining(), None);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn limit(&self, name: &str) -> Result<Handle, Error> {
         let guard = pin();
         let generation = self.inner.generation.get(&guard);
@@ -156,6 +179,9 @@ impl Limiter {
     /// Switches the whole limiter off or on, for all its clones, at once. Switched off, no call is limited:
     /// each answers as where no limit applies, whatever the id, and neither reads nor changes a bucket.
     /// What buckets owe stays, and drains as time goes on.
+    ///
+    /// A tower layer on this limiter still runs: a request of which a rule cannot say whom it counts for is
+    /// refused with 400 or 500 as before. The layer's own switch, `http::Switch`, lets all requests pass.
     ///
     /// # Example
     ///

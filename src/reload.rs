@@ -125,7 +125,7 @@ impl Limiter {
     /// };
     /// let limiter = Limiter::new(limits(50)?);
     /// let users = limiter.limit("PerUser")?;
-    /// users.spend("alice", 50)?;
+    /// assert!(users.spend("alice", 50)?.allowed());
     /// let reloaded = limiter.reload_with(limits(100)?, Debt::Units)?;
     /// assert!(reloaded.changed);
     /// assert!(users.check("alice", 50)?.allowed(), "50 of 100 are used");

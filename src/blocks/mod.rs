@@ -89,6 +89,30 @@ impl Handle {
     /// assert_eq!(users.spend("mallory", 1)?.remaining(), Some(19));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    ///
+    /// # Example: an IPv6 client of a tower layer
+    ///
+    /// The layer's id of an IPv6 client is the base address of its network, by default its /64.
+    /// `http::ClientAddress::find` gives it; the client's own address would be another id.
+    ///
+    /// ```
+    /// # #[cfg(feature = "http")] {
+    /// use std::net::IpAddr;
+    /// use std::time::Duration;
+    /// use tollgate::http::ClientAddress;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit)?.build();
+    /// let clients = Limiter::new(limits).limit("PerClient")?;
+    /// let client: IpAddr = "2001:db8:1:2::7".parse()?;
+    /// let id = ClientAddress::new().find(Some(client), &http::HeaderMap::new())?; // as the layer has it
+    /// assert_eq!(id.to_string(), "2001:db8:1:2::");
+    /// clients.block(id, Duration::from_secs(3600))?;
+    /// # assert!(clients.spend(id, 1)?.blocked());
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn block<'a>(&self, id: impl Into<Id<'a>>, time: Duration) -> Result<Duration, Error> {
         self.block_id(id.into(), time, None)
     }

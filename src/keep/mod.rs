@@ -102,7 +102,7 @@ impl Limiter {
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("buckets");
     /// let limiter = Limiter::new(limits()?);
-    /// limiter.limit("PerUser")?.spend("alice", 20)?;
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 20)?.allowed());
     /// assert_eq!(limiter.snapshot(&path)?.buckets, 1);
     ///
     /// // In the next process:

@@ -140,6 +140,32 @@ impl OverrideOptions {
 
     /// The same until `time`, in whole seconds, rounded down: from then on it is as if the override were
     /// not there. Default: it stays.
+    ///
+    /// What the bucket owes at that time is carried over to the numbers that apply since by the
+    /// [`Debt`](crate::Debt) of the reload that put these limits in place
+    /// ([`Limiter::reload_with`](crate::Limiter::reload_with)); of a limiter's first limits, by
+    /// [`Debt::Share`](crate::Debt::Share).
+    ///
+    /// # Example: half of it is used before and after
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, Limits, OverrideOptions};
+    ///
+    /// let day = Duration::from_secs(86_400);
+    /// let slow = |burst| Limit::new(burst, 1, day * 100);
+    /// let in_an_hour = OverrideOptions::default().expires(SystemTime::now() + Duration::from_secs(3600));
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, slow(10)?)?
+    ///     .override_with("PerUser", "alice", slow(100)?, in_an_hour)?
+    ///     .build();
+    /// let (clock, hand) = Clock::manual();
+    /// let users = Limiter::with_clock(limits, clock).limit("PerUser")?;
+    /// assert_eq!(users.spend("alice", 50)?.remaining(), Some(50)); // of 100
+    /// hand.advance(Duration::from_secs(7200));
+    /// assert_eq!(users.check("alice", 0)?.remaining(), Some(5)); // of 10
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn expires(self, time: SystemTime) -> OverrideOptions {
         OverrideOptions { expires: Expiry::at(time), ..self }
     }

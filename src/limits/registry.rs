@@ -322,6 +322,32 @@ impl LimitsBuilder {
     /// [`Error::is_invalid_name`] for a limit that is not known, [`Error::is_invalid_id`] for an id
     /// that is not of the limit's format, or was given before, and [`Error::is_invalid_limit`] for
     /// numbers of another algorithm than those that the limit has.
+    ///
+    /// # Example: an IPv6 client of a tower layer
+    ///
+    /// The layer's id of an IPv6 client is the base address of its network, by default its /64.
+    /// `http::ClientAddress::find` gives it; the client's own address would not be found.
+    ///
+    /// ```
+    /// # #[cfg(feature = "http")] {
+    /// use std::net::IpAddr;
+    /// use std::time::Duration;
+    /// use tollgate::http::ClientAddress;
+    /// use tollgate::{IdFormat, Limit, Limits};
+    ///
+    /// let second = Duration::from_secs(1);
+    /// let client: IpAddr = "2001:db8:1:2::7".parse()?;
+    /// let id = ClientAddress::new().find(Some(client), &http::HeaderMap::new())?; // as the layer has it
+    /// let limits = Limits::builder()
+    ///     .limit("PerClient", IdFormat::IpAddress, Limit::new(20, 10, second)?)?
+    ///     .override_id("PerClient", id, Limit::new(200, 100, second)?)?
+    ///     .build();
+    /// let override_burst = |id| Ok::<_, tollgate::Error>(limits.numbers("PerClient", id)?.map(|limit| limit.burst()));
+    /// assert_eq!(override_burst("2001:db8:1:2::")?, Some(200));
+    /// assert_eq!(override_burst("2001:db8:1:2::7")?, Some(20)); // no id of the layer
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn override_id<'a>(
         self,
         name: &str,

@@ -58,3 +58,66 @@ async fn a_layer_denies_a_blocked_id_until_its_block_ends() {
     hand.advance(HOUR);
     assert_eq!(answer(layer(), "mallory").await.0, StatusCode::OK);
 }
+
+/// As `docs/http.md` says it.
+#[tokio::test]
+async fn a_blocked_ipv6_client_is_answered_as_the_guide_says() {
+    use std::net::IpAddr;
+    use tollgate::http::{ClientAddress, Peer};
+    use tollgate::{IdFormat, Limit, Limiter, Limits};
+
+    let limit = Limit::new(20, 10, Duration::from_secs(1)).unwrap();
+    let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit).unwrap().build();
+    let limiter = Limiter::with_clock(limits, tollgate::Clock::manual().0);
+    let handle = limiter.limit("PerClient").unwrap();
+    let client: IpAddr = "2001:db8:1:2::7".parse().unwrap();
+    let id = ClientAddress::new().find(Some(client), &http::HeaderMap::new()).unwrap();
+    // The address itself is no id of the layer.
+    handle.block(client, 9 * HOUR).unwrap();
+    let rule = Rule::new(handle.clone(), extract::client(ClientAddress::new()));
+    let layer = RateLimitLayer::builder(&limiter).rule(rule).grpc().build().unwrap();
+    let ask = async |content_type: &str| {
+        let inner = service_fn(async |_: Request<Empty<Bytes>>| {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("inner")))
+        });
+        let mut request =
+            Request::post("/").header("content-type", content_type).body(Empty::new());
+        request.as_mut().unwrap().extensions_mut().insert(Peer::from(client));
+        let Ok(response) = layer.layer(inner).oneshot(request.unwrap()).await;
+        let (parts, body) = response.into_parts();
+        let field =
+            |name: &str| parts.headers.get(name).map_or("", |it| it.to_str().unwrap()).to_owned();
+        let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        let names =
+            ["retry-after", "cache-control", "grpc-status", "grpc-retry-pushback-ms", "ratelimit"];
+        (parts.status.as_u16(), names.map(field), body)
+    };
+    assert_eq!(ask("text/plain").await.0, 200);
+    handle.block(id, HOUR).unwrap();
+    let (status, [retry_after, cache, _, _, fields], body) = ask("text/plain").await;
+    assert_eq!((status, &*retry_after, &*cache), (429, "3600", "no-store"));
+    assert!(body.contains("#quota-exceeded") && body.contains("[\"PerClient\"]"), "{body}");
+    assert!(fields.contains("\"PerClient\";r=0"), "{fields}");
+    let (status, [_, cache, code, pushback, _], _) = ask("application/grpc").await;
+    assert_eq!((status, &*cache, &*code, &*pushback), (200, "no-store", "8", "3600000"));
+    handle.block(id, 25 * 24 * HOUR).unwrap();
+    assert_eq!(ask("application/grpc").await.1[3], "-1");
+}
+
+/// As `Limiter::set_enabled` and `Switch` say it.
+#[tokio::test]
+async fn a_limiter_that_is_off_leaves_the_layers_refusals() {
+    let (limiter, handle, _hand) = on(&limits_of_all()[0], tollgate::Engine::LockFree);
+    let rule = || Rule::new(handle.clone(), extract::header(HeaderName::from_static("other")));
+    limiter.set_enabled(false);
+    let layer = RateLimitLayer::builder(&limiter).rule(rule()).build().unwrap();
+    let status = async || {
+        let inner = service_fn(async |_: Request<Empty<Bytes>>| {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("inner")))
+        });
+        layer.layer(inner).oneshot(asked("alice")).await.unwrap().status()
+    };
+    assert_eq!(status().await, StatusCode::BAD_REQUEST, "it has no field `other`");
+    layer.switch().set_enabled(false);
+    assert_eq!(status().await, StatusCode::OK);
+}

@@ -108,6 +108,23 @@ fn what_does_not_go_with_the_limits_or_options_is_refused() {
     }
 }
 
+/// As `Limiter::limit` says it.
+#[test]
+fn of_limits_that_only_the_file_has_those_with_blocks_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    for engine in ENGINES {
+        let (old, handle, _hand) = on(&limits_of_all()[0], engine);
+        handle.block("id", HOUR).unwrap();
+        assert!(old.limit("Other").unwrap().spend("id", 1).unwrap().allowed());
+        old.snapshot(&path).unwrap();
+        let options = LimiterOptions::default().engine(engine);
+        let (new, _, _hand) = restored(Limits::builder().build(), options, &path).unwrap();
+        assert_eq!(new.limit("Own").unwrap().check("id", 1).unwrap().remaining(), None);
+        assert!(new.limit("Other").unwrap_err().is_invalid_name(), "{engine:?}");
+    }
+}
+
 /// A block ends by the wall clock, though the process was down.
 #[test]
 fn a_block_that_has_ended_meanwhile_is_not_read() {

@@ -59,3 +59,18 @@ fn another_format_of_ids_is_refused_and_nothing_changes() {
     let a = limiter.limit("A").unwrap();
     assert_eq!(a.check("x", 0).unwrap().remaining(), Some(10));
 }
+
+/// As `Limiter::limit` says it.
+#[test]
+fn a_removed_limits_name_stays_known() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(limits(&[("A", hourly(10)), ("B", hourly(20))]), engine);
+        limiter.reload(limits(&[("B", hourly(20))])).unwrap();
+        let a = limiter.limit("A").unwrap();
+        assert_eq!(a.check("x", 1).unwrap().remaining(), None, "no limit");
+        assert_eq!(limiter.limits().names().collect::<Vec<_>>(), ["B"]);
+        assert!(limiter.limit("C").unwrap_err().is_invalid_name());
+        limiter.reload(limits(&[("A", hourly(5))])).unwrap();
+        assert_eq!(a.check("x", 1).unwrap().remaining(), Some(4), "{engine:?}");
+    }
+}

@@ -62,6 +62,9 @@ impl Shared {
 /// field.
 ///
 /// A change is seen by the requests that come after it, on other cores a moment later.
+///
+/// [`Limiter::set_enabled`] switches off the limiter under all its layers, and leaves the layers on: nothing is
+/// denied then, but requests of which a rule cannot say whom they count for are still refused with 400 or 500.
 #[derive(Clone)]
 pub struct Switch(Arc<sync::Switch>);
 
