@@ -121,9 +121,10 @@ impl Handle {
     /// Asks what a [`spend`](Handle::spend) would say, all four figures, and charges nothing. (In
     /// governor, `check` charges.)
     ///
-    /// It looks at the id's bucket, not at the room in the table: of a new id at the
+    /// It looks at buckets, not at the room in the table. Of a new id at the
     /// [cap](crate::LimiterOptions::max_keys) it says what a bucket of the id's own would say, also under
-    /// [`AtCap::Deny`](crate::AtCap::Deny), where a spend is denied, and [`AtCap::Share`](crate::AtCap::Share).
+    /// [`AtCap::Deny`](crate::AtCap::Deny), where a spend is denied; under [`AtCap::Share`](crate::AtCap::Share)
+    /// it says what the shared bucket would say (ids with an override do not share it).
     ///
     /// # Errors
     ///

@@ -105,6 +105,32 @@ fn the_cap_holds_exactly_and_full_buckets_go_first() {
     }
 }
 
+/// As `Handle::check` says it: it looks at buckets, not at room.
+#[test]
+fn a_check_of_a_new_id_at_the_cap_says_what_its_bucket_would_say() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        for (at_cap, left, is_allowed) in
+            [(AtCap::Deny, BURST, false), (AtCap::Share, 0, false), (AtCap::Allow, BURST, true)]
+        {
+            let options = LimiterOptions::default().engine(engine).max_keys(10).at_cap(at_cap);
+            let limit = |burst| Limit::new(burst, 1, SECOND).unwrap();
+            let limits = Limits::builder().limit("A", IdFormat::RegId, limit(BURST)).unwrap();
+            let limits = limits.override_id("A", 60, limit(BURST + 1)).unwrap().build();
+            let limiter = Limiter::with_options(limits, options.clock(Clock::manual().0));
+            let a = limiter.limit("A").unwrap();
+            (0..10).for_each(|id| assert!(spend(&a, id)));
+            // Those that share a bucket use it up.
+            (0..BURST).for_each(|id| assert_eq!(spend(&a, 100 + id), at_cap != AtCap::Deny));
+            let checked = a.check(50, 0).unwrap().remaining();
+            assert_eq!(checked, Some(left), "{engine:?} {at_cap:?}");
+            assert_eq!(spend(&a, 50), is_allowed, "{engine:?} {at_cap:?}");
+            let of_override = a.check(60, 0).unwrap().remaining();
+            assert_eq!(of_override, Some(BURST + 1), "{engine:?} {at_cap:?}");
+            assert_eq!(spend(&a, 60), is_allowed, "{engine:?} {at_cap:?}");
+        }
+    }
+}
+
 #[test]
 fn callers_sweep_where_nobody_else_does() {
     let (limiter, hand) = limiter(LimiterOptions::default().max_keys(1000));

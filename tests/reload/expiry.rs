@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use tollgate::{Engine, Hand, IdFormat, Limit, Limiter, Limits, OverrideOptions};
+use tollgate::{Debt, Engine, Hand, IdFormat, Limit, Limiter, Limits, OverrideOptions};
 
 use super::{ENGINES, limiter, seconds};
 
@@ -44,6 +44,27 @@ fn after_an_override_has_ended_the_default_applies() {
         // In a batch, too.
         let members = [a.member("x"), a.member("y")];
         assert_eq!(limiter.batch(&members).spend().unwrap().denied_by(), Some(0));
+    }
+}
+
+/// As `OverrideOptions::expires` says it.
+#[test]
+fn an_end_keeps_to_the_debt_of_the_reload_that_put_the_limits_in_place() {
+    let until = SystemTime::now() + seconds(3600);
+    let limits = |burst| {
+        let options = OverrideOptions::default().expires(until);
+        let builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
+        builder.override_with("A", "x", slow(burst), options).unwrap().build()
+    };
+    for engine in ENGINES {
+        for (debt, left) in [(Debt::Share, 9), (Debt::Units, 2), (Debt::Afresh, 10)] {
+            let (limiter, hand) = limiter(limits(50), engine);
+            limiter.reload_with(limits(100), debt).unwrap();
+            let a = limiter.limit("A").unwrap();
+            assert!(a.spend("x", 8).unwrap().allowed());
+            hand.advance(seconds(2 * 3600));
+            assert_eq!(a.check("x", 0).unwrap().remaining(), Some(left), "{engine:?} {debt:?}");
+        }
     }
 }
 
