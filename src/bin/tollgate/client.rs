@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// IPv4 in IPv6 for translators (RFC 6052).
 const NAT64_PREFIX: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 
-/// The base address of the client's network of `prefix` bits; `None` for a client that stays as it was
-/// written: IPv4, also in IPv6, and text that is no address. `prefix` is 1 to 128.
+/// The base address of the client's network of `prefix` bits, 1 to 128, or the IPv4 address that is written as
+/// IPv6; `None` for a client that stays as it was written: IPv4, and text that is no address.
 pub(crate) fn network_of(client: &[u8], prefix: u8) -> Option<String> {
-    let address: IpAddr = std::str::from_utf8(client).ok()?.parse().ok()?;
-    let IpAddr::V6(address) = address.to_canonical() else { return None };
+    let address: Ipv6Addr = std::str::from_utf8(client).ok()?.parse().ok()?;
+    if let IpAddr::V4(mapped) = address.to_canonical() {
+        return Some(mapped.to_string());
+    }
     if address.segments()[..6] == NAT64_PREFIX {
         let [.., a, b, c, d] = address.octets();
         return Some(Ipv4Addr::new(a, b, c, d).to_string());
@@ -33,7 +35,7 @@ mod tests {
             ("ffff::1", 1, Some("8000::")),
             ("64:ff9b::192.0.2.1", 64, Some("192.0.2.1")),
             ("192.0.2.1", 64, None),
-            ("::ffff:192.0.2.1", 64, None),
+            ("::ffff:192.0.2.1", 64, Some("192.0.2.1")),
             ("fe80::1%eth0", 64, None),
             ("somebody", 64, None),
         ] {
