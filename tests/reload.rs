@@ -7,6 +7,8 @@ mod accounts;
 mod debts;
 #[path = "reload/expiry.rs"]
 mod expiry;
+#[path = "reload/factors.rs"]
+mod factors;
 #[path = "reload/names.rs"]
 mod names;
 #[path = "reload/newcomers.rs"]

@@ -1,0 +1,58 @@
+//! Callers with a factor beside a reload.
+
+use std::sync::{Arc, Mutex};
+
+use tollgate::{Clock, Factor, Limit, Limiter};
+
+use super::{ENGINES, hourly, limiter, limits, seconds};
+
+/// A limiter, and a place for another one whose limits the clock doubles when it is next read.
+fn reloaded_by_its_clock() -> (Limiter, Arc<Mutex<Option<Limiter>>>) {
+    let armed: Arc<Mutex<Option<Limiter>>> = Arc::default();
+    let taken = armed.clone();
+    let clock = Clock::custom(move || {
+        let limiter = taken.lock().unwrap().take();
+        if let Some(limiter) = limiter {
+            limiter.reload(limits(&[("A", hourly(20))])).unwrap();
+        }
+        seconds(1000)
+    });
+    (Limiter::with_clock(limits(&[("A", hourly(10))]), clock), armed)
+}
+
+#[test]
+fn a_batch_refund_that_meets_a_reload_keeps_the_factor() {
+    // 8 of 10 are used, 4 of them at half the price. With the reload that is 16 of 20.
+    for (with_reload, left) in [(false, 6), (true, 8)] {
+        let (limiter, armed) = reloaded_by_its_clock();
+        let handle = limiter.limit("A").unwrap();
+        let half = Factor::try_from(0.5).unwrap();
+        let members = [handle.member("id").cost(8).factor(half)];
+        let batch = limiter.batch(&members);
+        assert!(batch.spend().unwrap().allowed());
+        assert!(handle.spend("id", 4).unwrap().allowed());
+        *armed.lock().unwrap() = with_reload.then(|| limiter.clone());
+        let _ = batch.refund().unwrap();
+        assert!(armed.lock().unwrap().is_none());
+        // 8 at half the price are 4.
+        assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(left), "reload: {with_reload}");
+    }
+}
+
+#[test]
+fn a_sweep_after_a_reload_keeps_what_drips_slower() {
+    let drips = Limit::leaky_bucket(10, seconds(1), 1).unwrap();
+    let with_other = |other| limits(&[("A", drips.clone()), ("B", hourly(other))]);
+    for engine in ENGINES {
+        let (limiter, hand) = limiter(with_other(1), engine);
+        let handle = limiter.limit("A").unwrap();
+        let twice: Factor = "2".parse().unwrap();
+        assert!(handle.scaled(twice).spend("id", 5).unwrap().allowed());
+        assert!(limiter.reload(with_other(2)).unwrap().changed);
+        hand.advance(seconds(6));
+        while !limiter.sweep(1 << 20).finished {}
+        // By the limit's own numbers it is empty after 5 s, by the factor's after 10 s.
+        let left = handle.scaled(twice).check("id", 0).unwrap().remaining();
+        assert_eq!(left, Some(3), "{engine:?}");
+    }
+}
