@@ -94,6 +94,27 @@ fn a_thousand_that_hang_up_in_their_order_leave_the_bucket_as_it_was() {
     }
 }
 
+/// Places that were given up wait in 256 lists for those behind them. Here each list has two kinds of buckets, whose
+/// words are alike: of one kind 5 are spent and a place of 1 is given up, of the other 4 and a place of 2.
+#[test]
+fn a_place_given_up_is_not_taken_for_another_buckets() {
+    let handle = handle_on(&Limit::new(5, 1, ms(1)).unwrap(), Clock::manual().0);
+    let mut behind: Vec<(String, u64, Reservation)> = Vec::new();
+    for number in 0..600 {
+        let (spent, cost) = if number % 2 == 0 { (5, 1) } else { (4, 2) };
+        let id = number.to_string();
+        assert!(handle.spend(&*id, spent).unwrap().allowed());
+        let first = handle.reserve(&*id, cost, Duration::MAX).unwrap();
+        let last = handle.reserve(&*id, 1, Duration::MAX).unwrap();
+        first.cancel();
+        behind.push((id, spent, last));
+    }
+    for (id, spent, last) in behind {
+        last.cancel();
+        assert_eq!(handle.check(&*id, 0).unwrap().reset_in(), ms(spent), "{id}");
+    }
+}
+
 #[test]
 fn a_reservation_that_is_dropped_stays_charged() {
     let (handle, _hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());

@@ -178,6 +178,28 @@ fn a_place_from_before_the_end_of_an_override_gives_nothing_back() {
     }
 }
 
+/// The bucket is full under the default's numbers, and others have spent all of it since.
+#[test]
+fn a_receipt_from_before_an_overrides_end_gives_nothing_back() {
+    let seconds = Duration::from_secs;
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (clock, hand) = Clock::manual();
+        let soon = OverrideOptions::default().expires(SystemTime::now() + seconds(100));
+        let limits = Limits::builder()
+            .limit("Own", IdFormat::String, Limit::new(10, 1, seconds(10)).unwrap())
+            .unwrap()
+            .override_with("Own", "id", Limit::new(10, 1, seconds(1000)).unwrap(), soon)
+            .unwrap();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let handle = Limiter::with_options(limits.build(), options).limit("Own").unwrap();
+        let receipt = handle.charge("id", 5).unwrap().1.unwrap();
+        hand.advance(seconds(160));
+        assert!(handle.spend("id", 10).unwrap().allowed(), "{engine:?}: full since");
+        let _ = receipt.settle(0);
+        assert!(!handle.spend("id", 1).unwrap().allowed(), "{engine:?}");
+    }
+}
+
 /// Allows when it is looked at. When it is charged it does something first, and denies or panics.
 struct Fickle {
     asked: AtomicU64,
