@@ -107,6 +107,25 @@ fn the_default_bound_holds_exactly() {
 }
 
 #[test]
+fn ended_blocks_dropped_by_later_ones_are_not_counted() {
+    const MOST: u32 = 5000;
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).max_blocks(MOST as usize);
+    let limiter = Limiter::with_options(limits(&limits_of_all()[0]), options);
+    let handle = limiter.limit("Own").unwrap();
+    // More ids than bins: each round's blocks drop those of the round before from their bins.
+    for round in 0..3 {
+        for id in 0..4000 {
+            handle.block(&*format!("{round}-{id}"), ms(10)).unwrap();
+        }
+        hand.advance(ms(20));
+    }
+    for id in 0..MOST {
+        handle.block(&*id.to_string(), ms(10)).unwrap();
+    }
+}
+
+#[test]
 fn a_bad_id_or_reason_is_an_error() {
     let (limiter, handle, _hand) = on(&limits_of_all()[0], Engine::LockFree);
     assert!(handle.block("", ms(10)).unwrap_err().is_invalid_id());
