@@ -167,6 +167,20 @@ fn of_two_that_allow_the_stricter_number_stands() {
     assert_eq!(nested.lines(3), line);
 }
 
+#[test]
+fn of_sharkeys_fields_the_stricter_set_stands_as_a_whole() {
+    let limit = |burst| Limit::new(burst, 1, 3600 * SECOND).unwrap();
+    let limiter = limiter_of(limit(3), limit(10));
+    let outer = layer(&limiter, "Global", Style::Sharkey, |rule| rule).build().unwrap();
+    let inner = layer(&limiter, "Login", Style::Sharkey, |rule| rule.cost(|_| 6));
+    let inner = inner.permissive(true).build().unwrap();
+    let nested = Nested { limiter, outer, inner };
+    // The inner layer lets a second call on, for which it has 4 of 6: with a time at which it would be allowed. The
+    // outer layer has 1 of 3 left, and allows.
+    let line = "200 | x-ratelimit-clear: 7200.000 | x-ratelimit-remaining: 1";
+    assert_eq!(nested.lines(2), line);
+}
+
 /// Of a denial whose status is no 429, the extension tells the outer layer.
 #[test]
 fn a_denial_with_another_status_stands_as_well() {

@@ -192,7 +192,10 @@ pub(super) fn write_plug_limit(
 pub(super) fn write_sharkey(headers: &mut HeaderMap, decision: &Decision, remaining: u64) {
     put(headers, style::X_CLEAR, decimal(reset_in(decision)));
     put(headers, style::X_REMAINING, number(remaining));
-    if !decision.allowed() {
+    if decision.allowed() {
+        // One that is there is of the set that this one replaces.
+        headers.remove(style::X_RESET);
+    } else {
         put(headers, style::X_RESET, decimal(decision.retry_in()));
     }
 }
