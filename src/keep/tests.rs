@@ -394,3 +394,78 @@ fn who_owed_nothing_before_a_sweep_decides_at_its_time() {
         );
     }
 }
+
+#[test]
+fn a_long_block_keeps_its_end_when_the_origin_moves() {
+    let limits = || {
+        let limit = Limit::new(1, 1, ms(1000)).unwrap();
+        Limits::builder().limit("A", IdFormat::String, limit).unwrap().build()
+    };
+    for engine in ENGINES {
+        let (limiter, hand, restored) = restarted(&limits, engine, 10 * YEAR, |limiter, _| {
+            limiter.limit("A").unwrap().block("x", 100 * YEAR).unwrap();
+        });
+        assert_eq!(restored.blocks, 1);
+        let handle = limiter.limit("A").unwrap();
+        assert_eq!(handle.blocked("x").unwrap(), Some(90 * YEAR), "{engine:?}");
+        hand.advance(90 * YEAR);
+        assert_eq!(handle.blocked("x").unwrap(), None, "{engine:?}");
+    }
+}
+
+/// Keeps what is written, and calls a function before the first bytes.
+struct Beside<F> {
+    bytes: Vec<u8>,
+    call: Option<F>,
+}
+
+impl<F: FnOnce()> std::io::Write for Beside<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if let Some(call) = self.call.take() {
+            call();
+        }
+        self.bytes.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn ids_swept_beside_a_snapshot_decide_as_of_the_sweep() {
+    const KEYS: u64 = 20_000;
+    let limits = || {
+        let limit = Limit::new(1, 1, ms(1000)).unwrap();
+        Limits::builder().limit("A", IdFormat::RegId, limit).unwrap().build()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let limiter = Limiter::with_options(limits(), options);
+        let handle = limiter.limit("A").unwrap();
+        (0..KEYS).for_each(|id| assert!(handle.spend(id, 1).unwrap().allowed()));
+        let sweep = || {
+            hand.advance(ms(1000));
+            while !limiter.sweep(1 << 20).finished {}
+        };
+        let file = Beside { bytes: Vec::new(), call: Some(sweep) };
+        let (file, written) = super::write::write(&limiter.inner, file, || 0).unwrap();
+        // Part of the buckets were written before the sweep dropped them all.
+        assert!((1..KEYS).contains(&written.buckets), "{engine:?}: {written:?}");
+        std::fs::write(&path, file.bytes).unwrap();
+        let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+        let (limiter, _) = Limiter::restore_at(limits(), options, &path, Debt::Share, 0).unwrap();
+        let handle = limiter.limit("A").unwrap();
+        for id in 0..KEYS {
+            // The restored clock stands at the time of the charge, a second before the sweep.
+            let spent = handle.spend(id, 1).unwrap();
+            let again = handle.check(id, 1).unwrap();
+            let as_of_the_sweep = again.retry_in() >= ms(2000);
+            assert!(!spent.allowed() || as_of_the_sweep, "{engine:?} {id}: {again:?}");
+        }
+    }
+}
