@@ -119,3 +119,29 @@ fn a_refund_or_reset_of_a_newcomer_says_what_is_there() {
         assert_eq!(left(&limiter, "two"), Some(6), "{engine:?}");
     }
 }
+
+#[test]
+fn a_newcomer_with_an_older_clock_spends_as_of_the_sweep() {
+    for engine in ENGINES {
+        // 5 at once, one more every 2 s.
+        let default = Limit::new(5, 1, seconds(2)).unwrap();
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let options = options.max_keys(2).at_cap(AtCap::Share);
+        let limiter = Limiter::with_options(limits(default, None, None), options);
+        let a = limiter.limit(NAME).unwrap();
+        let spend = |id: &str| a.spend(id, 5).unwrap().allowed();
+        hand.set(seconds(10));
+        assert!(spend("late"));
+        hand.set(seconds(20));
+        while !limiter.sweep(1 << 10).finished {}
+        assert_eq!(limiter.stats().cells, 0, "{engine:?}");
+        assert!(spend("one") && spend("two"), "they take the two places");
+        hand.set(seconds(10));
+        let by_the_older_clock = spend("late");
+        hand.set(seconds(20));
+        let again = spend("late");
+        // From 10 s to 20 s there are at most 5, and 5 more for 10 s.
+        assert!(!(by_the_older_clock && again), "{engine:?}: 15 in 10 s");
+    }
+}
