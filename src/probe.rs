@@ -109,7 +109,7 @@ pub(crate) enum Fault {
     NextNotFirst,
     /// A reload leaves shards alone that have no segment yet.
     RenewSkipsEmpty,
-    /// A sweep with new limits drops what is full by the old ones.
+    /// A sweep does not ask which limits a word is of.
     SweepByOldLimits,
     /// A place is given up as by a refund, whoever is behind it.
     RefundForCancel,

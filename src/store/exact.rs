@@ -252,7 +252,8 @@ impl Exact {
                 if word != 0 {
                     // By other limits nothing is dropped: by its own ones it may not be full.
                     let id = CellKey::Id(key.as_ref().id);
-                    let is_own = tagged.meta.is_of_generation(rules.generation());
+                    let is_own = tagged.meta.is_of_generation(rules.generation())
+                        || broken(Fault::SweepByOldLimits);
                     if !is_own || rules.owed(id, tagged.meta, word, now_ns).is_some() {
                         return true;
                     }
