@@ -99,7 +99,7 @@ impl Entry {
     /// Before a word is lowered by so much: called once for each attempt, so that a call that has charged
     /// before the word was read counts it, and one that comes in between makes the attempt fail. Returns
     /// by how much words had been lowered since `noted`: of two that announce, the second knows of the
-    /// first, also where the word comes back to what it was.
+    /// first, also where the word comes back to what it was. The first does not know of the second.
     pub(crate) fn announce(&self, by: u64, noted: Noted) -> u64 {
         if broken(Fault::LoweringNotCounted) {
             return self.lowered_since(noted);
