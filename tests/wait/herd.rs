@@ -147,8 +147,14 @@ fn threads_that_park_are_not_early() {
     });
     back.sort_unstable();
     assert!(back.last().is_some_and(|&last_ns| last_ns >= (16 - 2) * MS), "{back:?}");
-    let refused = handle.parking().at_most(ms(0)).wait_until_allowed("id", 2);
-    assert!(refused.unwrap_err().is_not_in_time());
+}
+
+#[test]
+fn a_thread_that_may_not_park_is_refused() {
+    let (handle, _hand) = by_hand(&Limit::new(2, 1, ms(1)).unwrap());
+    assert!(handle.spend("id", 2).unwrap().allowed());
+    let refused = handle.parking().at_most(ms(1)).wait_until_allowed("id", 2);
+    assert!(refused.unwrap_err().is_not_in_time(), "2 ms would be needed");
 }
 
 #[test]
