@@ -247,7 +247,7 @@ mod on {
 pub(crate) use on::{break_rule, broken, count, reached};
 
 /// The work that a call does for the table beside its own, counted in tests of this crate.
-#[cfg(all(test, not(tollgate_loom)))]
+#[cfg(all(test, feature = "boulder", not(tollgate_loom)))]
 pub(crate) mod work {
     use std::cell::Cell;
 
@@ -266,7 +266,7 @@ pub(crate) mod work {
     }
 }
 
-#[cfg(not(all(test, not(tollgate_loom))))]
+#[cfg(not(all(test, feature = "boulder", not(tollgate_loom))))]
 pub(crate) mod work {
     #[inline(always)]
     pub(crate) fn count_cell() {}

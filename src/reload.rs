@@ -15,7 +15,7 @@ use crate::sync::{Figure, Ordering};
 use crate::turn::Turn;
 use crate::{Limit, Parameters};
 
-#[cfg(all(test, not(tollgate_loom)))]
+#[cfg(all(test, feature = "boulder", not(tollgate_loom)))]
 mod work;
 
 /// What a reload did.
