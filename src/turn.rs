@@ -181,35 +181,34 @@ impl<'g> Turn<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
-        if limit.rule().is_own() {
-            // It may answer otherwise, or panic, when it is asked the same once more.
-            let last = Cell::new(None);
-            return self.charge_asking(key, limit, now_ns, |word, at_ns| match last.get() {
-                Some((asked, outcome)) if asked == (word, at_ns) => outcome,
-                _ => {
-                    let outcome = ask(word, at_ns);
-                    last.set(Some(((word, at_ns), outcome)));
-                    outcome
-                }
-            });
+        if !limit.rule().is_own() {
+            return self.charge_asking(key, limit, now_ns, (ask, ask));
         }
-        self.charge_asking(key, limit, now_ns, ask)
+        // A rule of the caller's may answer otherwise, or panic, when it is asked the same once more.
+        let last = Cell::new(None);
+        let first = |word, at_ns| {
+            let outcome = ask(word, at_ns);
+            last.set(Some(outcome));
+            outcome
+        };
+        let again = |word, at_ns| last.get().unwrap_or_else(|| ask(word, at_ns));
+        self.charge_asking(key, limit, now_ns, (first, again))
     }
 
-    /// As [`charge`](Turn::charge); `ask` is asked the same once more after the word is stored.
+    /// As [`charge`](Turn::charge): what the first of two makes is stored, and the second says afterwards what that was.
     #[inline]
     fn charge_asking(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
-        ask: impl Fn(u64, u64) -> Outcome,
+        (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Spent, Outdated> {
         // Repeats only when the key has got a cell between two looks at the cap.
         loop {
             match self.change(key, Absent::Insert, now_ns, &ask) {
                 Ok(Asked { word, at_ns, is_new }) => {
-                    let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::OwnCell);
+                    let spent = Spent::of(again(word, at_ns), word, at_ns, ChargedTo::OwnCell);
                     if spent.charge.is_none() && is_new && word != 0 {
                         // Denied by what newcomers owe: a new bucket alone would have allowed it.
                         self.inner.overflow.counts.count_shared();
@@ -219,7 +218,7 @@ impl<'g> Turn<'g> {
                 Err(Undone::Outdated) => return Err(Outdated),
                 Err(Undone::AtCap) => {}
             }
-            if let Some(spent) = self.charge_at_cap(key, limit, now_ns, &ask)? {
+            if let Some(spent) = self.charge_at_cap(key, limit, now_ns, (&ask, &again))? {
                 return Ok(spent);
             }
         }
@@ -286,7 +285,7 @@ impl<'g> Turn<'g> {
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
-        ask: impl Fn(u64, u64) -> Outcome,
+        (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Option<Spent>, Outdated> {
         let counts = &self.inner.overflow.counts;
         let denied = || {
@@ -314,7 +313,7 @@ impl<'g> Turn<'g> {
                     word = found;
                     ask(found, at_ns).word
                 })?;
-                let spent = Spent::of(ask(word, at_ns), word, at_ns, ChargedTo::Shared);
+                let spent = Spent::of(again(word, at_ns), word, at_ns, ChargedTo::Shared);
                 let spent = Spent { noted, ..spent };
                 self.inner.overflow.fence();
                 // It may have a cell by now; or have had one that was charged after `at_ns`, and is full
