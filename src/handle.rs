@@ -149,6 +149,9 @@ impl Handle {
 
     /// Makes the id's bucket full. A receipt or a place from before it gives nothing back afterwards.
     ///
+    /// A new id that shares a bucket, because there is no room for its own, gets nothing back, here and by
+    /// [`refund`](Handle::refund): that is others' debt, too. The decision is not `allowed` then.
+    ///
     /// # Errors
     ///
     /// See [`Handle`].

