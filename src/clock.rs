@@ -15,7 +15,7 @@ use crate::ticker::Ticker;
 /// A clock counts from its first reading, which is 1 ns, to 2^62 - 1 ns, 146 years, where it stops.
 /// A clock that goes backwards, or differs from core to core, may deny more but never admit more: no
 /// decision relies on it to be monotonic. (The one place that has to know how time went is where a
-/// denied batch takes a charge back from beneath another caller's: DESIGN.md, "Batches".)
+/// denied batch takes a charge back from beneath another caller's: docs/internals/batches.md.)
 ///
 /// Clones read the same clock.
 ///

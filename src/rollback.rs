@@ -1,5 +1,5 @@
 //! Rolling a charge back: what a denied batch, a settlement and a cancel do to the bucket that was charged.
-//! DESIGN.md, "Giving back", has the rule and why the bound holds.
+//! docs/internals/rollback.md has the rule and why the bound holds.
 
 use crate::Limit;
 use crate::algorithm::Charge;

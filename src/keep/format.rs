@@ -1,4 +1,4 @@
-//! How a file of buckets looks: DESIGN.md, "Files of buckets". All numbers are little-endian.
+//! How a file of buckets looks: docs/internals/snapshot.md. All numbers are little-endian.
 //!
 //! ```text
 //! header    magic 8, version 4, engine 4, wall 8, now 8, seeds 64, check 16, sum 8

@@ -130,7 +130,7 @@ fn settle_vs_reset_model(first: &Tally, last: &Tally) {
     });
     let resetter = spawn(&limiter, |limiter| {
         let is_given = limiter.limit("A").unwrap().reset("k").unwrap().allowed();
-        // Not as much as was charged: DESIGN.md, "Giving back", has what becomes of the same word.
+        // Not as much as was charged: docs/internals/rollback.md has what becomes of the same word.
         (is_given, spend(&limiter, "A", 1))
     });
     let (left, (is_given, spent)) = (settler.join().unwrap(), resetter.join().unwrap());

@@ -96,7 +96,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
             for round in 0..100 {
                 let seconds = [5_000_000, 10_000_000][round % 2];
                 limiter.reload_with(of(seconds), Debt::Units).unwrap();
-                // A batch that lasts over two reloads is not taken back (DESIGN.md, "Reload").
+                // A batch that lasts over two reloads is not taken back (docs/internals/reload.md).
                 for (made, spender) in made.iter().zip(&spenders) {
                     let before = made.load(Ordering::Relaxed);
                     while made.load(Ordering::Relaxed) == before && !spender.is_finished() {

@@ -148,7 +148,7 @@ impl Table {
 
     /// Carries what is left. Only for a fresh key that finds the room used up that is meant for those
     /// who come while cells move: each has carried a chunk before, so that many threads must have
-    /// inserted in lock step (DESIGN.md, "Room", has the numbers).
+    /// inserted in lock step (docs/internals/table.md, "Room", has the numbers).
     pub(super) fn help_to_the_end<'g>(
         &self,
         guard: &'g Guard,

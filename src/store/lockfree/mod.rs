@@ -1,5 +1,5 @@
 //! The table without locks: fingerprints, each with its cell, in segments that grow and shrink beside
-//! the traffic. DESIGN.md, "The table", has the protocol and what each of its rules is for.
+//! the traffic. docs/internals/table.md has the protocol and what each of its rules is for.
 //!
 //! This folder is the one place of the crate with unsafe code: `block.rs` gets memory and gives it back,
 //! `segment.rs` makes slots of it, `shard.rs` turns a shard's pointer into a segment that may be read,
