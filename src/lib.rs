@@ -1,10 +1,148 @@
-// Examples are copied: one that drops a decision would warn in the copy.
+//! An in-process rate limiter.
+//!
+//! Tollgate decides whether a client, an account or an API key may go on. Each bucket is one atomic 64-bit word, and a
+//! spend is one compare-and-swap on it. The limits come from code or from YAML files, can be reloaded while calls go
+//! on, and several of them can be charged as one.
+//!
+//! # A key
+//!
+//! ```
+//! use std::time::Duration;
+//! use tollgate::{IdFormat, Limit, Limiter, Limits, SweepOptions};
+//!
+//! let limit = Limit::new(20, 10, Duration::from_secs(1))?; // 20 at once, then 10 per second
+//! let limits = Limits::builder().limit("RequestsPerUser", IdFormat::String, limit)?.build();
+//! let limiter = Limiter::new(limits);
+//! let _sweeper = limiter.start_sweeper(SweepOptions::default())?; // frees buckets that are full again
+//!
+//! let requests = limiter.limit("RequestsPerUser")?; // look the limit up once, and keep the handle
+//! let decision = requests.spend("alice", 1)?;
+//! assert!(decision.allowed());
+//! assert_eq!(decision.remaining(), Some(19));
+//! # Ok::<(), tollgate::Error>(())
+//! ```
+//!
+//! A denied [`Decision`] has [`retry_in`](Decision::retry_in): the time after which the same call is allowed. An id is
+//! text, a number, an address, or an account's number with one of these: [`Id`].
+//!
+//! # Limits from YAML
+//!
+//! ```
+//! # #[cfg(feature = "yaml")] {
+//! use tollgate::{Limiter, Limits};
+//!
+//! // From files: `Limits::from_yaml_files("limits.yml", Some("overrides.yml".as_ref()))`.
+//! let limits = Limits::from_yaml(
+//!     "RequestsPerUser: {burst: 20, count: 10, period: 1s, id: string}\n\
+//!      RequestsPerUser:alice: {burst: 200, count: 100, period: 1s}\n", // an override
+//! )?;
+//! let requests = Limiter::new(limits).limit("RequestsPerUser")?;
+//! assert_eq!(requests.spend("alice", 1)?.remaining(), Some(199));
+//! assert_eq!(requests.spend("bob", 1)?.remaining(), Some(19));
+//! # }
+//! # Ok::<(), tollgate::Error>(())
+//! ```
+//!
+//! [Limits files](docs::limits_files) describes the format, and [reload](docs::reload) how limits change in a running
+//! program.
+//!
+//! # Several limits as one
+//!
+//! ```
+//! use std::{net::Ipv4Addr, time::Duration};
+//! use tollgate::{IdFormat, Limit, Limiter, Limits};
+//!
+//! let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+//! let limits = Limits::builder()
+//!     .limit("RequestsPerClient", IdFormat::IpAddress, Limit::new(20, 10, second)?)?
+//!     .limit("OrdersPerAccount", IdFormat::RegId, Limit::new(300, 300, 3 * hour)?)?
+//!     .build();
+//! let limiter = Limiter::new(limits);
+//! let (requests, orders) = (limiter.limit("RequestsPerClient")?, limiter.limit("OrdersPerAccount")?);
+//!
+//! let order = [requests.member(Ipv4Addr::LOCALHOST), orders.member(12345678u64)];
+//! let decision = limiter.batch(&order).spend()?; // charges both buckets, or neither
+//! assert!(decision.allowed());
+//! # Ok::<(), tollgate::Error>(())
+//! ```
+//!
+//! # A router of axum
+//!
+//! With the feature `tower`:
+//!
+//! ```
+//! # #[cfg(feature = "tower")] {
+//! use std::net::SocketAddr;
+//!
+//! use axum::{Router, extract::ConnectInfo, routing::get};
+//! use tollgate::Limiter;
+//! use tollgate::http::{ClientAddress, RateLimitLayer, Rule, extract};
+//!
+//! fn app(limiter: &Limiter) -> Result<Router, Box<dyn std::error::Error>> {
+//!     let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
+//!     let rule = Rule::new(limiter.limit("RequestsPerClient")?, extract::client(clients));
+//!     let layer = RateLimitLayer::builder(limiter).rule(rule).build()?;
+//!     Ok(Router::new().route("/", get(|| async { "hello" })).layer(layer))
+//! }
+//! # }
+//! ```
+//!
+//! Serve it by `app.into_make_service_with_connect_info::<SocketAddr>()`, so that each request has its peer's address.
+//! [HTTP](docs::http) has whole programs for axum, tonic and hyper. To wait for a place instead of being denied, see
+//! [waiting](docs::waiting).
+//!
+//! # Where to find what
+//!
+//! | for | start at |
+//! |---|---|
+//! | a limiter and its calls | [`Limiter`], [`Handle`], [`Decision`], [`LimiterOptions`]; [`Bucket`] for a limit without keys |
+//! | the numbers of a limit | [`Limit`], [`Limits`], [`LimitsBuilder`], [`LimitOptions`], [`OverrideOptions`] |
+//! | errors | [`Error`], [`Fault`] |
+//! | batches | [`Limiter::batch`], [`Member`], [`Mode`], [`Handle::spend_many`] |
+//! | waiting and settling | [`Handle::until_allowed`], [`Handle::reserve`], [`Handle::charge`], [`Receipt`], [`Refusal`] |
+//! | blocks | [`Handle::block`], [`Limiter::blocked`] |
+//! | memory | [`Limiter::start_sweeper`], [`AtCap`], [`Engine`], [`Stats`] |
+//! | changes | [`Limiter::reload`], [`Debt`], [`Limiter::explain`]; with the feature `watch` `Limiter::watch` |
+//! | restarts | with the feature `snapshot` `Limiter::snapshot` and `Limiter::restore` |
+//! | metrics | [`Limiter::counters`], [`Limiter::prometheus`], [`Limiter::top_denied`] |
+//! | custom algorithms and clocks | [`Algorithm`], [`Limit::own`], [`Clock`] |
+//! | HTTP | the module [`http`], with the features `http` and `tower` |
+//!
+//! # The guide
+//!
+//! - [Algorithms](docs::algorithms): gcra, windows, token and leaky buckets, factors, custom rules
+//! - [Limits files](docs::limits_files): YAML, id formats, Boulder's names, overrides, `validate`, `explain`
+//! - [Batches](docs::batches): several limits as one, many ids in one call, the cap on keys
+//! - [Reload](docs::reload): limits that change, files that are watched, `diff`
+//! - [Snapshots](docs::snapshots): buckets that survive a restart
+//! - [Waiting](docs::waiting): places in the future, deadlines, estimates that are settled
+//! - [Blocks](docs::blocks): ids that are denied every call for a time
+//! - [Metrics](docs::metrics): counters, Prometheus, the ids denied most, shadow limits
+//! - [HTTP](docs::http): the tower layer for axum, tonic and hyper
+//! - [The command](docs::replay): `tollgate replay`, traces, logs, reports
+//! - [Guarantees](docs::guarantees): the eight promises and their exceptions
+//! - [Figures](docs::figures): speed and memory, with machine and commands
+//! - [Comparison](docs::comparison): governor, tower_governor, rate-net
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `yaml` | yes | limits from files |
+//! | `boulder` | yes | Boulder's names; ids that are domains, prefixes and identifier sets |
+//! | `http` | no | fields of responses, and the client's address, without a framework |
+//! | `tower` | no | the tower layer |
+//! | `watch` | no | a reload when the files change |
+//! | `snapshot` | no | buckets that survive a restart, in a file |
+//! | `metrics` | no | the counters for the crate `metrics` |
+//! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, some of the denials |
+//! | `cli` | no | the command `tollgate` |
+//!
+//! Without features, limits come from code, and everything else in the tables above works.
+#![cfg_attr(feature = "http", doc = "\n[`http`]: mod@crate::http")]
+#![cfg_attr(not(feature = "http"), doc = "\n[`http`]: #features")]
+// Examples are copied: a copy of one that drops a decision would warn.
 #![doc(test(attr(deny(unused_must_use))))]
-#![cfg_attr(all(feature = "yaml", feature = "boulder"), doc = include_str!("../README.md"))]
-#![cfg_attr(
-    not(all(feature = "yaml", feature = "boulder")),
-    doc = "A rate limiter inside the process that it protects."
-)]
 
 mod algorithm;
 mod batch;
@@ -56,12 +194,60 @@ mod wait;
 #[cfg(feature = "watch")]
 mod watch;
 
-/// The guide: pages with whole programs.
-#[cfg(all(any(doc, doctest), feature = "tower"))]
+/// The guide, one page per subject.
+#[cfg(any(doc, doctest))]
 pub mod docs {
-    #[doc = include_str!("../docs/http.md")]
-    pub mod http {}
+    /// The pages' links to each other: on a file's own page they lead to files, here to modules. Of two definitions of a
+    /// link the first counts.
+    macro_rules! page {
+        ($name:ident, $file:literal) => {
+            #[doc = concat!(
+                "[algorithms]: crate::docs::algorithms\n",
+                "[batches]: crate::docs::batches\n",
+                "[blocks]: crate::docs::blocks\n",
+                "[comparison]: crate::docs::comparison\n",
+                "[figures]: crate::docs::figures\n",
+                "[guarantees]: crate::docs::guarantees\n",
+                "[http]: crate::docs::http\n",
+                "[limits_files]: crate::docs::limits_files\n",
+                "[metrics]: crate::docs::metrics\n",
+                "[reload]: crate::docs::reload\n",
+                "[replay]: crate::docs::replay\n",
+                "[snapshots]: crate::docs::snapshots\n",
+                "[waiting]: crate::docs::waiting\n",
+                "\n",
+                include_str!($file)
+            )]
+            pub mod $name {}
+        };
+        ($name:ident, $file:literal, $($feature:literal),+) => {
+            #[cfg(all($(feature = $feature),+))]
+            page!($name, $file);
+            #[cfg(not(all($(feature = $feature),+)))]
+            /// This page needs more features: it is in the documentation of all features.
+            pub mod $name {}
+        };
+    }
+
+    page!(algorithms, "../docs/algorithms.md");
+    page!(batches, "../docs/batches.md");
+    page!(blocks, "../docs/blocks.md");
+    page!(comparison, "../docs/comparison.md");
+    page!(figures, "../docs/figures.md");
+    page!(guarantees, "../docs/guarantees.md");
+    page!(http, "../docs/http.md", "tower");
+    page!(limits_files, "../docs/limits-files.md", "boulder", "yaml");
+    page!(metrics, "../docs/metrics.md");
+    page!(reload, "../docs/reload.md", "watch");
+    page!(replay, "../docs/replay.md");
+    page!(snapshots, "../docs/snapshots.md", "snapshot");
+    page!(waiting, "../docs/waiting.md");
 }
+
+/// The README's programs are compiled and run with the documentation's.
+#[cfg(all(doctest, feature = "tower", feature = "yaml"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
 
 pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use batch::{Batch, Member, Mode};
