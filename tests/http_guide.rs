@@ -1,4 +1,4 @@
-//! The programs of `docs/http.md` and of the README are the examples that cargo has built, and they run.
+//! The programs of `docs/http.md` are the examples that cargo has built, and they run.
 #![cfg(feature = "tower")]
 
 #[path = "axum_example/server.rs"]
@@ -9,7 +9,6 @@ use std::process::Command;
 use server::{Server, program};
 
 const GUIDE: &str = include_str!("../docs/http.md");
-const README: &str = include_str!("../README.md");
 const PROGRAMS: [(&str, &str); 3] = [
     ("http_axum", include_str!("../examples/http_axum.rs")),
     ("http_tonic", include_str!("../examples/http_tonic.rs")),
@@ -28,11 +27,10 @@ fn code(source: &str) -> &str {
 }
 
 #[test]
-fn the_pages_show_the_programs_that_are_built() {
+fn the_guide_shows_the_programs_that_are_built() {
     let shown = blocks(GUIDE, "rust,no_run");
     let built: Vec<&str> = PROGRAMS.iter().map(|(_, source)| code(source)).collect();
     assert_eq!(shown, built);
-    assert_eq!(blocks(README, "rust,ignore"), [built[0]]);
     for (program, source) in PROGRAMS {
         assert!(GUIDE.contains(&format!("cargo run --example {program} --features tower")));
         assert!(source.contains("async fn main()"));

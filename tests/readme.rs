@@ -1,46 +1,83 @@
-//! What the README shows is what comes of it: its commands are run again, and their output compared.
+//! The README and the guide show real output: this runs their commands again and compares.
 #![cfg(all(unix, feature = "boulder", feature = "cli", feature = "tower", feature = "yaml"))]
 
 #[path = "axum_example/server.rs"]
 mod server;
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 use server::Server;
 use tollgate::Limits;
 
 const README: &str = include_str!("../README.md");
+const LIB: &str = include_str!("../src/lib.rs");
 
-/// Where the README has its server.
+/// All pages that show commands or files: their names and their texts.
+const PAGES: [(&str, &str); 14] = [
+    ("README.md", README),
+    ("docs/algorithms.md", include_str!("../docs/algorithms.md")),
+    ("docs/batches.md", include_str!("../docs/batches.md")),
+    ("docs/blocks.md", include_str!("../docs/blocks.md")),
+    ("docs/comparison.md", include_str!("../docs/comparison.md")),
+    ("docs/figures.md", include_str!("../docs/figures.md")),
+    ("docs/guarantees.md", include_str!("../docs/guarantees.md")),
+    ("docs/http.md", include_str!("../docs/http.md")),
+    ("docs/limits-files.md", include_str!("../docs/limits-files.md")),
+    ("docs/metrics.md", include_str!("../docs/metrics.md")),
+    ("docs/reload.md", include_str!("../docs/reload.md")),
+    ("docs/replay.md", include_str!("../docs/replay.md")),
+    ("docs/snapshots.md", include_str!("../docs/snapshots.md")),
+    ("docs/waiting.md", include_str!("../docs/waiting.md")),
+];
+
+/// The address of the server on the pages.
 const ADDRESS: &str = "127.0.0.1:3000";
-/// How the README runs the command.
+/// How the pages run the command.
 const TOLLGATE: &str = "cargo run --release --features cli --";
 
-/// A command, and the lines that came of it.
+/// What the commands contain that a test here runs, one text for each test.
+const TRACE: &str = "algorithms.jsonl";
+const REPORT: &str = "--report report.html";
+const OPERATOR: &str = "examples/operator";
+const API: &str = "/api/";
+/// The command of `docs/http.md` that `tests/http_guide.rs` runs.
+const DENIAL: &str = "http://127.0.0.1:3000/";
+
+/// A command, and the lines of its output.
 #[derive(Debug)]
 struct Shown {
     command: &'static str,
     output: Vec<&'static str>,
 }
 
-/// The blocks of the README in this language.
-fn blocks(language: &str) -> Vec<&'static str> {
+/// The blocks of a page in this language.
+fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
-    let after = README.split(fence.as_str()).skip(1);
+    let after = page.split(fence.as_str()).skip(1);
     after.map(|rest| rest.split_once("```").expect("an end of the block").0).collect()
 }
 
-/// The commands of all blocks with output that have this in them.
-fn shown(with: &str) -> Vec<Shown> {
+/// The commands on all pages that are shown with their output.
+fn all_shown() -> Vec<Shown> {
     let mut all: Vec<Shown> = Vec::new();
-    for line in blocks("console").into_iter().flat_map(str::lines) {
-        match line.strip_prefix("$ ") {
-            Some(command) => all.push(Shown { command, output: Vec::new() }),
-            None => all.last_mut().expect("a command comes first").output.push(line),
+    for block in PAGES.into_iter().flat_map(|(_, page)| blocks(page, "console")) {
+        for line in block.lines() {
+            match line.strip_prefix("$ ") {
+                Some(command) => all.push(Shown { command, output: Vec::new() }),
+                None => all.last_mut().expect("a command comes first").output.push(line),
+            }
         }
     }
+    all
+}
+
+/// The commands that contain this text.
+fn shown(with: &str) -> Vec<Shown> {
+    let mut all = all_shown();
     all.retain(|shown| shown.command.contains(with));
-    assert!(!all.is_empty(), "the README shows no {with}");
+    assert!(!all.is_empty(), "no page shows {with}");
     all
 }
 
@@ -53,8 +90,67 @@ fn run(command: &str) -> Vec<String> {
 }
 
 #[test]
+fn readme_is_short_and_begins_with_both_commands() {
+    assert!(README.lines().count() <= 150);
+    let first_80: String = README.lines().take(80).map(|line| format!("{line}\n")).collect();
+    let commands: Vec<&str> =
+        README.split("```sh\n").skip(1).map(|rest| rest.lines().next().unwrap()).collect();
+    assert_eq!(commands.len(), 2);
+    for command in &commands {
+        assert!(first_80.contains(command), "{command}");
+    }
+    // The first is the command of ci/report.sh, and the one whose output docs/replay.md shows.
+    let script = include_str!("../ci/report.sh").replace("\\\n", " ").replace("$(mktemp -d)/", "");
+    let words: Vec<&str> = script.split_whitespace().collect();
+    let plain = words.join(" ").replace("\"report.html\"", "report.html");
+    assert!(plain.ends_with(commands[0]), "{plain}");
+    assert_eq!(shown(REPORT)[0].command, commands[0]);
+    assert_eq!(commands[1], "cargo test --all-features");
+    assert!(include_str!("../ci/test.sh").contains(&format!("\n{}\n", commands[1])));
+}
+
+#[test]
+fn every_page_is_tested_and_in_rustdoc() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files: BTreeSet<String> = BTreeSet::from(["README.md".to_owned()]);
+    for entry in std::fs::read_dir(root.join("docs")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() {
+            files.insert(format!("docs/{}", entry.file_name().into_string().unwrap()));
+        }
+    }
+    assert_eq!(files, PAGES.map(|(name, _)| name.to_owned()).into());
+    for (name, page) in PAGES {
+        assert!(LIB.contains(&format!("\"../{name}\"")), "{name}");
+        // A link to another page has its file on the page, and its module in rustdoc.
+        for (label, target) in
+            page.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
+        {
+            assert!(files.contains(&format!("docs/{target}")), "{name}: {target}");
+            assert!(
+                LIB.contains(&format!("\"[{label}]: crate::docs::{label}\\n\"")),
+                "{name}: {label}"
+            );
+            assert_eq!(format!("{}.md", label.replace('_', "-")), target, "{name}");
+        }
+    }
+    for (path, _) in README.split("](").skip(1).filter_map(|rest| rest.split_once(')')) {
+        assert!(path.starts_with("https://") || root.join(path).is_file(), "{path}");
+    }
+}
+
+#[test]
+fn every_command_is_run_by_a_test() {
+    for one in all_shown() {
+        let run_here = [TRACE, REPORT, OPERATOR, API];
+        let is_run = run_here.iter().any(|with| one.command.contains(with));
+        assert!(is_run || one.command.contains(DENIAL), "{} is run by no test", one.command);
+    }
+}
+
+#[test]
 fn replay_of_the_three_algorithms() {
-    let shown = shown("algorithms.jsonl");
+    let shown = shown(TRACE);
     assert_eq!(shown.len(), 1);
     for one in shown {
         assert!(one.command.starts_with(TOLLGATE), "{}", one.command);
@@ -64,20 +160,22 @@ fn replay_of_the_three_algorithms() {
 }
 
 #[test]
-fn one_command_from_a_log_to_the_report_of_what_would_change() {
-    let shown = shown("--report report.html");
+fn one_command_from_a_log_to_the_report() {
+    let shown = shown(REPORT);
     assert_eq!(shown.len(), 1);
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.html");
     let command = shown[0].command.replace(TOLLGATE, env!("CARGO_BIN_EXE_tollgate"));
-    assert_eq!(run(&command.replace("report.html", report.to_str().unwrap())), shown[0].output);
+    let output = run(&command.replace("report.html", report.to_str().unwrap()));
+    assert_eq!(output, shown[0].output);
+    assert!(README.contains(&format!("`{}`", output[1])), "{}", output[1]);
     let page = std::fs::read_to_string(report).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("data-table=\"newly-denied\""));
 }
 
 #[test]
 fn what_the_operators_commands_say() {
-    let shown = shown("examples/operator");
+    let shown = shown(OPERATOR);
     for command in ["cat", "validate", "explain", "diff"] {
         assert!(shown.iter().any(|one| one.command.contains(command)), "{command}");
     }
@@ -88,23 +186,27 @@ fn what_the_operators_commands_say() {
 }
 
 #[test]
-fn the_limits_are_good() {
-    let of_readme = blocks("yaml");
-    assert_eq!(of_readme.len(), 1);
-    for text in of_readme {
+fn yaml_blocks_are_good_limits() {
+    let of_pages: Vec<&str> =
+        PAGES.into_iter().flat_map(|(_, page)| blocks(page, "yaml")).collect();
+    let mut of_six = 0;
+    for text in of_pages {
         let limits = Limits::from_yaml(text).unwrap();
-        assert_eq!(limits.names().count(), 6);
-        // Those that are replayed have the numbers of the file that the command reads.
+        if limits.names().count() != 6 {
+            continue;
+        }
+        of_six += 1;
+        // The limits that are replayed have the numbers of the file that the command reads.
         let replayed = Limits::from_yaml(include_str!("../examples/algorithms.yml")).unwrap();
         for name in replayed.names() {
             let of = |limits: &Limits| limits.numbers(name, "a").unwrap();
             assert!(of(&limits).is_some() && of(&limits) == of(&replayed), "{name}");
         }
     }
+    assert_eq!(of_six, 1, "the limits of docs/algorithms.md");
 }
 
-/// Whether a line is the README's, but for the date, and for times that have gone on since they were
-/// given: they may be less, and not 0.
+/// Whether a line equals the page's, except for the date, and for times, which may be less, and not 0.
 fn is_alike(line: &str, shown: &str) -> bool {
     if line.starts_with("date: ") && shown.starts_with("date: ") {
         return true;
@@ -126,7 +228,7 @@ fn is_alike(line: &str, shown: &str) -> bool {
         && now.iter().zip(&then).all(|(now, then)| *now > 0.0 && *now <= then.ceil())
 }
 
-/// The commands one after the other with a server of their own; the first that gives something else.
+/// Runs the commands in order against a server; returns the first whose output differs.
 fn differs(all: &[Shown]) -> Option<String> {
     let server = Server::start(&[]);
     all.iter().find_map(|one| {
@@ -140,13 +242,13 @@ fn differs(all: &[Shown]) -> Option<String> {
 #[test]
 fn curl_gets_the_fields_of_the_three_algorithms() {
     let has_curl = Command::new("curl").arg("--version").output().is_ok();
-    assert!(has_curl, "this test runs the README's commands, which need curl");
-    let all = shown("curl");
+    assert!(has_curl, "this test runs the guide's commands, which need curl");
+    let all = shown(API);
     for path in ["/api/search", "/api/orders", "/api/notes"] {
         assert!(all.iter().any(|one| one.command.contains(path)), "{path}");
     }
-    // The limits are of seconds, because people try them. A machine that stands still for two of them
-    // gives other answers, and is asked again.
+    // The limits are of seconds, because people try them. A machine that is suspended for two of them
+    // gives other answers; the test tries again.
     let mut last = String::new();
     for _ in 0..3 {
         match differs(&all) {
