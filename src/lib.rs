@@ -138,9 +138,10 @@
 //! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, some of the denials |
 //! | `cli` | no | the command `tollgate` |
 //!
-//! Without features, limits come from code, and everything else in the tables above works.
-#![cfg_attr(feature = "http", doc = "\n[`http`]: mod@crate::http")]
-#![cfg_attr(not(feature = "http"), doc = "\n[`http`]: #features")]
+//! Without any feature, limits come from code; batches, waiting, blocks, reloads and counters all work.
+//!
+#![cfg_attr(feature = "http", doc = "[`http`]: mod@crate::http")]
+#![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
 // Examples are copied: a copy of one that drops a decision would warn.
 #![doc(test(attr(deny(unused_must_use))))]
 
