@@ -37,7 +37,7 @@ const ADDRESS: &str = "127.0.0.1:3000";
 /// How the pages run the command.
 const TOLLGATE: &str = "cargo run --release --features cli --";
 
-/// What the commands contain that a test here runs, one text for each test.
+/// Texts in the commands that the tests here run, one for each test.
 const TRACE: &str = "algorithms.jsonl";
 const REPORT: &str = "--report report.html";
 const OPERATOR: &str = "examples/operator";
