@@ -143,7 +143,7 @@ impl OverrideOptions {
     ///
     /// What the bucket owes at that time is carried over to the numbers that apply since by the
     /// [`Debt`](crate::Debt) of the reload that put these limits in place
-    /// ([`Limiter::reload_with`](crate::Limiter::reload_with)); of a limiter's first limits, by
+    /// ([`Limiter::reload_with`](crate::Limiter::reload_with)), or of the restore; of a new limiter's limits, by
     /// [`Debt::Share`](crate::Debt::Share).
     ///
     /// # Example: half of it is used before and after

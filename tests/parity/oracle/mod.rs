@@ -180,11 +180,10 @@ impl Oracle {
         self.debt = debt;
     }
 
-    /// A limiter that a file was read into at `at`. Buckets are carried as of the file's time. The limiter
-    /// begins as a new one: its rule for ends is the default, whatever that of the restore was.
+    /// A limiter that a file was read into at `at`. Buckets are carried as of the file's time.
     pub(crate) fn restore(&mut self, terms: Terms, debt: Debt, at: i128) {
         self.put_in_place(terms, debt, at);
-        self.debt = Debt::default();
+        self.debt = debt;
         self.enabled = true;
         self.now = at;
     }
