@@ -6,4 +6,4 @@ cargo clippy --all-targets --all-features --quiet -- -D warnings
 for features in "" yaml boulder http tower snapshot metrics tracing watch; do
     cargo clippy --lib --tests --no-default-features --features "$features" --quiet -- -D warnings
 done
-cargo clippy --manifest-path benches/rivals/Cargo.toml --all-targets --quiet -- -D warnings
+cargo clippy --manifest-path benches/rivals/Cargo.toml --all-targets --all-features --quiet -- -D warnings

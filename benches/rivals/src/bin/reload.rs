@@ -152,7 +152,7 @@ mod account {
             let mut meter = Meter::with_room(domains.len());
             let mut order: Vec<usize> = (0..domains.len()).collect();
             for last in (1..order.len()).rev() {
-                order.swap(last, random.below(last as u32 + 1) as usize);
+                order.swap(last, random.below(last + 1) as usize);
             }
             let held = (order.len() * size_of::<usize>() + domains.len() * 8) as u64;
             for (nth, at) in order.into_iter().enumerate() {
