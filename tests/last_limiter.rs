@@ -239,6 +239,10 @@ fn use_by_threads(end_before: bool) {
     }
 }
 
+/// Two of the collector's records: of threads that end at the same time more than one may be left for the next
+/// to free. A leak of a record in each case would be more after three of them.
+const RECORDS_BYTES: isize = 2 * 2304;
+
 #[test]
 fn nothing_is_left_of_a_limiter_that_is_dropped() {
     let other_user = OtherUser::new();
@@ -268,7 +272,8 @@ fn nothing_is_left_of_a_limiter_that_is_dropped() {
     assert!(once < 64 << 10, "{once} bytes stay");
     every_case(&|what, ends_before| {
         let now = memory();
-        let is_all = now.allocated <= before.allocated && now.mapped <= before.mapped;
+        let is_all =
+            now.allocated <= before.allocated + RECORDS_BYTES && now.mapped <= before.mapped;
         assert!(is_all, "{what}, which ends first: {ends_before}: {before:?}, then {now:?}");
     });
     println!("{before:?}, of which {once} bytes were allocated by the first limiters");
