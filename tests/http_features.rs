@@ -12,7 +12,9 @@ use http_body_util::{BodyExt, Empty, Full};
 use tollgate::http::{
     Fields, PlugLimitNames, RateLimitBuilder, RateLimitLayer, Reset, Rule, Style, Who, extract,
 };
-use tollgate::{Clock, IdFormat, Limit, LimitMode, LimitOptions, Limiter, LimiterOptions, Limits};
+use tollgate::{
+    Clock, Factor, IdFormat, Limit, LimitMode, LimitOptions, Limiter, LimiterOptions, Limits,
+};
 use tower::{Layer, ServiceExt};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -155,6 +157,21 @@ async fn a_cost_above_the_burst_is_refused_in_the_clients_words() {
         let (status, _, body) = ask(builder, "/").await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
         assert!(body.contains("above the burst 5 of requests"), "{body}");
+        assert!(!body.contains("Enforced"), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_factor_out_of_range_is_told_in_clients_words() {
+    let limiter = limiter();
+    let factor: Factor = "10000000".parse().unwrap();
+    for also in [false, true] {
+        let scaled = rule(&limiter, "Enforced").shown_as("requests").factor(move |_| factor);
+        let builder = RateLimitLayer::builder(&limiter).rule(scaled);
+        let builder = if also { builder.rule(rule(&limiter, "Tried")) } else { builder };
+        let (status, _, body) = ask(builder, "/").await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(body.contains("requests: "), "{body}");
         assert!(!body.contains("Enforced"), "{body}");
     }
 }

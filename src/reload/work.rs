@@ -84,7 +84,8 @@ fn calls_after_a_reload_do_a_bounded_work() {
         let ended = spend_each(&limiter);
         assert!(ended.most_cells <= MOST_CELLS, "{ended:?}");
         assert!(ended.cells >= IDS, "each id's word is moved: {ended:?}");
-        assert!(2 * ended.bytes <= bytes, "{ended:?}, {bytes} bytes before");
+        // Shards that were all cleared out at one time would take 1.36 to 1.45 times the bytes.
+        assert!(3 * ended.bytes <= bytes, "{ended:?}, {bytes} bytes before");
         assert_eq!(limiter.stats().cells, IDS as usize);
     });
 }

@@ -186,9 +186,12 @@ impl Rules {
     fn refusal_for(&self, error: &crate::Error) -> Refusal {
         let refusal = Refusal::from(error);
         let shown = self.rules.iter().find_map(|rule| {
-            let of = format!(" of {}", rule.handle().name());
-            let text = refusal.reason().strip_suffix(&of)?;
-            Some(format!("{text} of {}", rule.name()))
+            let (name, reason) = (rule.handle().name(), refusal.reason());
+            // A cost above the burst ends with the name, a factor out of range begins with it.
+            let cost = reason.strip_suffix(name).filter(|text| text.ends_with(" of "));
+            let factor = || reason.strip_prefix(name).filter(|text| text.starts_with(": "));
+            let of_cost = cost.map(|text| format!("{text}{}", rule.name()));
+            of_cost.or_else(|| factor().map(|text| format!("{}{text}", rule.name())))
         });
         shown.map_or(refusal.clone(), |reason| Refusal::new(refusal.status(), reason))
     }

@@ -356,11 +356,11 @@ impl<'g> Segment<'g> {
         self.used_of(self.header().claims.load(Ordering::Relaxed))
     }
 
-    /// Whether so many slots were left that the segment of the table's `nth` shard is cleared out.
+    /// Whether the segment of the table's `nth` shard has enough dead cells to be cleared out.
     ///
-    /// The override of an account ends for all of its keys, so that all shards lose their room equally fast, and while
-    /// a shard is cleared out it has two segments. So they begin one after the other: with two to eight eighths of
-    /// the room used up, by their number.
+    /// The override of an account ends for all of its keys, so all shards fill up equally fast, and a shard that is
+    /// cleared out has two segments meanwhile. Shards therefore begin at different times: when the dead cells are five,
+    /// six, seven or eight eighths of the room that is left, depending on the shard's number.
     pub(super) fn is_worth_clearing(self, nth: usize) -> bool {
         /// A smaller one is cleared out by two calls.
         const LEAST_SLOTS: usize = 64;
