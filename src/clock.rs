@@ -1,14 +1,16 @@
 //! What time it is, in nanoseconds since the clock was made.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::util::sync::{AtomicU64, Ordering};
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::gcra::MAX_NOW_NS;
-use crate::ticker::Ticker;
+use crate::util::background::Ticker;
+
+/// The latest time that a decision is made at: 2^62 - 1 ns, 146 years from the clock's origin.
+pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
 
 /// Where a limiter gets the time from.
 ///
@@ -183,7 +185,7 @@ impl Clock {
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn machine_by_hand() -> (Clock, Hand) {
         let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
-        let idle = |_: &crate::ticker::Stop| ControlFlow::Continue(());
+        let idle = |_: &crate::util::background::Stop| ControlFlow::Continue(());
         let ticker = Ticker::start("tollgate-clock", Duration::from_secs(3600), idle).unwrap();
         let coarse = Arc::new(Coarse { now_ns: now_ns.clone(), _ticker: ticker });
         (Clock::of(Source::Coarse { coarse, origin_ns: FIRST_NS }), Hand(now_ns))

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use crate::shown::Escaped;
-use crate::{Limit, Parameters};
+use crate::util::escape::Escaped;
 
 /// Why a limit, a file, a name, an id or a call was refused.
 ///
@@ -91,20 +90,6 @@ impl Error {
         debug_assert!(!faults.is_empty());
         let kind = if unread == faults.len() { ErrorKind::Io } else { ErrorKind::Config };
         Error(Box::new(Repr { kind, message: String::new(), faults, is_unread: unread > 0 }))
-    }
-
-    /// In the words of the limit's algorithm.
-    #[cold]
-    pub(crate) fn cost_above_limit(cost: u64, limit: &Limit, name: Option<&str>) -> Error {
-        let word = match limit.parameters() {
-            Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
-            Parameters::FixedWindow { .. } => "limit",
-            Parameters::LeakyBucket { .. } => "size",
-            Parameters::Own(_) => "largest cost",
-        };
-        let most = limit.burst();
-        let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
-        Error::new(ErrorKind::Cost, format!("cost {cost} is above the {word} {most}{of}"))
     }
 
     /// Whether the numbers of a limit were out of range.

@@ -146,52 +146,26 @@
 #![doc(test(attr(deny(unused_must_use))))]
 
 mod algorithm;
-mod batch;
-mod blocks;
 mod bucket;
-mod cell;
 mod clock;
-mod counters;
-mod debt;
+mod core;
 mod decision;
 mod error;
-#[cfg(feature = "tracing")]
-mod events;
-mod explain;
-mod generation;
-mod handle;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "snapshot")]
-mod keep;
-mod key;
-mod ledger;
 mod limit;
 mod limiter;
 mod limits;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
-#[cfg(any(feature = "snapshot", feature = "watch"))]
-mod open;
-mod options;
-mod overflow;
+mod observe;
 #[cfg(all(test, not(tollgate_loom)))]
 #[path = "../tests/own_process/mod.rs"]
 mod own_process;
-mod probe;
-mod reload;
-mod rollback;
-mod scaled;
-mod shadow;
-mod shown;
+#[cfg(feature = "snapshot")]
+pub(crate) mod snapshot;
 mod store;
-mod sweep_clock;
-mod sweeper;
-mod sync;
-mod ticker;
-mod top_denied;
-mod turn;
-mod wait;
+mod util;
 #[cfg(feature = "watch")]
 mod watch;
 
@@ -250,20 +224,24 @@ pub mod docs {
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+pub use algorithm::factor::Factor;
 pub use algorithm::{Algorithm, Charge, Grant, Outcome};
-pub use batch::{Batch, Member, Mode};
-pub use blocks::Blocked;
 pub use bucket::Bucket;
 pub use clock::{Clock, Hand};
-pub use counters::{Counters, LimitCounters};
-pub use debt::Debt;
+pub use core::at_cap::AtCap;
 pub use decision::Decision;
 pub use error::{Error, Fault};
-pub use handle::Handle;
-#[cfg(feature = "snapshot")]
-pub use keep::{Restored, Snapshot};
-pub use limit::{Factor, Limit, Parameters};
+pub use limit::carry_over::Debt;
+pub use limit::{Limit, Parameters};
 pub use limiter::Limiter;
+pub use limiter::batch::{Batch, Member, Mode};
+pub use limiter::blocks::Blocked;
+pub use limiter::handle::Handle;
+pub use limiter::options::LimiterOptions;
+pub use core::reloads::Reloaded;
+pub use limiter::reserve::{Parking, Receipt, Refusal, Reservation, Timer, Waiting};
+pub use limiter::scaled::Scaled;
+pub use limiter::sweeper::{SweepOptions, Sweeper};
 #[cfg(feature = "boulder")]
 pub use limits::IdentifierSet;
 #[cfg(feature = "yaml")]
@@ -273,12 +251,12 @@ pub use limits::{
     Id, IdFormat, LimitEntry, LimitMode, LimitOptions, Limits, LimitsBuilder, Location,
     OverrideEntry, OverrideOptions, Warning, WarningKind, Warnings,
 };
-pub use options::{AtCap, Engine, LimiterOptions};
-pub use reload::Reloaded;
-pub use scaled::Scaled;
+pub use observe::counters::{Counters, LimitCounters};
+pub use observe::stats::Stats;
+pub use observe::top_denied::DeniedId;
+#[cfg(feature = "snapshot")]
+pub use snapshot::{Restored, Snapshot};
+pub use store::Engine;
 pub use store::Swept;
-pub use sweeper::{Stats, SweepOptions, Sweeper};
-pub use top_denied::DeniedId;
-pub use wait::{Parking, Receipt, Refusal, Reservation, Timer, Waiting};
 #[cfg(feature = "watch")]
 pub use watch::{WatchOptions, WatchStatus, Watcher};

@@ -7,7 +7,7 @@ use tollgate::Mode;
 
 #[path = "../../src/bin/tollgate/json.rs"]
 mod json;
-#[path = "../../src/shown.rs"]
+#[path = "../../src/util/escape.rs"]
 #[allow(dead_code, reason = "the command uses all of it")]
 mod shown;
 #[path = "../../src/bin/tollgate/trace.rs"]

@@ -4,11 +4,9 @@
 //! at which the bucket is full again. `now_ns` is at least 1 and at most [`MAX_NOW_NS`]; a burst
 //! offset is at most 2^62 ns. So a TAT that is written is at most 2^63 - 1 and no sum below wraps.
 
-use crate::Decision;
 use crate::algorithm::{Charge, Grant, Outcome};
-
-/// The latest time that a decision is made at: 2^62 - 1 ns, 146 years from the clock's origin.
-pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
+use crate::clock::MAX_NOW_NS;
+use crate::decision::Decision;
 
 /// The latest time at which a bucket is full again.
 const MAX_TAT_NS: u64 = (1 << 63) - 1;
@@ -168,8 +166,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Limit;
     use crate::algorithm::rule::Rule;
+    use crate::limit::Limit;
 
     const MS: u64 = 1_000_000;
     const NOW: u64 = 1_700_000_000 * 1000 * MS;

@@ -3,10 +3,10 @@
 //! The word is the time of the last drip and what is in the bucket. The bound: in any interval of length
 //! t at most `size + drip_size * ceil(t / drip_rate)` units.
 
-use crate::Decision;
 use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of, whole_ms};
 use crate::algorithm::rule::MAX_COUNT;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome, restored};
+use crate::decision::Decision;
 
 /// The numbers of a limit, which has checked them: counts from 1 to the largest, and a drip rate from
 /// 1 ms to [`LeakyBucket::MAX_DRIP_RATE_MS`]. `drip_size` may exceed `size`.

@@ -3,6 +3,7 @@
 //! A word is never 0 and its top bit is clear; 0 stands for a bucket that was never charged, and a
 //! full bucket equals one that does not exist.
 
+pub(crate) mod factor;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
 pub(crate) mod leaky_bucket;
@@ -14,7 +15,8 @@ pub(crate) mod window;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Decision, Factor};
+use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
 
 /// What a call makes of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,13 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::Decision;
 use crate::algorithm::fixed_window::FixedWindow;
-use crate::algorithm::gcra::{Gcra, MAX_NOW_NS};
+use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome, packed};
+use crate::clock::MAX_NOW_NS;
+use crate::decision::Decision;
 
 /// The largest count that a word of 24 bits for it has room for.
 pub(crate) const MAX_COUNT: u64 = (1 << 24) - 1;
@@ -287,7 +288,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use crate::{Algorithm, Limit, Outcome};
+    use crate::algorithm::{Algorithm, Outcome};
+    use crate::limit::Limit;
 
     const MS: u64 = 1_000_000;
 

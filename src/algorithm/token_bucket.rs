@@ -5,10 +5,10 @@
 //! `burst` and what the rate has brought since its start, so at most `limit` in all. Tokens are not
 //! capped inside a window: what was not used can be spent at once later in it.
 
-use crate::Decision;
 use crate::algorithm::packed::ns_of;
 use crate::algorithm::window::{Found, Holds, Window};
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
+use crate::decision::Decision;
 
 /// The numbers of a limit, which has checked them: `1 <= burst <= limit`, and `limit` at most the
 /// largest count.

@@ -5,10 +5,10 @@
 //! next window begins where this one ends, with what this one did not hold. A fixed window is a token
 //! bucket whose burst is its quota.
 
-use crate::Decision;
 use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of, whole_ms};
 use crate::algorithm::rule::MAX_COUNT;
 use crate::algorithm::{Charge, Grant, Outcome};
+use crate::decision::Decision;
 
 /// The length of a window: 1 ms to [`MAX_MS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

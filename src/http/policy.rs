@@ -8,7 +8,7 @@ use sfv::{KeyRef, ListSerializer, StringRef, key_ref};
 
 use crate::http::SetupError;
 use crate::http::text::{INTEGER_MAX, integer, number, shared, value_of};
-use crate::{Limit, Parameters};
+use crate::limit::{Limit, Parameters};
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Decision;
+use crate::decision::Decision;
 
 /// The `Retry-After` of a denial in whole seconds: the wait rounded up, at least 1. `None` when
 /// allowed.

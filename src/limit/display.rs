@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Limit, Parameters};
+use crate::limit::{Limit, Parameters};
 
 /// The numbers as a file has them: `burst 20, count 10, period 1s`; of another algorithm than gcra,
 /// with its name before them: `fixed_window: limit 10, window 1m`.

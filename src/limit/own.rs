@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::Factor;
-use crate::algorithm::gcra::MAX_NOW_NS;
+use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
+use crate::clock::MAX_NOW_NS;
 use crate::error::{Error, ErrorKind};
 use crate::limit::{Limit, LimitFault};
 

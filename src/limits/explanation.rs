@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::decision::Decision;
+use crate::limit::Limit;
 use crate::limits::{IdFormat, LimitMode, Location};
-use crate::{Decision, Limit};
 
 /// Which entry of the limits applies to an id, its numbers, and what it would answer.
 ///

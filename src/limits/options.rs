@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::Limit;
+use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 
 /// Whether a limit denies, or only says that it would. YAML names them as here, in lower case.

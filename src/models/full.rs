@@ -6,8 +6,9 @@
 //! full at 2 ms. The numbers are those of an override, whose default fills in half the time.
 
 use super::*;
+use crate::algorithm::Algorithm;
+use crate::algorithm::factor::Factor;
 use crate::store::Store;
-use crate::{Algorithm, Factor};
 
 /// The bound on preemptions.
 const SOME: Option<usize> = Some(2);

@@ -19,8 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::probe::{self, Fault, Place};
-use crate::{Clock, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use crate::clock::{Clock, Hand};
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limiter::options::LimiterOptions;
+use crate::limits::{IdFormat, Limits};
+use crate::store::Engine;
+use crate::util::fault as probe;
+use crate::util::fault::{Fault, Place};
 
 loom::thread_local! {
     /// This thread's clock, in ns since the origin.

@@ -1,7 +1,7 @@
 //! Calls beside a reload, on the engine with locks and by way of the limiter.
 
 use super::*;
-use crate::AtCap;
+use crate::core::at_cap::AtCap;
 
 const SOME: Option<usize> = Some(2);
 
@@ -90,7 +90,7 @@ fn with_override(is_over: bool) -> Limits {
     let of = |burst| Limit::new(burst, 1, Duration::from_nanos(10)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::String, of(2)).unwrap();
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(3 * 86_400);
-    let options = crate::OverrideOptions::default();
+    let options = crate::limits::OverrideOptions::default();
     let options = if is_over { options.expires(long_ago) } else { options };
     limits.override_with("A", "k", of(5), options).unwrap().build()
 }

@@ -1,7 +1,7 @@
 //! Limits that are only tried, beside calls.
 
 use super::*;
-use crate::{LimitMode, LimitOptions};
+use crate::limits::{LimitMode, LimitOptions};
 
 /// A has two units and the numbers of one beside them; B has one, and only says that it would deny.
 fn tried_limiter() -> Limiter {

@@ -1,7 +1,7 @@
 //! Places in the future, given up and settled, beside those who spend and those who come behind.
 
 use super::*;
-use crate::{Refusal, Reservation};
+use crate::limiter::reserve::{Refusal, Reservation};
 
 /// The bound on preemptions of the longest: without one it takes 16 s, and passes, too.
 const SOME: Option<usize> = Some(3);

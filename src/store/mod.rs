@@ -1,23 +1,23 @@
 //! Where the cells are: the seam between limits and memory.
 
+pub(crate) mod capacity;
+pub(crate) mod cell;
 mod exact;
+pub(crate) mod key;
 #[cfg(feature = "snapshot")]
-mod kept;
-mod lockfree;
-mod reservations;
-mod shelf;
+pub(crate) mod persist;
+pub(crate) mod table;
 
 pub(crate) use exact::Exact;
 #[cfg(feature = "snapshot")]
-pub(crate) use kept::{Kept, Whose};
+pub(crate) use persist::{Kept, Whose};
 #[cfg(feature = "snapshot")]
-pub(crate) use lockfree::SeedBits;
-pub(crate) use lockfree::{
+pub(crate) use table::SeedBits;
+pub(crate) use table::{
     AccountBits, Fingerprint, Guard, Home, Published, ReplacedBins, Stack, Table, pin, pin_briefly,
 };
 
-use crate::key::{Key, KeyRef, Meta};
-use crate::options::{Engine, LimiterOptions};
+use crate::store::key::{Key, KeyRef, Meta};
 
 /// Keeps a cell for each key. It knows keys and words, and no limits: what is full it is told.
 ///
@@ -52,6 +52,18 @@ impl<'a> StoreKey<'a> {
     pub(crate) fn cell_key(&self) -> CellKey<'a> {
         CellKey::Id(self.key.id)
     }
+}
+
+/// The table that keeps the buckets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Engine {
+    /// A table without locks. It keeps 128 keyed bits of each key, not the key.
+    #[default]
+    LockFree,
+    /// A `DashMap` that keeps the keys, so that [`Handle::ids`](crate::Handle::ids) can list them. Each
+    /// call takes a lock of its shard.
+    Exact,
 }
 
 /// What a store asks of the limiter around it.
@@ -148,10 +160,10 @@ pub(crate) struct Size {
 }
 
 impl Store {
-    pub(crate) fn new(options: &LimiterOptions) -> Store {
-        match options.engine {
-            Engine::LockFree => Store::LockFree(Table::new(options.max_keys)),
-            Engine::Exact => Store::Exact(Box::new(Exact::new(options.max_keys))),
+    pub(crate) fn new(engine: Engine, max_keys: usize) -> Store {
+        match engine {
+            Engine::LockFree => Store::LockFree(Table::new(max_keys)),
+            Engine::Exact => Store::Exact(Box::new(Exact::new(max_keys))),
         }
     }
 

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::core::state::Inner;
 use crate::error::{Error, ErrorKind};
-use crate::limiter::{Inner, Limiter};
+use crate::limiter::Limiter;
+use crate::core::reloads::Reloaded;
 use crate::limits::Identity;
-use crate::reload::Reloaded;
-use crate::ticker::Stop;
+use crate::util::background::Stop;
 
 use super::files::{Copies, Files, Print};
 use super::folders::Folders;

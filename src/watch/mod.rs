@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
-use crate::ticker::{Stop, Ticker};
+use crate::util::background::{Stop, Ticker};
 
 use files::Files;
 use lookout::Lookout;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::debt::Debt;
 use crate::error::Error;
+use crate::limit::carry_over::Debt;
+use crate::core::reloads::Reloaded;
 use crate::limits::YamlLoader;
-use crate::reload::Reloaded;
 
 /// Who is told of each attempt.
 type OnReload = Arc<dyn Fn(&Result<Reloaded, Error>) + Send + Sync>;

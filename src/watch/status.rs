@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 
 use crate::error::Error;
-use crate::reload::Reloaded;
-use crate::shown::Escaped;
+use crate::core::reloads::Reloaded;
+use crate::util::escape::Escaped;
 
 /// What a [`Watcher`](crate::Watcher) has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

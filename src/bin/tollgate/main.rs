@@ -22,7 +22,7 @@ mod replay;
 mod replay_log;
 mod replay_trace;
 mod report;
-#[path = "../../shown.rs"]
+#[path = "../../util/escape.rs"]
 mod shown;
 mod side;
 mod summary;

@@ -6,13 +6,17 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use crate::batch::Member;
+use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
 use crate::http::tower::policies::{Found, Lists, Places};
 use crate::http::tower::refusal::Refusal;
 use crate::http::tower::rules::{RuleInUse, Who};
 use crate::http::{Answer, Fields, Item};
-use crate::wait::Claim;
-use crate::{Decision, Factor, Id, Limit, Limiter};
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limiter::batch::Member;
+use crate::limiter::reserve::Claim;
+use crate::limits::Id;
 
 /// Rules that are handled without an allocation; a layer with more allocates for each request.
 const INLINE_RULES: usize = 4;
@@ -151,7 +155,7 @@ impl Rules {
         told: &mut Told,
     ) -> Result<(), Refusal> {
         let mut outcome = self.charge_all(asked, parts, told);
-        if outcome.as_ref().is_err_and(crate::Error::is_invalid_batch) {
+        if outcome.as_ref().is_err_and(crate::error::Error::is_invalid_batch) {
             keep_first_of_each_bucket(asked);
             outcome = self.charge_all(asked, parts, told);
         }
@@ -169,7 +173,7 @@ impl Rules {
         asked: &[Asked<'_, '_>],
         parts: &Parts,
         told: &mut Told,
-    ) -> Result<Decision, crate::Error> {
+    ) -> Result<Decision, crate::error::Error> {
         let mut members: SmallVec<[Member<'_>; INLINE_RULES]> = SmallVec::new();
         for one in asked {
             members.push(one.rule.handle().member(one.id()).cost(one.cost).factor(one.factor));
@@ -183,7 +187,7 @@ impl Rules {
     }
 
     /// The refusal for a call that failed, in which limits have the names that clients see.
-    fn refusal_for(&self, error: &crate::Error) -> Refusal {
+    fn refusal_for(&self, error: &crate::error::Error) -> Refusal {
         let refusal = Refusal::from(error);
         let shown = self.rules.iter().find_map(|rule| {
             let (name, reason) = (rule.handle().name(), refusal.reason());

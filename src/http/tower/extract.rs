@@ -9,9 +9,9 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 
-use crate::Id;
 use crate::http::ClientAddress;
 use crate::http::tower::{Refusal, Who};
+use crate::limits::Id;
 
 /// The whitespace of fields (RFC 9110, 5.6.3).
 const SPACES: [char; 2] = [' ', '\t'];

@@ -8,14 +8,16 @@ use http::Response;
 use http::request::Parts;
 use tower_layer::Layer;
 
-use crate::Limiter;
 use crate::http::tower::answer::Rules;
 use crate::http::tower::grpc::Protocol;
-use crate::http::tower::responder::{self, Denial};
+use crate::http::tower::responder;
+use crate::http::tower::responder::Denial;
 use crate::http::tower::rules::RuleInUse;
 use crate::http::tower::{RateLimit, Refusal, Rule};
 use crate::http::{Fields, SetupError, Style};
-use crate::sync::{self, Ordering};
+use crate::limiter::Limiter;
+use crate::util::sync;
+use crate::util::sync::Ordering;
 
 /// What all clones of a layer and its services share.
 pub(crate) struct Shared {

@@ -6,7 +6,7 @@ use std::fmt;
 use http::StatusCode;
 
 use crate::http::ClientError;
-use crate::shown::Escaped;
+use crate::util::escape::Escaped;
 
 /// Why a request is refused without asking any limit: a status and a sentence for the client.
 ///
@@ -63,17 +63,17 @@ impl From<ClientError> for Refusal {
     }
 }
 
-impl From<crate::Error> for Refusal {
+impl From<crate::error::Error> for Refusal {
     /// A 400 for an id that its limit's format does not allow, and for a cost above the burst, which
     /// no wait would help; a 500 for anything else.
-    fn from(error: crate::Error) -> Refusal {
+    fn from(error: crate::error::Error) -> Refusal {
         Refusal::from(&error)
     }
 }
 
-impl From<&crate::Error> for Refusal {
+impl From<&crate::error::Error> for Refusal {
     /// As for the error itself.
-    fn from(error: &crate::Error) -> Refusal {
+    fn from(error: &crate::error::Error) -> Refusal {
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST
         } else {

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 
-use crate::Decision;
+use crate::decision::Decision;
 use crate::http::Refusal;
 use crate::http::retry_after::retry_after;
 use crate::http::tower::grpc::Protocol;

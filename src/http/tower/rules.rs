@@ -6,10 +6,12 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::request::Parts;
 
+use crate::algorithm::factor::Factor;
 use crate::http::SetupError;
 use crate::http::tower::policies::Policies;
 use crate::http::tower::refusal::Refusal;
-use crate::{Factor, Handle, Id};
+use crate::limiter::handle::Handle;
+use crate::limits::Id;
 
 /// To whom a request counts under one rule.
 #[derive(Clone, Debug)]

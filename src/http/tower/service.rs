@@ -13,7 +13,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::Decision;
+use crate::decision::Decision;
 use crate::http::tower::answer::{Standing, Told};
 use crate::http::tower::layer::Shared;
 use crate::http::tower::{Denial, Refusal, ResponseBody};

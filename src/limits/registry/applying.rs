@@ -1,11 +1,12 @@
 //! Which numbers apply to an id, and what the note of them beside a bucket's word says.
 
 use super::{Entry, Limits, NumbersIndex};
+use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
-use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::limit::Limit;
 use crate::limits::format;
-use crate::probe::{Fault, Place, broken, reached};
-use crate::{Factor, Limit};
+use crate::store::key::{KeyRef, LimitIndex, Meta};
+use crate::util::fault::{Fault, Place, broken, reached};
 
 /// A time at which no numbers have ended.
 pub(crate) const BEFORE_ALL_ENDS_NS: u64 = 0;

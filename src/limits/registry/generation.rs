@@ -3,11 +3,11 @@
 use std::time::SystemTime;
 
 use super::{Entry, Limits};
-use crate::Limit;
 use crate::error::{Error, ErrorKind};
-use crate::key::{LimitIndex, Meta, OwnedId, Stamp};
+use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, format};
+use crate::store::key::{LimitIndex, Meta, OwnedId, Stamp};
 
 /// The account's part of a composite id.
 const ACCOUNT_BYTES: usize = size_of::<u64>();

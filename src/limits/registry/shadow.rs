@@ -2,9 +2,9 @@
 //! and a reload need not know of them.
 
 use super::{Entry, Limits, LimitsBuilder};
-use crate::Limit;
-use crate::key::{KeyRef, LimitIndex, Meta, Quick};
+use crate::limit::Limit;
 use crate::limits::LimitMode;
+use crate::store::key::{KeyRef, LimitIndex, Meta, Quick};
 
 /// What the names of such limits end in: no name that is given can.
 const ENDING: &str = " (shadow)";

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::Fault;
-use crate::shown::quoted;
+use crate::util::escape::quoted;
 
 /// The way from a file's root to a node, on the walker's stack: text is made of it for a fault only.
 #[derive(Clone, Copy)]
