@@ -136,9 +136,8 @@
 //! | `snapshot` | no | buckets that survive a restart, in a file |
 //! | `metrics` | no | the counters for the crate `metrics` |
 //! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, some of the denials |
-//! | `cli` | no | the command `tollgate` |
 //!
-//! Without any feature, limits come from code; batches, waiting, blocks, reloads and counters all work.
+//! The command `tollgate` is the crate `tollgate-cli`. Without any feature, limits come from code; batches, waiting, blocks, reloads and counters all work.
 //!
 #![cfg_attr(feature = "http", doc = "[`http`]: mod@crate::http")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
