@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Clippy: all features, none, and each alone.
+# Clippy: both crates with all features, the library with none and with each alone.
 . "$(dirname "$0")/common.sh"
 
 cargo clippy --all-targets --all-features --quiet -- -D warnings
 for features in "" yaml boulder http tower snapshot metrics tracing watch; do
-    cargo clippy --lib --tests --no-default-features --features "$features" --quiet -- -D warnings
+    cargo clippy -p tollgate --lib --tests --no-default-features --features "$features" --quiet -- -D warnings
 done
 cargo clippy --manifest-path benches/rivals/Cargo.toml --all-targets --all-features --quiet -- -D warnings

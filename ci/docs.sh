@@ -2,5 +2,5 @@
 # The documentation, with all features and with none.
 . "$(dirname "$0")/common.sh"
 
-RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features --quiet
-RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --no-default-features --quiet
+RUSTDOCFLAGS="-D warnings" cargo doc -p tollgate --no-deps --all-features --quiet
+RUSTDOCFLAGS="-D warnings" cargo doc -p tollgate --no-deps --no-default-features --quiet

@@ -5,4 +5,4 @@
 # Without flags, so that later checks find what was built here; clippy denies warnings.
 cargo test --all-features
 cargo test --all-features --test page -- --ignored
-cargo test --no-default-features --lib --quiet
+cargo test -p tollgate --no-default-features --lib --quiet

@@ -136,9 +136,8 @@
 //! | `snapshot` | no | buckets that survive a restart, in a file |
 //! | `metrics` | no | the counters for the crate `metrics` |
 //! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, some of the denials |
-//! | `cli` | no | the command `tollgate` |
 //!
-//! Without any feature, limits come from code; batches, waiting, blocks, reloads and counters all work.
+//! The command `tollgate` is the crate `tollgate-cli`. Without any feature, limits come from code; batches, waiting, blocks, reloads and counters all work.
 //!
 #![cfg_attr(feature = "http", doc = "[`http`]: mod@crate::http")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
@@ -229,6 +228,7 @@ pub use algorithm::{Algorithm, Charge, Grant, Outcome};
 pub use bucket::Bucket;
 pub use clock::{Clock, Hand};
 pub use core::at_cap::AtCap;
+pub use core::reloads::Reloaded;
 pub use decision::Decision;
 pub use error::{Error, Fault};
 pub use limit::carry_over::Debt;
@@ -238,7 +238,6 @@ pub use limiter::batch::{Batch, Member, Mode};
 pub use limiter::blocks::Blocked;
 pub use limiter::handle::Handle;
 pub use limiter::options::LimiterOptions;
-pub use core::reloads::Reloaded;
 pub use limiter::reserve::{Parking, Receipt, Refusal, Reservation, Timer, Waiting};
 pub use limiter::scaled::Scaled;
 pub use limiter::sweeper::{SweepOptions, Sweeper};

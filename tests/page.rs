@@ -1,13 +1,10 @@
 //! The page of `examples/axum.rs` in headless Chromium: its buttons are pressed until they are denied, the
-//! wait that the answer says is waited, and then they are pressed again. `page/report.rs` has the page of
-//! `tollgate replay --report`.
+//! wait that the answer says is waited, and then they are pressed again. The test of the same name in
+//! `crates/tollgate-cli` looks at the page of `tollgate replay --report`.
 #![cfg(all(feature = "tower", feature = "yaml"))]
 
 #[path = "axum_example/browser.rs"]
 mod browser;
-#[cfg(feature = "cli")]
-#[path = "page/report.rs"]
-mod report;
 #[path = "axum_example/server.rs"]
 mod server;
 

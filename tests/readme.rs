@@ -1,6 +1,9 @@
-//! The README and the guide show real output: this runs their commands again and compares.
-#![cfg(all(unix, feature = "boulder", feature = "cli", feature = "tower", feature = "yaml"))]
+//! The README and the guide show real output: this runs the commands of the server again and compares. The
+//! test of the same name in `crates/tollgate-cli` runs those of the command.
+#![cfg(all(unix, feature = "boulder", feature = "tower", feature = "yaml"))]
 
+#[path = "readme/pages.rs"]
+mod pages;
 #[path = "axum_example/server.rs"]
 mod server;
 
@@ -8,86 +11,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use pages::{API, OPERATOR, PAGES, README, REPORT, Shown, TRACE, all_shown, blocks, run, shown};
 use server::Server;
 use tollgate::Limits;
 
-const README: &str = include_str!("../README.md");
 const LIB: &str = include_str!("../src/lib.rs");
-
-/// All pages that show commands or files: their names and their texts.
-const PAGES: [(&str, &str); 14] = [
-    ("README.md", README),
-    ("docs/algorithms.md", include_str!("../docs/algorithms.md")),
-    ("docs/batches.md", include_str!("../docs/batches.md")),
-    ("docs/blocks.md", include_str!("../docs/blocks.md")),
-    ("docs/comparison.md", include_str!("../docs/comparison.md")),
-    ("docs/figures.md", include_str!("../docs/figures.md")),
-    ("docs/guarantees.md", include_str!("../docs/guarantees.md")),
-    ("docs/http.md", include_str!("../docs/http.md")),
-    ("docs/limits-files.md", include_str!("../docs/limits-files.md")),
-    ("docs/metrics.md", include_str!("../docs/metrics.md")),
-    ("docs/reload.md", include_str!("../docs/reload.md")),
-    ("docs/replay.md", include_str!("../docs/replay.md")),
-    ("docs/snapshots.md", include_str!("../docs/snapshots.md")),
-    ("docs/waiting.md", include_str!("../docs/waiting.md")),
-];
 
 /// The address of the server on the pages.
 const ADDRESS: &str = "127.0.0.1:3000";
-/// How the pages run the command.
-const TOLLGATE: &str = "cargo run --release --features cli --";
-
-/// Texts in the commands that the tests here run, one for each test.
-const TRACE: &str = "algorithms.jsonl";
-const REPORT: &str = "--report report.html";
-const OPERATOR: &str = "examples/operator";
-const API: &str = "/api/";
 /// The ends of the commands of `docs/http.md` that `tests/http_guide.rs` runs.
 const DENIAL: [&str; 2] = ["http://127.0.0.1:3000/", "http://127.0.0.1:3000/?[1-40]'"];
-
-/// A command, and the lines of its output.
-#[derive(Debug)]
-struct Shown {
-    command: &'static str,
-    output: Vec<&'static str>,
-}
-
-/// The blocks of a page in this language.
-fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
-    let fence = format!("```{language}\n");
-    let after = page.split(fence.as_str()).skip(1);
-    after.map(|rest| rest.split_once("```").expect("an end of the block").0).collect()
-}
-
-/// The commands on all pages that are shown with their output.
-fn all_shown() -> Vec<Shown> {
-    let mut all: Vec<Shown> = Vec::new();
-    for block in PAGES.into_iter().flat_map(|(_, page)| blocks(page, "console")) {
-        for line in block.lines() {
-            match line.strip_prefix("$ ") {
-                Some(command) => all.push(Shown { command, output: Vec::new() }),
-                None => all.last_mut().expect("a command comes first").output.push(line),
-            }
-        }
-    }
-    all
-}
-
-/// The commands that contain this text.
-fn shown(with: &str) -> Vec<Shown> {
-    let mut all = all_shown();
-    all.retain(|shown| shown.command.contains(with));
-    assert!(!all.is_empty(), "no page shows {with}");
-    all
-}
-
-fn run(command: &str) -> Vec<String> {
-    let root = env!("CARGO_MANIFEST_DIR");
-    let ran = Command::new("sh").args(["-c", command]).current_dir(root).output().unwrap();
-    assert!(ran.status.success(), "{command}: {ran:?}");
-    let output = String::from_utf8(ran.stdout).unwrap();
-    output.lines().map(|line| line.trim_end().to_owned()).collect()
-}
 
 #[test]
 fn readme_is_short_and_begins_with_both_commands() {
@@ -149,43 +82,6 @@ fn every_command_is_run_by_a_test() {
             "{} is run by no test",
             one.command
         );
-    }
-}
-
-#[test]
-fn replay_of_the_three_algorithms() {
-    let shown = shown(TRACE);
-    assert_eq!(shown.len(), 1);
-    for one in shown {
-        assert!(one.command.starts_with(TOLLGATE), "{}", one.command);
-        let command = one.command.replace(TOLLGATE, env!("CARGO_BIN_EXE_tollgate"));
-        assert_eq!(run(&command), one.output);
-    }
-}
-
-#[test]
-fn one_command_from_a_log_to_the_report() {
-    let shown = shown(REPORT);
-    assert_eq!(shown.len(), 1);
-    let folder = tempfile::tempdir().unwrap();
-    let report = folder.path().join("report.html");
-    let command = shown[0].command.replace(TOLLGATE, env!("CARGO_BIN_EXE_tollgate"));
-    let output = run(&command.replace("report.html", report.to_str().unwrap()));
-    assert_eq!(output, shown[0].output);
-    assert!(README.contains(&format!("`{}`", output[1])), "{}", output[1]);
-    let page = std::fs::read_to_string(report).unwrap();
-    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("data-table=\"newly-denied\""));
-}
-
-#[test]
-fn what_the_operators_commands_say() {
-    let shown = shown(OPERATOR);
-    for command in ["cat", "validate", "explain", "diff"] {
-        assert!(shown.iter().any(|one| one.command.contains(command)), "{command}");
-    }
-    for one in shown {
-        let command = one.command.replace(TOLLGATE, env!("CARGO_BIN_EXE_tollgate"));
-        assert_eq!(run(&command), one.output, "{}", one.command);
     }
 }
 

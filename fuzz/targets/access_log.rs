@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../src/bin/tollgate/access_log.rs"]
+#[path = "../../crates/tollgate-cli/src/access_log.rs"]
 #[allow(dead_code, reason = "the command uses all of it; this target what reads a line")]
 mod access_log;
 

@@ -5,12 +5,12 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tollgate::Mode;
 
-#[path = "../../src/bin/tollgate/json.rs"]
+#[path = "../../crates/tollgate-cli/src/json.rs"]
 mod json;
-#[path = "../../src/util/escape.rs"]
+#[path = "../../crates/tollgate-cli/src/escape.rs"]
 #[allow(dead_code, reason = "the command uses all of it")]
-mod shown;
-#[path = "../../src/bin/tollgate/trace.rs"]
+mod escape;
+#[path = "../../crates/tollgate-cli/src/trace.rs"]
 #[allow(dead_code, reason = "the command uses all of it; this target what reads a line")]
 mod trace;
 

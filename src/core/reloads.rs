@@ -54,7 +54,9 @@ impl Reloads {
             }
         }
         #[cfg(feature = "tracing")]
-        crate::observe::events::reload(reloaded.as_ref().map(|done| (done.generation, done.changed)));
+        crate::observe::events::reload(
+            reloaded.as_ref().map(|done| (done.generation, done.changed)),
+        );
     }
 }
 

@@ -1,30 +1,30 @@
 //! The state that all calls of a limiter share.
 
-use crate::util::sync::AtomicU64;
+use crate::clock::Clock;
+use crate::core::at_cap::Overflow;
 use crate::core::block_list::BlockList;
 use crate::core::cancel::Cancels;
-#[cfg(feature = "tracing")]
-use crate::observe::events::Denials;
 use crate::core::generation::Generation;
-use crate::store::Guard;
 use crate::core::ledger::Ledger;
-use crate::util::sync::Ordering;
-use crate::store::Outdated;
-use crate::core::at_cap::Overflow;
-use crate::util::fault::Place;
-use crate::store::Published;
 use crate::core::reloads::Reloads;
-use crate::observe::stats::Stats;
-use crate::store::Store;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
-use crate::store::Swept;
-use crate::util::sync::Switch;
-use crate::observe::top_denied::TopDenied;
 use crate::core::view::Turn;
+#[cfg(feature = "tracing")]
+use crate::observe::events::Denials;
+use crate::observe::stats::Stats;
+use crate::observe::top_denied::TopDenied;
+use crate::store::Guard;
+use crate::store::Outdated;
+use crate::store::Published;
+use crate::store::Store;
+use crate::store::Swept;
 use crate::store::pin;
+use crate::util::fault::Place;
 use crate::util::fault::reached;
-use crate::clock::Clock;
+use crate::util::sync::AtomicU64;
+use crate::util::sync::Ordering;
+use crate::util::sync::Switch;
 
 pub(crate) struct Inner {
     pub(crate) enabled: Switch,

@@ -16,7 +16,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::core::state::Inner;
 use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
 use crate::core::block_list::BlockList;
@@ -24,6 +23,7 @@ use crate::core::cancel::Cancels;
 use crate::core::generation::Generation;
 use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
+use crate::core::state::Inner;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
 use crate::error::Error;

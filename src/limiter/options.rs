@@ -1,9 +1,9 @@
 //! How a limiter keeps its buckets.
 
-use crate::core::at_cap::AtCap;
-use crate::store::Engine;
 use crate::clock::Clock;
+use crate::core::at_cap::AtCap;
 use crate::observe::top_denied::TopDenied;
+use crate::store::Engine;
 
 /// Where a limiter gets its time from, how it keeps its buckets, and how many.
 ///

@@ -1,6 +1,5 @@
 //! Calls by callers with a factor.
 
-
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::Error;

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-
 use crate::core::state::Inner;
 use crate::error::{Error, ErrorKind};
 use crate::store::Swept;

@@ -1,6 +1,6 @@
 //! Loom models of the real code, each named after its race, and a broken twin for each.
 //!
-//! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --lib models`. Every actor has a thread of its
+//! `RUSTFLAGS="--cfg tollgate_loom" cargo test -p tollgate --release --lib models`. Every actor has a thread of its
 //! own. The clock is a modelled atomic read Relaxed, monotone only along happens-before; where a
 //! caller's clock is to be older, each thread has its own. Where a `DashMap` shard stands there is a
 //! list behind loom's lock: what that does not show is in docs/internals/verification.md.

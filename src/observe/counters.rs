@@ -6,7 +6,6 @@ use crate::limit::Limit;
 use crate::limits::LimitMode;
 use crate::observe::stats::Stats;
 
-
 /// What a limiter has done so far. Made by [`Limiter::counters`].
 ///
 /// Everything counts from when the limiter was made, and wraps at 2^64.

@@ -8,8 +8,8 @@ use tracing::{debug, info, warn};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limits::{IdFormat, decode};
-use crate::store::key::LimitIndex;
 use crate::store::Swept;
+use crate::store::key::LimitIndex;
 use crate::util::escape::shown;
 use crate::util::sync::{Figure, Ordering};
 

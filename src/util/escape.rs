@@ -1,5 +1,5 @@
-//! Text from outside, escaped for a terminal or a log. All messages of the library and of the command that
-//! show an id, a path or a part of a file go through this module.
+//! Text from outside, escaped for a terminal or a log. All messages of the library that show an id,
+//! a path or a part of a file go through this module.
 
 use std::fmt::{self, Write};
 
@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 /// writing, or that a reader does not see. Escaping a text twice changes nothing.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
-#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "of the library, only events cut"))]
+#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only events cut a text"))]
 /// At most `max_chars` of a text, [`Escaped`]. A longer text ends in `...`.
 pub(crate) fn shown(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
@@ -38,7 +38,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Whether a terminal draws the character as a visible glyph or a blank.
-pub(crate) fn is_seen(c: char) -> bool {
+fn is_seen(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }

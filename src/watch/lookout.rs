@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::core::reloads::Reloaded;
 use crate::core::state::Inner;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
-use crate::core::reloads::Reloaded;
 use crate::limits::Identity;
 use crate::util::background::Stop;
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::reloads::Reloaded;
 use crate::error::Error;
 use crate::limit::carry_over::Debt;
-use crate::core::reloads::Reloaded;
 use crate::limits::YamlLoader;
 
 /// Who is told of each attempt.

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-use crate::error::Error;
 use crate::core::reloads::Reloaded;
+use crate::error::Error;
 use crate::util::escape::Escaped;
 
 /// What a [`Watcher`](crate::Watcher) has done so far.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-
 use crate::core::reloads::Reloaded;
 use crate::error::{Error, ErrorKind};
 use crate::limit::carry_over::Debt;

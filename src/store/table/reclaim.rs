@@ -1,6 +1,6 @@
 //! The model of reclamation: segments, a shard's pointer and the real crossbeam-epoch, all under loom.
 //!
-//! `RUSTFLAGS="--cfg tollgate_loom --cfg crossbeam_loom" cargo test --release --lib reclaim`. In loom's
+//! `RUSTFLAGS="--cfg tollgate_loom --cfg crossbeam_loom" cargo test -p tollgate --release --lib reclaim`. In loom's
 //! builds a freed segment is marked and kept, so that a read of it is seen.
 
 #![expect(unsafe_code, reason = "retires as the table does")]

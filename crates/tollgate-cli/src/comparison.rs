@@ -1,0 +1,180 @@
+//! What a comparison of two files came to: part of the summary's JSON, and tables for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::summary::{LimitCounts, MAX_ID_CHARS, table};
+use crate::text::{Escaped, counted, shortened, time};
+
+/// What is told of each limit.
+pub(crate) const BY_LIMIT: [&str; 7] = [
+    "limit",
+    "newly denied",
+    "newly let through",
+    "denied by both",
+    "allowed by both",
+    "denied now",
+    "denied then",
+];
+
+/// What the candidate said, and how that differs from the limits in force. Its field order is that of
+/// the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Comparison {
+    /// The candidate's file.
+    pub(crate) file: String,
+    /// Lines that failed under the candidate; of a trace only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) errors: Option<u64>,
+    /// Lines that only one of the two has an answer to.
+    pub(crate) not_compared: u64,
+    /// Lines that the candidate allowed.
+    pub(crate) allowed: u64,
+    /// Lines that the candidate denied.
+    pub(crate) denied: u64,
+    #[serde(flatten)]
+    pub(crate) changes: Changes,
+    /// By name.
+    pub(crate) limits: BTreeMap<String, LimitComparison>,
+    pub(crate) top_newly_denied: Vec<Changed>,
+    pub(crate) top_newly_allowed: Vec<Changed>,
+}
+
+/// Counts of lines that both files have an answer to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Changes {
+    pub(crate) newly_denied: u64,
+    pub(crate) newly_allowed: u64,
+    pub(crate) denied_by_both: u64,
+    pub(crate) allowed_by_both: u64,
+}
+
+/// The figures of one limit. Lines count as they do in the summary, at the candidate's limits; those
+/// newly allowed count at the limit in force that had denied them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct LimitComparison {
+    #[serde(flatten)]
+    pub(crate) changes: Changes,
+    /// Lines that the limit in force denied.
+    pub(crate) denied_in_force: u64,
+    /// The candidate's.
+    #[serde(flatten)]
+    pub(crate) counts: LimitCounts,
+}
+
+/// Whom a change hits, and how often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Changed {
+    pub(crate) limit: String,
+    pub(crate) id: String,
+    /// Lines that changed.
+    pub(crate) lines: u64,
+    /// Lines that the limit in force denied the id.
+    pub(crate) denied_in_force: u64,
+    /// Lines that the candidate's limit denied the id.
+    pub(crate) denied: u64,
+    /// When the first of them came, since the Unix epoch.
+    pub(crate) first_at_ns: u64,
+}
+
+impl Comparison {
+    /// Tables; `in_force` is the file of `--limits`.
+    pub(crate) fn write_text(&self, text: &mut String, in_force: &str) {
+        let Changes { newly_denied, newly_allowed, denied_by_both, allowed_by_both } = self.changes;
+        // Writing to a string does not fail.
+        let (file, in_force) = (Escaped(&self.file), Escaped(in_force));
+        let _ = writeln!(text, "\nif {file} took the place of {in_force}:");
+        let _ = writeln!(
+            text,
+            "{} newly denied, {newly_allowed} newly let through, {denied_by_both} denied by both, \
+             {allowed_by_both} allowed by both",
+            counted(newly_denied, "line"),
+        );
+        if self.not_compared > 0 {
+            let lines = counted(self.not_compared, "line");
+            let _ = writeln!(text, "{lines} not compared: only one of the files has an answer");
+        }
+        if let Some(errors) = self.errors.filter(|errors| *errors > 0) {
+            let _ = writeln!(text, "{} under {file}", counted(errors, "error"));
+        }
+        if !self.limits.is_empty() {
+            let rows = self.limits.iter().map(|(name, limit)| {
+                let LimitComparison { changes, denied_in_force, counts } = limit;
+                let numbers = [
+                    changes.newly_denied,
+                    changes.newly_allowed,
+                    changes.denied_by_both,
+                    changes.allowed_by_both,
+                    *denied_in_force,
+                    counts.denied,
+                ];
+                [name.clone()].into_iter().chain(numbers.map(|number| number.to_string()))
+            });
+            let _ = writeln!(text, "\n{}", table(&BY_LIMIT, rows, 1));
+        }
+        let changed = [
+            ("newly denied most: limit", &self.top_newly_denied),
+            ("newly let through most: limit", &self.top_newly_allowed),
+        ];
+        for (title, changed) in changed.into_iter().filter(|(_, changed)| !changed.is_empty()) {
+            let header = [title, "id", "first at", "lines", "denied now", "denied then"];
+            let rows = changed.iter().map(|changed| {
+                let Changed { limit, id, lines, denied_in_force, denied, first_at_ns } = changed;
+                let texts = [limit.clone(), shortened(id, MAX_ID_CHARS), time(*first_at_ns)];
+                texts.into_iter().chain([lines, denied_in_force, denied].map(u64::to_string))
+            });
+            let _ = writeln!(text, "\n{}", table(&header, rows, 3));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_says_which_file_is_which_and_who_is_hit() {
+        let changes =
+            Changes { newly_denied: 2, newly_allowed: 1, denied_by_both: 3, allowed_by_both: 4 };
+        let counts = LimitCounts { allowed: 5, denied: 5, keys: 2, keys_denied: 1 };
+        let limit = LimitComparison { changes, denied_in_force: 4, counts };
+        let changed = Changed {
+            limit: "PerClient".into(),
+            id: "a\u{1b}".into(),
+            lines: 2,
+            denied_in_force: 3,
+            denied: 5,
+            first_at_ns: 1_431_857_103_000_000_000,
+        };
+        let comparison = Comparison {
+            file: "new.yml".into(),
+            errors: Some(1),
+            not_compared: 1,
+            allowed: 5,
+            denied: 5,
+            changes,
+            limits: BTreeMap::from([("PerClient".to_owned(), limit)]),
+            top_newly_denied: vec![changed],
+            top_newly_allowed: Vec::new(),
+        };
+        let mut text = String::new();
+        comparison.write_text(&mut text, "old.yml");
+        let expected = "
+if new.yml took the place of old.yml:
+2 lines newly denied, 1 newly let through, 3 denied by both, 4 allowed by both
+1 line not compared: only one of the files has an answer
+1 error under new.yml
+
+| limit     | newly denied | newly let through | denied by both | allowed by both | denied now | denied then |
+|-----------|--------------|-------------------|----------------|-----------------|------------|-------------|
+| PerClient |            2 |                 1 |              3 |               4 |          4 |           5 |
+
+| newly denied most: limit | id      | first at                | lines | denied now | denied then |
+|--------------------------|---------|-------------------------|-------|------------|-------------|
+| PerClient                | a\\u{1b} | 2015-05-17 10:05:03 UTC |     2 |          3 |           5 |
+";
+        assert_eq!(text, expected);
+    }
+}

@@ -1,0 +1,155 @@
+//! What a run came to: as one JSON object, or as tables for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::comparison::Comparison;
+use crate::text::{counted, shortened};
+
+/// The figures of a run. Its field order is that of the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) lines: u64,
+    pub(crate) parsed: u64,
+    pub(crate) skipped: u64,
+    pub(crate) late: u64,
+    /// Lines that failed; of a trace only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) errors: Option<u64>,
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    /// By name.
+    pub(crate) limits: BTreeMap<String, LimitCounts>,
+    pub(crate) top_denied: Vec<Denied>,
+    /// What would change under another file, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) against: Option<Comparison>,
+    /// The file of `--limits`.
+    #[serde(skip)]
+    pub(crate) file: String,
+}
+
+/// The figures of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct LimitCounts {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    pub(crate) keys: u64,
+    pub(crate) keys_denied: u64,
+}
+
+/// Who was denied, and how often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Denied {
+    pub(crate) limit: String,
+    pub(crate) id: String,
+    pub(crate) denied: u64,
+}
+
+impl Summary {
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = format!("{}: {} parsed, ", counted(self.lines, "line"), self.parsed);
+        // Writing to a string does not fail.
+        let _ = match self.errors {
+            Some(errors) => writeln!(text, "{}", counted(errors, "error")),
+            None => writeln!(text, "{} skipped, {} late", self.skipped, self.late),
+        };
+        let _ = writeln!(text, "{} allowed, {} denied", self.allowed, self.denied);
+        if !self.limits.is_empty() {
+            let rows = self.limits.iter().map(|(name, counts)| {
+                let LimitCounts { allowed, denied, keys, keys_denied } = counts;
+                [name.clone()]
+                    .into_iter()
+                    .chain([allowed, denied, keys, keys_denied].map(u64::to_string))
+            });
+            let header = ["limit", "allowed", "denied", "keys", "keys denied"];
+            let _ = writeln!(text, "\n{}", table(&header, rows, 1));
+        }
+        if !self.top_denied.is_empty() {
+            let rows = self.top_denied.iter().map(|denied| {
+                let id = shortened(&denied.id, MAX_ID_CHARS);
+                [denied.limit.clone(), id, denied.denied.to_string()].into_iter()
+            });
+            let _ = writeln!(text, "\n{}", table(&["most denied: limit", "id", "denied"], rows, 2));
+        }
+        if let Some(against) = &self.against {
+            against.write_text(&mut text, &self.file);
+        }
+        text
+    }
+}
+
+/// Longer ids are cut in a table.
+pub(crate) const MAX_ID_CHARS: usize = 60;
+
+/// A table whose columns from `numbers_from` on are numbers.
+pub(crate) fn table(
+    header: &[&str],
+    rows: impl Iterator<Item = impl Iterator<Item = String>>,
+    numbers_from: usize,
+) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row.collect::<Vec<_>>());
+    }
+    for column in table.column_iter_mut().skip(numbers_from) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::to_json;
+
+    fn summary() -> Summary {
+        let counts = LimitCounts { allowed: 1234, denied: 5, keys: 6, keys_denied: 1 };
+        Summary {
+            lines: 1240,
+            parsed: 1240,
+            skipped: 1,
+            late: 0,
+            errors: None,
+            allowed: 1234,
+            denied: 5,
+            limits: BTreeMap::from([("PerClient".to_owned(), counts)]),
+            top_denied: vec![Denied { limit: "PerClient".into(), id: "a\u{1b}".into(), denied: 5 }],
+            against: None,
+            file: "limits.yml".into(),
+        }
+    }
+
+    #[test]
+    fn json_has_the_fields_in_the_order_of_the_format() {
+        let expected = concat!(
+            r#"{"lines":1240,"parsed":1240,"skipped":1,"late":0,"allowed":1234,"denied":5,"#,
+            r#""limits":{"PerClient":{"allowed":1234,"denied":5,"keys":6,"keys_denied":1}},"#,
+            r#""top_denied":[{"limit":"PerClient","id":"a\u001b","denied":5}]}"#,
+            "\n"
+        );
+        assert_eq!(to_json(&summary()), expected);
+    }
+
+    #[test]
+    fn text_is_tables_with_numbers_to_the_right() {
+        let expected = "\
+1240 lines: 1240 parsed, 1 skipped, 0 late
+1234 allowed, 5 denied
+
+| limit     | allowed | denied | keys | keys denied |
+|-----------|---------|--------|------|-------------|
+| PerClient |    1234 |      5 |    6 |           1 |
+
+| most denied: limit | id      | denied |
+|--------------------|---------|--------|
+| PerClient          | a\\u{1b} |      5 |
+";
+        assert_eq!(summary().to_text(), expected);
+    }
+}

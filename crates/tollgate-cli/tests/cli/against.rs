@@ -1,0 +1,355 @@
+//! Two files on the same traffic: the counts are those of two plain replays, joined line by line.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, Ran, operation, spend};
+
+/// The limits in force, for a log of days, and others: stricter by client, looser by path.
+const OF_DAYS: [&str; 3] = [
+    "PerClient: {burst: 3, count: 1, period: 20s, id: ipAddress}\n\
+     PerPath: {burst: 4, count: 7, period: 60s, id: string}\n",
+    "PerClient: {algorithm: fixed_window, limit: 2, window: 60s, id: ipAddress}\n\
+     PerPath: {burst: 8, count: 10, period: 60s, id: string}\n",
+    "- PerClient: {limit: 1, window: 1h, ids: [66.249.73.135]}\n",
+];
+/// The same for one of seconds.
+const OF_SECONDS: [&str; 3] = [
+    "PerClient: {burst: 20, count: 10, period: 1s, id: ipAddress}\n\
+     PerPath: {burst: 50, count: 30, period: 1s, id: string}\n",
+    "PerClient: {algorithm: fixed_window, limit: 30, window: 5s, id: ipAddress}\n\
+     PerPath: {burst: 90, count: 45, period: 1s, id: string}\n",
+    "- PerClient: {limit: 5, window: 1h, ids: [127.0.0.9]}\n",
+];
+
+const RULES: &str = "--rule PerClient=client --rule PerPath=path";
+
+/// A line of decisions: who denied it, if it was denied; `None` if it failed.
+type Decided = Option<Option<(String, String)>>;
+
+fn decided(decisions: &str) -> Vec<Decided> {
+    let read = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line.get("error").is_none().then(|| {
+            let (limit, id) = line.get("denied_by")?.as_str().unwrap().split_once(':').unwrap();
+            Some((limit.to_owned(), id.to_owned()))
+        })
+    };
+    decisions.lines().map(read).collect()
+}
+
+/// What `top_newly_denied` and `top_newly_allowed` must be: the ten keys that `changed` has most.
+fn top(
+    changed: &BTreeMap<(String, String), (u64, u64)>,
+    denied: [&BTreeMap<(String, String), u64>; 2],
+) -> Value {
+    let mut all: Vec<_> = changed.iter().collect();
+    all.sort_by_key(|((limit, id), (lines, _))| (std::cmp::Reverse(*lines), id, limit));
+    let row = |(key, (lines, first_at_ns)): (&(String, String), &(u64, u64))| {
+        json!({"limit": key.0, "id": key.1, "lines": lines, "first_at_ns": first_at_ns,
+            "denied_in_force": denied[0].get(key).unwrap_or(&0), "denied": denied[1].get(key).unwrap_or(&0)})
+    };
+    all.into_iter().take(10).map(row).collect()
+}
+
+/// The comparison that two runs' decisions come to; `times` are those of their lines.
+fn joined(old: &[Decided], new: &[Decided], times: &[u64]) -> Value {
+    assert_eq!((old.len(), new.len()), (times.len(), times.len()));
+    let mut changes = BTreeMap::from(
+        ["newly_denied", "newly_allowed", "denied_by_both", "allowed_by_both"]
+            .map(|name| (name, 0)),
+    );
+    let (mut newly_denied, mut newly_allowed) = (BTreeMap::new(), BTreeMap::new());
+    let (mut denied_old, mut denied_new) = (BTreeMap::new(), BTreeMap::new());
+    let mut not_compared = 0;
+    for ((old, new), at_ns) in old.iter().zip(new).zip(times) {
+        for (by, denied) in [(old, &mut denied_old), (new, &mut denied_new)] {
+            if let Some(Some(key)) = by {
+                *denied.entry(key.clone()).or_insert(0) += 1;
+            }
+        }
+        let change = match (old, new) {
+            (Some(None), Some(None)) => "allowed_by_both",
+            (Some(Some(_)), Some(Some(_))) => "denied_by_both",
+            (Some(None), Some(Some(key))) => {
+                newly_denied.entry(key.clone()).or_insert((0, *at_ns)).0 += 1;
+                "newly_denied"
+            }
+            (Some(Some(key)), Some(None)) => {
+                newly_allowed.entry(key.clone()).or_insert((0, *at_ns)).0 += 1;
+                "newly_allowed"
+            }
+            (None, None) => continue,
+            _ => {
+                not_compared += 1;
+                continue;
+            }
+        };
+        *changes.get_mut(change).unwrap() += 1;
+    }
+    let mut expected = json!({
+        "not_compared": not_compared,
+        "denied": denied_new.values().sum::<u64>(),
+        "top_newly_denied": top(&newly_denied, [&denied_old, &denied_new]),
+        "top_newly_allowed": top(&newly_allowed, [&denied_old, &denied_new]),
+    });
+    expected
+        .as_object_mut()
+        .unwrap()
+        .extend(changes.into_iter().map(|(k, v)| (k.into(), v.into())));
+    expected
+}
+
+/// What a run with `--against` says beside the summary of a plain one, and that it leaves the rest of
+/// the summary and the decisions as they are.
+fn against(desk: &Desk, traffic: &str) -> (Value, Ran) {
+    let plain = |files: &str, decisions: &str| {
+        desk.run(&format!("replay {files} {traffic} --json --decisions {decisions}"))
+    };
+    let old = plain("--limits old.yml", "old.jsonl");
+    plain("--limits new.yml --overrides overrides.yml", "new.jsonl");
+    let ran =
+        plain("--limits old.yml --against new.yml --against-overrides overrides.yml", "both.jsonl");
+    assert_eq!(desk.get("both.jsonl"), desk.get("old.jsonl"), "decisions are those of --limits");
+    let mut summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let against = summary.as_object_mut().unwrap().remove("against").unwrap();
+    assert_eq!(summary, serde_json::from_str::<Value>(&old.stdout).unwrap());
+    let spec = ran.stdout.split(",\"against\":").next().unwrap();
+    assert_eq!(format!("{spec}}}\n"), old.stdout, "byte for byte");
+    (against, ran)
+}
+
+/// Asserts that all that `expected` has is in `found`.
+fn assert_has(found: &Value, expected: &Value) {
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&found[name], value, "{name}");
+    }
+}
+
+fn a_log_agrees(log: &str, limits: [&str; 3]) {
+    let desk = Desk::new();
+    desk.put("access.log", log);
+    for (name, content) in ["old.yml", "new.yml", "overrides.yml"].iter().zip(limits) {
+        desk.put(name, content);
+    }
+    let (found, ran) = against(&desk, &format!("{RULES} --log access.log"));
+    assert_eq!((ran.status, &*ran.stderr), (Some(0), ""));
+
+    let time = |line: &str| {
+        let time = line.split(['[', ']']).nth(1).unwrap();
+        let time = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S %z", time).unwrap();
+        time.to_timestamp().unwrap().as_second() as u64 * 1_000_000_000
+    };
+    let mut times: Vec<u64> = log.lines().map(time).collect();
+    times.sort_unstable();
+    let (old, new) = (decided(&desk.get("old.jsonl")), decided(&desk.get("new.jsonl")));
+    let expected = joined(&old, &new, &times);
+    assert_has(&found, &expected);
+    for change in ["newly_denied", "newly_allowed", "denied_by_both", "allowed_by_both"] {
+        assert!(expected[change].as_u64() > Some(20), "{change}: {expected}");
+    }
+    assert_eq!(found["file"], "new.yml");
+    assert_eq!(found.get("errors"), None, "a log has none");
+
+    // By limit: of both limits together every denial is there once, every admission at each.
+    let by_limit = |limit: &str, name: &str| found["limits"][limit][name].as_u64().unwrap();
+    for name in ["newly_denied", "newly_allowed", "denied_by_both", "denied"] {
+        let sum = by_limit("PerClient", name) + by_limit("PerPath", name);
+        assert_eq!(Some(sum), found[name].as_u64(), "{name}");
+    }
+    let denied_by = |decided: &[Decided], limit: &str| {
+        let denials = decided.iter().flatten().flatten();
+        denials.filter(|(by, _)| by == limit).count() as u64
+    };
+    let newly = |from: &[Decided], to: &[Decided], limit: &str| {
+        let lines = from.iter().zip(to).filter(|(from, _)| **from == Some(None));
+        lines.filter(|(_, to)| to.iter().flatten().any(|(by, _)| by == limit)).count() as u64
+    };
+    for limit in ["PerClient", "PerPath"] {
+        for name in ["allowed_by_both", "allowed"] {
+            assert_eq!(Some(by_limit(limit, name)), found[name].as_u64(), "{limit} {name}");
+        }
+        assert_eq!(by_limit(limit, "newly_denied"), newly(&old, &new, limit), "{limit}");
+        assert_eq!(by_limit(limit, "newly_allowed"), newly(&new, &old, limit), "{limit}");
+        assert_eq!(by_limit(limit, "denied"), denied_by(&new, limit), "{limit}");
+        assert_eq!(by_limit(limit, "denied_in_force"), denied_by(&old, limit), "{limit}");
+        assert!(by_limit(limit, "keys") > 4, "{limit}");
+    }
+}
+
+#[test]
+fn the_example_log_agrees_with_two_plain_replays() {
+    a_log_agrees(include_str!("../../../../examples/access.log"), OF_SECONDS);
+}
+
+#[test]
+fn a_real_log_agrees_with_two_plain_replays() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/access.log");
+    match fs::read_to_string(&path) {
+        Ok(log) => a_log_agrees(&log, OF_DAYS),
+        // Past the test runner, which keeps to itself what a passing test prints.
+        Err(_) => writeln!(
+            std::io::stderr(),
+            "NOT TESTED: {} is not there, so no real log was compared",
+            path.display()
+        )
+        .unwrap(),
+    }
+}
+
+/// Spends of costs that only one file allows, batches, modes, other operations, and lines that fail.
+fn trace() -> (String, Vec<u64>) {
+    let (mut trace, mut times) = (String::new(), Vec::new());
+    let mut at_ns = 1_700_000_000_000_000_000;
+    for i in 0_u64..3000 {
+        at_ns += i * 37 % 11 * 4_000_000;
+        let id = i * 7 % 5;
+        let cost = 1 + i % 3 * (i % 2);
+        let single = format!(r#"{{"limit":"A","id":"{id}","cost":{cost}}}"#);
+        let more = format!(r#"{single},{{"limit":"B","id":"b:{id}","mode":"spend_only"}}"#);
+        match i % 13 {
+            0 => trace += &operation(at_ns, "check", &single),
+            1 => trace += &operation(at_ns, "refund", &single),
+            2 => trace += &operation(at_ns, "reset", &single),
+            3 => trace += "no line\n",
+            4 => trace += &spend(at_ns, r#"{"limit":"C","id":"only in the new file"}"#),
+            5 => trace += &spend(at_ns, &format!(r#"{{"limit":"B","id":"b:{id}"}}"#)),
+            6 | 7 => trace += &spend(at_ns, &more),
+            _ => trace += &spend(at_ns, &single),
+        }
+        times.push(at_ns);
+    }
+    (trace, times)
+}
+
+#[test]
+fn a_trace_agrees_with_two_plain_replays() {
+    let desk = Desk::new();
+    let (trace, times) = trace();
+    desk.put("t.jsonl", &trace);
+    desk.put(
+        "old.yml",
+        "A: {burst: 3, count: 4, period: 1s, id: string}\nB: {burst: 4, count: 1, period: 1s, id: string}\n",
+    );
+    desk.put(
+        "new.yml",
+        "A: {burst: 2, count: 5, period: 1s, id: string}\nB: {burst: 5, count: 2, period: 1s, id: string}\nC: {burst: 5, count: 1, period: 1s, id: string}\n",
+    );
+    desk.put("overrides.yml", "- A: {burst: 5, count: 5, period: 1s, ids: ['3']}\n");
+    let (found, ran) = against(&desk, "--trace t.jsonl");
+    assert_eq!(ran.status, Some(1), "lines failed");
+
+    // Only spends are counted; the others are answered by both, and change what follows.
+    let is_spend: Vec<bool> = trace.lines().map(|line| line.contains("\"spend\"")).collect();
+    let spends = |name: &str| -> Vec<Decided> {
+        let all = decided(&desk.get(name)).into_iter().zip(&is_spend);
+        all.filter(|(_, is_spend)| **is_spend).map(|(decided, _)| decided).collect()
+    };
+    let times: Vec<u64> =
+        times.iter().zip(&is_spend).filter(|(_, is)| **is).map(|(at_ns, _)| *at_ns).collect();
+    let expected = joined(&spends("old.jsonl"), &spends("new.jsonl"), &times);
+    assert_has(&found, &expected);
+    for name in
+        ["newly_denied", "newly_allowed", "denied_by_both", "allowed_by_both", "not_compared"]
+    {
+        assert!(expected[name].as_u64() > Some(20), "{name}: {expected}");
+    }
+    let failed = desk.get("new.jsonl").lines().filter(|line| line.contains("error")).count();
+    assert_eq!(found["errors"], failed);
+    // The counts of the candidate are those of its own replay.
+    let alone = "replay --limits new.yml --overrides overrides.yml --trace t.jsonl --json";
+    let alone: Value = serde_json::from_str(&desk.run(alone).stdout).unwrap();
+    assert_eq!((&found["allowed"], &found["denied"]), (&alone["allowed"], &alone["denied"]));
+    for limit in ["A", "B", "C"] {
+        for name in ["allowed", "denied", "keys", "keys_denied"] {
+            let of = |summary: &Value| summary["limits"][limit][name].clone();
+            assert_eq!(of(&found), of(&alone), "{limit} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_line_that_fails_under_the_other_file_only_is_named_and_the_run_exits_with_one() {
+    let desk = Desk::new();
+    desk.put("new.yml", "A: {burst: 2, count: 1, period: 1s, id: string}\n");
+    let trace = spend(1, r#"{"limit":"A","id":"x","cost":3}"#)
+        + &spend(2, r#"{"limit":"A","id":"x","cost":9}"#)
+        + &spend(1, r#"{"limit":"A","id":"x"}"#);
+    let ran = desk.run_with("replay --limits limits.yml --against new.yml --trace -", &trace);
+    assert_eq!(ran.status, Some(1));
+    let expected = "\
+standard input:1: under new.yml: cost 3 is above the burst 2 of A
+standard input:2: cost 9 is above the burst 5 of A
+standard input:2: under new.yml: cost 9 is above the burst 2 of A
+standard input:3: at_ns 1 is before the line above: at least 2 is allowed
+";
+    assert_eq!(ran.stderr, expected);
+    let compared = "\
+if new.yml took the place of limits.yml:
+0 lines newly denied, 0 newly let through, 0 denied by both, 0 allowed by both
+1 line not compared: only one of the files has an answer
+3 errors under new.yml
+";
+    assert!(ran.stdout.contains(compared), "{}", ran.stdout);
+
+    let only_there = spend(1, r#"{"limit":"A","id":"x","cost":3}"#);
+    let ran = desk.run_with("replay --limits limits.yml --against new.yml --trace -", &only_there);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+}
+
+#[test]
+fn a_limit_that_one_file_lacks_is_none_there() {
+    let desk = Desk::new();
+    let line = "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET /a HTTP/1.1\" 200 1\n";
+    desk.put("access.log", line.repeat(3));
+    desk.put("old.yml", "PerClient: {burst: 1, count: 1, period: 1h, id: ipAddress}\n");
+    desk.put("new.yml", "PerPath: {burst: 2, count: 1, period: 1h, id: string}\n");
+    let replay = "replay --log access.log --limits old.yml --against new.yml --json";
+    let ran = desk.run(&format!("{replay} --rule PerClient=client --rule PerPath=path"));
+    let notes = "\
+--rule PerClient=client: new.yml: unknown limit \"PerClient\"; no limit there
+--rule PerPath=path: old.yml: unknown limit \"PerPath\"; no limit there
+";
+    assert_eq!((ran.status, &*ran.stderr), (Some(0), notes));
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&summary["allowed"], &summary["denied"]), (&json!(1), &json!(2)));
+    let against = json!({"file": "new.yml", "not_compared": 0, "allowed": 2, "denied": 1,
+        "newly_denied": 0, "newly_allowed": 1, "denied_by_both": 1, "allowed_by_both": 1,
+        "limits": {
+            "PerClient": {"newly_denied": 0, "newly_allowed": 1, "denied_by_both": 0,
+                "allowed_by_both": 0, "denied_in_force": 2,
+                "allowed": 0, "denied": 0, "keys": 0, "keys_denied": 0},
+            "PerPath": {"newly_denied": 0, "newly_allowed": 0, "denied_by_both": 1,
+                "allowed_by_both": 1, "denied_in_force": 0,
+                "allowed": 2, "denied": 1, "keys": 1, "keys_denied": 1}},
+        "top_newly_denied": [],
+        "top_newly_allowed": [{"limit": "PerClient", "id": "1.1.1.1", "lines": 1,
+            "denied_in_force": 2, "denied": 0, "first_at_ns": 1_431_856_800_000_000_000_u64}]});
+    assert_eq!(summary["against"], against);
+
+    let ran = desk.run(&format!("{replay} --rule PerClient=client --rule PerPaht=path"));
+    assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
+    assert_eq!(ran.stderr, "--rule PerPaht=path: unknown limit \"PerPaht\"\n");
+
+    // An id that only the old format takes has no answer under the new one.
+    desk.put("new.yml", "PerClient: {burst: 1, count: 1, period: 1h, id: regId}\n");
+    let ran = desk.run(&format!("{replay} --rule PerClient=client"));
+    assert!(ran.stdout.contains("\"not_compared\":3,\"allowed\":0,\"denied\":0,"), "{ran:?}");
+}
+
+#[test]
+fn both_files_are_read_and_their_faults_named_together() {
+    let desk = Desk::new();
+    desk.put("bad.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\n");
+    desk.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    let ran = desk.run("replay --limits bad.yml --against missing.yml --trace t.jsonl");
+    assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
+    assert!(ran.stderr.starts_with("bad.yml:1: "), "{ran:?}");
+    assert!(ran.stderr.lines().last().unwrap().starts_with("missing.yml"), "{ran:?}");
+    let ran = desk.run("replay --limits limits.yml --against bad.yml --trace t.jsonl");
+    assert_eq!((ran.status, ran.stderr.starts_with("bad.yml:1: ")), (Some(2), true), "{ran:?}");
+}

@@ -1,0 +1,64 @@
+//! What `docs/replay.md` shows is what comes of it.
+
+use crate::desk::{Desk, Ran};
+
+const GUIDE: &str = include_str!("../../../../docs/replay.md");
+
+fn blocks(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    let after = GUIDE.split(fence.as_str()).skip(1);
+    after.map(|rest| rest.split_once("```").expect("an end of the block").0).collect()
+}
+
+#[test]
+fn the_trace_of_the_guide_gets_the_decisions_of_the_guide() {
+    let desk = Desk::new();
+    let ([limits], [trace, decisions]) = (&*blocks("yaml"), &*blocks("jsonl")) else {
+        panic!("limits, a trace and its decisions")
+    };
+    desk.put("limits.yml", limits);
+    let (found, Ran { status, .. }) = desk.decide(trace);
+    assert_eq!((&*found, status), (*decisions, Some(1)), "the last line is an error");
+    for op in ["spend", "check", "refund", "reset"] {
+        assert!(trace.contains(&format!("\"op\":\"{op}\"")), "{op}");
+    }
+}
+
+/// The fields, the words of the summary, and the options that change what they count.
+#[test]
+fn the_guide_names_what_a_summary_and_a_trace_have() {
+    for word in [
+        "`at_ns`",
+        "`op`",
+        "`txns`",
+        "`limit`",
+        "`id`",
+        "`cost`",
+        "`mode`",
+        "`factor`",
+        "`check_and_spend`",
+        "`check_only`",
+        "`spend_only`",
+        "`parsed`",
+        "`skipped`",
+        "`late`",
+        "--reorder",
+        "--ipv6-prefix 64",
+        "--today",
+        "`faults`",
+    ] {
+        assert!(GUIDE.contains(word), "{word}");
+    }
+}
+
+/// As the guide says it: all lines are parsed, and all skipped.
+#[test]
+fn a_line_whose_client_is_no_id_is_parsed_and_skipped() {
+    let desk = Desk::new();
+    let line = "192.0.2.7 - - [17/May/2015:10:00:05 +0000] \"GET / HTTP/1.1\" 200 1\n";
+    desk.put("access.log", line.repeat(3));
+    let rule = "--rule NewOrdersPerAccount=client --json";
+    let ran = desk.run(&format!("replay --limits limits.yml --log access.log {rule}"));
+    let counts = "{\"lines\":3,\"parsed\":3,\"skipped\":3,\"late\":0,\"allowed\":0,\"denied\":0,";
+    assert!(ran.stdout.starts_with(counts), "{ran:?}");
+}

@@ -1,0 +1,269 @@
+//! Parts of the report: who is affected, what was denied, and which overrides applied; all counted again
+//! from the decisions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::desk::{Desk, spend};
+use crate::report::{fact, rows};
+
+const LIMITS: &str = include_str!("../../../../examples/limits.yml");
+const CANDIDATE: &str = include_str!("../../../../examples/candidate.yml");
+const LOG: &str = include_str!("../../../../examples/access.log");
+
+/// The lines of the log in the order of time, each with whether it was allowed under the two files.
+struct Run {
+    page: String,
+    summary: Value,
+    lines: Vec<(&'static str, bool, bool)>,
+}
+
+fn run(more: &str) -> Run {
+    let desk = Desk::new();
+    desk.put("limits.yml", LIMITS);
+    desk.put("new.yml", CANDIDATE);
+    desk.put("access.log", LOG);
+    let rule = "--log access.log --rule RequestsPerClient=client";
+    let decided = |limits: &str, more: &str| {
+        let ran = desk.run(&format!(
+            "replay --limits {limits} {rule} --decisions d.jsonl --report r.html --json {more}"
+        ));
+        assert_eq!((ran.status, &*ran.stderr), (Some(0), ""));
+        let allowed = desk.get("d.jsonl");
+        let allowed: Vec<bool> =
+            allowed.lines().map(|line| line.starts_with("{\"allowed\":true")).collect();
+        (allowed, ran.stdout)
+    };
+    let (new, _) = decided("new.yml", "");
+    let (old, summary) = decided("limits.yml", more);
+    let mut lines: Vec<&str> = LOG.lines().collect();
+    // All of one day; ties stay in the file's order.
+    lines.sort_by_key(|line| line.split(['[', ']']).nth(1).unwrap());
+    let lines = lines.into_iter().zip(old).zip(new).map(|((line, old), new)| (line, old, new));
+    Run {
+        page: desk.get("r.html"),
+        summary: serde_json::from_str(&summary).unwrap(),
+        lines: lines.collect(),
+    }
+}
+
+impl Run {
+    fn clients(&self, is_counted: impl Fn(bool, bool) -> bool) -> u64 {
+        let counted = self.lines.iter().filter(|(_, old, new)| is_counted(*old, *new));
+        let clients: BTreeSet<&str> =
+            counted.map(|(line, ..)| line.split(' ').next().unwrap()).collect();
+        clients.len() as u64
+    }
+
+    /// Denied now and then, by a part of the line.
+    fn denied(&self, part: impl Fn(&str) -> &str) -> BTreeMap<String, [u64; 2]> {
+        let mut counts: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+        for (line, old, new) in &self.lines {
+            let of = counts.entry(part(line).to_owned()).or_default();
+            of[0] += u64::from(!old);
+            of[1] += u64::from(!new);
+        }
+        counts.retain(|_, of| *of != [0, 0]);
+        counts
+    }
+}
+
+fn quoted(line: &str, nth: usize) -> &str {
+    line.split('"').nth(nth).unwrap()
+}
+
+#[test]
+fn clients_affected_are_counted() {
+    let Run { page, summary, .. } = &run("");
+    assert_eq!(fact(page, "clients denied"), summary["limits"]["RequestsPerClient"]["keys_denied"]);
+    assert!(page.contains("of 41 clients"), "{page}");
+    let run = run("--against new.yml");
+    let affected = run.clients(|old, new| old != new);
+    assert!(affected > 0 && affected < 41, "{affected}");
+    assert_eq!(fact(&run.page, "clients affected"), affected);
+    assert_eq!(run.clients(|_, _| true), 41);
+    assert!(run.page.contains("of 41 clients"));
+}
+
+#[test]
+fn ids_of_a_trace_stand_for_clients() {
+    let desk = Desk::new();
+    let a = |id: &str| spend(1, &format!(r#"{{"limit":"B","id":"{id}"}}"#));
+    let trace = [a("x"), a("x"), a("x"), a("y"), a("y"), a("z")].concat();
+    desk.put("t.jsonl", trace);
+    desk.put("new.yml", "B: {burst: 1, count: 1, period: 1s, id: string}\n");
+    desk.run("replay --limits limits.yml --trace t.jsonl --report r.html");
+    let page = desk.get("r.html");
+    assert_eq!(fact(&page, "ids denied"), 1);
+    assert!(page.contains("of 3 ids"));
+    assert!(!page.contains("data-table=\"denied-path\""), "a trace has no paths");
+    desk.run("replay --limits limits.yml --against new.yml --trace t.jsonl --report r.html");
+    let page = desk.get("r.html");
+    assert_eq!(fact(&page, "ids affected"), 2, "x had been denied, and is denied once more");
+    assert!(page.contains("of 3 ids"));
+}
+
+#[test]
+fn what_was_denied_is_what_the_lines_say() {
+    for (more, against) in [("", false), ("--against new.yml", true)] {
+        let run = run(more);
+        for (table, part) in [
+            (
+                "denied-path",
+                (|line| quoted(line, 1).split(' ').nth(1).unwrap().split('?').next().unwrap())
+                    as fn(&str) -> &str,
+            ),
+            ("denied-method", |line| quoted(line, 1).split(' ').next().unwrap()),
+            ("denied-user-agent", |line| quoted(line, 5)),
+            ("denied-status", |line| quoted(line, 2).split(' ').nth(1).unwrap()),
+        ] {
+            let mut expected: Vec<(String, Vec<u64>)> = run
+                .denied(part)
+                .into_iter()
+                .map(|(value, of)| (value, if against { of.to_vec() } else { vec![of[0]] }))
+                .filter(|(_, of)| of.iter().any(|count| *count > 0))
+                .collect();
+            let sum = |of: &[u64]| of.iter().sum::<u64>();
+            expected.sort_by(|a, b| sum(&b.1).cmp(&sum(&a.1)).then_with(|| a.0.cmp(&b.0)));
+            expected.truncate(10);
+            assert!(!expected.is_empty(), "{table}");
+            let found: Vec<_> = rows(&run.page, table, None)
+                .into_iter()
+                .map(|(mut texts, numbers)| (texts.remove(0), numbers))
+                .collect();
+            assert_eq!(found, expected, "{table} {more}");
+        }
+    }
+}
+
+#[test]
+fn a_log_without_user_agents_has_no_table_of_them() {
+    let desk = Desk::new();
+    let line = "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET /a?b HTTP/1.1\"";
+    desk.put("common.log", format!("{line} 200 1\n").repeat(3));
+    desk.put("cut.log", format!("{line}\n").repeat(3));
+    for (log, tables) in
+        [("common.log", [true, true, false, true]), ("cut.log", [true, true, false, false])]
+    {
+        desk.run(&format!(
+            "replay --limits limits.yml --log {log} --rule PerClient=client --report r.html"
+        ));
+        let page = desk.get("r.html");
+        let names = ["denied-path", "denied-method", "denied-user-agent", "denied-status"];
+        let found = names.map(|name| page.contains(&format!("data-table=\"{name}\"")));
+        assert_eq!(found, tables, "{log}");
+        assert_eq!(rows(&page, "denied-path", None), [(vec!["/a".to_owned()], vec![2])]);
+    }
+}
+
+#[test]
+fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
+    let run = run("--against new.yml");
+    let of = |client: &str, counted: fn(bool, bool) -> bool| {
+        let is_of = |line: &str| line.split(' ').next() == Some(client);
+        run.lines.iter().filter(|(line, old, new)| is_of(line) && counted(*old, *new)).count()
+            as u64
+    };
+    let half = "gcra: 10 at once, 5 more every 1 s";
+    let own = "gcra: 60 at once, 60 more every 1 s";
+    let expected: Vec<(Vec<String>, Vec<u64>)> = [
+        ("127.0.0.66", half, "the default"),
+        ("127.0.0.9", own, own),
+        ("127.0.0.67", half, "the default"),
+    ]
+    .into_iter()
+    .map(|(id, now, then)| {
+        let counts = vec![1, of(id, |old, _| old), of(id, |old, _| !old), of(id, |_, new| !new)];
+        (vec![id.to_owned(), now.to_owned(), then.to_owned()], counts)
+    })
+    .collect();
+    let mut found = rows(&run.page, "overrides", Some("RequestsPerClient"));
+    let lines = |(_, counts): &(Vec<String>, Vec<u64>)| counts[1] + counts[2];
+    assert!(found.is_sorted_by_key(|row| std::cmp::Reverse(lines(row))), "{found:?}");
+    found.sort();
+    let mut sorted = expected;
+    sorted.sort();
+    assert_eq!(found, sorted);
+
+    // Who is newly let through because an override is gone: the table and the chart say so.
+    let through = rows(&run.page, "newly-allowed", None);
+    assert_eq!(through[0].0[1], "127.0.0.66");
+    assert_eq!(
+        through[0].0[2..4],
+        [
+            "override: gcra: 10 at once, 5 more every 1 s",
+            "default: gcra: 40 at once, 8 more every 1 s"
+        ]
+    );
+    assert_eq!(
+        through[2].0[2..4],
+        [
+            "default: gcra: 20 at once, 10 more every 1 s",
+            "default: gcra: 40 at once, 8 more every 1 s"
+        ]
+    );
+    assert!(run.page.contains("127.0.0.66, override now, default then"), "above its bar");
+    assert!(run.page.contains("3 overrides, 3 of them applied"), "{}", run.page);
+}
+
+#[test]
+fn an_override_of_an_account_counts_its_ids() {
+    let desk = Desk::new();
+    desk.put(
+        "limits.yml",
+        "CertificatesPerDomainPerAccount: {burst: 1, count: 1, period: 1h}\n\
+         CertificatesPerDomainPerAccount:7: {burst: 2, count: 1, period: 1h}\n\
+         CertificatesPerDomainPerAccount:7:a.com: {burst: 5, count: 1, period: 1h}\n\
+         CertificatesPerDomainPerAccount:9: {burst: 2, count: 1, period: 1h}\n",
+    );
+    let line = |id: &str| {
+        spend(1, &format!(r#"{{"limit":"CertificatesPerDomainPerAccount","id":"{id}"}}"#))
+    };
+    let ids = ["7:b.com", "7:b.com", "7:b.com", "7:c.com", "7:a.com", "8:a.com", "8:a.com"];
+    desk.put("t.jsonl", ids.map(line).concat());
+    desk.run("replay --limits limits.yml --trace t.jsonl --report r.html");
+    let page = desk.get("r.html");
+    let found = rows(&page, "overrides", Some("CertificatesPerDomainPerAccount"));
+    let row = |id: &str, numbers: &str, counts: [u64; 3]| {
+        (vec![id.to_owned(), format!("gcra: {numbers} at once, 1 more every 1 h")], counts.to_vec())
+    };
+    assert_eq!(found, [row("7", "2", [2, 3, 1]), row("7:a.com", "5", [1, 1, 0])]);
+    assert!(page.contains("3 overrides, 2 of them applied"), "{page}");
+}
+
+/// With one limit, all lines are its lines: its changes over time are those of all.
+#[test]
+fn no_chart_is_shown_twice() {
+    let run = run("--against new.yml");
+    let charts = |page: &str| page.matches("data-chart=\"changes-time\"").count();
+    assert_eq!(charts(&run.page), 1);
+    let desk = Desk::new();
+    desk.put("new.yml", "PerClient: {burst: 2, count: 1, period: 10s, id: ipAddress}\nPerPath: {burst: 1, count: 1, period: 10s, id: string}\n");
+    let line = |client: u8, path: u8| {
+        format!("1.1.1.{client} - - [17/May/2015:10:00:00 +0000] \"GET /{path} HTTP/1.1\" 200 1\n")
+    };
+    desk.put("l", [line(1, 1), line(1, 2), line(2, 3), line(3, 3)].concat());
+    desk.run("replay --limits limits.yml --against new.yml --log l --rule PerClient=client --rule PerPath=path --report r.html");
+    assert_eq!(charts(&desk.get("r.html")), 3, "two limits have changes, and all lines have both");
+    let figures = desk.get("r.html");
+    assert!(!figures.contains(">None.<"), "no chart of nothing");
+    let mut drawings: Vec<&str> =
+        figures.split("<svg").skip(1).map(|svg| svg.split("</svg>").next().unwrap()).collect();
+    let count = drawings.len();
+    drawings.sort_unstable();
+    drawings.dedup();
+    assert_eq!(drawings.len(), count, "two drawings are the same");
+}
+
+#[test]
+fn rows_of_nothing_are_left_out() {
+    let run = run("--against new.yml");
+    let closeness = rows(&run.page, "closeness", Some("RequestsPerClient"));
+    assert!(
+        closeness.len() < 11
+            && closeness.iter().all(|(_, counts)| counts.iter().any(|count| *count > 0)),
+        "{closeness:?}"
+    );
+    assert!(!run.page.contains(">50 to 60 %<"), "neither in the chart");
+}
