@@ -9,7 +9,7 @@ use crate::store::cell::Cell;
 
 /// One limit for one thing: a bucket without a key, alone on its cache line.
 ///
-/// The calls are those of a [`Handle`](crate::Handle), without an id. Every call with a cost can fail
+/// The calls are those of a [`KeyedLimit`](crate::KeyedLimit), without an id. Every call with a cost can fail
 /// with [`Error::is_cost_above_burst`], and has changed nothing then.
 ///
 /// # Example

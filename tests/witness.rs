@@ -13,7 +13,7 @@ mod run;
 use std::time::Instant;
 
 use run::{Fault, Plan, run};
-use tollgate::Engine;
+use tollgate::options::Engine;
 
 /// Calls that are in memory at once.
 const MOST_A_ROUND: u64 = 1_000_000;

@@ -16,7 +16,8 @@ use crate::util::decimal::{self, Decimal};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Factor, Limit};
+/// use tollgate::limit::Factor;
+/// use tollgate::Limit;
 ///
 /// let factor: Factor = "0.5".parse()?;
 /// assert_eq!(factor, Factor::try_from(0.5)?);

@@ -71,7 +71,7 @@ impl Charge {
 /// A rule: what spends, refunds and resets make of the state of one bucket, and when it is full.
 ///
 /// The built-in rules are made by [`Limit`](crate::Limit)'s constructors; an implementation of one's
-/// own becomes a limit by [`Limit::own`](crate::Limit::own). A `Limit` is an `Algorithm` itself, so
+/// own becomes a limit by [`Limit::custom`](crate::Limit::custom). A `Limit` is an `Algorithm` itself, so
 /// that every rule can be run without a limiter: in a simulation, or through the laws below.
 ///
 /// # The contract
@@ -103,7 +103,8 @@ impl Charge {
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use tollgate::{Algorithm, Bucket, Clock, Decision, Limit, Outcome};
+/// use tollgate::algorithm::{Algorithm, Outcome};
+/// use tollgate::{Bucket, Clock, Decision, Limit};
 ///
 /// /// One unit, then none until a second has passed. The word is the end of the rest.
 /// #[derive(Debug)]
@@ -145,7 +146,7 @@ impl Charge {
 /// }
 ///
 /// let (clock, hand) = Clock::manual();
-/// let bucket = Bucket::new(Limit::own(Arc::new(Rest))?, clock);
+/// let bucket = Bucket::new(Limit::custom(Arc::new(Rest))?, clock);
 /// assert!(bucket.spend(1)?.allowed());
 /// assert_eq!(bucket.spend(1)?.retry_in(), Duration::from_secs(1));
 /// hand.advance(Duration::from_secs(1));

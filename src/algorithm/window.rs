@@ -135,7 +135,7 @@ impl Window {
     /// opened one later. No word says when, so it opens now: off by at most the time that was held.
     /// Where others may have places in windows to come, which were told to them, nothing is given back.
     ///
-    /// [`Algorithm::take_back`]: crate::Algorithm::take_back
+    /// [`Algorithm::take_back`]: crate::algorithm::Algorithm::take_back
     pub(crate) fn take_back(
         self,
         word: u64,
@@ -181,7 +181,7 @@ impl Window {
 
     /// See [`Algorithm::shifted`]: a window that began before the origin begins with it, and ends later.
     ///
-    /// [`Algorithm::shifted`]: crate::Algorithm::shifted
+    /// [`Algorithm::shifted`]: crate::algorithm::Algorithm::shifted
     pub(crate) fn shifted(word: u64, by_ns: u64) -> u64 {
         let Packed { at_ms, count } = Packed::of_word(word);
         Packed { at_ms: at_ms.saturating_sub(whole_ms(by_ns)).max(1), count }.word()

@@ -6,7 +6,7 @@ use crate::store::key::LimitIndex;
 use crate::util::fault::{Fault, broken};
 use crate::util::sync::{Figure, Ordering, Switch, fence};
 
-/// What becomes of a new key when [`max_keys`](LimiterOptions::max_keys) buckets are there and none of
+/// What becomes of a new key when [`max_keys`](crate::LimiterOptions::max_keys) buckets are there and none of
 /// those that were looked at is full. A bucket that is not full is never dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

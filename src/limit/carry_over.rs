@@ -19,7 +19,8 @@ use crate::limit::Limit;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Debt, IdFormat, Limit, Limiter, Limits};
+/// use tollgate::reload::CarryOver;
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
 ///
 /// let limits = |burst| -> Result<Limits, tollgate::Error> {
 ///     let limit = Limit::new(burst, burst, Duration::from_secs(3600))?;
@@ -29,14 +30,14 @@ use crate::limit::Limit;
 /// let users = limiter.limit("PerUser")?;
 /// assert!(users.spend("alice", 50)?.allowed()); // exhausted
 /// assert!(users.spend("bob", 40)?.allowed());
-/// limiter.reload_with(limits(5_000)?, Debt::Share)?;
+/// limiter.reload_with(limits(5_000)?, CarryOver::Share)?;
 /// assert_eq!(users.check("bob", 1)?.remaining(), Some(1_000 - 1), "a fifth is left");
 /// assert!(!users.check("alice", 100)?.allowed());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Debt {
+pub enum CarryOver {
     /// The share of the capacity that is used: 40 of 50 become 4,000 of 5,000.
     #[default]
     Share,
@@ -60,7 +61,7 @@ struct Owed {
     of: u128,
 }
 
-impl Debt {
+impl CarryOver {
     /// The word under the numbers `new` that was `word` under `old`, when they changed at `at_ns`. Always
     /// the same for the same arguments, and the larger the larger `word` is. `None`: nothing is left.
     pub(crate) fn converted(self, old: &Limit, new: &Limit, word: u64, at_ns: u64) -> Option<u64> {
@@ -68,10 +69,10 @@ impl Debt {
         if old == new || word == 0 {
             return Some(word);
         }
-        if self == Debt::Afresh {
+        if self == CarryOver::Afresh {
             return None;
         }
-        if let (Rule::Own(_), _) | (_, Rule::Own(_)) = (old, new) {
+        if let (Rule::Custom(_), _) | (_, Rule::Custom(_)) = (old, new) {
             return (old.name() == new.name()).then_some(word);
         }
         if old.is_full(word, at_ns) {
@@ -84,9 +85,11 @@ impl Debt {
                 let most_ns = new.burst_offset_ns();
                 let scaled = |by: u64, of: u64| scaled(within_ns, by, of).min(most_ns);
                 let kept_ns = match self {
-                    Debt::Units => scaled(new.emission_interval_ns(), old.emission_interval_ns()),
-                    Debt::Time => within_ns.min(most_ns),
-                    Debt::Share | Debt::Afresh => scaled(most_ns, old.burst_offset_ns()),
+                    CarryOver::Units => {
+                        scaled(new.emission_interval_ns(), old.emission_interval_ns())
+                    }
+                    CarryOver::Time => within_ns.min(most_ns),
+                    CarryOver::Share | CarryOver::Afresh => scaled(most_ns, old.burst_offset_ns()),
                 };
                 let beyond_ns = owed_ns - within_ns;
                 at_ns.saturating_add(kept_ns).saturating_add(beyond_ns).min(MOST_WORD)
@@ -107,9 +110,11 @@ impl Debt {
                 let counter = old.counter_at(word, at_ns);
                 let within = counter.min(old.size.into());
                 let kept = match self {
-                    Debt::Units => within,
-                    Debt::Time => in_time(within),
-                    Debt::Share | Debt::Afresh => scaled(within, new.size.into(), old.size.into()),
+                    CarryOver::Units => within,
+                    CarryOver::Time => in_time(within),
+                    CarryOver::Share | CarryOver::Afresh => {
+                        scaled(within, new.size.into(), old.size.into())
+                    }
                 };
                 let beyond = in_time(counter - within);
                 counted(ms_of(at_ns), kept.min(new.size.into()).saturating_add(beyond))
@@ -125,7 +130,7 @@ impl Debt {
         let behind = used.saturating_sub(1) / old.limit;
         let within = used - behind * old.limit;
         let kept = match self {
-            Debt::Units => within.min(new.limit),
+            CarryOver::Units => within.min(new.limit),
             _ => scaled(within, new.limit, old.limit),
         };
         let behind_kept = scaled(behind, old.window_ms, new.window_ms).saturating_mul(new.limit);
@@ -169,7 +174,7 @@ impl Quota {
             Rule::TokenBucket(rule) => {
                 Some(Quota { limit: u64::from(rule.limit), window_ms: rule.window.ms() })
             }
-            Rule::Gcra(_) | Rule::LeakyBucket(_) | Rule::Own(_) => None,
+            Rule::Gcra(_) | Rule::LeakyBucket(_) | Rule::Custom(_) => None,
         }
     }
 
@@ -196,7 +201,7 @@ impl Owed {
                     (quota.present(Packed::of_word(word), at_ns).count, quota.limit)
                 }),
             Rule::LeakyBucket(rule) => (rule.counter_at(word, at_ns), u64::from(rule.size)),
-            Rule::Own(_) => (0, 1),
+            Rule::Custom(_) => (0, 1),
         };
         Owed { used: used.into(), of: u128::from(of.max(1)) }
     }
@@ -214,7 +219,7 @@ impl Owed {
             Rule::FixedWindow(rule) => counted(ms_of(at_ns), share_of(rule.limit.into())),
             Rule::TokenBucket(rule) => counted(ms_of(at_ns), share_of(rule.limit.into())),
             Rule::LeakyBucket(rule) => counted(ms_of(at_ns), share_of(rule.size.into())),
-            Rule::Own(_) => return None,
+            Rule::Custom(_) => return None,
         })
     }
 }

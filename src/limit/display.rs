@@ -36,7 +36,7 @@ impl fmt::Display for Limit {
                 let rate = Go(drip_rate);
                 write!(f, "leaky_bucket: size {size}, drip_rate {rate}, drip_size {drip_size}")
             }
-            Parameters::Own(rule) => write!(f, "{}: largest cost {}", rule.name(), self.burst()),
+            Parameters::Custom(rule) => write!(f, "{}: largest cost {}", rule.name(), self.burst()),
         }
     }
 }

@@ -19,7 +19,7 @@ impl Limit {
                 MAX_COUNT.saturating_sub(limit)
             }
             Parameters::LeakyBucket { size, .. } => MAX_COUNT.saturating_sub(size),
-            Parameters::Own(_) => u64::MAX,
+            Parameters::Custom(_) => u64::MAX,
         }
     }
 

@@ -13,6 +13,8 @@ use crate::algorithm::rule::Rule;
 use crate::algorithm::{Algorithm, gcra};
 use crate::error::{Error, ErrorKind};
 
+pub use crate::algorithm::factor::Factor;
+
 #[cfg(feature = "yaml")]
 pub(crate) use counted::whole_of_decimal;
 
@@ -27,7 +29,7 @@ pub(crate) use counted::whole_of_decimal;
 /// | [`fixed_window`](Limit::fixed_window) | `limit`, if the interval is in one window |
 /// | [`token_bucket`](Limit::token_bucket) | `limit`, if it is in one window, and `burst + t * (limit - burst) / window` if it begins with it |
 /// | [`leaky_bucket`](Limit::leaky_bucket) | `size + ceil(t / drip_rate) * drip_size` |
-/// | [`own`](Limit::own) | what the rule says |
+/// | [`custom`](Limit::custom) | what the rule says |
 ///
 /// All but gcra and rules of one's own count whole milliseconds, for 17.4 years since their clock's
 /// origin; after that their time stands still. Waits are never early: a call that is repeated after its
@@ -60,7 +62,8 @@ pub struct Limit {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Limit, Parameters};
+/// use tollgate::Limit;
+/// use tollgate::limit::Parameters;
 ///
 /// let limit = Limit::fixed_window(10, Duration::from_secs(60))?;
 /// match limit.parameters() {
@@ -106,8 +109,8 @@ pub enum Parameters<'a> {
         /// The units of a drip.
         drip_size: u64,
     },
-    /// Of [`Limit::own`].
-    Own(&'a dyn Algorithm),
+    /// Of [`Limit::custom`].
+    Custom(&'a dyn Algorithm),
 }
 
 /// Why numbers make no limit: which of them is at fault, and the text.
@@ -208,7 +211,7 @@ impl Limit {
                 drip_rate: self.period(),
                 drip_size: rule.drip_size.into(),
             },
-            Rule::Own(rule) => Parameters::Own(&**rule),
+            Rule::Custom(rule) => Parameters::Custom(&**rule),
         }
     }
 
@@ -248,7 +251,7 @@ impl Limit {
             Rule::LeakyBucket(_) => {
                 self.max_cost.div_ceil(self.count.max(1)).saturating_mul(self.period_ns)
             }
-            Rule::Own(_) => 0,
+            Rule::Custom(_) => 0,
         };
         Duration::from_nanos(offset_ns)
     }
@@ -266,7 +269,7 @@ impl Limit {
             Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
             Parameters::FixedWindow { .. } => "limit",
             Parameters::LeakyBucket { .. } => "size",
-            Parameters::Own(_) => "largest cost",
+            Parameters::Custom(_) => "largest cost",
         };
         let most = self.burst();
         let of = name.map(|name| format!(" of {name}")).unwrap_or_default();

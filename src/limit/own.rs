@@ -19,7 +19,7 @@ impl Limit {
     /// # Example
     ///
     /// See [`Algorithm`].
-    pub fn own(rule: Arc<dyn Algorithm>) -> Result<Limit, Error> {
+    pub fn custom(rule: Arc<dyn Algorithm>) -> Result<Limit, Error> {
         Limit::of_own(rule).map_err(|fault| Error::new(ErrorKind::Limit, fault.message))
     }
 
@@ -30,7 +30,7 @@ impl Limit {
                 format!("invalid largest cost 0 of {}: at least 1 is allowed", rule.name());
             return Err(LimitFault { field: "max_cost", message });
         }
-        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Own(rule) })
+        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Custom(rule) })
     }
 
     /// Arguments that a caller got wrong, put where the rules expect them: no sum wraps then.

@@ -18,7 +18,7 @@ impl Limit {
     ///
     /// All are rounded up and at least 1. A gcra limit that was scaled has a count of 1 and its emission
     /// interval as its period. A rule of one's own says itself what it makes
-    /// ([`Algorithm::scaled`](crate::Algorithm::scaled)).
+    /// ([`Algorithm::scaled`](crate::algorithm::Algorithm::scaled)).
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Limit {
                 multiply(rule.drip_rate_ms),
                 rule.drip_size.into(),
             ),
-            Rule::Own(rule) => match rule.scaled(factor) {
+            Rule::Custom(rule) => match rule.scaled(factor) {
                 Some(scaled) => Limit::of_own(scaled),
                 None => Err(LimitFault {
                     field: "factor",

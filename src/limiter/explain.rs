@@ -6,14 +6,14 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::Handle;
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::handle::{Call, Check};
 use crate::limits::Scratch;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 use crate::store::key::KeyRef;
 
 impl Limiter {
-    /// Why a spend of `cost` would be answered as it would: see [`Handle::explain`].
+    /// Why a spend of `cost` would be answered as it would: see [`KeyedLimit::explain`].
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl Limiter {
     }
 }
 
-impl Handle {
+impl KeyedLimit {
     /// Why a spend of `cost` units would be answered as it would: the entry that applies, the bucket's
     /// key and state, the answer, and why entries that look nearer do not apply. It changes nothing.
     ///

@@ -27,9 +27,9 @@ use crate::core::state::Inner;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
 use crate::error::Error;
-use crate::limit::carry_over::Debt;
+use crate::limit::carry_over::CarryOver;
 use crate::limiter::batch::{Batch, Member};
-use crate::limiter::handle::Handle;
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::options::LimiterOptions;
 use crate::limiter::sweeper::{SweepOptions, Sweeper};
 use crate::limits::Limits;
@@ -81,7 +81,7 @@ impl Limiter {
     /// A limiter with a table, a cap and a clock of the caller's choice.
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
         let store = Store::new(options.engine, options.max_keys);
-        Limiter::with_store(limits, store, options, Debt::default())
+        Limiter::with_store(limits, store, options, CarryOver::default())
     }
 
     /// By `debt` the ends of overrides carry what is owed, until a reload says otherwise.
@@ -89,7 +89,7 @@ impl Limiter {
         limits: Limits,
         store: Store,
         options: LimiterOptions,
-        debt: Debt,
+        debt: CarryOver,
     ) -> Limiter {
         let overflow = Overflow::new(options.at_cap);
         let is_counting = options.is_counting();
@@ -144,13 +144,13 @@ impl Limiter {
     /// assert_eq!(users.spend("alice", 1)?.remaining(), None);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn limit(&self, name: &str) -> Result<Handle, Error> {
+    pub fn limit(&self, name: &str) -> Result<KeyedLimit, Error> {
         let guard = pin();
         let generation = self.inner.generation.get(&guard);
         let index = generation.limits.index_of(name)?;
         let entry = generation.limits.entry(index);
         let tally = generation.tallies.of(index).clone();
-        Ok(Handle {
+        Ok(KeyedLimit {
             limiter: self.clone(),
             index,
             name: entry.name.as_ref().into(),
@@ -205,7 +205,7 @@ impl Limiter {
 
     /// Looks at the next cells, about `cells` of them, and drops those that are full: one bounded step
     /// of a sweep, for those who want no thread. Room for cells is looked at, too. With
-    /// [`Engine::Exact`](crate::Engine::Exact) a step ends with the part of the table in which the
+    /// [`Engine::Exact`](crate::options::Engine::Exact) a step ends with the part of the table in which the
     /// number is reached, at most a 32nd of it, and holds a lock over half of one part at a time.
     ///
     /// A bucket that was dropped counts as full at the time of the sweep, and new buckets begin no earlier.
@@ -229,7 +229,7 @@ impl Limiter {
     }
 
     /// What the table holds and what sweeps have done. Cheap, save with
-    /// [`Engine::Exact`](crate::Engine::Exact), which looks at each of its parts.
+    /// [`Engine::Exact`](crate::options::Engine::Exact), which looks at each of its parts.
     pub fn stats(&self) -> Stats {
         self.inner.stats()
     }

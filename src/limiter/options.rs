@@ -10,7 +10,8 @@ use crate::store::Engine;
 /// # Example
 ///
 /// ```
-/// use tollgate::{AtCap, Limiter, LimiterOptions, Limits};
+/// use tollgate::options::AtCap;
+/// use tollgate::{Limiter, LimiterOptions, Limits};
 ///
 /// let options = LimiterOptions::default().max_keys(1_000_000).at_cap(AtCap::Deny);
 /// let limiter = Limiter::with_options(Limits::builder().build(), options);
@@ -60,13 +61,13 @@ impl LimiterOptions {
 
     /// The same with another cap: the most buckets that are kept at once. Default: 16,777,216, which
     /// take up to some 1.5 GiB; up to three times that while a thread stands still in a call (see
-    /// [`Stats::retired`](crate::Stats::retired)).
+    /// [`Stats::retired`](crate::metrics::Stats::retired)).
     pub fn max_keys(self, max_keys: usize) -> LimiterOptions {
         LimiterOptions { max_keys, ..self }
     }
 
-    /// The same with another bound on the ids that are [blocked](crate::Handle::block) at once, of all limits
-    /// together. Default: 65,536. One more is an error ([`Error::is_block`](crate::Error::is_block)). A
+    /// The same with another bound on the ids that are [blocked](crate::KeyedLimit::block) at once, of all limits
+    /// together. Default: 65,536. One more is an error ([`Error::is_invalid_block`](crate::Error::is_invalid_block)). A
     /// block takes some 100 bytes, and an id of more than 18 bytes and the reason their length.
     pub fn max_blocks(self, max_blocks: usize) -> LimiterOptions {
         LimiterOptions { max_blocks, ..self }

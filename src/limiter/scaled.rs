@@ -4,13 +4,13 @@ use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::batch::Member;
-use crate::limiter::handle::{Check, Handle, Refund, Reset, Spend};
+use crate::limiter::handle::{Check, KeyedLimit, Refund, Reset, Spend};
 use crate::limits::Id;
 
 /// A limit as it is for callers with a [`Factor`], such as that of their role. Made by
-/// [`Handle::scaled`].
+/// [`KeyedLimit::scaled`].
 ///
-/// The calls are those of the [`Handle`], on the same buckets: what a caller has spent with one factor
+/// The calls are those of the [`KeyedLimit`], on the same buckets: what a caller has spent with one factor
 /// counts with another. A factor of 0 is no limit. Every call can fail with
 /// [`Error::is_invalid_limit`], when the factor takes the limit's numbers out of their range.
 ///
@@ -18,7 +18,8 @@ use crate::limits::Id;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Factor, IdFormat, Limit, Limiter, Limits};
+/// use tollgate::limit::Factor;
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
 ///
 /// let limit = Limit::leaky_bucket(2, Duration::from_secs(1), 1)?;
 /// let limiter = Limiter::new(Limits::builder().limit("Notes", IdFormat::String, limit)?.build());
@@ -31,44 +32,44 @@ use crate::limits::Id;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Scaled<'h> {
-    pub(crate) handle: &'h Handle,
+pub struct ScaledLimit<'h> {
+    pub(crate) handle: &'h KeyedLimit,
     pub(crate) factor: Factor,
 }
 
-impl<'h> Scaled<'h> {
-    /// As [`Handle::spend`].
+impl<'h> ScaledLimit<'h> {
+    /// As [`KeyedLimit::spend`].
     ///
     /// # Errors
     ///
-    /// See [`Scaled`] and [`Handle`].
+    /// See [`ScaledLimit`] and [`KeyedLimit`].
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.handle.with_factor(id.into(), cost, self.factor, Spend(cost))
     }
 
-    /// As [`Handle::check`].
+    /// As [`KeyedLimit::check`].
     ///
     /// # Errors
     ///
-    /// See [`Scaled`] and [`Handle`].
+    /// See [`ScaledLimit`] and [`KeyedLimit`].
     pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.handle.with_factor(id.into(), cost, self.factor, Check(cost))
     }
 
-    /// As [`Handle::refund`].
+    /// As [`KeyedLimit::refund`].
     ///
     /// # Errors
     ///
-    /// See [`Scaled`] and [`Handle`].
+    /// See [`ScaledLimit`] and [`KeyedLimit`].
     pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.handle.with_factor(id.into(), cost, self.factor, Refund(cost))
     }
 
-    /// As [`Handle::reset`].
+    /// As [`KeyedLimit::reset`].
     ///
     /// # Errors
     ///
-    /// See [`Scaled`] and [`Handle`].
+    /// See [`ScaledLimit`] and [`KeyedLimit`].
     pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
         self.handle.with_factor(id.into(), 0, self.factor, Reset)
     }

@@ -49,7 +49,8 @@ impl SweepOptions {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Limiter, Limits, SweepOptions};
+/// use tollgate::{Limiter, Limits};
+/// use tollgate::sweep::SweepOptions;
 ///
 /// let limiter = Limiter::new(Limits::builder().build());
 /// let sweeper = limiter.start_sweeper(SweepOptions::default().interval(Duration::from_secs(10)))?;

@@ -10,7 +10,7 @@ use crate::limits::{IdFormat, LimitMode, Location};
 /// Which entry of the limits applies to an id, its numbers, and what it would answer.
 ///
 /// Made by [`Limits::explain`](crate::Limits::explain), which knows the entries alone, and by
-/// [`Handle::explain`](crate::Handle::explain), which asks the id's bucket, too. Making one changes
+/// [`KeyedLimit::explain`](crate::KeyedLimit::explain), which asks the id's bucket, too. Making one changes
 /// nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -135,6 +135,6 @@ pub struct ExplainedCall {
     pub decision: Option<Decision>,
     /// Whether the limiter is [switched on](crate::Limiter::is_enabled).
     pub is_enabled: bool,
-    /// The time until the id's [block](crate::Handle::block) ends, if it is blocked.
+    /// The time until the id's [block](crate::KeyedLimit::block) ends, if it is blocked.
     pub blocked: Option<Duration>,
 }

@@ -17,7 +17,7 @@ use crate::limits::{Id, IdFormat};
 /// # Example: one set, written twice
 ///
 /// ```
-/// use tollgate::IdentifierSet;
+/// use tollgate::limits::IdentifierSet;
 ///
 /// let set = IdentifierSet::new(["example.net", "EXAMPLE.com"])?;
 /// assert_eq!(set, IdentifierSet::new(["example.com", "example.net", "example.net"])?);

@@ -9,7 +9,7 @@ const SOME: Option<usize> = Some(2);
 const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
 /// Limits of 4 units, on this engine, with at most `max_blocks` blocks.
-fn blocking(engine: Engine, max_blocks: usize) -> (Limiter, Hand) {
+fn blocking(engine: Engine, max_blocks: usize) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(8);
     (Limiter::with_options(limits(4, 4), options.max_blocks(max_blocks)), hand)

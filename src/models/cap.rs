@@ -7,7 +7,7 @@ use crate::store::Store;
 const SOME: Option<usize> = Some(1);
 
 /// A limiter on the table without locks, with room for so many keys.
-fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, Hand) {
+fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(max_keys);
     (Limiter::with_options(limits(burst_a, burst_b), options), hand)

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::{Clock, Hand};
+use crate::clock::{Clock, ManualClock};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
@@ -116,7 +116,7 @@ fn limits(burst_a: u64, burst_b: u64) -> Limits {
     limits.limit("B", IdFormat::String, limit(burst_b)).unwrap().build()
 }
 
-fn limiter(burst_a: u64, burst_b: u64) -> (Limiter, Hand) {
+fn limiter(burst_a: u64, burst_b: u64) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     (on_locks(limits(burst_a, burst_b), clock), hand)
 }

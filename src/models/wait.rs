@@ -1,13 +1,13 @@
 //! Places in the future, given up and settled, beside those who spend and those who come behind.
 
 use super::*;
-use crate::limiter::reserve::{Refusal, Reservation};
+use crate::limiter::reserve::{Reservation, ReserveError};
 
 /// The bound on preemptions of the longest: without one it takes 16 s, and passes, too.
 const SOME: Option<usize> = Some(3);
 
 fn place(limiter: &Limiter, cost: u64) -> Reservation {
-    let placed: Result<_, Refusal> =
+    let placed: Result<_, ReserveError> =
         limiter.limit("A").unwrap().reserve("k", cost, Duration::from_secs(1));
     placed.unwrap()
 }
@@ -123,7 +123,7 @@ fn cancel_vs_cancel_vs_cancel() {
 /// Excluded: a charge goes back by a reset and by its receipt.
 fn settle_vs_reset_model(first: &Tally, last: &Tally) {
     let (limiter, _hand) = limiter(3, 1);
-    let receipt = limiter.limit("A").unwrap().charge("k", 2).unwrap().1.unwrap();
+    let receipt = limiter.limit("A").unwrap().spend_estimate("k", 2).unwrap().1.unwrap();
     let settler = spawn(&limiter, |limiter| {
         let _ = receipt.settle(0);
         remaining(&limiter, "A")
@@ -157,7 +157,7 @@ fn settle_vs_reset() {
 /// Excluded: what was estimated too much is given back, and part of another's charge with it.
 fn settle_vs_spend_model() {
     let (limiter, hand) = limiter(4, 1);
-    let (_, receipt) = limiter.limit("A").unwrap().charge("k", 3).unwrap();
+    let (_, receipt) = limiter.limit("A").unwrap().spend_estimate("k", 3).unwrap();
     let receipt = receipt.unwrap();
     hand.advance(Duration::from_nanos(5));
     let settler = loom::thread::spawn(move || receipt.settle(0));
@@ -183,7 +183,7 @@ fn settle_vs_spend() {
 /// and gives back what has come back by itself since: a third's charge.
 fn settle_vs_settle_model() {
     let (limiter, hand) = limiter(30, 1);
-    let charge = |cost| limiter.limit("A").unwrap().charge("k", cost).unwrap().1.unwrap();
+    let charge = |cost| limiter.limit("A").unwrap().spend_estimate("k", cost).unwrap().1.unwrap();
     let (first, second) = (charge(10), charge(10));
     let one = loom::thread::spawn(move || first.settle(0));
     let two = spawn(&limiter, move |limiter| {

@@ -6,7 +6,7 @@ use crate::limit::Limit;
 use crate::limits::LimitMode;
 use crate::observe::stats::Stats;
 
-/// What a limiter has done so far. Made by [`Limiter::counters`].
+/// What a limiter has done so far. Made by [`Limiter::counters`](crate::Limiter::counters).
 ///
 /// Everything counts from when the limiter was made, and wraps at 2^64.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Counters {
     pub is_counting: bool,
     /// The table, its sweeps, and what found no room in it. Cells of shadows are among its cells.
     pub stats: Stats,
-    /// The number of the limits that apply: see [`Reloaded::generation`](crate::Reloaded).
+    /// The number of the limits that apply: see [`Reloaded::generation`](crate::reload::Reloaded).
     pub generation: u64,
     /// Reloads that were refused, and files that a watcher could not take.
     pub reload_errors: u64,

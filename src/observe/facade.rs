@@ -7,7 +7,7 @@ use crate::limits::LimitMode;
 use crate::observe::counters::{Counters, LimitCounters};
 
 impl Counters {
-    /// As [`Limiter::publish_metrics`].
+    /// As [`Limiter::publish_metrics`](crate::Limiter::publish_metrics).
     pub fn publish(&self) {
         for limit in &self.limits {
             self.publish_limit(limit);

@@ -68,7 +68,7 @@ const ONLY_COUNTED: [&str; 3] =
     ["tollgate_near_total", "tollgate_cost_total", "tollgate_errors_total"];
 
 impl Counters {
-    /// As [`Limiter::prometheus`].
+    /// As [`Limiter::prometheus`](crate::Limiter::prometheus).
     pub fn prometheus(&self) -> String {
         let mut text = Text::default();
         if self.is_counting {

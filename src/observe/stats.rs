@@ -38,7 +38,7 @@ pub struct Stats {
     /// use, and 16 MiB; a reload beside such a thread leaves the whole table once more.
     pub retired: usize,
     /// Times that a part was not left because of that. Where its places are used up by buckets that were
-    /// dropped, new ids are treated as beyond the cap ([`AtCap`](crate::AtCap)) until the thread goes on.
+    /// dropped, new ids are treated as beyond the cap ([`AtCap`](crate::options::AtCap)) until the thread goes on.
     pub put_off: u64,
     /// Calls for new keys at the cap that were decided by the shared bucket.
     pub shared: u64,

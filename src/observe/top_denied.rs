@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 288;
 /// The most characters that are shown of one.
 const MOST_CHARS: usize = 256;
 
-/// An id that was denied often. Made by [`Limiter::top_denied`].
+/// An id that was denied often. Made by [`Limiter::top_denied`](crate::Limiter::top_denied).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeniedId {

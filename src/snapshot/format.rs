@@ -132,13 +132,13 @@ pub(super) enum Parameters<'a> {
     FixedWindow { limit: u64, window_ms: u64 },
     TokenBucket { limit: u64, window_ms: u64, burst: u64 },
     LeakyBucket { size: u64, drip_rate_ms: u64, drip_size: u64 },
-    Own(&'a str),
+    Custom(&'a str),
 }
 
 impl NumbersItem<'_> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let (algorithm, parameters, name) = match self.numbers {
-            Parameters::Own(name) => (0, [0; 3], name),
+            Parameters::Custom(name) => (0, [0; 3], name),
             Parameters::Gcra { burst, count, period_ns } => (1, [burst, count, period_ns], ""),
             Parameters::FixedWindow { limit, window_ms } => (2, [limit, window_ms, 0], ""),
             Parameters::TokenBucket { limit, window_ms, burst } => {
@@ -210,7 +210,7 @@ impl<'a> Fields<'a> {
         let [a, b, c] = [self.u64()?, self.u64()?, self.u64()?];
         let name = self.text()?;
         let numbers = match algorithm {
-            0 => Parameters::Own(name),
+            0 => Parameters::Custom(name),
             1 => Parameters::Gcra { burst: a, count: b, period_ns: c },
             2 => Parameters::FixedWindow { limit: a, window_ms: b },
             3 => Parameters::TokenBucket { limit: a, window_ms: b, burst: c },
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn numbers_read_back_and_a_part_of_them_does_not() {
         let all = [
-            Parameters::Own("a rule"),
+            Parameters::Custom("a rule"),
             Parameters::Gcra { burst: 1, count: 2, period_ns: 3 },
             Parameters::FixedWindow { limit: 1, window_ms: 2 },
             Parameters::TokenBucket { limit: 1, window_ms: 2, burst: 3 },

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use self::file::Replacement;
 use self::frames::Damage;
 use crate::error::{Error, ErrorKind};
-use crate::limit::carry_over::Debt;
+use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::Limits;
@@ -44,7 +44,7 @@ pub struct Restored {
     /// Buckets that have refilled since, and are not there because of that.
     pub full: u64,
     /// Buckets of which nothing is left under the limits as they are now: their limit is gone, or is no
-    /// limit for them, or [`Debt::Afresh`] applied, or a rule of one's own could not tell them.
+    /// limit for them, or [`CarryOver::Afresh`] applied, or a rule of one's own could not tell them.
     pub dropped: u64,
     /// Blocks that are not over and are there.
     pub blocks: u64,
@@ -64,7 +64,7 @@ impl Limiter {
     /// killed have left beside it is removed.
     ///
     /// **No call waits** for it: the table is read as any caller reads it. A reload, or another snapshot of
-    /// this limiter, waits for its end, and the other way round. With [`Engine::Exact`](crate::Engine::Exact)
+    /// this limiter, waits for its end, and the other way round. With [`Engine::Exact`](crate::options::Engine::Exact)
     /// new ids of one part of the table, a 64th, wait while that part is copied.
     ///
     /// **Writers to one path**, of this process or others, do not disturb each other: the one that ends last
@@ -79,7 +79,7 @@ impl Limiter {
     ///
     /// **It is a secret.** Only its owner may read it (mode 0600, where there are modes). Whoever has it, and
     /// this program's memory is the same, can make ids that share a bucket: it has the seeds of the table's
-    /// fingerprints. Of the ids, those that are [blocked](crate::Handle::block) are in it, with the reasons, and all with
+    /// fingerprints. Of the ids, those that are [blocked](crate::KeyedLimit::block) are in it, with the reasons, and all with
     /// `Engine::Exact`. Sums find damage, not forgery.
     ///
     /// What is not in it: which engine, cap and clock the limiter has, the limits themselves but for the
@@ -134,7 +134,7 @@ impl Limiter {
     }
 
     /// A limiter with the buckets that another has [written to a file](Limiter::snapshot); buckets keep the
-    /// [share](Debt::Share) that is used of them where their numbers are others.
+    /// [share](CarryOver::Share) that is used of them where their numbers are others.
     ///
     /// See [`restore_with`](Limiter::restore_with).
     ///
@@ -146,7 +146,7 @@ impl Limiter {
         options: LimiterOptions,
         path: impl AsRef<Path>,
     ) -> Result<(Limiter, Restored), Error> {
-        Limiter::restore_with(limits, options, path, Debt::default())
+        Limiter::restore_with(limits, options, path, CarryOver::default())
     }
 
     /// A limiter with the buckets that another has [written to a file](Limiter::snapshot). What they owe is
@@ -159,8 +159,8 @@ impl Limiter {
     /// ns, 2.3 years, of all processes in turn, times are moved, by whole milliseconds. A window that began
     /// still longer ago then ends up to its length later, and a drip comes up to a drip's time late.)
     ///
-    /// **Another engine** may take over: what [`Engine::Exact`](crate::Engine::Exact) wrote can be read into
-    /// either. What [`Engine::LockFree`](crate::Engine::LockFree) wrote has no ids, and can be read into that
+    /// **Another engine** may take over: what [`Engine::Exact`](crate::options::Engine::Exact) wrote can be read into
+    /// either. What [`Engine::LockFree`](crate::options::Engine::LockFree) wrote has no ids, and can be read into that
     /// engine alone, by a program in which ahash computes the same: other versions of it, and other kinds
     /// of processors, may not.
     ///
@@ -179,7 +179,7 @@ impl Limiter {
     /// another format, when it has too many limits that are not among `limits`, when there is no room for all buckets under
     /// [`max_keys`](LimiterOptions::max_keys) or for all blocks under
     /// [`max_blocks`](LimiterOptions::max_blocks), and when a rule of one's own has come or gone for a limit that
-    /// has buckets in the file (unless with [`Debt::Afresh`]).
+    /// has buckets in the file (unless with [`CarryOver::Afresh`]).
     ///
     /// # Example
     ///
@@ -188,7 +188,7 @@ impl Limiter {
         limits: Limits,
         options: LimiterOptions,
         path: impl AsRef<Path>,
-        debt: Debt,
+        debt: CarryOver,
     ) -> Result<(Limiter, Restored), Error> {
         Limiter::restore_at(limits, options, path.as_ref(), debt, wall_ns())
     }
@@ -197,7 +197,7 @@ impl Limiter {
         limits: Limits,
         options: LimiterOptions,
         path: &Path,
-        debt: Debt,
+        debt: CarryOver,
         wall_ns: u64,
     ) -> Result<(Limiter, Restored), Error> {
         restore::restore(limits, options, path, debt, wall_ns).map_err(|damage| match damage {

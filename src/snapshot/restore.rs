@@ -21,7 +21,7 @@ use crate::clock::MAX_NOW_NS;
 use crate::core::generation::ById;
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::limit::carry_over::Debt;
+use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, Limits};
@@ -38,7 +38,7 @@ pub(super) fn restore(
     limits: Limits,
     options: LimiterOptions,
     path: &Path,
-    debt: Debt,
+    debt: CarryOver,
     wall_ns: u64,
 ) -> Result<(Limiter, Restored), Damage> {
     let mut file = room::open(path).map_err(Damage::Io)?;
@@ -151,7 +151,7 @@ struct KeptNumbers {
 enum Old {
     Limit(Limit),
     /// A rule of one's own, by its name.
-    Own(Box<str>),
+    Custom(Box<str>),
 }
 
 /// A limiter that nobody else has yet.
@@ -159,7 +159,7 @@ pub(super) struct Restoring {
     limiter: Limiter,
     restored: Restored,
     times: Times,
-    debt: Debt,
+    debt: CarryOver,
     limits: Vec<KeptLimit>,
     numbers: Pieces<KeptNumbers>,
     room: Room,
@@ -172,7 +172,7 @@ impl Restoring {
     fn new(
         limiter: Limiter,
         times: Times,
-        debt: Debt,
+        debt: CarryOver,
         items: Vec<LimitItem>,
         max_keys: usize,
         room: Room,
@@ -248,11 +248,11 @@ impl Restoring {
         let entry = generation.limits.entry(index);
         limit.check_format(entry.format)?;
         if let Some(new) = entry.any_numbers()
-            && self.debt != Debt::Afresh
+            && self.debt != CarryOver::Afresh
             && !old.can_become(new)
         {
             return Err(Wrong::Refused(format!(
-                "{}: what its buckets owe by {} cannot be told to {}: Debt::Afresh is allowed",
+                "{}: what its buckets owe by {} cannot be told to {}: CarryOver::Afresh is allowed",
                 entry.name,
                 old.name(),
                 new.algorithm()
@@ -352,7 +352,7 @@ impl Old {
         // Fewer than 2^24, so that a number in floating point is the same.
         let count = |units: u64| u32::try_from(units).map_err(|_| Wrong::Damaged);
         let limit: Result<Limit, Error> = match *parameters {
-            Parameters::Own(name) => return Ok(Old::Own(name.into())),
+            Parameters::Custom(name) => return Ok(Old::Custom(name.into())),
             Parameters::Gcra { burst, count, period_ns } => {
                 Limit::new(burst, count, Duration::from_nanos(period_ns))
             }
@@ -372,15 +372,15 @@ impl Old {
     fn name(&self) -> &str {
         match self {
             Old::Limit(limit) => limit.algorithm(),
-            Old::Own(name) => name,
+            Old::Custom(name) => name,
         }
     }
 
     /// Whether a word of this means anything to `new`.
     fn can_become(&self, new: &Limit) -> bool {
         match (self, new.rule()) {
-            (Old::Own(name), Rule::Own(rule)) => **name == *rule.name(),
-            (Old::Limit(_), Rule::Own(_)) | (Old::Own(_), _) => false,
+            (Old::Custom(name), Rule::Custom(rule)) => **name == *rule.name(),
+            (Old::Limit(_), Rule::Custom(_)) | (Old::Custom(_), _) => false,
             (Old::Limit(_), _) => true,
         }
     }
@@ -391,16 +391,16 @@ impl Old {
             Old::Limit(limit) if !matches!(limit.rule(), Rule::Gcra(_)) => {
                 Packed::of_word(word).at_ms > 0
             }
-            Old::Limit(_) | Old::Own(_) => true,
+            Old::Limit(_) | Old::Custom(_) => true,
         };
         word != 0 && word >> 63 == 0 && is_timed
     }
 
-    fn converted(&self, debt: Debt, new: &Limit, word: u64, at_ns: u64) -> Option<u64> {
+    fn converted(&self, debt: CarryOver, new: &Limit, word: u64, at_ns: u64) -> Option<u64> {
         match self {
             _ if !self.can_become(new) => None,
             Old::Limit(old) => debt.converted(old, new, word, at_ns),
-            Old::Own(_) => Some(word),
+            Old::Custom(_) => Some(word),
         }
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::algorithm::Algorithm;
-use crate::clock::{Clock, Hand};
+use crate::clock::{Clock, ManualClock};
 use crate::limit::Limit;
-use crate::limit::carry_over::Debt;
+use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, Limits, LimitsBuilder};
@@ -54,7 +54,7 @@ fn any_numbers() -> impl Strategy<Value = Numbers> {
             crate::limit::Parameters::LeakyBucket { drip_rate, drip_size, .. } => {
                 Limit::leaky_bucket(n as u32, drip_rate, drip_size as u32)
             }
-            crate::limit::Parameters::Own(_) => unreachable!("none was made"),
+            crate::limit::Parameters::Custom(_) => unreachable!("none was made"),
         };
         Numbers { first, second, overridden: overridden.unwrap() }
     })
@@ -88,7 +88,7 @@ impl Numbers {
 struct Pair {
     numbers: Numbers,
     limiter: Limiter,
-    hand: Hand,
+    hand: ManualClock,
     words: HashMap<(&'static str, &'static str), u64>,
     now_ns: u64,
     wall_ns: u64,
@@ -194,7 +194,7 @@ impl Pair {
         hand.advance(down);
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(100);
         let limits = self.numbers.limits(first_first);
-        let restored = Limiter::restore_at(limits, options, path, Debt::Share, self.wall_ns);
+        let restored = Limiter::restore_at(limits, options, path, CarryOver::Share, self.wall_ns);
         let (limiter, restored) = restored.unwrap();
         (self.limiter, self.hand) = (limiter, hand);
         let elapsed = down.saturating_sub(back);
@@ -247,7 +247,7 @@ proptest! {
     fn a_restart_with_other_limits_is_a_reload(
         (old, new) in (any_numbers(), any_numbers()),
         engine in 0..2usize,
-        debt in prop::sample::select(vec![Debt::Share, Debt::Units, Debt::Time, Debt::Afresh]),
+        debt in prop::sample::select(vec![CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh]),
         calls in prop::collection::vec((0..IDS.len(), any::<bool>(), 1..6u64, 0..5_000u64), 1..30),
         waits in prop::collection::vec(0..5_000_000_000u64, 1..5),
         first_first in any::<bool>(),
@@ -288,8 +288,8 @@ fn restarted(
     limits: &dyn Fn() -> Limits,
     engine: Engine,
     wall: Duration,
-    spend: impl Fn(&Limiter, &Hand),
-) -> (Limiter, Hand, Restored) {
+    spend: impl Fn(&Limiter, &ManualClock),
+) -> (Limiter, ManualClock, Restored) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let options = |clock| LimiterOptions::default().clock(clock).engine(engine);
@@ -299,7 +299,7 @@ fn restarted(
     limiter.snapshot_at(&path, || 0).unwrap();
     let (clock, hand) = Clock::manual();
     let wall_ns = wall.as_nanos() as u64;
-    let restored = Limiter::restore_at(limits(), options(clock), &path, Debt::Share, wall_ns);
+    let restored = Limiter::restore_at(limits(), options(clock), &path, CarryOver::Share, wall_ns);
     let (limiter, restored) = restored.unwrap();
     (limiter, hand, restored)
 }
@@ -311,7 +311,7 @@ fn who_came_before_the_origin_moved_owes_no_less() {
         let window = Limit::fixed_window(10, 3 * YEAR).unwrap();
         Limits::builder().limit("A", IdFormat::String, window).unwrap().build()
     };
-    let spend = |limiter: &Limiter, hand: &Hand| {
+    let spend = |limiter: &Limiter, hand: &ManualClock| {
         hand.advance(2 * YEAR);
         assert!(limiter.limit("A").unwrap().spend("x", 10).unwrap().allowed());
         hand.advance(YEAR);
@@ -367,7 +367,8 @@ fn newcomers_beyond_the_cap_owe_what_they_shared() {
         assert!(handle.spend("newcomer", 8).unwrap().allowed());
         assert_eq!(limiter.stats().shared, 1);
         limiter.snapshot_at(&path, || 0).unwrap();
-        let restored = Limiter::restore_at(limits(), options, &path, Debt::Share, 1_000_000_000);
+        let restored =
+            Limiter::restore_at(limits(), options, &path, CarryOver::Share, 1_000_000_000);
         let handle = restored.unwrap().0.limit("A").unwrap();
         assert_eq!(handle.check("another", 0).unwrap().remaining(), Some(3), "{engine:?}");
     }
@@ -462,7 +463,8 @@ fn ids_swept_beside_a_snapshot_decide_as_of_the_sweep() {
         assert!((1..KEYS).contains(&written.buckets), "{engine:?}: {written:?}");
         std::fs::write(&path, file.bytes).unwrap();
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
-        let (limiter, _) = Limiter::restore_at(limits(), options, &path, Debt::Share, 0).unwrap();
+        let (limiter, _) =
+            Limiter::restore_at(limits(), options, &path, CarryOver::Share, 0).unwrap();
         let handle = limiter.limit("A").unwrap();
         for id in 0..KEYS {
             // The restored clock stands at the time of the charge, a second before the sweep.

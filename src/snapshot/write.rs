@@ -233,6 +233,6 @@ fn parameters(limit: &Limit) -> Parameters<'_> {
         Of::LeakyBucket { size, drip_rate, drip_size } => {
             Parameters::LeakyBucket { size, drip_rate_ms: ms_of_duration(drip_rate), drip_size }
         }
-        Of::Own(rule) => Parameters::Own(rule.name()),
+        Of::Custom(rule) => Parameters::Custom(rule.name()),
     }
 }

@@ -61,7 +61,7 @@ pub enum Engine {
     /// A table without locks. It keeps 128 keyed bits of each key, not the key.
     #[default]
     LockFree,
-    /// A `DashMap` that keeps the keys, so that [`Handle::ids`](crate::Handle::ids) can list them. Each
+    /// A `DashMap` that keeps the keys, so that [`KeyedLimit::ids`](crate::KeyedLimit::ids) can list them. Each
     /// call takes a lock of its shard.
     Exact,
 }

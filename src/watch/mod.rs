@@ -79,7 +79,8 @@ impl Limiter {
     /// # Example
     ///
     /// ```
-    /// use tollgate::{Limiter, Limits, WatchOptions};
+    /// use tollgate::{Limiter, Limits};
+    /// use tollgate::watch::WatchOptions;
     ///
     /// let path = std::env::temp_dir().join(format!("tollgate-watch-{}.yml", std::process::id()));
     /// std::fs::write(&path, "PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;

@@ -9,7 +9,7 @@ use crate::core::reloads::Reloaded;
 use crate::error::Error;
 use crate::util::escape::Escaped;
 
-/// What a [`Watcher`](crate::Watcher) has done so far.
+/// What a [`Watcher`](crate::watch::Watcher) has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatchStatus {

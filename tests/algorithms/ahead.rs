@@ -2,7 +2,7 @@
 
 use super::laws::{self, ByHand, Step, steps};
 use super::*;
-use tollgate::{Algorithm, Charge, Grant};
+use tollgate::algorithm::{Algorithm, Charge, Grant};
 
 /// The time of a tick that a call's time is cut to: the first ns of its ms, or itself.
 fn cut(ns: u64, tick_ns: u64) -> u64 {

@@ -4,9 +4,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::{
-    Debt, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits, Receipt, Reservation,
-};
+use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
+use tollgate::reserve::{Receipt, Reservation};
+use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::clock::{Origin, first_reading, last_reading};
 use super::known;
@@ -124,7 +125,7 @@ struct Counts {
 pub(crate) struct Threads {
     origin: Origin,
     limiter: Limiter,
-    handles: Vec<Handle>,
+    handles: Vec<KeyedLimit>,
     done: Mutex<Done>,
     counts: Counts,
     stop: AtomicBool,
@@ -265,7 +266,7 @@ impl Threads {
             second = std::array::from_fn(|limit| limit > 0 && rng.chance(1, 2));
             // Not `Afresh`: it forgets places, which keep their times beside the new ones, so that for a while
             // there are two rates.
-            let debt = rng.pick(&[Debt::Share, Debt::Units, Debt::Time]);
+            let debt = rng.pick(&[CarryOver::Share, CarryOver::Units, CarryOver::Time]);
             let limits = limits(second, turn);
             let began = self.origin.now();
             self.limiter.reload_with(limits, debt).unwrap();
@@ -280,7 +281,7 @@ impl Threads {
         }
         // As in the beginning, for the round to come.
         let began = self.origin.now();
-        self.limiter.reload_with(limits([false; LIMITS.len()], 0), Debt::Share).unwrap();
+        self.limiter.reload_with(limits([false; LIMITS.len()], 0), CarryOver::Share).unwrap();
         let over = self.origin.now();
         let mut done = self.done.lock().unwrap();
         for (generations, kind) in done.generations.iter_mut().zip(&LIMITS) {
@@ -354,7 +355,8 @@ impl Spender<'_> {
                 }
             }
             8..11 => {
-                let ((said, receipt), at) = first_reading(|| handle.charge(name, cost).unwrap());
+                let ((said, receipt), at) =
+                    first_reading(|| handle.spend_estimate(name, cost).unwrap());
                 if let Some(receipt) = receipt.filter(|_| said.remaining().is_some()) {
                     let grant = self.grant(limit, id, at, at, cost);
                     self.receipts.push((receipt, grant, Instant::now()));

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{Algorithm, Charge, Decision, Outcome};
+use tollgate::Decision;
+use tollgate::algorithm::{Algorithm, Charge, Outcome};
 
 /// A call of a history. Times are steps in ns, so that a shorter history is a simpler one.
 #[derive(Clone, Copy, Debug)]

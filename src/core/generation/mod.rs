@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use crate::core::at_cap::SharedBuckets;
 use crate::core::largest_factors::LargestFactors;
 use crate::limit::Limit;
-use crate::limit::carry_over::Debt;
+use crate::limit::carry_over::CarryOver;
 use crate::limits::Limits;
 use crate::observe::tally::Tallies;
 use crate::store::key::{KeyRef, LimitIndex, Meta};
@@ -30,7 +30,7 @@ pub(crate) struct Generation {
     owed: OwedByOverrides,
     /// What becomes of what buckets owed under other numbers, and when these began to apply: words are
     /// converted as of then, whenever that is done.
-    debt: Debt,
+    debt: CarryOver,
     at_ns: u64,
     /// Read with the rest: loom then sees whether all of it was made before.
     #[cfg(tollgate_loom)]
@@ -53,7 +53,7 @@ impl Generation {
         clocks: (u64, SystemTime),
         is_counting: bool,
         store: &Store,
-        debt: Debt,
+        debt: CarryOver,
     ) -> Generation {
         let limits = limits.in_generation(0, Some(clocks));
         let count = limits.count();
@@ -78,7 +78,7 @@ impl Generation {
     pub(crate) fn next(
         self: Arc<Generation>,
         limits: Limits,
-        debt: Debt,
+        debt: CarryOver,
         clocks: (u64, SystemTime),
         store: &Store,
     ) -> Generation {

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{Mode, Prepared, can_deny, is_tried, strictest};
+use super::{MemberMode, Prepared, can_deny, is_tried, strictest};
 use crate::core::view::Turn;
 use crate::decision::Decision;
 use crate::store::Outdated;
@@ -45,18 +45,18 @@ pub(super) fn look(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<u64, 
 /// Charges the check-and-spend members in order, then those that fit of the ones that deny nobody. If
 /// one of the former is denied, or the limits have changed, whatever was charged is taken back.
 fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Result<(), Outdated> {
-    for charged in [Mode::CheckAndSpend, Mode::SpendOnly] {
+    for charged in [MemberMode::CheckAndSpend, MemberMode::SpendOnly] {
         for at in 0..members.len() {
             let member = &mut members[at];
             let mode = match member.mode {
-                Mode::CheckAndSpend if is_tried(member) => Mode::SpendOnly,
+                MemberMode::CheckAndSpend if is_tried(member) => MemberMode::SpendOnly,
                 mode => mode,
             };
             if mode != charged || member.cost == 0 || member.decision.blocked() {
                 continue;
             }
             let charged = charge(turn, member, now_ns);
-            let is_denied = mode == Mode::CheckAndSpend && !member.decision.allowed();
+            let is_denied = mode == MemberMode::CheckAndSpend && !member.decision.allowed();
             if charged.is_err() || is_denied {
                 take_back(turn, members);
                 return charged;

@@ -18,7 +18,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::{Handle, Refund, Reset};
+use crate::limiter::handle::{KeyedLimit, Refund, Reset};
 #[cfg(feature = "tower")]
 use crate::limiter::reserve::Claim;
 use crate::limits::{Id, Scratch, encode};
@@ -35,7 +35,7 @@ const INLINE_MEMBERS: usize = 8;
 /// What a member of a batch does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Mode {
+pub enum MemberMode {
     /// Can deny the batch, and is charged if the batch is allowed.
     #[default]
     CheckAndSpend,
@@ -46,20 +46,20 @@ pub enum Mode {
 }
 
 /// One bucket of a batch: a limit's handle, an id, a cost and what to do. Made by
-/// [`Handle::member`].
+/// [`KeyedLimit::member`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Member<'a> {
-    handle: &'a Handle,
+    handle: &'a KeyedLimit,
     id: Id<'a>,
     cost: u64,
-    mode: Mode,
+    mode: MemberMode,
     factor: Factor,
 }
 
 impl<'a> Member<'a> {
-    pub(crate) fn new(handle: &'a Handle, id: Id<'a>) -> Member<'a> {
-        Member { handle, id, cost: 1, mode: Mode::default(), factor: Factor::ONE }
+    pub(crate) fn new(handle: &'a KeyedLimit, id: Id<'a>) -> Member<'a> {
+        Member { handle, id, cost: 1, mode: MemberMode::default(), factor: Factor::ONE }
     }
 
     /// The same at another cost; 0 asks without charging.
@@ -67,13 +67,13 @@ impl<'a> Member<'a> {
         Member { cost, ..self }
     }
 
-    /// The same for a caller with a factor; see [`Handle::scaled`].
+    /// The same for a caller with a factor; see [`KeyedLimit::scaled`].
     pub fn factor(self, factor: Factor) -> Member<'a> {
         Member { factor, ..self }
     }
 
     /// The same in another mode.
-    pub fn mode(self, mode: Mode) -> Member<'a> {
+    pub fn mode(self, mode: MemberMode) -> Member<'a> {
         Member { mode, ..self }
     }
 }
@@ -130,7 +130,7 @@ struct Prepared<'a> {
     key: StoreKey<'a>,
     limit: Cow<'a, Limit>,
     cost: u64,
-    mode: Mode,
+    mode: MemberMode,
     /// In the caller's batch.
     position: usize,
     tried: Tried,
@@ -291,7 +291,7 @@ impl<'a> Batch<'a> {
             |turn, members| {
                 let now_ns = turn.inner.clock.now_ns();
                 for member in members.iter_mut() {
-                    let cost = if member.mode == Mode::CheckOnly { 0 } else { member.cost };
+                    let cost = if member.mode == MemberMode::CheckOnly { 0 } else { member.cost };
                     let give = |turn: Turn<'_>, key: &StoreKey<'_>, limit: &Limit| {
                         turn.refund(key, limit, cost, now_ns)
                     };
@@ -317,7 +317,7 @@ impl<'a> Batch<'a> {
                 for member in members.iter_mut() {
                     let mode = member.mode;
                     let give = |turn: Turn<'_>, key: &StoreKey<'_>, limit: &Limit| match mode {
-                        Mode::CheckOnly => turn
+                        MemberMode::CheckOnly => turn
                             .look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0)),
                         _ => turn.reset(key, limit, now_ns),
                     };
@@ -453,7 +453,7 @@ impl<'a> Batch<'a> {
 }
 
 fn can_deny(member: &Prepared<'_>) -> bool {
-    member.mode != Mode::SpendOnly && !is_tried(member)
+    member.mode != MemberMode::SpendOnly && !is_tried(member)
 }
 
 /// The decision of the strictest of the members that `count`.

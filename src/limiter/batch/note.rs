@@ -1,6 +1,6 @@
 //! What is counted of a batch once it is decided, and what its members' shadows say.
 
-use super::{Batch, Mode, Prepared};
+use super::{Batch, MemberMode, Prepared};
 use crate::core::state::Inner;
 use crate::decision::Decision;
 use crate::limiter::handle::{Call, Check, Spend};
@@ -34,14 +34,14 @@ impl Batch<'_> {
             }
             let handle = self.members[member.position].handle;
             let would_deny = self.would_deny(inner, member, now_ns);
-            handle.note_shadow(would_deny && member.mode != Mode::SpendOnly);
+            handle.note_shadow(would_deny && member.mode != MemberMode::SpendOnly);
             member.is_in_shadow = member.tried == Tried::Shadow && !would_deny;
             let Some(stripes) = &handle.stripes else { continue };
             let is_charged = member.spent.as_ref().is_some_and(|spent| spent.decision.allowed());
             match denied_by {
                 Some(_) => handle.count_denied(stripes, member.key.key.id, decision, now_ns),
                 // Left alone: neither allowed nor denied.
-                None if member.mode == Mode::SpendOnly && !member.decision.allowed() => {}
+                None if member.mode == MemberMode::SpendOnly && !member.decision.allowed() => {}
                 None => {
                     let cost = if is_charged { member.cost } else { 0 };
                     stripes.count_allowed(&member.decision, member.limit.burst(), cost);
@@ -57,7 +57,7 @@ impl Batch<'_> {
             // A shadow tries other numbers, and a block is none.
             Tried::Shadow if member.decision.blocked() => false,
             Tried::Itself { is_above } => is_above || !member.decision.allowed(),
-            Tried::Shadow if member.mode == Mode::CheckOnly => {
+            Tried::Shadow if member.mode == MemberMode::CheckOnly => {
                 self.ask_shadow(inner, member, member.cost, Check(member.cost), now_ns)
             }
             Tried::Shadow => {
@@ -74,7 +74,7 @@ impl Batch<'_> {
         call: impl Call,
         now_ns: u64,
     ) {
-        if member.tried == Tried::Shadow && member.mode != Mode::CheckOnly {
+        if member.tried == Tried::Shadow && member.mode != MemberMode::CheckOnly {
             // Whether anything was given back is not asked.
             self.ask_shadow(inner, member, 0, call, now_ns);
         }

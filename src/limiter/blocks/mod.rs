@@ -17,7 +17,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::Handle;
+use crate::limiter::handle::KeyedLimit;
 use crate::limits::{Id, Scratch, decode, encode};
 use crate::store::key::{Key, KeyRef};
 use crate::store::{Outdated, StoreKey};
@@ -39,35 +39,35 @@ pub struct Blocked {
 /// The most bytes of a reason.
 pub(crate) const REASON_MAX_BYTES: usize = 1024;
 
-impl Handle {
+impl KeyedLimit {
     /// Denies an id everything for a time, from now on; returns the time until its block ends.
     ///
     /// A block is not a charge: it never changes the bucket, which refills, is refunded, reset and settled as
     /// without it. While an id is blocked,
     ///
-    /// * [`spend`](Handle::spend), [`check`](Handle::check) and [`charge`](Handle::charge) are denied, also at a
+    /// * [`spend`](KeyedLimit::spend), [`check`](KeyedLimit::check) and [`charge`](KeyedLimit::spend_estimate) are denied, also at a
     ///   cost of 0: [`Decision::blocked`] is true, [`remaining`](Decision::remaining) is 0, and
     ///   [`retry_in`](Decision::retry_in) is the longer of the block's end and the bucket's own wait;
-    /// * [`reserve`](Handle::reserve) and [waiting](Handle::until_allowed) are refused at once, by
-    ///   [`Refusal::Blocked`](crate::Refusal::Blocked); places that were taken before keep their time;
-    /// * a [batch](crate::Batch) with the id is denied, or leaves it out if the member is
-    ///   [`SpendOnly`](crate::Mode::SpendOnly).
+    /// * [`reserve`](KeyedLimit::reserve) and [waiting](KeyedLimit::until_allowed) are refused at once, by
+    ///   [`ReserveError::Blocked`](crate::reserve::ReserveError::Blocked); places that were taken before keep their time;
+    /// * a [batch](crate::batch::Batch) with the id is denied, or leaves it out if the member is
+    ///   [`SpendOnly`](crate::batch::MemberMode::SpendOnly).
     ///
     /// Of two blocks the longer one stays, with its reason: a shorter one changes nothing
-    /// ([`unblock`](Handle::unblock) first). A time that ends after the limiter's clock, 146 years, is cut.
+    /// ([`unblock`](KeyedLimit::unblock) first). A time that ends after the limiter's clock, 146 years, is cut.
     ///
     /// Reloads, the end of an override, sweeps, the cap on buckets and snapshots keep blocks. A block denies
     /// where its limit applies: not where the limiter is [switched off](Limiter::set_enabled), the limit is
     /// removed, has no numbers for the id by now, or is scaled by a factor of 0, and as soon as it applies
-    /// again. A limit in [shadow mode](crate::LimitMode::Shadow) denies no call for a block, and counts that it
-    /// would; a [shadow](crate::LimitOptions::shadow) beside the limit is not asked about a blocked call.
+    /// again. A limit in [shadow mode](crate::limits::LimitMode::Shadow) denies no call for a block, and counts that it
+    /// would; a [shadow](crate::limits::LimitOptions::shadow) beside the limit is not asked about a blocked call.
     ///
     /// A call for an id that is not blocked reads one word more where there are no blocks at all, and one more
     /// where there are.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_id`]; and [`Error::is_block`] when no limit applies to the id, or as many ids are
+    /// [`Error::is_invalid_id`]; and [`Error::is_invalid_block`] when no limit applies to the id, or as many ids are
     /// blocked as [may be](crate::LimiterOptions::max_blocks). Then nothing has changed.
     ///
     /// # Example
@@ -117,12 +117,12 @@ impl Handle {
         self.block_id(id.into(), time, None)
     }
 
-    /// Like [`block`](Handle::block), with a reason, which [`Limiter::blocked`] lists: text of at most 1,024
+    /// Like [`block`](KeyedLimit::block), with a reason, which [`Limiter::blocked`] lists: text of at most 1,024
     /// bytes.
     ///
     /// # Errors
     ///
-    /// As [`block`](Handle::block); [`Error::is_block`] for a reason that is longer.
+    /// As [`block`](KeyedLimit::block); [`Error::is_invalid_block`] for a reason that is longer.
     ///
     /// # Example
     ///
@@ -218,7 +218,7 @@ impl Handle {
 }
 
 impl Limiter {
-    /// The ids that are [blocked](Handle::block), in no order. Looks at the whole list: not for a request's
+    /// The ids that are [blocked](KeyedLimit::block), in no order. Looks at the whole list: not for a request's
     /// way.
     pub fn blocked(&self) -> Vec<Blocked> {
         let inner = &*self.inner;

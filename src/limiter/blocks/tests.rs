@@ -9,15 +9,15 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::clock::{Clock, Hand};
+use crate::clock::{Clock, ManualClock};
 use crate::decision::Decision;
 use crate::limit::Limit;
-use crate::limit::carry_over::Debt;
+use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
-use crate::limiter::batch::Mode;
-use crate::limiter::handle::Handle;
+use crate::limiter::batch::MemberMode;
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::options::LimiterOptions;
-use crate::limiter::reserve::{Receipt, Refusal, Reservation};
+use crate::limiter::reserve::{Receipt, Reservation, ReserveError};
 use crate::limits::{IdFormat, LimitOptions, Limits, LimitsBuilder, OverrideOptions};
 use crate::store::Engine;
 
@@ -86,7 +86,7 @@ enum Step {
     Settle(usize, u64),
     Reserve(u64),
     Cancel(usize),
-    Batch([(usize, u64, Mode); 2]),
+    Batch([(usize, u64, MemberMode); 2]),
     Forward(u64),
     Sweep,
     Reload(usize),
@@ -97,7 +97,11 @@ enum Step {
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let mode = prop::sample::select(vec![Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly]);
+    let mode = prop::sample::select(vec![
+        MemberMode::CheckAndSpend,
+        MemberMode::CheckOnly,
+        MemberMode::SpendOnly,
+    ]);
     let member = || (0..6usize, 0..4u64, mode.clone());
     let time = || prop_oneof![Just(0), 1..5 * S, 1..50 * S];
     let reason = prop::sample::select(vec![None, Some("ticket 4711"), Some("")]);
@@ -125,7 +129,7 @@ struct Pair {
     setting: Setting,
     subject: Limiter,
     twin: Limiter,
-    hands: [Hand; 2],
+    hands: [ManualClock; 2],
     now_ns: u64,
     blocks: HashMap<Key, (u64, Option<&'static str>)>,
     receipts: Vec<[Receipt; 2]>,
@@ -159,7 +163,7 @@ impl Pair {
             let (clock, hand) = Clock::manual();
             let limits = self.setting.limits(numbers);
             let options = self.setting.options(clock);
-            let new = Limiter::restore_at(limits, options, path, Debt::Share, 7 + down_ns);
+            let new = Limiter::restore_at(limits, options, path, CarryOver::Share, 7 + down_ns);
             let (limiter, restored) = new.unwrap();
             (limiter, hand, restored)
         };
@@ -176,21 +180,21 @@ impl Pair {
     }
 
     /// The handles of both, if the limit is one that the twin knows.
-    fn handles(&self, name: &str) -> Option<[Handle; 2]> {
+    fn handles(&self, name: &str) -> Option<[KeyedLimit; 2]> {
         let twin = self.twin.limit(name).ok()?;
         Some([self.subject.limit(name).unwrap(), twin])
     }
 
     /// The time that is left of a block, if there is one and its limit applies.
     fn left_ns(&self, (name, id): Key) -> Option<u64> {
-        let applies = self.twin.limit(name).is_ok_and(|it| it.numbers(id).unwrap().is_some());
+        let applies = self.twin.limit(name).is_ok_and(|it| it.limit_for(id).unwrap().is_some());
         let (until_ns, _) = self.blocks.get(&(name, id))?;
         until_ns.checked_sub(self.now_ns).filter(|&left_ns| applies && left_ns > 0)
     }
 
     /// The answer to a spend of a blocked id; `own` is the answer without the block.
     /// What a bucket says that nothing is charged to: one that has the units, as at no cost.
-    fn unspent(own: Decision, twin: &Handle, id: &str) -> Decision {
+    fn unspent(own: Decision, twin: &KeyedLimit, id: &str) -> Decision {
         if own.allowed() { twin.check(id, 0).unwrap() } else { own }
     }
 
@@ -241,9 +245,9 @@ impl Pair {
         self.compare();
     }
 
-    fn call(&mut self, [subject, twin]: [Handle; 2], key: Key, step: &Step) {
+    fn call(&mut self, [subject, twin]: [KeyedLimit; 2], key: Key, step: &Step) {
         let (_, id) = key;
-        let numbers = twin.numbers(id).unwrap();
+        let numbers = twin.limit_for(id).unwrap();
         let cost = |cost: u64| numbers.as_ref().map_or(cost, |limit| cost.min(limit.burst()));
         let left_ns = self.left_ns(key);
         let both = [&subject, &twin];
@@ -251,7 +255,7 @@ impl Pair {
             Step::Spend(units) | Step::Check(units) => {
                 let units = cost(units);
                 let is_spend = matches!(step, Step::Spend(_));
-                let ask = |handle: &Handle| match is_spend {
+                let ask = |handle: &KeyedLimit| match is_spend {
                     true => handle.spend(id, units).unwrap(),
                     false => handle.check(id, units).unwrap(),
                 };
@@ -275,24 +279,25 @@ impl Pair {
                 assert_eq!(subject.unblock(id).unwrap(), until_ns > self.now_ns, "{key:?}");
             }
             Step::Charge(units) => {
-                let (said, receipt) = subject.charge(id, cost(units)).unwrap();
+                let (said, receipt) = subject.spend_estimate(id, cost(units)).unwrap();
                 if let Some(left_ns) = left_ns {
                     let own = Pair::unspent(twin.check(id, cost(units)).unwrap(), &twin, id);
                     assert_eq!(Pair::figures(said), Pair::denied(own, left_ns), "{key:?}");
                     return assert!(receipt.is_none());
                 }
-                let (of_twin, twin_receipt) = twin.charge(id, cost(units)).unwrap();
+                let (of_twin, twin_receipt) = twin.spend_estimate(id, cost(units)).unwrap();
                 assert_eq!(said, of_twin, "{key:?}");
                 self.receipts.extend(receipt.zip(twin_receipt).map(<[Receipt; 2]>::from));
             }
             Step::Reserve(units) => {
-                let reserve = |it: &Handle| it.reserve(id, cost(units), Duration::from_secs(60));
+                let reserve =
+                    |it: &KeyedLimit| it.reserve(id, cost(units), Duration::from_secs(60));
                 let taken = reserve(&subject);
                 if let Some(left_ns) = left_ns {
                     let left = Duration::from_nanos(left_ns);
                     let refused = taken.unwrap_err();
                     let is_expected =
-                        matches!(refused, Refusal::Blocked { left: it } if it == left);
+                        matches!(refused, ReserveError::Blocked { left: it } if it == left);
                     return assert!(is_expected, "{key:?}: {refused:?}, and not for {left:?}");
                 }
                 match (taken, reserve(&twin)) {
@@ -307,15 +312,15 @@ impl Pair {
         }
     }
 
-    fn block(&mut self, handle: &Handle, key: Key, time_ns: u64, reason: Option<&'static str>) {
+    fn block(&mut self, handle: &KeyedLimit, key: Key, time_ns: u64, reason: Option<&'static str>) {
         let (_, id) = key;
         let time = Duration::from_nanos(time_ns);
         let told = match reason {
             Some(reason) => handle.block_with_reason(id, time, reason),
             None => handle.block(id, time),
         };
-        if handle.numbers(id).unwrap().is_none() {
-            return assert!(told.unwrap_err().is_block(), "{key:?}: no limit applies");
+        if handle.limit_for(id).unwrap().is_none() {
+            return assert!(told.unwrap_err().is_invalid_block(), "{key:?}: no limit applies");
         }
         let listed = self.blocks.entry(key).or_insert((0, None));
         if listed.0 <= self.now_ns || listed.0 < self.now_ns + time_ns {
@@ -325,7 +330,7 @@ impl Pair {
         assert_eq!(told.unwrap(), left, "{key:?}");
     }
 
-    fn batch(&mut self, members: [(usize, u64, Mode); 2]) {
+    fn batch(&mut self, members: [(usize, u64, MemberMode); 2]) {
         let keys = members.map(|(at, ..)| (NAMES[at % 2], IDS[at / 2]));
         let [Some(first), Some(second)] = keys.map(|(name, _)| self.handles(name)) else { return };
         if keys[0] == keys[1] {
@@ -334,7 +339,7 @@ impl Pair {
         let handles = [first, second];
         let lefts = keys.map(|key| self.left_ns(key));
         let costs = [0, 1].map(|at| {
-            let numbers = handles[at][1].numbers(keys[at].1).unwrap();
+            let numbers = handles[at][1].limit_for(keys[at].1).unwrap();
             numbers.map_or(0, |limit| members[at].1.min(limit.burst()))
         });
         // Of which limiter, of which members.
@@ -346,7 +351,7 @@ impl Pair {
             limiter.batch(&members).spend().unwrap()
         };
         let said = spend(0, [true; 2]);
-        let denies = |at: usize| lefts[at].is_some() && members[at].2 != Mode::SpendOnly;
+        let denies = |at: usize| lefts[at].is_some() && members[at].2 != MemberMode::SpendOnly;
         if !denies(0) && !denies(1) {
             let of_twin = spend(1, lefts.map(|left| left.is_none()));
             return assert_eq!(Pair::figures(said), Pair::figures(of_twin), "{keys:?}");
@@ -357,7 +362,7 @@ impl Pair {
                 |left_ns| Pair::unspent(own, &handles[at][1], keys[at].1).under_block(left_ns);
             lefts[at].map_or(own, blocked).of_member(at)
         };
-        let deniers = (0..2).filter(|&at| members[at].2 != Mode::SpendOnly).map(of_member);
+        let deniers = (0..2).filter(|&at| members[at].2 != MemberMode::SpendOnly).map(of_member);
         let expected = deniers.fold(Decision::UNLIMITED, Decision::stricter);
         assert_eq!(said, expected, "{keys:?}");
     }

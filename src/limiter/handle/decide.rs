@@ -1,6 +1,6 @@
 //! A decision off the shortest way: limits in shadow, numbers beside, and what is counted of them.
 
-use super::{Call, Handle, Spend};
+use super::{Call, KeyedLimit, Spend};
 use crate::algorithm::factor::Factor;
 use crate::core::view::Turn;
 use crate::decision::Decision;
@@ -34,7 +34,7 @@ impl Decided {
         Decided { decision: Decision::UNLIMITED, has_shadow: false };
 }
 
-impl Handle {
+impl KeyedLimit {
     pub(crate) fn with_factor(
         &self,
         id: Id<'_>,

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
-use crate::limiter::scaled::Scaled;
+use crate::limiter::scaled::ScaledLimit;
 use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
 #[cfg(feature = "tracing")]
 use crate::observe::events::LoggedKey;
@@ -39,7 +39,7 @@ const GROUP: usize = 16;
 /// Every call with an id can fail with [`Error::is_invalid_id`], and every call with a cost with
 /// [`Error::is_cost_above_burst`]; then nothing has changed.
 #[derive(Clone)]
-pub struct Handle {
+pub struct KeyedLimit {
     pub(crate) limiter: Limiter,
     pub(crate) index: LimitIndex,
     pub(crate) name: Arc<str>,
@@ -49,18 +49,18 @@ pub struct Handle {
     pub(crate) stripes: Option<Arc<Stripes>>,
 }
 
-impl Handle {
+impl KeyedLimit {
     /// Asks for `cost` units of the id's bucket and charges them if they are there.
     ///
     /// # Errors
     ///
-    /// See [`Handle`].
+    /// See [`KeyedLimit`].
     #[inline]
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.with(id.into(), cost, Spend(cost))
     }
 
-    /// As [`spend`](Handle::spend) for many ids that have nothing to do with each other: their answers
+    /// As [`spend`](KeyedLimit::spend) for many ids that have nothing to do with each other: their answers
     /// are added to `decisions`, in order.
     ///
     /// The table's lines of 16 ids at a time are fetched before the first of them is touched, so that
@@ -123,17 +123,17 @@ impl Handle {
         }
     }
 
-    /// Asks what a [`spend`](Handle::spend) would say, all four figures, and charges nothing. (In
+    /// Asks what a [`spend`](KeyedLimit::spend) would say, all four figures, and charges nothing. (In
     /// governor, `check` charges.)
     ///
     /// It looks at buckets, not at the room in the table. Of a new id at the
     /// [cap](crate::LimiterOptions::max_keys) it says what a bucket of the id's own would say, also under
-    /// [`AtCap::Deny`](crate::AtCap::Deny), where a spend is denied; under [`AtCap::Share`](crate::AtCap::Share)
+    /// [`AtCap::Deny`](crate::options::AtCap::Deny), where a spend is denied; under [`AtCap::Share`](crate::options::AtCap::Share)
     /// it says what the shared bucket would say (ids with an override do not share it).
     ///
     /// # Errors
     ///
-    /// See [`Handle`].
+    /// See [`KeyedLimit`].
     #[inline]
     pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.with(id.into(), cost, Check(cost))
@@ -143,11 +143,11 @@ impl Handle {
     /// back; the other figures are the bucket's after it.
     ///
     /// A receipt or a place from before it gives nothing back afterwards. Units that a
-    /// [receipt](crate::Receipt) is to return are not to be refunded by hand.
+    /// [receipt](crate::reserve::Receipt) is to return are not to be refunded by hand.
     ///
     /// # Errors
     ///
-    /// See [`Handle`].
+    /// See [`KeyedLimit`].
     pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.with(id.into(), cost, Refund(cost))
     }
@@ -155,19 +155,19 @@ impl Handle {
     /// Makes the id's bucket full. A receipt or a place from before it gives nothing back afterwards.
     ///
     /// A new id that shares a bucket, because there is no room for its own, gets nothing back, here and by
-    /// [`refund`](Handle::refund): that is others' debt, too. The decision is not `allowed` then.
+    /// [`refund`](KeyedLimit::refund): that is others' debt, too. The decision is not `allowed` then.
     ///
     /// # Errors
     ///
-    /// See [`Handle`].
+    /// See [`KeyedLimit`].
     pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
         self.with(id.into(), 0, Reset)
     }
 
     /// The limit as it is for callers with a factor. Such calls are about as fast as those for keys
     /// that have an override.
-    pub fn scaled(&self, factor: Factor) -> Scaled<'_> {
-        Scaled { handle: self, factor }
+    pub fn scaled(&self, factor: Factor) -> ScaledLimit<'_> {
+        ScaledLimit { handle: self, factor }
     }
 
     /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
@@ -204,7 +204,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// See [`Handle`].
+    /// See [`KeyedLimit`].
     pub fn normalize<'a>(&self, id: impl Into<Id<'a>>) -> Result<String, Error> {
         let mut scratch = Scratch::new();
         let id = encode(self.format(), id.into(), &mut scratch)?;
@@ -216,8 +216,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// See [`Handle`].
-    pub fn numbers<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
+    /// See [`KeyedLimit`].
+    pub fn limit_for<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
         self.with_numbers(id.into(), |limit| limit.cloned())
     }
 
@@ -253,7 +253,7 @@ impl Handle {
         Ok(then(entry, numbers.map(|(limit, _)| limit)))
     }
 
-    /// The ids that have a bucket, in no order; `None` if the [engine](crate::Engine) keeps no keys.
+    /// The ids that have a bucket, in no order; `None` if the [engine](crate::options::Engine) keeps no keys.
     /// Looks at every cell: not for a request's way.
     pub fn ids(&self) -> Option<Vec<String>> {
         let mut ids = Vec::new();
@@ -327,7 +327,7 @@ impl Handle {
         self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id })
     }
 
-    /// As [`print`](Handle::print). The line that it leads to is asked for, too.
+    /// As [`print`](KeyedLimit::print). The line that it leads to is asked for, too.
     #[inline(always)]
     fn fetch(&self, id: &[u8]) -> Fingerprint {
         let print = self.print(id);
@@ -441,8 +441,8 @@ fn with_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl FnOnce(&[u8]) -
     }
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for KeyedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handle({})", self.name())
+        write!(f, "KeyedLimit({})", self.name())
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::core::reloads::Reloaded;
 use crate::error::{Error, ErrorKind};
-use crate::limit::carry_over::Debt;
+use crate::limit::carry_over::CarryOver;
 use crate::limit::{Limit, Parameters};
 use crate::limiter::Limiter;
 use crate::limits::Limits;
@@ -16,7 +16,7 @@ mod work;
 
 impl Limiter {
     /// Puts other limits in the place of those that apply, while calls go on; buckets keep the
-    /// [share](Debt::Share) that is used of them.
+    /// [share](CarryOver::Share) that is used of them.
     ///
     /// See [`reload_with`](Limiter::reload_with).
     ///
@@ -24,7 +24,7 @@ impl Limiter {
     ///
     /// As [`reload_with`](Limiter::reload_with).
     pub fn reload(&self, limits: Limits) -> Result<Reloaded, Error> {
-        self.reload_with(limits, Debt::default())
+        self.reload_with(limits, CarryOver::default())
     }
 
     /// Puts other limits in the place of those that apply, while calls go on. What buckets owe is carried
@@ -44,21 +44,22 @@ impl Limiter {
     /// # The bound across the change
     ///
     /// Up to the change the old limit's bound holds, from then on the new one's, and over both the sum of
-    /// the two: at most `old burst + new burst` and what the rates bring. With [`Debt::Share`] less: who
+    /// the two: at most `old burst + new burst` and what the rates bring. With [`CarryOver::Share`] less: who
     /// has used a share of the old burst has that share of the new one used. A call that began before the
     /// change may be decided by the old limits while it goes on.
     ///
     /// # Errors
     ///
     /// [`Error::is_invalid_limit`] when a limit's ids have another format than before, or a rule of one's
-    /// own comes or goes for a limit that has buckets to keep (see [`Debt::Afresh`]). Nothing has
+    /// own comes or goes for a limit that has buckets to keep (see [`CarryOver::Afresh`]). Nothing has
     /// changed then.
     ///
     /// # Example
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{Debt, IdFormat, Limit, Limiter, Limits};
+    /// use tollgate::reload::CarryOver;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
     ///
     /// let limits = |burst| -> Result<Limits, tollgate::Error> {
     ///     let limit = Limit::new(burst, burst, Duration::from_secs(3600))?;
@@ -67,18 +68,18 @@ impl Limiter {
     /// let limiter = Limiter::new(limits(50)?);
     /// let users = limiter.limit("PerUser")?;
     /// assert!(users.spend("alice", 50)?.allowed());
-    /// let reloaded = limiter.reload_with(limits(100)?, Debt::Units)?;
+    /// let reloaded = limiter.reload_with(limits(100)?, CarryOver::Units)?;
     /// assert!(reloaded.changed);
     /// assert!(users.check("alice", 50)?.allowed(), "50 of 100 are used");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn reload_with(&self, limits: Limits, debt: Debt) -> Result<Reloaded, Error> {
+    pub fn reload_with(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
         let reloaded = self.put_in_place(limits, debt);
         self.inner.reloads.note(&reloaded);
         reloaded
     }
 
-    fn put_in_place(&self, limits: Limits, debt: Debt) -> Result<Reloaded, Error> {
+    fn put_in_place(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
         let inner = &*self.inner;
         let _one_at_a_time = inner.reloads.hold_off();
         let guard = pin();
@@ -104,15 +105,15 @@ impl Limiter {
 }
 
 /// A word of one's own rule means nothing to any other.
-fn check_rules_of_ones_own(old: &Limits, new: &Limits, debt: Debt) -> Result<(), Error> {
-    let is_own = |limit: &Limit| matches!(limit.parameters(), Parameters::Own(_));
+fn check_rules_of_ones_own(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error> {
+    let is_own = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
     for (index, entry) in new.by_index().take(old.count()) {
         let before = old.entry(index);
         let (Some(was), Some(is)) = (before.any_numbers(), entry.any_numbers()) else { continue };
         let (was_called, is_called) = (was.algorithm(), is.algorithm());
-        if debt != Debt::Afresh && (is_own(was) || is_own(is)) && was_called != is_called {
+        if debt != CarryOver::Afresh && (is_own(was) || is_own(is)) && was_called != is_called {
             let text = format!(
-                "{}: what its buckets owe by {was_called} cannot be told to {is_called}; reload with Debt::Afresh, or give the limit another name",
+                "{}: what its buckets owe by {was_called} cannot be told to {is_called}; reload with CarryOver::Afresh, or give the limit another name",
                 entry.name
             );
             return Err(Error::new(ErrorKind::Limit, text));

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use crate::clock::{Clock, Hand};
+use crate::clock::{Clock, ManualClock};
 use crate::limit::Limit;
-use crate::limit::carry_over::Debt;
+use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, Limits, OverrideOptions};
@@ -34,7 +34,7 @@ fn limits(account: Option<(Limit, SystemTime)>) -> Limits {
     }
 }
 
-fn limiter() -> (Limiter, Hand) {
+fn limiter() -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     (Limiter::with_options(limits(None), LimiterOptions::default().clock(clock)), hand)
 }
@@ -79,7 +79,8 @@ fn calls_after_a_reload_do_a_bounded_work() {
         let bytes = limiter.stats().bytes;
 
         let end = SystemTime::now() + Duration::from_secs(3600);
-        let reloaded = limiter.reload_with(limits(Some((of(1000), end))), Debt::Units).unwrap();
+        let reloaded =
+            limiter.reload_with(limits(Some((of(1000), end))), CarryOver::Units).unwrap();
         assert!(reloaded.changed);
         assert!(2 * limiter.stats().bytes <= 3 * bytes, "{:?}", limiter.stats());
         let after = spend_each(&limiter);
@@ -113,7 +114,7 @@ fn calls_beside_reloads_do_a_bounded_work() {
             let end = SystemTime::now() + Duration::from_secs(3600);
             for round in 0..6 {
                 let account = (round % 2 == 0).then_some((of(1000), end));
-                assert!(limiter.reload_with(limits(account), Debt::Units).unwrap().changed);
+                assert!(limiter.reload_with(limits(account), CarryOver::Units).unwrap().changed);
             }
             stop.store(true, Ordering::Relaxed);
             spender.join().unwrap()

@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::{Call, Handle, Refund, Spend};
+use crate::limiter::handle::{Call, KeyedLimit, Refund, Spend};
 use crate::limits::{Id, Scratch};
 use crate::store::key::{Key, KeyRef, Meta};
 use crate::store::{Outdated, StoreKey};
@@ -54,7 +54,7 @@ impl Claimed {
     };
 }
 
-impl Handle {
+impl KeyedLimit {
     /// Charges what `ask` makes of the limit and the bucket's word; asks only, at a cost of 0. A limit
     /// that denies nobody charges what is there.
     pub(super) fn claim(

@@ -13,6 +13,6 @@ mod until;
 #[cfg(feature = "tower")]
 pub(crate) use claim::Claim;
 pub use receipt::Receipt;
-pub use refusal::Refusal;
+pub use refusal::ReserveError;
 pub use reservation::Reservation;
 pub use until::{Parking, Timer, Waiting};

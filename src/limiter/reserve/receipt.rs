@@ -5,13 +5,13 @@ use std::fmt;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::limiter::handle::Handle;
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::claim::{Claim, Claimed};
 use crate::limits::Id;
 
 /// A charge that was made by an estimate, to be [settled](Receipt::settle) once. Made by
-/// [`Handle::charge`], [`Handle::until_allowed`] and
-/// [`Reservation::into_receipt`](crate::Reservation::into_receipt).
+/// [`KeyedLimit::spend_estimate`], [`KeyedLimit::until_allowed`] and
+/// [`Reservation::into_receipt`](crate::reserve::Reservation::into_receipt).
 ///
 /// Dropped without being settled, it leaves the estimate charged.
 pub struct Receipt {
@@ -19,19 +19,20 @@ pub struct Receipt {
     cost: u64,
 }
 
-impl Handle {
-    /// As [`spend`](Handle::spend), with a receipt if it is allowed: for costs that are known only
+impl KeyedLimit {
+    /// As [`spend`](KeyedLimit::spend), with a receipt if it is allowed: for costs that are known only
     /// afterwards, such as bytes sent or tokens generated.
     ///
     /// # Errors
     ///
-    /// See [`Handle`].
+    /// See [`KeyedLimit`].
     ///
     /// # Example: tokens, of which 600 were expected
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{IdFormat, Limit, LimitOptions, Limiter, Limits};
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// use tollgate::limits::LimitOptions;
     ///
     /// let limit = Limit::new(1000, 1000, Duration::from_secs(60))?;
     /// let options = LimitOptions::default().max_debt(500);
@@ -49,7 +50,7 @@ impl Handle {
     /// assert!(!after.allowed() && after.retry_in() > Duration::from_secs(20));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn charge<'a>(
+    pub fn spend_estimate<'a>(
         &self,
         id: impl Into<Id<'a>>,
         estimate: u64,
@@ -73,18 +74,18 @@ impl Receipt {
     }
 
     /// Charges `actual` in place of the estimate, and says what the bucket is after it, as a
-    /// [`check`](Handle::check) at a cost of 0 does: denied, if it owes.
+    /// [`check`](KeyedLimit::check) at a cost of 0 does: denied, if it owes.
     ///
     /// What was estimated too much is given back, but for what has come back by itself since: a bucket
     /// that would have been full without it has nothing to gain. Nothing that others were charged or were
     /// promised since is touched, so that less is given back where others wait: nothing in a fixed window
     /// and a leaky bucket. What was estimated too little is charged, whether it is there or not, down to
-    /// the limit's floor, [`max_debt`](crate::LimitOptions::max_debt); what is below that is
+    /// the limit's floor, [`max_debt`](crate::limits::LimitOptions::max_debt); what is below that is
     /// forgiven. A place that is settled before its time keeps its time.
     ///
-    /// Units go back once. After a [refund](Handle::refund) or a [reset](Handle::reset) of the bucket a
+    /// Units go back once. After a [refund](KeyedLimit::refund) or a [reset](KeyedLimit::reset) of the bucket a
     /// receipt from before it gives nothing back. Nor does it after a [reload](crate::Limiter::reload) or after
-    /// the end of the [override](crate::OverrideOptions) that applied. Do not refund units by hand that a receipt is
+    /// the end of the [override](crate::limits::OverrideOptions) that applied. Do not refund units by hand that a receipt is
     /// to return: settle it.
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };

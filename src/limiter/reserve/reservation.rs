@@ -7,13 +7,13 @@ use crate::algorithm::Outcome;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::Handle;
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::claim::{Claim, Claimed};
-use crate::limiter::reserve::{Receipt, Refusal};
+use crate::limiter::reserve::{Receipt, ReserveError};
 use crate::limits::Id;
 
 /// A place that was taken: what it was for may be done once its time has come. Made by
-/// [`Handle::reserve`].
+/// [`KeyedLimit::reserve`].
 ///
 /// The cost is charged. Dropping a reservation leaves it so; [`cancel`](Reservation::cancel) gives up the
 /// place, and [`into_receipt`](Reservation::into_receipt) settles later what it came to.
@@ -25,19 +25,19 @@ pub struct Reservation {
     cost: u64,
 }
 
-impl Handle {
+impl KeyedLimit {
     /// Takes the earliest place for `cost` units, behind all that have one, if its time comes within
     /// `at_most`. Nothing is queued and nobody is woken: the caller waits by itself, and may act once
     /// [`Reservation::wait`] is zero. Places are granted in the order in which they were taken; calls that
     /// spend without one are denied until there is something left behind the last.
     ///
     /// A fixed window gives a place whole or not at all, so that what it leaves of a window is lost; drips
-    /// that bring more than is missing are lost in the same way. A [factor](Handle::scaled) has no
+    /// that bring more than is missing are lost in the same way. A [factor](KeyedLimit::scaled) has no
     /// waiting.
     ///
     /// # Errors
     ///
-    /// A [`Refusal`], at once: then nothing was charged.
+    /// A [`ReserveError`], at once: then nothing was charged.
     ///
     /// # Example: the second of two has its turn in a second
     ///
@@ -61,11 +61,16 @@ impl Handle {
         id: impl Into<Id<'a>>,
         cost: u64,
         at_most: Duration,
-    ) -> Result<Reservation, Refusal> {
+    ) -> Result<Reservation, ReserveError> {
         self.reserve_id(id.into(), cost, at_most)
     }
 
-    fn reserve_id(&self, id: Id<'_>, cost: u64, at_most: Duration) -> Result<Reservation, Refusal> {
+    fn reserve_id(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        at_most: Duration,
+    ) -> Result<Reservation, ReserveError> {
         let now_ns = self.limiter.inner.clock.now_ns();
         let at_most_ns = ns_of(at_most).min(NEVER_NS - 1);
         let ask = |limit: &Limit, word, now_ns| match cost {
@@ -92,11 +97,11 @@ impl Handle {
                 Ok(Reservation { limiter: self.limiter.clone(), claim, granted_at_ns, cost })
             }
             false if let Some(left_ns) = blocked_ns => {
-                Err(Refusal::Blocked { left: Duration::from_nanos(left_ns) })
+                Err(ReserveError::Blocked { left: Duration::from_nanos(left_ns) })
             }
-            false if finds_no_room => Err(Refusal::NoRoom),
-            false if wait_ns == NEVER_NS => Err(Refusal::TooFarAhead),
-            false => Err(Refusal::NotInTime { needed: decision.retry_in() }),
+            false if finds_no_room => Err(ReserveError::NoRoom),
+            false if wait_ns == NEVER_NS => Err(ReserveError::TooFarAhead),
+            false => Err(ReserveError::NotInTime { needed: decision.retry_in() }),
         }
     }
 }
@@ -132,7 +137,7 @@ impl Reservation {
     ///   behind them;
     /// * nothing while others are behind: they were told their times on top of this place. Once all of
     ///   them have given up theirs, it is given back, too;
-    /// * nothing after its time has come, after a [refund](Handle::refund) or a [reset](Handle::reset) of the
+    /// * nothing after its time has come, after a [refund](KeyedLimit::refund) or a [reset](KeyedLimit::reset) of the
     ///   bucket, after a [reload](Limiter::reload), or after the end of the override that applied.
     ///
     /// # Example

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ahash::RandomState;
 
-use crate::limiter::handle::Handle;
-use crate::limiter::reserve::{Receipt, Refusal, Reservation};
+use crate::limiter::handle::KeyedLimit;
+use crate::limiter::reserve::{Receipt, Reservation, ReserveError};
 use crate::limits::Id;
 
 /// What makes a future that is ready after a time: the one thing that waiting needs of a runtime.
@@ -31,11 +31,11 @@ where
 }
 
 /// How to wait for a limit: by which timer, how long at most, with how much jitter. Made by
-/// [`Handle::waiting`] and [`Handle::parking`].
+/// [`KeyedLimit::waiting`] and [`KeyedLimit::parking`].
 #[derive(Clone)]
 #[must_use = "does nothing until it is asked to wait"]
 pub struct Waiting<'h, T> {
-    handle: &'h Handle,
+    handle: &'h KeyedLimit,
     timer: T,
     at_most: Duration,
     jitter: Duration,
@@ -45,18 +45,18 @@ pub struct Waiting<'h, T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Parking;
 
-impl Handle {
+impl KeyedLimit {
     /// Waits until `cost` units are this caller's, however long that is: takes the place behind all that
     /// wait already, and sleeps once until its time has come. The receipt can be dropped, or
     /// [settled](Receipt::settle) by what it came to.
     ///
     /// The place is taken when the future is polled first. Dropped before it is ready, the future gives
     /// up its place as [`Reservation::cancel`] does. Each waiter is polled twice: when it comes, and when
-    /// its time has. For a deadline and jitter see [`waiting`](Handle::waiting).
+    /// its time has. For a deadline and jitter see [`waiting`](KeyedLimit::waiting).
     ///
     /// # Errors
     ///
-    /// A [`Refusal`], at once, when waiting would not help.
+    /// A [`ReserveError`], at once, when waiting would not help.
     ///
     /// # Example: with tokio
     ///
@@ -82,7 +82,7 @@ impl Handle {
         id: impl Into<Id<'a>>,
         cost: u64,
         timer: impl Timer,
-    ) -> Result<Receipt, Refusal> {
+    ) -> Result<Receipt, ReserveError> {
         self.waiting(timer).until_allowed(id, cost).await
     }
 
@@ -149,7 +149,11 @@ impl<T> Waiting<'_, T> {
     }
 
     /// Takes the place; says how much longer than its time the caller waits.
-    fn place<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<(Held, Duration), Refusal> {
+    fn place<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        cost: u64,
+    ) -> Result<(Held, Duration), ReserveError> {
         let place = self.handle.reserve(id, cost, self.at_most)?;
         let jitter = if place.wait().is_zero() { Duration::ZERO } else { below(self.jitter) };
         Ok((Held(Some(place)), jitter))
@@ -157,17 +161,17 @@ impl<T> Waiting<'_, T> {
 }
 
 impl<T: Timer> Waiting<'_, T> {
-    /// As [`Handle::until_allowed`].
+    /// As [`KeyedLimit::until_allowed`].
     ///
     /// # Errors
     ///
-    /// A [`Refusal`], at once, when waiting would not help, or would take longer than
+    /// A [`ReserveError`], at once, when waiting would not help, or would take longer than
     /// [`at_most`](Waiting::at_most).
     pub async fn until_allowed<'a>(
         &self,
         id: impl Into<Id<'a>>,
         cost: u64,
-    ) -> Result<Receipt, Refusal> {
+    ) -> Result<Receipt, ReserveError> {
         let (held, mut jitter) = self.place(id, cost)?;
         // Repeats only for a timer that is early, or a clock that is slower than the timer's.
         loop {
@@ -181,7 +185,7 @@ impl<T: Timer> Waiting<'_, T> {
 }
 
 impl Waiting<'_, Parking> {
-    /// Parks the thread until `cost` units are this caller's; see [`Handle::until_allowed`]. By the
+    /// Parks the thread until `cost` units are this caller's; see [`KeyedLimit::until_allowed`]. By the
     /// limiter's own clock: one that stands still is looked at again and again.
     ///
     /// # Errors
@@ -191,7 +195,7 @@ impl Waiting<'_, Parking> {
         &self,
         id: impl Into<Id<'a>>,
         cost: u64,
-    ) -> Result<Receipt, Refusal> {
+    ) -> Result<Receipt, ReserveError> {
         let (held, mut jitter) = self.place(id, cost)?;
         loop {
             let wait = held.wait();

@@ -51,7 +51,8 @@ impl Limits {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{IdFormat, Limit, Limits, OverrideOptions};
+    /// use tollgate::{IdFormat, Limit, Limits};
+    /// use tollgate::limits::OverrideOptions;
     ///
     /// let minute = Duration::from_secs(60);
     /// let sales = OverrideOptions::default().owner("sales");

@@ -149,7 +149,7 @@ impl Limits {
     ///
     /// [`Error::is_invalid_name`] for a name that is not known, [`Error::is_invalid_id`] for an id
     /// that is not of the limit's format.
-    pub fn numbers<'a>(&self, name: &str, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
+    pub fn limit_for<'a>(&self, name: &str, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
         let index = self.index_of(name)?;
         let mut scratch = Scratch::new();
         let id = format::encode(self.entry(index).format, id.into(), &mut scratch)?;
@@ -305,7 +305,7 @@ impl LimitsBuilder {
     /// let limit = Limit::fixed_window(10, Duration::from_secs(60))?;
     /// let limits =
     ///     Limits::builder().limit("PerUser", IdFormat::String, limit)?.disable("PerUser")?.build();
-    /// assert_eq!(limits.numbers("PerUser", "alice")?, None);
+    /// assert_eq!(limits.limit_for("PerUser", "alice")?, None);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn disable(mut self, name: &str) -> Result<LimitsBuilder, Error> {
@@ -342,7 +342,7 @@ impl LimitsBuilder {
     ///     .limit("PerClient", IdFormat::IpAddress, Limit::new(20, 10, second)?)?
     ///     .override_id("PerClient", id, Limit::new(200, 100, second)?)?
     ///     .build();
-    /// let override_burst = |id| Ok::<_, tollgate::Error>(limits.numbers("PerClient", id)?.map(|limit| limit.burst()));
+    /// let override_burst = |id| Ok::<_, tollgate::Error>(limits.limit_for("PerClient", id)?.map(|limit| limit.burst()));
     /// assert_eq!(override_burst("2001:db8:1:2::")?, Some(200));
     /// assert_eq!(override_burst("2001:db8:1:2::7")?, Some(20)); // no id of the layer
     /// # }

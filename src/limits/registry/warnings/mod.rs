@@ -296,7 +296,7 @@ fn stricter(own: &Limit, default: &Limit) -> Vec<String> {
             Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
             Parameters::FixedWindow { .. } => "limit",
             Parameters::LeakyBucket { .. } => "size",
-            Parameters::Own(_) => "largest cost",
+            Parameters::Custom(_) => "largest cost",
         };
         found.push(format!("{word} {} is below {}", own.burst(), default.burst()));
     }
