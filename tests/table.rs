@@ -322,8 +322,8 @@ impl Algorithm for Hooked {
         self.rule.max_cost()
     }
 
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.rule.take_back(word, charge, now_ns)
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.rule.roll_back(word, charge, now_ns)
     }
 
     fn unit_ns(&self) -> u64 {

@@ -69,8 +69,8 @@ impl Algorithm for FixedWindow {
         self.limit()
     }
 
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.window.take_back(word, charge, self.limit(), now_ns)
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.window.roll_back(word, charge, self.limit(), now_ns)
     }
 
     fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {

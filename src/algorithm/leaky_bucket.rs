@@ -136,7 +136,7 @@ impl Algorithm for LeakyBucket {
     /// would have been empty without the charge, the others' charges would drip later than they do: no
     /// word says when, so that the next drip is a whole rate from now. Off by at most the time that was
     /// held. Where others may have places to come, which were told to them, nothing is given back.
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         if charge.is_last(word) {
             return Some(restored(self, charge));
         }

@@ -189,7 +189,7 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     ///
     /// Left alone, gives nothing back where another has charged, which is safe: until the bucket has
     /// refilled, the charge of a denied batch then stays.
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         let _ = now_ns;
         charge.is_last(word).then(|| restored(self, charge))
     }

@@ -81,19 +81,19 @@ impl Rule {
     }
 
     /// The word with `charge` taken back, `None` to leave it; `now_ns` is asked only where it matters.
-    pub(crate) fn take_back(
+    pub(crate) fn roll_back(
         &self,
         word: u64,
         charge: Charge,
         now_ns: impl Fn() -> u64,
     ) -> Option<u64> {
         match self {
-            Rule::Gcra(rule) => rule.take_back(word, charge, now_ns),
-            Rule::FixedWindow(rule) => rule.take_back(word, charge, &now_ns),
-            Rule::TokenBucket(rule) => rule.take_back(word, charge, &now_ns),
-            Rule::LeakyBucket(rule) => rule.take_back(word, charge, &now_ns),
+            Rule::Gcra(rule) => rule.roll_back(word, charge, now_ns),
+            Rule::FixedWindow(rule) => rule.roll_back(word, charge, &now_ns),
+            Rule::TokenBucket(rule) => rule.roll_back(word, charge, &now_ns),
+            Rule::LeakyBucket(rule) => rule.roll_back(word, charge, &now_ns),
             Rule::Custom(rule) => {
-                rule.take_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
+                rule.roll_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
             }
         }
     }

@@ -129,14 +129,14 @@ impl Window {
         (used > found.used).then(|| found.word(used))
     }
 
-    /// Of this window, opened by the call before `charge` or by it: see [`Algorithm::take_back`].
+    /// Of this window, opened by the call before `charge` or by it: see [`Algorithm::roll_back`].
     ///
     /// Where the charge opened the window and others have charged in it since, theirs alone would have
     /// opened one later. No word says when, so it opens now: off by at most the time that was held.
     /// Where others may have places in windows to come, which were told to them, nothing is given back.
     ///
-    /// [`Algorithm::take_back`]: crate::algorithm::Algorithm::take_back
-    pub(crate) fn take_back(
+    /// [`Algorithm::roll_back`]: crate::algorithm::Algorithm::roll_back
+    pub(crate) fn roll_back(
         self,
         word: u64,
         charge: Charge,

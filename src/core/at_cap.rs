@@ -3,7 +3,7 @@
 use crate::store::Outdated;
 use crate::store::cell::{Cell, Word};
 use crate::store::key::LimitIndex;
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{Figure, Ordering, Switch, fence};
 
 /// What becomes of a new key when [`max_keys`](crate::LimiterOptions::max_keys) buckets are there and none of
@@ -60,7 +60,7 @@ impl Overflow {
     pub(crate) fn is_shared(&self) -> bool {
         // Relaxed: set while nobody else has the limiter.
         let is_any = self.at_cap == AtCap::Share || self.has_restored.load(Ordering::Relaxed);
-        is_any && !broken(Fault::ForgetShared)
+        is_any && !fault::active(Fault::ForgetShared)
     }
 
     /// Notes that a shared bucket was restored: what its newcomers owe stays, whatever the policy is now.
@@ -76,7 +76,7 @@ impl Overflow {
     /// now; who decides on a new cell fences and then reads the shared word. One of them sees the other,
     /// so that no key is charged in both places without its cell starting from the debt.
     pub(crate) fn fence(&self) {
-        if !broken(Fault::NoFence) {
+        if !fault::active(Fault::NoFence) {
             // SeqCst: the one place where a store must come before a load of another location, on
             // both sides (model `overflow_vs_eviction`).
             fence(Ordering::SeqCst);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::store::key::{Key, KeyRef};
 use crate::store::{Guard, ReplacedBins, pin, pin_briefly};
-use crate::util::fault::{Fault, Place, broken, reached};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicUsize, Ordering};
 
 /// A key that is denied until a time.
@@ -134,7 +135,7 @@ impl BlockList {
             if let Ok(at) = known
                 && !listed[at].is_over(now_ns)
                 && listed[at].until_ns >= block.until_ns
-                && !broken(Fault::LaterBlockStays)
+                && !fault::active(Fault::LaterBlockStays)
             {
                 return Ok(listed[at].clone());
             }
@@ -167,11 +168,11 @@ impl BlockList {
             let was_blocked = !found.blocks()[at].is_over(now_ns);
             let mut new = found.blocks().to_vec();
             new.remove(at);
-            if broken(Fault::BlockDiscountedEarly) {
+            if fault::active(Fault::BlockDiscountedEarly) {
                 self.release(1);
             }
             if self.replace(&guard, self.bin(hash), Some(found), new) {
-                if !broken(Fault::BlockDiscountedEarly) {
+                if !fault::active(Fault::BlockDiscountedEarly) {
                     self.release(1);
                 }
                 return was_blocked;
@@ -211,7 +212,7 @@ impl BlockList {
                     break;
                 }
                 if self.replace(&guard, bin, found, new) {
-                    reached(Place::EndedBlocksDropped);
+                    coverage::hit(Race::EndedBlocksDropped);
                     self.release(ended);
                     break;
                 }
@@ -235,13 +236,13 @@ impl BlockList {
         let new = if new.is_empty() { None } else { Some(Box::new(Bin::new(new))) };
         let replaced = self.bins.replace(bin, guard, found, new, found.map_or(0, Bin::bytes));
         if !replaced {
-            reached(Place::BlockSwapLost);
+            coverage::hit(Race::BlockSwapLost);
         }
         replaced
     }
 
     fn reserve(&self) -> bool {
-        if broken(Fault::CapUnreserved) {
+        if fault::active(Fault::CapUnreserved) {
             let count = self.count.load(Ordering::Relaxed);
             self.count.store(count + 1, Ordering::Relaxed);
             return count < self.max;

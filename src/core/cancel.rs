@@ -11,20 +11,21 @@ use ahash::RandomState;
 
 use crate::algorithm::Charge;
 use crate::core::ledger::Noted;
-use crate::core::state::Inner;
-use crate::core::view::{ChargedTo, Spent, Turn};
+use crate::core::state::SharedState;
+use crate::core::view::{ChargedTo, LimitsView, Spent};
 use crate::decision::Decision;
 use crate::limit::Limit;
-use crate::store::key::{Key, KeyRef, Meta};
+use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, Stack, StoreKey};
-use crate::util::fault::{Fault, Place, broken, reached};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicUsize, Ordering, Tried, fence};
 
 /// A place that is given up.
 pub(crate) struct Cancel {
     /// The key that has the place, and which numbers applied to it.
     pub(crate) key: Key,
-    pub(crate) meta: Meta,
+    pub(crate) tag: LimitTag,
     /// The number of the limits that the words are under.
     pub(crate) generation: u64,
     pub(crate) charge: Charge,
@@ -90,7 +91,7 @@ impl Slot {
     }
 
     /// Gives back the places that were pushed, unless another thread has the list.
-    fn process(&self, inner: &Inner) {
+    fn process(&self, inner: &SharedState) {
         // Each time around another thread has pushed while this one had the list.
         loop {
             // SeqCst: the push, or the list let go, comes before the look that follows it. A thread that
@@ -106,10 +107,10 @@ impl Slot {
                 vacated.truncate(MOST);
             });
             if is_processed.is_none() {
-                reached(Place::CancelLeftToAnother);
+                coverage::hit(Race::CancelLeftToAnother);
                 return;
             }
-            if broken(Fault::CancelsNotLookedForAgain) {
+            if fault::active(Fault::CancelsNotLookedForAgain) {
                 return;
             }
         }
@@ -128,9 +129,9 @@ enum Behind {
 
 impl Cancel {
     /// Gives the place up, by this thread or by one that is about another of its slot.
-    pub(crate) fn give_up(self, inner: &Inner) {
+    pub(crate) fn give_up(self, inner: &SharedState) {
         let slot = inner.cancels.slot(self.bucket());
-        if broken(Fault::VacateUnlocked) {
+        if fault::active(Fault::VacateUnlocked) {
             // Decided with no place that was given up before, and noted later.
             let mut own = Vec::new();
             self.give_back(inner, &mut own);
@@ -159,12 +160,12 @@ impl Cancel {
 
     /// Gives the place back, or notes it as one that others stand on. The calling thread may have come with
     /// another limit's place: it does not see a panic of this limit's rule. The place stays taken then.
-    fn give_back(self, inner: &Inner, vacated: &mut Vec<Cancel>) {
+    fn give_back(self, inner: &SharedState, vacated: &mut Vec<Cancel>) {
         let is_vacated = catch_unwind(AssertUnwindSafe(|| {
             // Its limit is gone, or is another.
-            self.with_bucket(inner, |turn, key, limit, now_ns| {
+            self.with_bucket(inner, |view, key, limit, now_ns| {
                 vacated.retain(|place| place.granted_at_ns >= now_ns);
-                self.give_back_now(turn, key, limit, vacated)
+                self.give_back_now(view, key, limit, vacated)
             })
         }));
         match is_vacated {
@@ -178,32 +179,32 @@ impl Cancel {
     /// not come.
     fn with_bucket<R>(
         &self,
-        inner: &Inner,
-        mut then: impl FnMut(Turn<'_>, &StoreKey<'_>, &Limit, u64) -> Result<R, Outdated>,
+        inner: &SharedState,
+        mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>, &Limit, u64) -> Result<R, Outdated>,
     ) -> Option<R> {
-        inner.with_turn(|turn| {
+        inner.with_view(|view| {
             let key = self.key.as_ref();
-            let entry = turn.generation.limits.entry(key.limit);
-            let numbers = entry.numbers_of(key.id, turn.limits_now_ns());
-            let Some((limit, meta)) = numbers else { return Ok(None) };
-            let now_ns = turn.inner.clock.now_after_loads_ns();
-            let is_same = turn.generation.number == self.generation && meta == self.meta;
+            let entry = view.generation.limits.entry(key.limit);
+            let numbers = entry.numbers_of(key.id, view.limits_now_ns());
+            let Some((limit, tag)) = numbers else { return Ok(None) };
+            let now_ns = view.inner.clock.now_after_loads_ns();
+            let is_same = view.generation.number == self.generation && tag == self.tag;
             if !is_same || self.granted_at_ns < now_ns {
                 return Ok(None);
             }
-            then(turn, &turn.store_key(key, meta), limit, now_ns).map(Some)
+            then(view, &view.store_key(key, tag), limit, now_ns).map(Some)
         })
     }
 
     /// Returns whether others stand on the place.
     fn give_back_now(
         &self,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         vacated: &mut Vec<Cancel>,
     ) -> Result<bool, Outdated> {
-        match self.undo(turn, key, limit)? {
+        match self.undo(view, key, limit)? {
             Behind::Nothing(mut word) => {
                 // The place that it stood on is the last now. If that was given up before, it goes back.
                 while let Some(at) = vacated.iter().position(|place| {
@@ -211,27 +212,32 @@ impl Cancel {
                         && place.generation == self.generation
                         && place.bucket() == self.bucket()
                 }) {
-                    match vacated.swap_remove(at).undo(turn, key, limit)? {
+                    match vacated.swap_remove(at).undo(view, key, limit)? {
                         Behind::Nothing(left) => word = left,
                         Behind::Others | Behind::Unknown => break,
                     }
-                    reached(Place::VacatedLater);
+                    coverage::hit(Race::VacatedLater);
                 }
             }
             Behind::Others => {
-                reached(Place::VacatedBeneath);
+                coverage::hit(Race::VacatedBeneath);
                 return Ok(true);
             }
-            Behind::Unknown => turn.take_back(key, limit, &self.spent())?,
+            Behind::Unknown => view.roll_back(key, limit, &self.spent())?,
         }
         Ok(false)
     }
 
     /// Takes the charge back if nothing is behind it.
-    fn undo(&self, turn: Turn<'_>, key: &StoreKey<'_>, limit: &Limit) -> Result<Behind, Outdated> {
+    fn undo(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+    ) -> Result<Behind, Outdated> {
         let (spent, mut behind) = (self.spent(), Behind::Others);
-        let entry = turn.entry(key, &spent);
-        turn.change_charged(key, &spent, |word| {
+        let entry = view.entry(key, &spent);
+        view.change_charged(key, &spent, |word| {
             // After the word was read: what has lowered it counts.
             let lowered = entry.lowered_since(self.noted);
             let charge = Charge { lowered, ..self.charge };
@@ -240,7 +246,7 @@ impl Cancel {
                 behind = if is_known { Behind::Others } else { Behind::Unknown };
                 return None;
             }
-            let left = limit.rule().take_back(word, charge, || charge.now_ns);
+            let left = limit.rule().roll_back(word, charge, || charge.now_ns);
             behind = left.map_or(Behind::Others, Behind::Nothing);
             left
         })?;

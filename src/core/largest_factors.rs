@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
 use crate::store::key::LimitIndex;
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
 /// The largest factor that each limit was charged with. A bucket drips the slower the larger it is,
@@ -25,7 +25,7 @@ impl LargestFactors {
 
     /// Before anything is charged with this factor.
     pub(crate) fn note(&self, limit: LimitIndex, factor: Factor) {
-        if broken(Fault::FactorNotNoted) {
+        if fault::active(Fault::FactorNotNoted) {
             return;
         }
         let largest = &self.0[limit.0 as usize];

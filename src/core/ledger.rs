@@ -10,7 +10,7 @@ use ahash::RandomState;
 
 use crate::store::key::{KeyRef, LimitIndex};
 use crate::store::{Fingerprint, StoreKey};
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
 /// The entries of a limiter.
@@ -46,13 +46,14 @@ impl Ledger {
 
     /// The entry of a key's own bucket.
     pub(crate) fn of(&self, key: &StoreKey<'_>) -> &Entry {
-        self.of_print(key.print, key.key)
+        self.of_fingerprint(key.fingerprint, key.key)
     }
 
     /// As [`of`](Ledger::of). The key is looked at where the store has no fingerprints.
     #[inline]
-    pub(crate) fn of_print(&self, print: Fingerprint, key: KeyRef<'_>) -> &Entry {
-        let bits = if print == Fingerprint::NONE { self.hash(key) } else { print.bits() };
+    pub(crate) fn of_fingerprint(&self, fingerprint: Fingerprint, key: KeyRef<'_>) -> &Entry {
+        let bits =
+            if fingerprint == Fingerprint::NONE { self.hash(key) } else { fingerprint.bits() };
         &self.entries[bits as usize % ENTRIES]
     }
 
@@ -84,7 +85,7 @@ impl Entry {
 
     /// Before a refund or a reset lowers a word: called once for each attempt.
     pub(crate) fn note_by_hand(&self) {
-        if !broken(Fault::RefundNotCounted) {
+        if !fault::active(Fault::RefundNotCounted) {
             // Relaxed: published by the word's swap.
             self.by_hand.fetch_add(1, Ordering::Relaxed);
         }
@@ -101,7 +102,7 @@ impl Entry {
     /// by how much words had been lowered since `noted`: of two that announce, the second knows of the
     /// first, also where the word comes back to what it was. The first does not know of the second.
     pub(crate) fn announce(&self, by: u64, noted: Noted) -> u64 {
-        if broken(Fault::LoweringNotCounted) {
+        if fault::active(Fault::LoweringNotCounted) {
             return self.lowered_since(noted);
         }
         // Relaxed: published by the word's swap; two that announce meet in this one location.

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::core::generation::Generation;
-use crate::core::state::Inner;
-use crate::core::view::Turn;
+use crate::core::state::SharedState;
+use crate::core::view::LimitsView;
 use crate::error::Error;
 use crate::store::pin;
 use crate::util::sync::{Figure, Ordering};
@@ -60,12 +60,12 @@ impl Reloads {
     }
 }
 
-impl Inner {
+impl SharedState {
     /// Brings everything under the limits as they are now, and forgets those before. Returns them without those.
     pub(crate) fn renew(&self, generation: &Generation) -> Arc<Generation> {
         // Without a pin over it all, so that what is left behind can be freed on the way.
-        let turn = Turn { inner: self, generation };
-        self.store.renew(&turn);
+        let view = LimitsView { inner: self, generation };
+        self.store.renew(&view);
         for (index, _) in generation.limits.by_index() {
             generation.carry_shared(index);
         }

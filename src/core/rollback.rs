@@ -3,14 +3,14 @@
 
 use crate::algorithm::Charge;
 use crate::core::ledger::Entry;
-use crate::core::view::{ChargedTo, Spent, Turn};
+use crate::core::view::{ChargedTo, LimitsView, Spent};
 use crate::limit::Limit;
 use crate::store::{Absent, Change, Home, Outdated, Store, StoreKey, Undone, pin_briefly};
-use crate::util::fault::{Place, reached};
+use crate::util::coverage::{self, Race};
 
-impl<'g> Turn<'g> {
+impl<'g> LimitsView<'g> {
     /// Takes back what a call of this caller's own was charged.
-    pub(crate) fn take_back(
+    pub(crate) fn roll_back(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
@@ -21,11 +21,11 @@ impl<'g> Turn<'g> {
         // This call's own attempts have not lowered the word.
         let mut noted = spent.noted;
         // Places are taken by the limit's own numbers, whatever the factor that was charged by.
-        let own = self.generation.limits.numbers_at(key.meta).filter(|own| *own != limit);
+        let own = self.generation.limits.numbers_at(key.tag).filter(|own| *own != limit);
         let rolled_back = |word, charge, now_ns: &dyn Fn() -> u64| {
-            let taken = limit.rule().take_back(word, charge, now_ns)?;
+            let taken = limit.rule().roll_back(word, charge, now_ns)?;
             let Some(own) = own else { return Some(taken) };
-            let by_own = own.rule().take_back(word, charge, now_ns)?;
+            let by_own = own.rule().roll_back(word, charge, now_ns)?;
             let lowered_by = |taken| limit.rule().measure(word, taken);
             Some(if lowered_by(by_own) < lowered_by(taken) { by_own } else { taken })
         };
@@ -36,7 +36,11 @@ impl<'g> Turn<'g> {
             }
             let lowered = entry.lowered_since(noted);
             let charge = Charge { lowered, ..charge };
-            reached(if word == charge.after { Place::TakenBack } else { Place::TakenBackBeneath });
+            coverage::hit(if word == charge.after {
+                Race::RolledBack
+            } else {
+                Race::RolledBackBeneath
+            });
             // The one reading that is made late: after all charges that are in the word. No earlier
             // than a sweep that may have been before the cell's other charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
@@ -94,17 +98,17 @@ impl<'g> Turn<'g> {
     fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
         let Store::LockFree(table) = &self.inner.store else { return false };
         let guard = pin_briefly();
-        let known = table.home(&guard, key.print).and_then(Home::known);
+        let known = table.home(&guard, key.fingerprint).and_then(Home::known);
         // The note beside the word is of one generation of limits, and of the key's own numbers.
-        known.is_some_and(|known| known.meta() == key.meta && known.update(step))
+        known.is_some_and(|known| known.tag() == key.tag && known.update(step))
     }
 
-    /// As [`take_back`](Turn::take_back), where the limits may have changed since `then`, the turn in which
+    /// As [`roll_back`](LimitsView::roll_back), where the limits may have changed since `then`, the turn in which
     /// it was charged. Over more than one reload, which took longer than this call's few steps, nothing is
     /// taken back: what a bucket owed in between is not known.
-    pub(crate) fn take_back_after_reload(
+    pub(crate) fn roll_back_after_reload(
         self,
-        then: Turn<'_>,
+        then: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         spent: &Spent,
@@ -113,35 +117,34 @@ impl<'g> Turn<'g> {
         let Some(charge) = spent.charge else { return Ok(()) };
         if before.number == now.number {
             // A bucket that the reload has not come to.
-            return self.take_back(key, limit, spent);
+            return self.roll_back(key, limit, spent);
         }
-        let Some(meta) = now
+        let Some(tag) = now
             .limits
-            .meta_of(key.key, self.limits_now_ns())
+            .tag_of(key.key, self.limits_now_ns())
             .filter(|_| now.number == before.number + 1)
         else {
             return Ok(());
         };
-        if spent.to == ChargedTo::Shared && meta.is_of_override() {
+        if spent.to == ChargedTo::Shared && tag.is_of_override() {
             // The bucket is in the units of the default.
             return Ok(());
         }
-        let Some(new) = now.limits.numbers_at(meta) else { return Ok(()) };
-        let is_same =
-            before.limits.numbers_at(key.meta).is_some_and(|old| old.rule() == new.rule());
+        let Some(new) = now.limits.numbers_at(tag) else { return Ok(()) };
+        let is_same = before.limits.numbers_at(key.tag).is_some_and(|old| old.rule() == new.rule());
         if !is_same && self.entry(key, spent).lowered_since(spent.noted) > 0 {
             // In which units is not known.
             return Ok(());
         }
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
             (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),
-            (_, ChargedTo::OwnCell) => now.under_since(before, key, word, meta),
+            (_, ChargedTo::OwnCell) => now.under_since(before, key, word, tag),
             (_, ChargedTo::Shared) => Ok(now.shared_changed(before, key.key.limit, word)),
         });
         let [before, after] = words;
         // What nothing is left of needs no taking back.
         let (Some(before), Some(after)) = (before?, after?) else { return Ok(()) };
         let charge = Some(Charge { before, after, ..charge });
-        self.take_back(&StoreKey { meta, ..*key }, new, &Spent { charge, ..*spent })
+        self.roll_back(&StoreKey { tag, ..*key }, new, &Spent { charge, ..*spent })
     }
 }

@@ -9,7 +9,7 @@ use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
-use crate::core::view::Turn;
+use crate::core::view::LimitsView;
 #[cfg(feature = "tracing")]
 use crate::observe::events::Denials;
 use crate::observe::stats::Stats;
@@ -20,13 +20,13 @@ use crate::store::Published;
 use crate::store::Store;
 use crate::store::Swept;
 use crate::store::pin;
-use crate::util::fault::Place;
-use crate::util::fault::reached;
+use crate::util::coverage;
+use crate::util::coverage::Race;
 use crate::util::sync::AtomicU64;
 use crate::util::sync::Ordering;
 use crate::util::sync::Switch;
 
-pub(crate) struct Inner {
+pub(crate) struct SharedState {
     pub(crate) enabled: Switch,
     pub(crate) generation: Published<Generation>,
     pub(crate) clock: Clock,
@@ -45,7 +45,7 @@ pub(crate) struct Inner {
     pub(crate) denials: Option<Denials>,
 }
 
-impl Inner {
+impl SharedState {
     #[inline(always)]
     pub(crate) fn is_enabled(&self) -> bool {
         // Relaxed: as in `set_enabled`.
@@ -54,33 +54,33 @@ impl Inner {
 
     /// The limits as they are now: what a call keeps to.
     #[inline(always)]
-    pub(crate) fn turn<'g>(&'g self, guard: &'g Guard) -> Turn<'g> {
+    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> LimitsView<'g> {
         let generation = self.generation.get(guard);
         #[cfg(tollgate_loom)]
         generation.assert_made();
-        Turn { inner: self, generation }
+        LimitsView { inner: self, generation }
     }
 
     /// Calls `attempt` with the limits as they are, and again where they are others before it is done.
     ///
     /// While a reload brings cells over, the limits before come first: a call for a cell that the reload has
     /// not come to is decided by them, and leaves the cell's shard to the reload.
-    pub(crate) fn with_turn<R>(
+    pub(crate) fn with_view<R>(
         &self,
-        mut attempt: impl FnMut(Turn<'_>) -> Result<R, Outdated>,
+        mut attempt: impl FnMut(LimitsView<'_>) -> Result<R, Outdated>,
     ) -> R {
         // Repeats only when a reload came in between, or another caller acted upon an override's end.
         loop {
             let guard = pin();
-            let newest = self.turn(&guard);
+            let newest = self.view(&guard);
             if let Some(generation) = newest.generation.before()
-                && let Ok(done) = attempt(Turn { generation, ..newest })
+                && let Ok(done) = attempt(LimitsView { generation, ..newest })
             {
                 return done;
             }
             match attempt(newest) {
                 Ok(done) => return done,
-                Err(Outdated) => reached(Place::Outdated),
+                Err(Outdated) => coverage::hit(Race::Outdated),
             }
         }
     }
@@ -92,7 +92,7 @@ impl Inner {
         }
         let swept = {
             let guard = pin();
-            self.store.sweep(cells, now_ns, &self.turn(&guard))
+            self.store.sweep(cells, now_ns, &self.view(&guard))
         };
         if swept.finished {
             self.blocks.drop_ended(now_ns);

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::util::sync::{Figure, Ordering, Switch, Tried};
 
 /// How far a reading may be ahead of what is expected.
-const MOST_AHEAD_NS: u64 = 3600 * 1_000_000_000;
+const MAX_AHEAD_NS: u64 = 3600 * 1_000_000_000;
 
 /// The time after which a second reading settles whether the first was right.
 const AGREES_AFTER: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl SweepClock {
         let since_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         // A clock that lags behind the other is ahead by nothing.
         let ahead_ns = now_ns.saturating_sub(since_ns);
-        let is_near = |of_ns: u64| ahead_ns <= of_ns.saturating_add(MOST_AHEAD_NS);
+        let is_near = |of_ns: u64| ahead_ns <= of_ns.saturating_add(MAX_AHEAD_NS);
         // Relaxed: a number that only rises; a sweep that sees an older one doubts the more.
         if is_near(self.ahead_ns.load(Ordering::Relaxed)) {
             self.ahead_ns.fetch_max(ahead_ns, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl SweepClock {
         }
         let agrees = |doubted: &mut Option<(u64, Duration)>| match *doubted {
             Some((first_ns, at))
-                if is_near(first_ns) && first_ns <= ahead_ns.saturating_add(MOST_AHEAD_NS) =>
+                if is_near(first_ns) && first_ns <= ahead_ns.saturating_add(MAX_AHEAD_NS) =>
             {
                 since.saturating_sub(at) >= AGREES_AFTER
             }

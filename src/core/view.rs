@@ -8,33 +8,40 @@ use crate::algorithm::{Charge, Outcome};
 use crate::core::at_cap::AtCap;
 use crate::core::generation::Generation;
 use crate::core::ledger::Noted;
-use crate::core::state::Inner;
+use crate::core::state::SharedState;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limits::{BEFORE_ALL_ENDS_NS, account_of};
-use crate::store::key::{KeyRef, LimitIndex, Meta};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Undone};
-use crate::util::fault::{Fault, Place, broken, reached};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::Ordering;
 
 /// What a call works with. Which limits there are does not change for it, whatever is reloaded: it sees
 /// the old numbers or the new, never some of each.
 #[derive(Clone, Copy)]
-pub(crate) struct Turn<'g> {
-    pub(crate) inner: &'g Inner,
+pub(crate) struct LimitsView<'g> {
+    pub(crate) inner: &'g SharedState,
     pub(crate) generation: &'g Generation,
 }
 
-impl Rules for Turn<'_> {
-    fn owed(&self, key: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
-        let at_ns = if broken(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
+impl Rules for LimitsView<'_> {
+    fn owed(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(LimitTag, u64)> {
+        let at_ns = if fault::active(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
         // A rule of the caller's own may panic: the cell stays, and the sweep goes on behind it. Nothing is
         // changed by the question.
-        let owed = AssertUnwindSafe(|| self.generation.owed(key, meta, word, at_ns));
+        let owed = AssertUnwindSafe(|| self.generation.owed(key, tag, word, at_ns));
         catch_unwind(owed).unwrap_or_else(|_| {
             self.inner.sweeps.count_rule_panic();
-            Some((meta, word))
+            Some((tag, word))
         })
     }
 
@@ -46,12 +53,18 @@ impl Rules for Turn<'_> {
         self.generation.number
     }
 
-    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
-        self.generation.carried(key, meta, word)
+    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+        self.generation.carried(key, tag, word)
     }
 
-    fn under(&self, key: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated> {
-        let word = self.generation.under(key, meta, word, to);
+    fn under(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        to: LimitTag,
+    ) -> Result<u64, Outdated> {
+        let word = self.generation.under(key, tag, word, to);
         if word.is_err() {
             // By its tag the cell is in units that came after `to`: so have its numbers ended.
             self.note_end(to);
@@ -59,15 +72,15 @@ impl Rules for Turn<'_> {
         word
     }
 
-    fn note_end(&self, meta: Meta) {
-        if let Some(end_ns) = self.generation.limits.end_ns(meta) {
+    fn note_end(&self, tag: LimitTag) {
+        if let Some(end_ns) = self.generation.limits.end_ns(tag) {
             // Relaxed: published by the word that the caller is about to store in other units.
             self.inner.ended_ns.fetch_max(end_ns, Ordering::Relaxed);
         }
     }
 }
 
-impl<'g> Turn<'g> {
+impl<'g> LimitsView<'g> {
     /// The time by which a call that read `now_ns` finds out which numbers have ended: no earlier than the
     /// last reload, nor than an end that another caller has acted upon.
     pub(crate) fn limits_ns(self, now_ns: u64) -> u64 {
@@ -99,17 +112,17 @@ impl<'g> Turn<'g> {
             let name = &self.generation.limits.entry(index).name;
             Error::new(ErrorKind::Limit, format!("{name}: {error}"))
         })?;
-        if scaled.is_some() && !broken(Fault::FactorNotedLate) {
+        if scaled.is_some() && !fault::active(Fault::FactorNotedLate) {
             self.generation.largest_factors.note(index, factor);
         }
         Ok(scaled)
     }
 
     /// A key with what the store tells it by.
-    pub(crate) fn store_key<'a>(self, key: KeyRef<'a>, meta: Meta) -> StoreKey<'a> {
+    pub(crate) fn store_key<'a>(self, key: KeyRef<'a>, tag: LimitTag) -> StoreKey<'a> {
         let format = self.generation.limits.entry(key.limit).format;
-        let print = self.inner.store.fingerprint_with(key, account_of(format, key.id));
-        StoreKey { key, print, meta }
+        let fingerprint = self.inner.store.fingerprint_with(key, account_of(format, key.id));
+        StoreKey { key, fingerprint, tag }
     }
 
     /// The word that a decision is made on, and when. A cell that was never charged starts with what
@@ -123,14 +136,14 @@ impl<'g> Turn<'g> {
         let mut debt = 0;
         if self.inner.overflow.is_shared() {
             self.inner.overflow.fence();
-            debt = self.generation.owed_by_new(key.key, key.meta)?;
+            debt = self.generation.owed_by_new(key.key, key.tag)?;
         }
-        if broken(Fault::NoFloor) {
+        if fault::active(Fault::NoFloor) {
             return Ok((debt, now_ns));
         }
         let floor_ns = self.inner.store.floor_ns();
         if floor_ns > now_ns {
-            reached(Place::FloorUsed);
+            coverage::hit(Race::FloorUsed);
         }
         Ok((debt, now_ns.max(floor_ns)))
     }
@@ -158,7 +171,7 @@ impl<'g> Turn<'g> {
         self.charge(key, limit, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, cost))
     }
 
-    /// As [`charge`](Turn::charge), for a charge that may be taken back.
+    /// As [`charge`](LimitsView::charge), for a charge that may be taken back.
     pub(crate) fn charge_to_keep(
         self,
         key: &StoreKey<'_>,
@@ -197,7 +210,7 @@ impl<'g> Turn<'g> {
         self.charge_asking(key, limit, now_ns, (first, again))
     }
 
-    /// As [`charge`](Turn::charge): what the first of two makes is stored, and the second says afterwards what that was.
+    /// As [`charge`](LimitsView::charge): what the first of two makes is stored, and the second says afterwards what that was.
     #[inline]
     fn charge_asking(
         self,
@@ -299,7 +312,7 @@ impl<'g> Turn<'g> {
         match self.inner.overflow.at_cap {
             AtCap::Deny => denied(),
             // What one bucket holds is in the units of one limit: the default, without a factor.
-            AtCap::Share if !self.generation.limits.is_default(key.meta, limit) => denied(),
+            AtCap::Share if !self.generation.limits.is_default(key.tag, limit) => denied(),
             AtCap::Allow => {
                 counts.count_allowed();
                 let decision = ask(0, now_ns).decision;
@@ -330,9 +343,9 @@ impl<'g> Turn<'g> {
                     // Nor is it known whether it had.
                     Err(Outdated) => true,
                 };
-                if !broken(Fault::NoSecondLook) && (has_cell() || had_cell()) {
-                    reached(Place::SharedTakenBack);
-                    self.take_back(key, limit, &spent)?;
+                if !fault::active(Fault::NoSecondLook) && (has_cell() || had_cell()) {
+                    coverage::hit(Race::SharedRolledBack);
+                    self.roll_back(key, limit, &spent)?;
                     return Ok(None);
                 }
                 counts.count_shared();

@@ -92,7 +92,7 @@ impl CarryOver {
                     CarryOver::Share | CarryOver::Afresh => scaled(most_ns, old.burst_offset_ns()),
                 };
                 let beyond_ns = owed_ns - within_ns;
-                at_ns.saturating_add(kept_ns).saturating_add(beyond_ns).min(MOST_WORD)
+                at_ns.saturating_add(kept_ns).saturating_add(beyond_ns).min(MAX_WORD)
             }
             (
                 Rule::FixedWindow(_) | Rule::TokenBucket(_),
@@ -145,7 +145,7 @@ impl CarryOver {
 }
 
 /// The largest word: its top bit is the table's.
-const MOST_WORD: u64 = (1 << 63) - 1;
+const MAX_WORD: u64 = (1 << 63) - 1;
 
 /// `amount * by / of`, rounded up.
 fn scaled(amount: u64, by: u64, of: u64) -> u64 {
@@ -214,7 +214,7 @@ impl Owed {
         };
         Some(match rule {
             Rule::Gcra(rule) => {
-                at_ns.saturating_add(share_of(rule.burst_offset_ns())).min(MOST_WORD)
+                at_ns.saturating_add(share_of(rule.burst_offset_ns())).min(MAX_WORD)
             }
             Rule::FixedWindow(rule) => counted(ms_of(at_ns), share_of(rule.limit.into())),
             Rule::TokenBucket(rule) => counted(ms_of(at_ns), share_of(rule.limit.into())),

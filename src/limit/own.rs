@@ -67,8 +67,8 @@ impl Algorithm for Limit {
         self.rule().reset(word, now_ns.clamp(1, MAX_NOW_NS))
     }
 
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.rule().take_back(word, charge, now_ns)
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.rule().roll_back(word, charge, now_ns)
     }
 
     fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {

@@ -87,12 +87,12 @@ impl KeyedLimit {
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
         let now_ns = inner.clock.now_ns();
-        let state = inner.with_turn(|turn| {
-            let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(key.id, now_ns) else {
+        let state = inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let Some((limit, tag)) = entry.numbers_of(key.id, now_ns) else {
                 return Ok(Decision::UNLIMITED);
             };
-            let state = Check(0).run(turn, &turn.store_key(key, meta), limit, now_ns)?;
+            let state = Check(0).run(view, &view.store_key(key, tag), limit, now_ns)?;
             Ok(if entry.is_shadow() { state.in_shadow() } else { state })
         });
         Ok(state)

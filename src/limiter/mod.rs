@@ -23,7 +23,7 @@ use crate::core::cancel::Cancels;
 use crate::core::generation::Generation;
 use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
-use crate::core::state::Inner;
+use crate::core::state::SharedState;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
 use crate::error::Error;
@@ -64,7 +64,7 @@ use crate::util::sync::{AtomicU64, Ordering, Switch};
 /// ```
 #[derive(Clone)]
 pub struct Limiter {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<SharedState>,
 }
 
 impl Limiter {
@@ -96,7 +96,7 @@ impl Limiter {
         let clock = options.clock.unwrap_or_default();
         let clocks = (clock.now_ns(), SystemTime::now());
         let generation = Generation::first(limits, clocks, is_counting, &store, debt);
-        let inner = Inner {
+        let inner = SharedState {
             enabled: Switch::new(true),
             sweep_clock: SweepClock::new(&clock),
             clock,

@@ -89,7 +89,7 @@ impl LimiterOptions {
     /// too. Each place takes some 100 bytes, and a denial looks at all of them: at most 1,024. Default: 0,
     /// which is none.
     pub fn top_denied(self, places: usize) -> LimiterOptions {
-        LimiterOptions { top_denied: places.min(TopDenied::MOST_PLACES), ..self }
+        LimiterOptions { top_denied: places.min(TopDenied::MAX_PLACES), ..self }
     }
 
     /// The same with events of denials (feature `tracing`): the first of a key in each hour, and of the

@@ -1,12 +1,12 @@
 //! The bucket beside an enforced one: what other numbers would have said.
 
 use crate::algorithm::factor::Factor;
-use crate::core::state::Inner;
+use crate::core::state::SharedState;
 use crate::limiter::handle::{Call, Check};
 use crate::store::key::KeyRef;
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 
-impl Inner {
+impl SharedState {
     /// Does in the shadow of `key`, if it has one, what was done to its bucket; returns whether the shadow
     /// says no. It is a bucket like others: asked, charged and swept by itself, under the limits as they
     /// are by now. What it says changes no decision.
@@ -18,15 +18,15 @@ impl Inner {
         call: impl Call,
         now_ns: u64,
     ) -> bool {
-        self.with_turn(|turn| {
-            let Some((index, limit, meta)) =
-                turn.generation.limits.shadow_of(key, turn.limits_ns(now_ns))
+        self.with_view(|view| {
+            let Some((index, limit, tag)) =
+                view.generation.limits.shadow_of(key, view.limits_ns(now_ns))
             else {
                 return Ok(false);
             };
             let scaled = match factor == Factor::ONE {
                 true => None,
-                false => match turn.scaled(index, limit, factor) {
+                false => match view.scaled(index, limit, factor) {
                     Ok(Some(scaled)) => Some(scaled),
                     // No limit, or numbers that the factor takes out of their range.
                     Ok(None) | Err(_) => return Ok(false),
@@ -38,13 +38,13 @@ impl Inner {
             }
             // What is settled or given back may be more than the shadow holds.
             let call = call.at_cost(call.cost().min(limit.burst()));
-            let key = turn.store_key(KeyRef { limit: index, ..key }, meta);
-            if broken(Fault::ShadowByCheck) {
-                let said = Check(cost).run(turn, &key, limit, now_ns)?;
-                let _ = call.run(turn, &key, limit, now_ns)?;
+            let key = view.store_key(KeyRef { limit: index, ..key }, tag);
+            if fault::active(Fault::ShadowByCheck) {
+                let said = Check(cost).run(view, &key, limit, now_ns)?;
+                let _ = call.run(view, &key, limit, now_ns)?;
                 return Ok(!said.allowed());
             }
-            Ok(!call.run(turn, &key, limit, now_ns)?.allowed())
+            Ok(!call.run(view, &key, limit, now_ns)?.allowed())
         })
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::state::Inner;
+use crate::core::state::SharedState;
 use crate::error::{Error, ErrorKind};
 use crate::store::Swept;
 use crate::util::background::{Stop, Ticker};
@@ -65,7 +65,7 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    pub(crate) fn start(inner: &Arc<Inner>, options: SweepOptions) -> Result<Sweeper, Error> {
+    pub(crate) fn start(inner: &Arc<SharedState>, options: SweepOptions) -> Result<Sweeper, Error> {
         let swept = Arc::downgrade(inner);
         let tick = move |stop: &Stop| {
             let Some(inner) = swept.upgrade() else {
@@ -86,7 +86,7 @@ impl Sweeper {
 }
 
 /// One pass over the table, step by step; the number of steps is at most that of the table's parts.
-fn sweep_all(inner: &Inner, step: usize, stop: &Stop) {
+fn sweep_all(inner: &SharedState, step: usize, stop: &Stop) {
     let mut pass = Swept::default();
     while !stop.requested() && !pass.finished {
         let swept = inner.sweep(step);

@@ -14,8 +14,8 @@ use crate::util::escape::shown;
 use crate::util::sync::{Figure, Ordering};
 
 /// The most characters of a key or of an error that a log gets.
-const MOST_CHARS: usize = 64;
-const MOST_ERROR_CHARS: usize = 512;
+const MAX_CHARS: usize = 64;
+const MAX_ERROR_CHARS: usize = 512;
 
 /// Logs a reload: the number of the limits that apply now and whether they changed, or why it failed.
 pub(crate) fn reload(reloaded: Result<(u64, bool), &Error>) {
@@ -25,7 +25,7 @@ pub(crate) fn reload(reloaded: Result<(u64, bool), &Error>) {
         }
         Err(error) => {
             // Its text may quote what others wrote.
-            let error = shown(&error.to_string(), MOST_ERROR_CHARS);
+            let error = shown(&error.to_string(), MAX_ERROR_CHARS);
             warn!(target: "tollgate", %error, "limits not reloaded");
         }
     }
@@ -56,7 +56,7 @@ pub(crate) struct LoggedKey<'a> {
 impl LoggedKey<'_> {
     /// Logs what was done to the key, whose id is shortened and escaped.
     fn log(&self, retry_in: Duration, done: &'static str) {
-        let key = shown(&decode(self.format, self.id), MOST_CHARS);
+        let key = shown(&decode(self.format, self.id), MAX_CHARS);
         info!(target: "tollgate", limit = self.name, %key, ?retry_in, "{done}");
     }
 }

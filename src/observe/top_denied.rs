@@ -14,9 +14,9 @@ use crate::store::key::{KeyRef, LimitIndex};
 use crate::util::sync::{Figure, Ordering};
 
 /// The most bytes that are kept of an id: all of one of any format but text.
-const MOST_BYTES: usize = 288;
+const MAX_BYTES: usize = 288;
 /// The most characters that are shown of one.
-const MOST_CHARS: usize = 256;
+const MAX_CHARS: usize = 256;
 
 /// An id that was denied often. Made by [`Limiter::top_denied`](crate::Limiter::top_denied).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ struct Place {
 }
 
 impl TopDenied {
-    pub(crate) const MOST_PLACES: usize = 1024;
+    pub(crate) const MAX_PLACES: usize = 1024;
 
     pub(crate) fn new(most: usize) -> TopDenied {
         let each = Vec::with_capacity(most);
@@ -111,7 +111,7 @@ impl Places {
 impl Place {
     /// A new one, in the place of one with this count.
     fn of(hash: u64, key: KeyRef<'_>, before: u64) -> Place {
-        let id = key.id.get(..MOST_BYTES).unwrap_or(key.id);
+        let id = key.id.get(..MAX_BYTES).unwrap_or(key.id);
         Place {
             hash,
             denied: before + 1,
@@ -124,7 +124,7 @@ impl Place {
 
     fn shown(&self, format: IdFormat) -> String {
         let mut text = decode(format, &self.id);
-        let end = text.char_indices().nth(MOST_CHARS).map(|(at, _)| at);
+        let end = text.char_indices().nth(MAX_CHARS).map(|(at, _)| at);
         if let Some(end) = end {
             text.truncate(end);
         }
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(places.each.len(), 2);
         for place in &places.each {
             let shown = place.shown(IdFormat::String);
-            assert_eq!(shown, format!("{}...", "\u{e9}".repeat(MOST_BYTES / 2)));
-            assert!(shown.chars().count() <= MOST_CHARS + 3);
+            assert_eq!(shown, format!("{}...", "\u{e9}".repeat(MAX_BYTES / 2)));
+            assert!(shown.chars().count() <= MAX_CHARS + 3);
         }
     }
 }

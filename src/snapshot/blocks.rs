@@ -2,11 +2,11 @@
 
 use std::io::{self, Read, Write};
 
-use super::format::{Fields, Kind, MOST_PAYLOAD, write_bytes};
+use super::format::{Fields, Kind, MAX_PAYLOAD, write_bytes};
 use super::frames::{Damage, FrameReader, Frames, Wrong};
 use crate::clock::MAX_NOW_NS;
 use crate::core::block_list::Block;
-use crate::core::state::Inner;
+use crate::core::state::SharedState;
 use crate::limiter::blocks::REASON_MAX_BYTES;
 use crate::limits::{IdFormat, STRING_MAX_BYTES};
 use crate::store::key::{Key, KeyRef, LimitIndex};
@@ -64,7 +64,7 @@ impl BlockItem {
 
 /// Writes the blocks that are not over; returns how many there are.
 pub(super) fn write<W: Write>(
-    inner: &Inner,
+    inner: &SharedState,
     now_ns: u64,
     frames: &mut Frames<W>,
 ) -> io::Result<u64> {
@@ -73,7 +73,7 @@ pub(super) fn write<W: Write>(
     for block in &blocks {
         let mut item = Vec::new();
         BlockItem::write(block, &mut item);
-        if payload.len() + item.len() > MOST_PAYLOAD {
+        if payload.len() + item.len() > MAX_PAYLOAD {
             frames.add(Kind::Blocks, &payload)?;
             payload.clear();
         }

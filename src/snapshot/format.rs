@@ -19,15 +19,15 @@ pub(super) const MAGIC: [u8; 8] = *b"TOLLGATE";
 pub(super) const VERSION: u32 = 2;
 
 /// The most bytes of a frame's payload.
-pub(super) const MOST_PAYLOAD: usize = 1 << 16;
+pub(super) const MAX_PAYLOAD: usize = 1 << 16;
 /// What is around a payload.
 pub(super) const FRAME_BYTES: usize = 4 + 4 + 8;
 /// Of a fingerprint with its word.
 pub(super) const PRINT_RECORD_BYTES: usize = 8 + 8 + 8 + 4;
 /// The least of an id with its word: no id is empty.
-pub(super) const LEAST_ID_RECORD_BYTES: usize = 2 + 1 + 8 + 4;
+pub(super) const MIN_ID_RECORD_BYTES: usize = 2 + 1 + 8 + 4;
 /// The least of numbers: those without a name.
-pub(super) const LEAST_NUMBERS_BYTES: usize = 4 + 1 + 8 + 8 + 24 + 2;
+pub(super) const MIN_NUMBERS_BYTES: usize = 4 + 1 + 8 + 8 + 24 + 2;
 /// Of the last frame's payload.
 pub(super) const END_BYTES: usize = 8 + 8;
 
@@ -35,7 +35,7 @@ pub(super) const END_BYTES: usize = 8 + 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
     /// Fingerprints.
-    Prints = 1,
+    Fingerprints = 1,
     /// Ids in normal form.
     Ids = 2,
 }
@@ -44,13 +44,13 @@ impl Keys {
     /// The least that a record takes.
     pub(super) fn least_record_bytes(self) -> usize {
         match self {
-            Keys::Prints => PRINT_RECORD_BYTES,
-            Keys::Ids => LEAST_ID_RECORD_BYTES,
+            Keys::Fingerprints => PRINT_RECORD_BYTES,
+            Keys::Ids => MIN_ID_RECORD_BYTES,
         }
     }
 
     pub(super) fn of_number(number: u32) -> Option<Keys> {
-        [Keys::Prints, Keys::Ids].into_iter().find(|keys| *keys as u32 == number)
+        [Keys::Fingerprints, Keys::Ids].into_iter().find(|keys| *keys as u32 == number)
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_header_reads_back() {
         let header = Header {
-            keys: Keys::Prints,
+            keys: Keys::Fingerprints,
             wall_ns: 1,
             now_ns: 2,
             seeds: [3, 4, 5, 6, 7, 8, 9, 10],
@@ -256,7 +256,7 @@ mod tests {
             let item = NumbersItem { limit: 9, shared: 5, end_ns: 6, numbers };
             let mut bytes = Vec::new();
             item.write(&mut bytes);
-            assert!(bytes.len() >= LEAST_NUMBERS_BYTES);
+            assert!(bytes.len() >= MIN_NUMBERS_BYTES);
             let mut fields = Fields(&bytes);
             assert_eq!(fields.numbers().as_ref(), Some(&item));
             assert!(fields.is_empty());

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use crc::{CRC_64_XZ, Crc, Table};
 
-use super::format::{END_BYTES, FRAME_BYTES, Fields, Header, Kind, MAGIC, MOST_PAYLOAD, VERSION};
+use super::format::{END_BYTES, FRAME_BYTES, Fields, Header, Kind, MAGIC, MAX_PAYLOAD, VERSION};
 
 /// CRC-64: finds every change of up to 64 bits in a row, and others but for one in 2^64.
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
@@ -37,7 +37,7 @@ impl<W: Write> Frames<W> {
 
     /// Adds a frame.
     pub(super) fn add(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
-        debug_assert!(payload.len() <= MOST_PAYLOAD, "{kind:?} of {} bytes", payload.len());
+        debug_assert!(payload.len() <= MAX_PAYLOAD, "{kind:?} of {} bytes", payload.len());
         let (kind, len) = ((kind as u32).to_le_bytes(), (payload.len() as u32).to_le_bytes());
         self.sum = sum(self.sum, &[&kind, &len, payload]);
         for part in [&kind, &len, payload, &self.sum.to_le_bytes()] {
@@ -129,7 +129,7 @@ impl<R: Read> FrameReader<R> {
         let (kind, len) = start.split_at(4);
         let number = |bytes: &[u8]| bytes.iter().rfold(0, |sum, &byte| sum << 8 | u32::from(byte));
         let payload_bytes = number(len) as usize;
-        if payload_bytes > MOST_PAYLOAD {
+        if payload_bytes > MAX_PAYLOAD {
             return Err(self.damaged());
         }
         self.payload.resize(payload_bytes + 8, 0);

@@ -12,7 +12,7 @@ use crate::limits::Limits;
 use crate::store::Fingerprint;
 
 /// More than the name of any format of ids has, of other versions as well.
-const MOST_FORMAT_BYTES: usize = 64;
+const MAX_FORMAT_BYTES: usize = 64;
 
 /// A limit's name, the format of its ids as it is written, and the largest factor that it was charged with.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Record<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Who<'a> {
-    Print(Fingerprint),
+    Fingerprint(Fingerprint),
     /// In its limit's normal form.
     Id(&'a [u8]),
 }
@@ -121,13 +121,15 @@ fn end(fields: &mut Fields<'_>, records: u64, restoring: &mut Restoring) -> Resu
 fn limit(fields: &mut Fields<'_>) -> Option<LimitItem> {
     let (name, format) = (fields.text()?, fields.text()?);
     let factor = Factor::from_millionths(fields.u64()?);
-    let is_one = Limits::is_name_in_file(name) && (1..=MOST_FORMAT_BYTES).contains(&format.len());
+    let is_one = Limits::is_name_in_file(name) && (1..=MAX_FORMAT_BYTES).contains(&format.len());
     is_one.then(|| LimitItem { name: name.into(), format: format.into(), factor })
 }
 
 fn record<'a>(keys: Keys, fields: &mut Fields<'a>) -> Option<Record<'a>> {
     let who = match keys {
-        Keys::Prints => Who::Print(Fingerprint::of_halves([fields.u64()?, fields.u64()?])?),
+        Keys::Fingerprints => {
+            Who::Fingerprint(Fingerprint::of_halves([fields.u64()?, fields.u64()?])?)
+        }
         Keys::Ids => Who::Id(fields.bytes()?),
     };
     Some(Record { who, word: fields.u64()?, numbers: fields.u32()? })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Restored;
 use super::blocks;
 use super::blocks::BlockItem;
-use super::format::{Header, Keys, LEAST_NUMBERS_BYTES, MOST_PAYLOAD, NumbersItem, Parameters};
+use super::format::{Header, Keys, MAX_PAYLOAD, MIN_NUMBERS_BYTES, NumbersItem, Parameters};
 use super::frames;
 use super::frames::{Damage, FrameReader, Wrong};
 use super::read;
@@ -44,7 +44,7 @@ pub(super) fn restore(
     let mut file = room::open(path).map_err(Damage::Io)?;
     let bytes = file.metadata().map_err(Damage::Io)?.len();
     let said_records = frames::said_records(&mut file).map_err(Damage::Io)?;
-    let from = BufReader::with_capacity(2 * MOST_PAYLOAD, file);
+    let from = BufReader::with_capacity(2 * MAX_PAYLOAD, file);
     let (header, mut frames) = FrameReader::begin(from)?;
     let room = Room::of(bytes, header.keys, said_records)?;
     let times = Times::of(&header, wall_ns);
@@ -75,10 +75,10 @@ fn store_for(header: &Header, options: &LimiterOptions) -> Result<Store, Damage>
     let refused = |text: &str| Err(Damage::At(12, text.into()));
     match (header.keys, options.engine) {
         (Keys::Ids, _) => Ok(Store::new(options.engine, options.max_keys)),
-        (Keys::Prints, Engine::Exact) => {
+        (Keys::Fingerprints, Engine::Exact) => {
             refused("it has fingerprints of ids, not the ids: Engine::LockFree is allowed")
         }
-        (Keys::Prints, Engine::LockFree) => {
+        (Keys::Fingerprints, Engine::LockFree) => {
             let store = Store::of_seeds(options.max_keys, header.seeds);
             if store.seeds() != Some((header.seeds, header.check)) {
                 return refused(
@@ -178,8 +178,8 @@ impl Restoring {
         room: Room,
     ) -> Restoring {
         let guard = pin();
-        let turn = limiter.inner.turn(&guard);
-        let generation = turn.generation;
+        let view = limiter.inner.view(&guard);
+        let generation = view.generation;
         let of_item = |item: LimitItem| {
             let index = generation.limits.place_of(&item.name);
             if let Some(index) = index {
@@ -228,12 +228,12 @@ impl Restoring {
     fn make_room(&self, keys: usize) {
         let inner = &*self.limiter.inner;
         let guard = pin();
-        inner.store.make_room(keys, &inner.turn(&guard));
+        inner.store.make_room(keys, &inner.view(&guard));
     }
 
     /// Some numbers. Their places are in their order.
     pub(super) fn numbers(&mut self, item: NumbersItem<'_>) -> Result<(), Wrong> {
-        self.room.take(LEAST_NUMBERS_BYTES)?;
+        self.room.take(MIN_NUMBERS_BYTES)?;
         let old = Old::of(&item.numbers)?;
         let at_ns = self.times.at_ns;
         let until_ns = if item.end_ns == 0 { at_ns } else { item.end_ns.min(at_ns) };
@@ -244,7 +244,7 @@ impl Restoring {
             return Ok(());
         };
         let guard = pin();
-        let generation = self.limiter.inner.turn(&guard).generation;
+        let generation = self.limiter.inner.view(&guard).generation;
         let entry = generation.limits.entry(index);
         limit.check_format(entry.format)?;
         if let Some(new) = entry.any_numbers()
@@ -260,8 +260,8 @@ impl Restoring {
         }
         let numbers = KeptNumbers { old, until_ns, limit: Some(index) };
         if item.shared != 0
-            && let Some(meta) = generation.limits.default_meta(index)
-            && let Some(new) = generation.limits.numbers_at(meta)
+            && let Some(tag) = generation.limits.default_tag(index)
+            && let Some(new) = generation.limits.numbers_at(tag)
             && let Some(word) = self.carried(&numbers, new, item.shared)?
         {
             // There are no newer limits.
@@ -277,21 +277,21 @@ impl Restoring {
         let numbers = self.numbers.get(record.numbers).ok_or(Wrong::Damaged)?;
         let inner = &*self.limiter.inner;
         let guard = pin();
-        let turn = inner.turn(&guard);
-        let limits = &turn.generation.limits;
+        let view = inner.view(&guard);
+        let limits = &view.generation.limits;
         let cell_key = match record.who {
-            Who::Print(print) => CellKey::Print(print),
+            Who::Fingerprint(fingerprint) => CellKey::Fingerprint(fingerprint),
             Who::Id(id) => CellKey::Id(id),
         };
         let found = numbers.limit.and_then(|limit| {
             let now_ns = self.times.now_ns;
-            let meta = turn.generation.applying(cell_key, limit, &self.ids, now_ns)?;
-            let (print, id) = match record.who {
-                Who::Print(print) => (print, &[][..]),
-                Who::Id(id) => (turn.store_key(KeyRef { limit, id }, meta).print, id),
+            let tag = view.generation.applying(cell_key, limit, &self.ids, now_ns)?;
+            let (fingerprint, id) = match record.who {
+                Who::Fingerprint(fingerprint) => (fingerprint, &[][..]),
+                Who::Id(id) => (view.store_key(KeyRef { limit, id }, tag).fingerprint, id),
             };
             let key = KeyRef { limit, id };
-            Some((StoreKey { key, print, meta }, limits.numbers_at(meta)?))
+            Some((StoreKey { key, fingerprint, tag }, limits.numbers_at(tag)?))
         });
         if !numbers.old.has_word(record.word) {
             return Err(Wrong::Damaged);
@@ -305,13 +305,13 @@ impl Restoring {
             return Ok(());
         };
         let now_ns = self.times.now_ns;
-        if turn.owed(cell_key, key.meta, word, now_ns).is_none() {
+        if view.owed(cell_key, key.tag, word, now_ns).is_none() {
             self.restored.full += 1;
             return Ok(());
         }
         let mut is_new = true;
         let change = Change { key: &key, absent: Absent::Insert, now_ns };
-        let charged = inner.store.update(change, &turn, |found| {
+        let charged = inner.store.update(change, &view, |found| {
             // Of a key that was met twice the later word, or the one that owes more: both were its word
             // while the file was written.
             is_new = found == 0;

@@ -10,12 +10,12 @@ use crate::util::open;
 
 /// Limits that a file may have and the program has not: so many, or one for so many bytes of the file. Each
 /// may keep a place among those that the program has.
-const MOST_UNKNOWN: usize = 4096;
+const MAX_UNKNOWN: usize = 4096;
 const BYTES_FOR_AN_UNKNOWN: u64 = 4096;
 
 /// How many limits a file of so many bytes may have that the program has not.
 pub(super) fn most_unknown(bytes: u64) -> usize {
-    MOST_UNKNOWN.max((bytes / BYTES_FOR_AN_UNKNOWN) as usize)
+    MAX_UNKNOWN.max((bytes / BYTES_FOR_AN_UNKNOWN) as usize)
 }
 
 /// Opens a file, and nothing that only looks like one: its size is what the memory that it takes depends on.

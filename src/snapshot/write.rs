@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::format::{
-    Header, Keys, Kind, MOST_PAYLOAD, NumbersItem, PRINT_RECORD_BYTES, Parameters, write_bytes,
+    Header, Keys, Kind, MAX_PAYLOAD, NumbersItem, PRINT_RECORD_BYTES, Parameters, write_bytes,
 };
 use super::frames::Frames;
 use super::{Snapshot, blocks};
 use crate::algorithm::factor::Factor;
-use crate::core::state::Inner;
+use crate::core::state::SharedState;
 use crate::limit::Limit;
 use crate::limits::Limits;
-use crate::store::key::{LimitIndex, Meta};
+use crate::store::key::{LimitIndex, LimitTag};
 use crate::store::{Kept, Whose, pin};
 
 /// Writes all buckets of a limiter, of which no reload goes on meanwhile.
 pub(super) fn write<W: Write>(
-    inner: &Inner,
+    inner: &SharedState,
     to: W,
     wall_ns: impl Fn() -> u64,
 ) -> io::Result<(W, Snapshot)> {
@@ -27,11 +27,11 @@ pub(super) fn write<W: Write>(
     let now_ns = inner.clock.now_ns();
     let wall_ns = wall_ns();
     let seeds = inner.store.seeds();
-    let keys = if seeds.is_some() { Keys::Prints } else { Keys::Ids };
+    let keys = if seeds.is_some() { Keys::Fingerprints } else { Keys::Ids };
     let (seeds, check) = seeds.unwrap_or_default();
     let header = Header { keys, wall_ns, now_ns, seeds, check };
     let standing = Standing::of(inner);
-    let frames = Frames::begin(&header, BufWriter::with_capacity(2 * MOST_PAYLOAD, to))?;
+    let frames = Frames::begin(&header, BufWriter::with_capacity(2 * MAX_PAYLOAD, to))?;
     let mut writer = Writer {
         frames,
         standing: &standing,
@@ -50,7 +50,7 @@ pub(super) fn write<W: Write>(
         // Copied first: nothing is pinned or locked while the disk is waited for.
         {
             let guard = pin();
-            inner.store.scan(part, now_ns, &inner.turn(&guard), &mut kept);
+            inner.store.scan(part, now_ns, &inner.view(&guard), &mut kept);
         }
         for kept in kept.drain(..) {
             writer.word(&kept)?;
@@ -68,7 +68,7 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(inner: &Inner) -> Standing {
+    fn of(inner: &SharedState) -> Standing {
         let guard = pin();
         let generation = inner.generation.get(&guard);
         let limits = generation.limits.clone();
@@ -93,7 +93,7 @@ struct Writer<'s, W: Write> {
     /// Where in the file the numbers are that a note says.
     places: HashMap<u64, u32>,
     /// The one that was asked for last.
-    last: Option<(Meta, u32)>,
+    last: Option<(LimitTag, u32)>,
     count: u64,
     blocks: u64,
 }
@@ -108,7 +108,7 @@ impl<W: Write> Writer<'_, W> {
             write_bytes(standing.limits.name_in_file(index).as_bytes(), &mut item);
             write_bytes(entry.format.to_string().as_bytes(), &mut item);
             item.extend(factor.millionths().to_le_bytes());
-            if payload.len() + item.len() > MOST_PAYLOAD {
+            if payload.len() + item.len() > MAX_PAYLOAD {
                 self.frames.add(Kind::Limits, &payload)?;
                 payload.clear();
             }
@@ -121,26 +121,26 @@ impl<W: Write> Writer<'_, W> {
     fn defaults(&mut self) -> io::Result<()> {
         let standing = self.standing;
         for (index, _) in standing.limits.by_index() {
-            if let Some(meta) = standing.limits.default_meta(index) {
-                self.place(meta)?;
+            if let Some(tag) = standing.limits.default_tag(index) {
+                self.place(tag)?;
             }
         }
         Ok(())
     }
 
     /// Adds a bucket, unless there is no limit for it any more.
-    fn word(&mut self, Kept { whose, meta, word }: &Kept) -> io::Result<()> {
-        let Some(place) = self.place(*meta)? else { return Ok(()) };
+    fn word(&mut self, Kept { whose, tag, word }: &Kept) -> io::Result<()> {
+        let Some(place) = self.place(*tag)? else { return Ok(()) };
         let longest = match whose {
-            Whose::Print(_) => PRINT_RECORD_BYTES,
+            Whose::Fingerprint(_) => PRINT_RECORD_BYTES,
             Whose::Key(key) => PRINT_RECORD_BYTES + key.as_ref().id.len(),
         };
-        if self.records.len() + longest > MOST_PAYLOAD {
+        if self.records.len() + longest > MAX_PAYLOAD {
             self.flush()?;
         }
         match whose {
-            Whose::Print(print) => {
-                let halves = print.halves();
+            Whose::Fingerprint(fingerprint) => {
+                let halves = fingerprint.halves();
                 halves.iter().for_each(|half| self.records.extend(half.to_le_bytes()));
             }
             Whose::Key(key) => write_bytes(key.as_ref().id, &mut self.records),
@@ -152,27 +152,27 @@ impl<W: Write> Writer<'_, W> {
     }
 
     /// Where in the file the numbers are that a note says; they are added if they are new to it.
-    fn place(&mut self, meta: Meta) -> io::Result<Option<u32>> {
-        if let Some((_, place)) = self.last.filter(|(last, _)| *last == meta) {
+    fn place(&mut self, tag: LimitTag) -> io::Result<Option<u32>> {
+        if let Some((_, place)) = self.last.filter(|(last, _)| *last == tag) {
             return Ok(Some(place));
         }
-        let place = match self.places.get(&meta.bits()) {
+        let place = match self.places.get(&tag.bits()) {
             Some(&place) => place,
             None => {
-                let Some(item) = self.standing.numbers(meta) else { return Ok(None) };
+                let Some(item) = self.standing.numbers(tag) else { return Ok(None) };
                 let mut bytes = Vec::new();
                 item.write(&mut bytes);
-                if self.numbers.len() + bytes.len() > MOST_PAYLOAD {
+                if self.numbers.len() + bytes.len() > MAX_PAYLOAD {
                     self.frames.add(Kind::Numbers, &self.numbers)?;
                     self.numbers.clear();
                 }
                 self.numbers.extend(bytes);
                 let place = self.places.len() as u32;
-                self.places.insert(meta.bits(), place);
+                self.places.insert(tag.bits(), place);
                 place
             }
         };
-        self.last = Some((meta, place));
+        self.last = Some((tag, place));
         Ok(Some(place))
     }
 
@@ -202,12 +202,12 @@ impl<W: Write> Writer<'_, W> {
 }
 
 impl Standing {
-    fn numbers(&self, meta: Meta) -> Option<NumbersItem<'_>> {
-        let LimitIndex(limit) = meta.limit()?;
-        let numbers = parameters(self.limits.numbers_at(meta)?);
-        let shared = if meta.numbers() == 0 { self.shared.get(limit as usize) } else { None };
+    fn numbers(&self, tag: LimitTag) -> Option<NumbersItem<'_>> {
+        let LimitIndex(limit) = tag.limit()?;
+        let numbers = parameters(self.limits.numbers_at(tag)?);
+        let shared = if tag.numbers() == 0 { self.shared.get(limit as usize) } else { None };
         let shared = shared.copied().unwrap_or(0);
-        let end_ns = self.limits.end_ns(meta).unwrap_or(0);
+        let end_ns = self.limits.end_ns(tag).unwrap_or(0);
         Some(NumbersItem { limit, shared, end_ns, numbers })
     }
 }

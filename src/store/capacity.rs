@@ -1,6 +1,6 @@
 //! The cap on keys: a place is reserved before a key is inserted, so that it holds exactly.
 
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicUsize, Ordering};
 
 /// How many keys there are, or are about to be.
@@ -21,7 +21,7 @@ impl Reservations {
     /// Reserves a place if there is one. Repeats only when another's reservation or release came
     /// between.
     pub(crate) fn reserve(&self) -> Option<Reservation<'_>> {
-        if broken(Fault::CapUnreserved) {
+        if fault::active(Fault::CapUnreserved) {
             let taken = self.taken.load(Ordering::Relaxed);
             self.taken.store(taken + 1, Ordering::Relaxed);
             return (taken < self.most).then_some(Reservation(Some(self)));

@@ -1,6 +1,7 @@
 //! Where the state of one bucket lives: an atomic word, and the only compare-and-swap loop on it.
 
-use crate::util::fault::{Fault, Place, broken, reached};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
 /// A bucket's word. 0 is a bucket that was never charged; nobody writes 0.
@@ -53,28 +54,28 @@ impl Cell {
     pub(crate) fn update<T>(&self, mut step: impl FnMut(u64) -> (Option<u64>, T)) -> (u64, T) {
         // Acquire: pairs with the Release below. A batch that takes its charge back reads the clock in
         // `step`, after it saw another's charge, and without the pair could get a time before that
-        // charge's own: it would give back too much (model `take_back_vs_spend`).
-        let mut word = self.0.load(relaxed_if(Fault::TakeBackRelaxed, Ordering::Acquire));
+        // charge's own: it would give back too much (model `roll_back_vs_spend`).
+        let mut word = self.0.load(relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire));
         loop {
             let (new, said) = step(word);
             let Some(new) = new else {
                 return (word, said);
             };
             debug_assert!(new != 0, "a word is never 0");
-            if broken(Fault::StoreForSwap) {
+            if fault::active(Fault::StoreForSwap) {
                 self.0.store(new, Ordering::Relaxed);
                 return (word, said);
             }
             // Release: publishes the reading of the clock that `step` made, for the pair above.
             // Acquire on failure: as above. A spurious failure only repeats the step.
             let (stored, lost) = (
-                relaxed_if(Fault::TakeBackRelaxed, Ordering::Release),
-                relaxed_if(Fault::TakeBackRelaxed, Ordering::Acquire),
+                relaxed_if(Fault::RollBackRelaxed, Ordering::Release),
+                relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire),
             );
             match self.0.compare_exchange_weak(word, new, stored, lost) {
                 Ok(_) => return (word, said),
                 Err(current) => {
-                    reached(Place::SwapLost);
+                    coverage::hit(Race::SwapLost);
                     word = current;
                 }
             }
@@ -120,7 +121,7 @@ impl Cell {
 
     /// Makes the cell go, with nothing left, if its word is still `full`; returns whether it was.
     pub(crate) fn bury(&self, full: u64) -> bool {
-        if broken(Fault::BuryByStore) {
+        if fault::active(Fault::BuryByStore) {
             self.0.store(GONE, Ordering::Release);
             return true;
         }
@@ -141,7 +142,7 @@ impl Cell {
     /// Gives a new cell the word that was carried to it, unless it has one.
     pub(crate) fn seed(&self, word: u64) {
         debug_assert!(word != 0 && word & GONE == 0, "a word that was carried: {word}");
-        if broken(Fault::SeedByMax) {
+        if fault::active(Fault::SeedByMax) {
             // Max ignores that the target may have been refunded since.
             let _ = self.0.fetch_max(word, Ordering::Release);
             return;
@@ -150,7 +151,7 @@ impl Cell {
         // Relaxed on failure: another has seeded it, and the word is not used.
         let seeded = self.0.compare_exchange(0, word, Ordering::Release, Ordering::Relaxed);
         if seeded.is_err() {
-            reached(Place::SeededBefore);
+            coverage::hit(Race::SeededBefore);
         }
     }
 }
@@ -158,5 +159,5 @@ impl Cell {
 /// `order`, or Relaxed in the twin that lacks it.
 #[inline(always)]
 fn relaxed_if(fault: Fault, order: Ordering) -> Ordering {
-    if broken(fault) { Ordering::Relaxed } else { order }
+    if fault::active(fault) { Ordering::Relaxed } else { order }
 }

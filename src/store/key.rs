@@ -11,7 +11,7 @@ impl LimitIndex {
     ///
     /// When there are more limits than a note has room for, four million.
     pub(crate) fn of(at: usize) -> LimitIndex {
-        assert!(at < Stamp::MOST_LIMITS, "there are at most {} limits", Stamp::MOST_LIMITS);
+        assert!(at < Stamp::MAX_LIMITS, "there are at most {} limits", Stamp::MAX_LIMITS);
         LimitIndex(at as u32)
     }
 }
@@ -26,22 +26,22 @@ impl Stamp {
     const GENERATION_BITS: u32 = 11;
     const LIMIT_SHIFT: u32 = 42;
     const MASK: u64 = !0 << Self::LIMIT_SHIFT | Self::GENERATION_MASK;
-    const GENERATION_MASK: u64 = ((1 << Self::GENERATION_BITS) - 1) << Meta::LOW_BITS;
+    const GENERATION_MASK: u64 = ((1 << Self::GENERATION_BITS) - 1) << LimitTag::LOW_BITS;
     /// The most limits that there can be: their indices have 22 bits, less one value for no limit.
-    pub(crate) const MOST_LIMITS: usize = (1 << (u64::BITS - Self::LIMIT_SHIFT)) - 1;
+    pub(crate) const MAX_LIMITS: usize = (1 << (u64::BITS - Self::LIMIT_SHIFT)) - 1;
 
     #[inline]
     pub(crate) const fn new(limit: LimitIndex, generation: u64) -> Stamp {
-        let generation = generation << Meta::LOW_BITS & Self::GENERATION_MASK;
+        let generation = generation << LimitTag::LOW_BITS & Self::GENERATION_MASK;
         Stamp((limit.0 as u64 + 1) << Self::LIMIT_SHIFT | generation)
     }
 
     /// `numbers` is 0 for the limit's default, else one more than the place among its overrides'.
     #[inline(always)]
-    pub(crate) const fn meta(self, numbers: u32) -> Meta {
-        let (low, high) = (numbers & Meta::LOW_MASK, numbers >> Meta::LOW_BITS);
-        let wide = if high > 0 { Meta::WIDE } else { 0 };
-        Meta(self.0 | low as u64 | wide | (high as u64) << Meta::HIGH_SHIFT)
+    pub(crate) const fn tag(self, numbers: u32) -> LimitTag {
+        let (low, high) = (numbers & LimitTag::LOW_MASK, numbers >> LimitTag::LOW_BITS);
+        let wide = if high > 0 { LimitTag::WIDE } else { 0 };
+        LimitTag(self.0 | low as u64 | wide | (high as u64) << LimitTag::HIGH_SHIFT)
     }
 
     /// What the fast path compares.
@@ -69,20 +69,20 @@ impl Quick {
 ///
 /// The low half is all that the fast path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meta(u64);
+pub(crate) struct LimitTag(u64);
 
-impl Meta {
+impl LimitTag {
     const LOW_BITS: u32 = 20;
     const LOW_MASK: u32 = (1 << Self::LOW_BITS) - 1;
     const WIDE: u64 = 1 << 31;
     const HIGH_SHIFT: u32 = 32;
     const HIGH_BITS: u32 = 10;
     /// The most numbers that a limit's overrides can have.
-    pub(crate) const MOST_NUMBERS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
+    pub(crate) const MAX_NUMBERS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
 
     #[inline(always)]
-    pub(crate) const fn of_bits(bits: u64) -> Meta {
-        Meta(bits)
+    pub(crate) const fn of_bits(bits: u64) -> LimitTag {
+        LimitTag(bits)
     }
 
     #[inline(always)]
@@ -271,26 +271,26 @@ mod tests {
 
     #[test]
     fn a_tag_tells_its_limit_its_generation_and_its_numbers() {
-        let most = Meta::MOST_NUMBERS as u32;
-        for limit in [0, 1, 77, Stamp::MOST_LIMITS as u32 - 1] {
+        let most = LimitTag::MAX_NUMBERS as u32;
+        for limit in [0, 1, 77, Stamp::MAX_LIMITS as u32 - 1] {
             for generation in [0, 1, 2047, 2048, 1 << 40] {
                 let stamp = Stamp::new(LimitIndex(limit), generation);
                 for numbers in [0, 1, (1 << 20) - 1, 1 << 20, most] {
-                    let meta = stamp.meta(numbers);
-                    assert_eq!(meta.limit(), Some(LimitIndex(limit)), "{meta:?}");
-                    assert_eq!((meta.stamp(), meta.numbers()), (stamp, numbers));
-                    assert!(meta.is_of_generation(generation));
-                    assert!(!meta.is_of_generation(generation + 1));
+                    let tag = stamp.tag(numbers);
+                    assert_eq!(tag.limit(), Some(LimitIndex(limit)), "{tag:?}");
+                    assert_eq!((tag.stamp(), tag.numbers()), (stamp, numbers));
+                    assert!(tag.is_of_generation(generation));
+                    assert!(!tag.is_of_generation(generation + 1));
                     // The low half alone tells the numbers, or that it does not.
                     let quick = (numbers < 1 << 20).then_some(numbers);
-                    assert_eq!(meta.quick_numbers(stamp.quick()), quick);
+                    assert_eq!(tag.quick_numbers(stamp.quick()), quick);
                     let later = Stamp::new(LimitIndex(limit), generation + 1).quick();
-                    assert_eq!(meta.quick_numbers(later), None);
-                    assert_eq!(meta.quick_numbers(Quick::NEVER), None);
+                    assert_eq!(tag.quick_numbers(later), None);
+                    assert_eq!(tag.quick_numbers(Quick::NEVER), None);
                 }
             }
         }
-        assert_eq!(Meta::of_bits(0).limit(), None, "nothing is noted");
+        assert_eq!(LimitTag::of_bits(0).limit(), None, "nothing is noted");
     }
 
     #[test]

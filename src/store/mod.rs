@@ -17,7 +17,7 @@ pub(crate) use table::{
     AccountBits, Fingerprint, Guard, Home, Published, ReplacedBins, Stack, Table, pin, pin_briefly,
 };
 
-use crate::store::key::{Key, KeyRef, Meta};
+use crate::store::key::{Key, KeyRef, LimitTag};
 
 /// Keeps a cell for each key. It knows keys and words, and no limits: what is full it is told.
 ///
@@ -34,16 +34,16 @@ pub(crate) enum Store {
 #[derive(Clone, Copy)]
 pub(crate) struct StoreKey<'a> {
     pub(crate) key: KeyRef<'a>,
-    pub(crate) print: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
     /// Which numbers apply.
-    pub(crate) meta: Meta,
+    pub(crate) tag: LimitTag,
 }
 
 /// What is known of the key of a cell.
 #[derive(Clone, Copy)]
 pub(crate) enum CellKey<'a> {
     /// Of a store that keeps no ids.
-    Print(Fingerprint),
+    Fingerprint(Fingerprint),
     Id(&'a [u8]),
 }
 
@@ -70,7 +70,13 @@ pub enum Engine {
 pub(crate) trait Rules {
     /// The tag and the word of a cell by the numbers that apply to it at `at_ns`, in the caller's generation, which
     /// its tag is of. `None`: it is full, and so carries nothing.
-    fn owed(&self, key: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)>;
+    fn owed(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(LimitTag, u64)>;
 
     /// The number of the generation of limits that the caller has.
     fn generation(&self) -> u64;
@@ -79,14 +85,20 @@ pub(crate) trait Rules {
     /// before; else what they are. `None`: the bucket is full.
     ///
     /// A function of what the cell says and of nothing else, so that all callers that move a cell agree.
-    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)>;
+    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)>;
 
     /// The word of a cell in the units of `to`, numbers of the caller's generation that apply to its key at
-    /// the same time as `meta` or later.
+    /// the same time as `tag` or later.
     ///
     /// Always the same for the same cell. `Outdated`: `to` applied before, because the caller's clock is
     /// behind.
-    fn under(&self, key: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated>;
+    fn under(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        to: LimitTag,
+    ) -> Result<u64, Outdated>;
 
     /// Whether a caller that needs a place may sweep at this time of its clock.
     fn may_sweep_at(&self, now_ns: u64) -> bool {
@@ -94,9 +106,9 @@ pub(crate) trait Rules {
         true
     }
 
-    /// Says that a cell is about to leave the units of `meta`, numbers that have ended: from now on no
+    /// Says that a cell is about to leave the units of `tag`, numbers that have ended: from now on no
     /// caller takes them for numbers that apply, whatever its clock shows.
-    fn note_end(&self, meta: Meta);
+    fn note_end(&self, tag: LimitTag);
 }
 
 /// What becomes of a key that has no cell.
@@ -168,7 +180,7 @@ impl Store {
     }
 
     /// Whether keys are told by their fingerprints, and not kept.
-    pub(crate) fn tells_by_print(&self) -> bool {
+    pub(crate) fn tells_by_fingerprint(&self) -> bool {
         matches!(self, Store::LockFree(_))
     }
 
@@ -192,18 +204,18 @@ impl Store {
 
     /// A keyed hash of a key, for what is kept beside the cells.
     #[inline]
-    pub(crate) fn hash(&self, key: KeyRef<'_>, print: Fingerprint) -> u64 {
+    pub(crate) fn hash(&self, key: KeyRef<'_>, fingerprint: Fingerprint) -> u64 {
         match self {
-            Store::LockFree(_) => print.bits(),
+            Store::LockFree(_) => fingerprint.bits(),
             Store::Exact(exact) => exact.hash(key),
         }
     }
 
     /// Fetches the line of a key's cell, as far as that can be known.
     #[inline]
-    pub(crate) fn prefetch(&self, print: Fingerprint) {
+    pub(crate) fn prefetch(&self, fingerprint: Fingerprint) {
         if let Store::LockFree(table) = self {
-            table.prefetch(print);
+            table.prefetch(fingerprint);
         }
     }
 

@@ -1,18 +1,18 @@
 //! What a file of buckets needs of a store: its words, part by part, and a store to put them in.
 
-use crate::store::key::{Key, Meta};
+use crate::store::key::{Key, LimitTag};
 use crate::store::{CellKey, Fingerprint, Rules, SeedBits, Store, Table};
 
 /// A word that owes something, whose it is, and in the units of which numbers.
 pub(crate) struct Kept {
     pub(crate) whose: Whose,
-    pub(crate) meta: Meta,
+    pub(crate) tag: LimitTag,
     pub(crate) word: u64,
 }
 
 pub(crate) enum Whose {
     /// Of a store that tells keys by their fingerprints.
-    Print(Fingerprint),
+    Fingerprint(Fingerprint),
     Key(Key),
 }
 
@@ -41,17 +41,17 @@ impl Store {
     /// Adds all words of one part to `kept` that are not full at `now_ns`, while calls go on. Each is what
     /// its key's word was at some time during the call; a key may come twice.
     pub(crate) fn scan(&self, part: usize, now_ns: u64, rules: &impl Rules, kept: &mut Vec<Kept>) {
-        let owed = |key: CellKey<'_>, meta, word| rules.owed(key, meta, word, now_ns);
+        let owed = |key: CellKey<'_>, tag, word| rules.owed(key, tag, word, now_ns);
         match self {
-            Store::LockFree(table) => table.scan(part, &mut |print, meta, word| {
-                if let Some((meta, word)) = owed(CellKey::Print(print), meta, word) {
-                    kept.push(Kept { whose: Whose::Print(print), meta, word });
+            Store::LockFree(table) => table.scan(part, &mut |fingerprint, tag, word| {
+                if let Some((tag, word)) = owed(CellKey::Fingerprint(fingerprint), tag, word) {
+                    kept.push(Kept { whose: Whose::Fingerprint(fingerprint), tag, word });
                 }
             }),
-            Store::Exact(exact) => exact.scan(part, &mut |key, meta, word| {
+            Store::Exact(exact) => exact.scan(part, &mut |key, tag, word| {
                 let id = CellKey::Id(key.as_ref().id);
-                if let Some((meta, word)) = owed(id, meta, word) {
-                    kept.push(Kept { whose: Whose::Key(key.clone()), meta, word });
+                if let Some((tag, word)) = owed(id, tag, word) {
+                    kept.push(Kept { whose: Whose::Key(key.clone()), tag, word });
                 }
             }),
         }

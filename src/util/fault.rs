@@ -1,7 +1,6 @@
-//! What the loom models switch and count in the real code. Outside of them all of it is nothing.
+//! Faults that the loom models plant in the code: each breaks one rule. Outside of loom all of it compiles to nothing.
 //!
-//! A model is worth what it reaches: each counts the races it names, and has a twin, the same code with
-//! one rule broken, that must fail.
+//! A model has a twin, the same code with one fault active, that must fail.
 
 /// A rule that a twin breaks.
 #[cfg_attr(not(tollgate_loom), allow(dead_code, reason = "some are of what stands for a table"))]
@@ -18,11 +17,11 @@ pub(crate) enum Fault {
     /// A batch charges its members in the order in which they were given.
     CallersOrder,
     /// A denied batch leaves its charges.
-    NoTakeBack,
+    NoRollBack,
     /// A denied batch gives its charges back as a refund would.
-    RefundForTakeBack,
+    RefundForRollBack,
     /// Taking back pairs with nothing: the word is read and swapped without ordering.
-    TakeBackRelaxed,
+    RollBackRelaxed,
     /// A word is looked at without ordering.
     WordRelaxed,
     /// A cell goes without ordering.
@@ -139,135 +138,31 @@ pub(crate) enum Fault {
     LaterBlockStays,
 }
 
-/// A place that a race has to reach.
-#[cfg_attr(not(tollgate_loom), allow(dead_code, reason = "some are of what stands for a table"))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
-    /// A swap that met another's word.
-    SwapLost,
-    /// A decision that the floor made later than the caller's clock.
-    FloorUsed,
-    /// An insert that found the key, once it held the lock.
-    InsertLost,
-    /// A charge taken back.
-    TakenBack,
-    /// A charge taken back from beneath another's.
-    TakenBackBeneath,
-    /// A carried word that met one that was there.
-    SeededBefore,
-    /// A look that met a word on its way.
-    LookedAtMoved,
-    /// A scan that met a word which had not arrived where it goes.
-    ScannedMoving,
-    /// An insert that was broken off.
-    Poisoned,
-    /// A cell that was never charged and was not carried.
-    UnchargedDropped,
-    /// A cell that was full and was dropped where it was.
-    Buried,
-    /// A migration that another had begun.
-    StartLost,
-    /// A chunk that another had carried.
-    HelpedTwice,
-    /// A migration that was completed.
-    Completed,
-    /// A charge to the shared bucket that was taken back.
-    SharedTakenBack,
-    /// A bucket that was full by its limit, and was kept for the factor it may have been charged with.
-    KeptByFactor,
-    /// A place that was given up while another was behind it.
-    VacatedBeneath,
-    /// A place that was given back once those behind it were given up.
-    VacatedLater,
-    /// A place that was left to the thread that was about others.
-    CancelLeftToAnother,
-    /// A shard that a caller found with words under older limits.
-    ShardRenewed,
-    /// A word that went on in a later slot, in the units of other numbers.
-    Renumbered,
-    /// A cell of which a reload left nothing.
-    CarriedNowhere,
-    /// A reader's record that another thread had left.
-    RecordTakenOver,
-    /// A call that found the limits changed while it went on, and began again.
-    Outdated,
-    /// A change of a bin of blocks that met another.
-    BlockSwapLost,
-    /// Blocks that were over and were dropped.
-    EndedBlocksDropped,
-}
-
 #[cfg(not(all(test, tollgate_loom)))]
-mod off {
-    use super::{Fault, Place};
-
-    #[inline(always)]
-    pub(crate) fn broken(_: Fault) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    pub(crate) fn reached(_: Place) {}
+#[inline(always)]
+pub(crate) fn active(_: Fault) -> bool {
+    false
 }
-#[cfg(not(all(test, tollgate_loom)))]
-pub(crate) use off::{broken, reached};
 
 #[cfg(all(test, tollgate_loom))]
-mod on {
-    use std::cell::{Cell, RefCell};
-    use std::collections::HashMap;
-
-    use super::{Fault, Place};
-
-    // One test is one thread of the system's: loom runs its own threads on it in turns.
-    thread_local! {
-        static BROKEN: Cell<Option<Fault>> = const { Cell::new(None) };
-        static REACHED: RefCell<HashMap<Place, u64>> = RefCell::default();
-    }
-
-    pub(crate) fn broken(fault: Fault) -> bool {
-        BROKEN.get() == Some(fault)
-    }
-
-    pub(crate) fn reached(place: Place) {
-        REACHED.with_borrow_mut(|reached| *reached.entry(place).or_default() += 1);
-    }
-
-    /// Breaks a rule in this test.
-    pub(crate) fn break_rule(fault: Option<Fault>) {
-        BROKEN.set(fault);
-    }
-
-    /// How often a place was reached in this test.
-    pub(crate) fn count(place: Place) -> u64 {
-        REACHED.with_borrow(|reached| reached.get(&place).copied().unwrap_or(0))
-    }
-}
-#[cfg(all(test, tollgate_loom))]
-pub(crate) use on::{break_rule, broken, count, reached};
-
-/// The work that a call does for the table beside its own, counted in tests of this crate.
-#[cfg(all(test, feature = "boulder", not(tollgate_loom)))]
-pub(crate) mod work {
+mod planted {
     use std::cell::Cell;
 
+    use super::Fault;
+
+    // One test is one thread of the system: loom runs its own threads on it in turns.
     thread_local! {
-        static CELLS: Cell<u64> = const { Cell::new(0) };
+        static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
     }
 
-    /// Counts a slot that this thread has carried to another segment, or a word that it has moved within one.
-    pub(crate) fn count_cell() {
-        CELLS.set(CELLS.get() + 1);
+    pub(crate) fn active(fault: Fault) -> bool {
+        PLANTED.get() == Some(fault)
     }
 
-    /// How many this thread has counted since it asked last.
-    pub(crate) fn take_cells() -> u64 {
-        CELLS.take()
+    /// Plants a fault in this test, or removes the one that was planted.
+    pub(crate) fn plant(fault: Option<Fault>) {
+        PLANTED.set(fault);
     }
 }
-
-#[cfg(not(all(test, feature = "boulder", not(tollgate_loom))))]
-pub(crate) mod work {
-    #[inline(always)]
-    pub(crate) fn count_cell() {}
-}
+#[cfg(all(test, tollgate_loom))]
+pub(crate) use planted::{active, plant};

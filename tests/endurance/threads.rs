@@ -34,8 +34,8 @@ pub(crate) const LIMITS: [Kind; 3] = [
 /// Ids of each limit.
 pub(crate) const IDS: usize = 6;
 const SPENDERS: u64 = 4;
-const MOST_WAIT: Duration = Duration::from_millis(60);
-const MOST_HELD: usize = 24;
+const MAX_WAIT: Duration = Duration::from_millis(60);
+const MAX_HELD: usize = 24;
 
 /// A cost that was granted; 0 if nothing came of it.
 #[derive(Clone, Copy, Debug)]
@@ -366,10 +366,10 @@ impl Spender<'_> {
             15..18 => self.end_place(),
             _ => self.settle(),
         }
-        if self.places.len() > MOST_HELD {
+        if self.places.len() > MAX_HELD {
             self.end_place();
         }
-        if self.receipts.len() > MOST_HELD {
+        if self.receipts.len() > MAX_HELD {
             self.settle();
         }
     }
@@ -393,7 +393,7 @@ impl Spender<'_> {
 
     fn reserve(&mut self, limit: usize, id: usize, cost: u64) {
         let handle = &self.all.handles[limit];
-        let most = self.rng.pick(&[Duration::ZERO, MOST_WAIT / 4, MOST_WAIT]);
+        let most = self.rng.pick(&[Duration::ZERO, MAX_WAIT / 4, MAX_WAIT]);
         let (place, asked) = first_reading(|| handle.reserve(id_of(limit, id), cost, most));
         let Ok(place) = place else { return };
         let wait = place.wait();

@@ -222,7 +222,7 @@ fn charges_are_taken_back<A: Algorithm + ?Sized>(
     }
     let charge = Charge::new(bucket.word, with.word, bucket.now_ns);
     let rule = bucket.rule;
-    let at_once = rule.take_back(with.word, charge, &|| with.now_ns).expect("it was charged");
+    let at_once = rule.roll_back(with.word, charge, &|| with.now_ns).expect("it was charged");
     for ns in [0, 1, 1_000_000] {
         let said = |word| rule.spend(word, bucket.now_ns + ns, 1).decision;
         assert_eq!(said(at_once), said(bucket.word), "{bucket:?}: taken back at once");
@@ -245,7 +245,7 @@ fn charges_are_taken_back<A: Algorithm + ?Sized>(
             _ => {}
         }
     }
-    let back = rule.take_back(with.word, charge, &|| with.now_ns);
+    let back = rule.roll_back(with.word, charge, &|| with.now_ns);
     if !charged {
         return;
     }

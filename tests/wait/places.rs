@@ -204,7 +204,7 @@ fn a_denied_batch_takes_nothing_from_who_waits_behind_it() {
     let batchs = limit.spend(0, 1, 1).word.unwrap();
     let waiter = limit.reserve(batchs, 1, 1).unwrap();
     let charge = tollgate::algorithm::Charge::new(0, batchs, 1);
-    let after = limit.take_back(waiter.word, charge, &|| 1).unwrap_or(waiter.word);
+    let after = limit.roll_back(waiter.word, charge, &|| 1).unwrap_or(waiter.word);
     let next = limit.reserve(after, 1, 1).unwrap();
     assert!(next.at_ns >= waiter.at_ns + 10, "{} and {}", next.at_ns, waiter.at_ns);
 }

@@ -40,7 +40,7 @@ impl Algorithm for Stands {
         10
     }
 
-    fn take_back(&self, _: u64, _: Charge, _: &dyn Fn() -> u64) -> Option<u64> {
+    fn roll_back(&self, _: u64, _: Charge, _: &dyn Fn() -> u64) -> Option<u64> {
         if !self.has_stood.swap(true, Ordering::Relaxed) {
             self.stands.send(()).unwrap();
             // An error, once the other end is gone.

@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::limits::{Limits, account_of};
-use crate::store::key::{KeyRef, LimitIndex, Meta};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::store::{AccountBits, Fingerprint, Store};
 
 /// The overrides of whole accounts.
 #[derive(Default)]
-pub(crate) struct ByAccount(HashMap<(LimitIndex, AccountBits), Meta, BuildHasherDefault<OfHash>>);
+pub(crate) struct ByAccount(
+    HashMap<(LimitIndex, AccountBits), LimitTag, BuildHasherDefault<OfHash>>,
+);
 
 /// The overrides of single ids.
 #[derive(Default)]
-pub(crate) struct ById(HashMap<Fingerprint, Meta, BuildHasherDefault<OfHash>>);
+pub(crate) struct ById(HashMap<Fingerprint, LimitTag, BuildHasherDefault<OfHash>>);
 
 /// Mixes what is hashed already.
 #[derive(Default)]
@@ -43,42 +45,42 @@ impl Hasher for OfHash {
 
 impl ByAccount {
     pub(crate) fn of(limits: &Limits, store: &Store) -> ByAccount {
-        if !store.tells_by_print() {
+        if !store.tells_by_fingerprint() {
             return ByAccount::default();
         }
         let overrides = limits.overrides_by_id().filter(|given| given.is_of_account);
         let entry = |given: crate::limits::OverrideById<'_>| {
             let key = KeyRef { limit: given.limit, id: given.id };
             let account = store.fingerprint(key).account();
-            ((given.limit, account), given.meta)
+            ((given.limit, account), given.tag)
         };
         ByAccount(overrides.map(entry).collect())
     }
 
-    pub(super) fn of_cell(&self, limit: LimitIndex, print: Fingerprint) -> Option<Meta> {
+    pub(super) fn of_cell(&self, limit: LimitIndex, fingerprint: Fingerprint) -> Option<LimitTag> {
         // Most limits have none.
         if self.0.is_empty() {
             return None;
         }
-        self.0.get(&(limit, print.account())).copied()
+        self.0.get(&(limit, fingerprint.account())).copied()
     }
 }
 
 impl ById {
     pub(crate) fn of(limits: &Limits, store: &Store) -> ById {
-        if !store.tells_by_print() {
+        if !store.tells_by_fingerprint() {
             return ById::default();
         }
         let overrides = limits.overrides_by_id().filter(|given| !given.is_of_account);
         let entry = |given: crate::limits::OverrideById<'_>| {
             let key = KeyRef { limit: given.limit, id: given.id };
             let account = account_of(given.format, given.id);
-            (store.fingerprint_with(key, account), given.meta)
+            (store.fingerprint_with(key, account), given.tag)
         };
         ById(overrides.map(entry).collect())
     }
 
-    pub(super) fn of_cell(&self, print: Fingerprint) -> Option<Meta> {
-        self.0.get(&print).copied()
+    pub(super) fn of_cell(&self, fingerprint: Fingerprint) -> Option<LimitTag> {
+        self.0.get(&fingerprint).copied()
     }
 }

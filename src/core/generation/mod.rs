@@ -12,7 +12,7 @@ use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 use crate::limits::Limits;
 use crate::observe::tally::Tallies;
-use crate::store::key::{KeyRef, LimitIndex, Meta};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::store::{CellKey, Outdated, Store, StoreKey};
 
 use owed::OwedByOverrides;
@@ -159,15 +159,15 @@ impl Generation {
     }
 
     /// The word that a new bucket of a key begins with: what the key may owe as a newcomer, in the units of the
-    /// numbers `meta` that apply to it.
-    pub(crate) fn owed_by_new(&self, key: KeyRef<'_>, meta: Meta) -> Result<u64, Outdated> {
+    /// numbers `tag` that apply to it.
+    pub(crate) fn owed_by_new(&self, key: KeyRef<'_>, tag: LimitTag) -> Result<u64, Outdated> {
         let word = self.shared_word(key.limit)?;
-        if !meta.is_of_override() {
+        if !tag.is_of_override() {
             return Ok(word);
         }
         Ok(match self.before() {
-            Some(before) => self.owed_since(before, key, meta).unwrap_or(0),
-            None => self.owed.word(self, key, meta),
+            Some(before) => self.owed_since(before, key, tag).unwrap_or(0),
+            None => self.owed.word(self, key, tag),
         })
     }
 
@@ -198,7 +198,7 @@ impl Generation {
     ) -> Option<u64> {
         let numbers = |generation: &'_ Generation| {
             let limits = &generation.limits;
-            limits.default_meta(limit).and_then(|meta| limits.numbers_at(meta).cloned())
+            limits.default_tag(limit).and_then(|tag| limits.numbers_at(tag).cloned())
         };
         self.changed(&numbers(before)?, &numbers(self)?, word)
     }
@@ -209,26 +209,31 @@ impl Generation {
     }
 
     /// See [`Rules::carried`](crate::store::Rules::carried).
-    pub(crate) fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
-        if meta.is_of_generation(self.number) {
-            return Some((meta, word));
+    pub(crate) fn carried(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+    ) -> Option<(LimitTag, u64)> {
+        if tag.is_of_generation(self.number) {
+            return Some((tag, word));
         }
-        debug_assert!(self.before.is_some(), "a cell of a generation that was forgotten: {meta:?}");
+        debug_assert!(self.before.is_some(), "a cell of a generation that was forgotten: {tag:?}");
         let before = self.before.as_ref()?;
-        let new = self.applying(key, meta.limit()?, &before.ids, self.at_ns)?;
-        self.carried_to(new, &before.generation, (key, meta, word))
+        let new = self.applying(key, tag.limit()?, &before.ids, self.at_ns)?;
+        self.carried_to(new, &before.generation, (key, tag, word))
     }
 
     /// The tag `new`, of the numbers that apply to a cell from this generation's beginning on, and the cell's word
     /// under them; the cell is of the generation `before`.
     fn carried_to(
         &self,
-        new: Meta,
+        new: LimitTag,
         before: &Generation,
-        (key, meta, word): (CellKey<'_>, Meta, u64),
-    ) -> Option<(Meta, u64)> {
+        (key, tag, word): (CellKey<'_>, LimitTag, u64),
+    ) -> Option<(LimitTag, u64)> {
         // Ends that came before the change come first.
-        let (old, word) = before.after_ends(key, meta, word, self.at_ns)?;
+        let (old, word) = before.after_ends(key, tag, word, self.at_ns)?;
         let old = before.limits.numbers_at(old)?;
         let word = self.changed(old, self.limits.numbers_at(new)?, word)?;
         Some((new, word))
@@ -241,12 +246,12 @@ impl Generation {
         before: &Generation,
         key: &StoreKey<'_>,
         word: u64,
-        to: Meta,
+        to: LimitTag,
     ) -> Result<Option<u64>, Outdated> {
         let id = key.cell_key();
-        let new = self.limits.meta_of(key.key, self.at_ns);
-        match new.and_then(|new| self.carried_to(new, before, (id, key.meta, word))) {
-            Some((meta, word)) => self.under(id, meta, word, to).map(Some),
+        let new = self.limits.tag_of(key.key, self.at_ns);
+        match new.and_then(|new| self.carried_to(new, before, (id, key.tag, word))) {
+            Some((tag, word)) => self.under(id, tag, word, to).map(Some),
             None => Ok(None),
         }
     }
@@ -258,11 +263,12 @@ impl Generation {
         limit: LimitIndex,
         ids: &ById,
         at_ns: u64,
-    ) -> Option<Meta> {
+    ) -> Option<LimitTag> {
         match key {
-            CellKey::Id(id) => self.limits.meta_of(KeyRef { limit, id }, at_ns),
-            CellKey::Print(print) => {
-                let own = ids.of_cell(print).filter(|&own| !self.limits.has_ended(own, at_ns));
+            CellKey::Id(id) => self.limits.tag_of(KeyRef { limit, id }, at_ns),
+            CellKey::Fingerprint(fingerprint) => {
+                let own =
+                    ids.of_cell(fingerprint).filter(|&own| !self.limits.has_ended(own, at_ns));
                 own.or_else(|| self.beside_own(key, limit, at_ns))
             }
         }
@@ -270,11 +276,11 @@ impl Generation {
 
     /// The numbers that apply at a time to a cell whose id has none of its own, or none any more: the
     /// account's, else the default.
-    fn beside_own(&self, key: CellKey<'_>, limit: LimitIndex, at_ns: u64) -> Option<Meta> {
-        let CellKey::Print(print) = key else { return self.limits.default_meta(limit) };
-        let account = self.accounts.of_cell(limit, print);
+    fn beside_own(&self, key: CellKey<'_>, limit: LimitIndex, at_ns: u64) -> Option<LimitTag> {
+        let CellKey::Fingerprint(fingerprint) = key else { return self.limits.default_tag(limit) };
+        let account = self.accounts.of_cell(limit, fingerprint);
         let account = account.filter(|&given| !self.limits.has_ended(given, at_ns));
-        account.or_else(|| self.limits.default_meta(limit))
+        account.or_else(|| self.limits.default_tag(limit))
     }
 
     /// The tag and the word of a cell once numbers that have ended by `now_ns` gave way to those that
@@ -282,31 +288,31 @@ impl Generation {
     fn after_ends(
         &self,
         key: CellKey<'_>,
-        mut meta: Meta,
+        mut tag: LimitTag,
         mut word: u64,
         now_ns: u64,
-    ) -> Option<(Meta, u64)> {
+    ) -> Option<(LimitTag, u64)> {
         // Each is followed by numbers with a later end: at most an id's, its account's and the default.
-        while let Some(end_ns) = self.limits.end_ns(meta).filter(|&end_ns| end_ns <= now_ns) {
-            (meta, word) = self.after_end(key, meta, word, end_ns)?;
+        while let Some(end_ns) = self.limits.end_ns(tag).filter(|&end_ns| end_ns <= now_ns) {
+            (tag, word) = self.after_end(key, tag, word, end_ns)?;
         }
-        Some((meta, word))
+        Some((tag, word))
     }
 
     /// One step of [`after_ends`](Self::after_ends).
     fn after_end(
         &self,
         key: CellKey<'_>,
-        meta: Meta,
+        tag: LimitTag,
         word: u64,
         end_ns: u64,
-    ) -> Option<(Meta, u64)> {
-        let limit = meta.limit()?;
+    ) -> Option<(LimitTag, u64)> {
+        let limit = tag.limit()?;
         let next = match key {
-            CellKey::Id(id) => self.limits.meta_of(KeyRef { limit, id }, end_ns)?,
-            CellKey::Print(_) => self.beside_own(key, limit, end_ns)?,
+            CellKey::Id(id) => self.limits.tag_of(KeyRef { limit, id }, end_ns)?,
+            CellKey::Fingerprint(_) => self.beside_own(key, limit, end_ns)?,
         };
-        let (old, new) = (self.limits.numbers_at(meta)?, self.limits.numbers_at(next)?);
+        let (old, new) = (self.limits.numbers_at(tag)?, self.limits.numbers_at(next)?);
         Some((next, self.debt.converted(old, new, word, end_ns)?))
     }
 
@@ -314,29 +320,29 @@ impl Generation {
     pub(crate) fn under(
         &self,
         key: CellKey<'_>,
-        meta: Meta,
+        tag: LimitTag,
         word: u64,
-        to: Meta,
+        to: LimitTag,
     ) -> Result<u64, Outdated> {
-        let mut now = self.carried(key, meta, word);
-        while let Some((meta, word)) = now {
-            if meta == to {
+        let mut now = self.carried(key, tag, word);
+        while let Some((tag, word)) = now {
+            if tag == to {
                 return Ok(word);
             }
-            let end_ns = match (self.limits.end_ns(meta), self.limits.end_ns(to)) {
+            let end_ns = match (self.limits.end_ns(tag), self.limits.end_ns(to)) {
                 (Some(end_ns), to_ns) if to_ns.is_none_or(|to_ns| to_ns > end_ns) => end_ns,
                 (_, Some(_)) => return Err(Outdated),
                 // Neither has an end: the tag is of another account with the same bits.
                 (_, None) => {
-                    let numbers = |meta| self.limits.numbers_at(meta);
-                    let (old, new) = (numbers(meta), numbers(to));
+                    let numbers = |tag| self.limits.numbers_at(tag);
+                    let (old, new) = (numbers(tag), numbers(to));
                     now = old
                         .zip(new)
                         .and_then(|(old, new)| Some((to, self.changed(old, new, word)?)));
                     continue;
                 }
             };
-            now = self.after_end(key, meta, word, end_ns);
+            now = self.after_end(key, tag, word, end_ns);
         }
         // The bucket was full at some time, and nothing was charged since.
         Ok(self.limits.numbers_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
@@ -346,12 +352,12 @@ impl Generation {
     pub(crate) fn owed(
         &self,
         key: CellKey<'_>,
-        meta: Meta,
+        tag: LimitTag,
         word: u64,
         at_ns: u64,
-    ) -> Option<(Meta, u64)> {
-        let (meta, word) = self.after_ends(key, meta, word, at_ns)?;
+    ) -> Option<(LimitTag, u64)> {
+        let (tag, word) = self.after_ends(key, tag, word, at_ns)?;
         let factor = |limit| self.largest_factors.of(limit);
-        (!self.limits.is_full(meta, word, at_ns, factor)).then_some((meta, word))
+        (!self.limits.is_full(tag, word, at_ns, factor)).then_some((tag, word))
     }
 }

@@ -227,7 +227,7 @@ impl Rules {
         let mut given_back = false;
         for charged in &told.charged {
             if self.rules[charged.position].refunds(status, denied_within) {
-                charged.claim.take_back_to(0);
+                charged.claim.roll_back_to(0);
                 given_back = true;
             }
         }

@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{MemberMode, Prepared, can_deny, is_tried, strictest};
-use crate::core::view::Turn;
+use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::store::Outdated;
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 
 /// What a batch is told, and when.
 pub(super) struct Told {
@@ -14,29 +14,29 @@ pub(super) struct Told {
     pub(super) now_ns: u64,
 }
 
-pub(super) fn spend(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<Told, Outdated> {
-    let now_ns = look(turn, members)?;
+pub(super) fn spend(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result<Told, Outdated> {
+    let now_ns = look(view, members)?;
     let decision = strictest(members, can_deny);
     if !decision.allowed() {
         return Ok(Told { decision, now_ns });
     }
     // Charging renews the members' decisions: what they say now is what was stored.
-    charge_all(turn, members, now_ns)?;
+    charge_all(view, members, now_ns)?;
     Ok(Told { decision: strictest(members, can_deny), now_ns })
 }
 
 /// Reads the clock, once, and the words of all members, and decides for each; writes nothing. Returns
 /// the time. The lines of all their cells are fetched before the first is read.
-pub(super) fn look(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<u64, Outdated> {
+pub(super) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result<u64, Outdated> {
     for member in members.iter() {
-        turn.inner.store.prefetch(member.key.print);
+        view.inner.store.prefetch(member.key.fingerprint);
     }
-    let now_ns = turn.inner.clock.now_ns();
+    let now_ns = view.inner.clock.now_ns();
     for member in members {
         let (key, limit, cost) = (&member.key, &*member.limit, member.cost);
-        member.decision = match turn.blocked_ns(key, now_ns) {
-            Some(left_ns) => turn.denied_by_block(key, limit, cost, now_ns, left_ns)?,
-            None => turn.look(key, now_ns, |word, at_ns| limit.rule().spend(word, at_ns, cost))?,
+        member.decision = match view.blocked_ns(key, now_ns) {
+            Some(left_ns) => view.denied_by_block(key, limit, cost, now_ns, left_ns)?,
+            None => view.look(key, now_ns, |word, at_ns| limit.rule().spend(word, at_ns, cost))?,
         };
     }
     Ok(now_ns)
@@ -44,7 +44,11 @@ pub(super) fn look(turn: Turn<'_>, members: &mut [Prepared<'_>]) -> Result<u64, 
 
 /// Charges the check-and-spend members in order, then those that fit of the ones that deny nobody. If
 /// one of the former is denied, or the limits have changed, whatever was charged is taken back.
-fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Result<(), Outdated> {
+fn charge_all(
+    view: LimitsView<'_>,
+    members: &mut [Prepared<'_>],
+    now_ns: u64,
+) -> Result<(), Outdated> {
     for charged in [MemberMode::CheckAndSpend, MemberMode::SpendOnly] {
         for at in 0..members.len() {
             let member = &mut members[at];
@@ -55,10 +59,10 @@ fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Resu
             if mode != charged || member.cost == 0 || member.decision.blocked() {
                 continue;
             }
-            let charged = charge(turn, member, now_ns);
+            let charged = charge(view, member, now_ns);
             let is_denied = mode == MemberMode::CheckAndSpend && !member.decision.allowed();
             if charged.is_err() || is_denied {
-                take_back(turn, members);
+                roll_back(view, members);
                 return charged;
             }
         }
@@ -67,9 +71,9 @@ fn charge_all(turn: Turn<'_>, members: &mut [Prepared<'_>], now_ns: u64) -> Resu
 }
 
 /// Charges one member if its cost is still there, and keeps what was charged.
-fn charge(turn: Turn<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
+fn charge(view: LimitsView<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
     let ask = |word, now_ns| member.limit.rule().spend(word, now_ns, member.cost);
-    let spent = turn.charge_to_keep(&member.key, &member.limit, now_ns, ask)?;
+    let spent = view.charge_to_keep(&member.key, &member.limit, now_ns, ask)?;
     member.decision = spent.decision;
     member.spent = Some(spent);
     Ok(())
@@ -77,44 +81,44 @@ fn charge(turn: Turn<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), 
 
 /// Takes the members' charges back, the last one first. Where another has charged since, the clock is
 /// read anew: what has refilled behind a charge is not given back.
-fn take_back(turn: Turn<'_>, members: &mut [Prepared<'_>]) {
-    members.iter_mut().rev().for_each(|member| take_back_one(turn, member));
+fn roll_back(view: LimitsView<'_>, members: &mut [Prepared<'_>]) {
+    members.iter_mut().rev().for_each(|member| roll_back_one(view, member));
 }
 
-fn take_back_one(turn: Turn<'_>, member: &mut Prepared<'_>) {
+fn roll_back_one(view: LimitsView<'_>, member: &mut Prepared<'_>) {
     // Once: if this panics nothing more is taken back of it.
     let Some(spent) = member.spent.take() else { return };
-    if broken(Fault::NoTakeBack) {
+    if fault::active(Fault::NoRollBack) {
         return;
     }
-    if broken(Fault::RefundForTakeBack) {
-        let now_ns = turn.inner.clock.now_ns();
-        let _ = turn.refund(&member.key, &member.limit, member.cost, now_ns);
+    if fault::active(Fault::RefundForRollBack) {
+        let now_ns = view.inner.clock.now_ns();
+        let _ = view.refund(&member.key, &member.limit, member.cost, now_ns);
         return;
     }
-    if turn.take_back(&member.key, &member.limit, &spent).is_ok() {
+    if view.roll_back(&member.key, &member.limit, &spent).is_ok() {
         return;
     }
     // The word is under new limits by now, and so is what it was charged.
     let (key, limit) = (&member.key, &member.limit);
-    turn.inner.with_turn(|now| now.take_back_after_reload(turn, key, limit, &spent));
+    view.inner.with_view(|now| now.roll_back_after_reload(view, key, limit, &spent));
 }
 
 /// Calls `call`, which may charge members. If it panics, in a rule, a clock or a subscriber of the caller's own,
 /// whatever was charged is taken back.
 pub(super) fn undone_on_panic<'a, R>(
-    turn: Turn<'_>,
+    view: LimitsView<'_>,
     members: &mut [Prepared<'a>],
     call: impl FnOnce(&mut [Prepared<'a>]) -> Result<R, Outdated>,
 ) -> Result<R, Outdated> {
-    let mut charged = UndoneOnPanic { turn, members, has_returned: false };
+    let mut charged = UndoneOnPanic { view, members, has_returned: false };
     let result = call(charged.members);
     charged.has_returned = true;
     result
 }
 
 struct UndoneOnPanic<'t, 'm, 'a> {
-    turn: Turn<'t>,
+    view: LimitsView<'t>,
     members: &'m mut [Prepared<'a>],
     has_returned: bool,
 }
@@ -126,7 +130,7 @@ impl Drop for UndoneOnPanic<'_, '_, '_> {
         }
         for member in self.members.iter_mut().rev() {
             // A second panic while the first unwinds would end the process: that member stays charged.
-            let _ = catch_unwind(AssertUnwindSafe(|| take_back_one(self.turn, member)));
+            let _ = catch_unwind(AssertUnwindSafe(|| roll_back_one(self.view, member)));
         }
     }
 }

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::algorithm::factor::Factor;
-use crate::core::view::{Spent, Turn};
+use crate::core::view::{LimitsView, Spent};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -24,7 +24,7 @@ use crate::limiter::reserve::Claim;
 use crate::limits::{Id, Scratch, encode};
 use crate::store::key::KeyRef;
 use crate::store::{Outdated, StoreKey};
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 
 use charge::{Told, look, spend, undone_on_panic};
 use note::{Tried, is_tried, said_by};
@@ -158,10 +158,10 @@ impl<'a> Batch<'a> {
     pub fn spend(&self) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |turn, members| {
-                undone_on_panic(turn, members, |members| {
-                    let Told { decision, now_ns } = spend(turn, members)?;
-                    self.note(turn.inner, members, &decision, now_ns);
+            |view, members| {
+                undone_on_panic(view, members, |members| {
+                    let Told { decision, now_ns } = spend(view, members)?;
+                    self.note(view.inner, members, &decision, now_ns);
                     Ok(decision)
                 })
             },
@@ -223,14 +223,14 @@ impl<'a> Batch<'a> {
                 tell(member.position, said, &member.limit);
             }
         };
-        self.spend_and(tell, |turn, member| {
+        self.spend_and(tell, |view, member| {
             if let Some(spent) = member.spent
                 && keeps(member.position)
             {
                 let by = (member.cost, self.members[member.position].factor);
                 let is_in_shadow = member.is_in_shadow;
                 let claim =
-                    Claim::of_member(self.limiter, turn, &member.key, by, spent, is_in_shadow);
+                    Claim::of_member(self.limiter, view, &member.key, by, spent, is_in_shadow);
                 keep(member.position, claim);
             }
         })
@@ -240,25 +240,25 @@ impl<'a> Batch<'a> {
     fn spend_and(
         &self,
         mut tell: impl FnMut(&Prepared<'_>, Decision),
-        mut done: impl FnMut(Turn<'_>, &Prepared<'_>),
+        mut done: impl FnMut(LimitsView<'_>, &Prepared<'_>),
     ) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |turn, members| {
-                undone_on_panic(turn, members, |members| {
-                    let Told { decision, now_ns } = spend(turn, members)?;
+            |view, members| {
+                undone_on_panic(view, members, |members| {
+                    let Told { decision, now_ns } = spend(view, members)?;
                     for member in members.iter_mut() {
                         let would_be_allowed = member.decision.allowed() || is_tried(member);
                         if would_be_allowed && !decision.allowed() {
                             let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
-                            member.decision = turn.look(&member.key, now_ns, ask)?;
+                            member.decision = view.look(&member.key, now_ns, ask)?;
                         }
                     }
                     for member in members.iter() {
                         tell(member, said_by(member));
                     }
-                    self.note(turn.inner, members, &decision, now_ns);
-                    members.iter().for_each(|member| done(turn, member));
+                    self.note(view.inner, members, &decision, now_ns);
+                    members.iter().for_each(|member| done(view, member));
                     Ok(decision)
                 })
             },
@@ -273,8 +273,8 @@ impl<'a> Batch<'a> {
     pub fn check(&self) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |turn, members| {
-                look(turn, members)?;
+            |view, members| {
+                look(view, members)?;
                 Ok(strictest(members, can_deny))
             },
         )
@@ -288,15 +288,15 @@ impl<'a> Batch<'a> {
     pub fn refund(&self) -> Result<Decision, Error> {
         self.with_members(
             |cost, limit| cost <= limit.burst(),
-            |turn, members| {
-                let now_ns = turn.inner.clock.now_ns();
+            |view, members| {
+                let now_ns = view.inner.clock.now_ns();
                 for member in members.iter_mut() {
                     let cost = if member.mode == MemberMode::CheckOnly { 0 } else { member.cost };
-                    let give = |turn: Turn<'_>, key: &StoreKey<'_>, limit: &Limit| {
-                        turn.refund(key, limit, cost, now_ns)
+                    let give = |view: LimitsView<'_>, key: &StoreKey<'_>, limit: &Limit| {
+                        view.refund(key, limit, cost, now_ns)
                     };
-                    member.decision = self.by_itself(turn, member, give);
-                    self.give_to_shadow(turn.inner, member, Refund(cost), now_ns);
+                    member.decision = self.by_itself(view, member, give);
+                    self.give_to_shadow(view.inner, member, Refund(cost), now_ns);
                 }
                 Ok(strictest(members, |_| true))
             },
@@ -312,17 +312,18 @@ impl<'a> Batch<'a> {
         // A member's cost does not matter here, so that none is too high.
         self.with_members(
             |_, _| true,
-            |turn, members| {
-                let now_ns = turn.inner.clock.now_ns();
+            |view, members| {
+                let now_ns = view.inner.clock.now_ns();
                 for member in members.iter_mut() {
                     let mode = member.mode;
-                    let give = |turn: Turn<'_>, key: &StoreKey<'_>, limit: &Limit| match mode {
-                        MemberMode::CheckOnly => turn
+                    let give = |view: LimitsView<'_>, key: &StoreKey<'_>, limit: &Limit| match mode
+                    {
+                        MemberMode::CheckOnly => view
                             .look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0)),
-                        _ => turn.reset(key, limit, now_ns),
+                        _ => view.reset(key, limit, now_ns),
                     };
-                    member.decision = self.by_itself(turn, member, give);
-                    self.give_to_shadow(turn.inner, member, Reset, now_ns);
+                    member.decision = self.by_itself(view, member, give);
+                    self.give_to_shadow(view.inner, member, Reset, now_ns);
                 }
                 Ok(strictest(members, |_| true))
             },
@@ -333,25 +334,25 @@ impl<'a> Batch<'a> {
     /// limits as they are then, if they have changed since the batch began.
     fn by_itself(
         &self,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         member: &Prepared<'_>,
-        give: impl Fn(Turn<'_>, &StoreKey<'_>, &Limit) -> Result<Decision, Outdated>,
+        give: impl Fn(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<Decision, Outdated>,
     ) -> Decision {
-        if let Ok(given) = give(turn, &member.key, &member.limit) {
+        if let Ok(given) = give(view, &member.key, &member.limit) {
             return given;
         }
         let factor = self.members[member.position].factor;
-        self.limiter.inner.with_turn(|turn| {
+        self.limiter.inner.with_view(|view| {
             let key = member.key.key;
             let numbers =
-                turn.generation.limits.entry(key.limit).numbers_of(key.id, turn.limits_now_ns());
-            let Some((limit, meta)) = numbers else { return Ok(Decision::UNLIMITED) };
+                view.generation.limits.entry(key.limit).numbers_of(key.id, view.limits_now_ns());
+            let Some((limit, tag)) = numbers else { return Ok(Decision::UNLIMITED) };
             let scaled = match factor == Factor::ONE {
                 true => None,
                 // A factor that the new numbers do not bear is left out: what is given back is theirs.
-                false => turn.scaled(key.limit, limit, factor).unwrap_or_default(),
+                false => view.scaled(key.limit, limit, factor).unwrap_or_default(),
             };
-            give(turn, &StoreKey { meta, ..member.key }, scaled.as_ref().unwrap_or(limit))
+            give(view, &StoreKey { tag, ..member.key }, scaled.as_ref().unwrap_or(limit))
         })
     }
 
@@ -361,17 +362,17 @@ impl<'a> Batch<'a> {
     fn with_members(
         &self,
         allows: impl Fn(u64, &Limit) -> bool,
-        mut call: impl FnMut(Turn<'_>, &mut PreparedMembers<'_>) -> Result<Decision, Outdated>,
+        mut call: impl FnMut(LimitsView<'_>, &mut PreparedMembers<'_>) -> Result<Decision, Outdated>,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
         if !inner.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
-        inner.with_turn(|turn| {
+        inner.with_view(|view| {
             let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
             scratches.resize_with(self.members.len(), Scratch::new);
-            match self.prepare_all(turn, &mut scratches, &allows) {
-                Ok(mut prepared) => Ok(Ok(call(turn, &mut prepared)?)),
+            match self.prepare_all(view, &mut scratches, &allows) {
+                Ok(mut prepared) => Ok(Ok(call(view, &mut prepared)?)),
                 Err(error) => Ok(Err(error)),
             }
         })
@@ -379,13 +380,13 @@ impl<'a> Batch<'a> {
 
     fn prepare_all<'s>(
         &'s self,
-        turn: Turn<'s>,
+        view: LimitsView<'s>,
         scratches: &'s mut [Scratch],
         allows: impl Fn(u64, &Limit) -> bool,
     ) -> Result<PreparedMembers<'s>, Error> {
         let mut prepared = PreparedMembers::new();
         for ((position, member), scratch) in self.members.iter().enumerate().zip(scratches) {
-            let Some(member) = self.prepare(turn, position, member, scratch)? else { continue };
+            let Some(member) = self.prepare(view, position, member, scratch)? else { continue };
             if !allows(member.cost, &member.limit) {
                 let handle = self.members[position].handle;
                 let name = handle.name();
@@ -394,7 +395,7 @@ impl<'a> Batch<'a> {
             }
             prepared.push(member);
         }
-        if !broken(Fault::CallersOrder) {
+        if !fault::active(Fault::CallersOrder) {
             prepared.sort_unstable_by_key(|member| member.key.key);
         }
         for pair in prepared.windows(2) {
@@ -411,7 +412,7 @@ impl<'a> Batch<'a> {
 
     fn prepare<'s>(
         &'s self,
-        turn: Turn<'s>,
+        view: LimitsView<'s>,
         position: usize,
         member: &Member<'s>,
         scratch: &'s mut Scratch,
@@ -420,26 +421,26 @@ impl<'a> Batch<'a> {
         let index = member.handle.index;
         let id = encode(member.handle.format, member.id, scratch)
             .inspect_err(|_| member.handle.tally.count_error())?;
-        let entry = turn.generation.limits.entry(index);
-        let Some((limit, meta)) = entry.numbers_of(id, turn.limits_now_ns()) else {
+        let entry = view.generation.limits.entry(index);
+        let Some((limit, tag)) = entry.numbers_of(id, view.limits_now_ns()) else {
             return Ok(None);
         };
         let limit = if member.factor == Factor::ONE {
             Cow::Borrowed(limit)
         } else {
-            match turn.scaled(index, limit, member.factor)? {
+            match view.scaled(index, limit, member.factor)? {
                 Some(limit) => Cow::Owned(limit),
                 None => return Ok(None),
             }
         };
         let tried = match entry.is_shadow() {
             true => Tried::Itself { is_above: member.cost > limit.burst() },
-            false if entry.shadow_beside(meta).is_some() => Tried::Shadow,
+            false if entry.shadow_beside(tag).is_some() => Tried::Shadow,
             false => Tried::Nothing,
         };
         let is_above = tried == Tried::Itself { is_above: true };
         Ok(Some(Prepared {
-            key: turn.store_key(KeyRef { limit: index, id }, meta),
+            key: view.store_key(KeyRef { limit: index, id }, tag),
             limit,
             cost: if is_above { 0 } else { member.cost },
             mode: member.mode,

@@ -1,7 +1,7 @@
 //! What is counted of a batch once it is decided, and what its members' shadows say.
 
 use super::{Batch, MemberMode, Prepared};
-use crate::core::state::Inner;
+use crate::core::state::SharedState;
 use crate::decision::Decision;
 use crate::limiter::handle::{Call, Check, Spend};
 
@@ -22,7 +22,7 @@ impl Batch<'_> {
     /// the batch was allowed, else that of the one that denied it.
     pub(super) fn note(
         &self,
-        inner: &Inner,
+        inner: &SharedState,
         members: &mut [Prepared<'_>],
         decision: &Decision,
         now_ns: u64,
@@ -51,7 +51,7 @@ impl Batch<'_> {
     }
 
     /// Whether what is tried of a member's limit says no.
-    fn would_deny(&self, inner: &Inner, member: &Prepared<'_>, now_ns: u64) -> bool {
+    fn would_deny(&self, inner: &SharedState, member: &Prepared<'_>, now_ns: u64) -> bool {
         match member.tried {
             Tried::Nothing => false,
             // A shadow tries other numbers, and a block is none.
@@ -69,7 +69,7 @@ impl Batch<'_> {
     /// Gives back to a member's shadow what was given back to it.
     pub(super) fn give_to_shadow(
         &self,
-        inner: &Inner,
+        inner: &SharedState,
         member: &Prepared<'_>,
         call: impl Call,
         now_ns: u64,
@@ -82,7 +82,7 @@ impl Batch<'_> {
 
     fn ask_shadow(
         &self,
-        inner: &Inner,
+        inner: &SharedState,
         member: &Prepared<'_>,
         cost: u64,
         call: impl Call,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::core::block_list::Block;
 
 use crate::clock::MAX_NOW_NS;
-use crate::core::state::Inner;
-use crate::core::view::Turn;
+use crate::core::state::SharedState;
+use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -160,8 +160,8 @@ impl KeyedLimit {
             return Err(self.not_blocked(key.id, &why));
         }
         let now_ns = inner.clock.now_ns();
-        let applies = inner.with_turn(|turn| {
-            let entry = turn.generation.limits.entry(self.index);
+        let applies = inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
             Ok(entry.numbers_of(key.id, now_ns).is_some())
         });
         if !applies {
@@ -240,18 +240,18 @@ impl Limiter {
     }
 }
 
-impl Inner {
+impl SharedState {
     /// The hash that picks a key's bin.
     pub(crate) fn bin_hash(&self, key: KeyRef<'_>) -> u64 {
         self.store.hash(key, self.store.fingerprint(key))
     }
 }
 
-impl Turn<'_> {
+impl LimitsView<'_> {
     /// The time until the block of a key ends, if it is blocked.
     pub(crate) fn blocked_ns(self, key: &StoreKey<'_>, now_ns: u64) -> Option<u64> {
         let inner = self.inner;
-        let hash = inner.store.hash(key.key, key.print);
+        let hash = inner.store.hash(key.key, key.fingerprint);
         inner.blocks.end_ns(hash, key.key, now_ns).map(|end_ns| end_ns - now_ns)
     }
 

@@ -2,7 +2,7 @@
 
 use super::decide::Kind;
 use crate::algorithm::Outcome;
-use crate::core::view::Turn;
+use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::store::{Outdated, StoreKey};
@@ -41,7 +41,7 @@ pub(crate) trait Call: Copy {
     /// Decides for any key.
     fn run(
         self,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
@@ -84,16 +84,16 @@ impl Call for Spend {
 
     fn run(
         self,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
         if self.0 == 0 {
             // Asks without charging: no cell is made for it.
-            return Check(0).run(turn, key, limit, now_ns);
+            return Check(0).run(view, key, limit, now_ns);
         }
-        Ok(turn.spend(key, limit, self.0, now_ns)?.decision)
+        Ok(view.spend(key, limit, self.0, now_ns)?.decision)
     }
 }
 
@@ -121,12 +121,12 @@ impl Call for Check {
 
     fn run(
         self,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        turn.look(key, now_ns, |word, now_ns| self.ask(limit, word, now_ns))
+        view.look(key, now_ns, |word, now_ns| self.ask(limit, word, now_ns))
     }
 }
 
@@ -149,12 +149,12 @@ impl Call for Refund {
 
     fn run(
         self,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        turn.refund(key, limit, self.0, now_ns)
+        view.refund(key, limit, self.0, now_ns)
     }
 }
 
@@ -176,11 +176,11 @@ impl Call for Reset {
 
     fn run(
         self,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        turn.reset(key, limit, now_ns)
+        view.reset(key, limit, now_ns)
     }
 }

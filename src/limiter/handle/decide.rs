@@ -2,7 +2,7 @@
 
 use super::{Call, KeyedLimit, Spend};
 use crate::algorithm::factor::Factor;
-use crate::core::view::Turn;
+use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
@@ -10,7 +10,7 @@ use crate::limits::{Id, Scratch, encode};
 use crate::observe::stripes::Stripes;
 use crate::store::key::KeyRef;
 use crate::store::{Outdated, StoreKey};
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 
 /// What a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,20 +52,20 @@ impl KeyedLimit {
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
         let now_ns = inner.clock.now_ns();
-        let decided = inner.with_turn(|turn| {
-            let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(id, turn.limits_ns(now_ns)) else {
+        let decided = inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let Some((limit, tag)) = entry.numbers_of(id, view.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::UNLIMITED));
             };
-            let limit = match turn.scaled(self.index, limit, factor) {
+            let limit = match view.scaled(self.index, limit, factor) {
                 Ok(Some(limit)) => limit,
                 Ok(None) => return Ok(Ok(Decided::UNLIMITED)),
                 Err(error) => return Ok(Err(error)),
             };
-            let key = turn.store_key(KeyRef { limit: self.index, id }, meta);
-            let decided = self.decide(turn, &key, &limit, cost, call, now_ns)?;
-            if broken(Fault::FactorNotedLate) {
-                turn.generation.largest_factors.note(self.index, factor);
+            let key = view.store_key(KeyRef { limit: self.index, id }, tag);
+            let decided = self.decide(view, &key, &limit, cost, call, now_ns)?;
+            if fault::active(Fault::FactorNotedLate) {
+                view.generation.largest_factors.note(self.index, factor);
             }
             Ok(decided)
         });
@@ -75,21 +75,21 @@ impl KeyedLimit {
     /// Decides for a key and the numbers that apply to it, and counts it.
     pub(super) fn decide<C: Call>(
         &self,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         cost: u64,
         call: C,
         now_ns: u64,
     ) -> Result<Result<Decided, Error>, Outdated> {
-        let entry = turn.generation.limits.entry(self.index);
-        let has_shadow = entry.shadow_beside(key.meta).is_some();
+        let entry = view.generation.limits.entry(self.index);
+        let has_shadow = entry.shadow_beside(key.tag).is_some();
         let is_above = cost > limit.burst();
         if !entry.is_shadow() {
             if is_above {
                 return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
             }
-            let decision = run_unless_blocked(call, turn, key, limit, now_ns)?;
+            let decision = run_unless_blocked(call, view, key, limit, now_ns)?;
             if C::KIND == Kind::Spend {
                 self.count(key.key.id, limit, cost, &decision, now_ns);
             }
@@ -99,7 +99,7 @@ impl KeyedLimit {
         }
         // A limit that only says that it would deny: no call fails or is denied for it.
         let call = if is_above { call.at_no_cost() } else { call };
-        let decision = run_unless_blocked(call, turn, key, limit, now_ns)?;
+        let decision = run_unless_blocked(call, view, key, limit, now_ns)?;
         if C::KIND == Kind::Give {
             return Ok(Ok(Decided { decision, has_shadow }));
         }
@@ -228,15 +228,15 @@ impl KeyedLimit {
 /// Decides a call, unless the key is blocked and the call can be denied.
 fn run_unless_blocked<C: Call>(
     call: C,
-    turn: Turn<'_>,
+    view: LimitsView<'_>,
     key: &StoreKey<'_>,
     limit: &Limit,
     now_ns: u64,
 ) -> Result<Decision, Outdated> {
     if C::KIND != Kind::Give
-        && let Some(left_ns) = turn.blocked_ns(key, now_ns)
+        && let Some(left_ns) = view.blocked_ns(key, now_ns)
     {
-        return turn.denied_by_block(key, limit, call.cost(), now_ns, left_ns);
+        return view.denied_by_block(key, limit, call.cost(), now_ns, left_ns);
     }
-    call.run(turn, key, limit, now_ns)
+    call.run(view, key, limit, now_ns)
 }

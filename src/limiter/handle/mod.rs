@@ -102,19 +102,20 @@ impl KeyedLimit {
                 decisions.extend(group.drain(..).map(|_| Ok(Decision::UNLIMITED)));
                 continue;
             }
-            for (id, print) in &mut group {
+            for (id, fingerprint) in &mut group {
                 if let Some(known) = with_plain_bytes(self.format, id, |id| self.fetch(id)) {
-                    *print = known;
+                    *fingerprint = known;
                 }
             }
             let now_ns = inner.clock.now_ns();
-            for (id, print) in group.drain(..) {
+            for (id, fingerprint) in group.drain(..) {
                 let call = Spend(cost);
                 if inner.blocks.is_any() {
                     decisions.push(self.with_beside_blocks(id, cost, call, Some(now_ns)));
                     continue;
                 }
-                let of_bytes = |bytes: &[u8]| self.with_key(bytes, print, cost, call, Some(now_ns));
+                let of_bytes =
+                    |bytes: &[u8]| self.with_key(bytes, fingerprint, cost, call, Some(now_ns));
                 decisions.push(
                     with_plain_bytes(self.format, &id, of_bytes)
                         .unwrap_or_else(|| self.with_encoded(id, cost, call, Some(now_ns))),
@@ -247,9 +248,9 @@ impl KeyedLimit {
         let mut scratch = Scratch::new();
         let id = encode(self.format, id, &mut scratch)?;
         let guard = pin();
-        let turn = self.limiter.inner.turn(&guard);
-        let entry = turn.generation.limits.entry(self.index);
-        let numbers = entry.numbers_of(id, turn.limits_now_ns());
+        let view = self.limiter.inner.view(&guard);
+        let entry = view.generation.limits.entry(self.index);
+        let numbers = entry.numbers_of(id, view.limits_now_ns());
         Ok(then(entry, numbers.map(|(limit, _)| limit)))
     }
 
@@ -289,7 +290,7 @@ impl KeyedLimit {
             }
             (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
                 let bytes = text.as_bytes();
-                self.with_key(bytes, self.print(bytes), cost, call, now_ns)
+                self.with_key(bytes, self.fingerprint(bytes), cost, call, now_ns)
             }
             _ => self.with_encoded(id, cost, call, now_ns),
         }
@@ -313,26 +314,26 @@ impl KeyedLimit {
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
         let key = KeyRef { limit: self.index, id };
-        let print = inner.store.fingerprint_with(key, account_of(self.format, id));
-        match inner.blocks.end_ns(inner.store.hash(key, print), key, now_ns) {
+        let fingerprint = inner.store.fingerprint_with(key, account_of(self.format, id));
+        match inner.blocks.end_ns(inner.store.hash(key, fingerprint), key, now_ns) {
             // Whether its limit applies is decided there.
-            Some(_) => self.with_any_key(id, print, cost, call, Some(now_ns)),
-            None => self.with_key(id, print, cost, call, Some(now_ns)),
+            Some(_) => self.with_any_key(id, fingerprint, cost, call, Some(now_ns)),
+            None => self.with_key(id, fingerprint, cost, call, Some(now_ns)),
         }
     }
 
     /// The fingerprint of an id in normal form.
     #[inline(always)]
-    fn print(&self, id: &[u8]) -> Fingerprint {
+    fn fingerprint(&self, id: &[u8]) -> Fingerprint {
         self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id })
     }
 
     /// As [`print`](KeyedLimit::print). The line that it leads to is asked for, too.
     #[inline(always)]
     fn fetch(&self, id: &[u8]) -> Fingerprint {
-        let print = self.print(id);
-        self.limiter.inner.store.prefetch(print);
-        print
+        let fingerprint = self.fingerprint(id);
+        self.limiter.inner.store.prefetch(fingerprint);
+        fingerprint
     }
 
     #[inline(never)]
@@ -346,8 +347,9 @@ impl KeyedLimit {
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
         let key = KeyRef { limit: self.index, id };
-        let print = self.limiter.inner.store.fingerprint_with(key, account_of(self.format, id));
-        self.with_key(id, print, cost, call, now_ns)
+        let fingerprint =
+            self.limiter.inner.store.fingerprint_with(key, account_of(self.format, id));
+        self.with_key(id, fingerprint, cost, call, now_ns)
     }
 
     /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
@@ -356,7 +358,7 @@ impl KeyedLimit {
     fn with_key<C: Call>(
         &self,
         id: &[u8],
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         cost: u64,
         call: C,
         mut read_ns: Option<u64>,
@@ -365,11 +367,11 @@ impl KeyedLimit {
         if let Store::LockFree(table) = &inner.store {
             let guard = pin_briefly();
             // The note beside the word is of one generation of limits, and so are the numbers.
-            if let Some(home) = table.home(&guard, print)
-                && let entry = inner.turn(&guard).generation.limits.entry(self.index)
+            if let Some(home) = table.home(&guard, fingerprint)
+                && let entry = inner.view(&guard).generation.limits.entry(self.index)
                 && let now_ns = *read_ns.get_or_insert_with(|| inner.clock.now_ns())
                 && let Some(known) = home.known()
-                && let Some(limit) = entry.quick_numbers_at(known.meta(), now_ns)
+                && let Some(limit) = entry.quick_numbers_at(known.tag(), now_ns)
                 && cost <= limit.burst()
             {
                 let mut asked = 0;
@@ -378,7 +380,7 @@ impl KeyedLimit {
                     let after = call.ask(limit, word, now_ns).word;
                     if C::KIND == Kind::Give && after.is_some() {
                         let key = KeyRef { limit: self.index, id };
-                        inner.ledger.of_print(print, key).note_by_hand();
+                        inner.ledger.of_fingerprint(fingerprint, key).note_by_hand();
                     }
                     after
                 });
@@ -396,26 +398,26 @@ impl KeyedLimit {
                 }
             }
         }
-        self.with_any_key(id, print, cost, call, read_ns)
+        self.with_any_key(id, fingerprint, cost, call, read_ns)
     }
 
     #[inline(never)]
     fn with_any_key(
         &self,
         id: &[u8],
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         cost: u64,
         call: impl Call,
         read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
         let now_ns = read_ns.unwrap_or_else(|| self.limiter.inner.clock.now_ns());
-        let decided = self.limiter.inner.with_turn(|turn| {
-            let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(id, turn.limits_ns(now_ns)) else {
+        let decided = self.limiter.inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let Some((limit, tag)) = entry.numbers_of(id, view.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::UNLIMITED));
             };
-            let key = StoreKey { key: KeyRef { limit: self.index, id }, print, meta };
-            self.decide(turn, &key, limit, cost, call, now_ns)
+            let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
+            self.decide(view, &key, limit, cost, call, now_ns)
         });
         self.finish(decided, id, Factor::ONE, cost, call, now_ns)
     }

@@ -10,13 +10,13 @@ use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, Limits, OverrideOptions};
 use crate::own_process::in_own_process;
-use crate::util::fault::work::take_cells;
 use crate::util::sync::{Ordering, Switch};
+use crate::util::work::take_cells;
 
 const NAME: &str = "CertificatesPerDomainPerAccount";
 const IDS: u64 = 1_000_000;
 /// The most that a call may do for others' cells.
-const MOST_CELLS: u64 = 64;
+const MAX_CELLS: u64 = 64;
 
 fn of(burst: u64) -> Limit {
     Limit::new(burst, burst, Duration::from_secs(36_000_000)).unwrap()
@@ -75,7 +75,7 @@ fn calls_after_a_reload_do_a_bounded_work() {
     in_own_process(|| {
         let (limiter, hand) = limiter();
         let grown = spend_each(&limiter);
-        assert!(grown.most_cells <= MOST_CELLS && grown.migrations > 0, "{grown:?}");
+        assert!(grown.most_cells <= MAX_CELLS && grown.migrations > 0, "{grown:?}");
         let bytes = limiter.stats().bytes;
 
         let end = SystemTime::now() + Duration::from_secs(3600);
@@ -88,7 +88,7 @@ fn calls_after_a_reload_do_a_bounded_work() {
 
         hand.advance(Duration::from_secs(3601));
         let ended = spend_each(&limiter);
-        assert!(ended.most_cells <= MOST_CELLS, "{ended:?}");
+        assert!(ended.most_cells <= MAX_CELLS, "{ended:?}");
         assert!(ended.cells >= IDS, "each id's word is moved: {ended:?}");
         // Shards that were all cleared out at one time would take 1.36 to 1.45 times the bytes.
         assert!(3 * ended.bytes <= bytes, "{ended:?}, {bytes} bytes before");
@@ -120,7 +120,7 @@ fn calls_beside_reloads_do_a_bounded_work() {
             spender.join().unwrap()
         });
         // A chunk by the limits before, one by the new ones, and its own cell.
-        assert!(most_cells <= MOST_CELLS + 1, "{most_cells} cells");
+        assert!(most_cells <= MAX_CELLS + 1, "{most_cells} cells");
     });
 }
 

@@ -3,16 +3,16 @@
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
 use crate::core::cancel::Cancel;
-use crate::core::view::{ChargedTo, Spent, Turn};
+use crate::core::view::{ChargedTo, LimitsView, Spent};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit, Refund, Spend};
 use crate::limits::{Id, Scratch};
-use crate::store::key::{Key, KeyRef, Meta};
+use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 
 /// A charge that was made to a bucket, and which bucket.
 pub(crate) struct Claim {
@@ -26,7 +26,7 @@ pub(crate) struct Claim {
     /// be told apart any more: after a reload nothing is given back.
     generation: u64,
     /// Which of these applied to the bucket: an override may end without a reload.
-    meta: Meta,
+    tag: LimitTag,
     /// Whether the bucket's shadow was charged, too.
     is_in_shadow: bool,
 }
@@ -70,9 +70,9 @@ impl KeyedLimit {
         }
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
-        let claimed = inner.with_turn(|turn| {
-            let entry = turn.generation.limits.entry(self.index);
-            let Some((limit, meta)) = entry.numbers_of(key.id, turn.limits_ns(now_ns)) else {
+        let claimed = inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let Some((limit, tag)) = entry.numbers_of(key.id, view.limits_ns(now_ns)) else {
                 return Ok(Ok((Claimed::UNLIMITED, false)));
             };
             let (is_above, is_tried) = (cost > limit.burst(), entry.is_shadow());
@@ -85,14 +85,14 @@ impl KeyedLimit {
                 true => spend(word, now_ns),
                 false => ask(limit, word, now_ns),
             };
-            let store_key = turn.store_key(key, meta);
-            let blocked_ns = turn.blocked_ns(&store_key, now_ns);
+            let store_key = view.store_key(key, tag);
+            let blocked_ns = view.blocked_ns(&store_key, now_ns);
             let mut spent = match (blocked_ns, charged) {
                 (Some(left_ns), _) => Spent::nothing(
-                    turn.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?,
+                    view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?,
                 ),
-                (None, 0) => Spent::nothing(turn.look(&store_key, now_ns, ask)?),
-                (None, _) => turn.charge_to_keep(&store_key, limit, now_ns, ask)?,
+                (None, 0) => Spent::nothing(view.look(&store_key, now_ns, ask)?),
+                (None, _) => view.charge_to_keep(&store_key, limit, now_ns, ask)?,
             };
             let is_denied = !spent.decision.allowed();
             let would_deny = is_above || is_denied;
@@ -104,7 +104,7 @@ impl KeyedLimit {
             }
             // (A place says how long it is to be waited for, and not what is left.)
             let left = || {
-                turn.look(&store_key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
+                view.look(&store_key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
             };
             let told = match self.is_counting() && !would_deny {
                 true => left().unwrap_or(spent.decision).in_shadow(),
@@ -113,12 +113,12 @@ impl KeyedLimit {
             self.count(key.id, limit, if would_deny { 0 } else { cost }, &told, now_ns);
             let decision = spent.decision;
             let (limiter, key) = (self.limiter.clone(), Key::new(key));
-            let generation = turn.generation.number;
+            let generation = view.generation.number;
             let is_in_shadow = false;
             let factor = Factor::ONE;
             let claim =
-                Some(Claim { limiter, key, cost, factor, spent, generation, meta, is_in_shadow });
-            let has_shadow = entry.shadow_beside(meta).is_some() && blocked_ns.is_none();
+                Some(Claim { limiter, key, cost, factor, spent, generation, tag, is_in_shadow });
+            let has_shadow = entry.shadow_beside(tag).is_some() && blocked_ns.is_none();
             let claimed = Claimed { decision, claim, finds_no_room, is_tried, blocked_ns };
             Ok(Ok((claimed, has_shadow)))
         });
@@ -139,15 +139,15 @@ impl Claim {
     #[cfg(feature = "tower")]
     pub(crate) fn of_member(
         limiter: &Limiter,
-        turn: Turn<'_>,
+        view: LimitsView<'_>,
         key: &StoreKey<'_>,
         (cost, factor): (u64, Factor),
         spent: Spent,
         is_in_shadow: bool,
     ) -> Claim {
-        let (generation, meta) = (turn.generation.number, key.meta);
+        let (generation, tag) = (view.generation.number, key.tag);
         let (limiter, key) = (limiter.clone(), Key::new(key.key));
-        Claim { limiter, key, cost, factor, spent, generation, meta, is_in_shadow }
+        Claim { limiter, key, cost, factor, spent, generation, tag, is_in_shadow }
     }
 
     /// When it was charged, if it was.
@@ -158,51 +158,51 @@ impl Claim {
     /// Calls `then` with the bucket as it is now; `None` if there is no limit any more.
     fn with_bucket<R>(
         &self,
-        mut then: impl FnMut(Turn<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
+        mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
     ) -> Option<R> {
-        self.limiter.inner.with_turn(|turn| {
+        self.limiter.inner.with_view(|view| {
             let key = self.key.as_ref();
-            let entry = turn.generation.limits.entry(key.limit);
-            let Some((limit, meta)) = entry.numbers_of(key.id, turn.limits_now_ns()) else {
+            let entry = view.generation.limits.entry(key.limit);
+            let Some((limit, tag)) = entry.numbers_of(key.id, view.limits_now_ns()) else {
                 return Ok(None);
             };
-            let store_key = turn.store_key(key, meta);
+            let store_key = view.store_key(key, tag);
             if self.factor == Factor::ONE {
-                return then(turn, &store_key, limit).map(Some);
+                return then(view, &store_key, limit).map(Some);
             }
-            let scaled = turn.scaled(key.limit, limit, self.factor).ok().flatten();
-            scaled.map(|limit| then(turn, &store_key, &limit)).transpose()
+            let scaled = view.scaled(key.limit, limit, self.factor).ok().flatten();
+            scaled.map(|limit| then(view, &store_key, &limit)).transpose()
         })
     }
 
     /// Whether the bucket's word is in the units of the charge still.
-    fn is_under(&self, turn: Turn<'_>, key: &StoreKey<'_>) -> bool {
-        turn.generation.number == self.generation && key.meta == self.meta
+    fn is_under(&self, view: LimitsView<'_>, key: &StoreKey<'_>) -> bool {
+        view.generation.number == self.generation && key.tag == self.tag
     }
 
     /// What the bucket says, at a cost of 0.
     pub(crate) fn look(&self) -> Decision {
         let now_ns = self.limiter.inner.clock.now_ns();
-        let said = self.with_bucket(|turn, key, limit| {
-            turn.look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
+        let said = self.with_bucket(|view, key, limit| {
+            view.look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
         });
         said.unwrap_or(Decision::UNLIMITED)
     }
 
     /// Takes back all of the charge but `actual` units, which are less.
-    pub(crate) fn take_back_to(&self, actual: u64) {
+    pub(crate) fn roll_back_to(&self, actual: u64) {
         let Some(charge) = self.spent.charge else { return };
-        let is_given_back = self.with_bucket(|turn, key, limit| {
-            if !self.is_under(turn, key) {
+        let is_given_back = self.with_bucket(|view, key, limit| {
+            if !self.is_under(view, key) {
                 return Ok(false);
             }
-            if broken(Fault::RefundForSettle) {
-                let now_ns = turn.inner.clock.now_ns();
-                return turn.refund(key, limit, self.cost - actual, now_ns).map(|_| true);
+            if fault::active(Fault::RefundForSettle) {
+                let now_ns = view.inner.clock.now_ns();
+                return view.refund(key, limit, self.cost - actual, now_ns).map(|_| true);
             }
             if let Some(rest) = limit.rule().without(charge, self.cost, actual) {
                 let is_part = actual > 0;
-                turn.take_back(key, limit, &Spent { charge: Some(rest), is_part, ..self.spent })?;
+                view.roll_back(key, limit, &Spent { charge: Some(rest), is_part, ..self.spent })?;
             }
             Ok(true)
         });
@@ -214,13 +214,13 @@ impl Claim {
     /// Charges so many units more, whether they are there or not, down to the limit's floor.
     pub(super) fn owe(&self, units: u64) {
         let now_ns = self.limiter.inner.clock.now_ns();
-        self.with_bucket(|turn, key, limit| {
-            let max_debt = turn.generation.limits.entry(key.key.limit).max_debt_at(key.meta);
+        self.with_bucket(|view, key, limit| {
+            let max_debt = view.generation.limits.entry(key.key.limit).max_debt_at(key.tag);
             let ask = |word, now_ns| Outcome {
                 word: limit.rule().owe(word, now_ns, units, max_debt),
                 decision: Decision::UNLIMITED,
             };
-            turn.charge(key, limit, now_ns, ask).map(drop)
+            view.charge(key, limit, now_ns, ask).map(drop)
         });
         // As far as it is there: what a shadow would let one owe, its limit says.
         self.in_shadow(Spend(units));
@@ -235,21 +235,21 @@ impl Claim {
     /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn give_up(&self, granted_at_ns: u64) {
         let Spent { charge: Some(charge), to, noted, .. } = self.spent else { return };
-        let is_given_up = self.with_bucket(|turn, key, limit| {
-            let now_ns = turn.inner.clock.now_after_loads_ns();
-            if !self.is_under(turn, key) || granted_at_ns < now_ns {
+        let is_given_up = self.with_bucket(|view, key, limit| {
+            let now_ns = view.inner.clock.now_after_loads_ns();
+            if !self.is_under(view, key) || granted_at_ns < now_ns {
                 return Ok(false);
             }
-            if broken(Fault::RefundForCancel) {
-                return turn.refund(key, limit, self.cost, now_ns).map(|_| false);
+            if fault::active(Fault::RefundForCancel) {
+                return view.refund(key, limit, self.cost, now_ns).map(|_| false);
             }
             Ok(true)
         });
         if is_given_up != Some(true) {
             return;
         }
-        let (key, meta, generation) = (self.key.clone(), self.meta, self.generation);
-        let cancel = Cancel { key, meta, generation, charge, to, noted, granted_at_ns };
+        let (key, tag, generation) = (self.key.clone(), self.tag, self.generation);
+        let cancel = Cancel { key, tag, generation, charge, to, noted, granted_at_ns };
         cancel.give_up(&self.limiter.inner);
         if self.is_in_shadow {
             self.in_shadow(Refund(self.cost));

@@ -90,7 +90,7 @@ impl Receipt {
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {
-            claim.take_back_to(actual);
+            claim.roll_back_to(actual);
         } else if actual > self.cost {
             claim.owe(actual - self.cost);
         }

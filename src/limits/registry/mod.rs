@@ -22,7 +22,7 @@ use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limits::{Id, IdFormat, OverrideOptions, Scratch, format, names};
-use crate::store::key::{LimitIndex, Meta, OwnedId, Quick, Stamp};
+use crate::store::key::{LimitIndex, LimitTag, OwnedId, Quick, Stamp};
 
 pub(crate) use applying::BEFORE_ALL_ENDS_NS;
 pub use entries::{LimitEntry, Location, OverrideEntry};
@@ -111,7 +111,11 @@ impl NumbersIndex {
     ///
     /// When there are more numbers than a note has room for, a thousand million: a file of as many lines.
     fn of(at: usize) -> NumbersIndex {
-        assert!(at < Meta::MOST_NUMBERS, "a limit has at most {} numbers", Meta::MOST_NUMBERS);
+        assert!(
+            at < LimitTag::MAX_NUMBERS,
+            "a limit has at most {} numbers",
+            LimitTag::MAX_NUMBERS
+        );
         NumbersIndex(at as u32)
     }
 }

@@ -115,7 +115,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             let index = placed.index_of(name).unwrap();
             let numbers = placed.entry(index).numbers_of(b"x", BEFORE_ALL_ENDS_NS);
-            assert_eq!(numbers.map(|(_, meta)| meta.limit()), Some(Some(index)), "{name}");
+            assert_eq!(numbers.map(|(_, tag)| tag.limit()), Some(Some(index)), "{name}");
         }
         // One that is kept has no numbers, until it is given some.
         let kept = |at| (at == 4).then_some(IdFormat::RegId);

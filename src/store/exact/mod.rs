@@ -13,7 +13,8 @@ use crate::store::capacity::Reservations;
 use crate::store::exact::shelf::{Shelf, Tagged};
 use crate::store::key::{Key, KeyRef};
 use crate::store::{Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, Swept, Undone};
-use crate::util::fault::{Fault, Place, broken, reached};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
 
 /// Every key with its cell.
@@ -107,10 +108,10 @@ impl Exact {
             }
             // Acquired: a call that goes on to read the floor or the clock does so after the word's last charge.
             let (word, ()) = tagged.cell.update(|_| (None, ()));
-            if word == 0 || tagged.meta == key.meta {
+            if word == 0 || tagged.tag == key.tag {
                 return Ok(word);
             }
-            rules.under(key.cell_key(), tagged.meta, word, key.meta)
+            rules.under(key.cell_key(), tagged.tag, word, key.tag)
         };
         match shelf.find(hash, key.key, look) {
             Some(word) => word.map(Some),
@@ -130,11 +131,11 @@ impl Exact {
         let hash = self.hash(key.key);
         let (shelf, generation) = self.shelf_at(hash);
         let mut charge = |tagged: &Tagged| {
-            if is_newer(generation, rules) && !broken(Fault::ChargeBeforeRenewal) {
-                reached(Place::Outdated);
+            if is_newer(generation, rules) && !fault::active(Fault::ChargeBeforeRenewal) {
+                coverage::hit(Race::Outdated);
                 return Charged::Outdated;
             }
-            if tagged.meta != key.meta && !broken(Fault::ChargeBeforeRenewal) {
+            if tagged.tag != key.tag && !fault::active(Fault::ChargeBeforeRenewal) {
                 return Charged::Retag;
             }
             tagged.cell.update(|word| (step(word), ()));
@@ -164,7 +165,7 @@ impl Exact {
     ) -> Result<Charged, Undone> {
         let (shelf, generation) = self.shelf_at(hash);
         let mut asked = Charged::Done;
-        let fresh = Tagged::new(key.meta);
+        let fresh = Tagged::new(key.tag);
         asked = match charge(&fresh) {
             Charged::Done => asked,
             other => return Ok(other),
@@ -183,7 +184,7 @@ impl Exact {
         // A cell under these limits is about to be there.
         raise(generation, rules);
         let mut charged = Charged::Done;
-        if shelf.find_or_insert(hash, key.key, key.meta, |tagged| charged = charge(tagged)) {
+        if shelf.find_or_insert(hash, key.key, key.tag, |tagged| charged = charge(tagged)) {
             reservation.hand_over();
         }
         Ok(charged)
@@ -199,12 +200,12 @@ impl Exact {
                 return Err(Outdated);
             }
             *tagged = match word {
-                0 => Tagged::new(key.meta),
+                0 => Tagged::new(key.tag),
                 _ => {
-                    let word = rules.under(key.cell_key(), tagged.meta, word, key.meta)?;
-                    reached(Place::Renumbered);
-                    rules.note_end(tagged.meta);
-                    Tagged::with_word(key.meta, word)
+                    let word = rules.under(key.cell_key(), tagged.tag, word, key.tag)?;
+                    coverage::hit(Race::Renumbered);
+                    rules.note_end(tagged.tag);
+                    Tagged::with_word(key.tag, word)
                 }
             };
             Ok(())
@@ -217,15 +218,15 @@ impl Exact {
         for (shelf, generation) in self.shelves.iter().zip(&self.generations) {
             raise(generation, rules);
             shelf.retain(|key, tagged| {
-                if tagged.meta.is_of_generation(rules.generation()) {
+                if tagged.tag.is_of_generation(rules.generation()) {
                     return true;
                 }
-                reached(Place::ShardRenewed);
+                coverage::hit(Race::ShardRenewed);
                 let word = tagged.cell.load();
                 let id = CellKey::Id(key.as_ref().id);
-                let carried = (word != 0).then(|| rules.carried(id, tagged.meta, word)).flatten();
+                let carried = (word != 0).then(|| rules.carried(id, tagged.tag, word)).flatten();
                 match carried {
-                    Some((meta, word)) => *tagged = Tagged::with_word(meta, word),
+                    Some((tag, word)) => *tagged = Tagged::with_word(tag, word),
                     None => self.reservations.release(),
                 }
                 carried.is_some()
@@ -254,9 +255,9 @@ impl Exact {
                 if word != 0 {
                     // By other limits nothing is dropped: by its own ones it may not be full.
                     let id = CellKey::Id(key.as_ref().id);
-                    let is_own = tagged.meta.is_of_generation(rules.generation())
-                        || broken(Fault::SweepByOldLimits);
-                    if !is_own || rules.owed(id, tagged.meta, word, now_ns).is_some() {
+                    let is_own = tagged.tag.is_of_generation(rules.generation())
+                        || fault::active(Fault::SweepByOldLimits);
+                    if !is_own || rules.owed(id, tagged.tag, word, now_ns).is_some() {
                         return true;
                     }
                 }
@@ -277,17 +278,17 @@ impl Exact {
     /// At the cap full cells go first: those of the next part of the table. Not at every call: a part is
     /// looked through whole, under its locks.
     fn sweep_at_cap(&self, now_ns: u64, rules: &impl Rules) {
-        const LEAST_CELLS: usize = 1024;
-        const LEAST_WAIT_NS: u64 = 1_000_000;
+        const MIN_CELLS: usize = 1024;
+        const MIN_WAIT_NS: u64 = 1_000_000;
         if !rules.may_sweep_at(now_ns) {
             return;
         }
         // Relaxed: whoever sets it, sweeps; the shard's locks do the rest.
         let last_ns = self.at_cap_ns.load(Ordering::Relaxed);
-        let is_due = last_ns == 0 || now_ns >= last_ns.saturating_add(LEAST_WAIT_NS);
+        let is_due = last_ns == 0 || now_ns >= last_ns.saturating_add(MIN_WAIT_NS);
         let (order, lost) = (Ordering::Relaxed, Ordering::Relaxed);
         if is_due && self.at_cap_ns.compare_exchange(last_ns, now_ns, order, lost).is_ok() {
-            self.sweep(LEAST_CELLS, now_ns, rules);
+            self.sweep(MIN_CELLS, now_ns, rules);
         }
     }
 
@@ -318,12 +319,12 @@ impl Exact {
     pub(crate) fn scan(
         &self,
         part: usize,
-        visit: &mut dyn FnMut(&Key, crate::store::key::Meta, u64),
+        visit: &mut dyn FnMut(&Key, crate::store::key::LimitTag, u64),
     ) {
         self.shelves[part].for_each(|key, tagged| {
             let word = tagged.cell.load();
             if word != 0 {
-                visit(key, tagged.meta, word);
+                visit(key, tagged.tag, word);
             }
         });
     }

@@ -3,23 +3,23 @@
 use std::hash::{Hash, Hasher};
 
 use crate::store::cell::Cell;
-use crate::store::key::{Key, KeyRef, Meta};
+use crate::store::key::{Key, KeyRef, LimitTag};
 
 /// A cell with its tag, which changes only while the shelf's lock is held for writing.
 pub(crate) struct Tagged {
     pub(crate) cell: Cell,
-    pub(crate) meta: Meta,
+    pub(crate) tag: LimitTag,
 }
 
 impl Tagged {
     /// A bucket that was never charged.
-    pub(crate) fn new(meta: Meta) -> Tagged {
-        Tagged { cell: Cell::new(), meta }
+    pub(crate) fn new(tag: LimitTag) -> Tagged {
+        Tagged { cell: Cell::new(), tag }
     }
 
     /// A bucket with this word.
-    pub(crate) fn with_word(meta: Meta, word: u64) -> Tagged {
-        let tagged = Tagged::new(meta);
+    pub(crate) fn with_word(tag: LimitTag, word: u64) -> Tagged {
+        let tagged = Tagged::new(tag);
         tagged.cell.seed(word);
         tagged
     }
@@ -85,7 +85,7 @@ mod dash {
             &self,
             hash: u64,
             key: KeyRef<'_>,
-            meta: Meta,
+            tag: LimitTag,
             visit: impl FnOnce(&Tagged),
         ) -> bool {
             let shard = self.map.determine_shard(hash as usize);
@@ -94,7 +94,7 @@ mod dash {
                 visit(cell.get());
                 return false;
             }
-            let cell = Tagged::new(meta);
+            let cell = Tagged::new(tag);
             visit(&cell);
             let (key, hasher) = (Key::new(key), self.map.hasher());
             // Relaxed: a figure for people.
@@ -157,7 +157,8 @@ mod modelled {
     use loom::sync::RwLock;
 
     use super::*;
-    use crate::util::fault::{Fault, Place, broken, reached};
+    use crate::util::coverage::{self, Race};
+    use crate::util::fault::{self, Fault};
 
     /// One shard of a `DashMap`: a list behind loom's lock. It shows what the store does with such a
     /// lock, not that DashMap's is one.
@@ -183,18 +184,18 @@ mod modelled {
             &self,
             _: u64,
             key: KeyRef<'_>,
-            meta: Meta,
+            tag: LimitTag,
             visit: impl FnOnce(&Tagged),
         ) -> bool {
             let mut table = self.0.write().unwrap();
             if let Some((_, cell)) = table.iter().find(|(known, _)| known.as_ref().is(key))
-                && !broken(Fault::InsertBlindly)
+                && !fault::active(Fault::InsertBlindly)
             {
-                reached(Place::InsertLost);
+                coverage::hit(Race::InsertLost);
                 visit(cell);
                 return false;
             }
-            let cell = Tagged::new(meta);
+            let cell = Tagged::new(tag);
             visit(&cell);
             table.push((Key::new(key), cell));
             true
@@ -212,12 +213,12 @@ mod modelled {
         }
 
         pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &mut Tagged) -> bool) -> usize {
-            if broken(Fault::SweepBeforeLock) {
+            if fault::active(Fault::SweepBeforeLock) {
                 let table = self.0.read().unwrap();
                 let mut keep_copy = |(key, tagged): &(Key, Tagged)| {
-                    let mut copy = Tagged::new(tagged.meta);
+                    let mut copy = Tagged::new(tagged.tag);
                     if tagged.cell.load() != 0 {
-                        copy = Tagged::with_word(tagged.meta, tagged.cell.load());
+                        copy = Tagged::with_word(tagged.tag, tagged.cell.load());
                     }
                     keep(key, &mut copy)
                 };

@@ -107,8 +107,8 @@ impl Seeds {
         LENGTHS.iter().fold([0; 2], |[lo, hi], &len| {
             let key = KeyRef { limit: LimitIndex(7), id: &id[..len] };
             // Mixed as composite ids are: a program that mixes them in another way has other ones.
-            let print = self.composite(key, &id[..len / 2]);
-            [lo.rotate_left(9) ^ print.lo, hi.rotate_left(9) ^ print.hi]
+            let fingerprint = self.composite(key, &id[..len / 2]);
+            [lo.rotate_left(9) ^ fingerprint.lo, hi.rotate_left(9) ^ fingerprint.hi]
         })
     }
 
@@ -222,8 +222,12 @@ mod tests {
                     if let Some(byte) = id.get_mut(at) {
                         *byte = 1;
                     }
-                    let print = seeds.fingerprint(KeyRef { limit: LimitIndex(limit), id: &id });
-                    assert!(seen.insert(print.lo) && seen.insert(print.hi), "{limit} {id:?}");
+                    let fingerprint =
+                        seeds.fingerprint(KeyRef { limit: LimitIndex(limit), id: &id });
+                    assert!(
+                        seen.insert(fingerprint.lo) && seen.insert(fingerprint.hi),
+                        "{limit} {id:?}"
+                    );
                     count += 1;
                 }
             }
@@ -234,25 +238,25 @@ mod tests {
     #[test]
     fn ids_of_one_account_have_its_bits_and_no_others_have() {
         let seeds = Seeds::new();
-        let print = |account: u64, rest: &[u8]| {
+        let fingerprint = |account: u64, rest: &[u8]| {
             let id = [&account.to_be_bytes(), rest].concat();
             let key = KeyRef { limit: LimitIndex(3), id: &id };
             seeds.composite(key, &account.to_be_bytes())
         };
         let (mut accounts, mut prints) = (HashSet::new(), HashSet::new());
         for account in 0..1_000 {
-            let bits = print(account, b"a.example").account();
+            let bits = fingerprint(account, b"a.example").account();
             assert!(accounts.insert(bits), "account {account}");
             for rest in [&b"b.example"[..], b"c.example", b"d"] {
-                let print = print(account, rest);
-                assert_eq!(print.account(), bits, "account {account}");
-                assert!(prints.insert(print), "account {account}");
-                assert!(print.lo & SET != 0 && print.hi & SET != 0);
+                let fingerprint = fingerprint(account, rest);
+                assert_eq!(fingerprint.account(), bits, "account {account}");
+                assert!(prints.insert(fingerprint), "account {account}");
+                assert!(fingerprint.lo & SET != 0 && fingerprint.hi & SET != 0);
             }
         }
         // Bits that find the shard and the slot are spread within an account.
         let homes: HashSet<usize> =
-            (0..1_000_u16).map(|at| print(7, &at.to_be_bytes()).home(10)).collect();
+            (0..1_000_u16).map(|at| fingerprint(7, &at.to_be_bytes()).home(10)).collect();
         assert!(homes.len() > 250, "{} of 512 homes", homes.len());
     }
 
@@ -299,11 +303,11 @@ mod tests {
     #[test]
     fn shards_and_homes_are_in_range() {
         for bits in [0, u64::MAX, 0x0123_4567_89ab_cdef] {
-            let print = Fingerprint { lo: bits | SET, hi: bits | SET };
-            assert_eq!(print.shard(1), 0);
-            assert!(print.shard(768) < 768);
-            assert_eq!(print.home(1), 0);
-            assert!(print.home(3) < 8 && print.home(3).is_multiple_of(2));
+            let fingerprint = Fingerprint { lo: bits | SET, hi: bits | SET };
+            assert_eq!(fingerprint.shard(1), 0);
+            assert!(fingerprint.shard(768) < 768);
+            assert_eq!(fingerprint.home(1), 0);
+            assert!(fingerprint.home(3) < 8 && fingerprint.home(3).is_multiple_of(2));
         }
     }
 }

@@ -10,12 +10,13 @@ use super::{Change, Rules, Table};
 use crate::store::capacity::Reservation;
 use crate::store::cell::Word;
 use crate::store::{Absent, CellKey};
-use crate::util::fault as probe;
-use crate::util::fault::{Fault, broken, reached, work};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
+use crate::util::work;
 
 /// Where a key's word is to be changed.
 #[must_use]
-pub(super) enum Place<'g> {
+pub(super) enum Located<'g> {
     /// In this slot's cell, if it is still there then.
     At(&'g Slot),
     /// In the cell that comes after this one, whose word is on its way there.
@@ -73,33 +74,35 @@ impl Table {
         view: View<'g>,
         Change { key, absent, now_ns }: Change<'_>,
         rules: &impl Rules,
-    ) -> Place<'g> {
+    ) -> Located<'g> {
         let Some(newest) = view.newest() else {
             return match absent {
-                Absent::Leave => Place::Absent,
+                Absent::Leave => Located::Absent,
                 Absent::Insert => {
                     self.begin(shard, view, self.first_log2, rules);
-                    Place::Retry
+                    Located::Retry
                 }
             };
         };
-        let found = newest.find(key.print);
+        let found = newest.find(key.fingerprint);
         match found {
-            Found::Live(slot, word) if word != 0 || !view.is_migrating() => return Place::At(slot),
-            Found::Moved(slot, _) if shard.view(guard).is(view) => return Place::Moving(slot),
-            Found::Moved(..) => return Place::Retry,
+            Found::Live(slot, word) if word != 0 || !view.is_migrating() => {
+                return Located::At(slot);
+            }
+            Found::Moved(slot, _) if shard.view(guard).is(view) => return Located::Moving(slot),
+            Found::Moved(..) => return Located::Retry,
             Found::Live(..) | Found::Absent => {}
         }
         if let Some(old) = view.old() {
-            let slots = old.slots_from_home(key.print);
-            if let Some(place) = self.leave(old, slots, newest, key.print, rules) {
+            let slots = old.slots_from_home(key.fingerprint);
+            if let Some(place) = self.leave(old, slots, newest, key.fingerprint, rules) {
                 return place;
             }
         }
         match (found, absent) {
-            (Found::Live(slot, _), _) => Place::At(slot),
-            (_, Absent::Leave) => Place::Absent,
-            (_, Absent::Insert) => self.insert(guard, shard, view, key.print, now_ns, rules),
+            (Found::Live(slot, _), _) => Located::At(slot),
+            (_, Absent::Leave) => Located::Absent,
+            (_, Absent::Insert) => self.insert(guard, shard, view, key.fingerprint, now_ns, rules),
         }
     }
 
@@ -110,27 +113,27 @@ impl Table {
         old: Segment<'g>,
         slots: impl Iterator<Item = &'g Slot>,
         newest: Segment<'g>,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         rules: &impl Rules,
-    ) -> Option<Place<'g>> {
+    ) -> Option<Located<'g>> {
         let mut last: Option<Frozen<'g>> = None;
         'slots: for slot in slots {
             // Repeats only when another has changed the slot, which it can do thrice.
             loop {
-                match slot.to(print) {
+                match slot.to(fingerprint) {
                     Is::Foreign => break,
                     Is::Closed => break 'slots,
                     Is::Vacant => {
-                        if broken(Fault::AbsentWithoutClosing) || slot.close() {
+                        if fault::active(Fault::AbsentWithoutClosing) || slot.close() {
                             break 'slots;
                         }
                     }
                     Is::Half => {
-                        if broken(Fault::NoPoison) {
+                        if fault::active(Fault::NoPoison) {
                             break;
                         }
                         if slot.poison() {
-                            reached(probe::Place::Poisoned);
+                            coverage::hit(Race::Poisoned);
                         }
                     }
                     Is::Own => {
@@ -154,9 +157,9 @@ impl Table {
                 }
             }
         }
-        match self.carry(old, newest, print, last?, rules) {
-            Carried::To(slot) => Some(Place::At(slot)),
-            Carried::Before => Some(Place::Retry),
+        match self.carry(old, newest, fingerprint, last?, rules) {
+            Carried::To(slot) => Some(Located::At(slot)),
+            Carried::Before => Some(Located::Retry),
             Carried::Nowhere => None,
         }
     }
@@ -166,8 +169,8 @@ impl Table {
     /// back.
     pub(super) fn freeze(&self, slot: &Slot) -> (u64, bool) {
         let (word, mine) = slot.cell.freeze();
-        if word == 0 && (mine || broken(Fault::EveryoneReleases)) {
-            reached(probe::Place::UnchargedDropped);
+        if word == 0 && (mine || fault::active(Fault::EveryoneReleases)) {
+            coverage::hit(Race::UnchargedDropped);
             self.dropped();
         }
         (word, mine)
@@ -176,7 +179,7 @@ impl Table {
     /// Ends a cell whose word has gone on elsewhere in its segment, or of which nothing is left. The one swap
     /// that does it gives its place back.
     pub(super) fn end_moved(&self, segment: Segment<'_>, Frozen { slot, word }: Frozen<'_>) {
-        if slot.cell.bury_moved(word) || broken(Fault::EveryoneReleases) {
+        if slot.cell.bury_moved(word) || fault::active(Fault::EveryoneReleases) {
             segment.count_buried();
             self.written.reservations.release();
         }
@@ -187,46 +190,49 @@ impl Table {
         &self,
         old: Segment<'g>,
         newest: Segment<'g>,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         frozen: Frozen<'g>,
         rules: &impl Rules,
     ) -> Carried<'g> {
-        let meta = frozen.slot.meta();
-        let carried = match meta.is_of_generation(newest.generation()) {
-            true => Some((meta, frozen.word)),
-            false => rules.carried(CellKey::Print(print), meta, frozen.word),
+        let tag = frozen.slot.tag();
+        let carried = match tag.is_of_generation(newest.generation()) {
+            true => Some((tag, frozen.word)),
+            false => rules.carried(CellKey::Fingerprint(fingerprint), tag, frozen.word),
         };
-        let Some((meta, word)) = carried else {
-            reached(probe::Place::CarriedNowhere);
+        let Some((tag, word)) = carried else {
+            coverage::hit(Race::CarriedNowhere);
             self.end_moved(old, frozen);
             return Carried::Nowhere;
         };
         newest.claim_moved();
-        for slot in newest.slots_from_home(print) {
+        for slot in newest.slots_from_home(fingerprint) {
             // Before it is looked at: new memory that is read first gets a page from the system twice, and
             // all other processors have to be told of the second one.
-            let _ = slot.claim(print);
+            let _ = slot.claim(fingerprint);
             loop {
-                match slot.to(print) {
+                match slot.to(fingerprint) {
                     Is::Foreign => break,
                     Is::Vacant => {
-                        let _ = slot.claim(print);
+                        let _ = slot.claim(fingerprint);
                     }
                     Is::Closed => {
                         newest.give_back_moved();
                         return Carried::Before;
                     }
-                    Is::Own if broken(Fault::SeedPassesBuried) && slot.word() == Word::Gone(0) => {
+                    Is::Own
+                        if fault::active(Fault::SeedPassesBuried)
+                            && slot.word() == Word::Gone(0) =>
+                    {
                         break;
                     }
                     is @ (Is::Half | Is::Own) => {
-                        if is == Is::Half && !slot.take(print) {
+                        if is == Is::Half && !slot.take(fingerprint) {
                             continue;
                         }
                         if is == Is::Own {
                             newest.give_back_moved();
                         }
-                        slot.set_meta(meta);
+                        slot.set_tag(tag);
                         // All that carry this cell put in the same.
                         slot.cell.seed(word);
                         return Carried::To(slot);
@@ -248,62 +254,62 @@ impl Table {
         guard: &'g Guard,
         shard: &Shard,
         view: View<'g>,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         now_ns: u64,
         rules: &impl Rules,
-    ) -> Place<'g> {
-        let Some(newest) = view.newest() else { return Place::Retry };
+    ) -> Located<'g> {
+        let Some(newest) = view.newest() else { return Located::Retry };
         // Whose call carries has enough to do.
         if !view.is_migrating() {
             self.memory().free_piece();
         }
         let is_held = !view.is_migrating() && self.memory().is_too_much_held();
-        if is_held && newest.is_full_from_home(print, LONG_SEARCH) {
+        if is_held && newest.is_full_from_home(fingerprint, LONG_SEARCH) {
             // No migration may clear out what is buried there: searches are not to get longer.
             let is_begun = self.start(shard, view, Room::More(1), rules);
-            return if is_begun { Place::Retry } else { Place::AtCap };
+            return if is_begun { Located::Retry } else { Located::AtCap };
         }
         let Some(reservation) = self.reserve(now_ns, rules) else {
             // One look more: the key may have got its cell in between.
-            return match self.look_from(guard, shard, print, rules) {
-                Ok((_, None)) => Place::AtCap,
-                _ => Place::Retry,
+            return match self.look_from(guard, shard, fingerprint, rules) {
+                Ok((_, None)) => Located::AtCap,
+                _ => Located::Retry,
             };
         };
         let claims = match newest.claim(view.is_migrating()) {
             Claim::Granted(claims) => claims,
             Claim::Full if view.is_migrating() => {
                 self.help_to_the_end(guard, shard, view, rules);
-                return Place::Retry;
+                return Located::Retry;
             }
             Claim::Full | Claim::Sealed => {
                 let is_begun = self.start(shard, view, Room::More(1), rules);
-                return if is_begun { Place::Retry } else { Place::AtCap };
+                return if is_begun { Located::Retry } else { Located::AtCap };
             }
         };
-        let Settled { slot, is_new, steps } = match self.settle(newest, print) {
+        let Settled { slot, is_new, steps } = match self.settle(newest, fingerprint) {
             Some(found) => found,
             None => {
                 newest.give_back();
-                return Place::Retry;
+                return Located::Retry;
             }
         };
         if is_new {
             reservation.hand_over();
         } else {
-            reached(probe::Place::InsertLost);
-            if !broken(Fault::ClaimLeaked) {
+            coverage::hit(Race::InsertLost);
+            if !fault::active(Fault::ClaimLeaked) {
                 newest.give_back();
             }
         }
         // Not all shards at once: a shard that grows has both segments for a while.
-        let stagger = newest.slots() / 64 * (self.nth_shard(print) % 8);
+        let stagger = newest.slots() / 64 * (self.nth_shard(fingerprint) % 8);
         let is_enough = claims == enough_claims(newest.slots()) - stagger as u64;
         let is_enough = is_enough || steps > LONG_SEARCH;
         if is_new && is_enough && !view.is_migrating() {
             self.start(shard, view, Room::More(1), rules);
         }
-        Place::At(slot)
+        Located::At(slot)
     }
 
     /// Takes a slot for a key, or finds the one that another has taken for it; whether it is new.
@@ -311,24 +317,24 @@ impl Table {
     pub(super) fn settle<'g>(
         &self,
         newest: Segment<'g>,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
     ) -> Option<Settled<'g>> {
-        for (steps, slot) in newest.slots_from_home(print).enumerate() {
+        for (steps, slot) in newest.slots_from_home(fingerprint).enumerate() {
             let settled = |is_new| Some(Settled { slot, is_new, steps });
             // Repeats only when another has changed the slot, which it can do twice.
             loop {
-                match slot.to(print) {
+                match slot.to(fingerprint) {
                     Is::Foreign => break,
                     Is::Closed => return None,
                     Is::Vacant => {
-                        let _ = slot.claim(print);
+                        let _ = slot.claim(fingerprint);
                     }
                     Is::Half => {
-                        if slot.take(print) {
+                        if slot.take(fingerprint) {
                             return settled(true);
                         }
                     }
-                    Is::Own if broken(Fault::InsertBlindly) => break,
+                    Is::Own if fault::active(Fault::InsertBlindly) => break,
                     Is::Own => match slot.word() {
                         Word::Live(_) => return settled(false),
                         Word::Gone(0) => break,

@@ -12,9 +12,9 @@ use crate::util::sync::{FigureUsize, Ordering, Switch};
 /// The bytes of segments that may be unlinked and not freed, because a thread that is pinned might read
 /// them, if that is more than what all segments take that are not retired. Past it no migration begins but
 /// one that live cells need to grow.
-const MOST_HELD_BYTES: usize = 16 << 20;
+const MAX_HELD_BYTES: usize = 16 << 20;
 /// A reload does not wait for less.
-const LEAST_WAITING_BYTES: usize = 64 << 10;
+const MIN_WAITING_BYTES: usize = 64 << 10;
 /// What it takes to keep one of them in a list, about.
 const LISTED_BYTES: usize = 64;
 
@@ -25,12 +25,12 @@ const PIECE_BYTES: usize = 16 << 10;
 /// thread of this process are interrupted: seldom and much is kinder to their calls.
 const LARGE_PIECE_BYTES: usize = 512 << 10;
 /// Of small blocks, so many in either.
-const MOST_BLOCKS: usize = 64;
+const MAX_BLOCKS: usize = 64;
 /// And at the end of a pass or a reload so many steps' work: 64 MiB, some milliseconds.
-const MOST_PIECES_AT_END: usize = 128;
+const MAX_PIECES_AT_END: usize = 128;
 /// While a sweep or a reload is under way, calls for keys leave it this much: too little to put off a
 /// migration, though the sweep stops and all of it is of segments without slots.
-const MOST_LEFT_BYTES: usize = 4 << 20;
+const MAX_LEFT_BYTES: usize = 4 << 20;
 
 /// What the segments take. It has those that are unlinked, so that all of them go with the table.
 #[derive(Default)]
@@ -117,7 +117,7 @@ impl Memory {
     /// that is under way.
     pub(super) fn free_piece(&self) {
         let is_seen_to = self.is_seen_to.load(Ordering::Relaxed);
-        let left = if is_seen_to { MOST_LEFT_BYTES } else { 0 };
+        let left = if is_seen_to { MAX_LEFT_BYTES } else { 0 };
         if self.unread_bytes.load(Ordering::Relaxed) > left {
             let _ = self.free_about(PIECE_BYTES);
         }
@@ -126,7 +126,7 @@ impl Memory {
     /// Frees about that many bytes, of a bounded number of blocks; returns whether there were any.
     fn free_about(&self, bytes: usize) -> bool {
         let mut freed = 0;
-        for _ in 0..MOST_BLOCKS {
+        for _ in 0..MAX_BLOCKS {
             if freed >= bytes {
                 break;
             }
@@ -152,7 +152,7 @@ impl Memory {
     /// Frees what is left at the end of it, within a bound, and leaves the rest to calls.
     pub(super) fn free_rest(&self) {
         // At most so many times: it may be that others go on adding.
-        let _ = (0..MOST_PIECES_AT_END).take_while(|_| self.free_some()).count();
+        let _ = (0..MAX_PIECES_AT_END).take_while(|_| self.free_some()).count();
         self.is_seen_to.store(false, Ordering::Relaxed);
     }
 
@@ -177,13 +177,13 @@ impl Memory {
     /// Whether threads may still read so much that migrations have to wait.
     pub(super) fn is_too_much_held(&self) -> bool {
         let (waiting, in_use) = self.waiting_and_in_use();
-        waiting > in_use.max(MOST_HELD_BYTES)
+        waiting > in_use.max(MAX_HELD_BYTES)
     }
 
     /// Whether threads may still read more than a reload lets gather.
     pub(super) fn is_much_waiting(&self) -> bool {
         let (waiting, in_use) = self.waiting_and_in_use();
-        waiting > (in_use / 8).max(LEAST_WAITING_BYTES)
+        waiting > (in_use / 8).max(MIN_WAITING_BYTES)
     }
 
     /// The bytes that threads may still read, and those of segments that are not retired.
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(memory.retired_count(), usize::from(cfg!(target_os = "linux")), "the large one");
         memory.free_some();
         assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
-        (0..=MOST_BLOCKS).for_each(|_| memory.put_back(retired(&memory, 64)));
+        (0..=MAX_BLOCKS).for_each(|_| memory.put_back(retired(&memory, 64)));
         assert!(memory.free_some());
         assert_eq!(memory.retired_count(), 1);
         (0..70).for_each(|_| memory.put_back(retired(&memory, 1 << 20)));

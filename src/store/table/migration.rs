@@ -8,8 +8,10 @@ use super::segment::{Segment, Unlinked, enough_claims, slots_of};
 use super::shard::{Packed, Shard, View};
 use super::slot::Holds;
 use super::{Rules, Table};
-use crate::util::fault::{Fault, Place, broken, reached, work};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::Ordering;
+use crate::util::work;
 
 /// Slots that one call carries.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
@@ -18,7 +20,7 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 const FREE_EVERY: usize = 8 * CHUNK;
 
 /// How often a reload waits for threads that may read what it left, 100 us each time.
-const MOST_WAITS: u32 = 1000;
+const MAX_WAITS: u32 = 1000;
 
 /// A segment that has any slots has at least so many.
 pub(super) const FIRST_LOG2: u32 = 3;
@@ -55,7 +57,7 @@ impl Table {
         rules: &impl Rules,
     ) -> bool {
         let Some(old) = view.newest() else { return false };
-        if view.is_migrating() && !broken(Fault::StartWhileMoving) {
+        if view.is_migrating() && !fault::active(Fault::StartWhileMoving) {
             return true;
         }
         let generation = rules.generation().max(old.generation());
@@ -73,7 +75,7 @@ impl Table {
             return false;
         }
         // Sealed first: by this number of cells the successor is sized.
-        let used = if broken(Fault::SizedByFew) { 0 } else { old.seal() };
+        let used = if fault::active(Fault::SizedByFew) { 0 } else { old.seal() };
         // Cells may have been dropped since: what is begun while memory is held back doubles.
         let least = if holds_back { old.log2() + 1 } else { 0 };
         let log2 = grows_to(used).max(least);
@@ -94,7 +96,7 @@ impl Table {
                 self.written.counts.migrations.fetch_add(1, Ordering::Relaxed);
             }
         } else {
-            reached(Place::StartLost);
+            coverage::hit(Race::StartLost);
             // SAFETY: the swap failed, so that only this call has it.
             drop(unsafe { new.into_block() });
         }
@@ -112,8 +114,11 @@ impl Table {
         }
         let frontier = &old.header().frontier;
         // Acquire: pairs with the swap below: what others have carried is seen by whoever completes.
-        let order =
-            if broken(Fault::FrontierRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        let order = if fault::active(Fault::FrontierRelaxed) {
+            Ordering::Relaxed
+        } else {
+            Ordering::Acquire
+        };
         let from = frontier.load(order);
         let slots = old.slots();
         if (from as usize).is_multiple_of(FREE_EVERY) {
@@ -128,20 +133,23 @@ impl Table {
             // Release: what this call has carried, and what the load above has acquired, is seen by
             // whoever goes on from here. Acquire on failure: another has carried the same, and this call
             // may be the one that completes.
-            let moved =
-                if broken(Fault::FrontierRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+            let moved = if fault::active(Fault::FrontierRelaxed) {
+                Ordering::Relaxed
+            } else {
+                Ordering::Release
+            };
             if frontier.compare_exchange(from, to as u64, moved, order).is_err() {
-                reached(Place::HelpedTwice);
+                coverage::hit(Race::HelpedTwice);
             }
-            if to < slots && !broken(Fault::CompleteEarly) {
+            if to < slots && !fault::active(Fault::CompleteEarly) {
                 return;
             }
         }
-        if broken(Fault::RetireLinked) {
+        if fault::active(Fault::RetireLinked) {
             self.retire(guard, shard, old);
         }
         if shard.complete(view) {
-            reached(Place::Completed);
+            coverage::hit(Race::Completed);
             self.retire(guard, shard, old);
         }
     }
@@ -169,7 +177,7 @@ impl Table {
     /// Brings every shard to the generation of `rules`, which is the newest that there is. All others may
     /// do anything meanwhile.
     pub(crate) fn renew(&self, rules: &impl Rules) {
-        let mut waits_left = MOST_WAITS;
+        let mut waits_left = MAX_WAITS;
         for shard in &self.shards {
             let bytes = self.renew_shard(shard, rules);
             // As much as the shard leaves, whoever has carried it, and more.
@@ -224,7 +232,7 @@ impl Table {
             let view = shard.view(&guard);
             match view.newest() {
                 // Without any slots: so that no late call begins one in old units.
-                None if broken(Fault::RenewSkipsEmpty) => return 0,
+                None if fault::active(Fault::RenewSkipsEmpty) => return 0,
                 None => self.begin(shard, view, 0, rules),
                 Some(_) if view.is_migrating() => {
                     self.help_to_the_end(&guard, shard, view, rules);
@@ -253,20 +261,20 @@ impl Table {
                 }
                 Holds::Half => {
                     if slot.poison() {
-                        reached(Place::Poisoned);
+                        coverage::hit(Race::Poisoned);
                         return;
                     }
                 }
-                Holds::Key(print) => {
+                Holds::Key(fingerprint) => {
                     let (word, was_live) = self.freeze(slot);
                     if word == 0 {
                         return;
                     }
-                    if was_live || broken(Fault::CarriedUnlooked) {
-                        let _ = self.carry(old, newest, print, Frozen { slot, word }, rules);
+                    if was_live || fault::active(Fault::CarriedUnlooked) {
+                        let _ = self.carry(old, newest, fingerprint, Frozen { slot, word }, rules);
                     } else {
                         // Its word may have moved on within the segment: the key has none before it.
-                        let _ = self.leave(old, old.slots_from(at), newest, print, rules);
+                        let _ = self.leave(old, old.slots_from(at), newest, fingerprint, rules);
                     }
                     return;
                 }

@@ -41,17 +41,17 @@ pub(crate) use published::{Published, ReplacedBins};
 pub(crate) use stack::Stack;
 
 use self::fingerprint::Seeds;
-use self::insert::Place;
+use self::insert::Located;
 use self::memory::Memory;
 use self::migration::Room;
 use self::segment::{Found, Segment};
 use self::shard::{Shard, View};
 use self::slot::Slot;
 use crate::store::capacity::Reservations;
-use crate::store::key::{KeyRef, Meta};
+use crate::store::key::{KeyRef, LimitTag};
 use crate::store::{Change, Outdated, Rules, Size, StoreKey, Undone};
-use crate::util::fault as probe;
-use crate::util::fault::{Fault, broken, reached};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
 
 /// The table.
@@ -93,8 +93,8 @@ pub(crate) struct Known<'g>(&'g Slot);
 impl Known<'_> {
     /// Which numbers apply.
     #[inline(always)]
-    pub(crate) fn meta(self) -> Meta {
-        self.0.meta()
+    pub(crate) fn tag(self) -> LimitTag {
+        self.0.tag()
     }
 
     /// Puts to `step` the word, until the word that `step` asks for is stored or it asks for none.
@@ -109,7 +109,7 @@ impl Known<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'g> {
     segment: Segment<'g>,
-    print: Fingerprint,
+    fingerprint: Fingerprint,
 }
 
 impl<'g> Home<'g> {
@@ -117,8 +117,8 @@ impl<'g> Home<'g> {
     #[inline(always)]
     pub(crate) fn known(self) -> Option<Known<'g>> {
         // Most keys are where their search begins, or in the same line.
-        for slot in self.segment.line(self.print) {
-            if slot.is_live(self.print) {
+        for slot in self.segment.line(self.fingerprint) {
+            if slot.is_live(self.fingerprint) {
                 return Some(Known(slot));
             }
         }
@@ -128,30 +128,30 @@ impl<'g> Home<'g> {
     #[inline(never)]
     fn known_further_on(self) -> Option<Known<'g>> {
         /// A search that gets longer is the other way's.
-        const MOST_SLOTS: usize = 16;
-        let mut slots = self.segment.slots_from_home(self.print).take(MOST_SLOTS);
-        slots.find(|slot| slot.is_live(self.print)).map(Known)
+        const MAX_SLOTS: usize = 16;
+        let mut slots = self.segment.slots_from_home(self.fingerprint).take(MAX_SLOTS);
+        slots.find(|slot| slot.is_live(self.fingerprint)).map(Known)
     }
 }
 
 /// A word as it was met, and whose it is.
 #[derive(Clone, Copy)]
 struct Seen {
-    meta: Meta,
+    tag: LimitTag,
     word: u64,
 }
 
 impl Seen {
     fn of(slot: &Slot, word: u64) -> Seen {
-        Seen { meta: slot.meta(), word }
+        Seen { tag: slot.tag(), word }
     }
 
     /// The word in the units of the numbers that apply to its key now.
     fn under(self, key: &StoreKey<'_>, rules: &impl Rules) -> Result<u64, Outdated> {
-        if self.word == 0 || self.meta == key.meta {
+        if self.word == 0 || self.tag == key.tag {
             return Ok(self.word);
         }
-        rules.under(key.cell_key(), self.meta, self.word, key.meta)
+        rules.under(key.cell_key(), self.tag, self.word, key.tag)
     }
 }
 
@@ -166,8 +166,8 @@ impl Table {
         const KEYS_A_SHARD: usize = 4096;
         /// Their pointers stay in the first level of the cache: 6 KiB. At the default cap a segment
         /// has at most a mebibyte, so that none is long to make or to free.
-        const MOST_SHARDS: usize = 768;
-        let shards = (max_keys / KEYS_A_SHARD).clamp(1, MOST_SHARDS);
+        const MAX_SHARDS: usize = 768;
+        let shards = (max_keys / KEYS_A_SHARD).clamp(1, MAX_SHARDS);
         let shards = if cfg!(tollgate_loom) { 1 } else { shards };
         let first_log2 = if cfg!(tollgate_loom) { 2 } else { migration::FIRST_LOG2 };
         Table::with_shape(max_keys, shards, first_log2, seeds)
@@ -202,20 +202,20 @@ impl Table {
     }
 
     #[inline(always)]
-    fn shard(&self, print: Fingerprint) -> &Shard {
-        &self.shards[self.nth_shard(print)]
+    fn shard(&self, fingerprint: Fingerprint) -> &Shard {
+        &self.shards[self.nth_shard(fingerprint)]
     }
 
     /// The number of a key's shard.
     #[inline(always)]
-    fn nth_shard(&self, print: Fingerprint) -> usize {
-        print.shard(self.shards.len())
+    fn nth_shard(&self, fingerprint: Fingerprint) -> usize {
+        fingerprint.shard(self.shards.len())
     }
 
     /// Where the search for a key begins, if its shard is at rest: all that was read is the shard's pointer.
     #[inline(always)]
-    pub(crate) fn home<'g>(&self, guard: &'g Guard, print: Fingerprint) -> Option<Home<'g>> {
-        let view = self.shard(print).view(guard);
+    pub(crate) fn home<'g>(&self, guard: &'g Guard, fingerprint: Fingerprint) -> Option<Home<'g>> {
+        let view = self.shard(fingerprint).view(guard);
         if view.is_migrating() {
             return None;
         }
@@ -223,14 +223,14 @@ impl Table {
         if segment.log2() == 0 {
             return None;
         }
-        Some(Home { segment, print })
+        Some(Home { segment, fingerprint })
     }
 
     /// Asks the processor for the line in which the search for a key begins. Nothing is read there, so
     /// that this needs no pin.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, print: Fingerprint) {
-        self.shard(print).prefetch(print);
+    pub(crate) fn prefetch(&self, fingerprint: Fingerprint) {
+        self.shard(fingerprint).prefetch(fingerprint);
     }
 
     /// The word of a key: 0 if it was never charged, `None` if it has no cell. Reads only.
@@ -240,7 +240,8 @@ impl Table {
         rules: &impl Rules,
     ) -> Result<Option<u64>, Outdated> {
         let guard = epoch::pin();
-        let (_, seen) = self.look_from(&guard, self.shard(key.print), key.print, rules)?;
+        let (_, seen) =
+            self.look_from(&guard, self.shard(key.fingerprint), key.fingerprint, rules)?;
         seen.map(|seen| seen.under(key, rules)).transpose()
     }
 
@@ -251,7 +252,7 @@ impl Table {
         &self,
         guard: &'g Guard,
         shard: &Shard,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         rules: &impl Rules,
     ) -> Result<(View<'g>, Option<Seen>), Outdated> {
         loop {
@@ -261,7 +262,7 @@ impl Table {
                 return Err(Outdated);
             }
             let mut uncharged = None;
-            match newest.find(print) {
+            match newest.find(fingerprint) {
                 Found::Live(slot, 0) => uncharged = Some(Seen::of(slot, 0)),
                 Found::Live(slot, word) => return Ok((view, Some(Seen::of(slot, word)))),
                 // On its way within the segment, which has not been left.
@@ -272,14 +273,14 @@ impl Table {
                 Found::Absent => {}
             }
             if let Some(old) = view.old() {
-                match old.find(print) {
+                match old.find(fingerprint) {
                     Found::Live(slot, 0) => uncharged = Some(Seen::of(slot, 0)),
                     Found::Live(slot, word) => return Ok((view, Some(Seen::of(slot, word)))),
                     // It has moved since the newest was looked at. If it was dropped there since, too,
                     // the migration is over, and this word is of the past.
                     Found::Moved(slot, word) => {
-                        if broken(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
-                            reached(probe::Place::LookedAtMoved);
+                        if fault::active(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
+                            coverage::hit(Race::LookedAtMoved);
                             return Ok((view, Some(Seen::of(slot, word))));
                         }
                         continue;
@@ -302,12 +303,12 @@ impl Table {
     ) -> Result<(), Undone> {
         let guard = epoch::pin();
         let key = change.key;
-        let shard = self.shard(key.print);
+        let shard = self.shard(key.fingerprint);
         let mut helped = false;
         // Repeats only when another's step was stored, a cell was dropped, or a migration of the shard
         // was begun or got further: somebody always gets through.
         loop {
-            let (view, seen) = self.look_from(&guard, shard, key.print, rules)?;
+            let (view, seen) = self.look_from(&guard, shard, key.fingerprint, rules)?;
             let word = match seen {
                 Some(seen) => seen.under(key, rules)?,
                 None => 0,
@@ -317,7 +318,7 @@ impl Table {
                 return Ok(());
             }
             if self.is_outdated(view, rules) {
-                reached(probe::Place::ShardRenewed);
+                coverage::hit(Race::ShardRenewed);
                 if view.is_migrating() {
                     self.help_to_the_end(&guard, shard, view, rules);
                 } else {
@@ -331,22 +332,22 @@ impl Table {
                 continue;
             }
             let found = match self.place(&guard, shard, view, change, rules) {
-                Place::At(slot) => {
-                    slot.set_meta(key.meta);
+                Located::At(slot) => {
+                    slot.set_tag(key.tag);
                     slot
                 }
-                Place::Moving(slot) if slot.meta() == key.meta => {
+                Located::Moving(slot) if slot.tag() == key.tag => {
                     // Its numbers have ended by another caller's clock.
                     return Err(Undone::Outdated);
                 }
-                Place::Moving(slot) => slot,
+                Located::Moving(slot) => slot,
                 // The step has seen that there is nothing, or is to see it.
-                Place::Absent if word == 0 => return Ok(()),
-                Place::Absent => continue,
-                Place::AtCap => return Err(Undone::AtCap),
-                Place::Retry => continue,
+                Located::Absent if word == 0 => return Ok(()),
+                Located::Absent => continue,
+                Located::AtCap => return Err(Undone::AtCap),
+                Located::Retry => continue,
             };
-            if found.meta() != key.meta {
+            if found.tag() != key.tag {
                 // Its numbers have ended: its word goes on in another slot, under those that apply now.
                 self.renumber(&guard, shard, view, found, key, rules)?;
                 continue;
@@ -359,7 +360,7 @@ impl Table {
 
     /// Whether a shard's words are in the units of limits from before the caller's.
     fn is_outdated(&self, view: View<'_>, rules: &impl Rules) -> bool {
-        !broken(Fault::ChargeBeforeRenewal)
+        !fault::active(Fault::ChargeBeforeRenewal)
             && view.newest().is_some_and(|it| it.generation() < rules.generation())
     }
 

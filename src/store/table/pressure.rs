@@ -3,7 +3,7 @@
 use super::epoch::pin;
 use super::migration::{FIRST_LOG2, Room};
 use super::segment::Found;
-use super::{Change, Fingerprint, KeyRef, Meta, Rules, Seeds, StoreKey, Table};
+use super::{Change, Fingerprint, KeyRef, LimitTag, Rules, Seeds, StoreKey, Table};
 use crate::own_process::in_own_process;
 use crate::store::key::{LimitIndex, Stamp};
 use crate::store::{Absent, CellKey, Outdated, Undone};
@@ -12,34 +12,40 @@ use crate::store::{Absent, CellKey, Outdated, Undone};
 pub(super) struct OneLimit;
 
 impl OneLimit {
-    fn meta() -> Meta {
-        Stamp::new(LimitIndex(0), 0).meta(0)
+    fn tag() -> LimitTag {
+        Stamp::new(LimitIndex(0), 0).tag(0)
     }
 }
 
 impl Rules for OneLimit {
-    fn owed(&self, _: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
-        (word > at_ns).then_some((meta, word))
+    fn owed(
+        &self,
+        _: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(LimitTag, u64)> {
+        (word > at_ns).then_some((tag, word))
     }
 
     fn generation(&self) -> u64 {
         0
     }
 
-    fn carried(&self, _: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
-        Some((meta, word))
+    fn carried(&self, _: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+        Some((tag, word))
     }
 
-    fn under(&self, _: CellKey<'_>, _: Meta, word: u64, _: Meta) -> Result<u64, Outdated> {
+    fn under(&self, _: CellKey<'_>, _: LimitTag, word: u64, _: LimitTag) -> Result<u64, Outdated> {
         Ok(word)
     }
 
-    fn note_end(&self, _: Meta) {}
+    fn note_end(&self, _: LimitTag) {}
 }
 
 pub(super) fn store_key<'a>(table: &Table, id: &'a [u8]) -> StoreKey<'a> {
     let key = KeyRef { limit: LimitIndex(0), id };
-    StoreKey { key, print: table.fingerprint(key), meta: OneLimit::meta() }
+    StoreKey { key, fingerprint: table.fingerprint(key), tag: OneLimit::tag() }
 }
 
 const SHARDS: usize = 8;
@@ -110,10 +116,10 @@ impl Bench {
     /// Drops a key's cell, as a sweep does that finds it full: in a shard at rest.
     fn bury(&self, id: u64) {
         let guard = pin();
-        let print = self.key(id);
-        assert!(!self.table.shard(print).view(&guard).is_migrating());
-        let segment = self.table.shard(print).view(&guard).newest().expect("it was charged");
-        if let Found::Live(slot, word) = segment.find(print)
+        let fingerprint = self.key(id);
+        assert!(!self.table.shard(fingerprint).view(&guard).is_migrating());
+        let segment = self.table.shard(fingerprint).view(&guard).newest().expect("it was charged");
+        if let Found::Live(slot, word) = segment.find(fingerprint)
             && slot.cell.bury(word)
         {
             self.table.dropped();

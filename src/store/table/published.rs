@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::epoch::{Alive, Guard, Retired, readers_in_calls};
 use super::retired::When;
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicPtr, Ordering};
 
 /// A value behind one pointer. Who reads it keeps what it was; the next call finds what it is.
@@ -27,8 +27,11 @@ impl<T: Send + Sync + 'static> Published<T> {
     #[expect(unsafe_code, reason = "the guard keeps the value")]
     pub(crate) fn get<'g>(&'g self, _: &'g Guard) -> &'g T {
         // Acquire: pairs with `replace`: the value is made.
-        let order =
-            if broken(Fault::PublishedRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        let order = if fault::active(Fault::PublishedRelaxed) {
+            Ordering::Relaxed
+        } else {
+            Ordering::Acquire
+        };
         let value = self.value.load(order);
         // SAFETY: from an `Arc` that `new` or `replace` took, and read under a guard: that is retired after
         // the swap by which the pointer to it went, or dropped with `self`, which is borrowed.
@@ -128,12 +131,13 @@ impl<T: Send + Sync + 'static> ReplacedBins<T> {
         // What was found is borrowed for as long as this takes: no other value can have its address.
         let found = found.map_or(ptr::null_mut(), |found| ptr::from_ref(found).cast_mut());
         let new = new.map_or(ptr::null_mut(), Box::into_raw);
-        if broken(Fault::BlockByStore) {
+        if fault::active(Fault::BlockByStore) {
             pointer.store(new, Ordering::Release);
             return true;
         }
         // Release: pairs with `get`. Relaxed on failure: the pointer that was there instead is not used.
-        let order = if broken(Fault::BlockRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        let order =
+            if fault::active(Fault::BlockRelaxed) { Ordering::Relaxed } else { Ordering::Release };
         let Ok(old) = pointer.compare_exchange(found, new, order, Ordering::Relaxed) else {
             if !new.is_null() {
                 // SAFETY: from the `Box` above, and not published.

@@ -11,7 +11,7 @@
 
 use std::ptr;
 
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// The threads that may be reading.
@@ -98,7 +98,7 @@ impl Readers {
     /// The readers that are in a call, all that may have seen what was unlinked before this; `None` if that
     /// cannot be said.
     pub(super) fn in_calls(&self) -> Option<InCalls> {
-        if !fence_of_all() && !broken(Fault::NoBarrier) {
+        if !fence_of_all() && !fault::active(Fault::NoBarrier) {
             return None;
         }
         let in_calls = self.all().filter_map(|reader| {
@@ -133,7 +133,7 @@ impl Reader {
         // Acquire: pairs with `part`: the state is the last that the thread before has left. Relaxed on
         // failure: it is another's.
         let taken =
-            if broken(Fault::RecordRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+            if fault::active(Fault::RecordRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         self.taken.compare_exchange(0, 1, taken, Ordering::Relaxed).is_ok()
     }
 
@@ -150,7 +150,8 @@ impl Reader {
         let state = self.state.load(Ordering::Relaxed);
         // Release: as in `leave`: who finds that a new call has begun takes the last for over. What is read
         // in the new one comes after it by the fence.
-        let order = if broken(Fault::EnterRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        let order =
+            if fault::active(Fault::EnterRelaxed) { Ordering::Relaxed } else { Ordering::Release };
         self.state.store(state + 1, order);
         fence_of_one();
     }
@@ -174,14 +175,14 @@ fn fence_of_one() {
 /// loom has no fence that one thread makes for another: here each makes its own.
 #[cfg(tollgate_loom)]
 fn fence_of_one() {
-    if !broken(Fault::ReaderUnfenced) {
+    if !fault::active(Fault::ReaderUnfenced) {
         crate::util::sync::fence(Ordering::SeqCst);
     }
 }
 
 #[cfg(tollgate_loom)]
 fn fence_of_all() -> bool {
-    if broken(Fault::NoBarrier) {
+    if fault::active(Fault::NoBarrier) {
         return false;
     }
     crate::util::sync::fence(Ordering::SeqCst);

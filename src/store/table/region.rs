@@ -45,8 +45,8 @@ struct Rest {
 const REGION_BYTES: usize = 4 * MAPPED_BYTES;
 
 /// Smaller blocks have hardly a page of their own. They are the allocator's.
-const LEAST_LOG2: u32 = 13;
-const SIZES: usize = (MAPPED_BYTES.ilog2() - LEAST_LOG2) as usize;
+const MIN_LOG2: u32 = 13;
+const SIZES: usize = (MAPPED_BYTES.ilog2() - MIN_LOG2) as usize;
 
 impl Region {
     fn new() -> Option<Arc<Region>> {
@@ -59,7 +59,7 @@ impl Region {
 impl Rests {
     /// A cut of so many bytes; `None` if that is not a size for cuts, or the system has no memory.
     pub(super) fn cut(&mut self, bytes: usize) -> Option<Cut> {
-        let size = bytes.checked_ilog2()?.checked_sub(LEAST_LOG2)?;
+        let size = bytes.checked_ilog2()?.checked_sub(MIN_LOG2)?;
         let rest = self.0.get_mut(size as usize)?;
         let begun = rest.take().and_then(|rest| Some((rest.region.upgrade()?, rest.at)));
         let begun = begun.filter(|(_, at)| at + bytes <= REGION_BYTES);
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn cuts_of_a_size_share_a_region_and_do_not_overlap() {
         let mut rests = Rests::default();
-        for bytes in [0, 64, (1 << LEAST_LOG2) - 1, MAPPED_BYTES, 4 * MAPPED_BYTES] {
+        for bytes in [0, 64, (1 << MIN_LOG2) - 1, MAPPED_BYTES, 4 * MAPPED_BYTES] {
             assert!(rests.cut(bytes).is_none(), "{bytes} bytes");
         }
         let mut cuts: Vec<Cut> = (0..8).map(|_| rests.cut(BYTES).unwrap()).collect();

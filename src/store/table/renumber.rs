@@ -27,7 +27,9 @@ use super::slot::{Is, Slot};
 use super::{Rules, Table};
 use crate::store::cell::Word;
 use crate::store::{StoreKey, Undone};
-use crate::util::fault::{Fault, Place, broken, reached, work};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
+use crate::util::work;
 
 impl Table {
     /// Moves the word of a cell whose numbers have ended, or does the rest of another call's move. The caller looks
@@ -45,7 +47,7 @@ impl Table {
         work::count_cell();
         if let Word::Live(word @ 1..) | Word::Gone(word @ 1..) = slot.word() {
             // By a clock that is behind the cell's it stays where it is.
-            rules.under(key.cell_key(), slot.meta(), word, key.meta)?;
+            rules.under(key.cell_key(), slot.tag(), word, key.tag)?;
         }
         match newest.claim(view.is_migrating()) {
             Claim::Granted(_) => {}
@@ -60,30 +62,36 @@ impl Table {
         }
         let reservation = self.written.reservations.reserve_another();
         // Before the cell goes: a caller with an older clock that meets it then looks for later numbers.
-        rules.note_end(slot.meta());
+        rules.note_end(slot.tag());
         let (word, _) = self.freeze(slot);
         // In a segment that has been left since, it is carried with all others.
         let is_left = !shard.view(guard).is(view);
-        let next = if word == 0 || is_left { None } else { next_own(newest, slot, key.print) };
+        let next =
+            if word == 0 || is_left { None } else { next_own(newest, slot, key.fingerprint) };
         let Some((next, is_new)) = next else {
             newest.give_back();
             return Ok(());
         };
         if is_new {
-            reached(Place::Renumbered);
+            coverage::hit(Race::Renumbered);
             reservation.hand_over();
         } else {
             newest.give_back();
         }
-        next.set_meta(key.meta);
+        next.set_tag(key.tag);
         // Of two calls whose clocks differ the other may have named later numbers.
-        next.cell.seed(rules.under(key.cell_key(), slot.meta(), word, next.meta())?);
+        next.cell.seed(rules.under(key.cell_key(), slot.tag(), word, next.tag())?);
         // Not if a migration has closed the way first: then it carries the word from where it is.
-        if matches!(next.word(), Word::Live(1..) | Word::Gone(1..)) || broken(Fault::EndUnlooked) {
+        if matches!(next.word(), Word::Live(1..) | Word::Gone(1..))
+            || fault::active(Fault::EndUnlooked)
+        {
             self.end_moved(newest, Frozen { slot, word });
         }
         let is_held = self.memory().is_too_much_held();
-        if !view.is_migrating() && !is_held && newest.is_worth_clearing(self.nth_shard(key.print)) {
+        if !view.is_migrating()
+            && !is_held
+            && newest.is_worth_clearing(self.nth_shard(key.fingerprint))
+        {
             self.start(shard, view, Room::Cleared, rules);
         }
         Ok(())
@@ -92,20 +100,24 @@ impl Table {
 
 /// The first slot of a key after one of its own, taken if there is none yet; whether it is new. `None`: the segment
 /// is being left.
-fn next_own<'g>(segment: Segment<'g>, slot: &Slot, print: Fingerprint) -> Option<(&'g Slot, bool)> {
-    for slot in segment.slots_after(slot, print) {
+fn next_own<'g>(
+    segment: Segment<'g>,
+    slot: &Slot,
+    fingerprint: Fingerprint,
+) -> Option<(&'g Slot, bool)> {
+    for slot in segment.slots_after(slot, fingerprint) {
         // Repeats only when another has changed the slot, which it can do twice.
         loop {
-            match slot.to(print) {
+            match slot.to(fingerprint) {
                 Is::Foreign => break,
                 Is::Closed => return None,
-                Is::Own if broken(Fault::NextNotFirst) => break,
+                Is::Own if fault::active(Fault::NextNotFirst) => break,
                 Is::Own => return Some((slot, false)),
                 Is::Vacant => {
-                    let _ = slot.claim(print);
+                    let _ = slot.claim(fingerprint);
                 }
                 Is::Half => {
-                    if slot.take(print) {
+                    if slot.take(fingerprint) {
                         return Some((slot, true));
                     }
                 }

@@ -6,7 +6,7 @@
 use super::epoch::{Guard, Pins};
 use super::readers::InCalls;
 use super::stack::Stack;
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{FigureUsize, Ordering, Tried};
 
 /// Things of one kind that wait. Dropping one frees it; only [`collect`](Retired::collect) and the end of the
@@ -97,8 +97,11 @@ impl<T: Send> Retired<T> {
         look: impl FnOnce() -> Option<InCalls>,
     ) -> Vec<T> {
         let mut look = Some(look);
-        let early =
-            if broken(Fault::LooksTooEarly) { look.take().and_then(|look| look()) } else { None };
+        let early = if fault::active(Fault::LooksTooEarly) {
+            look.take().and_then(|look| look())
+        } else {
+            None
+        };
         let Batches { fresh, fresh_bytes, asked } = batches;
         if !self.pushed.is_empty() {
             for (bytes, thing) in self.pushed.take_all() {

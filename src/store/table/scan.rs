@@ -11,8 +11,9 @@ use super::shard::{Shard, View};
 use super::slot::{Holds, Slot};
 use super::{Guard, Rules, Table, migration};
 use crate::store::cell::Word;
-use crate::store::key::Meta;
-use crate::util::fault::{Fault, Place, broken, reached};
+use crate::store::key::LimitTag;
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 
 impl Table {
     /// A table with the seeds of another.
@@ -40,7 +41,7 @@ impl Table {
     ///
     /// Left out is what owed nothing: keys that are new since, or that were dropped since by the floor as it
     /// is after the call. Reads only; pins the thread for the part.
-    pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(Fingerprint, Meta, u64)) {
+    pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(Fingerprint, LimitTag, u64)) {
         let guard = pin();
         let shard = &self.shards[part];
         let view = shard.view(&guard);
@@ -48,16 +49,18 @@ impl Table {
         // A key that is in the newest segment stays in its slot there. What is not there yet when its slot
         // is passed is still in the old one, or on its way: then its slot there tells what moves.
         let mut visited = HashSet::with_hasher(RandomState::default());
-        for (print, slot, word) in words(newest) {
-            visit(print, slot.meta(), word);
+        for (fingerprint, slot, word) in words(newest) {
+            visit(fingerprint, slot.tag(), word);
             if view.is_migrating() {
-                visited.insert(print);
+                visited.insert(fingerprint);
             }
         }
         let Some(old) = view.old() else { return };
-        for (print, slot, word) in words(old).filter(|(print, ..)| !visited.contains(print)) {
-            if let Some((slot, word)) = moving(&guard, shard, view, print, (slot, word)) {
-                visit(print, slot.meta(), word);
+        for (fingerprint, slot, word) in
+            words(old).filter(|(fingerprint, ..)| !visited.contains(fingerprint))
+        {
+            if let Some((slot, word)) = moving(&guard, shard, view, fingerprint, (slot, word)) {
+                visit(fingerprint, slot.tag(), word);
             }
         }
     }
@@ -91,13 +94,13 @@ impl Table {
 fn words<'g>(segment: Segment<'g>) -> impl Iterator<Item = (Fingerprint, &'g Slot, u64)> {
     (0..segment.slots()).filter_map(move |at| {
         let slot = segment.slot(0, at);
-        let Holds::Key(print) = slot.holds() else { return None };
+        let Holds::Key(fingerprint) = slot.holds() else { return None };
         let word = match slot.word() {
             Word::Live(word) => word,
-            Word::Gone(_) if broken(Fault::ScanSkipsMoved) => 0,
+            Word::Gone(_) if fault::active(Fault::ScanSkipsMoved) => 0,
             Word::Gone(word) => word,
         };
-        (word != 0).then_some((print, slot, word))
+        (word != 0).then_some((fingerprint, slot, word))
     })
 }
 
@@ -107,17 +110,17 @@ fn moving<'g>(
     guard: &'g Guard,
     shard: &Shard,
     view: View<'g>,
-    print: Fingerprint,
+    fingerprint: Fingerprint,
     met: (&'g Slot, u64),
 ) -> Option<(&'g Slot, u64)> {
-    let arrived = || match view.newest()?.find(print) {
+    let arrived = || match view.newest()?.find(fingerprint) {
         Found::Live(_, 0) | Found::Moved(_, 0) | Found::Absent => None,
         Found::Live(slot, word) | Found::Moved(slot, word) => Some((slot, word)),
     };
     arrived().or_else(|| {
         // While the migration goes on nothing is dropped where it goes to: it had not arrived.
-        if broken(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
-            reached(Place::ScannedMoving);
+        if fault::active(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
+            coverage::hit(Race::ScannedMoving);
             return Some(met);
         }
         // All has arrived by now: what is not there was full, and was dropped.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::migration::FIRST_LOG2;
 use super::pressure::{OneLimit, store_key};
 use super::{Change, Rules, Seeds, Table};
-use crate::store::key::Meta;
+use crate::store::key::LimitTag;
 use crate::store::{Absent, CellKey, Outdated, Undone};
 
 const FIRST: u64 = 1;
@@ -26,27 +26,39 @@ fn spend(table: &Table, id: u64, rules: &impl Rules) -> Result<(), Undone> {
 }
 
 impl Rules for Meanwhile<'_> {
-    fn owed(&self, key: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
+    fn owed(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(LimitTag, u64)> {
         if self.is_due.replace(false) {
             assert_eq!(spend(self.table, OTHER, &OneLimit), Ok(()), "it takes the one place");
         }
-        OneLimit.owed(key, meta, word, at_ns)
+        OneLimit.owed(key, tag, word, at_ns)
     }
 
     fn generation(&self) -> u64 {
         OneLimit.generation()
     }
 
-    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
-        OneLimit.carried(key, meta, word)
+    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+        OneLimit.carried(key, tag, word)
     }
 
-    fn under(&self, key: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated> {
-        OneLimit.under(key, meta, word, to)
+    fn under(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        to: LimitTag,
+    ) -> Result<u64, Outdated> {
+        OneLimit.under(key, tag, word, to)
     }
 
-    fn note_end(&self, meta: Meta) {
-        OneLimit.note_end(meta);
+    fn note_end(&self, tag: LimitTag) {
+        OneLimit.note_end(tag);
     }
 }
 

@@ -12,7 +12,7 @@ use super::memory::Memory;
 use super::shard::Packed;
 use super::slot::{A_LINE, Is, Slot};
 use crate::store::cell::Word;
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
 /// What is known of a segment's slots. Known keys never touch it.
@@ -241,15 +241,18 @@ impl<'g> Segment<'g> {
     /// The line in which the search for a key begins. A segment that has any slots has a whole line.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the guard keeps the block")]
-    pub(super) fn line(self, print: Fingerprint) -> [&'g Slot; A_LINE] {
-        let home = print.home(self.log2);
+    pub(super) fn line(self, fingerprint: Fingerprint) -> [&'g Slot; A_LINE] {
+        let home = fingerprint.home(self.log2);
         // SAFETY: a home is below the number of slots, and the first of a line. As in `slot`.
         array::from_fn(|at| unsafe { self.slot_pointer(home + at).as_ref() })
     }
 
     /// The slots from a key's home on, all of them, once.
-    pub(super) fn slots_from_home(self, print: Fingerprint) -> impl Iterator<Item = &'g Slot> {
-        self.slots_from(if self.log2 == 0 { 0 } else { print.home(self.log2) })
+    pub(super) fn slots_from_home(
+        self,
+        fingerprint: Fingerprint,
+    ) -> impl Iterator<Item = &'g Slot> {
+        self.slots_from(if self.log2 == 0 { 0 } else { fingerprint.home(self.log2) })
     }
 
     /// All slots once, from one on.
@@ -258,18 +261,18 @@ impl<'g> Segment<'g> {
     }
 
     /// Whether none of that many slots from a key's home on is vacant.
-    pub(super) fn is_full_from_home(self, print: Fingerprint, slots: usize) -> bool {
-        self.slots_from_home(print).take(slots).all(|slot| slot.to(print) != Is::Vacant)
+    pub(super) fn is_full_from_home(self, fingerprint: Fingerprint, slots: usize) -> bool {
+        self.slots_from_home(fingerprint).take(slots).all(|slot| slot.to(fingerprint) != Is::Vacant)
     }
 
     /// What a key has here. Reads only.
     ///
     /// A cell whose word has moved on is the key's as long as no later one has a word: the word may be on its
     /// way to a later slot of this segment.
-    pub(super) fn find(self, print: Fingerprint) -> Found<'g> {
+    pub(super) fn find(self, fingerprint: Fingerprint) -> Found<'g> {
         let mut moved = None;
-        for slot in self.slots_from_home(print) {
-            match slot.to(print) {
+        for slot in self.slots_from_home(fingerprint) {
+            match slot.to(fingerprint) {
                 Is::Vacant | Is::Closed => break,
                 Is::Own => match slot.word() {
                     Word::Live(0) if moved.is_some() => break,
@@ -288,23 +291,23 @@ impl<'g> Segment<'g> {
     pub(super) fn slots_after(
         self,
         slot: &Slot,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
     ) -> impl Iterator<Item = &'g Slot> {
-        let mut slots = self.slots_from_home(print);
+        let mut slots = self.slots_from_home(fingerprint);
         let _ = slots.by_ref().find(|it| ptr::eq(*it, slot));
         slots
     }
 
     /// Whether a cell is the one that an earlier cell's word is on its way to.
-    pub(super) fn is_awaited(self, slot: &Slot, print: Fingerprint) -> bool {
-        let mut before = self.slots_from_home(print).take_while(|it| !ptr::eq(*it, slot));
-        before.any(|it| it.to(print) == Is::Own && matches!(it.word(), Word::Gone(1..)))
+    pub(super) fn is_awaited(self, slot: &Slot, fingerprint: Fingerprint) -> bool {
+        let mut before = self.slots_from_home(fingerprint).take_while(|it| !ptr::eq(*it, slot));
+        before.any(|it| it.to(fingerprint) == Is::Own && matches!(it.word(), Word::Gone(1..)))
     }
 
     /// Claims room for a fresh key. While cells are carried here, all that may come have theirs.
     pub(super) fn claim(self, is_target: bool) -> Claim {
         let header = self.header();
-        let carried = if broken(Fault::NoRoomForMoved) {
+        let carried = if fault::active(Fault::NoRoomForMoved) {
             0
         } else if is_target {
             header.moved_bound
@@ -318,7 +321,7 @@ impl<'g> Segment<'g> {
         // order of this one location.
         let before = header.claims.fetch_add(1, Ordering::Acquire);
         let claims = (before & !SEALED) + carried + 1;
-        if before & SEALED != 0 && !broken(Fault::ClaimSealed) {
+        if before & SEALED != 0 && !fault::active(Fault::ClaimSealed) {
             self.give_back();
             Claim::Sealed
         } else if claims > most_claims(self.slots()) {
@@ -363,15 +366,15 @@ impl<'g> Segment<'g> {
     /// six, seven or eight eighths of the room that is left, depending on the shard's number.
     pub(super) fn is_worth_clearing(self, nth: usize) -> bool {
         /// A smaller one is cleared out by two calls.
-        const LEAST_SLOTS: usize = 64;
+        const MIN_SLOTS: usize = 64;
         let room = most_claims(self.slots()).saturating_sub(self.used());
         let buried = self.header().buried.load(Ordering::Relaxed);
-        self.slots() >= LEAST_SLOTS && buried * 8 >= room * (5 + nth as u64 % 4)
+        self.slots() >= MIN_SLOTS && buried * 8 >= room * (5 + nth as u64 % 4)
     }
 
     /// Ends all claims, and returns the bound, which does not rise any more.
     pub(super) fn seal(self) -> u64 {
-        if broken(Fault::NoSeal) {
+        if fault::active(Fault::NoSeal) {
             return self.used();
         }
         // Release: pairs with `claim`.
@@ -391,8 +394,8 @@ impl<'g> Segment<'g> {
 /// Asks the processor for the line in which a key's search begins, and the next, in a segment that may be
 /// gone.
 #[inline(always)]
-pub(super) fn prefetch(header: NonNull<Header>, log2: u32, print: Fingerprint) {
-    let home = if log2 == 0 { 0 } else { print.home(log2) };
+pub(super) fn prefetch(header: NonNull<Header>, log2: u32, fingerprint: Fingerprint) {
+    let home = if log2 == 0 { 0 } else { fingerprint.home(log2) };
     let line = header.as_ptr().wrapping_add(1).cast::<Slot>().wrapping_add(home);
     prefetch_line(line);
     // The search may go on there. After the last line it is no slot: no harm.

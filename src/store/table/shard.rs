@@ -7,7 +7,7 @@ use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
 use super::segment;
 use super::segment::{Header, Segment};
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicPtr, Ordering};
 
 /// A segment's address, the logarithm of its slots, and whether cells are still being carried to it,
@@ -62,17 +62,18 @@ impl Shard {
     pub(super) fn view<'g>(&self, _: &'g Guard) -> View<'g> {
         // Acquire: pairs with `publish` and `complete`: the header and the slots are made, and all that
         // was carried or dropped before is seen.
-        let order = if broken(Fault::ViewRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
+        let order =
+            if fault::active(Fault::ViewRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         View { packed: Packed(self.0.load(order)), guard: PhantomData }
     }
 
     /// Asks the processor for the line in which the search for a key begins.
     #[inline(always)]
-    pub(super) fn prefetch(&self, print: Fingerprint) {
+    pub(super) fn prefetch(&self, fingerprint: Fingerprint) {
         // Relaxed: an address that is not read.
         let packed = Packed(self.0.load(Ordering::Relaxed));
         if let Some((header, log2)) = packed.parts() {
-            segment::prefetch(header, log2, print);
+            segment::prefetch(header, log2, fingerprint);
         }
     }
 
@@ -82,8 +83,11 @@ impl Shard {
         let packed = Packed::new(new, seen.packed != Packed::NONE);
         // Release: pairs with `view`: the header and the slots are made. Relaxed on failure: the
         // pointer is read anew.
-        let order =
-            if broken(Fault::PublishRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        let order = if fault::active(Fault::PublishRelaxed) {
+            Ordering::Relaxed
+        } else {
+            Ordering::Release
+        };
         self.swap(seen.packed, packed, order)
     }
 
@@ -93,8 +97,11 @@ impl Shard {
         let Some(newest) = seen.newest() else { return false };
         // Release: pairs with `view`: all that was carried and dropped is seen. Relaxed on failure:
         // the pointer is read anew.
-        let order =
-            if broken(Fault::CompleteRelaxed) { Ordering::Relaxed } else { Ordering::Release };
+        let order = if fault::active(Fault::CompleteRelaxed) {
+            Ordering::Relaxed
+        } else {
+            Ordering::Release
+        };
         self.swap(seen.packed, Packed::new(newest, false), order)
     }
 

@@ -9,8 +9,8 @@
 
 use super::fingerprint::Fingerprint;
 use crate::store::cell::{Cell, Word};
-use crate::store::key::Meta;
-use crate::util::fault::{Fault, broken};
+use crate::store::key::LimitTag;
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
 /// The low half of a slot in which no key will ever be.
@@ -27,7 +27,7 @@ pub(super) struct Slot {
     lo: AtomicU64,
     hi: AtomicU64,
     pub(super) cell: Cell,
-    meta: AtomicU64,
+    tag: AtomicU64,
 }
 
 #[cfg(not(tollgate_loom))]
@@ -68,29 +68,29 @@ impl Slot {
             lo: AtomicU64::new(NONE),
             hi: AtomicU64::new(NONE),
             cell: Cell::new(),
-            meta: AtomicU64::new(NONE),
+            tag: AtomicU64::new(NONE),
         }
     }
 
     /// Whether this is the key's own slot, with a word: the way of a known key.
     #[inline(always)]
-    pub(super) fn is_live(&self, print: Fingerprint) -> bool {
+    pub(super) fn is_live(&self, fingerprint: Fingerprint) -> bool {
         // Relaxed: a fingerprint is decided by the swaps that set it, and publishes nothing; a slot that
         // is read as another's or as free only sends the caller to look again.
-        self.lo.load(Ordering::Relaxed) == print.lo
-            && self.hi.load(Ordering::Relaxed) == print.hi
+        self.lo.load(Ordering::Relaxed) == fingerprint.lo
+            && self.hi.load(Ordering::Relaxed) == fingerprint.hi
             && matches!(self.word(), Word::Live(1..))
     }
 
     /// What this slot is to the key.
     #[inline]
-    pub(super) fn to(&self, print: Fingerprint) -> Is {
+    pub(super) fn to(&self, fingerprint: Fingerprint) -> Is {
         match self.low() {
             NONE => Is::Vacant,
             CLOSED => Is::Closed,
-            lo if lo == print.lo => match self.high() {
+            lo if lo == fingerprint.lo => match self.high() {
                 NONE => Is::Half,
-                hi if hi == print.hi => Is::Own,
+                hi if hi == fingerprint.hi => Is::Own,
                 _ => Is::Foreign,
             },
             _ => Is::Foreign,
@@ -124,24 +124,24 @@ impl Slot {
     }
 
     /// Claims a vacant slot for a key. If another was faster, the slot is to be looked at again.
-    pub(super) fn claim(&self, print: Fingerprint) -> bool {
+    pub(super) fn claim(&self, fingerprint: Fingerprint) -> bool {
         // Relaxed: the low half publishes nothing, and who loses looks again.
         let claimed =
-            self.lo.compare_exchange(NONE, print.lo, Ordering::Relaxed, Ordering::Relaxed);
+            self.lo.compare_exchange(NONE, fingerprint.lo, Ordering::Relaxed, Ordering::Relaxed);
         claimed.is_ok()
     }
 
     /// Makes a claimed slot the key's, whoever claimed it. If another was faster, the slot is to be
     /// looked at again.
-    pub(super) fn take(&self, print: Fingerprint) -> bool {
-        if broken(Fault::TakeByStore) {
-            self.hi.store(print.hi, Ordering::Relaxed);
+    pub(super) fn take(&self, fingerprint: Fingerprint) -> bool {
+        if fault::active(Fault::TakeByStore) {
+            self.hi.store(fingerprint.hi, Ordering::Relaxed);
             return true;
         }
         // Release: pairs with `high`: who meets a cell that was carried sees that it was counted
         // before, and who meets one that came back sees the floor at which it had been dropped. Relaxed
         // on failure: who loses looks again.
-        self.hi.compare_exchange(NONE, print.hi, Ordering::Release, Ordering::Relaxed).is_ok()
+        self.hi.compare_exchange(NONE, fingerprint.hi, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Closes a vacant slot. If it was claimed first, it is to be looked at again.
@@ -162,21 +162,21 @@ impl Slot {
 
     /// Which numbers apply: known as soon as the word is not 0.
     #[inline(always)]
-    pub(super) fn meta(&self) -> Meta {
+    pub(super) fn tag(&self) -> LimitTag {
         // Relaxed: written before the first word, which the caller has read with Acquire.
-        Meta::of_bits(self.meta.load(Ordering::Relaxed))
+        LimitTag::of_bits(self.tag.load(Ordering::Relaxed))
     }
 
     /// Says which numbers apply, unless it is said. Before the first word.
-    pub(super) fn set_meta(&self, meta: Meta) {
+    pub(super) fn set_tag(&self, tag: LimitTag) {
         // Relaxed: the first word is swapped in with Release and publishes it. All who write one write
         // what the registry says of the key.
-        if self.meta.load(Ordering::Relaxed) == NONE {
-            if broken(Fault::NoteByStore) {
-                return self.meta.store(meta.bits(), Ordering::Relaxed);
+        if self.tag.load(Ordering::Relaxed) == NONE {
+            if fault::active(Fault::NoteByStore) {
+                return self.tag.store(tag.bits(), Ordering::Relaxed);
             }
             let _ =
-                self.meta.compare_exchange(NONE, meta.bits(), Ordering::Relaxed, Ordering::Relaxed);
+                self.tag.compare_exchange(NONE, tag.bits(), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::ptr;
 
-use crate::util::fault::{Fault, broken};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicPtr, Ordering};
 
 pub(crate) struct Stack<T: Send> {
@@ -35,7 +35,7 @@ impl<T: Send> Stack<T> {
         loop {
             // SAFETY: made above, and not pushed yet: no other thread has it.
             unsafe { (*node).next = head };
-            if broken(Fault::PushByStore) {
+            if fault::active(Fault::PushByStore) {
                 return self.head.store(node, Ordering::Release);
             }
             // Release: pairs with `take_all`, which reads the node. Relaxed on failure: as above.

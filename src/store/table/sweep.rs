@@ -9,7 +9,8 @@ use super::slot::{Holds, Slot};
 use super::{Rules, Table};
 use crate::store::cell::Word;
 use crate::store::{CellKey, Swept};
-use crate::util::fault::{Fault, Place, broken, reached};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::sync::Ordering;
 
 /// Slots between two looks at how far the step has come.
@@ -132,7 +133,7 @@ impl Table {
             swept.looked_at += CHUNK;
             return false;
         }
-        if segment.generation() < rules.generation() && !broken(Fault::SweepByOldLimits) {
+        if segment.generation() < rules.generation() && !fault::active(Fault::SweepByOldLimits) {
             // What is full by the old numbers need not be by the new ones.
             self.start(shard, view, Room::Fewer, rules);
             return false;
@@ -173,18 +174,21 @@ impl Table {
         rules: &impl Rules,
         uncharged: Uncharged,
     ) -> bool {
-        let Holds::Key(print) = slot.holds() else { return false };
+        let Holds::Key(fingerprint) = slot.holds() else { return false };
         let Word::Live(word) = slot.word() else { return false };
         let is_full = match word {
             0 => uncharged == Uncharged::Go,
-            _ => rules.owed(CellKey::Print(print), slot.meta(), word, floor_ns).is_none(),
+            _ => {
+                rules.owed(CellKey::Fingerprint(fingerprint), slot.tag(), word, floor_ns).is_none()
+            }
         };
         // A word of the key is on its way here: the call that moves it ends the cell it comes from.
-        let is_awaited = || segment.is_awaited(slot, print) && !broken(Fault::BuryAwaited);
+        let is_awaited =
+            || segment.is_awaited(slot, fingerprint) && !fault::active(Fault::BuryAwaited);
         if !is_full || is_awaited() || !slot.cell.bury(word) {
             return false;
         }
-        reached(Place::Buried);
+        coverage::hit(Race::Buried);
         self.dropped();
         segment.count_buried();
         true

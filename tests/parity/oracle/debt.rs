@@ -15,7 +15,7 @@ use super::bucket::{Rule, State, ceil, ms_of};
 /// The most that is counted: a word has 24 bits for it. What is owed beyond is forgotten.
 const MOST: i128 = (1 << 24) - 1;
 /// The latest time that a word has room for.
-const MOST_NS: i128 = (1 << 63) - 1;
+const MAX_NS: i128 = (1 << 63) - 1;
 
 /// The state under `new` of a bucket that had `state` under `old` when the numbers changed. `None`: it is full.
 pub(crate) fn carried(
@@ -69,7 +69,7 @@ pub(crate) fn carried(
     };
     Some(match state {
         State::Counted { at, used } => State::Counted { at, used: used.min(MOST) },
-        State::Tat(tat) => State::Tat(tat.min(MOST_NS)),
+        State::Tat(tat) => State::Tat(tat.min(MAX_NS)),
     })
 }
 

@@ -131,7 +131,7 @@ impl<'w> IntoIterator for &'w Warnings {
 }
 
 /// The most warnings that are listed.
-const MOST_LISTED: usize = 1_000;
+const MAX_LISTED: usize = 1_000;
 
 /// How long before its end an override is warned of.
 const SOON_S: u64 = 14 * 24 * 60 * 60;
@@ -200,14 +200,14 @@ impl<'l> First<'l> {
     fn add(&mut self, found: Found<'l>) {
         self.count += 1;
         self.found.push(found);
-        if self.found.len() >= 2 * MOST_LISTED {
+        if self.found.len() >= 2 * MAX_LISTED {
             self.cut();
         }
     }
 
     fn cut(&mut self) {
         self.found.sort_by(|a, b| a.order().cmp(&b.order()));
-        self.found.truncate(MOST_LISTED);
+        self.found.truncate(MAX_LISTED);
     }
 
     fn into_warnings(mut self) -> Warnings {

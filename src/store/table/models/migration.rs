@@ -205,9 +205,9 @@ fn helper_vs_helper_then_check() {
 }
 
 /// One unit of a new key, which is not to look for room again and again.
-fn insert_at_once(bench: &Bench, print: Fingerprint) {
+fn insert_at_once(bench: &Bench, fingerprint: Fingerprint) {
     let mut asked = 0;
-    let inserted = bench.update(print, Absent::Insert, |word, at_ns| {
+    let inserted = bench.update(fingerprint, Absent::Insert, |word, at_ns| {
         asked += 1;
         assert!(asked < 20, "it was let in, and there is no room for it");
         Some(word.max(at_ns) + UNIT_NS)
@@ -236,8 +236,8 @@ fn room_vs_inserts_model() {
     let other = spawn(&bench, |bench| insert_at_once(bench, LAST));
     one.join().unwrap();
     other.join().unwrap();
-    for print in [K, L, M, LATE, LAST] {
-        assert_eq!(bench.debt(print), UNIT_NS, "each has its cell");
+    for fingerprint in [K, L, M, LATE, LAST] {
+        assert_eq!(bench.debt(fingerprint), UNIT_NS, "each has its cell");
     }
     assert_eq!(bench.taken(), 5);
 }

@@ -20,10 +20,11 @@ use super::migration::Room;
 use super::segment::Segment;
 use super::{Table, epoch};
 use crate::models::{Tally, explore_bounded, fails_bounded};
-use crate::store::key::{KeyRef, LimitIndex, Meta, Stamp};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag, Stamp};
 use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Swept, Undone};
+use crate::util::coverage::{self, Race};
 use crate::util::fault as probe;
-use crate::util::fault::{Fault, Place, reached};
+use crate::util::fault::Fault;
 use crate::util::sync::{AtomicU64, Ordering};
 
 /// The bound for models of three threads: loom's authors' advice, and what fits into the gate.
@@ -71,9 +72,9 @@ impl Limits {
         Limits { generation, ends: 0 }
     }
 
-    fn noted(self, print: Fingerprint) -> Meta {
-        let numbers = [print.hi as u32, 1, 0][self.ends as usize];
-        Stamp::new(LimitIndex(0), self.generation).meta(numbers)
+    fn noted(self, fingerprint: Fingerprint) -> LimitTag {
+        let numbers = [fingerprint.hi as u32, 1, 0][self.ends as usize];
+        Stamp::new(LimitIndex(0), self.generation).tag(numbers)
     }
 
     fn unit_ns(self) -> u64 {
@@ -87,38 +88,51 @@ impl Limits {
 }
 
 impl Rules for Limits {
-    fn owed(&self, _: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)> {
-        (word > at_ns).then_some((meta, word))
+    fn owed(
+        &self,
+        _: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(LimitTag, u64)> {
+        (word > at_ns).then_some((tag, word))
     }
 
     fn generation(&self) -> u64 {
         self.generation
     }
 
-    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)> {
-        if meta.is_of_generation(self.generation) {
-            return Some((meta, word));
+    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+        if tag.is_of_generation(self.generation) {
+            return Some((tag, word));
         }
-        let CellKey::Print(print) = key else { unreachable!("a cell has no id") };
+        let CellKey::Fingerprint(fingerprint) = key else { unreachable!("a cell has no id") };
         // The one that a reload leaves without a limit.
-        (print != GONE).then(|| (Limits::of(self.generation).noted(print), Limits::times(word, 2)))
+        (fingerprint != GONE)
+            .then(|| (Limits::of(self.generation).noted(fingerprint), Limits::times(word, 2)))
     }
 
-    fn under(&self, _: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated> {
-        let is_current = meta.is_of_generation(self.generation);
+    fn under(
+        &self,
+        _: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        to: LimitTag,
+    ) -> Result<u64, Outdated> {
+        let is_current = tag.is_of_generation(self.generation);
         let word = if is_current { word } else { Limits::times(word, 2) };
-        let ends = |meta: Meta| match meta.numbers() {
+        let ends = |tag: LimitTag| match tag.numbers() {
             0 => 2,
             1 => 1,
             _ => 0_u32,
         };
-        match ends(to).checked_sub(ends(meta)) {
+        match ends(to).checked_sub(ends(tag)) {
             Some(passed) => Ok(Limits::times(word, 3_u64.pow(passed))),
             None => Err(Outdated),
         }
     }
 
-    fn note_end(&self, _: Meta) {}
+    fn note_end(&self, _: LimitTag) {}
 }
 
 impl Table {
@@ -146,22 +160,22 @@ impl Bench {
 
     fn update(
         &self,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         absent: Absent,
         step: impl FnMut(u64, u64) -> Option<u64>,
     ) -> Result<(), Undone> {
-        self.update_by(Limits::of(0), print, absent, step)
+        self.update_by(Limits::of(0), fingerprint, absent, step)
     }
 
     fn update_by(
         &self,
         limits: Limits,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         absent: Absent,
         mut step: impl FnMut(u64, u64) -> Option<u64>,
     ) -> Result<(), Undone> {
         let key = KeyRef { limit: LimitIndex(0), id: &[] };
-        let key = StoreKey { key, print, meta: limits.noted(print) };
+        let key = StoreKey { key, fingerprint, tag: limits.noted(fingerprint) };
         let now_ns = self.now_ns();
         let change = Change { key: &key, absent, now_ns };
         self.table.update(change, &limits, &mut |word| {
@@ -177,9 +191,9 @@ impl Bench {
     }
 
     /// One unit; whether it was there. `Err` at the cap.
-    fn try_spend(&self, print: Fingerprint) -> Result<bool, Undone> {
+    fn try_spend(&self, fingerprint: Fingerprint) -> Result<bool, Undone> {
         let mut allowed = false;
-        self.update(print, Absent::Insert, |word, at_ns| {
+        self.update(fingerprint, Absent::Insert, |word, at_ns| {
             let spent = word.max(at_ns) + UNIT_NS;
             allowed = spent <= at_ns + BURST_NS;
             allowed.then_some(spent)
@@ -187,20 +201,21 @@ impl Bench {
         Ok(allowed)
     }
 
-    fn spend(&self, print: Fingerprint) -> bool {
-        self.try_spend(print).expect("there is room")
+    fn spend(&self, fingerprint: Fingerprint) -> bool {
+        self.try_spend(fingerprint).expect("there is room")
     }
 
     /// Gives one unit back.
-    fn refund(&self, print: Fingerprint) {
-        let _ = self.update(print, Absent::Leave, |word, at_ns| {
+    fn refund(&self, fingerprint: Fingerprint) {
+        let _ = self.update(fingerprint, Absent::Leave, |word, at_ns| {
             let given = word.saturating_sub(UNIT_NS).max(at_ns);
             (word > at_ns).then_some(given)
         });
     }
 
-    fn reset(&self, print: Fingerprint) {
-        let _ = self.update(print, Absent::Leave, |word, at_ns| (word > at_ns).then_some(at_ns));
+    fn reset(&self, fingerprint: Fingerprint) {
+        let _ =
+            self.update(fingerprint, Absent::Leave, |word, at_ns| (word > at_ns).then_some(at_ns));
     }
 
     fn now_ns(&self) -> u64 {
@@ -208,19 +223,19 @@ impl Bench {
     }
 
     /// The key's word, 0 if it has none.
-    fn word(&self, print: Fingerprint) -> u64 {
-        self.word_by(Limits::of(0), print).expect("there was no reload")
+    fn word(&self, fingerprint: Fingerprint) -> u64 {
+        self.word_by(Limits::of(0), fingerprint).expect("there was no reload")
     }
 
-    fn word_by(&self, limits: Limits, print: Fingerprint) -> Result<u64, Outdated> {
+    fn word_by(&self, limits: Limits, fingerprint: Fingerprint) -> Result<u64, Outdated> {
         let key = KeyRef { limit: LimitIndex(0), id: &[] };
-        let key = StoreKey { key, print, meta: limits.noted(print) };
+        let key = StoreKey { key, fingerprint, tag: limits.noted(fingerprint) };
         Ok(self.table.look(&key, &limits)?.unwrap_or(0))
     }
 
     /// What the bucket owes, in ns.
-    fn debt(&self, print: Fingerprint) -> u64 {
-        self.word(print).saturating_sub(self.now_ns())
+    fn debt(&self, fingerprint: Fingerprint) -> u64 {
+        self.word(fingerprint).saturating_sub(self.now_ns())
     }
 
     /// Begins a migration if none goes on.
@@ -264,8 +279,8 @@ impl Bench {
     /// A table at rest in which these keys have spent one unit each.
     fn with_spent(first_log2: u32, prints: &[Fingerprint]) -> Arc<Bench> {
         let bench = Bench::new(8, first_log2);
-        for &print in prints {
-            assert!(bench.spend(print));
+        for &fingerprint in prints {
+            assert!(bench.spend(fingerprint));
         }
         while !bench.is_at_rest() {
             bench.help();
@@ -293,10 +308,10 @@ fn spawn<T: 'static>(
     loom::thread::spawn(move || run(&bench))
 }
 
-fn assert_reached(places: &[Place]) {
+fn assert_reached(places: &[Race]) {
     for &place in places {
-        assert!(probe::count(place) > 0, "{place:?} was not reached");
-        println!("{place:?}: {}", probe::count(place));
+        assert!(fault::count(place) > 0, "{place:?} was not reached");
+        println!("{place:?}: {}", fault::count(place));
     }
 }
 
@@ -315,7 +330,7 @@ fn insert_vs_insert_same_key_model() {
 #[test]
 fn insert_vs_insert_same_key() {
     explore_bounded(SOME, insert_vs_insert_same_key_model);
-    assert_reached(&[Place::InsertLost]);
+    assert_reached(&[Race::InsertLost]);
     fails_bounded(SOME, Fault::InsertBlindly, "one cell", insert_vs_insert_same_key_model);
     fails_bounded(SOME, Fault::ClaimLeaked, "one claim", insert_vs_insert_same_key_model);
 }
@@ -363,7 +378,7 @@ fn spend_vs_bury() {
     let in_dropped = dropped.clone();
     explore_bounded(SOME, move || spend_vs_bury_model(&in_dropped));
     assert!(dropped.get() > 0, "nothing was dropped");
-    assert_reached(&[Place::Buried]);
+    assert_reached(&[Race::Buried]);
     fails_bounded(SOME, Fault::BuryByStore, "spent twice", || {
         spend_vs_bury_model(&Tally::default());
     });
@@ -389,7 +404,7 @@ fn late_seed_vs_bury_model() {
 #[test]
 fn late_seed_vs_bury() {
     explore_bounded(SOME, late_seed_vs_bury_model);
-    assert_reached(&[Place::Buried, Place::SeededBefore]);
+    assert_reached(&[Race::Buried, Race::SeededBefore]);
     let because = "the old word came back";
     fails_bounded(SOME, Fault::SeedPassesBuried, because, late_seed_vs_bury_model);
 }
@@ -414,7 +429,7 @@ fn check_vs_completion_and_sweep_model() {
 #[test]
 fn check_vs_completion_and_sweep() {
     explore_bounded(SOME, check_vs_completion_and_sweep_model);
-    assert_reached(&[Place::Buried]);
+    assert_reached(&[Race::Buried]);
     let because = "the debt from before";
     fails_bounded(SOME, Fault::OldWordUnchecked, because, check_vs_completion_and_sweep_model);
 }
@@ -434,7 +449,7 @@ fn shrink_vs_returning_keys_model() {
 #[test]
 fn shrink_vs_returning_keys() {
     explore_bounded(SOME, shrink_vs_returning_keys_model);
-    assert_reached(&[Place::Buried, Place::Completed]);
+    assert_reached(&[Race::Buried, Race::Completed]);
     for fault in [Fault::SizedByFew, Fault::NoSeal, Fault::ClaimSealed] {
         fails_bounded(SOME, fault, "no room for a cell that moves", shrink_vs_returning_keys_model);
     }
@@ -444,7 +459,8 @@ fn shrink_vs_returning_keys() {
 fn cap_vs_three_inserts_model(full: &Tally) {
     let bench = Bench::new(2, 2);
     bench.begin();
-    let spenders = [K, L].map(|print| spawn(&bench, move |bench| bench.try_spend(print).is_ok()));
+    let spenders =
+        [K, L].map(|fingerprint| spawn(&bench, move |bench| bench.try_spend(fingerprint).is_ok()));
     let third = bench.try_spend(M).is_ok();
     let admitted = spenders.map(|spender| spender.join().unwrap());
     let count = admitted.into_iter().chain([third]).filter(|&admitted| admitted).count();
@@ -492,6 +508,6 @@ fn cap_vs_migration_model() {
 #[test]
 fn cap_vs_migration() {
     explore_bounded(SOME, cap_vs_migration_model);
-    assert_reached(&[Place::UnchargedDropped]);
+    assert_reached(&[Race::UnchargedDropped]);
     fails_bounded(SOME, Fault::EveryoneReleases, "L's place alone", cap_vs_migration_model);
 }

@@ -133,7 +133,7 @@ fn reader_vs_reader_model(read: &Tally) {
     let mut in_calls = library.readers.in_calls().expect("a fence");
     assert!(in_calls.are_over(), "a record is left in a call");
     if library.readers.count() == 1 {
-        reached(Place::RecordTakenOver);
+        coverage::hit(Race::RecordTakenOver);
     }
 }
 
@@ -143,7 +143,7 @@ fn reader_vs_reader() {
     let in_read = read.clone();
     explore_bounded(SOME, move || reader_vs_reader_model(&in_read));
     assert!(read.get() > 0, "nobody read");
-    assert!(probe::count(Place::RecordTakenOver) > 0, "nobody took a record over");
+    assert!(fault::count(Race::RecordTakenOver) > 0, "nobody took a record over");
     fails_bounded(SOME, Fault::RecordRelaxed, "left in a call", || {
         reader_vs_reader_model(&Tally::default());
     });

@@ -10,11 +10,11 @@ impl Bench {
     }
 
     /// One unit, by the limits that apply; whether it was there, and by which it was decided.
-    fn spend_now(&self, print: Fingerprint) -> (bool, Limits) {
+    fn spend_now(&self, fingerprint: Fingerprint) -> (bool, Limits) {
         loop {
             let limits = self.limits();
             let mut allowed = false;
-            let done = self.update_by(limits, print, Absent::Insert, |word, at_ns| {
+            let done = self.update_by(limits, fingerprint, Absent::Insert, |word, at_ns| {
                 let spent = word.max(at_ns) + limits.unit_ns();
                 allowed = spent <= at_ns + 2 * limits.unit_ns();
                 allowed.then_some(spent)
@@ -23,14 +23,14 @@ impl Bench {
                 Ok(()) => return (allowed, limits),
                 Err(undone) => assert_eq!(undone, Undone::Outdated, "there is room"),
             }
-            reached(Place::Outdated);
+            coverage::hit(Race::Outdated);
         }
     }
 
     /// The key's word by the limits that apply.
-    fn word_now(&self, print: Fingerprint) -> u64 {
+    fn word_now(&self, fingerprint: Fingerprint) -> u64 {
         loop {
-            if let Ok(word) = self.word_by(self.limits(), print) {
+            if let Ok(word) = self.word_by(self.limits(), fingerprint) {
                 return word;
             }
         }
@@ -56,7 +56,7 @@ fn spend_vs_reload() {
     let (old, new) = (by_old.clone(), by_new.clone());
     explore_bounded(FEW, move || spend_vs_reload_model(&[K], &old, &new));
     assert!(by_old.get() > 0 && by_new.get() > 0, "{} and {}", by_old.get(), by_new.get());
-    assert_reached(&[Place::ShardRenewed, Place::Outdated, Place::SeededBefore]);
+    assert_reached(&[Race::ShardRenewed, Race::Outdated, Race::SeededBefore]);
     fails_bounded(FEW, Fault::CompleteEarly, "two units, in the new units", || {
         // K is not in the first chunk.
         spend_vs_reload_model(&[L, K], &Tally::default(), &Tally::default());
@@ -81,7 +81,7 @@ fn insert_vs_reload_model() {
 #[test]
 fn insert_vs_reload() {
     explore_bounded(SOME, insert_vs_reload_model);
-    assert_reached(&[Place::Outdated, Place::StartLost, Place::Completed]);
+    assert_reached(&[Race::Outdated, Race::StartLost, Race::Completed]);
     fails_bounded(SOME, Fault::RenewSkipsEmpty, "under the new limits", insert_vs_reload_model);
 }
 
@@ -103,7 +103,7 @@ fn insert_by_old_vs_insert_by_new_model() {
 #[test]
 fn insert_by_old_vs_insert_by_new() {
     explore_bounded(FEW, insert_by_old_vs_insert_by_new_model);
-    assert_reached(&[Place::Outdated, Place::ShardRenewed]);
+    assert_reached(&[Race::Outdated, Race::ShardRenewed]);
     let fault = Fault::ChargeBeforeRenewal;
     fails_bounded(FEW, fault, "two units were there", insert_by_old_vs_insert_by_new_model);
 }
@@ -135,7 +135,7 @@ fn sweep_vs_reload() {
     let in_dropped = dropped.clone();
     explore_bounded(SOME, move || sweep_vs_reload_model(&in_dropped));
     assert!(dropped.get() > 0, "no sweep came before");
-    assert_reached(&[Place::Buried, Place::Completed]);
+    assert_reached(&[Race::Buried, Race::Completed]);
     fails_bounded(SOME, Fault::SweepByOldLimits, "owes 8 ns more", || {
         sweep_vs_reload_model(&Tally::default());
     });
@@ -175,7 +175,7 @@ fn nothing_left_vs_spend_and_helper() {
     let (old, new) = (by_old.clone(), by_new.clone());
     explore_bounded(SOME, move || nothing_left_vs_spend_and_helper_model(&old, &new));
     assert!(by_old.get() > 0 && by_new.get() > 0, "{} and {}", by_old.get(), by_new.get());
-    assert_reached(&[Place::CarriedNowhere, Place::ShardRenewed]);
+    assert_reached(&[Race::CarriedNowhere, Race::ShardRenewed]);
     // The count of places goes below 0: there is room for none.
     fails_bounded(SOME, Fault::EveryoneReleases, "there is room", || {
         nothing_left_vs_spend_and_helper_model(&Tally::default(), &Tally::default());

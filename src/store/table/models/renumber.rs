@@ -5,26 +5,26 @@ use super::*;
 impl Bench {
     /// One unit, charged by the numbers that apply after so many ends, or by later ones where another call has acted
     /// upon a later end. Returns how many ends had passed.
-    fn spend_after(&self, print: Fingerprint, ends: u32) -> u32 {
+    fn spend_after(&self, fingerprint: Fingerprint, ends: u32) -> u32 {
         let mut limits = Limits { ends, ..Limits::of(0) };
         loop {
-            let done = self.update_by(limits, print, Absent::Insert, |word, at_ns| {
+            let done = self.update_by(limits, fingerprint, Absent::Insert, |word, at_ns| {
                 Some(word.max(at_ns) + UNIT_NS)
             });
             match done {
                 Ok(()) => return limits.ends,
                 Err(undone) => assert_eq!(undone, Undone::Outdated),
             }
-            reached(Place::Outdated);
+            coverage::hit(Race::Outdated);
             limits.ends += 1;
             assert!(limits.ends <= 2, "nothing comes after the default");
         }
     }
 
     /// The key's word by the default.
-    fn word_after_ends(&self, print: Fingerprint) -> u64 {
+    fn word_after_ends(&self, fingerprint: Fingerprint) -> u64 {
         let limits = Limits { ends: 2, ..Limits::of(0) };
-        self.word_by(limits, print).expect("nothing comes after the default")
+        self.word_by(limits, fingerprint).expect("nothing comes after the default")
     }
 }
 
@@ -54,7 +54,7 @@ fn renumber_vs_spend() {
     explore_bounded(FEW, move || renumber_vs_spend_model(&first, &second));
     assert!(by_override.get() > 0, "no spend by the override");
     assert!(by_default.get() > 0, "no spend by the default");
-    assert_reached(&[Place::Renumbered, Place::Outdated, Place::SwapLost]);
+    assert_reached(&[Race::Renumbered, Race::Outdated, Race::SwapLost]);
     fails_bounded(FEW, Fault::StoreForSwap, "each unit in its own units", || {
         renumber_vs_spend_model(&Tally::default(), &Tally::default());
     });
@@ -72,7 +72,7 @@ fn renumber_vs_renumber_model() {
 #[test]
 fn renumber_vs_renumber() {
     explore_bounded(SOME, renumber_vs_renumber_model);
-    assert_reached(&[Place::Renumbered, Place::SeededBefore]);
+    assert_reached(&[Race::Renumbered, Race::SeededBefore]);
     fails_bounded(SOME, Fault::NextNotFirst, "one cell", renumber_vs_renumber_model);
     fails_bounded(SOME, Fault::EveryoneReleases, "one cell", renumber_vs_renumber_model);
 }
@@ -97,7 +97,7 @@ fn renumber_vs_later_renumber() {
     let tally = by_account.clone();
     explore_bounded(FEW, move || renumber_vs_later_renumber_model(&tally));
     assert!(by_account.get() > 0, "no spend by the account's");
-    assert_reached(&[Place::Renumbered, Place::Outdated, Place::SeededBefore]);
+    assert_reached(&[Race::Renumbered, Race::Outdated, Race::SeededBefore]);
     fails_bounded(FEW, Fault::NoteByStore, "each unit in its own units", || {
         renumber_vs_later_renumber_model(&Tally::default());
     });
@@ -117,7 +117,7 @@ fn renumber_vs_migration_model(prints: &[Fingerprint]) {
 #[test]
 fn renumber_vs_migration() {
     explore_bounded(SOME, || renumber_vs_migration_model(&[K]));
-    assert_reached(&[Place::Renumbered, Place::Completed]);
+    assert_reached(&[Race::Renumbered, Race::Completed]);
     fails_bounded(SOME, Fault::CarriedUnlooked, "the word went on once", || {
         renumber_vs_migration_model(&[K]);
     });
@@ -139,7 +139,7 @@ fn renumber_vs_sweep_model() {
 #[test]
 fn renumber_vs_sweep() {
     explore_bounded(SOME, renumber_vs_sweep_model);
-    assert_reached(&[Place::Renumbered]);
+    assert_reached(&[Race::Renumbered]);
     // The word can go nowhere then, and the caller tries for ever.
     let because = "maximum number of branches";
     fails_bounded(SOME, Fault::BuryAwaited, because, renumber_vs_sweep_model);
@@ -162,6 +162,6 @@ fn late_renumber_vs_sweep_model() {
 #[test]
 fn late_renumber_vs_sweep() {
     explore_bounded(FEW, late_renumber_vs_sweep_model);
-    assert_reached(&[Place::Renumbered, Place::Buried, Place::SeededBefore]);
+    assert_reached(&[Race::Renumbered, Race::Buried, Race::SeededBefore]);
     fails_bounded(FEW, Fault::SeedByMax, "is owed again", late_renumber_vs_sweep_model);
 }

@@ -3,10 +3,10 @@
 use super::*;
 
 /// The words that a scan finds for a key.
-fn scanned(bench: &Bench, print: Fingerprint) -> Vec<u64> {
+fn scanned(bench: &Bench, fingerprint: Fingerprint) -> Vec<u64> {
     let mut words = Vec::new();
     bench.table.scan(0, &mut |met, _, word| {
-        if met == print {
+        if met == fingerprint {
             words.push(word);
         }
     });
