@@ -61,25 +61,30 @@ impl Cell {
             let Some(new) = new else {
                 return (word, said);
             };
-            debug_assert!(new != 0, "a word is never 0");
-            if fault::active(Fault::StoreForSwap) {
-                self.0.store(new, Ordering::Relaxed);
-                return (word, said);
-            }
-            // Release: publishes the reading of the clock that `step` made, for the pair above.
-            // Acquire on failure: as above. A spurious failure only repeats the step.
-            let (stored, lost) = (
-                relaxed_if(Fault::RollBackRelaxed, Ordering::Release),
-                relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire),
-            );
-            match self.0.compare_exchange_weak(word, new, stored, lost) {
-                Ok(_) => return (word, said),
-                Err(current) => {
-                    coverage::hit(Race::SwapLost);
-                    word = current;
-                }
+            match self.swap(word, new) {
+                Ok(()) => return (word, said),
+                Err(current) => word = current,
             }
         }
+    }
+
+    /// Stores `new` if the cell's bits are still `word`; else returns the bits. It may fail without a reason.
+    #[inline(always)]
+    fn swap(&self, word: u64, new: u64) -> Result<(), u64> {
+        debug_assert!(new != 0, "a word is never 0");
+        if fault::active(Fault::StoreForSwap) {
+            self.0.store(new, Ordering::Relaxed);
+            return Ok(());
+        }
+        // Release: publishes the reading of the clock that the caller made, for the pair in `update`.
+        // Acquire on failure: as there.
+        let (stored, lost) = (
+            relaxed_if(Fault::RollBackRelaxed, Ordering::Release),
+            relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire),
+        );
+        self.0.compare_exchange_weak(word, new, stored, lost).map(|_| ()).inspect_err(|_| {
+            coverage::hit(Race::SwapLost);
+        })
     }
 }
 
@@ -92,6 +97,21 @@ impl Cell {
         // before: the shard's new pointer, or the raised floor. With the first Release of `update`: what
         // was written beside the cell before its first word.
         Word::of_bits(self.0.load(relaxed_if(Fault::WordRelaxed, Ordering::Acquire)))
+    }
+
+    /// Returns the word of a cell that is live, as the fast path's loop begins with it: see [`update`](Cell::update).
+    #[inline(always)]
+    pub(crate) fn live_word(&self) -> Option<u64> {
+        // Acquire: as in `update`.
+        let bits = self.0.load(relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire));
+        (bits & GONE == 0).then_some(bits)
+    }
+
+    /// Stores `new` if the cell is live and its word is still `word`. Returns whether it did; it may fail without a reason.
+    #[inline(always)]
+    pub(crate) fn swap_live(&self, word: u64, new: u64) -> bool {
+        debug_assert!(new & GONE == 0, "a word's top bit is clear");
+        self.swap(word, new).is_ok()
     }
 
     /// As [`update`](Cell::update), unless the cell is gone; returns whether it was there.

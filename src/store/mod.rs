@@ -14,7 +14,8 @@ pub(crate) use persist::{Kept, Whose};
 #[cfg(feature = "snapshot")]
 pub(crate) use table::SeedBits;
 pub(crate) use table::{
-    AccountBits, Fingerprint, Guard, Home, Published, ReplacedBins, Stack, Table, pin, pin_briefly,
+    AccountBits, Fingerprint, Guard, Home, Known, Published, ReplacedBins, Stack, Table, pin,
+    pin_briefly,
 };
 
 use crate::store::key::{Key, KeyRef, LimitTag};

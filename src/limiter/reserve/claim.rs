@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::{Call, KeyedLimit, Refund, Spend};
+use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limits::{Id, Scratch};
 use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
@@ -124,7 +124,7 @@ impl KeyedLimit {
         });
         let (mut claimed, has_shadow) = claimed.inspect_err(|_| self.tally.count_error())?;
         if has_shadow {
-            let would_deny = inner.in_shadow(key, Factor::ONE, cost, Spend(cost), now_ns);
+            let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
             self.note_shadow(would_deny);
             if let Some(claim) = &mut claimed.claim {
                 claim.is_in_shadow = !would_deny;
@@ -207,7 +207,7 @@ impl Claim {
             Ok(true)
         });
         if is_given_back == Some(true) && self.is_in_shadow {
-            self.in_shadow(Refund(self.cost - actual));
+            self.in_shadow(Call::Refund(self.cost - actual));
         }
     }
 
@@ -223,13 +223,14 @@ impl Claim {
             view.charge(key, limit, now_ns, ask).map(drop)
         });
         // As far as it is there: what a shadow would let one owe, its limit says.
-        self.in_shadow(Spend(units));
+        self.in_shadow(Call::Spend(units));
     }
 
     /// Does in the shadow of the bucket, if it has one, what was done to the bucket.
-    fn in_shadow(&self, call: impl Call) {
+    fn in_shadow(&self, call: Call) {
         let inner = &*self.limiter.inner;
-        let _ = inner.in_shadow(self.key.as_ref(), self.factor, 0, call, inner.clock.now_ns());
+        let now_ns = inner.clock.now_ns();
+        let _ = inner.in_shadow_capped(self.key.as_ref(), self.factor, call, now_ns);
     }
 
     /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
@@ -252,7 +253,7 @@ impl Claim {
         let cancel = Cancel { key, tag, generation, charge, to, noted, granted_at_ns };
         cancel.give_up(&self.limiter.inner);
         if self.is_in_shadow {
-            self.in_shadow(Refund(self.cost));
+            self.in_shadow(Call::Refund(self.cost));
         }
     }
 }

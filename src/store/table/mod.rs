@@ -97,6 +97,18 @@ impl Known<'_> {
         self.0.tag()
     }
 
+    /// Returns the key's word; `None` if its cell is not live any more.
+    #[inline(always)]
+    pub(crate) fn word(self) -> Option<u64> {
+        self.0.cell.live_word()
+    }
+
+    /// Stores `new` if the key's word is still `word`. Returns whether it did; it may fail without a reason.
+    #[inline(always)]
+    pub(crate) fn swap(self, word: u64, new: u64) -> bool {
+        self.0.cell.swap_live(word, new)
+    }
+
     /// Puts to `step` the word, until the word that `step` asks for is stored or it asks for none.
     /// Returns whether the cell was still there.
     #[inline(always)]
@@ -122,16 +134,17 @@ impl<'g> Home<'g> {
                 return Some(Known(slot));
             }
         }
-        self.known_further_on()
+        known_further_on(self.segment, self.fingerprint)
     }
+}
 
-    #[inline(never)]
-    fn known_further_on(self) -> Option<Known<'g>> {
-        /// A search that gets longer is the other way's.
-        const MAX_SLOTS: usize = 16;
-        let mut slots = self.segment.slots_from_home(self.fingerprint).take(MAX_SLOTS);
-        slots.find(|slot| slot.is_live(self.fingerprint)).map(Known)
-    }
+/// Finds a key that is not in the first line. (Of two arguments, which are passed in registers.)
+#[inline(never)]
+fn known_further_on(segment: Segment<'_>, fingerprint: Fingerprint) -> Option<Known<'_>> {
+    /// A longer search is left to the slow path.
+    const MAX_SLOTS: usize = 16;
+    let mut slots = segment.slots_from_home(fingerprint).take(MAX_SLOTS);
+    slots.find(|slot| slot.is_live(fingerprint)).map(Known)
 }
 
 /// A word as it was met, and whose it is.
