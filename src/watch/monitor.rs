@@ -1,4 +1,4 @@
-//! One look at the files after another.
+//! Checks the files again and again, and loads them when they have changed.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -11,37 +11,37 @@ use crate::limiter::Limiter;
 use crate::limits::Identity;
 use crate::util::background::Stop;
 
-use super::files::{Copies, Files, Print};
+use super::files::{Files, FilesCopy, Version};
 use super::folders::Folders;
 use super::options::WatchOptions;
-use super::status::Record;
+use super::status::StatusRecord;
 
-/// The looks at files that go on changing before that is called a failure.
-const MAX_LOOKS: u32 = 50;
+/// The number of reads after which files that keep changing count as a failure.
+const MAX_READS: u32 = 50;
 
-pub(super) struct Lookout {
+pub(super) struct Monitor {
     limiter: Weak<SharedState>,
     files: Files,
     options: WatchOptions,
-    record: Arc<Record>,
-    /// `None` where the system does not tell of changes, or has not been asked yet.
+    record: Arc<StatusRecord>,
+    /// `None` if the system has no file events, or before the first tick.
     folders: Option<Folders>,
-    /// What was taken or refused last.
-    seen: Option<Print>,
+    /// The version that was last loaded or refused.
+    seen: Option<Version>,
     /// When the files were last read.
     read_at: Option<Instant>,
-    /// Whether it was said that the files go on changing.
-    is_restless: bool,
+    /// Whether the current series of changes was already reported as a failure.
+    reported_changing: bool,
 }
 
-impl Lookout {
+impl Monitor {
     pub(super) fn new(
         limiter: Weak<SharedState>,
         files: Files,
         options: WatchOptions,
-        record: Arc<Record>,
-    ) -> Lookout {
-        Lookout {
+        record: Arc<StatusRecord>,
+    ) -> Monitor {
+        Monitor {
             limiter,
             files,
             options,
@@ -49,23 +49,24 @@ impl Lookout {
             folders: None,
             seen: None,
             read_at: None,
-            is_restless: false,
+            reported_changing: false,
         }
     }
 
+    /// Checks the files once. Breaks if the limiter is gone.
     pub(super) fn tick(&mut self, stop: &Stop) -> ControlFlow<()> {
         if self.limiter.strong_count() == 0 {
             return ControlFlow::Break(());
         }
-        // Before the look: what changes from here on is told, or seen by it.
+        // Subscribe before reading: a later change causes an event, an earlier one is in what is read.
         self.follow_folders(stop);
-        if let Some(copies) = self.changed(stop) {
-            // Noted first: what makes the attempt panic is not tried again either.
-            self.seen = Some(copies.print.clone());
-            self.is_restless = false;
-            self.take(copies)?;
+        if let Some(copy) = self.changed(stop) {
+            // Set before the attempt, so that content which makes it panic is not tried again.
+            self.seen = Some(copy.version.clone());
+            self.reported_changing = false;
+            self.load(copy)?;
         }
-        // Folders may be busy with files of others: this bounds the looks for their sake.
+        // Bounds the rate of checks in a folder where other files change often.
         stop.rest(self.options.settle);
         ControlFlow::Continue(())
     }
@@ -84,53 +85,53 @@ impl Lookout {
         self.record.note_events(followed.err());
     }
 
-    /// The files, if they are others than last time, once they have been the same for a while.
-    fn changed(&mut self, stop: &Stop) -> Option<Copies> {
-        let is_time = self.read_at.is_none_or(|at| at.elapsed() >= self.options.poll);
-        let is_same = self.seen.as_ref().is_some_and(|seen| {
-            // An event, but not of these files: between polls that is told without reading.
+    /// Returns the files if their content is new, once it has stayed the same for `settle`.
+    fn changed(&mut self, stop: &Stop) -> Option<FilesCopy> {
+        let is_poll_due = self.read_at.is_none_or(|at| at.elapsed() >= self.options.poll);
+        let is_unchanged = self.seen.as_ref().is_some_and(|seen| {
+            // Between polls, identities that are the same and old prove that the event concerned other files.
             let is_old = |file: &Option<Identity>| file.as_ref().is_some_and(Identity::is_old);
-            !is_time
+            !is_poll_due
                 && seen.identities.iter().all(is_old)
                 && seen.identities == self.files.identities()
         });
-        if is_same {
+        if is_unchanged {
             return None;
         }
-        let mut print = self.read().print;
-        for _ in 0..MAX_LOOKS {
+        let mut version = self.read().version;
+        for _ in 0..MAX_READS {
             if let Some(seen) = &mut self.seen
-                && seen.content == print.content
+                && seen.content == version.content
             {
-                seen.identities = print.identities;
+                seen.identities = version.identities;
                 return None;
             }
             if stop.rest(self.options.settle) {
                 return None;
             }
             let again = self.read();
-            if again.print == print && print.is_steady {
+            if again.version == version && version.is_steady {
                 return Some(again);
             }
-            print = again.print;
+            version = again.version;
         }
-        self.note_restless();
+        self.report_changing();
         stop.hasten();
         None
     }
 
-    fn read(&mut self) -> Copies {
-        let copies = self.files.read();
+    fn read(&mut self) -> FilesCopy {
+        let copy = self.files.read();
         self.read_at = Some(Instant::now());
-        copies
+        copy
     }
 
-    /// Says once that the files go on changing: they are waited for all the same.
-    fn note_restless(&mut self) {
-        if !self.is_restless {
-            self.is_restless = true;
+    /// Reports once that the files keep changing. The thread still waits until they stop.
+    fn report_changing(&mut self) {
+        if !self.reported_changing {
+            self.reported_changing = true;
             let text = format!(
-                "{}: in {MAX_LOOKS} looks never the same for {:?}, as is wanted of files to be taken",
+                "{}: in {MAX_READS} reads the files were never the same for {:?}",
                 self.files.names(),
                 self.options.settle
             );
@@ -138,19 +139,19 @@ impl Lookout {
             if let Some(inner) = self.limiter.upgrade() {
                 inner.reloads.note(&attempt);
             }
-            self.tell(&attempt);
+            self.report(&attempt);
         }
     }
 
-    /// Puts the files' limits in place, if nothing is wrong with them.
-    fn take(&self, copies: Copies) -> ControlFlow<()> {
-        let limits = copies.limits(self.options.loader);
-        // What is parsed is no longer needed as text.
-        drop(copies);
+    /// Loads the files' limits into the limiter, unless they have a fault.
+    fn load(&self, copy: FilesCopy) -> ControlFlow<()> {
+        let limits = copy.parse(self.options.loader);
+        // Free the text before the reload.
+        drop(copy);
         let Some(inner) = self.limiter.upgrade() else { return ControlFlow::Break(()) };
         let limiter = Limiter { inner };
         let attempt = match limits {
-            Ok(limits) => limiter.reload_with(limits, self.options.debt),
+            Ok(limits) => limiter.reload_with(limits, self.options.carry_over),
             Err(error) => {
                 let refused = Err(error);
                 limiter.inner.reloads.note(&refused);
@@ -158,12 +159,12 @@ impl Lookout {
             }
         };
         drop(limiter);
-        self.tell(&attempt);
+        self.report(&attempt);
         ControlFlow::Continue(())
     }
 
-    fn tell(&self, attempt: &Result<Reloaded, Error>) {
-        self.record.attempted(attempt);
-        self.options.tell(attempt);
+    fn report(&self, attempt: &Result<Reloaded, Error>) {
+        self.record.note_attempt(attempt);
+        self.options.notify(attempt);
     }
 }
