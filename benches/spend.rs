@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use tollgate::{Bucket, Clock, Decision, Error, Handle, Id, IdFormat, Limit, Limiter, Limits};
+use tollgate::{Bucket, Clock, Decision, Error, Id, IdFormat, KeyedLimit, Limit, Limiter, Limits};
 
 /// Known keys, that calls go round: more than a processor's nearest cache has room for.
 const KEYS: usize = 4_096;
@@ -41,7 +41,7 @@ fn limiter(limit: Limit) -> Limiter {
     Limiter::new(builder.build())
 }
 
-fn handles(limit: Limit) -> [Handle; 2] {
+fn handles(limit: Limit) -> [KeyedLimit; 2] {
     let limiter = limiter(limit);
     ["PerUser", "PerAccount"].map(|name| limiter.limit(name).unwrap())
 }
@@ -85,7 +85,7 @@ fn bench_keys(
     group: &mut Group<'_>,
     limit: Limit,
     allowed: bool,
-    call: impl Fn(&Handle, Id<'_>) -> Answer + Sync,
+    call: impl Fn(&KeyedLimit, Id<'_>) -> Answer + Sync,
 ) {
     let keys = keys();
     let [by_user, by_account] = handles(limit);
@@ -132,9 +132,9 @@ fn new_key(c: &mut Criterion) {
 fn bench_new(
     group: &mut Group<'_>,
     name: &str,
-    spend: &(impl Fn(&[Handle; 2], usize) -> Answer + Sync),
+    spend: &(impl Fn(&[KeyedLimit; 2], usize) -> Answer + Sync),
 ) {
-    let insert = |handles: &[Handle; 2], from: usize, calls: usize| {
+    let insert = |handles: &[KeyedLimit; 2], from: usize, calls: usize| {
         let start = Instant::now();
         for i in from..from + calls {
             assert!(spend(handles, i).unwrap().allowed(), "{name}: key {i} was not new");
@@ -142,7 +142,7 @@ fn bench_new(
         start.elapsed()
     };
     // Of every limiter's making and end, nothing is timed.
-    let rounds = |calls: u64, round: &dyn Fn(&[Handle; 2], usize) -> Duration| {
+    let rounds = |calls: u64, round: &dyn Fn(&[KeyedLimit; 2], usize) -> Duration| {
         let calls = calls as usize;
         let from = (0..calls).step_by(NEW_KEYS);
         from.map(|from| round(&handles(scarce()), NEW_KEYS.min(calls - from))).sum()

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tokio::net::TcpListener;
-use tollgate::{Limiter, Limits, SweepOptions};
+use tollgate::sweep::SweepOptions;
+use tollgate::{Limiter, Limits};
 
 const LIMITS: &str = include_str!("axum/limits.yml");
 

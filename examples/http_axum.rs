@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use axum::{Router, extract::ConnectInfo, routing::get};
 use tollgate::http::{ClientAddress, RateLimitLayer, Rule, extract};
-use tollgate::{IdFormat, Limit, Limiter, Limits, SweepOptions};
+use tollgate::sweep::SweepOptions;
+use tollgate::{IdFormat, Limit, Limiter, Limits};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -10,7 +10,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tollgate::http::{ClientAddress, Peer, RateLimitLayer, Rule, extract};
-use tollgate::{IdFormat, Limit, Limiter, Limits, SweepOptions};
+use tollgate::sweep::SweepOptions;
+use tollgate::{IdFormat, Limit, Limiter, Limits};
 use tower::ServiceBuilder;
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tollgate::http::{ClientAddress, RateLimitLayer, Rule, extract};
-use tollgate::{IdFormat, Limit, Limiter, Limits, SweepOptions};
+use tollgate::sweep::SweepOptions;
+use tollgate::{IdFormat, Limit, Limiter, Limits};
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};

@@ -18,7 +18,7 @@ fn main() -> Result<(), tollgate::Error> {
     let hour = Duration::from_secs(3600);
     let rule = Halves::new(100, 60, 24 * hour);
     let limits = Limits::builder()
-        .limit("UploadsPerUser", IdFormat::String, Limit::own(Arc::new(rule))?)?
+        .limit("UploadsPerUser", IdFormat::String, Limit::custom(Arc::new(rule))?)?
         .build();
     // The time is moved by hand here; `Limiter::new` takes the system's.
     let (clock, hand) = Clock::manual();

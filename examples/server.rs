@@ -14,7 +14,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use tollgate::{Handle, Limiter, Limits, SweepOptions};
+use tollgate::sweep::SweepOptions;
+use tollgate::{KeyedLimit, Limiter, Limits};
 
 /// Connections served at once; more wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 64;
@@ -65,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Answers the requests of one connection until either side has had enough.
-fn serve(peer: &TcpStream, requests: &Handle, log: &Mutex<File>) -> Result<(), Box<dyn Error>> {
+fn serve(peer: &TcpStream, requests: &KeyedLimit, log: &Mutex<File>) -> Result<(), Box<dyn Error>> {
     peer.set_read_timeout(Some(IDLE))?;
     peer.set_write_timeout(Some(IDLE))?;
     let client = peer.peer_addr()?.ip();
@@ -97,7 +98,7 @@ fn serve(peer: &TcpStream, requests: &Handle, log: &Mutex<File>) -> Result<(), B
 fn answer(
     request: &Request,
     client: IpAddr,
-    requests: &Handle,
+    requests: &KeyedLimit,
 ) -> Result<Response, tollgate::Error> {
     let response = |status, body: &str| Response { status, header: "".into(), body: body.into() };
     let decision = requests.spend(client, 1)?;

@@ -1,14 +1,15 @@
 //! One bucket without a key.
 
 use crate::algorithm::Outcome;
-use crate::cell::Cell;
 use crate::clock::Clock;
+use crate::decision::Decision;
 use crate::error::Error;
-use crate::{Decision, Limit};
+use crate::limit::Limit;
+use crate::store::cell::Cell;
 
 /// One limit for one thing: a bucket without a key, alone on its cache line.
 ///
-/// The calls are those of a [`Handle`](crate::Handle), without an id. Every call with a cost can fail
+/// The calls are those of a [`KeyedLimit`](crate::KeyedLimit), without an id. Every call with a cost can fail
 /// with [`Error::is_cost_above_burst`], and has changed nothing then.
 ///
 /// # Example
@@ -104,7 +105,7 @@ impl Bucket {
     #[inline]
     fn allow_cost(&self, cost: u64) -> Result<(), Error> {
         if cost > self.limit.burst() {
-            return Err(Error::cost_above_limit(cost, &self.limit, None));
+            return Err(self.limit.cost_error(cost, None));
         }
         Ok(())
     }

@@ -1,14 +1,16 @@
 //! What time it is, in nanoseconds since the clock was made.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::util::sync::{AtomicU64, Ordering};
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::gcra::MAX_NOW_NS;
-use crate::ticker::Ticker;
+use crate::util::background::Ticker;
+
+/// The latest time that a decision is made at: 2^62 - 1 ns, 146 years from the clock's origin.
+pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
 
 /// Where a limiter gets the time from.
 ///
@@ -172,21 +174,21 @@ impl Clock {
         Ok(Clock::of(Source::Coarse { coarse, origin_ns: FIRST_NS }))
     }
 
-    /// A clock that stands still until its [`Hand`] moves it: for tests, and to replay what was.
-    pub fn manual() -> (Clock, Hand) {
+    /// A clock that stands still until its [`ManualClock`] moves it: for tests, and to replay what was.
+    pub fn manual() -> (Clock, ManualClock) {
         let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
         let source = Source::Manual { now_ns: now_ns.clone(), origin_ns: FIRST_NS };
-        (Clock::of(source), Hand(now_ns))
+        (Clock::of(source), ManualClock(now_ns))
     }
 
     /// A clock that is taken for one of the machine's, and is moved by hand.
     #[cfg(all(test, not(tollgate_loom)))]
-    pub(crate) fn machine_by_hand() -> (Clock, Hand) {
+    pub(crate) fn machine_by_hand() -> (Clock, ManualClock) {
         let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
-        let idle = |_: &crate::ticker::Stop| ControlFlow::Continue(());
+        let idle = |_: &crate::util::background::Stop| ControlFlow::Continue(());
         let ticker = Ticker::start("tollgate-clock", Duration::from_secs(3600), idle).unwrap();
         let coarse = Arc::new(Coarse { now_ns: now_ns.clone(), _ticker: ticker });
-        (Clock::of(Source::Coarse { coarse, origin_ns: FIRST_NS }), Hand(now_ns))
+        (Clock::of(Source::Coarse { coarse, origin_ns: FIRST_NS }), ManualClock(now_ns))
     }
 
     /// A clock of the caller's own: `now` returns the time since any fixed point. What it returns
@@ -291,9 +293,9 @@ impl fmt::Debug for Clock {
 
 /// Moves a [`Clock::manual`].
 #[derive(Clone, Debug)]
-pub struct Hand(Arc<AtomicU64>);
+pub struct ManualClock(Arc<AtomicU64>);
 
-impl Hand {
+impl ManualClock {
     /// Moves the clock forward; at 146 years it stops.
     pub fn advance(&self, by: Duration) {
         let by_ns = saturating_ns(by);

@@ -73,7 +73,7 @@ impl Decision {
     pub(crate) const UNLIMITED: Decision =
         Decision { said: Said::ALLOWED, left: 0, unit: 0, retry_in_ns: 0, reset_in_ns: 0 };
 
-    /// The answer of an [`Algorithm`](crate::Algorithm) to a spend, with the figures of the methods below:
+    /// The answer of an [`Algorithm`](crate::algorithm::Algorithm) to a spend, with the figures of the methods below:
     /// `remaining` in whole units, waits to the nanosecond, at most 584 years. A denial must wait: a
     /// `retry_in` of 0 is taken as 1 ns there.
     ///
@@ -97,7 +97,7 @@ impl Decision {
         Decision::new(allowed, (remaining, 1), retry_in_ns, saturated_ns(reset_in))
     }
 
-    /// The answer of an [`Algorithm`](crate::Algorithm) to a refund: whether anything was given back, and
+    /// The answer of an [`Algorithm`](crate::algorithm::Algorithm) to a refund: whether anything was given back, and
     /// what the bucket is after it. It denies nothing, and nobody has to wait.
     ///
     /// # Example
@@ -159,7 +159,7 @@ impl Decision {
         self.said.position()
     }
 
-    /// Whether it was denied because the id is [blocked](crate::Handle::block), whatever its bucket holds. Of
+    /// Whether it was denied because the id is [blocked](crate::KeyedLimit::block), whatever its bucket holds. Of
     /// a batch: because that of the member is which denied it.
     ///
     /// # Example

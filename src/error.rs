@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use crate::shown::Escaped;
-use crate::{Limit, Parameters};
+use crate::util::escape::Escaped;
 
 /// Why a limit, a file, a name, an id or a call was refused.
 ///
@@ -28,7 +27,7 @@ pub struct Error(Box<Repr>);
 struct Repr {
     kind: ErrorKind,
     message: String,
-    faults: Vec<Fault>,
+    faults: Vec<ConfigFault>,
     /// Whether a file could not be read, whatever else is wrong.
     is_unread: bool,
 }
@@ -52,7 +51,7 @@ pub(crate) enum ErrorKind {
 /// Its text is one line, in which control characters and characters that are not seen are escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Fault {
+pub struct ConfigFault {
     /// The file as it was named by the caller.
     pub file: String,
     /// The line, from 1, where it is known.
@@ -63,7 +62,7 @@ pub struct Fault {
     pub message: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Escaped(&self.file))?;
         if let Some(line) = self.line {
@@ -87,24 +86,10 @@ impl Error {
     /// cannot be read.
     #[cfg(feature = "yaml")]
     #[cold]
-    pub(crate) fn config(faults: Vec<Fault>, unread: usize) -> Error {
+    pub(crate) fn config(faults: Vec<ConfigFault>, unread: usize) -> Error {
         debug_assert!(!faults.is_empty());
         let kind = if unread == faults.len() { ErrorKind::Io } else { ErrorKind::Config };
         Error(Box::new(Repr { kind, message: String::new(), faults, is_unread: unread > 0 }))
-    }
-
-    /// In the words of the limit's algorithm.
-    #[cold]
-    pub(crate) fn cost_above_limit(cost: u64, limit: &Limit, name: Option<&str>) -> Error {
-        let word = match limit.parameters() {
-            Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
-            Parameters::FixedWindow { .. } => "limit",
-            Parameters::LeakyBucket { .. } => "size",
-            Parameters::Own(_) => "largest cost",
-        };
-        let most = limit.burst();
-        let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
-        Error::new(ErrorKind::Cost, format!("cost {cost} is above the {word} {most}{of}"))
     }
 
     /// Whether the numbers of a limit were out of range.
@@ -132,18 +117,18 @@ impl Error {
         self.0.kind == ErrorKind::Batch
     }
 
-    /// Whether an id could not be [blocked](crate::Handle::block).
-    pub fn is_block(&self) -> bool {
+    /// Whether an id could not be [blocked](crate::KeyedLimit::block).
+    pub fn is_invalid_block(&self) -> bool {
         self.0.kind == ErrorKind::Block
     }
 
     /// Whether a file of limits was wrong; [`faults`](Error::faults) has every fault.
-    pub fn is_config(&self) -> bool {
+    pub fn is_invalid_config(&self) -> bool {
         self.0.kind == ErrorKind::Config
     }
 
     /// Whether a file could not be read or written. Of two files of limits, one may be unread and the other
-    /// wrong: then [`is_config`](Error::is_config) is true as well.
+    /// wrong: then [`is_config`](Error::is_invalid_config) is true as well.
     pub fn is_io(&self) -> bool {
         self.0.kind == ErrorKind::Io || self.0.is_unread
     }
@@ -156,7 +141,7 @@ impl Error {
 
     /// Every fault of a file of limits, in its order, files that cannot be read included; empty for other
     /// errors.
-    pub fn faults(&self) -> &[Fault] {
+    pub fn faults(&self) -> &[ConfigFault] {
         &self.0.faults
     }
 }

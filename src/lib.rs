@@ -8,7 +8,8 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate::{IdFormat, Limit, Limiter, Limits, SweepOptions};
+//! use tollgate::{IdFormat, Limit, Limiter, Limits};
+//! use tollgate::sweep::SweepOptions;
 //!
 //! let limit = Limit::new(20, 10, Duration::from_secs(1))?; // 20 at once, then 10 per second
 //! let limits = Limits::builder().limit("RequestsPerUser", IdFormat::String, limit)?.build();
@@ -95,17 +96,17 @@
 //!
 //! | for | start at |
 //! |---|---|
-//! | a limiter and its calls | [`Limiter`], [`Handle`], [`Decision`], [`LimiterOptions`]; [`Bucket`] for a limit without keys |
-//! | the numbers of a limit | [`Limit`], [`Limits`], [`LimitsBuilder`], [`LimitOptions`], [`OverrideOptions`] |
-//! | errors | [`Error`], [`Fault`] |
-//! | batches | [`Limiter::batch`], [`Member`], [`Mode`], [`Handle::spend_many`] |
-//! | waiting and settling | [`Handle::until_allowed`], [`Handle::reserve`], [`Handle::charge`], [`Receipt`], [`Refusal`] |
-//! | blocks | [`Handle::block`], [`Limiter::blocked`] |
-//! | memory | [`Limiter::start_sweeper`], [`AtCap`], [`Engine`], [`Stats`] |
-//! | changes | [`Limiter::reload`], [`Debt`], [`Limiter::explain`]; with the feature `watch` `Limiter::watch` |
+//! | a limiter and its calls | [`Limiter`], [`KeyedLimit`], [`Decision`], [`LimiterOptions`]; [`Bucket`] for a limit without keys |
+//! | the numbers of a limit | [`Limit`], [`Limits`], [`LimitsBuilder`](crate::limits::LimitsBuilder), [`LimitOptions`](crate::limits::LimitOptions), [`OverrideOptions`](crate::limits::OverrideOptions) |
+//! | errors | [`Error`], [`ConfigFault`](crate::error::ConfigFault) |
+//! | batches | [`Limiter::batch`], [`Member`](crate::batch::Member), [`MemberMode`](crate::batch::MemberMode), [`KeyedLimit::spend_many`] |
+//! | waiting and settling | [`KeyedLimit::until_allowed`], [`KeyedLimit::reserve`], [`KeyedLimit::spend_estimate`], [`Receipt`](crate::reserve::Receipt), [`ReserveError`](crate::reserve::ReserveError) |
+//! | blocks | [`KeyedLimit::block`], [`Limiter::blocked`] |
+//! | memory | [`Limiter::start_sweeper`], [`AtCap`](crate::options::AtCap), [`Engine`](crate::options::Engine), [`Stats`](crate::metrics::Stats) |
+//! | changes | [`Limiter::reload`], [`CarryOver`](crate::reload::CarryOver), [`Limiter::explain`]; with the feature `watch` `Limiter::watch` |
 //! | restarts | with the feature `snapshot` `Limiter::snapshot` and `Limiter::restore` |
 //! | metrics | [`Limiter::counters`], [`Limiter::prometheus`], [`Limiter::top_denied`] |
-//! | custom algorithms and clocks | [`Algorithm`], [`Limit::own`], [`Clock`] |
+//! | custom algorithms and clocks | [`Algorithm`](crate::algorithm::Algorithm), [`Limit::custom`], [`Clock`] |
 //! | HTTP | the module [`http`], with the features `http` and `tower` |
 //!
 //! # The guide
@@ -144,55 +145,29 @@
 // Examples are copied: a copy of one that drops a decision would warn.
 #![doc(test(attr(deny(unused_must_use))))]
 
-mod algorithm;
-mod batch;
-mod blocks;
+pub mod algorithm;
 mod bucket;
-mod cell;
-mod clock;
-mod counters;
-mod debt;
+pub mod clock;
+mod core;
 mod decision;
-mod error;
-#[cfg(feature = "tracing")]
-mod events;
-mod explain;
-mod generation;
-mod handle;
+pub mod error;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "snapshot")]
-mod keep;
-mod key;
-mod ledger;
-mod limit;
+pub mod limit;
 mod limiter;
-mod limits;
+pub mod limits;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
-#[cfg(any(feature = "snapshot", feature = "watch"))]
-mod open;
-mod options;
-mod overflow;
+mod observe;
 #[cfg(all(test, not(tollgate_loom)))]
 #[path = "../tests/own_process/mod.rs"]
 mod own_process;
-mod probe;
-mod reload;
-mod rollback;
-mod scaled;
-mod shadow;
-mod shown;
+#[cfg(feature = "snapshot")]
+pub mod snapshot;
 mod store;
-mod sweep_clock;
-mod sweeper;
-mod sync;
-mod ticker;
-mod top_denied;
-mod turn;
-mod wait;
+mod util;
 #[cfg(feature = "watch")]
-mod watch;
+pub mod watch;
 
 /// The guide, one page per subject.
 #[cfg(any(doc, doctest))]
@@ -249,35 +224,60 @@ pub mod docs {
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-pub use algorithm::{Algorithm, Charge, Grant, Outcome};
-pub use batch::{Batch, Member, Mode};
-pub use blocks::Blocked;
 pub use bucket::Bucket;
-pub use clock::{Clock, Hand};
-pub use counters::{Counters, LimitCounters};
-pub use debt::Debt;
+#[doc(inline)]
+pub use clock::Clock;
 pub use decision::Decision;
-pub use error::{Error, Fault};
-pub use handle::Handle;
-#[cfg(feature = "snapshot")]
-pub use keep::{Restored, Snapshot};
-pub use limit::{Factor, Limit, Parameters};
+#[doc(inline)]
+pub use error::Error;
+#[doc(inline)]
+pub use limit::Limit;
 pub use limiter::Limiter;
-#[cfg(feature = "boulder")]
-pub use limits::IdentifierSet;
-#[cfg(feature = "yaml")]
-pub use limits::YamlLoader;
-pub use limits::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
-pub use limits::{
-    Id, IdFormat, LimitEntry, LimitMode, LimitOptions, Limits, LimitsBuilder, Location,
-    OverrideEntry, OverrideOptions, Warning, WarningKind, Warnings,
-};
-pub use options::{AtCap, Engine, LimiterOptions};
-pub use reload::Reloaded;
-pub use scaled::Scaled;
-pub use store::Swept;
-pub use sweeper::{Stats, SweepOptions, Sweeper};
-pub use top_denied::DeniedId;
-pub use wait::{Parking, Receipt, Refusal, Reservation, Timer, Waiting};
-#[cfg(feature = "watch")]
-pub use watch::{WatchOptions, WatchStatus, Watcher};
+pub use limiter::handle::KeyedLimit;
+pub use limiter::options::LimiterOptions;
+pub use limiter::scaled::ScaledLimit;
+#[doc(inline)]
+pub use limits::{Id, IdFormat, Limits};
+
+/// Several buckets that are charged together or not at all: [`Limiter::batch`].
+pub mod batch {
+    pub use crate::limiter::batch::{Batch, Member, MemberMode};
+}
+
+/// Ids that are denied every call for a time: [`KeyedLimit::block`].
+pub mod block {
+    pub use crate::limiter::blocks::Blocked;
+}
+
+/// Counters and figures for operators: [`Limiter::counters`], [`Limiter::stats`], [`Limiter::top_denied`].
+pub mod metrics {
+    pub use crate::observe::counters::{Counters, LimitCounters};
+    pub use crate::observe::stats::Stats;
+    pub use crate::observe::top_denied::DeniedId;
+}
+
+/// How a limiter keeps its buckets, and what it does with new keys when its table is full: [`LimiterOptions`].
+pub mod options {
+    pub use crate::core::at_cap::AtCap;
+    pub use crate::store::Engine;
+}
+
+/// Limits that change while calls go on: [`Limiter::reload_with`].
+pub mod reload {
+    pub use crate::core::reloads::Reloaded;
+    pub use crate::limit::carry_over::CarryOver;
+}
+
+/// Places in the future, waiting for them, and estimates that are settled later: [`KeyedLimit::reserve`],
+/// [`KeyedLimit::until_allowed`], [`KeyedLimit::spend_estimate`].
+pub mod reserve {
+    pub use crate::limiter::reserve::{
+        Parking, Receipt, Reservation, ReserveError, Timer, Waiting,
+    };
+}
+
+/// Dropping buckets that are full again: [`Limiter::start_sweeper`], [`Limiter::sweep`].
+pub mod sweep {
+    pub use crate::limiter::sweeper::{SweepOptions, Sweeper};
+    pub use crate::store::Swept;
+}

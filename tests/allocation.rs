@@ -5,7 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use allocation_counter::measure;
-use tollgate::{Clock, IdFormat, IdentifierSet, Limit, Limiter, Limits, Mode};
+use tollgate::batch::MemberMode;
+use tollgate::limits::IdentifierSet;
+use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 
 fn allocations(call: impl FnMut()) -> u64 {
     measure(call).count_total
@@ -65,8 +67,8 @@ fn no_call_for_a_known_key_allocates() {
     let batch = || {
         let members = [
             text.member("alice"),
-            number.member(7u64).mode(Mode::CheckOnly),
-            address.member(Ipv4Addr::LOCALHOST).cost(3).mode(Mode::SpendOnly),
+            number.member(7u64).mode(MemberMode::CheckOnly),
+            address.member(Ipv4Addr::LOCALHOST).cost(3).mode(MemberMode::SpendOnly),
             pair.member((7u64, "www.example.com")),
         ];
         let _ = limiter.batch(&members).spend().unwrap();

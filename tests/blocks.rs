@@ -16,9 +16,9 @@ mod snapshots;
 
 use std::time::Duration;
 
-use tollgate::{
-    Clock, Decision, Engine, Hand, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits,
-};
+use tollgate::clock::ManualClock;
+use tollgate::options::Engine;
+use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 const NS: Duration = Duration::from_nanos(1);
 const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
@@ -43,7 +43,7 @@ fn limits(limit: &Limit) -> Limits {
     limits.limit("Other", IdFormat::String, other).unwrap().build()
 }
 
-fn on(limit: &Limit, engine: Engine) -> (Limiter, Handle, Hand) {
+fn on(limit: &Limit, engine: Engine) -> (Limiter, KeyedLimit, ManualClock) {
     let (clock, hand) = Clock::manual();
     // Some time after the origin: windows may begin before a block does.
     hand.set(ms(1000));
@@ -53,6 +53,6 @@ fn on(limit: &Limit, engine: Engine) -> (Limiter, Handle, Hand) {
     (limiter, handle, hand)
 }
 
-fn standing(handle: &Handle) -> Decision {
+fn standing(handle: &KeyedLimit) -> Decision {
     handle.check("id", 1).unwrap()
 }

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tollgate::{Clock, Decision, Error, Handle, IdFormat, Limit, Limiter, Limits, Mode};
+use tollgate::batch::MemberMode;
+use tollgate::{Clock, Decision, Error, IdFormat, KeyedLimit, Limit, Limiter, Limits};
 
 #[derive(Deserialize)]
 struct Sequence {
@@ -56,9 +57,9 @@ struct Expected {
 
 struct Replay {
     limiter: Limiter,
-    hand: tollgate::Hand,
+    hand: tollgate::clock::ManualClock,
     now: Duration,
-    handles: HashMap<String, Handle>,
+    handles: HashMap<String, KeyedLimit>,
     /// Which limit a key was used with.
     limit_of: HashMap<String, String>,
 }
@@ -82,11 +83,11 @@ impl Replay {
         for txn in step.txns.iter().filter(|txn| txn.mode != "allow-only") {
             self.limit_of.insert(txn.key.clone(), txn.limit.clone());
             let mode = match txn.mode.as_str() {
-                "check-and-spend" | "reset-only" => Mode::CheckAndSpend,
-                "check-only" if step.op == "check" => Mode::CheckAndSpend,
-                "check-only" => Mode::CheckOnly,
-                "spend-only" if step.op == "check" => Mode::CheckAndSpend,
-                "spend-only" => Mode::SpendOnly,
+                "check-and-spend" | "reset-only" => MemberMode::CheckAndSpend,
+                "check-only" if step.op == "check" => MemberMode::CheckAndSpend,
+                "check-only" => MemberMode::CheckOnly,
+                "spend-only" if step.op == "check" => MemberMode::CheckAndSpend,
+                "spend-only" => MemberMode::SpendOnly,
                 other => panic!("{other}"),
             };
             members.push(self.handles[&txn.limit].member(&txn.key).cost(txn.cost).mode(mode));
@@ -110,7 +111,7 @@ impl Replay {
     /// than a bucket can hold from ahead of time.
     fn put(&self, step: &Step, limit: &str) {
         let handle = &self.handles[limit];
-        let numbers = self.limiter.limits().numbers(limit, step.key.as_str()).unwrap().unwrap();
+        let numbers = self.limiter.limits().limit_for(limit, step.key.as_str()).unwrap().unwrap();
         let tat = Duration::from_nanos(step.rel_ns);
         let ahead = tat.saturating_sub(numbers.burst_offset());
         let (units, rest) = (

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate::{
-    Applies, Clock, Explanation, Limit, LimitMode, Limiter, LimiterOptions, Limits, WhyNot,
-};
+use tollgate::limits::LimitMode;
+use tollgate::limits::{Applies, Explanation, WhyNot};
+use tollgate::{Clock, Limit, Limiter, LimiterOptions, Limits};
 
 /// 2026-11-01T00:00:00Z: `date -u -d 2026-11-01 +%s`.
 fn november() -> SystemTime {
@@ -19,8 +19,9 @@ fn explain(text: &str, name: &str, id: &str) -> Explanation {
 
 /// The ids and reasons of what does not apply; `-` is the default.
 fn near(explanation: &Explanation) -> Vec<String> {
-    let one =
-        |near: &tollgate::NearEntry| format!("{}: {}", near.id.as_deref().unwrap_or("-"), near.why);
+    let one = |near: &tollgate::limits::NearEntry| {
+        format!("{}: {}", near.id.as_deref().unwrap_or("-"), near.why)
+    };
     explanation.near.iter().map(one).collect()
 }
 

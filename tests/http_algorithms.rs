@@ -11,11 +11,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{Empty, Full};
 use proptest::prelude::*;
+use tollgate::clock::ManualClock;
 use tollgate::http::{
     ClientAddress, Fields, Forwarding, Peer, PlugLimitNames, RateLimitLayer, Report, Rule, Style,
     extract,
 };
-use tollgate::{Clock, Factor, Hand, IdFormat, Limit, Limiter, Limits};
+use tollgate::limit::Factor;
+use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,7 +47,7 @@ fn plug_limit() -> Style {
 struct Server {
     layer: RateLimitLayer,
     limiter: Limiter,
-    hand: Hand,
+    hand: ManualClock,
 }
 
 impl Server {

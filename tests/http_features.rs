@@ -12,9 +12,9 @@ use http_body_util::{BodyExt, Empty, Full};
 use tollgate::http::{
     Fields, PlugLimitNames, RateLimitBuilder, RateLimitLayer, Reset, Rule, Style, Who, extract,
 };
-use tollgate::{
-    Clock, Factor, IdFormat, Limit, LimitMode, LimitOptions, Limiter, LimiterOptions, Limits,
-};
+use tollgate::limit::Factor;
+use tollgate::limits::{LimitMode, LimitOptions};
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 use tower::{Layer, ServiceExt};
 
 const HOUR: Duration = Duration::from_secs(3600);

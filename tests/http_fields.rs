@@ -6,10 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, HeaderName};
 use proptest::prelude::*;
 use sfv::{BareItem, Item as Parsed, List, ListEntry, Parser};
+use tollgate::clock::ManualClock;
 use tollgate::http::{Answer, Fields, Item, PlugLimitNames, Policy, Reset, Style, retry_after};
-use tollgate::{Bucket, Clock, Decision, Hand, Limit, Parameters};
+use tollgate::limit::Parameters;
+use tollgate::{Bucket, Clock, Decision, Limit};
 
-fn bucket(burst: u64, count: u64, period: Duration) -> (Bucket, Policy, Hand) {
+fn bucket(burst: u64, count: u64, period: Duration) -> (Bucket, Policy, ManualClock) {
     let limit = Limit::new(burst, count, period).unwrap();
     let (clock, hand) = Clock::manual();
     (Bucket::new(limit.clone(), clock), Policy::new("a", &limit).unwrap(), hand)

@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
-use tollgate::http::{Denied, RateLimitBuilder, RateLimitLayer, Refusal, Rule, extract, responder};
+use tollgate::http::{
+    Denied, RateLimitBuilder, RateLimitLayer, Rejection, Rule, extract, responder,
+};
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt};
 
@@ -162,6 +164,6 @@ fn a_layer_further_out_finds_what_was_denied_or_refused() {
     assert_eq!(found.decision().retry_in(), Duration::from_millis(1500));
     let refused = ask(|builder| builder, Method::GET, "", false);
     assert!(refused.extensions().get::<Denied>().is_none());
-    let found = refused.extensions().get::<Refusal>().expect("a refusal");
+    let found = refused.extensions().get::<Rejection>().expect("a refusal");
     assert_eq!(found.to_string(), "400: the field user is missing");
 }

@@ -11,15 +11,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
+use tollgate::clock::ManualClock;
 use tollgate::http::{
-    ClientAddress, Fields, Forwarding, Peer, RateLimitBuilder, RateLimitLayer, Refusal, Report,
+    ClientAddress, Fields, Forwarding, Peer, RateLimitBuilder, RateLimitLayer, Rejection, Report,
     Rule, Style, Who, extract,
 };
-use tollgate::{Clock, Hand, IdFormat, Limit, Limiter, Limits};
+use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, Service, ServiceExt};
 
 /// Two limits of text: `fast` has 3 at once, `slow` 5; one comes back every 1.5 s, or every 10 s.
-fn limiter() -> (Limiter, Hand) {
+fn limiter() -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let limits = Limits::builder()
         .limit("fast", IdFormat::String, Limit::new(3, 2, Duration::from_secs(3)).unwrap())
@@ -83,7 +84,7 @@ struct Said {
     headers: HeaderMap,
     body: String,
     report: Option<Report>,
-    refusal: Option<Refusal>,
+    refusal: Option<Rejection>,
 }
 
 impl Said {
@@ -180,7 +181,7 @@ async fn a_rule_applies_to_whom_it_says() {
 
     let closure = Rule::new(limiter.limit("fast").unwrap(), |parts| match parts.method {
         Method::OPTIONS => Who::NoLimit,
-        Method::TRACE => Who::Refused(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no")),
+        Method::TRACE => Who::Refused(Rejection::new(StatusCode::METHOD_NOT_ALLOWED, "no")),
         _ => Who::Text(format!("{}:{}", parts.method, parts.uri.path())),
     });
     let (layer, inner) = build(RateLimitLayer::builder(&limiter).rule(closure));

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{Empty, Full};
 use tollgate::http::{Fields, RateLimitLayer, Rule, Style, extract};
-use tollgate::{Clock, IdFormat, Limit, LimitMode, LimitOptions, Limiter, LimiterOptions, Limits};
+use tollgate::limits::{LimitMode, LimitOptions};
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 use tower::{Layer, ServiceExt};
 
 const HOUR: Duration = Duration::from_secs(3600);

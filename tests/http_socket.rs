@@ -17,14 +17,15 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
+use tollgate::clock::ManualClock;
 use tollgate::http::{ClientAddress, Fields, RateLimitLayer, Reset, Rule, Style, extract};
-use tollgate::{Clock, Hand, IdFormat, Limit, Limiter, Limits};
+use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tonic::transport::server::TcpConnectInfo;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A limit by address on a clock that stands still: what is admitted is the burst, exactly.
-fn limiter(burst: u64) -> (Limiter, Hand) {
+fn limiter(burst: u64) -> (Limiter, ManualClock) {
     let limit = Limit::new(burst, 1, DAY).unwrap();
     let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit).unwrap().build();
     let (clock, hand) = Clock::manual();

@@ -9,8 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tollgate::{Algorithm, Clock, Decision, Hand, IdFormat, Limit, Limiter, LimiterOptions};
-use tollgate::{Limits, Outcome};
+use tollgate::Limits;
+use tollgate::algorithm::Algorithm;
+use tollgate::algorithm::Outcome;
+use tollgate::clock::ManualClock;
+use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions};
 
 /// The bytes that are allocated.
 struct Counting;
@@ -106,14 +109,14 @@ fn limit(burst: u64) -> Limit {
     Limit::new(burst, burst, Duration::from_secs(3600)).unwrap()
 }
 
-fn limiter() -> (Limiter, Hand) {
+fn limiter() -> (Limiter, ManualClock) {
     let limits = Limits::builder().limit("A", IdFormat::RegId, limit(3)).unwrap().build();
     let (clock, hand) = Clock::manual();
     (Limiter::with_options(limits, LimiterOptions::default().max_keys(1 << 20).clock(clock)), hand)
 }
 
 /// Grows a table to some 10 MB and empties it again, a few times, and reloads between.
-fn use_up(limiter: &Limiter, hand: &Hand) {
+fn use_up(limiter: &Limiter, hand: &ManualClock) {
     let a = limiter.limit("A").unwrap();
     for round in 0..3 {
         (0..100_000_u64).for_each(|id| assert!(a.spend(id, 1).is_ok()));
@@ -156,7 +159,7 @@ fn stalled_call(is_known: bool) -> Held {
         let (stands, is_standing) = channel();
         let (let_go, go_on) = channel::<()>();
         let rule = Stands { stands, go_on: Mutex::new(go_on) };
-        let own = Limit::own(Arc::new(rule)).unwrap();
+        let own = Limit::custom(Arc::new(rule)).unwrap();
         let limits = Limits::builder().limit("B", IdFormat::String, own).unwrap().build();
         let limiter = Limiter::new(limits);
         let b = limiter.limit("B").unwrap();

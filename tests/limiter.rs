@@ -1,7 +1,7 @@
 //! What a limiter promises, one behaviour a test, on the lock-free engine.
 #![cfg(feature = "boulder")]
 
-use tollgate::Engine;
+use tollgate::options::Engine;
 
 const ENGINE: Engine = Engine::LockFree;
 

@@ -1,7 +1,7 @@
 //! What a limiter promises, one behaviour a test, on the exact engine.
 #![cfg(feature = "boulder")]
 
-use tollgate::Engine;
+use tollgate::options::Engine;
 
 const ENGINE: Engine = Engine::Exact;
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use oracle::{Figures, Member, Mode, Numbers, Oracle};
 use proptest::prelude::*;
-use tollgate::{Clock, Decision, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::batch::MemberMode;
+use tollgate::options::Engine;
+use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 /// burst, count and period of the two limits: one rounds its interval.
 const LIMITS: [(u64, u64, u64); 2] = [(5, 10, 1_000), (3, 3, 1_000_000_000)];
@@ -82,15 +84,14 @@ fn limits() -> Limits {
 
 struct Both {
     limiter: Limiter,
-    handles: [Handle; 2],
+    handles: [KeyedLimit; 2],
     oracle: Oracle,
 }
 
 impl Both {
     /// Puts the same batch to both; single members also go the way of a handle's own call.
     fn compare(&mut self, op: &Op, calls: &[Call]) -> Result<(), TestCaseError> {
-        let modes =
-            [tollgate::Mode::CheckAndSpend, tollgate::Mode::CheckOnly, tollgate::Mode::SpendOnly];
+        let modes = [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly];
         let oracle_modes = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly];
         let ids: Vec<String> = calls.iter().map(|call| call.id.to_string()).collect();
         let mut ours = Vec::new();

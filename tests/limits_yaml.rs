@@ -41,7 +41,7 @@ fn override_faults(text: &str) -> Vec<String> {
 }
 
 fn strip(error: &Error, file: &str) -> Vec<String> {
-    assert!(error.is_config(), "{error}");
+    assert!(error.is_invalid_config(), "{error}");
     let lines = error.to_string();
     let faults: Vec<String> = error.faults().iter().map(|fault| fault.to_string()).collect();
     assert_eq!(lines, faults.join("\n"));
@@ -58,7 +58,7 @@ fn numbers<'a>(
     name: &str,
     id: impl Into<tollgate::Id<'a>>,
 ) -> Option<(u64, u64, Duration)> {
-    let limit = limits.numbers(name, id).expect("a good id")?;
+    let limit = limits.limit_for(name, id).expect("a good id")?;
     Some((limit.burst(), limit.count(), limit.period()))
 }
 

@@ -19,10 +19,11 @@ mod waiting;
 
 use std::time::Duration;
 
-use tollgate::{
-    Clock, Engine, Hand, IdFormat, Limit, LimitCounters, LimitMode, LimitOptions, Limiter,
-    LimiterOptions, Limits, LimitsBuilder,
-};
+use tollgate::clock::ManualClock;
+use tollgate::limits::{LimitMode, LimitOptions, LimitsBuilder};
+use tollgate::metrics::LimitCounters;
+use tollgate::options::Engine;
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
@@ -43,7 +44,7 @@ fn beside(burst: u64) -> LimitOptions {
     LimitOptions::default().shadow(hourly(burst))
 }
 
-fn limiter(limits: LimitsBuilder, engine: Engine) -> (Limiter, Hand) {
+fn limiter(limits: LimitsBuilder, engine: Engine) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine).counting(true);
     (Limiter::with_options(limits.build(), options), hand)

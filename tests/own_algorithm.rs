@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use halves::Halves;
 use proptest::prelude::*;
-use tollgate::{
-    Algorithm, AtCap, Clock, Decision, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions,
-    Limits, Outcome,
-};
+use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::options::{AtCap, Engine};
+use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -29,12 +28,12 @@ proptest! {
         let rule = Halves::new(whole, half, Duration::from_secs(day_s));
         laws::laws(&rule, start_ns, SECOND, &history);
         // As a limit, by the enum that a limiter calls.
-        laws::laws(&Limit::own(Arc::new(rule)).unwrap(), start_ns, SECOND, &history);
+        laws::laws(&Limit::custom(Arc::new(rule)).unwrap(), start_ns, SECOND, &history);
     }
 }
 
-fn limiter(rule: impl Algorithm + 'static) -> (Limiter, tollgate::Hand) {
-    let limit = Limit::own(Arc::new(rule)).unwrap();
+fn limiter(rule: impl Algorithm + 'static) -> (Limiter, tollgate::clock::ManualClock) {
+    let limit = Limit::custom(Arc::new(rule)).unwrap();
     let limits = Limits::builder().limit("Uploads", IdFormat::String, limit).unwrap().build();
     let (clock, hand) = Clock::manual();
     (Limiter::with_clock(limits, clock), hand)
@@ -62,7 +61,7 @@ fn is_a_limit_like_any_other() {
 
 #[test]
 fn has_a_scale_if_it_says_so() {
-    let limit = Limit::own(Arc::new(Halves::new(10, 6, Duration::from_secs(20)))).unwrap();
+    let limit = Limit::custom(Arc::new(Halves::new(10, 6, Duration::from_secs(20)))).unwrap();
     let doubled = limit.scaled("0.5".parse().unwrap()).unwrap().unwrap();
     assert_eq!((limit.burst(), doubled.burst()), (6, 12));
     assert_ne!(limit, doubled);
@@ -109,7 +108,7 @@ fn denies_what_must_not_be_written() {
 
 #[test]
 fn without_a_scale_only_0_and_1_are_factors() {
-    let limit = Limit::own(Arc::new(Wrong(1))).unwrap();
+    let limit = Limit::custom(Arc::new(Wrong(1))).unwrap();
     let error = limit.scaled("2".parse().unwrap()).unwrap_err();
     assert!(error.to_string().ends_with("Wrong has no scale: only 0 and 1 are allowed"), "{error}");
     assert_eq!(limit.scaled("1".parse().unwrap()).unwrap(), Some(limit));
@@ -147,9 +146,12 @@ impl Algorithm for Panics {
     }
 }
 
-fn beside_panics(max_keys: usize, engine: Engine) -> (Limiter, Handle, Handle, tollgate::Hand) {
+fn beside_panics(
+    max_keys: usize,
+    engine: Engine,
+) -> (Limiter, KeyedLimit, KeyedLimit, tollgate::clock::ManualClock) {
     let limits = Limits::builder()
-        .limit("Panics", IdFormat::RegId, Limit::own(Arc::new(Panics)).unwrap())
+        .limit("Panics", IdFormat::RegId, Limit::custom(Arc::new(Panics)).unwrap())
         .unwrap()
         .limit("Plain", IdFormat::RegId, Limit::new(1, 1, Duration::from_secs(1)).unwrap())
         .unwrap();

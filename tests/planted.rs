@@ -13,7 +13,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{Clock, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::options::Engine;
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 /// A number that any thread may read and write, with nothing to order it.
 struct Place(UnsafeCell<u64>);
@@ -63,7 +64,7 @@ impl Block {
 const ROUNDS: u64 = 200;
 
 /// Buckets of one unit, in a table that moves while they are used.
-fn buckets() -> Handle {
+fn buckets() -> KeyedLimit {
     let (clock, _hand) = Clock::manual();
     let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap().build();
@@ -71,12 +72,12 @@ fn buckets() -> Handle {
     Limiter::with_options(limits, options).limit("A").unwrap()
 }
 
-fn publish(buckets: &Handle, id: u64) {
+fn publish(buckets: &KeyedLimit, id: u64) {
     assert!(buckets.spend(id, 1).unwrap().allowed());
 }
 
 /// Bounded by the other thread, which spends the one unit that there is.
-fn wait_until_published(buckets: &Handle, id: u64) {
+fn wait_until_published(buckets: &KeyedLimit, id: u64) {
     while buckets.check(id, 1).unwrap().allowed() {
         thread::yield_now();
     }

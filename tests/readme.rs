@@ -99,7 +99,7 @@ fn yaml_blocks_are_good_limits() {
         // The limits that are replayed have the numbers of the file that the command reads.
         let replayed = Limits::from_yaml(include_str!("../examples/algorithms.yml")).unwrap();
         for name in replayed.names() {
-            let of = |limits: &Limits| limits.numbers(name, "a").unwrap();
+            let of = |limits: &Limits| limits.limit_for(name, "a").unwrap();
             assert!(of(&limits).is_some() && of(&limits) == of(&replayed), "{name}");
         }
     }

@@ -25,7 +25,9 @@ mod traffic;
 
 use std::time::Duration;
 
-use tollgate::{Clock, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::clock::ManualClock;
+use tollgate::options::Engine;
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
@@ -46,7 +48,7 @@ fn limits(named: &[(&str, Limit)]) -> Limits {
     builder.build()
 }
 
-fn limiter(limits: Limits, engine: Engine) -> (Limiter, Hand) {
+fn limiter(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine);
     (Limiter::with_options(limits, options), hand)

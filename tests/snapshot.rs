@@ -19,7 +19,9 @@ mod traffic;
 
 use std::time::Duration;
 
-use tollgate::{Clock, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::clock::ManualClock;
+use tollgate::options::Engine;
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
@@ -37,12 +39,12 @@ fn limits(named: &[(&str, Limit)]) -> Limits {
 }
 
 /// Options with a clock that stands still.
-fn options(engine: Engine) -> (LimiterOptions, Hand) {
+fn options(engine: Engine) -> (LimiterOptions, ManualClock) {
     let (clock, hand) = Clock::manual();
     (LimiterOptions::default().clock(clock).engine(engine), hand)
 }
 
-fn limiter(limits: Limits, engine: Engine) -> (Limiter, Hand) {
+fn limiter(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
     let (options, hand) = options(engine);
     (Limiter::with_options(limits, options), hand)
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use forged::{File, Kind};
-use tollgate::{Engine, Error, IdFormat, Limit, Limiter, LimiterOptions, Limits, Restored};
+use tollgate::options::Engine;
+use tollgate::snapshot::Restored;
+use tollgate::{Error, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 fn limits() -> Limits {
     let limit = Limit::new(1000, 1, Duration::from_secs(86_400)).unwrap();
@@ -201,7 +203,7 @@ fn places_of_limits_that_are_gone_are_kept_in_the_next_file() {
     let path = folder.path().join("buckets");
     let named = |names: &[&str]| {
         let limit = Limit::new(10, 1, Duration::from_secs(86_400)).unwrap();
-        let add = |builder: tollgate::LimitsBuilder, name: &&str| {
+        let add = |builder: tollgate::limits::LimitsBuilder, name: &&str| {
             builder.limit(name, IdFormat::String, limit.clone()).unwrap()
         };
         names.iter().fold(Limits::builder(), add).build()

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{Algorithm, Clock, Decision, Handle, IdFormat, Limit, Limiter, LimiterOptions};
-use tollgate::{Limits, Outcome};
+use tollgate::Limits;
+use tollgate::algorithm::Algorithm;
+use tollgate::algorithm::Outcome;
+use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions};
 
 /// A rule that allows all, and stands still when it is asked for this cost, until it is let go.
 #[derive(Debug)]
@@ -48,15 +50,15 @@ impl Algorithm for Stands {
 }
 
 /// Stands still in a call.
-type Stall = fn(&Handle);
+type Stall = fn(&KeyedLimit);
 
 /// In the middle of a call for a key that is new.
-fn pinned(b: &Handle) {
+fn pinned(b: &KeyedLimit) {
     assert!(b.spend("new", STAND).unwrap().allowed());
 }
 
 /// In the middle of a call for a key that is known.
-fn reading(b: &Handle) {
+fn reading(b: &KeyedLimit) {
     // The first makes the key known, and the thread.
     for cost in [1, 1, STAND] {
         assert!(b.spend("known", cost).unwrap().allowed());
@@ -77,7 +79,7 @@ fn holds_back_a_bounded_part(stall: Stall) {
     let rule = Stands { stands: stand, go_on: Mutex::new(waits) };
     let limit = Limit::new(3, 1, Duration::from_secs(1)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap();
-    let own = Limit::own(Arc::new(rule)).unwrap();
+    let own = Limit::custom(Arc::new(rule)).unwrap();
     let limits = limits.limit("B", IdFormat::String, own).unwrap().build();
     let options = LimiterOptions::default().max_keys(8000).clock(clock);
     let limiter = Limiter::with_options(limits, options);

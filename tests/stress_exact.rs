@@ -1,7 +1,7 @@
 //! Threads on one limiter with the exact engine, its sweeper running.
 #![cfg(not(tollgate_loom))]
 
-use tollgate::Engine;
+use tollgate::options::Engine;
 
 const ENGINE: Engine = Engine::Exact;
 

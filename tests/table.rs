@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use own_process::in_own_process;
-use tollgate::{
-    Algorithm, AtCap, Charge, Clock, Engine, Hand, Handle, IdFormat, Limit, Limiter,
-    LimiterOptions, Limits, Outcome,
-};
+use tollgate::algorithm::{Algorithm, Charge, Outcome};
+use tollgate::clock::ManualClock;
+use tollgate::options::{AtCap, Engine};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 const SECOND: Duration = Duration::from_secs(1);
 const BURST: u64 = 3;
@@ -23,17 +23,17 @@ fn limits() -> Limits {
     limits.limit("B", IdFormat::RegId, limit).unwrap().build()
 }
 
-fn limiter(options: LimiterOptions) -> (Limiter, Hand) {
+fn limiter(options: LimiterOptions) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     (Limiter::with_options(limits(), options.clock(clock)), hand)
 }
 
-fn spend(handle: &Handle, id: u64) -> bool {
+fn spend(handle: &KeyedLimit, id: u64) -> bool {
     handle.spend(id, 1).unwrap().allowed()
 }
 
 /// Spends until denied; returns how many were admitted.
-fn drain(handle: &Handle, id: u64) -> u64 {
+fn drain(handle: &KeyedLimit, id: u64) -> u64 {
     (0..=BURST).take_while(|_| spend(handle, id)).count() as u64
 }
 
@@ -105,7 +105,7 @@ fn the_cap_holds_exactly_and_full_buckets_go_first() {
     }
 }
 
-/// As `Handle::check` says it: it looks at buckets, not at room.
+/// As `KeyedLimit::check` says it: it looks at buckets, not at room.
 #[test]
 fn a_check_of_a_new_id_at_the_cap_says_what_its_bucket_would_say() {
     for engine in [Engine::LockFree, Engine::Exact] {
@@ -322,8 +322,8 @@ impl Algorithm for Hooked {
         self.rule.max_cost()
     }
 
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.rule.take_back(word, charge, now_ns)
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.rule.roll_back(word, charge, now_ns)
     }
 
     fn unit_ns(&self) -> u64 {
@@ -338,7 +338,8 @@ fn a_newcomer_whose_cell_has_come_and_gone_meanwhile_is_not_charged_twice_at_one
     let (clock, hand) = Clock::manual();
     let rule = Limit::new(1, 1, SECOND).unwrap();
     let hooked = Arc::new(Hooked { rule, hook: Mutex::new(None) });
-    let limits = Limits::builder().limit("A", IdFormat::RegId, Limit::own(hooked.clone()).unwrap());
+    let limits =
+        Limits::builder().limit("A", IdFormat::RegId, Limit::custom(hooked.clone()).unwrap());
     let options = LimiterOptions::default().max_keys(1).at_cap(AtCap::Share).clock(clock);
     let limiter = Limiter::with_options(limits.unwrap().build(), options);
     let a = limiter.limit("A").unwrap();

@@ -23,9 +23,10 @@ mod virtual_time;
 
 use std::time::Duration;
 
-use tollgate::{
-    Clock, Engine, Hand, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits, Reservation,
-};
+use tollgate::clock::ManualClock;
+use tollgate::options::Engine;
+use tollgate::reserve::Reservation;
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 const MS: u64 = 1_000_000;
 
@@ -49,21 +50,21 @@ fn limiter_on(limit: &Limit, clock: Clock, engine: Engine) -> Limiter {
     Limiter::with_options(limits.build(), options)
 }
 
-fn handle_on(limit: &Limit, clock: Clock) -> Handle {
+fn handle_on(limit: &Limit, clock: Clock) -> KeyedLimit {
     limiter_on(limit, clock, Engine::LockFree).limit("Own").unwrap()
 }
 
-fn by_hand(limit: &Limit) -> (Handle, Hand) {
+fn by_hand(limit: &Limit) -> (KeyedLimit, ManualClock) {
     let (clock, hand) = Clock::manual();
     (handle_on(limit, clock), hand)
 }
 
-fn place(handle: &Handle, cost: u64) -> Reservation {
+fn place(handle: &KeyedLimit, cost: u64) -> Reservation {
     handle.reserve("id", cost, Duration::MAX).unwrap()
 }
 
 /// What the bucket says to whoever asks for one unit.
-fn standing(handle: &Handle) -> (bool, Option<u64>, Duration, Duration) {
+fn standing(handle: &KeyedLimit) -> (bool, Option<u64>, Duration, Duration) {
     let said = handle.check("id", 1).unwrap();
     (said.allowed(), said.remaining(), said.retry_in(), said.reset_in())
 }

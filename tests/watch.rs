@@ -24,7 +24,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tollgate::{Limiter, Limits, WatchOptions, Watcher, YamlLoader};
+use tollgate::limits::YamlLoader;
+use tollgate::watch::{WatchOptions, Watcher};
+use tollgate::{Limiter, Limits};
 
 /// So long that no test sees what only a poll can see.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -48,7 +50,7 @@ fn text(burst: u64) -> String {
 
 fn burst(limiter: &Limiter) -> Option<u64> {
     let limits = limiter.limits();
-    limits.numbers("PerUser", "alice").unwrap().map(|limit| limit.burst())
+    limits.limit_for("PerUser", "alice").unwrap().map(|limit| limit.burst())
 }
 
 /// A folder with a file of limits, of a burst of 1, and a limiter that has them.

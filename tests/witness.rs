@@ -13,14 +13,14 @@ mod run;
 use std::time::Instant;
 
 use run::{Fault, Plan, run};
-use tollgate::Engine;
+use tollgate::options::Engine;
 
 /// Calls that are in memory at once.
-const MOST_A_ROUND: u64 = 1_000_000;
+const MAX_A_ROUND: u64 = 1_000_000;
 
 fn plan(engine: Engine, calls: u64) -> Plan {
     // Of few calls many rounds, too: what one round leaves, the next begins with.
-    let calls_a_round = (calls / 20).clamp(1, MOST_A_ROUND);
+    let calls_a_round = (calls / 20).clamp(1, MAX_A_ROUND);
     Plan { engine, rounds: calls / calls_a_round, calls_a_round, fault: Fault::None }
 }
 

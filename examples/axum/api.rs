@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use tollgate::http::{
     ClientAddress, Fields, PlugLimitNames, Policy, RateLimitLayer, Rule, SetupError, Style, extract,
 };
-use tollgate::{Handle, Limit, Limiter, Parameters};
+use tollgate::limit::Parameters;
+use tollgate::{KeyedLimit, Limit, Limiter};
 
 const PAGE: &str = include_str!("page.html");
 
@@ -61,7 +62,7 @@ fn layer(
 
 /// A limit as the page shows it.
 struct Shown {
-    handle: Handle,
+    handle: KeyedLimit,
     /// `None` if it is switched off.
     limit: Option<Limit>,
 }
@@ -70,7 +71,7 @@ impl Shown {
     /// Fails for a limit that has ids of another kind than addresses.
     fn new(limiter: &Limiter, name: &str) -> Result<Shown, Box<dyn Error>> {
         let handle = limiter.limit(name)?;
-        let limit = limiter.limits().numbers(name, Ipv4Addr::LOCALHOST);
+        let limit = limiter.limits().limit_for(name, Ipv4Addr::LOCALHOST);
         let limit = limit.map_err(|error| format!("{name} limits no addresses: {error}"))?;
         Ok(Shown { handle, limit })
     }
@@ -130,7 +131,7 @@ impl Shown {
 }
 
 /// The largest cost that a call could spend now, at most `at_once`. A check charges nothing.
-fn spendable(handle: &Handle, client: IpAddr, at_once: u64) -> Result<u64, tollgate::Error> {
+fn spendable(handle: &KeyedLimit, client: IpAddr, at_once: u64) -> Result<u64, tollgate::Error> {
     let (mut enough, mut too_much) = (0, at_once.saturating_add(1));
     while too_much - enough > 1 {
         let cost = enough + (too_much - enough) / 2;

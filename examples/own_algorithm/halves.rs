@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Algorithm, Decision, Factor, Outcome};
+use tollgate::Decision;
+use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::limit::Factor;
 
 /// At most `whole` units in a day, which starts with its first call, and at most `half` in each half.
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,7 @@ use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use tollgate::http::{
-    ClientAddress, Forwarding, parse_forwarded_element, parse_forwarded_for_entry,
-};
+use tollgate::http::{ClientAddress, Forwarding, parse_forwarded_element, parse_forwarded_for_entry};
 
 static CLIENTS: LazyLock<[(&str, ClientAddress); 2]> = LazyLock::new(|| {
     [("x-forwarded-for", Forwarding::XForwardedFor), ("forwarded", Forwarding::Forwarded)].map(

@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let yaml = format!("PerUser: {{burst: 1, count: 1, period: \"{text}\", id: string}}");
     let read = Limits::from_yaml(&yaml).map(|limits| {
-        let limit = limits.numbers("PerUser", "x").expect("a string").expect("declared");
+        let limit = limits.limit_for("PerUser", "x").expect("a string").expect("declared");
         limit.period().as_nanos()
     });
     // A period is from 1 ns; one of which a single unit takes longer than 2^62 ns is no limit.
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         (Ok(ns), Some(expected)) => assert_eq!(*ns, expected, "{text:?}"),
         (Ok(ns), None) => panic!("{text:?} was read as {ns} ns"),
         (Err(error), Some(expected)) => panic!("{text:?} is {expected} ns: {error}"),
-        (Err(error), None) => assert!(error.is_config(), "{error:?}"),
+        (Err(error), None) => assert!(error.is_invalid_config(), "{error:?}"),
     }
 });
 

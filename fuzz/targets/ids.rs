@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Clock, Handle, IdentifierSet, Limiter, Limits};
+use tollgate::{Clock, KeyedLimit, Limiter, Limits};
+use tollgate::limits::IdentifierSet;
 
 /// A limit of each format, and Boulder's names, whose overrides must not be reserved addresses.
 const NAMES: [(&str, &str); 21] = [
@@ -34,7 +35,7 @@ const NAMES: [(&str, &str); 21] = [
     ("CertificatesPerFQDNSetPerAccount", "regId:fqdnSet"),
 ];
 
-static HANDLES: LazyLock<Vec<Handle>> = LazyLock::new(|| {
+static HANDLES: LazyLock<Vec<KeyedLimit>> = LazyLock::new(|| {
     let entries = NAMES.map(|(name, format)| {
         format!("{name}: {{burst: 20, count: 10, period: 1s, id: \"{format}\"}}\n")
     });
@@ -54,7 +55,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// The normal form of a request's id, if it is one.
-fn as_request(handle: &Handle, format: &str, text: &str) -> Option<String> {
+fn as_request(handle: &KeyedLimit, format: &str, text: &str) -> Option<String> {
     let normal = match handle.normalize(text) {
         Ok(normal) => normal,
         Err(error) => {
@@ -82,7 +83,7 @@ fn as_override(name: &str, format: &str, text: &str, normal: Option<&str>) {
     match Limits::from_yaml_with_overrides(&limits, &overrides) {
         Ok(limits) => {
             let normal = normal.unwrap_or_else(|| panic!("{name}: {text:?} is an override only"));
-            let found = limits.numbers(name, text).expect("an id").expect("numbers");
+            let found = limits.limit_for(name, text).expect("an id").expect("numbers");
             assert_eq!(found.burst(), 7, "{name}: {text:?} does not match itself");
             // Two write the key in another way: a set as its hash, an address under domainOrCIDR,
             // which is the lowest of its prefix, as that prefix.
@@ -91,7 +92,7 @@ fn as_override(name: &str, format: &str, text: &str, normal: Option<&str>) {
                 normal == text || prefix.is_some_and(|bits| bits == "/32" || bits == "/64");
             assert!(format.ends_with("fqdnSet") || is_normal, "{name}: {text:?} is {normal}");
         }
-        Err(error) => assert!(error.is_config() && error.faults().len() == 1, "{error:?}"),
+        Err(error) => assert!(error.is_invalid_config() && error.faults().len() == 1, "{error:?}"),
     }
 }
 
@@ -101,7 +102,7 @@ fn decimal(text: &str) -> Option<u64> {
 }
 
 /// An id in its natural type has the same key as its text.
-fn in_types(handle: &Handle, format: &str, text: &str, normal: Option<&str>) {
+fn in_types(handle: &KeyedLimit, format: &str, text: &str, normal: Option<&str>) {
     if let Some((number, part)) = text.split_once(':')
         && let Some(number) = decimal(number)
         && format.starts_with("regId:")

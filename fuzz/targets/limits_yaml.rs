@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Applies, IdFormat, Limits};
+use tollgate::limits::Applies;
+use tollgate::{IdFormat, Limits};
 
 /// What separates the limits from the overrides; a text without it is one file.
 const SEPARATOR: &str = "\n%%%\n";
@@ -28,12 +29,12 @@ fuzz_target!(|data: &[u8]| {
             // What was read can be used, and says what it is.
             assert!(limits.names().next().is_some(), "a file that declares nothing was read");
             for name in limits.names() {
-                let _ = limits.numbers(name, "1");
+                let _ = limits.limit_for(name, "1");
             }
             report(&limits);
         }
         Err(error) => {
-            assert!(error.is_config(), "{error:?}");
+            assert!(error.is_invalid_config(), "{error:?}");
             let lines = text.split('\n').count() as u64;
             for fault in error.faults() {
                 assert!(!fault.message.is_empty(), "{fault:?}");
@@ -75,7 +76,7 @@ fn report(limits: &Limits) {
             assert_eq!(explanation.id, id);
             let is_own = explanation.applies == Applies::Override;
             assert_eq!(is_own, !given.is_expired(now), "{explanation:?}");
-            let numbers = applied.numbers(limit.name(), &*id).expect("the id was good");
+            let numbers = applied.limit_for(limit.name(), &*id).expect("the id was good");
             assert_eq!(explanation.numbers, numbers, "{explanation:?}");
             assert!(explanation.near.len() <= 8, "{explanation:?}");
         }

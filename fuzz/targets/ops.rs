@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{
-    Clock, Decision, Engine, Error, Hand, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits,
-    Member, Mode,
-};
+use tollgate::{Clock, Decision, Error, KeyedLimit, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::options::Engine;
+use tollgate::clock::ManualClock;
+use tollgate::batch::{Member, MemberMode};
 
 /// The latest time a clock shows.
 const MAX_NOW_NS: u128 = (1 << 62) - 1;
@@ -35,8 +35,8 @@ fuzz_target!(|data: &[u8]| {
 /// A limiter and its model.
 struct Pair {
     limiter: Limiter,
-    hand: Hand,
-    handles: [Handle; 3],
+    hand: ManualClock,
+    handles: [KeyedLimit; 3],
     model: Model,
 }
 
@@ -63,7 +63,7 @@ struct Txn {
     limit: usize,
     id: usize,
     cost: u64,
-    mode: Mode,
+    mode: MemberMode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Pair {
                 self.batch(kind, &txns);
             }
             _ => {
-                let txn = Txn { mode: Mode::CheckAndSpend, ..self.txn(&mut byte) };
+                let txn = Txn { mode: MemberMode::CheckAndSpend, ..self.txn(&mut byte) };
                 self.single(kind(op / 8), txn);
             }
         }
@@ -138,7 +138,7 @@ impl Pair {
             near @ 200.. => (burst + 1).saturating_sub(u64::from(255 - near)),
             small => u64::from(small % 50),
         };
-        let mode = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly][usize::from(byte() % 3)];
+        let mode = [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly][usize::from(byte() % 3)];
         Txn { limit, id, cost, mode }
     }
 
@@ -185,7 +185,7 @@ impl Pair {
     fn finish(&mut self) {
         for limit in 0..self.handles.len() {
             for id in 0..IDS.len() {
-                self.single(Op::Check, Txn { limit, id, cost: 1, mode: Mode::CheckAndSpend });
+                self.single(Op::Check, Txn { limit, id, cost: 1, mode: MemberMode::CheckAndSpend });
             }
         }
         self.advance(Duration::MAX);
@@ -260,7 +260,7 @@ impl Model {
         let mut answers = Vec::new();
         for &(at, txn) in &members {
             let before = self.owed_ns(txn);
-            let is_changed = txn.mode != Mode::CheckOnly;
+            let is_changed = txn.mode != MemberMode::CheckOnly;
             let answer = match op {
                 Op::Spend | Op::Check => self.asked(txn, at),
                 Op::Refund => {
@@ -275,14 +275,14 @@ impl Model {
                     self.stands(txn, true)
                 }
             };
-            let counts = !matches!(op, Op::Spend | Op::Check) || txn.mode != Mode::SpendOnly;
+            let counts = !matches!(op, Op::Spend | Op::Check) || txn.mode != MemberMode::SpendOnly;
             answers.extend(counts.then_some(answer));
         }
         let decision = strictest(&answers);
         if op == Op::Spend && decision.allowed {
             for &(at, txn) in &members {
                 // Those that only spend are dropped when they do not fit.
-                if txn.mode != Mode::CheckOnly && self.asked(txn, at).allowed {
+                if txn.mode != MemberMode::CheckOnly && self.asked(txn, at).allowed {
                     self.owe(txn, self.owed_ns(txn) + self.cost_ns(txn));
                 }
             }

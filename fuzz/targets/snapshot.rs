@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crc::{CRC_64_XZ, Crc};
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Clock, Debt, Engine, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::reload::CarryOver;
+use tollgate::options::Engine;
 
 static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
 
@@ -48,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
     }
     fs::write(path, &bytes).expect("a file");
     let engine = if how & 2 == 0 { Engine::LockFree } else { Engine::Exact };
-    let debt = [Debt::Share, Debt::Units, Debt::Time, Debt::Afresh][usize::from(how >> 2 & 3)];
+    let debt = [CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh][usize::from(how >> 2 & 3)];
     let options = || {
         let (clock, hand) = Clock::manual();
         (LimiterOptions::default().engine(engine).max_keys(MAX_KEYS).clock(clock), hand)

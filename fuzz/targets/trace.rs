@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tollgate::Mode;
+use tollgate::batch::MemberMode;
 
 #[path = "../../crates/tollgate-cli/src/json.rs"]
 mod json;
@@ -44,8 +44,8 @@ fuzz_target!(|line: &[u8]| {
         assert_eq!((&value["limit"], &value["id"]), (&(*txn.limit).into(), &(*txn.id).into()));
         assert_eq!(value.get("cost").map_or(Some(1), Value::as_u64), Some(txn.cost));
         let mode = match txn.mode {
-            Mode::CheckOnly => "check_only",
-            Mode::SpendOnly => "spend_only",
+            MemberMode::CheckOnly => "check_only",
+            MemberMode::SpendOnly => "spend_only",
             _ => "check_and_spend",
         };
         assert_eq!(value.get("mode").map_or(Some("check_and_spend"), Value::as_str), Some(mode));

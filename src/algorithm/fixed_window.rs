@@ -3,10 +3,10 @@
 //! The word is the window's start and what was used in it. The bound: in every window at most `limit`
 //! units; windows do not overlap, so that in any interval as long as a window it is twice that.
 
-use crate::Decision;
 use crate::algorithm::packed::ns_of;
 use crate::algorithm::window::{Holds, Window};
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
+use crate::decision::Decision;
 
 /// The numbers of a limit, which has checked them: `limit` from 1 to the largest count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,8 +69,8 @@ impl Algorithm for FixedWindow {
         self.limit()
     }
 
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.window.take_back(word, charge, self.limit(), now_ns)
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.window.roll_back(word, charge, self.limit(), now_ns)
     }
 
     fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {

@@ -4,11 +4,9 @@
 //! at which the bucket is full again. `now_ns` is at least 1 and at most [`MAX_NOW_NS`]; a burst
 //! offset is at most 2^62 ns. So a TAT that is written is at most 2^63 - 1 and no sum below wraps.
 
-use crate::Decision;
 use crate::algorithm::{Charge, Grant, Outcome};
-
-/// The latest time that a decision is made at: 2^62 - 1 ns, 146 years from the clock's origin.
-pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
+use crate::clock::MAX_NOW_NS;
+use crate::decision::Decision;
 
 /// The latest time at which a bucket is full again.
 const MAX_TAT_NS: u64 = (1 << 63) - 1;
@@ -131,7 +129,7 @@ impl Gcra {
     ///
     /// A place behind the charge that is still to come counts as charged when it is granted, for then
     /// it is used. No word says who is behind: what lies beyond the burst may be one such place.
-    pub(crate) fn take_back(
+    pub(crate) fn roll_back(
         &self,
         tat_ns: u64,
         charge: Charge,
@@ -168,8 +166,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Limit;
     use crate::algorithm::rule::Rule;
+    use crate::limit::Limit;
 
     const MS: u64 = 1_000_000;
     const NOW: u64 = 1_700_000_000 * 1000 * MS;
@@ -258,7 +256,7 @@ mod tests {
         for before in [0, NOW - 5, NOW, NOW + 100 * MS] {
             let after = twenty().spend(before, NOW, 2).word.unwrap();
             let charge = Charge::new(before, after, NOW);
-            let back = twenty().take_back(after, charge, || NOW + 7);
+            let back = twenty().roll_back(after, charge, || NOW + 7);
             assert_eq!(back, Some(if before == 0 { NOW } else { before }), "before {before}");
         }
     }
@@ -273,7 +271,7 @@ mod tests {
         assert_eq!(both, 31);
         let charge = Charge::new(0, after, 1);
         assert_eq!(
-            rule.take_back(both, charge, || 5),
+            rule.roll_back(both, charge, || 5),
             Some(15),
             "what the other alone would have left"
         );
@@ -284,10 +282,10 @@ mod tests {
     fn taking_back_what_has_drained_gives_nothing() {
         let rule = Gcra::new(3, 10, 30);
         let charge = Charge::new(0, 21, 1);
-        assert_eq!(rule.take_back(60, charge, || 50), None);
-        assert_eq!(rule.take_back(1, charge, || 2), None, "a refund took it first");
+        assert_eq!(rule.roll_back(60, charge, || 50), None);
+        assert_eq!(rule.roll_back(1, charge, || 2), None, "a refund took it first");
         let later = Charge::new(0, 121, 101);
-        assert_eq!(rule.take_back(131, later, || 100), None, "the clock went back");
+        assert_eq!(rule.roll_back(131, later, || 100), None, "the clock went back");
     }
 
     /// The rule in unbounded integers, as it is written down.
@@ -364,7 +362,7 @@ mod tests {
                     without = rule.spend(without, now, cost).word.expect("there is more without ours");
                 }
             }
-            let taken = rule.take_back(with, charge, || now).unwrap_or(with);
+            let taken = rule.roll_back(with, charge, || now).unwrap_or(with);
             // At `now` and later, the bucket holds no more than if the batch had not been.
             prop_assert!(taken.max(now) >= without.max(now), "{} < {} at {}", taken, without, now);
             prop_assert!(taken <= with.max(start));

@@ -3,10 +3,10 @@
 //! The word is the time of the last drip and what is in the bucket. The bound: in any interval of length
 //! t at most `size + drip_size * ceil(t / drip_rate)` units.
 
-use crate::Decision;
 use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of, whole_ms};
 use crate::algorithm::rule::MAX_COUNT;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome, restored};
+use crate::decision::Decision;
 
 /// The numbers of a limit, which has checked them: counts from 1 to the largest, and a drip rate from
 /// 1 ms to [`LeakyBucket::MAX_DRIP_RATE_MS`]. `drip_size` may exceed `size`.
@@ -136,7 +136,7 @@ impl Algorithm for LeakyBucket {
     /// would have been empty without the charge, the others' charges would drip later than they do: no
     /// word says when, so that the next drip is a whole rate from now. Off by at most the time that was
     /// held. Where others may have places to come, which were told to them, nothing is given back.
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         if charge.is_last(word) {
             return Some(restored(self, charge));
         }

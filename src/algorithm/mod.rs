@@ -3,6 +3,7 @@
 //! A word is never 0 and its top bit is clear; 0 stands for a bucket that was never charged, and a
 //! full bucket equals one that does not exist.
 
+pub(crate) mod factor;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
 pub(crate) mod leaky_bucket;
@@ -14,7 +15,8 @@ pub(crate) mod window;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Decision, Factor};
+use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
 
 /// What a call makes of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +71,7 @@ impl Charge {
 /// A rule: what spends, refunds and resets make of the state of one bucket, and when it is full.
 ///
 /// The built-in rules are made by [`Limit`](crate::Limit)'s constructors; an implementation of one's
-/// own becomes a limit by [`Limit::own`](crate::Limit::own). A `Limit` is an `Algorithm` itself, so
+/// own becomes a limit by [`Limit::custom`](crate::Limit::custom). A `Limit` is an `Algorithm` itself, so
 /// that every rule can be run without a limiter: in a simulation, or through the laws below.
 ///
 /// # The contract
@@ -101,7 +103,8 @@ impl Charge {
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use tollgate::{Algorithm, Bucket, Clock, Decision, Limit, Outcome};
+/// use tollgate::algorithm::{Algorithm, Outcome};
+/// use tollgate::{Bucket, Clock, Decision, Limit};
 ///
 /// /// One unit, then none until a second has passed. The word is the end of the rest.
 /// #[derive(Debug)]
@@ -143,7 +146,7 @@ impl Charge {
 /// }
 ///
 /// let (clock, hand) = Clock::manual();
-/// let bucket = Bucket::new(Limit::own(Arc::new(Rest))?, clock);
+/// let bucket = Bucket::new(Limit::custom(Arc::new(Rest))?, clock);
 /// assert!(bucket.spend(1)?.allowed());
 /// assert_eq!(bucket.spend(1)?.retry_in(), Duration::from_secs(1));
 /// hand.advance(Duration::from_secs(1));
@@ -186,7 +189,7 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     ///
     /// Left alone, gives nothing back where another has charged, which is safe: until the bucket has
     /// refilled, the charge of a denied batch then stays.
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         let _ = now_ns;
         charge.is_last(word).then(|| restored(self, charge))
     }

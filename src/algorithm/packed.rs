@@ -83,7 +83,7 @@ pub(crate) fn ns_of(ms: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::gcra::MAX_NOW_NS;
+    use crate::clock::MAX_NOW_NS;
 
     #[test]
     fn the_origin_is_in_the_first_millisecond() {

@@ -3,12 +3,13 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::Decision;
 use crate::algorithm::fixed_window::FixedWindow;
-use crate::algorithm::gcra::{Gcra, MAX_NOW_NS};
+use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome, packed};
+use crate::clock::MAX_NOW_NS;
+use crate::decision::Decision;
 
 /// The largest count that a word of 24 bits for it has room for.
 pub(crate) const MAX_COUNT: u64 = (1 << 24) - 1;
@@ -22,7 +23,7 @@ pub(crate) enum Rule {
     FixedWindow(FixedWindow),
     TokenBucket(TokenBucket),
     LeakyBucket(LeakyBucket),
-    Own(Arc<dyn Algorithm>),
+    Custom(Arc<dyn Algorithm>),
 }
 
 const _: () = assert!(size_of::<Rule>() <= 32, "a rule is read on the way of a request");
@@ -50,7 +51,7 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.spend(word, now_ns, cost),
             Rule::TokenBucket(rule) => rule.spend(word, now_ns, cost),
             Rule::LeakyBucket(rule) => rule.spend(word, now_ns, cost),
-            Rule::Own(rule) => checked(rule.spend(word, now_ns, cost)),
+            Rule::Custom(rule) => checked(rule.spend(word, now_ns, cost)),
         }
     }
 
@@ -61,7 +62,7 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.refund(word, now_ns, cost),
             Rule::TokenBucket(rule) => rule.refund(word, now_ns, cost),
             Rule::LeakyBucket(rule) => rule.refund(word, now_ns, cost),
-            Rule::Own(rule) => {
+            Rule::Custom(rule) => {
                 let outcome = checked(rule.refund(word, now_ns, cost));
                 Outcome { decision: outcome.decision.of_refund(), ..outcome }
             }
@@ -75,24 +76,24 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.reset(word, now_ns),
             Rule::TokenBucket(rule) => rule.reset(word, now_ns),
             Rule::LeakyBucket(rule) => rule.reset(word, now_ns),
-            Rule::Own(rule) => checked(rule.reset(word, now_ns)),
+            Rule::Custom(rule) => checked(rule.reset(word, now_ns)),
         }
     }
 
     /// The word with `charge` taken back, `None` to leave it; `now_ns` is asked only where it matters.
-    pub(crate) fn take_back(
+    pub(crate) fn roll_back(
         &self,
         word: u64,
         charge: Charge,
         now_ns: impl Fn() -> u64,
     ) -> Option<u64> {
         match self {
-            Rule::Gcra(rule) => rule.take_back(word, charge, now_ns),
-            Rule::FixedWindow(rule) => rule.take_back(word, charge, &now_ns),
-            Rule::TokenBucket(rule) => rule.take_back(word, charge, &now_ns),
-            Rule::LeakyBucket(rule) => rule.take_back(word, charge, &now_ns),
-            Rule::Own(rule) => {
-                rule.take_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
+            Rule::Gcra(rule) => rule.roll_back(word, charge, now_ns),
+            Rule::FixedWindow(rule) => rule.roll_back(word, charge, &now_ns),
+            Rule::TokenBucket(rule) => rule.roll_back(word, charge, &now_ns),
+            Rule::LeakyBucket(rule) => rule.roll_back(word, charge, &now_ns),
+            Rule::Custom(rule) => {
+                rule.roll_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
             }
         }
     }
@@ -104,7 +105,7 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.reserve(word, now_ns, cost),
             Rule::TokenBucket(rule) => rule.reserve(word, now_ns, cost),
             Rule::LeakyBucket(rule) => rule.reserve(word, now_ns, cost),
-            Rule::Own(rule) => rule
+            Rule::Custom(rule) => rule
                 .reserve(word, now_ns, cost)
                 .filter(|grant| is_allowed(grant.word) && grant.at_ns <= MAX_NOW_NS)
                 .map(|grant| Grant { at_ns: grant.at_ns.max(now_ns), ..grant }),
@@ -124,7 +125,7 @@ impl Rule {
             Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => {
                 packed::less(charge.after, more)?
             }
-            Rule::Own(rule) => {
+            Rule::Custom(rule) => {
                 let outcome = checked(rule.spend(charge.before, charge.now_ns, actual));
                 outcome.word?
             }
@@ -139,7 +140,7 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.owe(word, now_ns, cost, max_debt),
             Rule::TokenBucket(rule) => rule.owe(word, now_ns, cost, max_debt),
             Rule::LeakyBucket(rule) => rule.owe(word, now_ns, cost, max_debt),
-            Rule::Own(rule) => {
+            Rule::Custom(rule) => {
                 rule.owe(word, now_ns, cost, max_debt).filter(|&word| is_allowed(word))
             }
         }
@@ -148,7 +149,7 @@ impl Rule {
     /// By how much one word of a bucket is below another, in the measure of [`Charge::lowered`].
     pub(crate) fn measure(&self, high: u64, low: u64) -> u64 {
         match self {
-            Rule::Gcra(_) | Rule::Own(_) => high.saturating_sub(low),
+            Rule::Gcra(_) | Rule::Custom(_) => high.saturating_sub(low),
             Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => {
                 packed::count_of(high).saturating_sub(packed::count_of(low))
             }
@@ -162,7 +163,7 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.is_full(word, now_ns),
             Rule::TokenBucket(rule) => rule.is_full(word, now_ns),
             Rule::LeakyBucket(rule) => rule.is_full(word, now_ns),
-            Rule::Own(rule) => rule.is_full(word, now_ns),
+            Rule::Custom(rule) => rule.is_full(word, now_ns),
         }
     }
 
@@ -173,7 +174,7 @@ impl Rule {
             Rule::Gcra(_) => false,
             // The next windows take what one does not hold.
             Rule::FixedWindow(_) | Rule::TokenBucket(_) => true,
-            Rule::LeakyBucket(_) | Rule::Own(_) => true,
+            Rule::LeakyBucket(_) | Rule::Custom(_) => true,
         }
     }
 
@@ -183,13 +184,13 @@ impl Rule {
             Rule::Gcra(gcra) => gcra.emission_interval_ns(),
             // A window may end, and a drip may fall, right after a charge.
             Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => 1,
-            Rule::Own(rule) => rule.unit_ns().max(1),
+            Rule::Custom(rule) => rule.unit_ns().max(1),
         }
     }
 
     /// Whether it is the caller's own.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self, Rule::Own(_))
+        matches!(self, Rule::Custom(_))
     }
 
     /// What a newcomer that finds no room is told to wait: about the time in which some of what others
@@ -200,7 +201,7 @@ impl Rule {
             Rule::FixedWindow(rule) => packed::ns_of(rule.window.ms()),
             Rule::TokenBucket(rule) => packed::ns_of(rule.window.ms()),
             Rule::LeakyBucket(rule) => packed::ns_of(rule.drip_rate_ms),
-            Rule::Own(rule) => rule.unit_ns().max(1),
+            Rule::Custom(rule) => rule.unit_ns().max(1),
         }
     }
 
@@ -211,7 +212,9 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.shifted(word, by_ns, now_ns),
             Rule::TokenBucket(rule) => rule.shifted(word, by_ns, now_ns),
             Rule::LeakyBucket(rule) => rule.shifted(word, by_ns, now_ns),
-            Rule::Own(rule) => rule.shifted(word, by_ns, now_ns).filter(|&word| is_allowed(word)),
+            Rule::Custom(rule) => {
+                rule.shifted(word, by_ns, now_ns).filter(|&word| is_allowed(word))
+            }
         }
     }
 
@@ -221,7 +224,7 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.name(),
             Rule::TokenBucket(rule) => rule.name(),
             Rule::LeakyBucket(rule) => rule.name(),
-            Rule::Own(rule) => rule.name(),
+            Rule::Custom(rule) => rule.name(),
         }
     }
 
@@ -232,7 +235,7 @@ impl Rule {
             Rule::FixedWindow(rule) => rule.full(now_ns),
             Rule::TokenBucket(rule) => rule.full(now_ns),
             Rule::LeakyBucket(rule) => rule.full(now_ns),
-            Rule::Own(rule) => rule.full(now_ns),
+            Rule::Custom(rule) => rule.full(now_ns),
         }
     }
 }
@@ -260,7 +263,7 @@ impl PartialEq for Rule {
             (Rule::FixedWindow(a), Rule::FixedWindow(b)) => a == b,
             (Rule::TokenBucket(a), Rule::TokenBucket(b)) => a == b,
             (Rule::LeakyBucket(a), Rule::LeakyBucket(b)) => a == b,
-            (Rule::Own(a), Rule::Own(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            (Rule::Custom(a), Rule::Custom(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
             _ => false,
         }
     }
@@ -276,7 +279,7 @@ impl Hash for Rule {
             Rule::FixedWindow(rule) => rule.hash(state),
             Rule::TokenBucket(rule) => rule.hash(state),
             Rule::LeakyBucket(rule) => rule.hash(state),
-            Rule::Own(rule) => Arc::as_ptr(rule).cast::<()>().hash(state),
+            Rule::Custom(rule) => Arc::as_ptr(rule).cast::<()>().hash(state),
         }
     }
 }
@@ -287,7 +290,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use crate::{Algorithm, Limit, Outcome};
+    use crate::algorithm::{Algorithm, Outcome};
+    use crate::limit::Limit;
 
     const MS: u64 = 1_000_000;
 

@@ -5,10 +5,10 @@
 //! `burst` and what the rate has brought since its start, so at most `limit` in all. Tokens are not
 //! capped inside a window: what was not used can be spent at once later in it.
 
-use crate::Decision;
 use crate::algorithm::packed::ns_of;
 use crate::algorithm::window::{Found, Holds, Window};
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
+use crate::decision::Decision;
 
 /// The numbers of a limit, which has checked them: `1 <= burst <= limit`, and `limit` at most the
 /// largest count.
@@ -76,8 +76,8 @@ impl Algorithm for TokenBucket {
         u64::from(self.burst)
     }
 
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.window.take_back(word, charge, u64::from(self.limit), now_ns)
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.window.roll_back(word, charge, u64::from(self.limit), now_ns)
     }
 
     fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {

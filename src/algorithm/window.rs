@@ -5,10 +5,10 @@
 //! next window begins where this one ends, with what this one did not hold. A fixed window is a token
 //! bucket whose burst is its quota.
 
-use crate::Decision;
 use crate::algorithm::packed::{MAX_MS, Packed, first_ns_of, ms_of, ns_of, whole_ms};
 use crate::algorithm::rule::MAX_COUNT;
 use crate::algorithm::{Charge, Grant, Outcome};
+use crate::decision::Decision;
 
 /// The length of a window: 1 ms to [`MAX_MS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,14 +129,14 @@ impl Window {
         (used > found.used).then(|| found.word(used))
     }
 
-    /// Of this window, opened by the call before `charge` or by it: see [`Algorithm::take_back`].
+    /// Of this window, opened by the call before `charge` or by it: see [`Algorithm::roll_back`].
     ///
     /// Where the charge opened the window and others have charged in it since, theirs alone would have
     /// opened one later. No word says when, so it opens now: off by at most the time that was held.
     /// Where others may have places in windows to come, which were told to them, nothing is given back.
     ///
-    /// [`Algorithm::take_back`]: crate::Algorithm::take_back
-    pub(crate) fn take_back(
+    /// [`Algorithm::roll_back`]: crate::algorithm::Algorithm::roll_back
+    pub(crate) fn roll_back(
         self,
         word: u64,
         charge: Charge,
@@ -181,7 +181,7 @@ impl Window {
 
     /// See [`Algorithm::shifted`]: a window that began before the origin begins with it, and ends later.
     ///
-    /// [`Algorithm::shifted`]: crate::Algorithm::shifted
+    /// [`Algorithm::shifted`]: crate::algorithm::Algorithm::shifted
     pub(crate) fn shifted(word: u64, by_ns: u64) -> u64 {
         let Packed { at_ms, count } = Packed::of_word(word);
         Packed { at_ms: at_ms.saturating_sub(whole_ms(by_ns)).max(1), count }.word()

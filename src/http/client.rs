@@ -11,7 +11,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::http::forwarded::{FromRight, parse_forwarded_element, parse_forwarded_for_entry, trim};
 use crate::http::{ClientError, Peer, SetupError};
-use crate::shown::quoted;
+use crate::util::escape::quoted;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::shown::Escaped;
+use crate::util::escape::Escaped;
 
 /// Why fields, a client's address or a layer cannot be set up as asked.
 ///
@@ -26,8 +26,8 @@ impl SetupError {
     }
 }
 
-impl From<crate::Error> for SetupError {
-    fn from(error: crate::Error) -> SetupError {
+impl From<crate::error::Error> for SetupError {
+    fn from(error: crate::error::Error) -> SetupError {
         SetupError::new(error.to_string())
     }
 }

@@ -48,6 +48,6 @@ pub use retry_after::retry_after;
 pub use style::{PlugLimitNames, Reset, Style};
 #[cfg(feature = "tower")]
 pub use tower::{
-    Denial, Denied, RateLimit, RateLimitBuilder, RateLimitLayer, Refusal, Report, ResponseBody,
+    Denial, Denied, RateLimit, RateLimitBuilder, RateLimitLayer, Rejection, Report, ResponseBody,
     ResponseFuture, Rule, Switch, Who, extract, responder,
 };

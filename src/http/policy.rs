@@ -8,7 +8,7 @@ use sfv::{KeyRef, ListSerializer, StringRef, key_ref};
 
 use crate::http::SetupError;
 use crate::http::text::{INTEGER_MAX, integer, number, shared, value_of};
-use crate::{Limit, Parameters};
+use crate::limit::{Limit, Parameters};
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
@@ -39,7 +39,8 @@ pub enum Kind {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Limit, http::Policy};
+/// use tollgate::Limit;
+/// use tollgate::http::Policy;
 ///
 /// // 20 at once, then 10 every 1.5 s: 20 come back in 3 s.
 /// let policy = Policy::new("PerUser", &Limit::new(20, 10, Duration::from_millis(1500))?)?;
@@ -93,7 +94,7 @@ fn figures(limit: &Limit) -> Figures {
             (Kind::LeakyBucket, size, Some(window_s))
         }
         // How it refills is its own: the largest cost is all that is known.
-        Parameters::Own(_) => (Kind::Own, limit.burst(), None),
+        Parameters::Custom(_) => (Kind::Own, limit.burst(), None),
     };
     Figures { kind, quota: quota.min(INTEGER_MAX), window_s, burst: limit.burst() }
 }

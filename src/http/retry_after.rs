@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Decision;
+use crate::decision::Decision;
 
 /// The `Retry-After` of a denial in whole seconds: the wait rounded up, at least 1. `None` when
 /// allowed.
@@ -14,7 +14,8 @@ use crate::Decision;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Bucket, Clock, Limit, http::retry_after};
+/// use tollgate::{Bucket, Clock, Limit};
+/// use tollgate::http::retry_after;
 ///
 /// let (clock, _hand) = Clock::manual();
 /// let bucket = Bucket::new(Limit::new(1, 10, Duration::from_secs(1))?, clock);

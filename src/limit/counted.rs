@@ -8,8 +8,9 @@ use crate::algorithm::rule::{MAX_COUNT, Rule};
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Window;
 use crate::error::Error;
-use crate::limit::decimal::{self, Decimal};
 use crate::limit::{Limit, LimitFault, duration_ns, to_error};
+use crate::util::decimal;
+use crate::util::decimal::Decimal;
 
 const NS_PER_MS: u64 = 1_000_000;
 

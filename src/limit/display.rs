@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Limit, Parameters};
+use crate::limit::{Limit, Parameters};
 
 /// The numbers as a file has them: `burst 20, count 10, period 1s`; of another algorithm than gcra,
 /// with its name before them: `fixed_window: limit 10, window 1m`.
@@ -36,7 +36,7 @@ impl fmt::Display for Limit {
                 let rate = Go(drip_rate);
                 write!(f, "leaky_bucket: size {size}, drip_rate {rate}, drip_size {drip_size}")
             }
-            Parameters::Own(rule) => write!(f, "{}: largest cost {}", rule.name(), self.burst()),
+            Parameters::Custom(rule) => write!(f, "{}: largest cost {}", rule.name(), self.burst()),
         }
     }
 }

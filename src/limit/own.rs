@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::Factor;
-use crate::algorithm::gcra::MAX_NOW_NS;
+use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
+use crate::clock::MAX_NOW_NS;
 use crate::error::{Error, ErrorKind};
 use crate::limit::{Limit, LimitFault};
 
@@ -19,7 +19,7 @@ impl Limit {
     /// # Example
     ///
     /// See [`Algorithm`].
-    pub fn own(rule: Arc<dyn Algorithm>) -> Result<Limit, Error> {
+    pub fn custom(rule: Arc<dyn Algorithm>) -> Result<Limit, Error> {
         Limit::of_own(rule).map_err(|fault| Error::new(ErrorKind::Limit, fault.message))
     }
 
@@ -30,7 +30,7 @@ impl Limit {
                 format!("invalid largest cost 0 of {}: at least 1 is allowed", rule.name());
             return Err(LimitFault { field: "max_cost", message });
         }
-        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Own(rule) })
+        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Custom(rule) })
     }
 
     /// Arguments that a caller got wrong, put where the rules expect them: no sum wraps then.
@@ -67,8 +67,8 @@ impl Algorithm for Limit {
         self.rule().reset(word, now_ns.clamp(1, MAX_NOW_NS))
     }
 
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.rule().take_back(word, charge, now_ns)
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.rule().roll_back(word, charge, now_ns)
     }
 
     fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {

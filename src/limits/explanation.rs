@@ -3,13 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::decision::Decision;
+use crate::limit::Limit;
 use crate::limits::{IdFormat, LimitMode, Location};
-use crate::{Decision, Limit};
 
 /// Which entry of the limits applies to an id, its numbers, and what it would answer.
 ///
 /// Made by [`Limits::explain`](crate::Limits::explain), which knows the entries alone, and by
-/// [`Handle::explain`](crate::Handle::explain), which asks the id's bucket, too. Making one changes
+/// [`KeyedLimit::explain`](crate::KeyedLimit::explain), which asks the id's bucket, too. Making one changes
 /// nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -134,6 +135,6 @@ pub struct ExplainedCall {
     pub decision: Option<Decision>,
     /// Whether the limiter is [switched on](crate::Limiter::is_enabled).
     pub is_enabled: bool,
-    /// The time until the id's [block](crate::Handle::block) ends, if it is blocked.
+    /// The time until the id's [block](crate::KeyedLimit::block) ends, if it is blocked.
     pub blocked: Option<Duration>,
 }

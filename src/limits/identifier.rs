@@ -5,7 +5,8 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
-use crate::limits::format::{self, Origin, Scratch};
+use crate::limits::format;
+use crate::limits::format::{Origin, Scratch};
 use crate::limits::{Id, IdFormat};
 
 /// A set of domain names and addresses as one id: SHA-256 of its members in Boulder's order.
@@ -16,7 +17,7 @@ use crate::limits::{Id, IdFormat};
 /// # Example: one set, written twice
 ///
 /// ```
-/// use tollgate::IdentifierSet;
+/// use tollgate::limits::IdentifierSet;
 ///
 /// let set = IdentifierSet::new(["example.net", "EXAMPLE.com"])?;
 /// assert_eq!(set, IdentifierSet::new(["example.com", "example.net", "example.net"])?);

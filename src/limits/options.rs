@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::Limit;
+use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 
 /// Whether a limit denies, or only says that it would. YAML names them as here, in lower case.
@@ -27,13 +27,14 @@ impl fmt::Display for LimitMode {
 }
 
 /// What a limit is given beside its numbers, in
-/// [`LimitsBuilder::limit_with`](crate::LimitsBuilder::limit_with).
+/// [`LimitsBuilder::limit_with`](crate::limits::LimitsBuilder::limit_with).
 ///
 /// # Example: an enforced limit, and numbers that are only tried
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{IdFormat, Limit, LimitOptions, Limits};
+/// use tollgate::{IdFormat, Limit, Limits};
+/// use tollgate::limits::LimitOptions;
 ///
 /// let second = Duration::from_secs(1);
 /// let options = LimitOptions::default().shadow(Limit::new(10, 5, second)?).max_debt(40);
@@ -66,11 +67,11 @@ impl LimitOptions {
     }
 
     /// The same with the units that a bucket may owe beyond its burst, once what a call really cost is
-    /// [settled](crate::Receipt::settle); what is above that is forgiven. Default: 0, so that a settlement
+    /// [settled](crate::reserve::Receipt::settle); what is above that is forgiven. Default: 0, so that a settlement
     /// never owes what is not there.
     ///
     /// The bound is as much higher: in any interval of length `t` the cost, admitted and settled, is at most
-    /// `burst + max_debt + t / emission_interval`. Places that were [reserved](crate::Handle::reserve) lie
+    /// `burst + max_debt + t / emission_interval`. Places that were [reserved](crate::KeyedLimit::reserve) lie
     /// beyond the burst, too: a bucket that others wait for owes the less.
     pub fn max_debt(self, units: u64) -> LimitOptions {
         LimitOptions { max_debt: units, ..self }
@@ -78,13 +79,14 @@ impl LimitOptions {
 }
 
 /// What an override is given beside its numbers, in
-/// [`LimitsBuilder::override_with`](crate::LimitsBuilder::override_with).
+/// [`LimitsBuilder::override_with`](crate::limits::LimitsBuilder::override_with).
 ///
 /// # Example: until the end of a quarter
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
-/// use tollgate::{IdFormat, Limit, Limits, OverrideOptions};
+/// use tollgate::{IdFormat, Limit, Limits};
+/// use tollgate::limits::OverrideOptions;
 ///
 /// let second = Duration::from_secs(1);
 /// let end = UNIX_EPOCH + Duration::from_secs(1_798_761_600); // 2027-01-01T00:00:00Z
@@ -142,15 +144,16 @@ impl OverrideOptions {
     /// not there. Default: it stays.
     ///
     /// What the bucket owes at that time is carried over to the numbers that apply since by the
-    /// [`Debt`](crate::Debt) of the reload that put these limits in place
+    /// [`CarryOver`](crate::reload::CarryOver) of the reload that put these limits in place
     /// ([`Limiter::reload_with`](crate::Limiter::reload_with)), or of the restore; of a new limiter's limits, by
-    /// [`Debt::Share`](crate::Debt::Share).
+    /// [`CarryOver::Share`](crate::reload::CarryOver::Share).
     ///
     /// # Example: half of it is used before and after
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
-    /// use tollgate::{Clock, IdFormat, Limit, Limiter, Limits, OverrideOptions};
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// use tollgate::limits::OverrideOptions;
     ///
     /// let day = Duration::from_secs(86_400);
     /// let slow = |burst| Limit::new(burst, 1, day * 100);

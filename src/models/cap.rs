@@ -7,7 +7,7 @@ use crate::store::Store;
 const SOME: Option<usize> = Some(1);
 
 /// A limiter on the table without locks, with room for so many keys.
-fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, Hand) {
+fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(max_keys);
     (Limiter::with_options(limits(burst_a, burst_b), options), hand)
@@ -15,7 +15,7 @@ fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, Hand) {
 
 fn migrate(limiter: &Limiter) {
     let Store::LockFree(table) = &limiter.inner.store else { panic!("the other engine") };
-    table.migrate(1, &limiter.inner.turn(&crate::store::pin()));
+    table.migrate(1, &limiter.inner.view(&crate::store::pin()));
 }
 
 /// Excluded: a newcomer is charged to the shared bucket, and admitted once more by a bucket of its own
@@ -40,7 +40,7 @@ fn overflow_vs_eviction() {
     let (in_shared, in_own) = (shared.clone(), own.clone());
     explore_bounded(SOME, move || overflow_vs_eviction_model(&in_shared, &in_own));
     assert!(shared.get() > 0 && own.get() > 0, "shared {}, own {}", shared.get(), own.get());
-    assert!(probe::count(Place::SharedTakenBack) > 0, "no charge was taken back");
+    assert!(fault::count(Race::SharedRolledBack) > 0, "no charge was taken back");
     for fault in [Fault::ForgetShared, Fault::NoSecondLook, Fault::NoFence] {
         fails_bounded(SOME, fault, "one unit was there: true true", || {
             overflow_vs_eviction_model(&Tally::default(), &Tally::default());
@@ -62,12 +62,12 @@ fn batch_vs_migration_model() {
 #[test]
 fn batch_vs_migration() {
     explore_bounded(SOME, batch_vs_migration_model);
-    assert!(probe::count(Place::Completed) > 0);
+    assert!(fault::count(Race::Completed) > 0);
     fails_bounded(SOME, Fault::CompleteEarly, "each is charged", batch_vs_migration_model);
 }
 
 /// Excluded: a denied batch leaves its first member charged, when that has moved since.
-fn take_back_vs_migration_model() {
+fn roll_back_vs_migration_model() {
     let (limiter, _hand) = lock_free(2, 1, 8);
     assert!(spend(&limiter, "A", 1));
     let batch = spawn(&limiter, |limiter| spend_both(&limiter, 1, false));
@@ -82,8 +82,8 @@ fn take_back_vs_migration_model() {
 }
 
 #[test]
-fn take_back_vs_migration() {
-    explore_bounded(Some(1), take_back_vs_migration_model);
-    assert!(probe::count(Place::TakenBack) > 0, "no charge was taken back");
-    fails_bounded(Some(1), Fault::NoTakeBack, "all or nothing", take_back_vs_migration_model);
+fn roll_back_vs_migration() {
+    explore_bounded(Some(1), roll_back_vs_migration_model);
+    assert!(fault::count(Race::RolledBack) > 0, "no charge was taken back");
+    fails_bounded(Some(1), Fault::NoRollBack, "all or nothing", roll_back_vs_migration_model);
 }

@@ -6,8 +6,9 @@
 //! full at 2 ms. The numbers are those of an override, whose default fills in half the time.
 
 use super::*;
+use crate::algorithm::Algorithm;
+use crate::algorithm::factor::Factor;
 use crate::store::Store;
-use crate::{Algorithm, Factor};
 
 /// The bound on preemptions.
 const SOME: Option<usize> = Some(2);
@@ -66,7 +67,7 @@ fn roomy(limits: Limits, clock: Clock) -> Limiter {
     let limiter = lock_free(limits, clock);
     assert!(limiter.limit("Long").unwrap().spend("other", 1).unwrap().allowed());
     let Store::LockFree(table) = &limiter.inner.store else { panic!("the other engine") };
-    table.migrate(4, &limiter.inner.turn(&crate::store::pin()));
+    table.migrate(4, &limiter.inner.view(&crate::store::pin()));
     limiter
 }
 
@@ -169,7 +170,7 @@ fn spend_vs_sweep_by_fullness(kind: Kind, faults: &[Fault]) {
     let in_seen = seen.clone();
     explore_bounded(SOME, move || spend_vs_sweep_by_fullness_model(kind, &in_seen));
     seen.assert_both();
-    assert!(probe::count(Place::Buried) > 0, "nothing was buried");
+    assert!(fault::count(Race::Buried) > 0, "nothing was buried");
     for &fault in faults {
         fails_bounded(SOME, fault, "what was spent is forgotten", move || {
             spend_vs_sweep_by_fullness_model(kind, &Seen::default());
@@ -231,7 +232,7 @@ fn older_spend_vs_sweep_by_fullness(kind: Kind) {
     let in_seen = seen.clone();
     explore_bounded(SOME, move || older_spend_vs_sweep_by_fullness_model(kind, &in_seen));
     seen.assert_both();
-    assert!(probe::count(Place::FloorUsed) > 0, "no decision needed the floor");
+    assert!(fault::count(Race::FloorUsed) > 0, "no decision needed the floor");
     fails_bounded(SOME, Fault::NoFloor, "what was spent is forgotten", move || {
         older_spend_vs_sweep_by_fullness_model(kind, &Seen::default());
     });
@@ -288,8 +289,8 @@ fn spend_with_factor_vs_sweep() {
     let in_seen = seen.clone();
     explore_bounded(SOME, move || spend_with_factor_vs_sweep_model(&in_seen));
     seen.assert_both();
-    assert!(probe::count(Place::KeptByFactor) > 0, "no bucket was kept for its factor");
-    for fault in [Fault::FactorNotedLate, Fault::FactorNotNoted, Fault::TakeBackRelaxed] {
+    assert!(fault::count(Race::KeptByFactor) > 0, "no bucket was kept for its factor");
+    for fault in [Fault::FactorNotedLate, Fault::FactorNotNoted, Fault::RollBackRelaxed] {
         fails_bounded(SOME, fault, "what was spent with the factor is forgotten", || {
             spend_with_factor_vs_sweep_model(&Seen::default());
         });

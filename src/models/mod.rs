@@ -19,8 +19,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::probe::{self, Fault, Place};
-use crate::{Clock, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use crate::clock::{Clock, ManualClock};
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limiter::options::LimiterOptions;
+use crate::limits::{IdFormat, Limits};
+use crate::store::Engine;
+use crate::util::coverage::Race;
+use crate::util::fault as probe;
+use crate::util::fault::Fault;
 
 loom::thread_local! {
     /// This thread's clock, in ns since the origin.
@@ -51,7 +58,7 @@ pub(crate) fn explore_bounded(
     preemptions: Option<usize>,
     model: impl Fn() + Send + Sync + 'static,
 ) {
-    probe::break_rule(None);
+    fault::break_rule(None);
     let runs = Tally::default();
     let counted = runs.clone();
     let started = std::time::Instant::now();
@@ -76,7 +83,7 @@ pub(crate) fn fails_bounded(
     because: &str,
     model: impl Fn() + Send + Sync + 'static,
 ) {
-    probe::break_rule(Some(fault));
+    fault::break_rule(Some(fault));
     let runs = Tally::default();
     let counted = runs.clone();
     let failed = catch_unwind(AssertUnwindSafe(|| {
@@ -85,7 +92,7 @@ pub(crate) fn fails_bounded(
             model();
         });
     }));
-    probe::break_rule(None);
+    fault::break_rule(None);
     let Err(panic) = failed else {
         panic!("the model passes with {fault:?}: it proves nothing ({} interleavings)", runs.get());
     };
@@ -110,7 +117,7 @@ fn limits(burst_a: u64, burst_b: u64) -> Limits {
     limits.limit("B", IdFormat::String, limit(burst_b)).unwrap().build()
 }
 
-fn limiter(burst_a: u64, burst_b: u64) -> (Limiter, Hand) {
+fn limiter(burst_a: u64, burst_b: u64) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     (on_locks(limits(burst_a, burst_b), clock), hand)
 }
@@ -171,7 +178,7 @@ fn spend_vs_spend_model() {
 #[test]
 fn spend_vs_spend() {
     explore(spend_vs_spend_model);
-    assert!(probe::count(Place::SwapLost) > 0, "no swap met another's");
+    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
     fails_without_the_rule(Fault::StoreForSwap, "one unit was there", spend_vs_spend_model);
 }
 
@@ -188,7 +195,7 @@ fn insert_vs_insert_same_key_model() {
 #[test]
 fn insert_vs_insert_same_key() {
     explore(insert_vs_insert_same_key_model);
-    assert!(probe::count(Place::InsertLost) > 0, "no insert met another's");
+    assert!(fault::count(Race::InsertLost) > 0, "no insert met another's");
     fails_without_the_rule(Fault::InsertBlindly, "one cell", insert_vs_insert_same_key_model);
 }
 
@@ -243,7 +250,7 @@ fn spend_with_older_clock(engine: Engine, preemptions: Option<usize>) {
     let in_dropped = dropped.clone();
     explore_bounded(preemptions, move || spend_with_older_clock_model(engine, &in_dropped));
     assert!(dropped.get() > 0, "nothing was swept");
-    assert!(probe::count(Place::FloorUsed) > 0, "no decision needed the floor");
+    assert!(fault::count(Race::FloorUsed) > 0, "no decision needed the floor");
     fails_bounded(preemptions, Fault::NoFloor, "it counts from the sweep", move || {
         spend_with_older_clock_model(engine, &Tally::default());
     });
@@ -273,7 +280,7 @@ fn batch_vs_batch_in_opposite_order_model() {
 #[test]
 fn batch_vs_batch_in_opposite_order() {
     explore_bounded(Some(3), batch_vs_batch_in_opposite_order_model);
-    assert!(probe::count(Place::InsertLost) > 0, "the batches did not meet");
+    assert!(fault::count(Race::InsertLost) > 0, "the batches did not meet");
     fails_without_the_rule(
         Fault::CallersOrder,
         "there was room for one: false false",
@@ -300,15 +307,15 @@ fn batch_vs_spend() {
     let in_both_denied = both_denied.clone();
     explore(move || batch_vs_spend_model(&in_both_denied));
     assert_eq!(both_denied.get(), 0);
-    assert!(probe::count(Place::TakenBack) > 0, "no charge was taken back");
-    fails_without_the_rule(Fault::NoTakeBack, "all or nothing", || {
+    assert!(fault::count(Race::RolledBack) > 0, "no charge was taken back");
+    fails_without_the_rule(Fault::NoRollBack, "all or nothing", || {
         batch_vs_spend_model(&Tally::default())
     });
 }
 
 /// Excluded: a batch that takes its charge back from beneath another's, while time moves, forgets
 /// part of the other's.
-fn take_back_vs_spend_model(beneath: &Tally) {
+fn roll_back_vs_spend_model(beneath: &Tally) {
     let (limiter, hand) = limiter(3, 1);
     let batch = spawn(&limiter, |limiter| spend_both(&limiter, 2, false));
     let spender = spawn(&limiter, move |limiter| {
@@ -329,20 +336,20 @@ fn take_back_vs_spend_model(beneath: &Tally) {
 }
 
 #[test]
-fn take_back_vs_spend() {
+fn roll_back_vs_spend() {
     let beneath = Tally::default();
     let in_beneath = beneath.clone();
-    explore_bounded(Some(3), move || take_back_vs_spend_model(&in_beneath));
+    explore_bounded(Some(3), move || roll_back_vs_spend_model(&in_beneath));
     assert!(beneath.get() > 0);
     assert!(
-        probe::count(Place::TakenBackBeneath) > 0,
+        fault::count(Race::RolledBackBeneath) > 0,
         "no charge was taken back from beneath another"
     );
-    fails_without_the_rule(Fault::RefundForTakeBack, "are left of 10", || {
-        take_back_vs_spend_model(&Tally::default());
+    fails_without_the_rule(Fault::RefundForRollBack, "are left of 10", || {
+        roll_back_vs_spend_model(&Tally::default());
     });
-    fails_without_the_rule(Fault::TakeBackRelaxed, "are left of 10", || {
-        take_back_vs_spend_model(&Tally::default());
+    fails_without_the_rule(Fault::RollBackRelaxed, "are left of 10", || {
+        roll_back_vs_spend_model(&Tally::default());
     });
 }
 
@@ -373,7 +380,7 @@ fn refund_vs_spend() {
     assert!(gave_first.get() > 0, "the spend never came after the refund");
     fails_without_the_rule(Fault::StoreForSwap, "3 - 2 + 1 - 1", two_refunds_vs_spend_model);
     explore(two_refunds_vs_spend_model);
-    assert!(probe::count(Place::SwapLost) > 0, "no swap met another's");
+    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
 }
 
 /// As above with a unit to spare, so that both write.

@@ -26,7 +26,7 @@ fn numbers_vs_migration_model() {
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let migrator = spawn(&limiter, |limiter| {
         let Store::LockFree(table) = &limiter.inner.store else { panic!("the other engine") };
-        table.migrate(1, &limiter.inner.turn(&crate::store::pin()));
+        table.migrate(1, &limiter.inner.view(&crate::store::pin()));
     });
     assert!(spender.join().unwrap());
     migrator.join().unwrap();
@@ -37,6 +37,6 @@ fn numbers_vs_migration_model() {
 #[test]
 fn numbers_vs_migration() {
     explore_bounded(SOME, numbers_vs_migration_model);
-    assert!(probe::count(Place::Completed) > 0);
+    assert!(fault::count(Race::Completed) > 0);
     fails_bounded(SOME, Fault::FreezeRelaxed, "half of it is spent", numbers_vs_migration_model);
 }

@@ -1,7 +1,7 @@
 //! Calls beside a reload, on the engine with locks and by way of the limiter.
 
 use super::*;
-use crate::AtCap;
+use crate::core::at_cap::AtCap;
 
 const SOME: Option<usize> = Some(2);
 
@@ -30,8 +30,8 @@ fn spend_vs_reload_on_locks_model() {
 #[test]
 fn spend_vs_reload_on_locks() {
     explore_bounded(SOME, spend_vs_reload_on_locks_model);
-    assert!(probe::count(Place::ShardRenewed) > 0, "no word was carried");
-    assert!(probe::count(Place::Outdated) > 0, "no call began again");
+    assert!(fault::count(Race::ShardRenewed) > 0, "no word was carried");
+    assert!(fault::count(Race::Outdated) > 0, "no call began again");
     for (fault, because) in [
         // The word under the old limits is counted by the new ones, under which it is not as much.
         (Fault::ChargeBeforeRenewal, "the second unit was there"),
@@ -62,10 +62,10 @@ fn denied_batch_vs_reload_model() {
 #[test]
 fn denied_batch_vs_reload() {
     explore_bounded(SOME, denied_batch_vs_reload_model);
-    assert!(probe::count(Place::TakenBack) > 0, "nothing was taken back");
-    assert!(probe::count(Place::Outdated) > 0, "no call began again");
+    assert!(fault::count(Race::RolledBack) > 0, "nothing was taken back");
+    assert!(fault::count(Race::Outdated) > 0, "no call began again");
     let because = "A is charged with B";
-    fails_bounded(SOME, Fault::NoTakeBack, because, denied_batch_vs_reload_model);
+    fails_bounded(SOME, Fault::NoRollBack, because, denied_batch_vs_reload_model);
 }
 
 /// Excluded: a sweep by new limits finds the word of a cell that a reload has not renewed yet, takes it for one in
@@ -90,7 +90,7 @@ fn with_override(is_over: bool) -> Limits {
     let of = |burst| Limit::new(burst, 1, Duration::from_nanos(10)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::String, of(2)).unwrap();
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(3 * 86_400);
-    let options = crate::OverrideOptions::default();
+    let options = crate::limits::OverrideOptions::default();
     let options = if is_over { options.expires(long_ago) } else { options };
     limits.override_with("A", "k", of(5), options).unwrap().build()
 }
@@ -98,7 +98,7 @@ fn with_override(is_over: bool) -> Limits {
 #[test]
 fn sweep_vs_reload_on_locks() {
     explore_bounded(SOME, sweep_vs_reload_on_locks_model);
-    assert!(probe::count(Place::ShardRenewed) > 0, "no word was carried");
+    assert!(fault::count(Race::ShardRenewed) > 0, "no word was carried");
     let because = "all of the default's two units";
     fails_bounded(SOME, Fault::SweepByOldLimits, because, sweep_vs_reload_on_locks_model);
 }

@@ -1,7 +1,7 @@
 //! Limits that are only tried, beside calls.
 
 use super::*;
-use crate::{LimitMode, LimitOptions};
+use crate::limits::{LimitMode, LimitOptions};
 
 /// A has two units and the numbers of one beside them; B has one, and only says that it would deny.
 fn tried_limiter() -> Limiter {
@@ -32,7 +32,7 @@ fn shadow_vs_spend_model(name: &'static str, at: usize) {
 fn shadow_vs_spend() {
     for (name, at) in [("A", 0), ("B", 1)] {
         explore_bounded(Some(2), move || shadow_vs_spend_model(name, at));
-        assert!(probe::count(Place::InsertLost) > 0, "no insert met another's");
+        assert!(fault::count(Race::InsertLost) > 0, "no insert met another's");
     }
     let model = || shadow_vs_spend_model("A", 0);
     fails_bounded(Some(2), Fault::ShadowByCheck, "one of two would", model);

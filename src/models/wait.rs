@@ -1,13 +1,13 @@
 //! Places in the future, given up and settled, beside those who spend and those who come behind.
 
 use super::*;
-use crate::{Refusal, Reservation};
+use crate::limiter::reserve::{Reservation, ReserveError};
 
 /// The bound on preemptions of the longest: without one it takes 16 s, and passes, too.
 const SOME: Option<usize> = Some(3);
 
 fn place(limiter: &Limiter, cost: u64) -> Reservation {
-    let placed: Result<_, Refusal> =
+    let placed: Result<_, ReserveError> =
         limiter.limit("A").unwrap().reserve("k", cost, Duration::from_secs(1));
     placed.unwrap()
 }
@@ -43,7 +43,7 @@ fn reserve_vs_spend() {
     let (in_waited, in_at_once) = (waited.clone(), at_once.clone());
     explore(move || reserve_vs_spend_model(&in_waited, &in_at_once));
     assert!(waited.get() > 0 && at_once.get() > 0, "{} and {}", waited.get(), at_once.get());
-    assert!(probe::count(Place::SwapLost) > 0, "no swap met another's");
+    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
     fails_without_the_rule(Fault::StoreForSwap, "one unit was there", || {
         reserve_vs_spend_model(&Tally::default(), &Tally::default());
     });
@@ -75,7 +75,7 @@ fn cancel_vs_reserve_model() {
 #[test]
 fn cancel_vs_reserve() {
     explore(cancel_vs_reserve_model);
-    assert!(probe::count(Place::VacatedBeneath) > 0, "nobody was behind one that was given up");
+    assert!(fault::count(Race::VacatedBeneath) > 0, "nobody was behind one that was given up");
     let because = "a time that was told to another";
     fails_without_the_rule(Fault::RefundForCancel, because, cancel_vs_reserve_model);
 }
@@ -95,8 +95,8 @@ fn cancel_vs_cancel_model() {
 #[test]
 fn cancel_vs_cancel() {
     explore(cancel_vs_cancel_model);
-    assert!(probe::count(Place::VacatedLater) > 0, "none was given back later");
-    assert!(probe::count(Place::CancelLeftToAnother) > 0, "none was left to the other thread");
+    assert!(fault::count(Race::VacatedLater) > 0, "none was given back later");
+    assert!(fault::count(Race::CancelLeftToAnother) > 0, "none was left to the other thread");
     fails_without_the_rule(Fault::VacateUnlocked, "both were given up", cancel_vs_cancel_model);
     let left = Fault::CancelsNotLookedForAgain;
     fails_without_the_rule(left, "both were given up", cancel_vs_cancel_model);
@@ -115,7 +115,7 @@ fn cancel_vs_cancel_vs_cancel_model() {
 #[test]
 fn cancel_vs_cancel_vs_cancel() {
     explore_bounded(Some(2), cancel_vs_cancel_vs_cancel_model);
-    assert!(probe::count(Place::CancelLeftToAnother) > 0, "none was left to another thread");
+    assert!(fault::count(Race::CancelLeftToAnother) > 0, "none was left to another thread");
     let left = Fault::CancelsNotLookedForAgain;
     fails_bounded(Some(2), left, "all were given up", cancel_vs_cancel_vs_cancel_model);
 }
@@ -123,7 +123,7 @@ fn cancel_vs_cancel_vs_cancel() {
 /// Excluded: a charge goes back by a reset and by its receipt.
 fn settle_vs_reset_model(first: &Tally, last: &Tally) {
     let (limiter, _hand) = limiter(3, 1);
-    let receipt = limiter.limit("A").unwrap().charge("k", 2).unwrap().1.unwrap();
+    let receipt = limiter.limit("A").unwrap().spend_estimate("k", 2).unwrap().1.unwrap();
     let settler = spawn(&limiter, |limiter| {
         let _ = receipt.settle(0);
         remaining(&limiter, "A")
@@ -157,7 +157,7 @@ fn settle_vs_reset() {
 /// Excluded: what was estimated too much is given back, and part of another's charge with it.
 fn settle_vs_spend_model() {
     let (limiter, hand) = limiter(4, 1);
-    let (_, receipt) = limiter.limit("A").unwrap().charge("k", 3).unwrap();
+    let (_, receipt) = limiter.limit("A").unwrap().spend_estimate("k", 3).unwrap();
     let receipt = receipt.unwrap();
     hand.advance(Duration::from_nanos(5));
     let settler = loom::thread::spawn(move || receipt.settle(0));
@@ -173,8 +173,8 @@ fn settle_vs_spend_model() {
 #[test]
 fn settle_vs_spend() {
     explore(settle_vs_spend_model);
-    assert!(probe::count(Place::TakenBack) > 0, "never before the other's charge");
-    assert!(probe::count(Place::TakenBackBeneath) > 0, "never from beneath it");
+    assert!(fault::count(Race::RolledBack) > 0, "never before the other's charge");
+    assert!(fault::count(Race::RolledBackBeneath) > 0, "never from beneath it");
     let because = "part of another's charge is forgotten";
     fails_without_the_rule(Fault::RefundForSettle, because, settle_vs_spend_model);
 }
@@ -183,7 +183,7 @@ fn settle_vs_spend() {
 /// and gives back what has come back by itself since: a third's charge.
 fn settle_vs_settle_model() {
     let (limiter, hand) = limiter(30, 1);
-    let charge = |cost| limiter.limit("A").unwrap().charge("k", cost).unwrap().1.unwrap();
+    let charge = |cost| limiter.limit("A").unwrap().spend_estimate("k", cost).unwrap().1.unwrap();
     let (first, second) = (charge(10), charge(10));
     let one = loom::thread::spawn(move || first.settle(0));
     let two = spawn(&limiter, move |limiter| {

@@ -1,23 +1,23 @@
 //! Where the cells are: the seam between limits and memory.
 
+pub(crate) mod capacity;
+pub(crate) mod cell;
 mod exact;
+pub(crate) mod key;
 #[cfg(feature = "snapshot")]
-mod kept;
-mod lockfree;
-mod reservations;
-mod shelf;
+pub(crate) mod persist;
+pub(crate) mod table;
 
 pub(crate) use exact::Exact;
 #[cfg(feature = "snapshot")]
-pub(crate) use kept::{Kept, Whose};
+pub(crate) use persist::{Kept, Whose};
 #[cfg(feature = "snapshot")]
-pub(crate) use lockfree::SeedBits;
-pub(crate) use lockfree::{
+pub(crate) use table::SeedBits;
+pub(crate) use table::{
     AccountBits, Fingerprint, Guard, Home, Published, ReplacedBins, Stack, Table, pin, pin_briefly,
 };
 
-use crate::key::{Key, KeyRef, Meta};
-use crate::options::{Engine, LimiterOptions};
+use crate::store::key::{Key, KeyRef, LimitTag};
 
 /// Keeps a cell for each key. It knows keys and words, and no limits: what is full it is told.
 ///
@@ -34,16 +34,16 @@ pub(crate) enum Store {
 #[derive(Clone, Copy)]
 pub(crate) struct StoreKey<'a> {
     pub(crate) key: KeyRef<'a>,
-    pub(crate) print: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
     /// Which numbers apply.
-    pub(crate) meta: Meta,
+    pub(crate) tag: LimitTag,
 }
 
 /// What is known of the key of a cell.
 #[derive(Clone, Copy)]
 pub(crate) enum CellKey<'a> {
     /// Of a store that keeps no ids.
-    Print(Fingerprint),
+    Fingerprint(Fingerprint),
     Id(&'a [u8]),
 }
 
@@ -54,11 +54,29 @@ impl<'a> StoreKey<'a> {
     }
 }
 
+/// The table that keeps the buckets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Engine {
+    /// A table without locks. It keeps 128 keyed bits of each key, not the key.
+    #[default]
+    LockFree,
+    /// A `DashMap` that keeps the keys, so that [`KeyedLimit::ids`](crate::KeyedLimit::ids) can list them. Each
+    /// call takes a lock of its shard.
+    Exact,
+}
+
 /// What a store asks of the limiter around it.
 pub(crate) trait Rules {
     /// The tag and the word of a cell by the numbers that apply to it at `at_ns`, in the caller's generation, which
     /// its tag is of. `None`: it is full, and so carries nothing.
-    fn owed(&self, key: CellKey<'_>, meta: Meta, word: u64, at_ns: u64) -> Option<(Meta, u64)>;
+    fn owed(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(LimitTag, u64)>;
 
     /// The number of the generation of limits that the caller has.
     fn generation(&self) -> u64;
@@ -67,14 +85,20 @@ pub(crate) trait Rules {
     /// before; else what they are. `None`: the bucket is full.
     ///
     /// A function of what the cell says and of nothing else, so that all callers that move a cell agree.
-    fn carried(&self, key: CellKey<'_>, meta: Meta, word: u64) -> Option<(Meta, u64)>;
+    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)>;
 
     /// The word of a cell in the units of `to`, numbers of the caller's generation that apply to its key at
-    /// the same time as `meta` or later.
+    /// the same time as `tag` or later.
     ///
     /// Always the same for the same cell. `Outdated`: `to` applied before, because the caller's clock is
     /// behind.
-    fn under(&self, key: CellKey<'_>, meta: Meta, word: u64, to: Meta) -> Result<u64, Outdated>;
+    fn under(
+        &self,
+        key: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        to: LimitTag,
+    ) -> Result<u64, Outdated>;
 
     /// Whether a caller that needs a place may sweep at this time of its clock.
     fn may_sweep_at(&self, now_ns: u64) -> bool {
@@ -82,9 +106,9 @@ pub(crate) trait Rules {
         true
     }
 
-    /// Says that a cell is about to leave the units of `meta`, numbers that have ended: from now on no
+    /// Says that a cell is about to leave the units of `tag`, numbers that have ended: from now on no
     /// caller takes them for numbers that apply, whatever its clock shows.
-    fn note_end(&self, meta: Meta);
+    fn note_end(&self, tag: LimitTag);
 }
 
 /// What becomes of a key that has no cell.
@@ -148,15 +172,15 @@ pub(crate) struct Size {
 }
 
 impl Store {
-    pub(crate) fn new(options: &LimiterOptions) -> Store {
-        match options.engine {
-            Engine::LockFree => Store::LockFree(Table::new(options.max_keys)),
-            Engine::Exact => Store::Exact(Box::new(Exact::new(options.max_keys))),
+    pub(crate) fn new(engine: Engine, max_keys: usize) -> Store {
+        match engine {
+            Engine::LockFree => Store::LockFree(Table::new(max_keys)),
+            Engine::Exact => Store::Exact(Box::new(Exact::new(max_keys))),
         }
     }
 
     /// Whether keys are told by their fingerprints, and not kept.
-    pub(crate) fn tells_by_print(&self) -> bool {
+    pub(crate) fn tells_by_fingerprint(&self) -> bool {
         matches!(self, Store::LockFree(_))
     }
 
@@ -180,18 +204,18 @@ impl Store {
 
     /// A keyed hash of a key, for what is kept beside the cells.
     #[inline]
-    pub(crate) fn hash(&self, key: KeyRef<'_>, print: Fingerprint) -> u64 {
+    pub(crate) fn hash(&self, key: KeyRef<'_>, fingerprint: Fingerprint) -> u64 {
         match self {
-            Store::LockFree(_) => print.bits(),
+            Store::LockFree(_) => fingerprint.bits(),
             Store::Exact(exact) => exact.hash(key),
         }
     }
 
     /// Fetches the line of a key's cell, as far as that can be known.
     #[inline]
-    pub(crate) fn prefetch(&self, print: Fingerprint) {
+    pub(crate) fn prefetch(&self, fingerprint: Fingerprint) {
         if let Store::LockFree(table) = self {
-            table.prefetch(print);
+            table.prefetch(fingerprint);
         }
     }
 

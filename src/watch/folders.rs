@@ -8,8 +8,8 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
 use crate::limits::Identity;
-use crate::shown::Escaped;
-use crate::ticker::Stop;
+use crate::util::background::Stop;
+use crate::util::escape::Escaped;
 
 pub(super) struct Folders {
     events: RecommendedWatcher,

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::core::reloads::Reloaded;
+use crate::core::state::SharedState;
 use crate::error::{Error, ErrorKind};
-use crate::limiter::{Inner, Limiter};
+use crate::limiter::Limiter;
 use crate::limits::Identity;
-use crate::reload::Reloaded;
-use crate::ticker::Stop;
+use crate::util::background::Stop;
 
 use super::files::{Copies, Files, Print};
 use super::folders::Folders;
@@ -16,10 +17,10 @@ use super::options::WatchOptions;
 use super::status::Record;
 
 /// The looks at files that go on changing before that is called a failure.
-const MOST_LOOKS: u32 = 50;
+const MAX_LOOKS: u32 = 50;
 
 pub(super) struct Lookout {
-    limiter: Weak<Inner>,
+    limiter: Weak<SharedState>,
     files: Files,
     options: WatchOptions,
     record: Arc<Record>,
@@ -35,7 +36,7 @@ pub(super) struct Lookout {
 
 impl Lookout {
     pub(super) fn new(
-        limiter: Weak<Inner>,
+        limiter: Weak<SharedState>,
         files: Files,
         options: WatchOptions,
         record: Arc<Record>,
@@ -97,7 +98,7 @@ impl Lookout {
             return None;
         }
         let mut print = self.read().print;
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_LOOKS {
             if let Some(seen) = &mut self.seen
                 && seen.content == print.content
             {
@@ -129,7 +130,7 @@ impl Lookout {
         if !self.is_restless {
             self.is_restless = true;
             let text = format!(
-                "{}: in {MOST_LOOKS} looks never the same for {:?}, as is wanted of files to be taken",
+                "{}: in {MAX_LOOKS} looks never the same for {:?}, as is wanted of files to be taken",
                 self.files.names(),
                 self.options.settle
             );

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
-use crate::ticker::{Stop, Ticker};
+use crate::util::background::{Stop, Ticker};
 
 use files::Files;
 use lookout::Lookout;
@@ -79,7 +79,8 @@ impl Limiter {
     /// # Example
     ///
     /// ```
-    /// use tollgate::{Limiter, Limits, WatchOptions};
+    /// use tollgate::{Limiter, Limits};
+    /// use tollgate::watch::WatchOptions;
     ///
     /// let path = std::env::temp_dir().join(format!("tollgate-watch-{}.yml", std::process::id()));
     /// std::fs::write(&path, "PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;

@@ -4,25 +4,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::debt::Debt;
+use crate::core::reloads::Reloaded;
 use crate::error::Error;
+use crate::limit::carry_over::CarryOver;
 use crate::limits::YamlLoader;
-use crate::reload::Reloaded;
 
 /// Who is told of each attempt.
 type OnReload = Arc<dyn Fn(&Result<Reloaded, Error>) + Send + Sync>;
 
-/// When a [`Watcher`](crate::Watcher) looks at its files, and what becomes of what buckets owe.
+/// When a [`Watcher`](crate::watch::Watcher) looks at its files, and what becomes of what buckets owe.
 ///
 /// # Example
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Debt, WatchOptions};
+/// use tollgate::reload::CarryOver;
+/// use tollgate::watch::WatchOptions;
 ///
 /// let options = WatchOptions::default()
 ///     .poll(Duration::from_secs(1))
-///     .debt(Debt::Units)
+///     .debt(CarryOver::Units)
 ///     .on_reload(|reloaded| match reloaded {
 ///         Ok(reloaded) => println!("limits of generation {}", reloaded.generation),
 ///         Err(error) => eprintln!("the old limits stay: {error}"),
@@ -39,8 +40,8 @@ pub struct WatchOptions {
     /// For how long the files have to be the same before they are taken; also the time between two looks
     /// at least. Default: 100 ms.
     pub settle: Duration,
-    /// By which rule buckets keep what they owe. Default: [`Debt::Share`].
-    pub debt: Debt,
+    /// By which rule buckets keep what they owe. Default: [`CarryOver::Share`].
+    pub debt: CarryOver,
     /// Whether the system is asked to tell of changes. Off where it cannot, as for files that others
     /// write on a network's file system: then only the poll looks. Default: on.
     pub events: bool,
@@ -54,7 +55,7 @@ impl Default for WatchOptions {
         WatchOptions {
             poll: Duration::from_secs(4),
             settle: Duration::from_millis(100),
-            debt: Debt::default(),
+            debt: CarryOver::default(),
             events: true,
             loader: YamlLoader::new(),
             on_reload: None,
@@ -74,7 +75,7 @@ impl WatchOptions {
     }
 
     /// The same with another rule for what buckets owe.
-    pub fn debt(self, debt: Debt) -> WatchOptions {
+    pub fn debt(self, debt: CarryOver) -> WatchOptions {
         WatchOptions { debt, ..self }
     }
 

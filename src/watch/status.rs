@@ -5,11 +5,11 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
+use crate::core::reloads::Reloaded;
 use crate::error::Error;
-use crate::reload::Reloaded;
-use crate::shown::Escaped;
+use crate::util::escape::Escaped;
 
-/// What a [`Watcher`](crate::Watcher) has done so far.
+/// What a [`Watcher`](crate::watch::Watcher) has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatchStatus {

@@ -2,7 +2,7 @@
 
 use super::laws::{self, ByHand, Step, steps};
 use super::*;
-use tollgate::{Algorithm, Charge, Grant};
+use tollgate::algorithm::{Algorithm, Charge, Grant};
 
 /// The time of a tick that a call's time is cut to: the first ns of its ms, or itself.
 fn cut(ns: u64, tick_ns: u64) -> u64 {
@@ -99,8 +99,8 @@ fn goes_back_in_order(bucket: &ByHand<'_, Limit>, cost: u64) {
     let [one, two] = [(before, first.word), (first.word, second.word)]
         .map(|(before, after)| Charge::new(before, after, now_ns));
     let now = || now_ns;
-    assert_eq!(rule.take_back(second.word, two, &now), Some(first.word), "{bucket:?} {cost}");
-    let left = rule.take_back(first.word, one, &now).expect("it was the last");
+    assert_eq!(rule.roll_back(second.word, two, &now), Some(first.word), "{bucket:?} {cost}");
+    let left = rule.roll_back(first.word, one, &now).expect("it was the last");
     for cost in [1, rule.max_cost()] {
         let said = |word| rule.spend(word, now_ns, cost).decision;
         assert_eq!(said(left), said(before), "{bucket:?} {cost}");
@@ -134,7 +134,7 @@ proptest! {
         let written = [
             limit.reserve(word, now_ns, cost).map(|grant| grant.word),
             limit.owe(word, now_ns, cost, more),
-            limit.take_back(word, Charge::new(cost >> 1, more >> 1, now_ns), &|| now_ns),
+            limit.roll_back(word, Charge::new(cost >> 1, more >> 1, now_ns), &|| now_ns),
         ];
         for word in written.into_iter().flatten() {
             prop_assert!(word != 0 && word >> 63 == 0, "{:?} {:#x}", limit, word);
@@ -185,10 +185,10 @@ fn places_given_up_beneath_another_leave_it_alone() {
     let second = place(first.word, 3);
     let third = place(second.word, 1);
     let two = Charge::new(first.word, second.word, 1);
-    let after_two = limit.take_back(third.word, two, &|| 1).unwrap();
+    let after_two = limit.roll_back(third.word, two, &|| 1).unwrap();
     let mut one = Charge::new(spent, first.word, 1);
     one.lowered = third.word - after_two;
-    let after_one = limit.take_back(after_two, one, &|| 1).unwrap_or(after_two);
+    let after_one = limit.roll_back(after_two, one, &|| 1).unwrap_or(after_two);
     let mut bucket = ByHand::new(&limit, third.at_ns);
     bucket.word = after_one;
     let at_once = (1..=3).rev().find(|&cost| bucket.spend(cost).allowed()).unwrap_or(0);

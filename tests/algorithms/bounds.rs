@@ -2,7 +2,8 @@
 
 use super::laws::{ByHand, Step};
 use super::*;
-use tollgate::{Algorithm, Parameters};
+use tollgate::algorithm::Algorithm;
+use tollgate::limit::Parameters;
 
 /// The charges that were admitted, with the time in ms that they were admitted at: no earlier than the
 /// bucket's, so the largest so far.

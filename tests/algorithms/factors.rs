@@ -1,7 +1,7 @@
 //! Factors, and the legacy form of Sharkey's numbers.
 
 use super::*;
-use tollgate::{Factor, Parameters};
+use tollgate::limit::{Factor, Parameters};
 
 fn scaled(limit: &Limit, factor: &str) -> Limit {
     limit.scaled(factor.parse().unwrap()).unwrap().unwrap()

@@ -4,9 +4,10 @@
 use super::laws::{Step, steps};
 use super::naive::{Naive, figures};
 use super::*;
-use tollgate::{AtCap, Bucket, Clock, Engine, IdFormat, Limiter, LimiterOptions, Limits};
+use tollgate::options::{AtCap, Engine};
+use tollgate::{Bucket, Clock, IdFormat, Limiter, LimiterOptions, Limits};
 
-fn limiter_of(named: &[(&str, Limit)], engine: Engine) -> (Limiter, tollgate::Hand) {
+fn limiter_of(named: &[(&str, Limit)], engine: Engine) -> (Limiter, tollgate::clock::ManualClock) {
     let mut builder = Limits::builder();
     for (name, limit) in named {
         builder = builder.limit(name, IdFormat::String, limit.clone()).unwrap();

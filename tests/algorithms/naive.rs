@@ -1,7 +1,8 @@
 //! The algorithms once more, in another way: a plain state without a word, advanced a millisecond at a
 //! time, with the rate of a token bucket as fractions of a token that are added up.
 
-use tollgate::{Decision, Limit, Parameters};
+use tollgate::limit::Parameters;
+use tollgate::{Decision, Limit};
 
 /// The four figures, waits in ms; and for a refund, whether anything was given back.
 pub(crate) type Figures = (bool, u64, u64, u64);

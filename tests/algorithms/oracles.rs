@@ -3,7 +3,7 @@
 use super::laws::{ByHand, Step, steps};
 use super::naive::{Naive, figures};
 use super::*;
-use tollgate::Algorithm;
+use tollgate::algorithm::Algorithm;
 
 fn same_answers(limit: &Limit, start_ns: u64, history: &[(Step, u64)]) {
     let mut bucket = ByHand::new(limit, start_ns);

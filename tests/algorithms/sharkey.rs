@@ -9,7 +9,8 @@
 use super::laws::ByHand;
 use super::naive::figures;
 use super::*;
-use tollgate::{Algorithm, Factor};
+use tollgate::algorithm::Algorithm;
+use tollgate::limit::Factor;
 
 type Figures = (bool, u64, u64, u64);
 

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use tollgate::{Clock, Limits, Mode, Refusal};
-use tollgate::{Engine, Factor, Handle, IdFormat, Limit, LimitOptions, Limiter, LimiterOptions};
+use tollgate::batch::MemberMode;
+use tollgate::limit::Factor;
+use tollgate::limits::LimitOptions;
+use tollgate::options::Engine;
+use tollgate::reserve::ReserveError;
+use tollgate::{Clock, Limits};
+use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions};
 
 use super::{ENGINES, NS, limits, limits_of_all, ms, on, standing};
 
 /// Both handles, of the same limit at the same time.
-fn for_each_pair(mut check: impl FnMut(&Limit, Engine, [Handle; 2], &dyn Fn(Duration))) {
+fn for_each_pair(mut check: impl FnMut(&Limit, Engine, [KeyedLimit; 2], &dyn Fn(Duration))) {
     for engine in ENGINES {
         for limit in limits_of_all() {
             let (_one, handle, hand) = on(&limit, engine);
@@ -81,7 +86,7 @@ fn what_is_given_back_goes_to_the_bucket_as_without_a_block() {
             assert!(handle.spend("id", 3).unwrap().allowed());
         }
         let [(_, receipt), (_, same_receipt)] =
-            [&handle, &same].map(|handle| handle.charge("id", 1).unwrap());
+            [&handle, &same].map(|handle| handle.spend_estimate("id", 1).unwrap());
         handle.block("id", ms(700)).unwrap();
         assert_eq!(handle.refund("id", 1).unwrap(), same.refund("id", 1).unwrap());
         assert!(standing(&handle).blocked(), "{engine:?} {limit:?}: it stays");
@@ -98,24 +103,24 @@ fn what_is_given_back_goes_to_the_bucket_as_without_a_block() {
 #[test]
 fn places_are_refused_under_a_block_and_those_before_keep_their_time() {
     for_each_pair(|limit, engine, [handle, same], advance| {
-        let place = |handle: &Handle| handle.reserve("id", 4, Duration::MAX);
-        let places = |handle: &Handle| [(); 3].map(|()| place(handle).unwrap());
+        let place = |handle: &KeyedLimit| handle.reserve("id", 4, Duration::MAX);
+        let places = |handle: &KeyedLimit| [(); 3].map(|()| place(handle).unwrap());
         let (places, same_places) = (places(&handle), places(&same));
         handle.block("id", ms(700)).unwrap();
-        let waits = |places: &[tollgate::Reservation; 3]| {
-            places.iter().map(tollgate::Reservation::wait).collect::<Vec<_>>()
+        let waits = |places: &[tollgate::reserve::Reservation; 3]| {
+            places.iter().map(tollgate::reserve::Reservation::wait).collect::<Vec<_>>()
         };
         assert_eq!(waits(&places), waits(&same_places), "{engine:?} {limit:?}");
         advance(ms(3));
         for cost in [0, 1, 4] {
             let refused = handle.reserve("id", cost, Duration::MAX).unwrap_err();
             assert!(
-                matches!(refused, Refusal::Blocked { left } if left == ms(697)),
+                matches!(refused, ReserveError::Blocked { left } if left == ms(697)),
                 "{engine:?} {limit:?}: {refused:?}"
             );
             assert!(refused.is_blocked() && refused.needed().is_none());
         }
-        let (denied, receipt) = handle.charge("id", 1).unwrap();
+        let (denied, receipt) = handle.spend_estimate("id", 1).unwrap();
         assert!(denied.blocked() && receipt.is_none(), "{engine:?} {limit:?}");
         assert!(denied.retry_in() >= ms(697));
         let parked = handle.parking().wait_until_allowed("id", 1);
@@ -128,7 +133,7 @@ fn places_are_refused_under_a_block_and_those_before_keep_their_time() {
         }
         assert!(handle.unblock("id").unwrap());
         assert_eq!(standing(&handle), standing(&same), "{engine:?} {limit:?}");
-        let next = |handle: &Handle| place(handle).unwrap().wait();
+        let next = |handle: &KeyedLimit| place(handle).unwrap().wait();
         assert_eq!(next(&handle), next(&same), "{engine:?} {limit:?}");
     });
 }
@@ -140,7 +145,7 @@ fn a_batch_is_denied_by_a_blocked_member_or_goes_on_without_it() {
             let (limiter, own, _hand) = on(&limit, engine);
             let other = limiter.limit("Other").unwrap();
             own.block("id", ms(700)).unwrap();
-            for mode in [Mode::CheckAndSpend, Mode::CheckOnly] {
+            for mode in [MemberMode::CheckAndSpend, MemberMode::CheckOnly] {
                 let members = [other.member("id"), own.member("id").mode(mode)];
                 let batch = limiter.batch(&members);
                 let denied = [batch.spend().unwrap(), batch.check().unwrap()];
@@ -160,7 +165,7 @@ fn a_batch_is_denied_by_a_blocked_member_or_goes_on_without_it() {
             assert!(denied.retry_in() > ms(700) && !denied.blocked(), "the strictest denies");
             drop(places);
 
-            let members = [own.member("id").mode(Mode::SpendOnly), other.member("id")];
+            let members = [own.member("id").mode(MemberMode::SpendOnly), other.member("id")];
             let mut each = Vec::new();
             assert!(limiter.batch(&members).spend_each(&mut each).unwrap().allowed());
             assert!(each[0].blocked() && each[1].allowed(), "{limit:?}");
@@ -232,7 +237,7 @@ fn a_block_denies_where_its_limit_applies() {
         let none = || Limits::builder().limit("Other", IdFormat::String, limit.clone()).unwrap();
         assert!(limiter.reload(none().build()).unwrap().changed);
         assert!(!is_blocked() && limiter.blocked().len() == 1, "{engine:?}: no limit");
-        assert!(handle.block("more", ms(9)).unwrap_err().is_block());
+        assert!(handle.block("more", ms(9)).unwrap_err().is_invalid_block());
         assert!(limiter.reload(limits(&limit)).unwrap().changed);
         assert!(is_blocked(), "{engine:?}: the limit is back");
         // Without numbers for the id.
@@ -279,7 +284,7 @@ fn a_shadow_beside_a_limit_is_not_asked_about_a_blocked_call() {
         handle.block("id", ms(700)).unwrap();
         for _ in 0..3 {
             assert!(handle.spend("id", 1).unwrap().blocked());
-            assert!(handle.charge("id", 1).unwrap().0.blocked());
+            assert!(handle.spend_estimate("id", 1).unwrap().0.blocked());
             assert!(limiter.batch(&[handle.member("id")]).spend().unwrap().blocked());
         }
         let counters = limiter.counters();

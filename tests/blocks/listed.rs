@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollgate::{Clock, Debt, Engine, Limiter, LimiterOptions};
+use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, Limiter, LimiterOptions};
 
 use super::{ENGINES, limits, limits_of_all, ms, on, standing};
 
@@ -70,20 +72,20 @@ fn one_block_more_than_max_blocks_is_an_error_that_names_it() {
         handle.block("b", ms(20)).unwrap();
         other.block("c", ms(20)).unwrap();
         let error = handle.block("d", ms(10)).unwrap_err();
-        assert!(error.is_block(), "{error}");
+        assert!(error.is_invalid_block(), "{error}");
         assert_eq!(error.to_string(), "Own:d cannot be blocked: 3 ids are, which is max_blocks");
         assert_eq!(handle.block("a", ms(15)).unwrap(), ms(15), "it is listed already");
         assert!(handle.spend("d", 1).unwrap().allowed());
         hand.advance(ms(15));
         handle.block("d", ms(10)).unwrap();
         assert_eq!(limiter.blocked().len(), 3, "one that was over has made room");
-        assert!(handle.block("e", ms(10)).unwrap_err().is_block());
+        assert!(handle.block("e", ms(10)).unwrap_err().is_invalid_block());
         assert!(handle.unblock("b").unwrap());
         handle.block("e", ms(10)).unwrap();
 
         let none = LimiterOptions::default().max_blocks(0);
         let limiter = Limiter::with_options(limits(&limits_of_all()[0]), none);
-        assert!(limiter.limit("Own").unwrap().block("a", ms(10)).unwrap_err().is_block());
+        assert!(limiter.limit("Own").unwrap().block("a", ms(10)).unwrap_err().is_invalid_block());
     }
 }
 
@@ -132,7 +134,7 @@ fn a_bad_id_or_reason_is_an_error() {
     let reason = "x".repeat(1025);
     assert!(handle.block_with_reason("id", ms(10), &reason[1..]).is_ok());
     let error = handle.block_with_reason("it", ms(10), reason).unwrap_err();
-    assert!(error.is_block());
+    assert!(error.is_invalid_block());
     assert_eq!(error.to_string(), "Own:it cannot be blocked: its reason is longer than 1024 bytes");
     assert_eq!(limiter.blocked().len(), 1);
 }
@@ -141,7 +143,7 @@ fn a_bad_id_or_reason_is_an_error() {
 fn a_reload_to_any_numbers_keeps_blocks() {
     for limit in limits_of_all() {
         for next in limits_of_all() {
-            for debt in [Debt::Share, Debt::Units, Debt::Time, Debt::Afresh] {
+            for debt in [CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh] {
                 let (limiter, handle, hand) = on(&limit, Engine::LockFree);
                 handle.block("id", ms(700)).unwrap();
                 hand.advance(ms(100));
@@ -191,6 +193,6 @@ fn no_block_is_lost_among_threads() {
         for id in 0..8_u64 * 4 {
             handle.block(&*id.to_string(), ms(60_000)).unwrap();
         }
-        assert!(handle.block("one more", ms(1)).unwrap_err().is_block());
+        assert!(handle.block("one more", ms(1)).unwrap_err().is_invalid_block());
     }
 }

@@ -5,10 +5,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use tollgate::{
-    Algorithm, AtCap, Clock, Decision, Engine, Handle, IdFormat, Limit, LimitOptions, Limiter,
-    LimiterOptions, Limits, Outcome, OverrideOptions,
-};
+use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::limits::{LimitOptions, OverrideOptions};
+use tollgate::options::{AtCap, Engine};
+use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::{ENGINES, limits, on, standing};
 
@@ -19,7 +19,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// Spends a unit at a time until it is denied; says how many there were.
-fn drain(handle: &Handle) -> u64 {
+fn drain(handle: &KeyedLimit) -> u64 {
     (0..10_000).take_while(|_| handle.spend("id", 1).unwrap().allowed()).count() as u64
 }
 
@@ -129,7 +129,7 @@ fn a_settlement_upward_of_a_blocked_id_is_owed() {
         let limits = Limits::builder().limit_with("Own", IdFormat::String, limit, owing).unwrap();
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
         let handle = Limiter::with_options(limits.build(), options).limit("Own").unwrap();
-        let (_, receipt) = handle.charge("id", 5).unwrap();
+        let (_, receipt) = handle.spend_estimate("id", 5).unwrap();
         handle.block("id", seconds(1)).unwrap();
         let _ = receipt.unwrap().settle(20);
         assert!(handle.unblock("id").unwrap());
@@ -228,7 +228,7 @@ fn a_block_asks_no_rule_and_holds_up_no_refund() {
     let (go_on, wait) = channel::<()>();
     let rule = Stands { stands: stand, go_on: Mutex::new(wait) };
     let limits =
-        Limits::builder().limit("Own", IdFormat::String, Limit::own(Arc::new(rule)).unwrap());
+        Limits::builder().limit("Own", IdFormat::String, Limit::custom(Arc::new(rule)).unwrap());
     let (clock, hand) = Clock::manual();
     let limiter = Limiter::with_clock(limits.unwrap().build(), clock);
     let handle = limiter.limit("Own").unwrap();

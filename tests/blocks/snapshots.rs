@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tollgate::{
-    Clock, Engine, Error, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits, Restored,
-};
+use tollgate::clock::ManualClock;
+use tollgate::options::Engine;
+use tollgate::snapshot::Restored;
+use tollgate::{Clock, Error, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::{ENGINES, limits, limits_of_all, ms, on};
 
@@ -15,7 +16,7 @@ fn restored(
     limits: Limits,
     options: LimiterOptions,
     path: &Path,
-) -> Result<(Limiter, Restored, Hand), Error> {
+) -> Result<(Limiter, Restored, ManualClock), Error> {
     let (clock, hand) = Clock::manual();
     let (limiter, restored) = Limiter::restore(limits, options.clock(clock), path)?;
     Ok((limiter, restored, hand))

@@ -15,7 +15,7 @@ mod threads;
 
 use std::time::{Duration, Instant};
 
-use tollgate::Engine;
+use tollgate::options::Engine;
 
 use bound::Bound;
 use threads::Threads;

@@ -4,9 +4,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::{
-    Debt, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits, Receipt, Reservation,
-};
+use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
+use tollgate::reserve::{Receipt, Reservation};
+use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::clock::{Origin, first_reading, last_reading};
 use super::known;
@@ -33,8 +34,8 @@ pub(crate) const LIMITS: [Kind; 3] = [
 /// Ids of each limit.
 pub(crate) const IDS: usize = 6;
 const SPENDERS: u64 = 4;
-const MOST_WAIT: Duration = Duration::from_millis(60);
-const MOST_HELD: usize = 24;
+const MAX_WAIT: Duration = Duration::from_millis(60);
+const MAX_HELD: usize = 24;
 
 /// A cost that was granted; 0 if nothing came of it.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +125,7 @@ struct Counts {
 pub(crate) struct Threads {
     origin: Origin,
     limiter: Limiter,
-    handles: Vec<Handle>,
+    handles: Vec<KeyedLimit>,
     done: Mutex<Done>,
     counts: Counts,
     stop: AtomicBool,
@@ -265,7 +266,7 @@ impl Threads {
             second = std::array::from_fn(|limit| limit > 0 && rng.chance(1, 2));
             // Not `Afresh`: it forgets places, which keep their times beside the new ones, so that for a while
             // there are two rates.
-            let debt = rng.pick(&[Debt::Share, Debt::Units, Debt::Time]);
+            let debt = rng.pick(&[CarryOver::Share, CarryOver::Units, CarryOver::Time]);
             let limits = limits(second, turn);
             let began = self.origin.now();
             self.limiter.reload_with(limits, debt).unwrap();
@@ -280,7 +281,7 @@ impl Threads {
         }
         // As in the beginning, for the round to come.
         let began = self.origin.now();
-        self.limiter.reload_with(limits([false; LIMITS.len()], 0), Debt::Share).unwrap();
+        self.limiter.reload_with(limits([false; LIMITS.len()], 0), CarryOver::Share).unwrap();
         let over = self.origin.now();
         let mut done = self.done.lock().unwrap();
         for (generations, kind) in done.generations.iter_mut().zip(&LIMITS) {
@@ -354,7 +355,8 @@ impl Spender<'_> {
                 }
             }
             8..11 => {
-                let ((said, receipt), at) = first_reading(|| handle.charge(name, cost).unwrap());
+                let ((said, receipt), at) =
+                    first_reading(|| handle.spend_estimate(name, cost).unwrap());
                 if let Some(receipt) = receipt.filter(|_| said.remaining().is_some()) {
                     let grant = self.grant(limit, id, at, at, cost);
                     self.receipts.push((receipt, grant, Instant::now()));
@@ -364,10 +366,10 @@ impl Spender<'_> {
             15..18 => self.end_place(),
             _ => self.settle(),
         }
-        if self.places.len() > MOST_HELD {
+        if self.places.len() > MAX_HELD {
             self.end_place();
         }
-        if self.receipts.len() > MOST_HELD {
+        if self.receipts.len() > MAX_HELD {
             self.settle();
         }
     }
@@ -391,7 +393,7 @@ impl Spender<'_> {
 
     fn reserve(&mut self, limit: usize, id: usize, cost: u64) {
         let handle = &self.all.handles[limit];
-        let most = self.rng.pick(&[Duration::ZERO, MOST_WAIT / 4, MOST_WAIT]);
+        let most = self.rng.pick(&[Duration::ZERO, MAX_WAIT / 4, MAX_WAIT]);
         let (place, asked) = first_reading(|| handle.reserve(id_of(limit, id), cost, most));
         let Ok(place) = place else { return };
         let wait = place.wait();

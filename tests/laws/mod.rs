@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{Algorithm, Charge, Decision, Outcome};
+use tollgate::Decision;
+use tollgate::algorithm::{Algorithm, Charge, Outcome};
 
 /// A call of a history. Times are steps in ns, so that a shorter history is a simpler one.
 #[derive(Clone, Copy, Debug)]
@@ -221,7 +222,7 @@ fn charges_are_taken_back<A: Algorithm + ?Sized>(
     }
     let charge = Charge::new(bucket.word, with.word, bucket.now_ns);
     let rule = bucket.rule;
-    let at_once = rule.take_back(with.word, charge, &|| with.now_ns).expect("it was charged");
+    let at_once = rule.roll_back(with.word, charge, &|| with.now_ns).expect("it was charged");
     for ns in [0, 1, 1_000_000] {
         let said = |word| rule.spend(word, bucket.now_ns + ns, 1).decision;
         assert_eq!(said(at_once), said(bucket.word), "{bucket:?}: taken back at once");
@@ -244,7 +245,7 @@ fn charges_are_taken_back<A: Algorithm + ?Sized>(
             _ => {}
         }
     }
-    let back = rule.take_back(with.word, charge, &|| with.now_ns);
+    let back = rule.roll_back(with.word, charge, &|| with.now_ns);
     if !charged {
         return;
     }

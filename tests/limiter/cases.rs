@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tollgate::{
-    Clock, Engine, Hand, Id, IdFormat, IdentifierSet, Limit, Limiter, LimiterOptions, Limits, Mode,
-    SweepOptions,
-};
+use tollgate::batch::MemberMode;
+use tollgate::clock::ManualClock;
+use tollgate::limits::IdentifierSet;
+use tollgate::options::Engine;
+use tollgate::sweep::SweepOptions;
+use tollgate::{Clock, Id, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::ENGINE;
 use super::own_process::in_own_process;
@@ -19,7 +21,7 @@ fn limit(burst: u64, count: u64) -> Limit {
     Limit::new(burst, count, SECOND).unwrap()
 }
 
-fn limiter() -> (Limiter, Hand) {
+fn limiter() -> (Limiter, ManualClock) {
     let limits = Limits::builder()
         .limit("PerUser", IdFormat::String, limit(20, 20))
         .unwrap()
@@ -131,7 +133,7 @@ fn checks_and_costs_of_0_keep_no_cell() {
         assert!(users.spend(&id, 0).unwrap().allowed());
         assert!(!users.refund(&id, 1).unwrap().allowed());
         assert!(users.reset(&id).unwrap().allowed());
-        let members = [users.member(&id).mode(Mode::CheckOnly)];
+        let members = [users.member(&id).mode(MemberMode::CheckOnly)];
         assert!(limiter.batch(&members).spend().unwrap().allowed());
     }
     assert_eq!(limiter.stats().cells, 0);
@@ -158,13 +160,14 @@ fn a_spend_only_member_never_denies_and_is_dropped_when_it_does_not_fit() {
     let (users, addresses) =
         (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
     let address = Ipv4Addr::LOCALHOST;
-    let both =
-        |cost| [users.member("a"), addresses.member(address).cost(cost).mode(Mode::SpendOnly)];
+    let both = |cost| {
+        [users.member("a"), addresses.member(address).cost(cost).mode(MemberMode::SpendOnly)]
+    };
     let decision = limiter.batch(&both(1)).spend().unwrap();
     assert_eq!(decision.remaining(), Some(19), "the spend-only member does not decide");
     assert!(limiter.batch(&both(2)).spend().unwrap().allowed());
     assert_eq!(addresses.check(address, 0).unwrap().remaining(), Some(1), "2 did not fit into 1");
-    let alone = [addresses.member(address).mode(Mode::SpendOnly)];
+    let alone = [addresses.member(address).mode(MemberMode::SpendOnly)];
     let decision = limiter.batch(&alone).spend().unwrap();
     assert_eq!((decision.allowed(), decision.remaining()), (true, None), "none can deny");
     assert_eq!(addresses.check(address, 0).unwrap().remaining(), Some(0), "charged all the same");
@@ -185,7 +188,8 @@ fn a_reset_asks_for_no_cost() {
     let (limiter, _hand) = limiter();
     let users = limiter.limit("PerUser").unwrap();
     assert!(users.spend("a", 20).unwrap().allowed());
-    let members = [users.member("a").cost(21), users.member("b").cost(21).mode(Mode::CheckOnly)];
+    let members =
+        [users.member("a").cost(21), users.member("b").cost(21).mode(MemberMode::CheckOnly)];
     let full = limiter.batch(&members).reset().unwrap();
     assert_eq!((full.allowed(), full.remaining()), (true, Some(20)));
 }

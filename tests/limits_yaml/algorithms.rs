@@ -5,7 +5,7 @@ use super::*;
 use tollgate::Limit;
 
 fn of<'a>(limits: &Limits, name: &str, id: impl Into<tollgate::Id<'a>>) -> Option<Limit> {
-    limits.numbers(name, id).expect("a good id")
+    limits.limit_for(name, id).expect("a good id")
 }
 
 const ALL: &str = "\

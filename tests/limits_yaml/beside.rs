@@ -2,7 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tollgate::{IdFormat, Limit, LimitMode, LimitOptions, OverrideEntry, OverrideOptions};
+use tollgate::limits::{LimitMode, LimitOptions, OverrideEntry, OverrideOptions};
+use tollgate::{IdFormat, Limit};
 
 use super::refused_values::check;
 use super::*;

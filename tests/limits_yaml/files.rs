@@ -27,7 +27,7 @@ fn that_cannot_be_read_are_io_errors_unless_more_is_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing.yml");
     let error = Limits::from_yaml_files(&missing, None).unwrap_err();
-    assert!(error.is_io() && !error.is_config());
+    assert!(error.is_io() && !error.is_invalid_config());
     assert_eq!(error.faults().len(), 1);
     assert!(
         error
@@ -44,7 +44,7 @@ fn that_cannot_be_read_are_io_errors_unless_more_is_wrong() {
     // What the missing file may declare is not called unknown; what is wrong by itself is.
     let overrides = file(b"- Own: {burst: 0, count: 1, period: 1s, ids: [a]}");
     let error = Limits::from_yaml_files(&missing, Some(overrides.path())).unwrap_err();
-    assert!(error.is_config() && error.is_io(), "a file is wrong and another unread");
+    assert!(error.is_invalid_config() && error.is_io(), "a file is wrong and another unread");
     let messages: Vec<&str> = error.faults().iter().map(|fault| &*fault.message).collect();
     assert_eq!(messages.len(), 2, "{error}");
     assert_eq!(messages[1], "invalid burst 0: at least 1 is allowed");
@@ -64,7 +64,7 @@ fn that_are_no_text_name_the_line() {
     ] {
         let file = file(bytes);
         let error = Limits::from_yaml_files(file.path(), None).unwrap_err();
-        assert!(error.is_config());
+        assert!(error.is_invalid_config());
         assert_eq!(error.to_string(), format!("{}{wanted}", file.path().display()));
     }
 }
@@ -74,7 +74,7 @@ fn above_128_mib_are_not_read() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len((128 << 20) + 1).unwrap();
     let error = Limits::from_yaml_files(file.path(), None).unwrap_err();
-    assert!(error.is_config());
+    assert!(error.is_invalid_config());
     assert_eq!(
         error.faults()[0].message,
         "too long: at most 134217728 bytes (128 MiB) are allowed"

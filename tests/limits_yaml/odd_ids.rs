@@ -175,7 +175,7 @@ fn warned(text: &str) -> Vec<String> {
     let limits = Limits::from_yaml_with_overrides(limits, text).expect(text);
     let warnings = limits.warnings(std::time::SystemTime::UNIX_EPOCH);
     assert_eq!(warnings.more, 0);
-    let line = |warning: &tollgate::Warning| {
+    let line = |warning: &tollgate::limits::Warning| {
         let at = warning.location.as_ref().expect("a line");
         let (_, text) = warning.message.split_once(" has ").expect("what it has");
         format!("{} {}: {text}", at.line, warning.kind)

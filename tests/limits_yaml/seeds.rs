@@ -101,7 +101,7 @@ CertificatesPerFQDNSetPerAccount:12345678:example.com,example.org: {burst: 10, c
 ",
     )
     .unwrap();
-    let burst = |name, id: &str| limits.numbers(name, id).unwrap().map(|limit| limit.burst());
+    let burst = |name, id: &str| limits.limit_for(name, id).unwrap().map(|limit| limit.burst());
     for (name, id, wanted) in [
         ("NewRegistrationsPerIPAddress", "64.112.117.1", 1),
         ("NewRegistrationsPerIPAddress", "2602:80a:6000::42:8329", 2),
@@ -122,7 +122,7 @@ CertificatesPerFQDNSetPerAccount:12345678:example.com,example.org: {burst: 10, c
 mod allow_reserved {
     use std::fs;
 
-    use tollgate::YamlLoader;
+    use tollgate::limits::YamlLoader;
 
     use super::*;
 

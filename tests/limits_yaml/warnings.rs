@@ -2,7 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tollgate::{Limit, OverrideOptions, WarningKind};
+use tollgate::Limit;
+use tollgate::limits::{OverrideOptions, WarningKind};
 
 use super::*;
 

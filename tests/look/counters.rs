@@ -1,7 +1,9 @@
 //! What is counted, and where.
 
 use super::*;
-use tollgate::{AtCap, Factor, Mode};
+use tollgate::batch::MemberMode;
+use tollgate::limit::Factor;
+use tollgate::options::AtCap;
 
 fn figures(limiter: &Limiter, name: &str) -> [u64; 6] {
     let of = of(limiter, name);
@@ -56,8 +58,11 @@ fn a_batch_counts_each_member_and_a_denied_one_the_member_that_denied() {
         let (limiter, _hand) = limiter(add(limits, "C", 9, LimitOptions::default()), engine);
         let handles = ["A", "B", "C"].map(|name| limiter.limit(name).unwrap());
         let [a, b, c] = &handles;
-        let members =
-            [a.member("k").cost(2), b.member("k"), c.member("k").mode(Mode::CheckOnly).cost(4)];
+        let members = [
+            a.member("k").cost(2),
+            b.member("k"),
+            c.member("k").mode(MemberMode::CheckOnly).cost(4),
+        ];
         let batch = limiter.batch(&members);
         assert!(batch.spend().unwrap().allowed());
         let mut each = Vec::new();
@@ -68,7 +73,7 @@ fn a_batch_counts_each_member_and_a_denied_one_the_member_that_denied() {
         assert_eq!(figures(&limiter, "A"), [2, 0, 0, 4, 0, 0], "{engine:?}");
         assert_eq!(figures(&limiter, "B"), [2, 2, 1, 2, 0, 0], "{engine:?}");
         assert_eq!(figures(&limiter, "C"), [2, 0, 0, 0, 0, 0], "{engine:?}: it was not charged");
-        let spend_only = [b.member("k").mode(Mode::SpendOnly).cost(2)];
+        let spend_only = [b.member("k").mode(MemberMode::SpendOnly).cost(2)];
         for _ in 0..2 {
             assert!(limiter.batch(&spend_only).spend().unwrap().allowed());
         }

@@ -2,7 +2,8 @@
 
 use super::*;
 use std::sync::{Arc, Mutex};
-use tollgate::{AtCap, SweepOptions};
+use tollgate::options::AtCap;
+use tollgate::sweep::SweepOptions;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

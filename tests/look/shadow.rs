@@ -1,7 +1,8 @@
 //! Limits that only say that they would deny, and numbers that are tried beside others.
 
 use super::*;
-use tollgate::{Debt, Mode};
+use tollgate::batch::MemberMode;
+use tollgate::reload::CarryOver;
 
 fn shadow_denied(limiter: &Limiter, name: &str) -> u64 {
     of(limiter, name).shadow_denied
@@ -112,7 +113,8 @@ fn in_a_batch_what_is_tried_never_denies() {
         let _ = batch.refund().unwrap();
         assert!(batch.spend().unwrap().allowed());
         assert_eq!(counts(), [2, 2, 0], "{engine:?}: all were given back");
-        let above = [handles[0].member("k").cost(2), handles[1].member("k").mode(Mode::CheckOnly)];
+        let above =
+            [handles[0].member("k").cost(2), handles[1].member("k").mode(MemberMode::CheckOnly)];
         assert!(limiter.batch(&above).spend().unwrap().allowed());
         assert_eq!(counts(), [3, 3, 0], "{engine:?}: a check asks, too");
         let denied = [handles[1].member("k").cost(4)];
@@ -128,7 +130,7 @@ fn shadows_come_stay_and_go_with_reloads() {
         let a = limiter.limit("A").unwrap();
         assert!(a.spend("k", 2).unwrap().allowed());
         let reload =
-            |limits: LimitsBuilder| limiter.reload_with(limits.build(), Debt::Units).unwrap();
+            |limits: LimitsBuilder| limiter.reload_with(limits.build(), CarryOver::Units).unwrap();
         // The shadow's bucket keeps what it owes: 2 of 3.
         assert!(reload(add(no_limits(), "A", 8, beside(3))).changed);
         assert!(a.spend("k", 1).unwrap().allowed());

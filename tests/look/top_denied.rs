@@ -1,7 +1,7 @@
 //! The ids denied most.
 
 use super::*;
-use tollgate::DeniedId;
+use tollgate::metrics::DeniedId;
 
 fn top(places: usize) -> Limiter {
     let limits = add(no_limits(), "A", 1, LimitOptions::default());

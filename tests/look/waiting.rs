@@ -1,7 +1,7 @@
 //! Places and receipts are counted as spends are, and tried limits make nobody wait.
 
 use super::*;
-use tollgate::Refusal;
+use tollgate::reserve::ReserveError;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -14,7 +14,7 @@ fn places_that_are_taken_count_as_allowed_and_those_that_are_refused_as_denied()
         assert_eq!((of(&limiter, "A").allowed, of(&limiter, "A").near), (1, 0), "6 of 10 are left");
         let behind = a.reserve("k", 8, HOUR).unwrap();
         assert!(behind.wait() > Duration::ZERO);
-        assert!(matches!(a.reserve("k", 1, Duration::ZERO), Err(Refusal::NotInTime { .. })));
+        assert!(matches!(a.reserve("k", 1, Duration::ZERO), Err(ReserveError::NotInTime { .. })));
         assert!(a.reserve("k", 11, HOUR).unwrap_err().is_never());
         let of_a = of(&limiter, "A");
         assert_eq!(
@@ -23,7 +23,7 @@ fn places_that_are_taken_count_as_allowed_and_those_that_are_refused_as_denied()
         );
         drop((place, behind));
 
-        let (decision, receipt) = a.charge("other", 3).unwrap();
+        let (decision, receipt) = a.spend_estimate("other", 3).unwrap();
         assert!(decision.allowed());
         let _ = receipt.unwrap().settle(1);
         let of_a = of(&limiter, "A");
@@ -41,7 +41,7 @@ fn a_limit_in_shadow_mode_makes_nobody_wait() {
             assert_eq!(of(&limiter, "A").shadow_denied, so_far, "{engine:?}");
         }
         assert!(a.reserve("k", 3, HOUR).unwrap().wait().is_zero(), "more than it ever holds");
-        let (decision, receipt) = a.charge("k", 1).unwrap();
+        let (decision, receipt) = a.spend_estimate("k", 1).unwrap();
         assert!(decision.allowed());
         assert!(receipt.unwrap().settle(0).allowed(), "there was nothing to give back");
         let of_a = of(&limiter, "A");
@@ -57,13 +57,13 @@ fn numbers_beside_are_charged_and_given_back_with_places_and_receipts() {
         let a = limiter.limit("A").unwrap();
         let would_deny = || of(&limiter, "A").shadow_denied;
         a.reserve("k", 3, HOUR).unwrap().cancel();
-        let (_, receipt) = a.charge("k", 3).unwrap();
+        let (_, receipt) = a.spend_estimate("k", 3).unwrap();
         assert_eq!(would_deny(), 0, "{engine:?}: the place was given up in both");
         let _ = receipt.unwrap().settle(1);
-        let (_, receipt) = a.charge("k", 1).unwrap();
+        let (_, receipt) = a.spend_estimate("k", 1).unwrap();
         assert_eq!(would_deny(), 0, "two of three came back");
         let _ = receipt.unwrap().settle(2);
-        let (_, receipt) = a.charge("k", 1).unwrap();
+        let (_, receipt) = a.spend_estimate("k", 1).unwrap();
         assert_eq!(would_deny(), 1, "{engine:?}: three of three are used, one of them settled");
         // Never charged there: nothing comes back.
         let _ = receipt.unwrap().settle(0);

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use tollgate::{AtCap, Clock, Decision, Engine, LimiterOptions};
+use tollgate::options::{AtCap, Engine};
+use tollgate::{Clock, Decision, LimiterOptions};
 
 use super::oracle::Said;
 use super::oracle::bucket::Figures;

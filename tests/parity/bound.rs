@@ -4,7 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use tollgate::{AtCap, Decision, Mode, Receipt, Reservation};
+use tollgate::Decision;
+use tollgate::batch::MemberMode;
+use tollgate::options::AtCap;
+use tollgate::reserve::{Receipt, Reservation};
 
 use super::ledger::{Ledger, Place};
 use super::ops::{BatchCall, Call, Op};
@@ -141,8 +144,8 @@ impl Bounded {
         self.ledger.reset(call.limit, call.id, self.machine.now());
     }
 
-    fn batch(&mut self, what: BatchCall, calls: &[(Call, Mode)]) {
-        let calls: Vec<(Call, Mode)> = calls
+    fn batch(&mut self, what: BatchCall, calls: &[(Call, MemberMode)]) {
+        let calls: Vec<(Call, MemberMode)> = calls
             .iter()
             .filter(|(call, _)| self.machine.handle(call.limit).is_some())
             .copied()
@@ -163,7 +166,7 @@ impl Bounded {
         self.tell(&said);
         for (said_of, &(call, mode)) in each.iter().zip(&calls) {
             self.tell(said_of);
-            let is_charged = said.allowed() && said_of.allowed() && mode != Mode::CheckOnly;
+            let is_charged = said.allowed() && said_of.allowed() && mode != MemberMode::CheckOnly;
             if is_charged && said_of.remaining().is_some() {
                 self.grant(call, self.machine.now());
             }
@@ -188,7 +191,8 @@ impl Bounded {
 
     fn charge(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok((said, receipt)) = handle.charge(KNOWN[call.limit].ids[call.id], call.cost) else {
+        let Ok((said, receipt)) = handle.spend_estimate(KNOWN[call.limit].ids[call.id], call.cost)
+        else {
             return;
         };
         self.tell(&said);

@@ -1,9 +1,9 @@
 //! Short lists, by hand or of a random run that failed once. One that is known to fail has to fail, so that its
 //! name is switched on when it is mended.
 
-use tollgate::AtCap;
-use tollgate::Debt::{Afresh, Share, Time, Units};
-use tollgate::Mode::SpendOnly;
+use tollgate::batch::MemberMode::SpendOnly;
+use tollgate::options::AtCap;
+use tollgate::reload::CarryOver::{Afresh, Share, Time, Units};
 
 use super::known::{self, Known};
 use super::ops::{BatchCall, Op, call};

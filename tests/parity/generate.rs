@@ -1,6 +1,8 @@
 //! Random runs. Each has some of the features, so that a fault can be told from another's.
 
-use tollgate::{AtCap, Debt, Mode};
+use tollgate::batch::MemberMode;
+use tollgate::options::AtCap;
+use tollgate::reload::CarryOver;
 
 use super::known;
 use super::ops::{BatchCall, Call, ONE, Op};
@@ -10,8 +12,10 @@ use super::spec::{KNOWN, LimitSpec, List, Numbers, Over, Spec, Target};
 
 const NS_PER_S: u64 = 1_000_000_000;
 const DAY_S: u64 = 86_400;
-const MODES: [Mode; 3] = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly];
-pub(crate) const DEBTS: [Debt; 4] = [Debt::Share, Debt::Units, Debt::Time, Debt::Afresh];
+const MODES: [MemberMode; 3] =
+    [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly];
+pub(crate) const DEBTS: [CarryOver; 4] =
+    [CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh];
 const PERIODS_MS: [u64; 7] = [1000, 2500, 10_000, 60_000, 600_000, 3_600_000, 100 * DAY_S * 1000];
 
 /// The algorithms of a run, by number: gcra, fixed_window, token_bucket, leaky_bucket.
@@ -292,10 +296,10 @@ impl Making {
         Op::Block(limit, id, self.rng.within(0, most))
     }
 
-    fn debt(&mut self) -> Debt {
+    fn debt(&mut self) -> CarryOver {
         let has_windows = self.features.kinds.iter().any(|kind| [1, 2].contains(kind));
         match self.rng.pick(&DEBTS) {
-            Debt::Time if has_windows && !known::TIME_OF_WINDOWS.is_on() => Debt::Share,
+            CarryOver::Time if has_windows && !known::TIME_OF_WINDOWS.is_on() => CarryOver::Share,
             debt => debt,
         }
     }
@@ -328,7 +332,7 @@ impl Making {
 
     fn batch(&mut self) -> Op {
         let length = self.rng.within(0, 5);
-        let mut members: Vec<(Call, Mode)> =
+        let mut members: Vec<(Call, MemberMode)> =
             (0..length).map(|_| (self.call(), self.rng.pick(&MODES))).collect();
         if !self.rng.chance(1, 10) {
             // Most name no bucket twice, and cost what may be there.

@@ -21,7 +21,7 @@ pub(crate) const ENDS: Known = Known("ends", true);
 /// carried by the default's first.
 pub(crate) const ACCOUNTS: Known = Known("accounts", true);
 
-/// Windows are carried by `Debt::Time`. A window that is made shorter begins in the future then, and its
+/// Windows are carried by `CarryOver::Time`. A window that is made shorter begins in the future then, and its
 /// waits count from that time: too early ones, for a bucket that owes for longer than an empty one takes.
 pub(crate) const TIME_OF_WINDOWS: Known = Known("time_of_windows", true);
 

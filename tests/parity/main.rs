@@ -26,7 +26,7 @@ use shrink::Run;
 /// Operations of a run of the whole suite, on each engine.
 const FEW_OPS: usize = 20_000;
 /// Failures that are made short and printed, before a run ends.
-const MOST_FAILURES: usize = 1;
+const MAX_FAILURES: usize = 1;
 
 fn number_of(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -49,7 +49,7 @@ fn all(on: &str, make: impl Fn(u64) -> (Start, Vec<Op>), run: Run<'_>) {
         return;
     }
     let most_ops = number_of("PARITY_OPS").map_or(FEW_OPS, |ops| ops as usize);
-    let most_failures = number_of("PARITY_FAILURES").map_or(MOST_FAILURES, |most| most as usize);
+    let most_failures = number_of("PARITY_FAILURES").map_or(MAX_FAILURES, |most| most as usize);
     let first = number_of("PARITY_SEED").unwrap_or(1);
     let mut failures = Vec::new();
     let (mut done, mut runs) = (0, 0);

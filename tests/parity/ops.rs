@@ -1,6 +1,7 @@
 //! What can be done to a limiter.
 
-use tollgate::{Debt, Mode};
+use tollgate::batch::MemberMode;
+use tollgate::reload::CarryOver;
 
 use super::spec::{List, Spec};
 
@@ -39,7 +40,7 @@ pub(crate) enum Op {
         ids: List<usize>,
         cost: u64,
     },
-    Batch(BatchCall, List<(Call, Mode)>),
+    Batch(BatchCall, List<(Call, MemberMode)>),
     /// A charge that is settled at once.
     Settled(Call, u64),
     /// Takes a place that comes within this number of ns.
@@ -55,7 +56,7 @@ pub(crate) enum Op {
     /// Blocks an id, for this number of ns.
     Block(usize, usize, u64),
     Unblock(usize, usize),
-    Reload(Spec, Debt),
+    Reload(Spec, CarryOver),
     /// A step over about this number of cells.
     Sweep(usize),
     SweepAll,
@@ -63,7 +64,7 @@ pub(crate) enum Op {
     /// Writes a file; a restore reads the last one.
     Snapshot,
     /// A new limiter of the last file takes over.
-    Restore(Spec, Debt),
+    Restore(Spec, CarryOver),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

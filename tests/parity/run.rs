@@ -4,7 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate::{AtCap, Clock, Debt, Decision, Engine, Error, Factor, Hand, Handle, Limiter, Mode};
+use tollgate::batch::MemberMode;
+use tollgate::clock::ManualClock;
+use tollgate::limit::Factor;
+use tollgate::options::{AtCap, Engine};
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, Decision, Error, KeyedLimit, Limiter};
 
 use super::answers::{between, figures, folder, ns, options};
 use super::known;
@@ -85,8 +90,8 @@ pub(crate) struct Machine {
     cap: Option<(usize, AtCap)>,
     began_s: i64,
     pub(crate) limiter: Limiter,
-    handles: Vec<Option<Handle>>,
-    hand: Hand,
+    handles: Vec<Option<KeyedLimit>>,
+    hand: ManualClock,
     /// What the limiter's clock shows when the hand is at its origin.
     base: i128,
     pub(crate) oracle: Oracle,
@@ -139,7 +144,7 @@ impl Machine {
         self.oracle.now
     }
 
-    pub(crate) fn handle(&self, limit: usize) -> Option<&Handle> {
+    pub(crate) fn handle(&self, limit: usize) -> Option<&KeyedLimit> {
         self.handles[limit].as_ref()
     }
 
@@ -205,9 +210,9 @@ impl Machine {
         Terms { spec: spec.clone(), ends: ends.collect() }
     }
 
-    fn numbers(&self, handle: &Handle, id: &str, at: i128) -> Option<tollgate::Limit> {
+    fn numbers(&self, handle: &KeyedLimit, id: &str, at: i128) -> Option<tollgate::Limit> {
         self.set_hand(at);
-        handle.numbers(id).unwrap()
+        handle.limit_for(id).unwrap()
     }
 
     pub(crate) fn apply(&mut self, op: &Op) -> Result<(), String> {
@@ -308,13 +313,13 @@ impl Machine {
         Ok(())
     }
 
-    fn batch(&mut self, what: BatchCall, calls: &[(Call, Mode)]) -> Result<(), String> {
-        let is_known = |&&(call, _): &&(Call, Mode)| {
+    fn batch(&mut self, what: BatchCall, calls: &[(Call, MemberMode)]) -> Result<(), String> {
+        let is_known = |&&(call, _): &&(Call, MemberMode)| {
             let is_left_out =
                 what == BatchCall::RefundAll && self.is_left_out_above_burst(call.limit);
             self.handles[call.limit].is_some() && !is_left_out
         };
-        let calls: Vec<(Call, Mode)> = calls.iter().filter(is_known).copied().collect();
+        let calls: Vec<(Call, MemberMode)> = calls.iter().filter(is_known).copied().collect();
         let members: Vec<_> = calls
             .iter()
             .filter_map(|&(call, mode)| {
@@ -360,7 +365,7 @@ impl Machine {
         let Some(handle) = self.handles[call.limit].as_ref().filter(|_| !is_shadow) else {
             return Ok(());
         };
-        let charged = handle.charge(KNOWN[call.limit].ids[call.id], call.cost);
+        let charged = handle.spend_estimate(KNOWN[call.limit].ids[call.id], call.cost);
         let expected = self.oracle.settled(call, actual);
         let (said, receipt) = match charged {
             Ok((said, receipt)) => (Ok(said), receipt),
@@ -382,7 +387,7 @@ impl Machine {
         let said = handle.block(KNOWN[limit].ids[id], Duration::from_nanos(time));
         match (said, self.oracle.block(limit, id, time.into())) {
             (Ok(said), Some(left)) if said.as_nanos() as i128 == left => Ok(()),
-            (Err(error), None) if error.is_block() => Ok(()),
+            (Err(error), None) if error.is_invalid_block() => Ok(()),
             (said, expected) => Err(format!("block: {said:?}, expected {expected:?} ns")),
         }
     }
@@ -394,7 +399,7 @@ impl Machine {
         if said == expected { Ok(()) } else { Err(format!("unblock: {said}, expected {expected}")) }
     }
 
-    fn reload(&mut self, spec: &Spec, debt: Debt) -> Result<(), String> {
+    fn reload(&mut self, spec: &Spec, debt: CarryOver) -> Result<(), String> {
         let before = SystemTime::now();
         let reloaded = self.limiter.reload_with(spec.build(self.began_s), debt);
         let after = SystemTime::now();
@@ -432,7 +437,7 @@ impl Machine {
         Ok(())
     }
 
-    fn restore(&mut self, spec: &Spec, debt: Debt) -> Result<(), String> {
+    fn restore(&mut self, spec: &Spec, debt: CarryOver) -> Result<(), String> {
         // What becomes of a block whose limit is gone, no document says.
         let saved = self.saved.clone().filter(|saved| !saved.blocks_more_than(spec));
         let Some(saved) = saved else { return Ok(()) };

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate::{IdFormat, Limit, LimitMode, LimitOptions, Limits, OverrideOptions};
+use tollgate::limits::{LimitMode, LimitOptions, OverrideOptions};
+use tollgate::{IdFormat, Limit, Limits};
 
 /// A limit that runs use: its name, the format of its ids, and its ids.
 pub(crate) struct Known {

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use tollgate::{
-    AtCap, Clock, Debt, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits,
-    OverrideOptions,
-};
+use tollgate::limits::OverrideOptions;
+use tollgate::options::{AtCap, Engine};
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::own_process::in_own_process;
 use super::{ENGINES, hourly, limiter, seconds};
@@ -23,7 +23,7 @@ fn limits(default: Option<Limit>, account: Option<Limit>) -> Limits {
     }
 }
 
-fn left(handle: &Handle, id: &str) -> Option<u64> {
+fn left(handle: &KeyedLimit, id: &str) -> Option<u64> {
     handle.check(id, 0).unwrap().remaining()
 }
 
@@ -33,7 +33,7 @@ fn debt_stays_where_an_override_takes_the_defaults_place() {
         let (limiter, _hand) = limiter(limits(Some(hourly(10)), None), engine);
         let handle = limiter.limit(NAME).unwrap();
         assert!(handle.spend("7:a.com", 10).unwrap().allowed());
-        limiter.reload_with(limits(None, Some(hourly(100))), Debt::Share).unwrap();
+        limiter.reload_with(limits(None, Some(hourly(100))), CarryOver::Share).unwrap();
         assert_eq!(left(&handle, "7:a.com"), Some(0), "{engine:?}: all of it is used");
         assert_eq!(left(&handle, "8:a.com"), None, "{engine:?}: no limit");
     }
@@ -47,7 +47,7 @@ fn a_sweep_keeps_what_an_account_owes_by_its_override() {
         let (limiter, hand) = limiter(limits(Some(quick.clone()), None), engine);
         let handle = limiter.limit(NAME).unwrap();
         assert!(handle.spend("7:a.com", 10).unwrap().allowed());
-        limiter.reload_with(limits(Some(quick), Some(slow)), Debt::Share).unwrap();
+        limiter.reload_with(limits(Some(quick), Some(slow)), CarryOver::Share).unwrap();
         hand.advance(seconds(60));
         while !limiter.sweep(1 << 20).finished {}
         assert_eq!(left(&handle, "7:a.com"), Some(0), "{engine:?}");
@@ -59,7 +59,7 @@ fn a_sweep_keeps_what_an_account_owes_by_its_override() {
 #[test]
 fn places_are_given_back_once_beside_reloads() {
     const IDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 60_000 };
-    for (default_goes, debt) in [(true, Debt::Share), (false, Debt::Afresh)] {
+    for (default_goes, debt) in [(true, CarryOver::Share), (false, CarryOver::Afresh)] {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).at_cap(AtCap::Deny);
         let default = Limit::new(1_000, 1_000, seconds(3600)).unwrap();
@@ -118,7 +118,7 @@ fn spend_each(limiter: &Limiter, ids: u64) -> (u64, usize) {
 const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 200_000 };
 
 /// A table that many ids of account 7 have spent from.
-fn with_many(limits: Limits) -> (Limiter, tollgate::Hand) {
+fn with_many(limits: Limits) -> (Limiter, tollgate::clock::ManualClock) {
     let (limiter, hand) = limiter(limits, Engine::LockFree);
     spend_each(&limiter, MANY);
     (limiter, hand)

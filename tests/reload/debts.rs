@@ -1,12 +1,14 @@
 //! What becomes of what buckets owe.
 
 use proptest::prelude::*;
-use tollgate::{Debt, Engine, Limit};
+use tollgate::Limit;
+use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
 
 use super::{ENGINES, hourly, limiter, limits, seconds};
 
 /// The units that are left after `spent` were, under `old`, and the limit became `new`.
-fn left_after(engine: Engine, debt: Debt, old: Limit, spent: u64, new: Limit) -> u64 {
+fn left_after(engine: Engine, debt: CarryOver, old: Limit, spent: u64, new: Limit) -> u64 {
     let (limiter, _hand) = limiter(limits(&[("A", old)]), engine);
     let handle = limiter.limit("A").unwrap();
     assert!(spent == 0 || handle.spend("x", spent).unwrap().allowed());
@@ -18,27 +20,29 @@ fn left_after(engine: Engine, debt: Debt, old: Limit, spent: u64, new: Limit) ->
 fn each_rule_keeps_what_it_says() {
     for engine in ENGINES {
         for (debt, spent, left) in [
-            (Debt::Share, 50, 0),
-            (Debt::Share, 40, 1_000),
-            (Debt::Units, 40, 4_960),
+            (CarryOver::Share, 50, 0),
+            (CarryOver::Share, 40, 1_000),
+            (CarryOver::Units, 40, 4_960),
             // 40 of 50 an hour take 48 minutes to come back, in which 4,000 of 5,000 do.
-            (Debt::Time, 40, 1_000),
-            (Debt::Afresh, 50, 5_000),
-            (Debt::Share, 0, 5_000),
+            (CarryOver::Time, 40, 1_000),
+            (CarryOver::Afresh, 50, 5_000),
+            (CarryOver::Share, 0, 5_000),
         ] {
             let left_now = left_after(engine, debt, hourly(50), spent, hourly(5_000));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}, {spent} of 50");
         }
         // Fewer: nobody owes more than there is.
-        for (debt, spent, left) in
-            [(Debt::Share, 4_000, 10), (Debt::Units, 4_000, 0), (Debt::Units, 30, 20)]
-        {
+        for (debt, spent, left) in [
+            (CarryOver::Share, 4_000, 10),
+            (CarryOver::Units, 4_000, 0),
+            (CarryOver::Units, 30, 20),
+        ] {
             let left_now = left_after(engine, debt, hourly(5_000), spent, hourly(50));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}, {spent} of 5,000");
         }
         // A day becomes an hour: by its time the bucket would owe for a day.
         let daily = Limit::new(10, 10, seconds(86_400)).unwrap();
-        for (debt, left) in [(Debt::Time, 0), (Debt::Share, 5), (Debt::Units, 5)] {
+        for (debt, left) in [(CarryOver::Time, 0), (CarryOver::Share, 5), (CarryOver::Units, 5)] {
             assert_eq!(left_after(engine, debt, daily.clone(), 5, hourly(10)), left, "{debt:?}");
         }
     }
@@ -51,7 +55,8 @@ fn window(limit: u64, s: u64) -> Limit {
 #[test]
 fn windows_keep_what_is_used_and_end_when_they_would_have() {
     for engine in ENGINES {
-        for (debt, left) in [(Debt::Share, 20), (Debt::Units, 92), (Debt::Time, 20)] {
+        for (debt, left) in [(CarryOver::Share, 20), (CarryOver::Units, 92), (CarryOver::Time, 20)]
+        {
             let left_now = left_after(engine, debt, window(10, 60), 8, window(100, 60));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}");
         }
@@ -79,7 +84,8 @@ fn drips_keep_what_is_in_the_bucket() {
         Limit::leaky_bucket(size, std::time::Duration::from_millis(ms), drip).unwrap()
     };
     for engine in ENGINES {
-        for (debt, left) in [(Debt::Share, 20), (Debt::Units, 92), (Debt::Time, 60)] {
+        for (debt, left) in [(CarryOver::Share, 20), (CarryOver::Units, 92), (CarryOver::Time, 60)]
+        {
             // 8 of 10 take 8 s to drip out, in which 40 of 100 do that drip 5 a second.
             let left_now = left_after(engine, debt, drips(10, 1000, 1), 8, drips(100, 200, 1));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}");
@@ -98,7 +104,7 @@ fn another_algorithm_keeps_the_share() {
     for engine in ENGINES {
         for old in &all {
             for new in &all {
-                for (debt, left) in [(Debt::Share, 25), (Debt::Afresh, 100)] {
+                for (debt, left) in [(CarryOver::Share, 25), (CarryOver::Afresh, 100)] {
                     if old == new {
                         continue;
                     }
@@ -129,14 +135,14 @@ proptest! {
         let passed_ns = owed_ns * u128::from(waited) / 1000;
         hand.advance(std::time::Duration::from_nanos(passed_ns as u64));
         let owed_ns = owed_ns - passed_ns;
-        let debt = [Debt::Share, Debt::Units, Debt::Time][rule];
+        let debt = [CarryOver::Share, CarryOver::Units, CarryOver::Time][rule];
         let changed = limiter.reload_with(limits(&[("A", gcra(new_burst, new_ms))]), debt).unwrap();
         prop_assert_eq!(changed.changed, (old_burst, old_ms) != (new_burst, new_ms));
         let (old_ns, new_ns) = (u128::from(old_ms) * 1_000_000, u128::from(new_ms) * 1_000_000);
         let most_ns = new_ns * u128::from(new_burst);
         let kept_ns = match debt {
-            Debt::Share => (owed_ns * most_ns).div_ceil(old_ns * u128::from(old_burst)),
-            Debt::Units => (owed_ns * new_ns).div_ceil(old_ns),
+            CarryOver::Share => (owed_ns * most_ns).div_ceil(old_ns * u128::from(old_burst)),
+            CarryOver::Units => (owed_ns * new_ns).div_ceil(old_ns),
             _ => owed_ns,
         };
         let said = handle.check("x", 0).unwrap();

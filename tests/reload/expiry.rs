@@ -2,7 +2,11 @@
 
 use std::time::SystemTime;
 
-use tollgate::{Debt, Engine, Hand, IdFormat, Limit, Limiter, Limits, OverrideOptions};
+use tollgate::clock::ManualClock;
+use tollgate::limits::OverrideOptions;
+use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
+use tollgate::{IdFormat, Limit, Limiter, Limits};
 
 use super::{ENGINES, limiter, seconds};
 
@@ -14,7 +18,7 @@ fn slow(burst: u64) -> Limit {
 }
 
 /// 10 for everybody; 100 for x until an hour from now, and 50 for y for good.
-fn ending_in_an_hour(engine: Engine) -> (Limiter, Hand) {
+fn ending_in_an_hour(engine: Engine) -> (Limiter, ManualClock) {
     let until = OverrideOptions::default().expires(SystemTime::now() + seconds(3600));
     let builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
     let builder = builder.override_with("A", "x", slow(100), until).unwrap();
@@ -26,7 +30,7 @@ fn after_an_override_has_ended_the_default_applies() {
     for engine in ENGINES {
         let (limiter, hand) = ending_in_an_hour(engine);
         let a = limiter.limit("A").unwrap();
-        let burst = |id: &str| a.numbers(id).unwrap().unwrap().burst();
+        let burst = |id: &str| a.limit_for(id).unwrap().unwrap().burst();
         let left = |id: &str| a.check(id, 0).unwrap().remaining().unwrap();
         assert!(a.spend("x", 50).unwrap().allowed());
         assert!(a.spend("y", 10).unwrap().allowed());
@@ -57,7 +61,8 @@ fn an_end_keeps_to_the_debt_of_the_reload_that_put_the_limits_in_place() {
         builder.override_with("A", "x", slow(burst), options).unwrap().build()
     };
     for engine in ENGINES {
-        for (debt, left) in [(Debt::Share, 9), (Debt::Units, 2), (Debt::Afresh, 10)] {
+        for (debt, left) in [(CarryOver::Share, 9), (CarryOver::Units, 2), (CarryOver::Afresh, 10)]
+        {
             let (limiter, hand) = limiter(limits(50), engine);
             limiter.reload_with(limits(100), debt).unwrap();
             let a = limiter.limit("A").unwrap();

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use tollgate::{Clock, Factor, Limit, Limiter};
+use tollgate::limit::Factor;
+use tollgate::{Clock, Limit, Limiter};
 
 use super::{ENGINES, hourly, limiter, limits, seconds};
 

@@ -1,6 +1,8 @@
 //! A bucket follows its limit's name.
 
-use tollgate::{Debt, Engine, IdFormat, Limits};
+use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
+use tollgate::{IdFormat, Limits};
 
 use super::{ENGINES, hourly, limiter, limits};
 
@@ -42,7 +44,7 @@ fn a_removed_limit_is_no_limit_and_its_cells_are_gone() {
 #[test]
 fn the_same_limits_once_more_change_nothing() {
     let (limiter, _hand) = limiter(limits(&[("A", hourly(10))]), Engine::LockFree);
-    let again = limiter.reload_with(limits(&[("A", hourly(10))]), Debt::Afresh).unwrap();
+    let again = limiter.reload_with(limits(&[("A", hourly(10))]), CarryOver::Afresh).unwrap();
     assert!(!again.changed && again.generation == 0);
 }
 

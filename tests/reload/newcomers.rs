@@ -2,10 +2,11 @@
 
 use std::time::SystemTime;
 
-use tollgate::{
-    AtCap, Clock, Debt, Engine, Hand, IdFormat, Limit, Limiter, LimiterOptions, Limits,
-    OverrideOptions,
-};
+use tollgate::clock::ManualClock;
+use tollgate::limits::OverrideOptions;
+use tollgate::options::{AtCap, Engine};
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::{ENGINES, hourly, seconds};
 
@@ -21,7 +22,7 @@ fn limits(default: Limit, vip: Option<Limit>, end: Option<SystemTime>) -> Limits
 }
 
 /// A limiter with room for one id, which is there.
-fn full(limits: Limits, engine: Engine) -> (Limiter, Hand) {
+fn full(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine);
     let limiter = Limiter::with_options(limits, options.max_keys(1).at_cap(AtCap::Share));
@@ -62,12 +63,12 @@ fn an_override_that_comes_keeps_what_its_id_may_owe_as_a_newcomer() {
         let (limiter, _hand) = full(limits(hourly(10), None, None), engine);
         let a = limiter.limit(NAME).unwrap();
         assert!(a.spend("vip", 4).unwrap().allowed());
-        limiter.reload_with(limits(hourly(10), Some(hourly(100)), None), Debt::Share).unwrap();
+        limiter.reload_with(limits(hourly(10), Some(hourly(100)), None), CarryOver::Share).unwrap();
         assert_eq!(left(&limiter, "vip"), Some(60), "{engine:?}: 4 of 10 are 40 of 100");
         // What others spend from then on is not the id's.
         assert!(a.spend("other", 5).unwrap().allowed());
         assert_eq!(left(&limiter, "vip"), Some(60), "{engine:?}");
-        limiter.reload_with(limits(hourly(20), Some(hourly(50)), None), Debt::Share).unwrap();
+        limiter.reload_with(limits(hourly(20), Some(hourly(50)), None), CarryOver::Share).unwrap();
         assert_eq!(left(&limiter, "vip"), Some(30), "{engine:?}: 20 of 50");
         make_room(&limiter);
         assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(29), "{engine:?}");

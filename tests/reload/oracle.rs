@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{Debt, Limit};
+use tollgate::Limit;
+use tollgate::reload::CarryOver;
 
 use super::{ENGINES, limiter, limits};
 
@@ -23,7 +24,7 @@ struct Numbers {
 enum Op {
     Wait(u64),
     Spend(u64),
-    Reload(Numbers, Debt),
+    Reload(Numbers, CarryOver),
 }
 
 fn numbers() -> impl Strategy<Value = Numbers> {
@@ -32,7 +33,12 @@ fn numbers() -> impl Strategy<Value = Numbers> {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let debt = prop::sample::select(vec![Debt::Share, Debt::Units, Debt::Time, Debt::Afresh]);
+    let debt = prop::sample::select(vec![
+        CarryOver::Share,
+        CarryOver::Units,
+        CarryOver::Time,
+        CarryOver::Afresh,
+    ]);
     let op = prop_oneof![
         2 => (0..100_000_000_u64).prop_map(Op::Wait),
         5 => (0..45_u64).prop_map(Op::Spend),
@@ -71,16 +77,16 @@ impl Oracle {
         is_allowed
     }
 
-    fn reload(&mut self, numbers: Numbers, debt: Debt) {
+    fn reload(&mut self, numbers: Numbers, debt: CarryOver) {
         if numbers == self.numbers {
             return;
         }
         let (old_ns, old_most_ns) = (self.interval_ns(), self.most_ns());
         self.numbers = numbers;
         let kept_ns = match debt {
-            Debt::Share => (self.owed_ns * self.most_ns()).div_ceil(old_most_ns),
-            Debt::Units => (self.owed_ns * self.interval_ns()).div_ceil(old_ns),
-            Debt::Time => self.owed_ns,
+            CarryOver::Share => (self.owed_ns * self.most_ns()).div_ceil(old_most_ns),
+            CarryOver::Units => (self.owed_ns * self.interval_ns()).div_ceil(old_ns),
+            CarryOver::Time => self.owed_ns,
             _ => 0,
         };
         self.owed_ns = kept_ns.min(self.most_ns());

@@ -1,6 +1,7 @@
 //! Overrides that come, change and go.
 
-use tollgate::{Handle, IdFormat, Limits, LimitsBuilder};
+use tollgate::limits::LimitsBuilder;
+use tollgate::{IdFormat, KeyedLimit, Limits};
 
 use super::{ENGINES, hourly, limiter};
 
@@ -12,7 +13,7 @@ fn with_overrides(overrides: &[(&str, u64)]) -> Limits {
     overrides.iter().fold(builder, add).build()
 }
 
-fn left(handle: &Handle, id: &str) -> u64 {
+fn left(handle: &KeyedLimit, id: &str) -> u64 {
     handle.check(id, 0).unwrap().remaining().unwrap()
 }
 
@@ -41,7 +42,8 @@ fn an_override_comes_changes_and_goes() {
 
 #[cfg(feature = "boulder")]
 mod accounts {
-    use tollgate::{Engine, Limit};
+    use tollgate::Limit;
+    use tollgate::options::Engine;
 
     use super::*;
 
@@ -57,7 +59,7 @@ mod accounts {
         accounts.iter().fold(builder, add).build()
     }
 
-    fn left(handle: &Handle, id: &str) -> u64 {
+    fn left(handle: &KeyedLimit, id: &str) -> u64 {
         handle.check(id, 0).unwrap().remaining().unwrap()
     }
 
@@ -115,7 +117,7 @@ mod accounts {
             assert_eq!(said.remaining(), Some(expected), "{id}");
         }
         assert_eq!(limiter.stats().cells, ids.len());
-        let numbers: Option<Limit> = handle.numbers("11:d1.com").unwrap();
+        let numbers: Option<Limit> = handle.limit_for("11:d1.com").unwrap();
         assert_eq!(numbers.unwrap().burst(), 100);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tollgate::{
-    Algorithm, AtCap, Clock, Debt, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits,
-    Outcome,
-};
+use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::options::AtCap;
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::own_process::in_own_process;
 use super::{ENGINES, hourly, limiter, limits, seconds};
@@ -55,7 +55,7 @@ fn what_newcomers_share_is_carried() {
         let a = limiter.limit("A").unwrap();
         assert!(a.spend("inside", 1).unwrap().allowed());
         assert_eq!(a.spend("outside", 3).unwrap().remaining(), Some(7), "{engine:?}");
-        limiter.reload_with(limits(&[("A", hourly(100))]), Debt::Share).unwrap();
+        limiter.reload_with(limits(&[("A", hourly(100))]), CarryOver::Share).unwrap();
         assert_eq!(a.spend("another", 1).unwrap().remaining(), Some(69), "{engine:?}");
         assert_eq!(a.check("inside", 0).unwrap().remaining(), Some(90), "{engine:?}");
     }
@@ -99,7 +99,7 @@ impl Algorithm for Once {
 #[test]
 fn a_word_of_ones_own_rule_stays_with_it_or_goes() {
     for engine in ENGINES {
-        let own = || Limit::own(Arc::new(Once)).unwrap();
+        let own = || Limit::custom(Arc::new(Once)).unwrap();
         let (limiter, _hand) = limiter(limits(&[("A", own())]), engine);
         let a = limiter.limit("A").unwrap();
         assert!(a.spend("x", 1).unwrap().allowed());
@@ -108,7 +108,7 @@ fn a_word_of_ones_own_rule_stays_with_it_or_goes() {
         assert!(!a.spend("x", 1).unwrap().allowed(), "nothing has changed");
         assert!(limiter.reload(limits(&[("A", own())])).unwrap().changed);
         assert!(!a.spend("x", 1).unwrap().allowed(), "the word stays under the same name");
-        limiter.reload_with(limits(&[("A", hourly(10))]), Debt::Afresh).unwrap();
+        limiter.reload_with(limits(&[("A", hourly(10))]), CarryOver::Afresh).unwrap();
         assert_eq!(a.check("x", 0).unwrap().remaining(), Some(10));
     }
 }
@@ -118,7 +118,7 @@ fn a_word_of_ones_own_rule_stays_with_it_or_goes() {
 fn factors_scale_the_new_numbers() {
     let limiter = Limiter::new(limits(&[("A", hourly(10))]));
     let a = limiter.limit("A").unwrap();
-    let half: tollgate::Factor = "0.5".parse().unwrap();
+    let half: tollgate::limit::Factor = "0.5".parse().unwrap();
     assert_eq!(a.scaled(half).check("x", 0).unwrap().remaining(), Some(20));
     limiter.reload(limits(&[("A", hourly(30))])).unwrap();
     assert_eq!(a.scaled(half).check("x", 0).unwrap().remaining(), Some(60));

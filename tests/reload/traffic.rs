@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use tollgate::{Clock, Debt, Engine, IdFormat, Limiter, LimiterOptions, Limits};
+use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, IdFormat, Limiter, LimiterOptions, Limits};
 
 use super::own_process::in_own_process;
 use super::{ENGINES, hourly, limits};
@@ -69,7 +71,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
         let of = |seconds| {
             let limit =
                 |burst| tollgate::Limit::new(burst, burst, super::seconds(seconds)).unwrap();
-            let with = |builder: tollgate::LimitsBuilder, name, burst| {
+            let with = |builder: tollgate::limits::LimitsBuilder, name, burst| {
                 builder.limit(name, IdFormat::String, limit(burst)).unwrap()
             };
             let builder = with(Limits::builder(), "Wide", 1_000_000);
@@ -95,7 +97,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
                 made.iter().map(|made| scope.spawn(move || spend(made))).collect();
             for round in 0..100 {
                 let seconds = [5_000_000, 10_000_000][round % 2];
-                limiter.reload_with(of(seconds), Debt::Units).unwrap();
+                limiter.reload_with(of(seconds), CarryOver::Units).unwrap();
                 // A batch that lasts over two reloads is not taken back (docs/internals/reload.md).
                 for (made, spender) in made.iter().zip(&spenders) {
                     let before = made.load(Ordering::Relaxed);
@@ -108,7 +110,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
             spenders.into_iter().map(|it| it.join().unwrap()).sum::<u64>()
         });
         assert!(admitted <= 1_000);
-        let left = |handle: &tollgate::Handle, id| handle.check(id, 0).unwrap().remaining();
+        let left = |handle: &tollgate::KeyedLimit, id| handle.check(id, 0).unwrap().remaining();
         assert_eq!(left(&wide, "w"), Some(1_000_000 - admitted), "{engine:?}");
         assert_eq!(left(&narrow, "n"), Some(1_000 - admitted), "{engine:?}");
     }

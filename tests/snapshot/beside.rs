@@ -2,8 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use tollgate::{Engine, IdFormat, Limit, LimitOptions, Limiter, LimiterOptions, Limits};
-use tollgate::{Hand, OverrideOptions};
+use tollgate::clock::ManualClock;
+use tollgate::limits::LimitOptions;
+use tollgate::limits::OverrideOptions;
+use tollgate::options::Engine;
+use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::{ENGINES, limiter, options, slow};
 
@@ -20,7 +23,7 @@ fn the_buckets_of_a_shadow_are_kept_with_those_of_its_limit() {
         let beside = shadow.map_or(beside.clone(), |burst| beside.shadow(slow(burst)));
         Limits::builder().limit_with("A", IdFormat::String, slow(10), beside).unwrap().build()
     };
-    let counting = |engine: Engine| -> (LimiterOptions, Hand) {
+    let counting = |engine: Engine| -> (LimiterOptions, ManualClock) {
         let (options, hand) = options(engine);
         (options.counting(true), hand)
     };

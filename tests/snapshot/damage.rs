@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use tollgate::{Engine, Error, Limiter};
+use tollgate::options::Engine;
+use tollgate::{Error, Limiter};
 
 use super::{ENGINES, limiter, limits, options, slow};
 

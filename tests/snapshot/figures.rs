@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{AtCap, Engine, IdFormat, Limiter, Limits};
+use tollgate::options::{AtCap, Engine};
+use tollgate::{IdFormat, Limiter, Limits};
 
 use super::{ENGINES, limiter, limits, options, slow, used};
 

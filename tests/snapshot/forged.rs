@@ -5,7 +5,7 @@ use crc::{CRC_64_XZ, Crc};
 static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
 
 /// The most bytes of a frame's payload.
-const MOST_PAYLOAD: usize = 1 << 16;
+const MAX_PAYLOAD: usize = 1 << 16;
 
 /// What is in a frame.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl File {
     }
 
     pub(crate) fn frame(&mut self, kind: Kind, payload: &[u8]) {
-        assert!(payload.len() <= MOST_PAYLOAD);
+        assert!(payload.len() <= MAX_PAYLOAD);
         let at = self.bytes.len();
         self.bytes.extend((kind as u32).to_le_bytes());
         self.bytes.extend((payload.len() as u32).to_le_bytes());
@@ -49,7 +49,7 @@ impl File {
     pub(crate) fn frames(&mut self, kind: Kind, items: impl Iterator<Item = Vec<u8>>) {
         let mut payload = Vec::new();
         for item in items {
-            if payload.len() + item.len() > MOST_PAYLOAD {
+            if payload.len() + item.len() > MAX_PAYLOAD {
                 self.frame(kind, &payload);
                 payload.clear();
             }

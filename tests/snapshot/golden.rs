@@ -8,7 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tollgate::{Engine, IdFormat, Limit, Limiter, Limits};
+use tollgate::options::Engine;
+use tollgate::{IdFormat, Limit, Limiter, Limits};
 
 use super::{limiter, options};
 
@@ -117,7 +118,7 @@ fn can_be_read(engine: Engine) {
         let late = left.checked_sub(owed.saturating_sub(restored.elapsed));
         // Those that count milliseconds show the start of the present one.
         let most =
-            if limiter.limit(name).unwrap().numbers(id).unwrap().unwrap().algorithm() == "gcra" {
+            if limiter.limit(name).unwrap().limit_for(id).unwrap().unwrap().algorithm() == "gcra" {
                 Duration::ZERO
             } else {
                 Duration::from_millis(1)
@@ -132,6 +133,6 @@ fn can_be_read(engine: Engine) {
         }
         owes("Drips", "x", 2);
     }
-    let numbers = limiter.limit("Gcra").unwrap().numbers("overridden").unwrap();
+    let numbers = limiter.limit("Gcra").unwrap().limit_for("overridden").unwrap();
     assert_eq!(numbers, Some(slowest(12)));
 }

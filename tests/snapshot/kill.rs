@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{Engine, Limiter};
+use tollgate::Limiter;
+use tollgate::options::Engine;
 
 use super::{limiter, limits, options, slow, used};
 

@@ -4,9 +4,10 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Debt, Engine, IdFormat, Limit, Limiter, LimiterOptions, Limits, Outcome,
-};
+use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
+use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::{ENGINES, limiter, limits, options, slow, used};
 
@@ -121,7 +122,7 @@ impl Algorithm for Rest {
 
 #[test]
 fn rules_of_ones_own_are_told_by_their_names() {
-    let own = |name| Limit::own(Arc::new(Rest(name))).unwrap();
+    let own = |name| Limit::custom(Arc::new(Rest(name))).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -137,12 +138,12 @@ fn rules_of_ones_own_are_told_by_their_names() {
         for (other, name) in [(own("pause"), "pause"), (slow(10), "gcra")] {
             let text = restored(limits(&[("A", other.clone())]), options(), &path);
             let expected = format!(
-                "A: what its buckets owe by rest cannot be told to {name}: Debt::Afresh is allowed"
+                "A: what its buckets owe by rest cannot be told to {name}: CarryOver::Afresh is allowed"
             );
             assert!(text.ends_with(&expected), "{text}");
             let other = limits(&[("A", other)]);
             let (_, restored) =
-                Limiter::restore_with(other, options(), &path, Debt::Afresh).unwrap();
+                Limiter::restore_with(other, options(), &path, CarryOver::Afresh).unwrap();
             assert_eq!((restored.buckets, restored.dropped), (0, 1));
         }
     }

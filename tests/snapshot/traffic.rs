@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use tollgate::{Clock, Engine, Limiter, LimiterOptions};
+use tollgate::options::Engine;
+use tollgate::{Clock, Limiter, LimiterOptions};
 
 use super::{ENGINES, limits, slow, used};
 
@@ -51,14 +52,21 @@ fn what_was_spent_before_a_snapshot_is_in_it() {
                 if snapshot % 5 == 0 {
                     // Words move to other units; that nobody owes less is all the same.
                     let burst = BURST + 1 + snapshot;
-                    let reloaded =
-                        limiter.reload_with(limits(&[("A", slow(burst))]), tollgate::Debt::Units);
+                    let reloaded = limiter.reload_with(
+                        limits(&[("A", slow(burst))]),
+                        tollgate::reload::CarryOver::Units,
+                    );
                     assert!(reloaded.unwrap().changed);
                 }
                 let after: Vec<u64> = spent.iter().map(|it| it.load(Ordering::Acquire)).collect();
-                let burst = limiter.limit("A").unwrap().numbers("x").unwrap().unwrap().burst();
+                let burst = limiter.limit("A").unwrap().limit_for("x").unwrap().unwrap().burst();
                 let (options, limits) = (options.clone(), limits(&[("A", slow(burst))]));
-                let restored = Limiter::restore_with(limits, options, path, tollgate::Debt::Units);
+                let restored = Limiter::restore_with(
+                    limits,
+                    options,
+                    path,
+                    tollgate::reload::CarryOver::Units,
+                );
                 let (restored, _) = restored.unwrap();
                 for at in 0..KEYS {
                     let used = used(&restored, "A", &format!("id {at}"), burst);

@@ -6,9 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{
-    Clock, Hand, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits, SweepOptions, Sweeper,
-};
+use tollgate::clock::ManualClock;
+use tollgate::sweep::{SweepOptions, Sweeper};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::ENGINE;
 
@@ -34,7 +34,7 @@ fn with_clock(limits: Limits, clock: Clock) -> Limiter {
 }
 
 /// A limiter with these limits, and a sweeper that never rests.
-fn limiter(of: &[(&str, u64)]) -> (Limiter, Hand, Sweeper) {
+fn limiter(of: &[(&str, u64)]) -> (Limiter, ManualClock, Sweeper) {
     let (clock, hand) = Clock::manual();
     let limiter = with_clock(limits(of), clock);
     let options = SweepOptions::default().interval(Duration::from_nanos(1)).step(64);
@@ -56,12 +56,12 @@ fn together(work: impl Fn(usize) -> u64 + Sync) -> Vec<u64> {
 }
 
 /// Spends one unit `tries` times; returns how many were admitted.
-fn spend(limit: &Handle, id: &str, tries: usize) -> u64 {
+fn spend(limit: &KeyedLimit, id: &str, tries: usize) -> u64 {
     (0..tries).map(|_| u64::from(limit.spend(id, 1).unwrap().allowed())).sum()
 }
 
 /// Spends until denied, while time stands still for the caller; returns how many were admitted.
-fn drain(limit: &Handle, id: &str) -> u64 {
+fn drain(limit: &KeyedLimit, id: &str) -> u64 {
     // Bounded: no more than the burst is there at one time, whoever takes it.
     (0..=BURST).take_while(|_| limit.spend(id, 1).unwrap().allowed()).count() as u64
 }

@@ -1,7 +1,8 @@
 //! Futures that are dropped while they wait, and places that are given up.
 
 use proptest::prelude::*;
-use tollgate::{Bucket, Parameters};
+use tollgate::Bucket;
+use tollgate::limit::Parameters;
 
 use super::virtual_time::{Task, World, run};
 use super::*;
@@ -49,7 +50,7 @@ fn dropped_at_any_point_it_gives_back_what_it_has_not_had() {
 }
 
 /// The times at which so many more would be allowed, from a state of the handle's.
-fn next_places(handle: &Handle, number: usize) -> Vec<Duration> {
+fn next_places(handle: &KeyedLimit, number: usize) -> Vec<Duration> {
     let places: Vec<_> = (0..number).map(|_| place(handle, 1)).collect();
     let waits = places.iter().map(Reservation::wait).collect();
     // The last first: what was taken to look is given back.

@@ -6,7 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-use tollgate::{Algorithm, AtCap, Charge, Debt, Decision, Factor, Outcome, OverrideOptions};
+use tollgate::Decision;
+use tollgate::algorithm::{Algorithm, Charge, Outcome};
+use tollgate::limit::Factor;
+use tollgate::limits::OverrideOptions;
+use tollgate::options::AtCap;
+use tollgate::reload::CarryOver;
 
 use super::*;
 
@@ -43,7 +48,8 @@ fn a_reset_ends_what_earlier_receipts_give_back() {
             for settles in [true, false] {
                 let (clock, _hand) = Clock::manual();
                 let handle = limiter_on(&limit, clock, engine).limit("Own").unwrap();
-                let receipts = [(); 10].map(|()| handle.charge("id", 1).unwrap().1.unwrap());
+                let receipts =
+                    [(); 10].map(|()| handle.spend_estimate("id", 1).unwrap().1.unwrap());
                 assert!(handle.reset("id").unwrap().allowed());
                 assert!(handle.spend("id", if settles { 10 } else { 3 }).unwrap().allowed());
                 let before = standing(&handle);
@@ -63,7 +69,7 @@ fn a_reset_in_a_batch_ends_what_earlier_receipts_give_back() {
         let (clock, _hand) = Clock::manual();
         let limiter = limiter_on(&limit, clock, Engine::LockFree);
         let handle = limiter.limit("Own").unwrap();
-        let receipt = handle.charge("id", 10).unwrap().1.unwrap();
+        let receipt = handle.spend_estimate("id", 10).unwrap().1.unwrap();
         assert!(limiter.batch(&[handle.member("id")]).reset().unwrap().allowed());
         assert!(handle.spend("id", 10).unwrap().allowed());
         let before = standing(&handle);
@@ -96,7 +102,7 @@ fn a_refund_and_a_spend_that_leave_the_same_word_are_seen() {
     let (handle, hand) = by_hand(&three());
     assert!(handle.spend("id", 2).unwrap().allowed());
     hand.set(ms(8));
-    let receipt = handle.charge("id", 1).unwrap().1.unwrap();
+    let receipt = handle.spend_estimate("id", 1).unwrap().1.unwrap();
     hand.set(ms(50));
     assert!(handle.refund("id", 2).unwrap().allowed());
     assert!(handle.spend("id", 2).unwrap().allowed());
@@ -112,7 +118,7 @@ fn a_receipt_of_a_dropped_bucket_gives_nothing_back() {
         let (clock, hand) = Clock::manual();
         let limiter = limiter_on(&Limit::new(3, 1, ms(10)).unwrap(), clock, engine);
         let handle = limiter.limit("Own").unwrap();
-        let receipt = handle.charge("id", 1).unwrap().1.unwrap();
+        let receipt = handle.spend_estimate("id", 1).unwrap().1.unwrap();
         hand.set(ms(12));
         while limiter.stats().cells > 0 {
             limiter.sweep(1 << 20);
@@ -134,9 +140,12 @@ fn a_place_from_before_a_reload_gives_nothing_back() {
         limits.limit(more, IdFormat::String, three()).unwrap().build()
     };
     for engine in [Engine::LockFree, Engine::Exact] {
-        for (count, debt) in
-            [(3, Debt::Units), (30, Debt::Units), (30, Debt::Time), (1, Debt::Share)]
-        {
+        for (count, debt) in [
+            (3, CarryOver::Units),
+            (30, CarryOver::Units),
+            (30, CarryOver::Time),
+            (1, CarryOver::Share),
+        ] {
             let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
             let limiter = Limiter::with_options(limits(3, "First"), options);
             let handle = limiter.limit("Own").unwrap();
@@ -192,7 +201,7 @@ fn a_receipt_from_before_an_overrides_end_gives_nothing_back() {
             .unwrap();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let handle = Limiter::with_options(limits.build(), options).limit("Own").unwrap();
-        let receipt = handle.charge("id", 5).unwrap().1.unwrap();
+        let receipt = handle.spend_estimate("id", 5).unwrap().1.unwrap();
         hand.advance(seconds(160));
         assert!(handle.spend("id", 10).unwrap().allowed(), "{engine:?}: full since");
         let _ = receipt.settle(0);
@@ -245,10 +254,10 @@ fn beside_fickle(
     limit: &Limit,
     options: LimiterOptions,
     when_charged: impl Fn() + Send + Sync + 'static,
-) -> (Limiter, Handle, Handle) {
+) -> (Limiter, KeyedLimit, KeyedLimit) {
     let rule = Fickle { asked: AtomicU64::new(0), when_charged: Box::new(when_charged) };
     let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
-    let fickle = Limit::own(Arc::new(rule)).unwrap();
+    let fickle = Limit::custom(Arc::new(rule)).unwrap();
     let limits = limits.limit("Then", IdFormat::String, fickle).unwrap().build();
     let limiter = Limiter::with_options(limits, options);
     let (own, then) = (limiter.limit("Own").unwrap(), limiter.limit("Then").unwrap());
@@ -281,7 +290,7 @@ fn a_denied_batch_with_a_factor_leaves_the_place_behind_it() {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock);
     let waiting = Arc::new(Mutex::new(None));
-    let (waits, handle) = (waiting.clone(), Arc::new(OnceLock::<Handle>::new()));
+    let (waits, handle) = (waiting.clone(), Arc::new(OnceLock::<KeyedLimit>::new()));
     let (in_between, factor) = (handle.clone(), "10".parse::<Factor>().unwrap());
     let (limiter, own, then) = beside_fickle(&three(), options, move || {
         *waits.lock().unwrap() = Some(place(in_between.get().unwrap(), 1));
@@ -349,8 +358,8 @@ impl Algorithm for Panicking {
         self.rule.max_cost()
     }
 
-    fn take_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.rule.take_back(word, charge, now_ns)
+    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
+        self.rule.roll_back(word, charge, now_ns)
     }
 
     fn unit_ns(&self) -> u64 {
@@ -366,7 +375,7 @@ fn a_rule_that_panics_at_any_call_leaves_no_batch_half_charged() {
             let rule = Limit::new(5, 1, ms(1000)).unwrap();
             let own = Arc::new(Panicking { rule: rule.clone(), calls: AtomicU64::new(0) });
             let builder = Limits::builder().limit("Own", IdFormat::String, rule).unwrap();
-            let limit = Limit::own(own.clone()).unwrap();
+            let limit = Limit::custom(own.clone()).unwrap();
             let limits = builder.limit("Panics", IdFormat::String, limit).unwrap().build();
             let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
             let limiter = Limiter::with_options(limits, options);

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
-use tollgate::{Bucket, Parking, Waiting};
+use tollgate::Bucket;
+use tollgate::reserve::{Parking, Waiting};
 
 use super::virtual_time::{Task, World, run};
 use super::*;
@@ -79,7 +80,7 @@ impl<F: Future> Future for Polled<F> {
 
 /// Has a thousand tasks wait on tokio's timer; returns when each was admitted, by the handle's clock.
 async fn with_tokio(
-    handle: &Handle,
+    handle: &KeyedLimit,
     now_ns: impl Fn() -> u64 + Clone + Send + 'static,
 ) -> Vec<u64> {
     let admitted = Arc::new(Mutex::new(Vec::new()));
@@ -183,7 +184,7 @@ fn a_timer_that_is_early_waits_again() {
     let sleeper = world.clone();
     let early = move |time: Duration| {
         let sleeper = sleeper.clone();
-        async move { tollgate::Timer::sleep(&sleeper, time.min(ms(4))).await }
+        async move { tollgate::reserve::Timer::sleep(&sleeper, time.min(ms(4))).await }
     };
     let done = run(&world, vec![Task::new(handle.until_allowed("id", 1, early))]);
     let (_, at_ns, polls, _) = &done[0];

@@ -7,7 +7,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tollgate::{Algorithm, Decision, LimitOptions, Outcome, Parameters, Receipt};
+use tollgate::Decision;
+use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::limit::Parameters;
+use tollgate::limits::LimitOptions;
+use tollgate::reserve::Receipt;
 
 use super::*;
 
@@ -71,9 +75,9 @@ pub(super) struct Record {
 struct History {
     limit: Limit,
     limiter: Limiter,
-    handle: Handle,
-    fickle: Handle,
-    hand: Hand,
+    handle: KeyedLimit,
+    fickle: KeyedLimit,
+    hand: ManualClock,
     id: String,
     random: Random,
     now_ns: u64,
@@ -132,7 +136,7 @@ pub(super) fn limiter_of(limit: &Limit, clock: Clock, engine: Engine) -> Limiter
     let limits = Limits::builder()
         .limit_with("Own", IdFormat::String, limit.clone(), own)
         .unwrap()
-        .limit("Zfickle", IdFormat::String, Limit::own(Arc::new(Fickle)).unwrap())
+        .limit("Zfickle", IdFormat::String, Limit::custom(Arc::new(Fickle)).unwrap())
         .unwrap();
     let options = LimiterOptions::default().clock(clock).engine(engine);
     Limiter::with_options(limits.build(), options)
@@ -168,7 +172,7 @@ impl History {
                 self.record.granted.push(Granted { order, at_ns: now_ns, cost });
             }
             3..=5 => {
-                if let (_, Some(receipt)) = self.handle.charge(&*id, cost).unwrap() {
+                if let (_, Some(receipt)) = self.handle.spend_estimate(&*id, cost).unwrap() {
                     self.hold(Granted { order, at_ns: now_ns, cost }, Open::Receipt(receipt));
                 }
             }

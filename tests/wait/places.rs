@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use tollgate::{Algorithm, AtCap, Decision, Outcome, Refusal};
+use tollgate::Decision;
+use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::options::AtCap;
+use tollgate::reserve::ReserveError;
 
 use super::virtual_time::{Task, World};
 use super::*;
@@ -33,14 +36,14 @@ fn a_refusal_is_known_at_once_and_charges_nothing() {
 fn a_refusal_says_why() {
     let (handle, _hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
     assert!(handle.spend("id", 1).unwrap().allowed());
-    let text = |refused: Result<Reservation, Refusal>| refused.unwrap_err().to_string();
+    let text = |refused: Result<Reservation, ReserveError>| refused.unwrap_err().to_string();
     assert_eq!(
         text(handle.reserve("id", 1, ms(9))),
         "not in time: allowed in 10ms, which is longer than the caller would wait"
     );
     assert_eq!(text(handle.reserve("id", 2, ms(9))), "cost 2 is above the burst 1 of Own");
     assert!(
-        matches!(handle.reserve("", 1, ms(9)), Err(Refusal::Wrong(error)) if error.is_invalid_id())
+        matches!(handle.reserve("", 1, ms(9)), Err(ReserveError::Wrong(error)) if error.is_invalid_id())
     );
 }
 
@@ -112,7 +115,7 @@ fn newcomers_that_share_a_bucket_wait_from_the_last_sweep() {
 }
 
 /// A limiter for one key, which is taken.
-fn at_cap(policy: AtCap) -> Handle {
+fn at_cap(policy: AtCap) -> KeyedLimit {
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
     let options = LimiterOptions::default().clock(Clock::manual().0).max_keys(1).at_cap(policy);
@@ -124,7 +127,7 @@ fn at_cap(policy: AtCap) -> Handle {
 #[test]
 fn newcomers_beyond_the_cap_are_treated_as_the_policy_says() {
     let refused = at_cap(AtCap::Deny).reserve("new", 1, Duration::MAX).unwrap_err();
-    assert!(matches!(refused, Refusal::NoRoom), "{refused}");
+    assert!(matches!(refused, ReserveError::NoRoom), "{refused}");
 
     let free = at_cap(AtCap::Allow);
     for _ in 0..3 {
@@ -180,13 +183,13 @@ impl Algorithm for Rest {
 
 #[test]
 fn a_rule_of_ones_own_gives_only_what_is_there() {
-    let (handle, hand) = by_hand(&Limit::own(Arc::new(Rest)).unwrap());
+    let (handle, hand) = by_hand(&Limit::custom(Arc::new(Rest)).unwrap());
     let there = place(&handle, 1);
     assert!(there.wait().is_zero());
     let refused = handle.reserve("id", 1, Duration::MAX).unwrap_err();
-    assert!(matches!(refused, Refusal::TooFarAhead), "{refused}");
+    assert!(matches!(refused, ReserveError::TooFarAhead), "{refused}");
     there.cancel();
-    let (decision, receipt) = handle.charge("id", 1).unwrap();
+    let (decision, receipt) = handle.spend_estimate("id", 1).unwrap();
     assert!(decision.allowed(), "given back");
     assert_eq!(receipt.unwrap().settle(3).remaining(), Some(0), "what is more is forgiven");
     hand.advance(ms(1));
@@ -200,8 +203,8 @@ fn a_denied_batch_takes_nothing_from_who_waits_behind_it() {
     let limit = Limit::new(1, 1, Duration::from_nanos(10)).unwrap();
     let batchs = limit.spend(0, 1, 1).word.unwrap();
     let waiter = limit.reserve(batchs, 1, 1).unwrap();
-    let charge = tollgate::Charge::new(0, batchs, 1);
-    let after = limit.take_back(waiter.word, charge, &|| 1).unwrap_or(waiter.word);
+    let charge = tollgate::algorithm::Charge::new(0, batchs, 1);
+    let after = limit.roll_back(waiter.word, charge, &|| 1).unwrap_or(waiter.word);
     let next = limit.reserve(after, 1, 1).unwrap();
     assert!(next.at_ns >= waiter.at_ns + 10, "{} and {}", next.at_ns, waiter.at_ns);
 }
@@ -217,7 +220,7 @@ fn after_a_reload_nothing_is_given_back_and_places_are_kept() {
     let handle = limiter.limit("Own").unwrap();
     assert!(handle.spend("id", 1).unwrap().allowed());
     let (held, given_up) = (place(&handle, 1), place(&handle, 1));
-    let (_, receipt) = handle.charge("other", 1).unwrap();
+    let (_, receipt) = handle.spend_estimate("other", 1).unwrap();
     limiter.reload(with(2)).unwrap();
     let (before, others) = (standing(&handle), handle.check("other", 1).unwrap());
     given_up.cancel();

@@ -1,7 +1,9 @@
 //! Charges by an estimate, settled by what they came to.
 
 use proptest::prelude::*;
-use tollgate::{LimitOptions, OverrideOptions, Parameters, Receipt};
+use tollgate::limit::Parameters;
+use tollgate::limits::{LimitOptions, OverrideOptions};
+use tollgate::reserve::Receipt;
 
 use super::dropped::keeps_the_bound;
 use super::*;
@@ -14,7 +16,7 @@ fn limiter_owing(limit: &Limit, max_debt: u64, clock: Clock, engine: Engine) -> 
     Limiter::with_options(limits.unwrap().build(), options)
 }
 
-fn owing(limit: &Limit, max_debt: u64) -> (Handle, Hand) {
+fn owing(limit: &Limit, max_debt: u64) -> (KeyedLimit, ManualClock) {
     let (clock, hand) = Clock::manual();
     (limiter_owing(limit, max_debt, clock, Engine::LockFree).limit("Own").unwrap(), hand)
 }
@@ -23,20 +25,20 @@ fn owing(limit: &Limit, max_debt: u64) -> (Handle, Hand) {
 fn what_was_estimated_too_much_goes_back_and_no_more() {
     for limit in limits_of_all(10) {
         let (handle, _hand) = by_hand(&limit);
-        let left = |handle: &Handle| handle.check("id", 0).unwrap().remaining().unwrap();
+        let left = |handle: &KeyedLimit| handle.check("id", 0).unwrap().remaining().unwrap();
         let full = left(&handle);
-        let (_, receipt) = handle.charge("id", 8).unwrap();
+        let (_, receipt) = handle.spend_estimate("id", 8).unwrap();
         assert_eq!(receipt.unwrap().settle(3).remaining(), Some(full - 3), "{limit:?}");
         // Settled from beneath another's charge, and to nothing.
-        let (_, first) = handle.charge("id", 4).unwrap();
+        let (_, first) = handle.spend_estimate("id", 4).unwrap();
         assert!(handle.spend("id", 2).unwrap().allowed());
         assert_eq!(first.unwrap().settle(0).remaining(), Some(full - 5), "{limit:?}");
         // As estimated, and not at all.
-        let (_, same) = handle.charge("id", 1).unwrap();
+        let (_, same) = handle.spend_estimate("id", 1).unwrap();
         assert_eq!(same.unwrap().settle(1).remaining(), Some(full - 6), "{limit:?}");
-        drop(handle.charge("id", 1).unwrap());
+        drop(handle.spend_estimate("id", 1).unwrap());
         assert_eq!(left(&handle), full - 7, "{limit:?}: a receipt that is dropped");
-        let (denied, none) = handle.charge("id", 9).unwrap();
+        let (denied, none) = handle.spend_estimate("id", 9).unwrap();
         assert!(!denied.allowed() && none.is_none());
     }
 }
@@ -47,7 +49,8 @@ fn those_under_way_together_are_settled_in_any_order_to_the_unit() {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
             let (handle, _hand) = by_hand(&limit);
             let full = handle.check("id", 0).unwrap().remaining().unwrap();
-            let mut receipts: Vec<_> = (0..4).map(|_| handle.charge("id", 10).unwrap().1).collect();
+            let mut receipts: Vec<_> =
+                (0..4).map(|_| handle.spend_estimate("id", 10).unwrap().1).collect();
             for which in order {
                 let _ = receipts[which].take().unwrap().settle(which as u64 + 1);
             }
@@ -62,12 +65,12 @@ fn what_was_estimated_too_little_is_owed_down_to_the_floor() {
     for limit in limits_of_all(10) {
         for (max_debt, more, owed) in [(0, 5, 2), (4, 5, 5), (4, 6, 6), (4, 50, 6)] {
             let (handle, _hand) = owing(&limit, max_debt);
-            let (_, receipt) = handle.charge("id", 8).unwrap();
+            let (_, receipt) = handle.spend_estimate("id", 8).unwrap();
             let after = receipt.unwrap().settle(8 + more);
             assert_eq!(after.allowed(), owed <= 2, "{limit:?} {max_debt} {more}");
             // What is owed has to come back before one unit is there.
             let (same, _same_hand) = owing(&limit, 100);
-            let _ = same.charge("id", 8).unwrap().1.unwrap().settle(8 + owed);
+            let _ = same.spend_estimate("id", 8).unwrap().1.unwrap().settle(8 + owed);
             assert_eq!(standing(&handle), standing(&same), "{limit:?} {max_debt} {more}");
         }
     }
@@ -83,7 +86,7 @@ fn an_overrides_own_floor_is_its_own() {
         .unwrap();
     let handle = Limiter::with_clock(limits.build(), Clock::manual().0).limit("Own").unwrap();
     for (id, owed) in [("any", 3), ("deep", 6)] {
-        let after = handle.charge(id, 1).unwrap().1.unwrap().settle(100);
+        let after = handle.spend_estimate(id, 1).unwrap().1.unwrap().settle(100);
         assert_eq!(after.reset_in(), ms(10 + owed), "{id}");
     }
 }
@@ -91,7 +94,7 @@ fn an_overrides_own_floor_is_its_own() {
 #[test]
 fn an_estimate_of_nothing_can_be_settled() {
     let (handle, _hand) = by_hand(&Limit::new(10, 1, ms(1)).unwrap());
-    let (decision, receipt) = handle.charge("id", 0).unwrap();
+    let (decision, receipt) = handle.spend_estimate("id", 0).unwrap();
     assert!(decision.allowed());
     assert_eq!(receipt.unwrap().settle(7).remaining(), Some(3));
 }
@@ -112,7 +115,7 @@ fn who_waited_settles_too() {
 #[test]
 fn many_that_are_given_back_leave_the_place_of_who_waits() {
     let (handle, hand) = by_hand(&Limit::new(3, 1, ms(10)).unwrap());
-    let receipts = [(); 3].map(|()| handle.charge("id", 1).unwrap().1.unwrap());
+    let receipts = [(); 3].map(|()| handle.spend_estimate("id", 1).unwrap().1.unwrap());
     let waiter = place(&handle, 1);
     let told = waiter.wait();
     let [first, second, third] = receipts;
@@ -130,10 +133,10 @@ fn many_that_are_given_back_leave_the_place_of_who_waits() {
 fn while_others_wait_a_window_and_a_leaky_bucket_give_nothing_back() {
     for limit in limits_of_all(4) {
         let (handle, _hand) = by_hand(&limit);
-        let receipts = [(); 2].map(|()| handle.charge("id", 2).unwrap().1.unwrap());
+        let receipts = [(); 2].map(|()| handle.spend_estimate("id", 2).unwrap().1.unwrap());
         let waiter = place(&handle, 2);
         let told = waiter.wait();
-        let next = |handle: &Handle| {
+        let next = |handle: &KeyedLimit| {
             let place = place(handle, 4);
             let wait = place.wait();
             place.cancel();
@@ -247,7 +250,8 @@ fn settles_as_the_oracle(
     let Parameters::Gcra { period, .. } = limit.parameters() else { panic!("{limit:?}") };
     let mut naive = Naive { interval: period.as_nanos() as i128, events: Vec::new() };
     let most_ns = limit.burst_offset().as_nanos() as i128 + naive.interval * i128::from(max_debt);
-    let full_in = |handle: &Handle| handle.check("id", 0).unwrap().reset_in().as_nanos() as i128;
+    let full_in =
+        |handle: &KeyedLimit| handle.check("id", 0).unwrap().reset_in().as_nanos() as i128;
     let mut under_way: Vec<UnderWay> = Vec::new();
     let (mut now_ns, mut latest_ns) = (0u64, 0u64);
     // What settlements may be wrong by: what refunds gave back, and how far the clock was behind.
@@ -258,7 +262,7 @@ fn settles_as_the_oracle(
         let now = i128::from(now_ns);
         match op {
             Op::Charge(estimate) => {
-                let (_, receipt) = handle.charge("id", estimate).unwrap();
+                let (_, receipt) = handle.spend_estimate("id", estimate).unwrap();
                 let Some(receipt) = receipt else { continue };
                 under_way.push(UnderWay { receipt, event: naive.events.len(), charged_at: now });
                 naive.events.push(Event::Used { at: now, actual: estimate, estimate });
@@ -370,7 +374,7 @@ proptest! {
             for &op in &ops {
                 match op {
                     Op::Charge(estimate) => {
-                        if let (_, Some(receipt)) = handle.charge("id", estimate).unwrap() {
+                        if let (_, Some(receipt)) = handle.spend_estimate("id", estimate).unwrap() {
                             under_way.push((receipt, used.len(), estimate));
                             used.push((now_ns, estimate));
                         }

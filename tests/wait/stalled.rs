@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tollgate::{Algorithm, Charge, Decision, Outcome};
+use tollgate::Decision;
+use tollgate::algorithm::{Algorithm, Charge, Outcome};
 
 use super::*;
 
@@ -39,7 +40,7 @@ impl Algorithm for Stands {
         10
     }
 
-    fn take_back(&self, _: u64, _: Charge, _: &dyn Fn() -> u64) -> Option<u64> {
+    fn roll_back(&self, _: u64, _: Charge, _: &dyn Fn() -> u64) -> Option<u64> {
         if !self.has_stood.swap(true, Ordering::Relaxed) {
             self.stands.send(()).unwrap();
             // An error, once the other end is gone.
@@ -62,7 +63,7 @@ fn a_thread_that_stands_still_in_a_cancel_holds_up_no_other() {
     let limits = Limits::builder()
         .limit("Mail", IdFormat::RegId, Limit::new(3, 1, second).unwrap())
         .unwrap()
-        .limit("Stands", IdFormat::String, Limit::own(Arc::new(rule)).unwrap())
+        .limit("Stands", IdFormat::String, Limit::custom(Arc::new(rule)).unwrap())
         .unwrap();
     let limiter = Limiter::with_clock(limits.build(), Clock::manual().0);
     let (mail, slow) = (limiter.limit("Mail").unwrap(), limiter.limit("Stands").unwrap());

@@ -2,14 +2,14 @@
 
 use std::sync::Barrier;
 
-use tollgate::Algorithm;
+use tollgate::algorithm::Algorithm;
 
 use super::histories::{Granted, HISTORIES, Held, Open, Random, Record, limiter_of};
 use super::*;
 
 /// What one of the threads does to a bucket at one time; the times of what was granted, and its final cost.
 struct Worker<'a> {
-    handle: &'a Handle,
+    handle: &'a KeyedLimit,
     id: &'a str,
     random: Random,
     granted: Vec<Granted>,
@@ -25,7 +25,7 @@ impl Worker<'_> {
                 self.granted.push(granted(now_ns));
             }
             1..=2 => {
-                if let (_, Some(receipt)) = self.handle.charge(self.id, cost).unwrap() {
+                if let (_, Some(receipt)) = self.handle.spend_estimate(self.id, cost).unwrap() {
                     self.hold(granted(now_ns), Open::Receipt(receipt));
                 }
             }

@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tollgate::{Hand, Timer};
+use tollgate::clock::ManualClock;
+use tollgate::reserve::Timer;
 
 /// Time, and who is to be woken when.
 #[derive(Clone)]
 pub(crate) struct World(Rc<RefCell<Inner>>);
 
 struct Inner {
-    hand: Hand,
+    hand: ManualClock,
     /// Nanoseconds since the clock's origin.
     now_ns: u64,
     sleepers: BTreeMap<(u64, u64), Waker>,
@@ -25,7 +26,7 @@ struct Inner {
 }
 
 impl World {
-    pub(crate) fn new(hand: Hand) -> World {
+    pub(crate) fn new(hand: ManualClock) -> World {
         let inner = Inner { hand, now_ns: 0, sleepers: BTreeMap::new(), sleeps: 0 };
         World(Rc::new(RefCell::new(inner)))
     }

@@ -84,7 +84,7 @@ fn answers(limiter: &Limiter) -> Vec<(Option<u64>, Option<tollgate::Limit>)> {
     let limits = limiter.limits();
     let answer = |(name, id)| {
         let Ok(handle) = limiter.limit(name) else { return (None, None) };
-        (handle.check(id, 0).unwrap().remaining(), limits.numbers(name, id).unwrap())
+        (handle.check(id, 0).unwrap().remaining(), limits.limit_for(name, id).unwrap())
     };
     PROBES.into_iter().map(answer).collect()
 }

@@ -11,7 +11,7 @@ fn overrides(burst: u64) -> String {
 /// The burst of all, and the one of alice.
 fn bursts(limiter: &Limiter) -> (u64, u64) {
     let limits = limiter.limits();
-    let burst = |id| limits.numbers("PerUser", id).unwrap().unwrap().burst();
+    let burst = |id| limits.limit_for("PerUser", id).unwrap().unwrap().burst();
     (burst("bob"), burst("alice"))
 }
 

@@ -29,7 +29,7 @@ MODULE = r"""//! Answers which ordering is weakened.
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::sync::Ordering;
+use crate::util::sync::Ordering;
 
 const NEVER: AtomicBool = AtomicBool::new(false);
 static REACHED: [AtomicBool; 200] = [NEVER; 200];
@@ -69,7 +69,7 @@ pub(crate) fn at(place: usize, order: Ordering) -> Ordering {
 pub(crate) fn fence(place: usize, order: Ordering) {
     let order = at(place, order);
     if order != Ordering::Relaxed {
-        crate::sync::fence(order);
+        crate::util::sync::fence(order);
     }
 }
 """

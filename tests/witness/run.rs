@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate::{Clock, Decision, Engine, Handle, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::options::Engine;
+use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::check::{Checker, Counts, Kind, Record, Rule, Violation};
 
@@ -91,7 +92,7 @@ pub(crate) struct Report {
 struct Run {
     time: Time,
     /// One, or with [`Fault::TwoLimiters`] one for every other thread.
-    limiters: Vec<(Limiter, Handle)>,
+    limiters: Vec<(Limiter, KeyedLimit)>,
     plan: Plan,
 }
 
@@ -114,7 +115,7 @@ impl Run {
         Run { limiters: limiters.collect(), time, plan }
     }
 
-    fn handle(&self, thread: u64) -> &Handle {
+    fn handle(&self, thread: u64) -> &KeyedLimit {
         &self.limiters[thread as usize % self.limiters.len()].1
     }
 

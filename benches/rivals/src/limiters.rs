@@ -6,7 +6,9 @@ use governor::RateLimiter;
 use governor::clock::Clock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
-use tollgate::{Engine, Handle, IdFormat, Limiter, LimiterOptions, Limits, LimitsBuilder};
+use tollgate::options::Engine;
+use tollgate::{KeyedLimit, IdFormat, Limiter, LimiterOptions, Limits};
+use tollgate::limits::LimitsBuilder;
 
 use crate::rule::Rule;
 
@@ -50,7 +52,7 @@ pub fn tollgate(rule: Rule, options: LimiterOptions) -> Limiter {
     Limiter::with_options(limits(rule).build(), options)
 }
 
-pub fn handle(limiter: &Limiter, name: &str) -> Handle {
+pub fn handle(limiter: &Limiter, name: &str) -> KeyedLimit {
     limiter.limit(name).expect("a limit of this name")
 }
 

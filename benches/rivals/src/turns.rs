@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tollgate::Handle;
+use tollgate::KeyedLimit;
 
 use crate::keys::Keys;
 
@@ -14,7 +14,7 @@ pub struct Turns {
 
 impl Turns {
     /// So many rounds more of spends in this order, by each; who comes first changes.
-    pub fn measure(&mut self, handles: &[Handle; 2], keys: &Keys, order: &[u32], rounds: usize) {
+    pub fn measure(&mut self, handles: &[KeyedLimit; 2], keys: &Keys, order: &[u32], rounds: usize) {
         for round in 0..rounds {
             for turn in 0..handles.len() {
                 let at = (round + turn) % handles.len();
@@ -33,7 +33,7 @@ impl Turns {
 }
 
 /// The time of a call, all of which have to be allowed.
-pub fn round_ns(handle: &Handle, keys: &Keys, order: &[u32]) -> f64 {
+pub fn round_ns(handle: &KeyedLimit, keys: &Keys, order: &[u32]) -> f64 {
     let started = Instant::now();
     let is_allowed = |&&i: &&u32| handle.spend(keys.text(i), 1).is_ok_and(|d| d.allowed());
     let allowed = order.iter().filter(is_allowed).count();

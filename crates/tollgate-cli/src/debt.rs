@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tollgate::{Limit, Parameters};
+use tollgate::Limit;
+use tollgate::limit::Parameters;
 
 use crate::numbers::capacity;
 use crate::text::{grouped, wait};

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
-use tollgate::{Limit, LimitEntry, Limits, OverrideEntry};
+use tollgate::limits::{LimitEntry, OverrideEntry};
+use tollgate::{Limit, Limits};
 
 use crate::args::DiffArgs;
 use crate::debt::DebtRule;

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollgate::{
-    Clock, Decision, Error, Explanation, Factor, Hand, Handle, Limit, Limiter, LimiterOptions,
-    Limits, Mode, OverrideEntry, Parameters,
-};
+use tollgate::batch::MemberMode;
+use tollgate::clock::ManualClock;
+use tollgate::limit::{Factor, Parameters};
+use tollgate::limits::Explanation;
+use tollgate::limits::OverrideEntry;
+use tollgate::{Clock, Decision, Error, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use crate::trace::Op;
 
 /// The limits at work.
 pub(crate) struct Engine {
     limiter: Limiter,
-    hand: Hand,
-    handles: Vec<Handle>,
+    hand: ManualClock,
+    handles: Vec<KeyedLimit>,
     by_name: HashMap<Box<str>, LimitNo, ahash::RandomState>,
     /// The first time, and the latest: both since the Unix epoch.
     first_and_reached_ns: Option<(u64, u64)>,
@@ -32,7 +34,7 @@ pub(crate) struct Charge<'a> {
     pub(crate) limit: LimitNo,
     pub(crate) id: &'a str,
     pub(crate) cost: u64,
-    pub(crate) mode: Mode,
+    pub(crate) mode: MemberMode,
     pub(crate) factor: Factor,
 }
 
@@ -119,7 +121,7 @@ impl Engine {
         remaining: Option<u64>,
     ) -> Option<u8> {
         let handle = self.handle(limit);
-        let numbers = handle.numbers(id).ok()??.scaled(factor).ok()??;
+        let numbers = handle.limit_for(id).ok()??.scaled(factor).ok()??;
         let most = match numbers.parameters() {
             // What remains is of the window; the burst is what is there at its start.
             Parameters::TokenBucket { limit, .. } => limit,
@@ -167,7 +169,7 @@ impl Engine {
 
     /// Does `op` to all buckets as one.
     pub(crate) fn call(&self, op: Op, charges: &[Charge<'_>]) -> Result<Decision, Error> {
-        if let [Charge { limit, id, cost, mode: Mode::CheckAndSpend, factor }] = *charges {
+        if let [Charge { limit, id, cost, mode: MemberMode::CheckAndSpend, factor }] = *charges {
             let handle = self.handle(limit).scaled(factor);
             return match op {
                 Op::Spend => handle.spend(id, cost),
@@ -203,7 +205,7 @@ impl Engine {
         self.handle(limit).explain(id, cost)
     }
 
-    fn handle(&self, limit: LimitNo) -> &Handle {
+    fn handle(&self, limit: LimitNo) -> &KeyedLimit {
         &self.handles[limit.index()]
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use tollgate::{
-    Applies, Decision, ExplainedCall, Explanation, Limit, LimitMode, Location, NearEntry,
-};
+use tollgate::limits::{Applies, ExplainedCall, Explanation, NearEntry};
+use tollgate::limits::{LimitMode, Location};
+use tollgate::{Decision, Limit};
 
 use crate::args::ExplainArgs;
 use crate::engine::Engine;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tollgate::{Limit, Parameters};
+use tollgate::Limit;
+use tollgate::limit::Parameters;
 
 use crate::text::{grouped, span};
 

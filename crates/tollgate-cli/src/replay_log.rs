@@ -1,7 +1,8 @@
 //! An access log, line by line, in the order of time.
 
 use smallvec::SmallVec;
-use tollgate::{Decision, Error, Factor};
+use tollgate::limit::Factor;
+use tollgate::{Decision, Error};
 
 use crate::Failure;
 use crate::access_log::{self, Entry, Field};

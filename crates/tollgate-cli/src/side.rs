@@ -1,7 +1,9 @@
 //! One file's limits at work, and what came of them.
 
 use smallvec::SmallVec;
-use tollgate::{Decision, Error, Factor, Limits, Mode};
+use tollgate::batch::MemberMode;
+use tollgate::limit::Factor;
+use tollgate::{Decision, Error, Limits};
 
 use crate::engine::{Charge, Charges, Engine, LimitNo};
 use crate::tally::{KeyNo, Keys, Tally};
@@ -59,7 +61,7 @@ impl Side {
         let keys = keys.iter().map(|key| self.tally.get(*key));
         let charges: Charges<'_> = keys
             .map(|key| {
-                let (mode, factor) = (Mode::CheckAndSpend, Factor::ONE);
+                let (mode, factor) = (MemberMode::CheckAndSpend, Factor::ONE);
                 Charge { limit: key.limit, id: &key.id, cost: 1, mode, factor }
             })
             .collect();
@@ -120,8 +122,8 @@ impl Side {
         }
         let is_charged = charges.iter().map(|charge| match charge.mode {
             _ if charge.cost == 0 => false,
-            Mode::CheckOnly => false,
-            Mode::SpendOnly => self.engine.fits(charge),
+            MemberMode::CheckOnly => false,
+            MemberMode::SpendOnly => self.engine.fits(charge),
             _ => true,
         });
         is_charged.collect()

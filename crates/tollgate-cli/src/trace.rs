@@ -8,7 +8,9 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use tollgate::{Decision, Factor, Mode};
+use tollgate::Decision;
+use tollgate::batch::MemberMode;
+use tollgate::limit::Factor;
 
 use crate::escape::shortened;
 use crate::json::write_json;
@@ -49,7 +51,7 @@ pub(crate) struct Txn<'a> {
     #[serde(default = "one", deserialize_with = "cost")]
     pub(crate) cost: u64,
     #[serde(default, deserialize_with = "mode")]
-    pub(crate) mode: Mode,
+    pub(crate) mode: MemberMode,
     #[serde(borrow, default)]
     factor: Option<&'a RawValue>,
 }
@@ -174,9 +176,10 @@ impl<'de> Deserialize<'de> for Op {
     }
 }
 
-fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MemberMode, D::Error> {
     const WORDS: &[&str] = &["check_and_spend", "check_only", "spend_only"];
-    const MODES: &[Mode] = &[Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly];
+    const MODES: &[MemberMode] =
+        &[MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly];
     deserializer.deserialize_str(WordVisitor(WORDS, MODES))
 }
 
@@ -225,7 +228,10 @@ mod tests {
         let operation = parse(line.as_bytes()).unwrap();
         assert_eq!((operation.at_ns, operation.op), (1, Op::Spend));
         let txn = &operation.txns[0].0;
-        assert_eq!((&*txn.limit, &*txn.id, txn.cost, txn.mode), ("A", "x", 3, Mode::SpendOnly));
+        assert_eq!(
+            (&*txn.limit, &*txn.id, txn.cost, txn.mode),
+            ("A", "x", 3, MemberMode::SpendOnly)
+        );
         assert!(matches!(txn.id, Cow::Borrowed(_)), "an id without escapes is not copied");
     }
 
@@ -234,7 +240,7 @@ mod tests {
         let line = with("");
         let operation = parse(line.as_bytes()).unwrap();
         let txn = &operation.txns[0].0;
-        assert_eq!((txn.cost, txn.mode), (1, Mode::CheckAndSpend));
+        assert_eq!((txn.cost, txn.mode), (1, MemberMode::CheckAndSpend));
     }
 
     #[test]

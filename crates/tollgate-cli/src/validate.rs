@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tollgate::{Error, Fault, Limits, Warning, YamlLoader};
+use tollgate::error::ConfigFault;
+use tollgate::limits::{Warning, YamlLoader};
+use tollgate::{Error, Limits};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
 use crate::output::{Destination, print, to_json};
@@ -75,9 +77,9 @@ struct FaultJson {
     message: String,
 }
 
-impl From<&Fault> for FaultJson {
-    fn from(fault: &Fault) -> FaultJson {
-        let Fault { file, line, path, message, .. } = fault.clone();
+impl From<&ConfigFault> for FaultJson {
+    fn from(fault: &ConfigFault) -> FaultJson {
+        let ConfigFault { file, line, path, message, .. } = fault.clone();
         FaultJson { file, line, path, message }
     }
 }

@@ -8,9 +8,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{KeyRef, ListSerializer, key_ref};
 
 use super::{Answer, Item};
-use crate::Decision;
+use crate::decision::Decision;
 use crate::http::retry_after::{milliseconds, retry_after, seconds};
-use crate::http::style::{self, PlugLimitNames, Reset};
+use crate::http::style;
+use crate::http::style::{PlugLimitNames, Reset};
 use crate::http::text::{integer, number, value_of};
 use crate::http::{Kind, Policy};
 

@@ -6,13 +6,17 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use crate::batch::Member;
+use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
 use crate::http::tower::policies::{Found, Lists, Places};
-use crate::http::tower::refusal::Refusal;
+use crate::http::tower::refusal::Rejection;
 use crate::http::tower::rules::{RuleInUse, Who};
 use crate::http::{Answer, Fields, Item};
-use crate::wait::Claim;
-use crate::{Decision, Factor, Id, Limit, Limiter};
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limiter::batch::Member;
+use crate::limiter::reserve::Claim;
+use crate::limits::Id;
 
 /// Rules that are handled without an allocation; a layer with more allocates for each request.
 const INLINE_RULES: usize = 4;
@@ -100,7 +104,7 @@ fn keep_first_of_each_bucket(asked: &mut AllAsked<'_, '_>) {
 
 impl Rules {
     /// Asks the rules that apply to a request, as one batch, and charges their limits.
-    pub(crate) fn ask(&self, parts: &Parts) -> Result<Told, Refusal> {
+    pub(crate) fn ask(&self, parts: &Parts) -> Result<Told, Rejection> {
         let mut asked: AllAsked<'_, '_> = SmallVec::new();
         for (position, rule) in self.rules.iter().enumerate() {
             if let Some(who) = rule.who(parts)? {
@@ -123,7 +127,12 @@ impl Rules {
         Ok(told)
     }
 
-    fn ask_one(&self, one: &Asked<'_, '_>, parts: &Parts, told: &mut Told) -> Result<(), Refusal> {
+    fn ask_one(
+        &self,
+        one: &Asked<'_, '_>,
+        parts: &Parts,
+        told: &mut Told,
+    ) -> Result<(), Rejection> {
         let (handle, id) = (one.rule.handle(), one.id());
         let decision = handle.scaled(one.factor).spend(id, one.cost);
         told.decision = decision.map_err(|error| self.refusal_for(&error))?;
@@ -149,9 +158,9 @@ impl Rules {
         asked: &mut AllAsked<'_, '_>,
         parts: &Parts,
         told: &mut Told,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let mut outcome = self.charge_all(asked, parts, told);
-        if outcome.as_ref().is_err_and(crate::Error::is_invalid_batch) {
+        if outcome.as_ref().is_err_and(crate::error::Error::is_invalid_batch) {
             keep_first_of_each_bucket(asked);
             outcome = self.charge_all(asked, parts, told);
         }
@@ -169,7 +178,7 @@ impl Rules {
         asked: &[Asked<'_, '_>],
         parts: &Parts,
         told: &mut Told,
-    ) -> Result<Decision, crate::Error> {
+    ) -> Result<Decision, crate::error::Error> {
         let mut members: SmallVec<[Member<'_>; INLINE_RULES]> = SmallVec::new();
         for one in asked {
             members.push(one.rule.handle().member(one.id()).cost(one.cost).factor(one.factor));
@@ -183,8 +192,8 @@ impl Rules {
     }
 
     /// The refusal for a call that failed, in which limits have the names that clients see.
-    fn refusal_for(&self, error: &crate::Error) -> Refusal {
-        let refusal = Refusal::from(error);
+    fn refusal_for(&self, error: &crate::error::Error) -> Rejection {
+        let refusal = Rejection::from(error);
         let shown = self.rules.iter().find_map(|rule| {
             let (name, reason) = (rule.handle().name(), refusal.reason());
             // A cost above the burst ends with the name, a factor out of range begins with it.
@@ -193,7 +202,7 @@ impl Rules {
             let of_cost = cost.map(|text| format!("{text}{}", rule.name()));
             of_cost.or_else(|| factor().map(|text| format!("{}{text}", rule.name())))
         });
-        shown.map_or(refusal.clone(), |reason| Refusal::new(refusal.status(), reason))
+        shown.map_or(refusal.clone(), |reason| Rejection::new(refusal.status(), reason))
     }
 
     /// Whether a field, or the body of a denial, has room for what each limit says.
@@ -218,7 +227,7 @@ impl Rules {
         let mut given_back = false;
         for charged in &told.charged {
             if self.rules[charged.position].refunds(status, denied_within) {
-                charged.claim.take_back_to(0);
+                charged.claim.roll_back_to(0);
                 given_back = true;
             }
         }

@@ -9,9 +9,9 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 
-use crate::Id;
 use crate::http::ClientAddress;
-use crate::http::tower::{Refusal, Who};
+use crate::http::tower::{Rejection, Who};
+use crate::limits::Id;
 
 /// The whitespace of fields (RFC 9110, 5.6.3).
 const SPACES: [char; 2] = [' ', '\t'];
@@ -31,7 +31,7 @@ pub fn client(
 pub fn header(name: HeaderName) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| match the_only(parts, &name) {
         Ok(Some(value)) => Who::Id(Id::Text(value)),
-        Ok(None) => Who::Refused(Refusal::new(
+        Ok(None) => Who::Refused(Rejection::new(
             StatusCode::BAD_REQUEST,
             format!("the field {name} is missing"),
         )),
@@ -75,7 +75,7 @@ pub fn header_if_present(
 pub fn bearer() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     |parts: &Parts| match bearer_token(parts) {
         Ok(Some(token)) => Who::Id(Id::Text(token)),
-        Ok(None) => Who::Refused(Refusal::new(
+        Ok(None) => Who::Refused(Rejection::new(
             StatusCode::BAD_REQUEST,
             "the field authorization has no bearer token",
         )),
@@ -121,7 +121,7 @@ pub fn extension<T: Send + Sync + 'static>(
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| match parts.extensions.get() {
         Some(extension) => Who::Id(Id::Text(text_of(extension))),
-        None => Who::Refused(Refusal::new(
+        None => Who::Refused(Rejection::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the server has not said what this request counts by",
         )),
@@ -153,11 +153,11 @@ pub fn everyone(
     move |_: &Parts| Who::Shared(std::sync::Arc::clone(&id))
 }
 
-fn the_only<'a>(parts: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+fn the_only<'a>(parts: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, Rejection> {
     let mut values = parts.headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let refused =
-        |what: &str| Refusal::new(StatusCode::BAD_REQUEST, format!("the field {name} is {what}"));
+        |what: &str| Rejection::new(StatusCode::BAD_REQUEST, format!("the field {name} is {what}"));
     if values.next().is_some() {
         return Err(refused("there twice"));
     }
@@ -165,7 +165,7 @@ fn the_only<'a>(parts: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, 
 }
 
 /// The token behind the scheme `Bearer`; `None` without the field, or for another scheme.
-fn bearer_token(parts: &Parts) -> Result<Option<&str>, Refusal> {
+fn bearer_token(parts: &Parts) -> Result<Option<&str>, Rejection> {
     let Some(value) = the_only(parts, &AUTHORIZATION)? else { return Ok(None) };
     let value = value.trim_matches(SPACES);
     let (scheme, token) = value.split_once(SPACES).unwrap_or((value, ""));
@@ -174,7 +174,7 @@ fn bearer_token(parts: &Parts) -> Result<Option<&str>, Refusal> {
     }
     let token = token.trim_start_matches(SPACES);
     if token.is_empty() || token.contains(SPACES) {
-        return Err(Refusal::new(
+        return Err(Rejection::new(
             StatusCode::BAD_REQUEST,
             "the bearer token is empty or has spaces",
         ));

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 
-use crate::http::Refusal;
+use crate::http::Rejection;
 use crate::http::retry_after::milliseconds;
 use crate::http::text::{number, value_of};
 use crate::http::tower::Denial;
@@ -66,7 +66,7 @@ impl Protocol {
     }
 
     /// INVALID_ARGUMENT, UNAUTHENTICATED or PERMISSION_DENIED, else INTERNAL.
-    pub(crate) fn refused(self, refusal: &Refusal) -> Response<Bytes> {
+    pub(crate) fn refused(self, refusal: &Rejection) -> Response<Bytes> {
         let code = match refusal.status() {
             StatusCode::UNAUTHORIZED => "16",
             StatusCode::FORBIDDEN => "7",

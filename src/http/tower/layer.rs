@@ -8,14 +8,16 @@ use http::Response;
 use http::request::Parts;
 use tower_layer::Layer;
 
-use crate::Limiter;
 use crate::http::tower::answer::Rules;
 use crate::http::tower::grpc::Protocol;
-use crate::http::tower::responder::{self, Denial};
+use crate::http::tower::responder;
+use crate::http::tower::responder::Denial;
 use crate::http::tower::rules::RuleInUse;
-use crate::http::tower::{RateLimit, Refusal, Rule};
+use crate::http::tower::{RateLimit, Rejection, Rule};
 use crate::http::{Fields, SetupError, Style};
-use crate::sync::{self, Ordering};
+use crate::limiter::Limiter;
+use crate::util::sync;
+use crate::util::sync::Ordering;
 
 /// What all clones of a layer and its services share.
 pub(crate) struct Shared {
@@ -45,7 +47,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn respond_refused(&self, refusal: &Refusal, request: &Parts) -> Response<Bytes> {
+    pub(crate) fn respond_refused(&self, refusal: &Rejection, request: &Parts) -> Response<Bytes> {
         let as_text = matches!(self.responder, Responder::PlainText);
         match self.protocol(request) {
             Some(protocol) => protocol.refused(refusal),
@@ -219,7 +221,8 @@ impl RateLimitBuilder {
     ///
     /// ```
     /// use http::{Response, StatusCode};
-    /// use tollgate::{Limiter, Limits, http::RateLimitLayer};
+    /// use tollgate::{Limiter, Limits};
+    /// use tollgate::http::RateLimitLayer;
     ///
     /// let limiter = Limiter::new(Limits::builder().build());
     /// let builder = RateLimitLayer::builder(&limiter).respond(|denial| {

@@ -13,7 +13,7 @@ mod service;
 
 pub use body::ResponseBody;
 pub use layer::{RateLimitBuilder, RateLimitLayer, Switch};
-pub use refusal::Refusal;
+pub use refusal::Rejection;
 pub use responder::Denial;
 pub use rules::{Rule, Who};
 pub use service::{Denied, RateLimit, Report, ResponseFuture};

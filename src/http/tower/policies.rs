@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
-use crate::Limit;
 use crate::http::fields::PolicyLists;
 use crate::http::{Answer, Policy, SetupError};
+use crate::limit::Limit;
 
 /// Sets of numbers that are kept, overrides included. Those beyond are made for each response.
 const KEPT: usize = 16;

@@ -6,7 +6,7 @@ use std::fmt;
 use http::StatusCode;
 
 use crate::http::ClientError;
-use crate::shown::Escaped;
+use crate::util::escape::Escaped;
 
 /// Why a request is refused without asking any limit: a status and a sentence for the client.
 ///
@@ -16,25 +16,25 @@ use crate::shown::Escaped;
 ///
 /// ```
 /// use http::StatusCode;
-/// use tollgate::http::Refusal;
+/// use tollgate::http::Rejection;
 ///
-/// let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "no API key");
+/// let refusal = Rejection::new(StatusCode::UNAUTHORIZED, "no API key");
 /// assert_eq!(refusal.to_string(), "401: no API key");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     status: StatusCode,
     reason: Cow<'static, str>,
     cause: Option<ClientError>,
 }
 
-impl Refusal {
+impl Rejection {
     /// A refusal with this status, which is a client's or a server's error, or else 500. The reason is
     /// shown to the client.
-    pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Refusal {
+    pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Rejection {
         let is_error = status.is_client_error() || status.is_server_error();
         let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Refusal { status, reason: reason.into(), cause: None }
+        Rejection { status, reason: reason.into(), cause: None }
     }
 
     /// The status.
@@ -54,39 +54,39 @@ impl Refusal {
     }
 }
 
-impl From<ClientError> for Refusal {
+impl From<ClientError> for Rejection {
     /// A 500: whatever is missing, the server or its proxies were set up without it. The reason leaves out
     /// where the proxy is.
-    fn from(error: ClientError) -> Refusal {
-        let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.for_clients());
-        Refusal { cause: Some(error), ..refusal }
+    fn from(error: ClientError) -> Rejection {
+        let refusal = Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, error.for_clients());
+        Rejection { cause: Some(error), ..refusal }
     }
 }
 
-impl From<crate::Error> for Refusal {
+impl From<crate::error::Error> for Rejection {
     /// A 400 for an id that its limit's format does not allow, and for a cost above the burst, which
     /// no wait would help; a 500 for anything else.
-    fn from(error: crate::Error) -> Refusal {
-        Refusal::from(&error)
+    fn from(error: crate::error::Error) -> Rejection {
+        Rejection::from(&error)
     }
 }
 
-impl From<&crate::Error> for Refusal {
+impl From<&crate::error::Error> for Rejection {
     /// As for the error itself.
-    fn from(error: &crate::Error) -> Refusal {
+    fn from(error: &crate::error::Error) -> Rejection {
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST
         } else {
             StatusCode::INTERNAL_SERVER_ERROR
         };
-        Refusal::new(status, error.to_string())
+        Rejection::new(status, error.to_string())
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.status.as_str(), Escaped(&self.reason))
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Rejection {}

@@ -8,8 +8,8 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 
-use crate::Decision;
-use crate::http::Refusal;
+use crate::decision::Decision;
+use crate::http::Rejection;
 use crate::http::retry_after::retry_after;
 use crate::http::tower::grpc::Protocol;
 
@@ -80,7 +80,7 @@ pub fn grpc(denial: &Denial<'_>) -> Option<Response<Bytes>> {
 }
 
 /// A refusal, as problem document or as text.
-pub(crate) fn refused(refusal: &Refusal, as_text: bool) -> Response<Bytes> {
+pub(crate) fn refused(refusal: &Rejection, as_text: bool) -> Response<Bytes> {
     let (status, reason) = (refusal.status(), refusal.reason());
     if as_text {
         return response(status, PLAIN_TEXT, format!("{reason}\n"));

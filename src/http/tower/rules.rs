@@ -6,10 +6,12 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::request::Parts;
 
+use crate::algorithm::factor::Factor;
 use crate::http::SetupError;
 use crate::http::tower::policies::Policies;
-use crate::http::tower::refusal::Refusal;
-use crate::{Factor, Handle, Id};
+use crate::http::tower::refusal::Rejection;
+use crate::limiter::handle::KeyedLimit;
+use crate::limits::Id;
 
 /// To whom a request counts under one rule.
 #[derive(Clone, Debug)]
@@ -24,7 +26,7 @@ pub enum Who<'a> {
     /// To no one: the rule does not apply to this request.
     NoLimit,
     /// It cannot be said, and the request is refused.
-    Refused(Refusal),
+    Refused(Rejection),
 }
 
 impl<'a, I: Into<Id<'a>>> From<I> for Who<'a> {
@@ -73,7 +75,7 @@ type Refunds = Box<dyn Fn(StatusCode) -> bool + Send + Sync>;
 /// ```
 #[must_use]
 pub struct Rule {
-    handle: Handle,
+    handle: KeyedLimit,
     shown_as: Option<String>,
     who_of: WhoOf,
     cost_of: Option<CostOf>,
@@ -88,7 +90,7 @@ impl Rule {
     /// A rule for the limit of `handle`: each request costs 1, and counts to whom `who_of` says. See
     /// [`extract`](crate::http::extract) for ready ones. It is called once a request and must not wait.
     pub fn new(
-        handle: Handle,
+        handle: KeyedLimit,
         who_of: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,
     ) -> Rule {
         Rule {
@@ -139,7 +141,7 @@ impl Rule {
     /// becomes of its body changes nothing. A response that never comes, because the service failed or
     /// panicked or the client left, gives back nothing.
     ///
-    /// It goes back as by [`Receipt::settle`](crate::Receipt::settle) with 0: nothing after a reset or a refund of the
+    /// It goes back as by [`Receipt::settle`](crate::reserve::Receipt::settle) with 0: nothing after a reset or a refund of the
     /// bucket by hand, a reload that changes the limits, or an override's end in between.
     pub fn refund_if(self, refunds: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Rule {
         Rule { refunds: Some(Box::new(refunds)), ..self }
@@ -200,7 +202,7 @@ impl RuleInUse {
         Ok(RuleInUse { rule, policies })
     }
 
-    pub(crate) fn handle(&self) -> &Handle {
+    pub(crate) fn handle(&self) -> &KeyedLimit {
         &self.rule.handle
     }
 
@@ -210,7 +212,7 @@ impl RuleInUse {
     }
 
     /// To whom the request counts; `None` if to no one.
-    pub(crate) fn who<'a>(&self, parts: &'a Parts) -> Result<Option<Who<'a>>, Refusal> {
+    pub(crate) fn who<'a>(&self, parts: &'a Parts) -> Result<Option<Who<'a>>, Rejection> {
         if self.rule.applies.as_ref().is_some_and(|applies| !applies(parts)) {
             return Ok(None);
         }

@@ -13,10 +13,10 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::Decision;
+use crate::decision::Decision;
 use crate::http::tower::answer::{Standing, Told};
 use crate::http::tower::layer::Shared;
-use crate::http::tower::{Denial, Refusal, ResponseBody};
+use crate::http::tower::{Denial, Rejection, ResponseBody};
 
 /// No cache may store a denial (RFC 6585, 4; RFC 9111, 5.2.2.5), nor a refusal: both are about one client.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -35,7 +35,7 @@ pub struct RateLimit<S> {
 /// [permissive](crate::http::RateLimitBuilder::permissive) layer.
 #[derive(Clone, Debug)]
 pub struct Report {
-    outcome: Result<Decision, Refusal>,
+    outcome: Result<Decision, Rejection>,
     violated: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ impl Report {
     /// # Errors
     ///
     /// No limit was asked, because it could not be said whom the request counts for.
-    pub fn decision(&self) -> Result<Decision, &Refusal> {
+    pub fn decision(&self) -> Result<Decision, &Rejection> {
         self.outcome.as_ref().copied()
     }
 
@@ -165,14 +165,14 @@ impl Shared {
         response
     }
 
-    fn refuse(&self, refusal: &Refusal, parts: &Parts) -> Response<Bytes> {
+    fn refuse(&self, refusal: &Rejection, parts: &Parts) -> Response<Bytes> {
         let mut response = self.respond_refused(refusal, parts);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         response.extensions_mut().insert(refusal.clone());
         response
     }
 
-    fn report(&self, outcome: &Result<Told, Refusal>) -> Report {
+    fn report(&self, outcome: &Result<Told, Rejection>) -> Report {
         match outcome {
             Ok(told) => Report {
                 outcome: Ok(told.decision),

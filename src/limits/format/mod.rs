@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 #[cfg(feature = "boulder")]
 use crate::limits::IdentifierSet;
 use crate::limits::{Id, IdFormat};
-use crate::shown::quoted;
+use crate::util::escape::quoted;
 
 pub(crate) use parts::{address_of, is_account, is_composite, name_of, registered_domain};
 

@@ -1,11 +1,13 @@
 //! Which numbers apply to an id, and what the note of them beside a bucket's word says.
 
 use super::{Entry, Limits, NumbersIndex};
+use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
-use crate::key::{KeyRef, LimitIndex, Meta};
+use crate::limit::Limit;
 use crate::limits::format;
-use crate::probe::{Fault, Place, broken, reached};
-use crate::{Factor, Limit};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 
 /// A time at which no numbers have ended.
 pub(crate) const BEFORE_ALL_ENDS_NS: u64 = 0;
@@ -15,7 +17,7 @@ impl Limits {
     /// factors that it may have been charged with, the largest of which `factor` says.
     pub(crate) fn is_full(
         &self,
-        meta: Meta,
+        tag: LimitTag,
         word: u64,
         now_ns: u64,
         factor: impl FnOnce(LimitIndex) -> Factor,
@@ -24,9 +26,9 @@ impl Limits {
             return Gcra::is_full(word, now_ns);
         }
         // A word that no numbers are known for is kept: nothing says that it is full.
-        let Some(index) = meta.limit() else { return false };
-        let meta = if broken(Fault::FullByDefault) { meta.stamp().meta(0) } else { meta };
-        let Some(limit) = self.numbers_at(meta) else { return false };
+        let Some(index) = tag.limit() else { return false };
+        let tag = if fault::active(Fault::FullByDefault) { tag.stamp().tag(0) } else { tag };
+        let Some(limit) = self.numbers_at(tag) else { return false };
         if !limit.rule().is_full(word, now_ns) {
             return false;
         }
@@ -37,42 +39,42 @@ impl Limits {
         let is_full =
             matches!(limit.scaled(factor), Ok(Some(slow)) if slow.rule().is_full(word, now_ns));
         if !is_full {
-            reached(Place::KeptByFactor);
+            coverage::hit(Race::KeptByFactor);
         }
         is_full
     }
 
     /// Which numbers apply to a key.
-    pub(crate) fn meta_of(&self, key: KeyRef<'_>, now_ns: u64) -> Option<Meta> {
+    pub(crate) fn tag_of(&self, key: KeyRef<'_>, now_ns: u64) -> Option<LimitTag> {
         let entry = self.entries.get(key.limit.0 as usize)?;
-        entry.numbers_of(key.id, now_ns).map(|(_, meta)| meta)
+        entry.numbers_of(key.id, now_ns).map(|(_, tag)| tag)
     }
 
     /// The note of a limit's default numbers, if it has any.
-    pub(crate) fn default_meta(&self, index: LimitIndex) -> Option<Meta> {
+    pub(crate) fn default_tag(&self, index: LimitIndex) -> Option<LimitTag> {
         let entry = self.entries.get(index.0 as usize)?;
-        entry.default.as_ref().map(|_| entry.stamp.meta(0))
+        entry.default.as_ref().map(|_| entry.stamp.tag(0))
     }
 
     /// Whether a key with such a tag is charged by its limit's default as it is.
-    pub(crate) fn is_default(&self, meta: Meta, charged_by: &Limit) -> bool {
-        !meta.is_of_override() && self.numbers_at(meta) == Some(charged_by)
+    pub(crate) fn is_default(&self, tag: LimitTag, charged_by: &Limit) -> bool {
+        !tag.is_of_override() && self.numbers_at(tag) == Some(charged_by)
     }
 
     /// The numbers that a note says, if it is of these limits, whether or not they have ended.
-    pub(crate) fn numbers_at(&self, noted: Meta) -> Option<&Limit> {
+    pub(crate) fn numbers_at(&self, noted: LimitTag) -> Option<&Limit> {
         let entry = self.entries.get(noted.limit()?.0 as usize)?;
         entry.numbers_at(noted, BEFORE_ALL_ENDS_NS)
     }
 
     /// Whether numbers have ended by `at_ns`.
-    pub(crate) fn has_ended(&self, given: Meta, at_ns: u64) -> bool {
+    pub(crate) fn has_ended(&self, given: LimitTag, at_ns: u64) -> bool {
         self.end_ns(given).is_some_and(|end_ns| end_ns <= at_ns)
     }
 
     /// When the noted numbers end, in ns since the clock's origin, if they do.
     #[inline]
-    pub(crate) fn end_ns(&self, noted: Meta) -> Option<u64> {
+    pub(crate) fn end_ns(&self, noted: LimitTag) -> Option<u64> {
         if !self.has_ends {
             return None;
         }
@@ -91,28 +93,28 @@ impl Limits {
 impl Entry {
     /// The numbers that apply to an id in normal form, and the note by which to find them again.
     #[inline]
-    pub(crate) fn numbers_of(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, Meta)> {
+    pub(crate) fn numbers_of(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, LimitTag)> {
         if !self.overrides.is_empty()
             && let Some(given) = self.overridden(id, now_ns)
         {
             let limit = self.numbers.get(given.0 as usize)?.limit.as_ref()?;
-            return Some((limit, self.stamp.meta(given.0 + 1)));
+            return Some((limit, self.stamp.tag(given.0 + 1)));
         }
-        self.default.as_ref().map(|limit| (limit, self.stamp.meta(0)))
+        self.default.as_ref().map(|limit| (limit, self.stamp.tag(0)))
     }
 
     /// The numbers that a note says: those that [`numbers_of`](Self::numbers_of) returned with it. `None`
     /// for a tag of another generation and for numbers that have ended.
     #[inline(always)]
-    pub(crate) fn numbers_at(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
-        if meta.stamp() == self.stamp { self.with_number(meta.numbers(), now_ns) } else { None }
+    pub(crate) fn numbers_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
+        if tag.stamp() == self.stamp { self.with_number(tag.numbers(), now_ns) } else { None }
     }
 
     /// As [`numbers_at`](Self::numbers_at), for a call that charges one bucket and is done. `None`, too,
     /// where there is more to do.
     #[inline(always)]
-    pub(crate) fn quick_numbers_at(&self, meta: Meta, now_ns: u64) -> Option<&Limit> {
-        self.with_number(meta.quick_numbers(self.quick)?, now_ns)
+    pub(crate) fn quick_numbers_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
+        self.with_number(tag.quick_numbers(self.quick)?, now_ns)
     }
 
     #[inline(always)]

@@ -13,7 +13,8 @@ impl Limits {
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
-    /// use tollgate::{IdFormat, Limit, Limits, OverrideOptions};
+    /// use tollgate::{IdFormat, Limit, Limits};
+    /// use tollgate::limits::OverrideOptions;
     ///
     /// let (now, minute) = (SystemTime::now(), Duration::from_secs(60));
     /// let options = OverrideOptions::default().expires(now + minute);
@@ -21,7 +22,7 @@ impl Limits {
     ///     .limit("PerUser", IdFormat::String, Limit::new(20, 60, minute)?)?
     ///     .override_with("PerUser", "alice", Limit::new(200, 600, minute)?, options)?
     ///     .build();
-    /// let burst = |limits: &Limits| limits.numbers("PerUser", "alice").map(|of| of.map(|of| of.burst()));
+    /// let burst = |limits: &Limits| limits.limit_for("PerUser", "alice").map(|of| of.map(|of| of.burst()));
     /// assert_eq!(burst(&limits.clone().as_of(now))?, Some(200));
     /// assert_eq!(burst(&limits.as_of(now + 2 * minute))?, Some(20));
     /// # Ok::<(), tollgate::Error>(())

@@ -5,13 +5,13 @@ use std::time::SystemTime;
 
 use super::terms::{Given, Numbers};
 use super::{Entry, Limits, Override};
-use crate::Limit;
 use crate::error::Error;
-use crate::key::{LimitIndex, OwnedId};
+use crate::limit::Limit;
 use crate::limits::expiry::seconds;
 use crate::limits::options::Note;
 use crate::limits::{Id, IdFormat, LimitMode, Scratch, format};
-use crate::shown::Escaped;
+use crate::store::key::{LimitIndex, OwnedId};
+use crate::util::escape::Escaped;
 
 /// A file, as it was named by the caller, and a line of it, from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +51,8 @@ impl Limits {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{IdFormat, Limit, Limits, OverrideOptions};
+    /// use tollgate::{IdFormat, Limit, Limits};
+    /// use tollgate::limits::OverrideOptions;
     ///
     /// let minute = Duration::from_secs(60);
     /// let sales = OverrideOptions::default().owner("sales");

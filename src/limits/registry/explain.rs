@@ -28,7 +28,8 @@ impl Limits {
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
-    /// use tollgate::{Applies, IdFormat, Limit, Limits, WhyNot};
+    /// use tollgate::limits::{Applies, WhyNot};
+    /// use tollgate::{IdFormat, Limit, Limits};
     ///
     /// let minute = Duration::from_secs(60);
     /// let limits = Limits::builder()

@@ -3,11 +3,11 @@
 use std::time::SystemTime;
 
 use super::{Entry, Limits};
-use crate::Limit;
 use crate::error::{Error, ErrorKind};
-use crate::key::{LimitIndex, Meta, OwnedId, Stamp};
+use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, format};
+use crate::store::key::{LimitIndex, LimitTag, OwnedId, Stamp};
 
 /// The account's part of a composite id.
 const ACCOUNT_BYTES: usize = size_of::<u64>();
@@ -20,7 +20,7 @@ pub(crate) struct OverrideById<'a> {
     pub(crate) id: &'a [u8],
     /// Whether it stands for all ids of an account.
     pub(crate) is_of_account: bool,
-    pub(crate) meta: Meta,
+    pub(crate) tag: LimitTag,
 }
 
 /// A time of the system's clock on a limiter's.
@@ -111,7 +111,7 @@ impl Limits {
                     format: entry.format,
                     id,
                     is_of_account: is_composite && id.len() == ACCOUNT_BYTES,
-                    meta: entry.stamp.meta(given.numbers.0 + 1),
+                    tag: entry.stamp.tag(given.numbers.0 + 1),
                 }
             })
         })

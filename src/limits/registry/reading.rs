@@ -1,8 +1,8 @@
 //! What only a reader of files asks of a builder.
 
 use super::{Entry, LimitsBuilder, Numbers, NumbersIndex};
-use crate::key::LimitIndex;
 use crate::limits::names;
+use crate::store::key::LimitIndex;
 
 impl LimitsBuilder {
     /// The index of a limit that is declared or Boulder's; else the text of the error.

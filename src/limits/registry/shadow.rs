@@ -2,9 +2,9 @@
 //! and a reload need not know of them.
 
 use super::{Entry, Limits, LimitsBuilder};
-use crate::Limit;
-use crate::key::{KeyRef, LimitIndex, Meta, Quick};
+use crate::limit::Limit;
 use crate::limits::LimitMode;
+use crate::store::key::{KeyRef, LimitIndex, LimitTag, Quick};
 
 /// What the names of such limits end in: no name that is given can.
 const ENDING: &str = " (shadow)";
@@ -53,12 +53,12 @@ impl Limits {
         &self,
         key: KeyRef<'_>,
         now_ns: u64,
-    ) -> Option<(LimitIndex, &Limit, Meta)> {
+    ) -> Option<(LimitIndex, &Limit, LimitTag)> {
         let entry = self.entry(key.limit);
-        let (_, meta) = entry.numbers_of(key.id, now_ns)?;
-        let index = entry.shadow_beside(meta)?;
-        let (limit, meta) = self.entry(index).numbers_of(key.id, now_ns)?;
-        Some((index, limit, meta))
+        let (_, tag) = entry.numbers_of(key.id, now_ns)?;
+        let index = entry.shadow_beside(tag)?;
+        let (limit, tag) = self.entry(index).numbers_of(key.id, now_ns)?;
+        Some((index, limit, tag))
     }
 }
 
@@ -76,7 +76,7 @@ impl Entry {
     /// The limit whose numbers are tried beside those that the note says: beside the default's alone. An
     /// override stands in the place of either.
     #[inline]
-    pub(crate) fn shadow_beside(&self, noted: Meta) -> Option<LimitIndex> {
+    pub(crate) fn shadow_beside(&self, noted: LimitTag) -> Option<LimitIndex> {
         self.shadow.filter(|_| noted.numbers() == 0)
     }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::NumbersIndex;
 use super::{Entry, Limits, LimitsBuilder};
 use crate::error::{Error, ErrorKind};
-use crate::key::{LimitIndex, Meta, OwnedId};
+use crate::limit::{Limit, LimitFault};
 use crate::limits::expiry::Expiry;
 use crate::limits::options::Note;
 use crate::limits::{Id, IdFormat, LimitMode, LimitOptions, OverrideOptions, Scratch, format};
-use crate::{Limit, limit::LimitFault};
+use crate::store::key::{LimitIndex, LimitTag, OwnedId};
 
 /// What a limit has beside its default numbers. Nothing of it is read on a request's way.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,7 +87,7 @@ impl Entry {
     }
 
     /// The same by the note of the numbers.
-    pub(crate) fn max_debt_at(&self, noted: Meta) -> u64 {
+    pub(crate) fn max_debt_at(&self, noted: LimitTag) -> u64 {
         let given = (noted.numbers() as usize).checked_sub(1);
         self.max_debt_of(given.and_then(|given| self.numbers.get(given)))
     }

@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 
-use crate::Limit;
+use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 use crate::limits::options::Note;
-use crate::limits::registry::{self, Numbers, Within};
+use crate::limits::registry;
+use crate::limits::registry::{Numbers, Within};
 use crate::limits::{LimitMode, LimitOptions};
 
 use super::entry::Entry;
 use super::events::Scalar;
 use super::faults::Path;
-use super::field::{self, Field};
+use super::field;
+use super::field::Field;
 use super::names::Known;
 use super::numbers::NumberFault;
 use super::walk::Walk;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 const COARSEST: Duration = Duration::from_secs(2);
 
 use super::source::{Refusal, read, unreadable};
-use crate::open;
+use crate::util::open;
 
 /// A file as it was read, whole, or why it could not be.
 #[derive(Debug)]

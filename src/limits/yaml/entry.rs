@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::Limit;
+use crate::limit::Limit;
 use crate::limits::IdFormat;
 use crate::limits::registry::Numbers;
 
@@ -10,10 +10,12 @@ use super::beside::Beside;
 use super::duration;
 use super::events::Scalar;
 use super::faults::{Given, Path, listed};
-use super::field::{self, Field, Named, unknown_field};
+use super::field;
+use super::field::{Field, Named, unknown_field};
 use super::ids::Target;
 use super::names::{Known, Lookup};
-use super::numbers::{self, NumberFault};
+use super::numbers;
+use super::numbers::NumberFault;
 use super::walk::{Form, Role, Value, Walk, Walked, given};
 use super::written::Written;
 

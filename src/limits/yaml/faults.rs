@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::error::Fault;
-use crate::shown::quoted;
+use crate::error::ConfigFault;
+use crate::util::escape::quoted;
 
 /// The way from a file's root to a node, on the walker's stack: text is made of it for a fault only.
 #[derive(Clone, Copy)]
@@ -72,7 +72,7 @@ pub(super) fn listed(words: &[&str]) -> String {
 /// The faults of one file.
 pub(super) struct Faults<'f> {
     file: &'f str,
-    faults: Vec<Fault>,
+    faults: Vec<ConfigFault>,
 }
 
 impl<'f> Faults<'f> {
@@ -94,7 +94,12 @@ impl<'f> Faults<'f> {
             message.push_str("...");
             message.shrink_to_fit();
         }
-        self.faults.push(Fault { file: self.file.into(), line, path: path.to_string(), message });
+        self.faults.push(ConfigFault {
+            file: self.file.into(),
+            line,
+            path: path.to_string(),
+            message,
+        });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -110,7 +115,7 @@ impl<'f> Faults<'f> {
     }
 
     /// The faults in the file's order.
-    pub(super) fn into_sorted(mut self) -> Vec<Fault> {
+    pub(super) fn into_sorted(mut self) -> Vec<ConfigFault> {
         self.faults.sort_by_key(|fault| fault.line);
         self.faults
     }

@@ -1,8 +1,8 @@
 //! The fields of an entry: their names, and what each may hold.
 
-use crate::limit::decimal::Decimal;
 use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, LimitMode};
+use crate::util::decimal::Decimal;
 
 use super::events::Scalar;
 use super::faults::{Given, listed};

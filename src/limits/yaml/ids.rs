@@ -6,10 +6,12 @@ use crate::limits::format::encode_override;
 use crate::limits::options::Note;
 use crate::limits::registry::{GivenBefore, NumbersIndex};
 
-use super::beside::{self, Dated};
+use super::beside;
+use super::beside::Dated;
 use super::events::Scalar;
 use super::faults::{Given, Path};
-use super::field::{self, Field, unknown_field};
+use super::field;
+use super::field::{Field, unknown_field};
 use super::names::Known;
 use super::walk::{Value, Walk, Walked};
 use super::written::Written;

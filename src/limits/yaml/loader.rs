@@ -12,7 +12,8 @@ use crate::limits::Limits;
 /// # Example: overrides for clients of a private network
 ///
 /// ```
-/// use tollgate::{Limits, YamlLoader};
+/// use tollgate::Limits;
+/// use tollgate::limits::YamlLoader;
 ///
 /// let text = "NewRegistrationsPerIPAddress: {burst: 20, count: 20, period: 1s}\n\
 ///             NewRegistrationsPerIPAddress:10.0.0.2: {burst: 20, count: 40, period: 1s}\n";

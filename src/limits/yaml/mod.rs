@@ -18,7 +18,7 @@ mod written;
 
 use std::path::Path;
 
-use crate::error::{Error, Fault};
+use crate::error::{ConfigFault, Error};
 use crate::limits::{Limits, LimitsBuilder};
 
 #[cfg(feature = "watch")]
@@ -61,7 +61,7 @@ use walk::Role;
 /// `drip_rate` and `drip_size` may be left out, for 1 s and 1. `enabled: false` in a default is no limit
 /// for anybody, those with overrides included; its numbers may be left out.
 ///
-/// Beside its numbers a default may have a [`mode`](crate::LimitMode), `enforce` or `shadow`; beside
+/// Beside its numbers a default may have a [`mode`](crate::limits::LimitMode), `enforce` or `shadow`; beside
 /// enforced ones a `shadow`, numbers that are only tried; and a `max_debt`, the units that a bucket may
 /// owe beyond its burst. An override may have a `max_debt` of its own, and a `comment`, an `owner`, and a day on
 /// which it `expires`: it applies through the end of that day, UTC. In a list of ids an id may have the
@@ -123,7 +123,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`Error::is_config`], with every fault of both files ([`Error::faults`]); [`Error::is_io`] if a
+    /// [`Error::is_invalid_config`], with every fault of both files ([`Error::faults`]); [`Error::is_io`] if a
     /// file cannot be read, and that alone if nothing else is wrong.
     ///
     /// # Example: a fault has its file, line and path
@@ -154,7 +154,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`Error::is_config`], with every fault of the text.
+    /// [`Error::is_invalid_config`], with every fault of the text.
     ///
     /// # Example: a limit of one's own, and an override
     ///
@@ -165,8 +165,8 @@ impl Limits {
     ///     "PerUser: {burst: 20, count: 10, period: 1s, id: string}\n\
     ///      PerUser:alice: {burst: 200, count: 100, period: 1s}\n",
     /// )?;
-    /// assert_eq!(limits.numbers("PerUser", "alice")?.map(|limit| limit.burst()), Some(200));
-    /// assert_eq!(limits.numbers("PerUser", "bob")?.map(|limit| limit.burst()), Some(20));
+    /// assert_eq!(limits.limit_for("PerUser", "alice")?.map(|limit| limit.burst()), Some(200));
+    /// assert_eq!(limits.limit_for("PerUser", "bob")?.map(|limit| limit.burst()), Some(20));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn from_yaml(text: &str) -> Result<Limits, Error> {
@@ -180,7 +180,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`Error::is_config`], with every fault of both texts.
+    /// [`Error::is_invalid_config`], with every fault of both texts.
     ///
     /// # Example: an override in Boulder's present form
     ///
@@ -191,7 +191,7 @@ impl Limits {
     ///     "PerAccount: {burst: 300, count: 300, period: 180m, id: regId}",
     ///     "- PerAccount: {burst: 300, count: 600, period: 180m, ids: [{id: 12345678, comment: ours}]}",
     /// )?;
-    /// let numbers = limits.numbers("PerAccount", 12345678)?;
+    /// let numbers = limits.limit_for("PerAccount", 12345678)?;
     /// assert_eq!(numbers.map(|limit| limit.count()), Some(600));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -226,7 +226,7 @@ struct Load {
     names: Names,
     /// By [`Role`].
     files: [String; 2],
-    faults: Vec<Fault>,
+    faults: Vec<ConfigFault>,
     /// How many of the faults are files that cannot be read.
     unreadable: usize,
 }
@@ -248,7 +248,7 @@ impl Load {
                 // What an unread file declares is not known: no name is called unknown for it.
                 self.names.set_incomplete();
                 self.unreadable += usize::from(refusal.is_io);
-                self.faults.push(Fault {
+                self.faults.push(ConfigFault {
                     file: self.files[role as usize].clone(),
                     line: refusal.line,
                     path: String::new(),

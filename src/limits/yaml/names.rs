@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::key::LimitIndex;
 use crate::limits::{LimitsBuilder, names};
+use crate::store::key::LimitIndex;
 
 /// A limit that is declared or Boulder's.
 #[derive(Clone, Copy)]

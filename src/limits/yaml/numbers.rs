@@ -1,8 +1,8 @@
 //! The numbers of an entry, by its algorithm.
 
-use crate::Limit;
-use crate::limit::decimal::Decimal;
+use crate::limit::Limit;
 use crate::limit::{LimitFault, whole_of_decimal};
+use crate::util::decimal::Decimal;
 
 use super::entry::Entry;
 use super::field::{Field, Named};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use crate::error::Fault;
+use crate::error::ConfigFault;
 use crate::limits::{LimitsBuilder, Scratch};
 
 use super::events::{Broken, Events, Kind, Node, Scalar};
@@ -63,7 +63,7 @@ pub(super) fn walk(
     files: &[String; 2],
     names: &mut Names,
     builder: &mut LimitsBuilder,
-) -> Vec<Fault> {
+) -> Vec<ConfigFault> {
     let mut spare = String::new();
     let mut walk = Walk {
         role,

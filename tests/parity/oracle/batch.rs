@@ -1,6 +1,6 @@
 //! Several buckets as one.
 
-use tollgate::Mode;
+use tollgate::batch::MemberMode;
 
 use super::bucket::{Figures, Rule};
 use super::{Kind, Oracle, Refused, Said};
@@ -12,7 +12,7 @@ struct Asked {
     position: usize,
     call: Call,
     rule: Rule,
-    mode: Mode,
+    mode: MemberMode,
     is_shadow: bool,
     figures: Figures,
     /// Whether its answer can be a denial: a refund's is none.
@@ -22,7 +22,7 @@ struct Asked {
 
 impl Asked {
     fn can_deny(&self) -> bool {
-        self.mode != Mode::SpendOnly && !self.is_shadow
+        self.mode != MemberMode::SpendOnly && !self.is_shadow
     }
 
     fn said(&self) -> Said {
@@ -49,7 +49,7 @@ impl Oracle {
     pub(crate) fn batch(
         &mut self,
         what: BatchCall,
-        members: &[(Call, Mode)],
+        members: &[(Call, MemberMode)],
     ) -> Result<(Said, Vec<Said>), Refused> {
         let mut each = vec![Said::UNLIMITED; members.len()];
         if !self.enabled {
@@ -69,7 +69,11 @@ impl Oracle {
         Ok((said, each))
     }
 
-    fn members(&self, what: BatchCall, members: &[(Call, Mode)]) -> Result<Vec<Asked>, Refused> {
+    fn members(
+        &self,
+        what: BatchCall,
+        members: &[(Call, MemberMode)],
+    ) -> Result<Vec<Asked>, Refused> {
         let mut asked: Vec<Asked> = Vec::new();
         for (position, &(call, mode)) in members.iter().enumerate() {
             let Some(rule) = self.rule(call) else { continue };
@@ -101,7 +105,8 @@ impl Oracle {
     fn spend_all(&mut self, asked: &mut [Asked]) -> Said {
         let said = strictest(asked.iter().filter(|member| member.can_deny()).map(Asked::said));
         if said.figures.is_none_or(|figures| figures.allowed) {
-            let is_charged = |member: &&Asked| member.mode != Mode::CheckOnly && !member.blocked;
+            let is_charged =
+                |member: &&Asked| member.mode != MemberMode::CheckOnly && !member.blocked;
             for member in asked.iter().filter(is_charged) {
                 let (state, _) = self.ask(Kind::Spend, member.rule, member.call);
                 self.store(member.call, state);
@@ -112,7 +117,7 @@ impl Oracle {
 
     fn give_all(&mut self, what: BatchCall, asked: &mut [Asked]) -> Said {
         for member in asked.iter_mut() {
-            let is_left_alone = member.mode == Mode::CheckOnly;
+            let is_left_alone = member.mode == MemberMode::CheckOnly;
             let (kind, call) = match what {
                 BatchCall::RefundAll if is_left_alone => {
                     (Kind::Refund, Call { cost: 0, ..member.call })

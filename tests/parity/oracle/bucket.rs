@@ -6,7 +6,7 @@ use super::super::spec::Numbers;
 pub(crate) const NS_PER_MS: i128 = 1_000_000;
 
 /// The longest wait that a decision tells: 584 years.
-const MOST_WAIT: i128 = u64::MAX as i128;
+const MAX_WAIT: i128 = u64::MAX as i128;
 
 /// The numbers of a limit. Times of gcra are ns, of the others ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,8 +177,8 @@ impl Rule {
         Figures {
             allowed,
             remaining: (self.capacity() - found.used).max(0),
-            retry: (until_there * NS_PER_MS).min(MOST_WAIT),
-            reset: (until_full * NS_PER_MS).min(MOST_WAIT),
+            retry: (until_there * NS_PER_MS).min(MAX_WAIT),
+            reset: (until_full * NS_PER_MS).min(MAX_WAIT),
         }
     }
 

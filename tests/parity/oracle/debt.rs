@@ -1,4 +1,4 @@
-//! What a bucket owes when its numbers change, by the documentation of [`Debt`].
+//! What a bucket owes when its numbers change, by the documentation of [`CarryOver`].
 //!
 //! Where that is silent, this is the rule:
 //! * A window that is kept ends when it would have, or a whole new window after the change if that is sooner,
@@ -8,21 +8,27 @@
 //!   beyond the capacity the same share is kept.
 //! * What takes more than the 24 bits of a count is forgotten.
 
-use tollgate::Debt;
+use tollgate::reload::CarryOver;
 
 use super::bucket::{Rule, State, ceil, ms_of};
 
 /// The most that is counted: a word has 24 bits for it. What is owed beyond is forgotten.
 const MOST: i128 = (1 << 24) - 1;
 /// The latest time that a word has room for.
-const MOST_NS: i128 = (1 << 63) - 1;
+const MAX_NS: i128 = (1 << 63) - 1;
 
 /// The state under `new` of a bucket that had `state` under `old` when the numbers changed. `None`: it is full.
-pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> Option<State> {
+pub(crate) fn carried(
+    debt: CarryOver,
+    old: Rule,
+    new: Rule,
+    state: State,
+    now: i128,
+) -> Option<State> {
     if old == new {
         return Some(state);
     }
-    if debt == Debt::Afresh {
+    if debt == CarryOver::Afresh {
         return None;
     }
     if old.is_full(state, now) {
@@ -40,8 +46,8 @@ pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128)
             let owed = tat - now;
             let within = owed.min(old.capacity());
             let kept = match debt {
-                Debt::Units => ceil(within * new_interval, interval),
-                Debt::Time => within,
+                CarryOver::Units => ceil(within * new_interval, interval),
+                CarryOver::Time => within,
                 _ => ceil(within * new.capacity(), old.capacity()),
             };
             State::Tat(now + kept.min(new.capacity()) + (owed - within))
@@ -63,7 +69,7 @@ pub(crate) fn carried(debt: Debt, old: Rule, new: Rule, state: State, now: i128)
     };
     Some(match state {
         State::Counted { at, used } => State::Counted { at, used: used.min(MOST) },
-        State::Tat(tat) => State::Tat(tat.min(MOST_NS)),
+        State::Tat(tat) => State::Tat(tat.min(MAX_NS)),
     })
 }
 
@@ -74,7 +80,7 @@ fn length(rule: Rule) -> i128 {
     }
 }
 
-fn window(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
+fn window(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> State {
     let State::Counted { at, used } = state else { unreachable!("{state:?}") };
     let (mut at, mut used) = (at, used);
     if used > old.capacity() {
@@ -85,7 +91,7 @@ fn window(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
     let behind = (used - 1).max(0) / old.capacity();
     let within = used - behind * old.capacity();
     let kept = match debt {
-        Debt::Units => within.min(new.capacity()),
+        CarryOver::Units => within.min(new.capacity()),
         _ => ceil(within * new.capacity(), old.capacity()),
     };
     let behind_kept = ceil(behind * length(old), length(new)) * new.capacity();
@@ -97,7 +103,7 @@ fn window(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
     State::Counted { at: (end - length(new)).max(1), used: kept + behind_kept }
 }
 
-fn drips(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
+fn drips(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> State {
     let State::Counted { at, used } = state else { unreachable!("{state:?}") };
     let (Rule::Leaky { rate, drip, .. }, Rule::Leaky { rate: new_rate, drip: new_drip, .. }) =
         (old, new)
@@ -108,8 +114,8 @@ fn drips(debt: Debt, old: Rule, new: Rule, state: State, now: i128) -> State {
     let within = used.min(old.capacity());
     let in_time = |units: i128| ceil(ceil(units, drip) * rate, new_rate) * new_drip;
     let kept = match debt {
-        Debt::Units => within,
-        Debt::Time => in_time(within),
+        CarryOver::Units => within,
+        CarryOver::Time => in_time(within),
         _ => ceil(within * new.capacity(), old.capacity()),
     };
     State::Counted { at: ms_of(now), used: kept.min(new.capacity()) + in_time(used - within) }

@@ -6,7 +6,7 @@ mod debt;
 
 use std::collections::BTreeMap;
 
-use tollgate::Debt;
+use tollgate::reload::CarryOver;
 
 use super::known;
 use super::ops::{Call, ONE};
@@ -89,7 +89,7 @@ pub(crate) struct Oracle {
     pub(crate) enabled: bool,
     pub(crate) terms: Terms,
     /// The last reload's.
-    debt: Debt,
+    debt: CarryOver,
     buckets: BTreeMap<(usize, usize), State>,
     /// When the block of an id ends.
     blocks: BTreeMap<(usize, usize), i128>,
@@ -97,7 +97,7 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     pub(crate) fn new(terms: Terms, now: i128) -> Oracle {
-        let debt = Debt::default();
+        let debt = CarryOver::default();
         let (buckets, blocks) = (BTreeMap::new(), BTreeMap::new());
         Oracle { now, floor: now, enabled: true, terms, debt, buckets, blocks }
     }
@@ -161,7 +161,7 @@ impl Oracle {
     /// Carries every bucket from its old numbers to its new ones. Where there are none, nothing is left.
     fn carry(
         &mut self,
-        debt: Debt,
+        debt: CarryOver,
         at: i128,
         rules: impl Fn(usize, usize) -> (Option<Rule>, Option<Rule>),
     ) {
@@ -175,13 +175,13 @@ impl Oracle {
     }
 
     /// A reload that changed something.
-    pub(crate) fn reload(&mut self, terms: Terms, debt: Debt) {
+    pub(crate) fn reload(&mut self, terms: Terms, debt: CarryOver) {
         self.put_in_place(terms, debt, self.now);
         self.debt = debt;
     }
 
     /// A limiter that a file was read into at `at`. Buckets are carried as of the file's time.
-    pub(crate) fn restore(&mut self, terms: Terms, debt: Debt, at: i128) {
+    pub(crate) fn restore(&mut self, terms: Terms, debt: CarryOver, at: i128) {
         self.put_in_place(terms, debt, at);
         self.debt = debt;
         self.enabled = true;
@@ -189,7 +189,7 @@ impl Oracle {
     }
 
     /// Puts limits in place that apply as they do at `at`.
-    fn put_in_place(&mut self, terms: Terms, debt: Debt, at: i128) {
+    fn put_in_place(&mut self, terms: Terms, debt: CarryOver, at: i128) {
         let now = self.now;
         let before = std::mem::replace(&mut self.terms, terms);
         let after = self.terms.clone();

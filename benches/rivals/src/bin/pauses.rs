@@ -39,7 +39,7 @@ struct Args {
 /// Threads that spend while another one sweeps.
 const SPENDERS: u64 = 2;
 /// Calls that each of them makes at least, however soon the sweep ends.
-const LEAST_CALLS: usize = 10_000;
+const MIN_CALLS: usize = 10_000;
 /// The cells of a step of the sweep.
 const SWEEP_CELLS: usize = 4_096;
 /// As long as an insert, more or less: the clock's interrupts come so often in a second, not in a call.
@@ -230,9 +230,9 @@ fn under_load<C: FnMut(&str) -> bool>(
         let spend = move |stream| {
             let mut call = call();
             let mut random = Random::new(stream);
-            let mut meter = Meter::with_room(LEAST_CALLS);
+            let mut meter = Meter::with_room(MIN_CALLS);
             // Relaxed: the flag says nothing of other memory.
-            while meter.calls() < LEAST_CALLS || !swept.load(Ordering::Relaxed) {
+            while meter.calls() < MIN_CALLS || !swept.load(Ordering::Relaxed) {
                 let key = keys.text(random.below(keys.count()));
                 assert!(meter.time(|| call(key)), "a key that was full is allowed");
             }

@@ -116,7 +116,7 @@ fn main() {
 mod account {
     use std::time::SystemTime;
 
-    use tollgate::OverrideOptions;
+    use tollgate::limits::OverrideOptions;
 
     use super::*;
 

@@ -110,7 +110,7 @@ fn main() {
         assert_eq!(restored.buckets, keys.count() as u64);
         let again = again.limit(NAME).expect("it is there");
         for at in keys.all() {
-            let left = |users: &tollgate::Handle| {
+            let left = |users: &tollgate::KeyedLimit| {
                 users.check(keys.text(at), 0).expect("an id").remaining()
             };
             assert_eq!(left(&again), left(users), "{}", keys.text(at));

@@ -1,6 +1,7 @@
 //! How close keys came to their limits.
 
-use tollgate::{Decision, Factor};
+use tollgate::Decision;
+use tollgate::limit::Factor;
 
 use crate::side::Side;
 use crate::tally::KeyNo;

@@ -11,7 +11,8 @@ mod tables;
 mod timeline;
 mod words;
 
-use tollgate::{Decision, Factor};
+use tollgate::Decision;
+use tollgate::limit::Factor;
 
 use crate::against::Change;
 use crate::engine::LimitNo;

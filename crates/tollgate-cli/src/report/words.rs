@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::tz::Offset;
-use tollgate::{Limit, Parameters};
+use tollgate::Limit;
+use tollgate::limit::Parameters;
 
 pub(crate) use crate::text::grouped as number;
 

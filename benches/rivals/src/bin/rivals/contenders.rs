@@ -6,7 +6,7 @@ use governor::clock::DefaultClock;
 use rivals::keys::Keys;
 use rivals::limiters::{self, Governor, NUMBER, TEXT};
 use rivals::rule::Rule;
-use tollgate::{Decision, Error, Handle, LimiterOptions};
+use tollgate::{Decision, Error, KeyedLimit, LimiterOptions};
 
 use crate::work::{Answer, Work};
 
@@ -19,9 +19,9 @@ pub(crate) trait Contender: Sync {
 /// How many keys a call for many has.
 const MANY: usize = 16;
 
-struct TollgateText(Handle);
-struct TollgateNumber(Handle);
-struct TollgateMany(Handle);
+struct TollgateText(KeyedLimit);
+struct TollgateNumber(KeyedLimit);
+struct TollgateMany(KeyedLimit);
 
 pub(crate) fn tollgate(work: Work, rule: Rule, options: LimiterOptions) -> Box<dyn Contender> {
     let limiter = limiters::tollgate(rule, options);

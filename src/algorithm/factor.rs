@@ -1,0 +1,114 @@
+//! A caller's multiplier on a limit.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind};
+use crate::util::decimal::{self, Decimal};
+
+/// A caller's multiplier on a limit, such as that of a role: how costly the caller is. 2 halves what is
+/// allowed, 0.5 doubles it, 1 changes nothing, and 0 is no limit.
+///
+/// It is a decimal with at most six digits after the point, at most 18446744073709.551615, and is taken
+/// exactly; a number in floating point is taken as the shortest decimal that reads back as it.
+///
+/// # Example: what a factor of 0.5 makes of a limit
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::limit::Factor;
+/// use tollgate::Limit;
+///
+/// let factor: Factor = "0.5".parse()?;
+/// assert_eq!(factor, Factor::try_from(0.5)?);
+/// let limit = Limit::leaky_bucket(10, Duration::from_millis(100), 1)?;
+/// let doubled = Limit::leaky_bucket(20, Duration::from_millis(50), 1)?;
+/// assert_eq!(limit.scaled(factor)?, Some(doubled));
+/// assert_eq!(limit.scaled(Factor::ZERO)?, None);
+/// assert!(Factor::try_from(-1.0).is_err());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Factor(Decimal);
+
+impl Factor {
+    /// No limit.
+    pub const ZERO: Factor = Factor(Decimal { millionths: 0 });
+
+    /// The limit as it is.
+    pub const ONE: Factor = Factor(Decimal::ONE);
+
+    /// The factor in millionths: 500000 for 0.5.
+    pub const fn millionths(self) -> u64 {
+        self.0.millionths
+    }
+
+    /// A factor of so many millionths.
+    pub const fn from_millionths(millionths: u64) -> Factor {
+        Factor(Decimal { millionths })
+    }
+
+    /// `number / factor`, rounded up, at least 1; `None` above u64. The factor is not 0.
+    pub(crate) fn divide(self, number: u64) -> Option<u64> {
+        let millions = u128::from(number) * u128::from(decimal::ONE);
+        u64::try_from(millions.div_ceil(u128::from(self.0.millionths.max(1))).max(1)).ok()
+    }
+
+    /// `number * factor`, rounded up, at least 1; `None` above u64.
+    pub(crate) fn multiply(self, number: u64) -> Option<u64> {
+        let millionths = u128::from(number) * u128::from(self.0.millionths);
+        u64::try_from(millionths.div_ceil(u128::from(decimal::ONE)).max(1)).ok()
+    }
+}
+
+impl Default for Factor {
+    fn default() -> Factor {
+        Factor::ONE
+    }
+}
+
+impl FromStr for Factor {
+    type Err = Error;
+
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`] for what is no decimal, is negative, or has more than six digits
+    /// after the point.
+    fn from_str(text: &str) -> Result<Factor, Error> {
+        Decimal::parse(text).map(Factor).map_err(|reason| {
+            Error::new(ErrorKind::Limit, format!("invalid factor {text:?}: {reason}"))
+        })
+    }
+}
+
+impl TryFrom<f64> for Factor {
+    type Error = Error;
+
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`] for what is negative, not finite, or has more than six digits after
+    /// the point.
+    fn try_from(number: f64) -> Result<Factor, Error> {
+        Decimal::of_f64(number).map(Factor).map_err(|reason| {
+            Error::new(ErrorKind::Limit, format!("invalid factor {number}: {reason}"))
+        })
+    }
+}
+
+impl From<u32> for Factor {
+    fn from(number: u32) -> Factor {
+        Factor::from_millionths(u64::from(number) * decimal::ONE)
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Factor({self})")
+    }
+}

@@ -1,0 +1,14 @@
+//! TODO core
+
+pub(crate) mod at_cap;
+pub(crate) mod block_list;
+pub(crate) mod cancel;
+pub(crate) mod generation;
+pub(crate) mod largest_factors;
+pub(crate) mod ledger;
+pub(crate) mod reloads;
+pub(crate) mod rollback;
+pub(crate) mod state;
+pub(crate) mod sweep_clock;
+pub(crate) mod sweep_record;
+pub(crate) mod view;

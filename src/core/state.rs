@@ -1,0 +1,144 @@
+//! The state that all calls of a limiter share.
+
+use crate::clock::Clock;
+use crate::core::at_cap::Overflow;
+use crate::core::block_list::BlockList;
+use crate::core::cancel::Cancels;
+use crate::core::generation::Generation;
+use crate::core::ledger::Ledger;
+use crate::core::reloads::Reloads;
+use crate::core::sweep_clock::SweepClock;
+use crate::core::sweep_record::SweepRecord;
+use crate::core::view::LimitsView;
+#[cfg(feature = "tracing")]
+use crate::observe::events::Denials;
+use crate::observe::stats::Stats;
+use crate::observe::top_denied::TopDenied;
+use crate::store::Guard;
+use crate::store::Outdated;
+use crate::store::Published;
+use crate::store::Store;
+use crate::store::Swept;
+use crate::store::pin;
+use crate::util::coverage;
+use crate::util::coverage::Race;
+use crate::util::sync::AtomicU64;
+use crate::util::sync::Ordering;
+use crate::util::sync::Switch;
+
+pub(crate) struct SharedState {
+    pub(crate) enabled: Switch,
+    pub(crate) generation: Published<Generation>,
+    pub(crate) clock: Clock,
+    /// The latest end of an override that a caller has acted upon.
+    pub(crate) ended_ns: AtomicU64,
+    pub(crate) store: Store,
+    pub(crate) overflow: Overflow,
+    pub(crate) ledger: Ledger,
+    pub(crate) cancels: Cancels,
+    pub(crate) blocks: BlockList,
+    pub(crate) sweeps: SweepRecord,
+    pub(crate) sweep_clock: SweepClock,
+    pub(crate) reloads: Reloads,
+    pub(crate) top_denied: Option<TopDenied>,
+    #[cfg(feature = "tracing")]
+    pub(crate) denials: Option<Denials>,
+}
+
+impl SharedState {
+    #[inline(always)]
+    pub(crate) fn is_enabled(&self) -> bool {
+        // Relaxed: as in `set_enabled`.
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    /// The limits as they are now: what a call keeps to.
+    #[inline(always)]
+    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> LimitsView<'g> {
+        let generation = self.generation.get(guard);
+        #[cfg(tollgate_loom)]
+        generation.assert_made();
+        LimitsView { inner: self, generation }
+    }
+
+    /// Calls `attempt` with the limits as they are, and again where they are others before it is done.
+    ///
+    /// While a reload brings cells over, the limits before come first: a call for a cell that the reload has
+    /// not come to is decided by them, and leaves the cell's shard to the reload.
+    pub(crate) fn with_view<R>(
+        &self,
+        mut attempt: impl FnMut(LimitsView<'_>) -> Result<R, Outdated>,
+    ) -> R {
+        // Repeats only when a reload came in between, or another caller acted upon an override's end.
+        loop {
+            let guard = pin();
+            let newest = self.view(&guard);
+            if let Some(generation) = newest.generation.before()
+                && let Ok(done) = attempt(LimitsView { generation, ..newest })
+            {
+                return done;
+            }
+            match attempt(newest) {
+                Ok(done) => return done,
+                Err(Outdated) => coverage::hit(Race::Outdated),
+            }
+        }
+    }
+
+    pub(crate) fn sweep(&self, cells: usize) -> Swept {
+        let now_ns = self.clock.now_ns();
+        if !self.may_sweep_at(now_ns) {
+            return Swept { finished: true, ..Swept::default() };
+        }
+        let swept = {
+            let guard = pin();
+            self.store.sweep(cells, now_ns, &self.view(&guard))
+        };
+        if swept.finished {
+            self.blocks.drop_ended(now_ns);
+            self.blocks.collect();
+            self.store.free_unread();
+            self.free_replaced();
+        }
+        self.sweeps.record();
+        swept
+    }
+
+    /// Whether a sweep may drop what is full at this reading of the clock; one that may not is counted.
+    pub(crate) fn may_sweep_at(&self, now_ns: u64) -> bool {
+        let may = self.sweep_clock.admits(now_ns);
+        if !may {
+            self.sweeps.count_skipped();
+        }
+        may
+    }
+
+    /// Frees limits that a reload has replaced and no call reads any more.
+    pub(crate) fn free_replaced(&self) {
+        /// A look, and two pins for what it looked at.
+        const ROUNDS: usize = 3;
+        for _ in 0..ROUNDS {
+            if self.generation.is_any_retired() {
+                self.generation.collect(&pin());
+            }
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let (size, counts) = (self.store.size(), &self.overflow.counts);
+        Stats {
+            cells: size.cells,
+            bytes: size.bytes,
+            mapped_bytes: size.mapped_bytes,
+            swept: size.dropped,
+            migrations: size.migrations,
+            retired: size.retired,
+            put_off: size.put_off,
+            // Relaxed: figures for people.
+            shared: counts.shared.load(Ordering::Relaxed),
+            denied_at_cap: counts.denied.load(Ordering::Relaxed),
+            allowed_at_cap: counts.allowed.load(Ordering::Relaxed),
+            ..self.sweeps.stats()
+        }
+    }
+}

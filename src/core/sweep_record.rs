@@ -1,0 +1,50 @@
+//! What sweeps have done so far.
+
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::observe::stats::Stats;
+use crate::util::sync::{Figure, Ordering};
+
+/// What sweeps have done so far.
+#[derive(Debug, Default)]
+pub(crate) struct SweepRecord {
+    passes: Mutex<Stats>,
+    rule_panics: Figure,
+    clock_skips: Figure,
+}
+
+impl SweepRecord {
+    pub(crate) fn record(&self) {
+        let mut passes = self.passes.lock();
+        passes.steps += 1;
+        passes.last_run = Some(Instant::now());
+    }
+
+    pub(crate) fn record_panic(&self) {
+        self.passes.lock().panics += 1;
+    }
+
+    /// Counts a panic of a rule, which its caller has caught.
+    pub(crate) fn count_rule_panic(&self) {
+        // Relaxed: a figure for people.
+        self.rule_panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a sweep that was skipped because of its clock.
+    pub(crate) fn count_skipped(&self) {
+        // Relaxed: a figure for people.
+        self.clock_skips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The part of the figures that sweeps know of.
+    pub(crate) fn stats(&self) -> Stats {
+        // Relaxed: figures for people.
+        Stats {
+            rule_panics: self.rule_panics.load(Ordering::Relaxed),
+            clock_skips: self.clock_skips.load(Ordering::Relaxed),
+            ..*self.passes.lock()
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! How much a bucket can owe: what is left of its word beyond the burst.
+
+use crate::algorithm::rule::MAX_COUNT;
+use crate::limit::Parameters;
+use crate::limit::{Limit, LimitFault};
+
+impl Limit {
+    /// The most units beyond the burst that a bucket's word has room for; without a bound for a rule of
+    /// one's own.
+    pub(crate) fn debt_room(&self) -> u64 {
+        match self.parameters() {
+            Parameters::Gcra { burst, .. } => {
+                // An interval is at least 1 ns, and the burst was checked against the same bound.
+                let interval_ns = self.emission_interval().as_nanos().max(1);
+                let most = Limit::MAX_BURST_OFFSET_NS / interval_ns;
+                u64::try_from(most).unwrap_or(u64::MAX).saturating_sub(burst)
+            }
+            Parameters::FixedWindow { limit, .. } | Parameters::TokenBucket { limit, .. } => {
+                MAX_COUNT.saturating_sub(limit)
+            }
+            Parameters::LeakyBucket { size, .. } => MAX_COUNT.saturating_sub(size),
+            Parameters::Custom(_) => u64::MAX,
+        }
+    }
+
+    /// Whether a bucket can owe so much.
+    pub(crate) fn check_max_debt(&self, units: u64) -> Result<(), LimitFault> {
+        let room = self.debt_room();
+        if units <= room {
+            return Ok(());
+        }
+        let message = format!("invalid max_debt {units}: at most {room} is allowed beside {self}");
+        Err(LimitFault { field: "max_debt", message })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_debt_has_the_room_that_the_burst_leaves() {
+        let gcra = Limit::new(20, 10, SECOND).unwrap();
+        assert_eq!(gcra.debt_room(), (1 << 62) / 100_000_000 - 20);
+        // With all of its debt as a burst it is a limit still, and with one unit more none.
+        assert!(Limit::new(20 + gcra.debt_room(), 10, SECOND).is_ok());
+        assert!(Limit::new(21 + gcra.debt_room(), 10, SECOND).is_err());
+        for limit in [
+            Limit::fixed_window(15, SECOND),
+            Limit::token_bucket(15, SECOND, 3),
+            Limit::leaky_bucket(15, SECOND, 1),
+        ] {
+            assert_eq!(limit.unwrap().debt_room(), MAX_COUNT - 15);
+        }
+    }
+
+    #[test]
+    fn a_larger_debt_is_refused_with_the_numbers() {
+        let window = Limit::fixed_window(MAX_COUNT - 1, SECOND).unwrap();
+        assert_eq!(window.check_max_debt(1), Ok(()));
+        let fault = window.check_max_debt(2).unwrap_err();
+        assert_eq!(
+            fault.message,
+            "invalid max_debt 2: at most 1 is allowed beside fixed_window: limit 16777214, window 1s"
+        );
+    }
+}

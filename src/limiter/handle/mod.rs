@@ -1,0 +1,450 @@
+//! A handle for one limit of a limiter: the calls for one bucket.
+
+mod call;
+mod decide;
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limiter::batch::Member;
+use crate::limiter::scaled::ScaledLimit;
+use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
+#[cfg(feature = "tracing")]
+use crate::observe::events::LoggedKey;
+use crate::observe::stripes::Stripes;
+use crate::observe::tally::Tally;
+use crate::store::key::{KeyRef, LimitIndex};
+use crate::store::{Fingerprint, Store, StoreKey, pin, pin_briefly};
+
+pub(crate) use call::{Call, Check, Refund, Reset, Spend};
+use decide::{Decided, Kind};
+
+/// Ids whose lines are fetched together: as many as a core has requests to memory under way.
+const GROUP: usize = 16;
+
+/// One limit of a [`Limiter`], by its name.
+///
+/// Calls take an id in its natural type: `&str`, `u64`, an address, `(u64, &str)`, an identifier set.
+/// For a key that is known they format and allocate nothing.
+///
+/// An allowed spend writes one word, once; a check, a denial, an error and a cost of 0 write nothing.
+///
+/// Every call with an id can fail with [`Error::is_invalid_id`], and every call with a cost with
+/// [`Error::is_cost_above_burst`]; then nothing has changed.
+#[derive(Clone)]
+pub struct KeyedLimit {
+    pub(crate) limiter: Limiter,
+    pub(crate) index: LimitIndex,
+    pub(crate) name: Arc<str>,
+    pub(crate) format: IdFormat,
+    pub(crate) tally: Arc<Tally>,
+    /// The tally's: `None` is all that a call reads where nothing is counted.
+    pub(crate) stripes: Option<Arc<Stripes>>,
+}
+
+impl KeyedLimit {
+    /// Asks for `cost` units of the id's bucket and charges them if they are there.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyedLimit`].
+    #[inline]
+    pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
+        self.with(id.into(), cost, Spend(cost))
+    }
+
+    /// As [`spend`](KeyedLimit::spend) for many ids that have nothing to do with each other: their answers
+    /// are added to `decisions`, in order.
+    ///
+    /// The table's lines of 16 ids at a time are fetched before the first of them is touched, so that
+    /// the waits for memory overlap; the clock is read once for them.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let mut decisions = Vec::new();
+    /// limiter.limit("PerUser")?.spend_many(["alice", "bob", "alice"], 1, &mut decisions);
+    /// let allowed: Vec<bool> = decisions.iter().flatten().map(|d| d.allowed()).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn spend_many<'a, I: Into<Id<'a>>>(
+        &self,
+        ids: impl IntoIterator<Item = I>,
+        cost: u64,
+        decisions: &mut Vec<Result<Decision, Error>>,
+    ) {
+        let inner = &*self.limiter.inner;
+        let mut ids = ids.into_iter().map(Into::into).fuse();
+        let mut group: SmallVec<[(Id<'a>, Fingerprint); GROUP]> = SmallVec::new();
+        loop {
+            // The ids themselves first, which may be far away, too.
+            group.extend(ids.by_ref().take(GROUP).map(|id| {
+                touch(&id);
+                (id, Fingerprint::NONE)
+            }));
+            if group.is_empty() {
+                return;
+            }
+            if !inner.is_enabled() {
+                decisions.extend(group.drain(..).map(|_| Ok(Decision::UNLIMITED)));
+                continue;
+            }
+            for (id, fingerprint) in &mut group {
+                if let Some(known) = with_plain_bytes(self.format, id, |id| self.fetch(id)) {
+                    *fingerprint = known;
+                }
+            }
+            let now_ns = inner.clock.now_ns();
+            for (id, fingerprint) in group.drain(..) {
+                let call = Spend(cost);
+                if inner.blocks.is_any() {
+                    decisions.push(self.with_beside_blocks(id, cost, call, Some(now_ns)));
+                    continue;
+                }
+                let of_bytes =
+                    |bytes: &[u8]| self.with_key(bytes, fingerprint, cost, call, Some(now_ns));
+                decisions.push(
+                    with_plain_bytes(self.format, &id, of_bytes)
+                        .unwrap_or_else(|| self.with_encoded(id, cost, call, Some(now_ns))),
+                );
+            }
+        }
+    }
+
+    /// Asks what a [`spend`](KeyedLimit::spend) would say, all four figures, and charges nothing. (In
+    /// governor, `check` charges.)
+    ///
+    /// It looks at buckets, not at the room in the table. Of a new id at the
+    /// [cap](crate::LimiterOptions::max_keys) it says what a bucket of the id's own would say, also under
+    /// [`AtCap::Deny`](crate::options::AtCap::Deny), where a spend is denied; under [`AtCap::Share`](crate::options::AtCap::Share)
+    /// it says what the shared bucket would say (ids with an override do not share it).
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyedLimit`].
+    #[inline]
+    pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
+        self.with(id.into(), cost, Check(cost))
+    }
+
+    /// Gives back up to `cost` units, never past full. `allowed` says whether anything was given
+    /// back; the other figures are the bucket's after it.
+    ///
+    /// A receipt or a place from before it gives nothing back afterwards. Units that a
+    /// [receipt](crate::reserve::Receipt) is to return are not to be refunded by hand.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyedLimit`].
+    pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
+        self.with(id.into(), cost, Refund(cost))
+    }
+
+    /// Makes the id's bucket full. A receipt or a place from before it gives nothing back afterwards.
+    ///
+    /// A new id that shares a bucket, because there is no room for its own, gets nothing back, here and by
+    /// [`refund`](KeyedLimit::refund): that is others' debt, too. The decision is not `allowed` then.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyedLimit`].
+    pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
+        self.with(id.into(), 0, Reset)
+    }
+
+    /// The limit as it is for callers with a factor. Such calls are about as fast as those for keys
+    /// that have an override.
+    pub fn scaled(&self, factor: Factor) -> ScaledLimit<'_> {
+        ScaledLimit { handle: self, factor }
+    }
+
+    /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
+    pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
+        Member::new(self, id.into())
+    }
+
+    /// Fails if the handle is of another limiter.
+    pub(crate) fn check_limiter(&self, limiter: &Limiter) -> Result<(), Error> {
+        if Arc::ptr_eq(&limiter.inner, &self.limiter.inner) {
+            return Ok(());
+        }
+        let text = format!("the handle of {} is of another limiter", self.name());
+        Err(Error::new(ErrorKind::Batch, text))
+    }
+
+    /// A key of this limit, as events show it.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn logged<'a>(&'a self, id: &'a [u8]) -> LoggedKey<'a> {
+        LoggedKey { limit: self.index, name: &self.name, format: self.format, id }
+    }
+
+    /// The limit's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the limit's ids look.
+    pub fn format(&self) -> IdFormat {
+        self.format
+    }
+
+    /// The id as its bucket's key has it, such as `8.8.8.8/32` for an address under `domainOrCIDR`.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyedLimit`].
+    pub fn normalize<'a>(&self, id: impl Into<Id<'a>>) -> Result<String, Error> {
+        let mut scratch = Scratch::new();
+        let id = encode(self.format(), id.into(), &mut scratch)?;
+        Ok(decode(self.format(), id))
+    }
+
+    /// The numbers that apply to an id: those of the most specific override, else the default's, else
+    /// `None`, which is no limit.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyedLimit`].
+    pub fn limit_for<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
+        self.with_numbers(id.into(), |limit| limit.cloned())
+    }
+
+    fn with_numbers<R>(
+        &self,
+        id: Id<'_>,
+        then: impl FnOnce(Option<&Limit>) -> R,
+    ) -> Result<R, Error> {
+        self.with_entry(id, |_, limit| then(limit))
+    }
+
+    /// Calls `then` with the numbers that apply to an id and are enforced.
+    #[cfg(feature = "tower")]
+    pub(crate) fn with_enforced<R>(
+        &self,
+        id: Id<'_>,
+        then: impl FnOnce(&Limit) -> Option<R>,
+    ) -> Result<Option<R>, Error> {
+        self.with_entry(id, |entry, limit| limit.filter(|_| !entry.is_shadow()).and_then(then))
+    }
+
+    fn with_entry<R>(
+        &self,
+        id: Id<'_>,
+        then: impl FnOnce(&Entry, Option<&Limit>) -> R,
+    ) -> Result<R, Error> {
+        let mut scratch = Scratch::new();
+        let id = encode(self.format, id, &mut scratch)?;
+        let guard = pin();
+        let view = self.limiter.inner.view(&guard);
+        let entry = view.generation.limits.entry(self.index);
+        let numbers = entry.numbers_of(id, view.limits_now_ns());
+        Ok(then(entry, numbers.map(|(limit, _)| limit)))
+    }
+
+    /// The ids that have a bucket, in no order; `None` if the [engine](crate::options::Engine) keeps no keys.
+    /// Looks at every cell: not for a request's way.
+    pub fn ids(&self) -> Option<Vec<String>> {
+        let mut ids = Vec::new();
+        let keeps_keys = self.limiter.inner.store.for_each_key(|key| {
+            let key = key.as_ref();
+            if key.limit == self.index {
+                ids.push(decode(self.format(), key.id));
+            }
+        });
+        keeps_keys.then_some(ids)
+    }
+
+    /// Numbers and text as they are go straight on. A caller's type of id is known where this is
+    /// compiled, so that of the three ways one is left.
+    #[inline(always)]
+    fn with<C: Call>(&self, id: Id<'_>, cost: u64, call: C) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Decision::UNLIMITED);
+        }
+        if C::KIND != Kind::Give && inner.blocks.is_any() {
+            return self.with_beside_blocks(id, cost, call, None);
+        }
+        // A clock that runs the caller's code is read before anything is pinned or locked. The counter is
+        // read between the two looks: a processor ends all that comes before it first, and goes on with
+        // the next call before the cell's line has come.
+        let now_ns = (!inner.clock.is_quick()).then(|| inner.clock.now_ns());
+        match (self.format, id) {
+            (IdFormat::RegId, Id::Number(number)) => {
+                let bytes = number.to_be_bytes();
+                // A text has to come from memory first, and then asking for its line gains nothing.
+                self.with_key(&bytes, self.fetch(&bytes), cost, call, now_ns)
+            }
+            (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
+                let bytes = text.as_bytes();
+                self.with_key(bytes, self.fingerprint(bytes), cost, call, now_ns)
+            }
+            _ => self.with_encoded(id, cost, call, now_ns),
+        }
+    }
+
+    /// Decides a call that can be denied, where some key of the limiter is blocked.
+    // Apart and cold, and before anything is computed: so the calls of a limiter without blocks pay two
+    // instructions, by `instructions.sh`. Within the way of a known key it were five to seventeen, because what
+    // is live there has to be kept, and the reading of the clock is no longer inlined.
+    #[cold]
+    #[inline(never)]
+    fn with_beside_blocks(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        call: impl Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        let now_ns = read_ns.unwrap_or_else(|| inner.clock.now_ns());
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        let key = KeyRef { limit: self.index, id };
+        let fingerprint = inner.store.fingerprint_with(key, account_of(self.format, id));
+        match inner.blocks.end_ns(inner.store.hash(key, fingerprint), key, now_ns) {
+            // Whether its limit applies is decided there.
+            Some(_) => self.with_any_key(id, fingerprint, cost, call, Some(now_ns)),
+            None => self.with_key(id, fingerprint, cost, call, Some(now_ns)),
+        }
+    }
+
+    /// The fingerprint of an id in normal form.
+    #[inline(always)]
+    fn fingerprint(&self, id: &[u8]) -> Fingerprint {
+        self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id })
+    }
+
+    /// As [`print`](KeyedLimit::print). The line that it leads to is asked for, too.
+    #[inline(always)]
+    fn fetch(&self, id: &[u8]) -> Fingerprint {
+        let fingerprint = self.fingerprint(id);
+        self.limiter.inner.store.prefetch(fingerprint);
+        fingerprint
+    }
+
+    #[inline(never)]
+    fn with_encoded(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        call: impl Call,
+        now_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        let key = KeyRef { limit: self.index, id };
+        let fingerprint =
+            self.limiter.inner.store.fingerprint_with(key, account_of(self.format, id));
+        self.with_key(id, fingerprint, cost, call, now_ns)
+    }
+
+    /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
+    /// by way of the registry. The clock is read unless that is done.
+    #[inline(always)]
+    fn with_key<C: Call>(
+        &self,
+        id: &[u8],
+        fingerprint: Fingerprint,
+        cost: u64,
+        call: C,
+        mut read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        if let Store::LockFree(table) = &inner.store {
+            let guard = pin_briefly();
+            // The note beside the word is of one generation of limits, and so are the numbers.
+            if let Some(home) = table.home(&guard, fingerprint)
+                && let entry = inner.view(&guard).generation.limits.entry(self.index)
+                && let now_ns = *read_ns.get_or_insert_with(|| inner.clock.now_ns())
+                && let Some(known) = home.known()
+                && let Some(limit) = entry.quick_numbers_at(known.tag(), now_ns)
+                && cost <= limit.burst()
+            {
+                let mut asked = 0;
+                let was_there = known.update(|word| {
+                    asked = word;
+                    let after = call.ask(limit, word, now_ns).word;
+                    if C::KIND == Kind::Give && after.is_some() {
+                        let key = KeyRef { limit: self.index, id };
+                        inner.ledger.of_fingerprint(fingerprint, key).note_by_hand();
+                    }
+                    after
+                });
+                if was_there {
+                    // Once more, in either way: it costs less than to carry the figures out of the loop
+                    // through memory, or to have them there for a count that is switched off.
+                    if C::KIND == Kind::Spend && self.stripes.is_some() {
+                        return self.counted(id, limit, (asked, now_ns), cost);
+                    }
+                    // Each of the two straight to where the caller has it.
+                    if let Some(decision) = call.ask_gcra(limit, asked, now_ns) {
+                        return Ok(decision);
+                    }
+                    return Ok(call.tell(limit, asked, now_ns));
+                }
+            }
+        }
+        self.with_any_key(id, fingerprint, cost, call, read_ns)
+    }
+
+    #[inline(never)]
+    fn with_any_key(
+        &self,
+        id: &[u8],
+        fingerprint: Fingerprint,
+        cost: u64,
+        call: impl Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let now_ns = read_ns.unwrap_or_else(|| self.limiter.inner.clock.now_ns());
+        let decided = self.limiter.inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let Some((limit, tag)) = entry.numbers_of(id, view.limits_ns(now_ns)) else {
+                return Ok(Ok(Decided::UNLIMITED));
+            };
+            let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
+            self.decide(view, &key, limit, cost, call, now_ns)
+        });
+        self.finish(decided, id, Factor::ONE, cost, call, now_ns)
+    }
+}
+
+/// Has the line of a text fetched: what is read is not used, so that nothing waits for it.
+#[inline(always)]
+fn touch(id: &Id<'_>) {
+    if let Id::Text(text) = id {
+        std::hint::black_box(text.as_bytes().first().copied());
+    }
+}
+
+/// Calls `then` with the bytes of an id that is in its limit's normal form as it is.
+#[inline(always)]
+fn with_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    match (format, id) {
+        (IdFormat::RegId, Id::Number(number)) => Some(then(&number.to_be_bytes())),
+        (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
+            Some(then(text.as_bytes()))
+        }
+        _ => None,
+    }
+}
+
+impl fmt::Debug for KeyedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyedLimit({})", self.name())
+    }
+}

@@ -1,0 +1,142 @@
+//! What a limiter has done, for operators: counters, the ids denied most, and where they are published.
+
+use crate::limiter::Limiter;
+use crate::observe::counters::{Counters, LimitCounters};
+use crate::observe::top_denied::{DeniedId, TopDenied};
+use crate::store::pin;
+use crate::util::sync::Ordering;
+
+impl Limiter {
+    /// What the limiter has done so far: for a page of one's own, or one's own way to publish it. Sums
+    /// over all threads, so that it costs some 0.2 us a limit; calls do not wait for it.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// let limit = Limit::new(2, 1, Duration::from_secs(60))?;
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true));
+    /// let users = limiter.limit("PerUser")?;
+    /// for _ in 0..3 {
+    ///     let _ = users.spend("alice", 1)?;
+    /// }
+    /// let of_users = &limiter.counters().limits[0];
+    /// assert_eq!((of_users.allowed, of_users.denied, of_users.cost), (2, 1, 2));
+    /// assert_eq!(of_users.near, 1, "the second left nothing");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn counters(&self) -> Counters {
+        let inner = &*self.inner;
+        let guard = pin();
+        let generation = inner.generation.get(&guard);
+        let given = generation.limits.by_index().filter(|(_, entry)| entry.is_given());
+        let limits = given
+            .map(|(index, entry)| {
+                let tally = generation.tallies.of(index);
+                let counted = tally.counted();
+                LimitCounters {
+                    name: entry.name.to_string(),
+                    mode: entry.terms.options.mode,
+                    numbers: entry.default.clone(),
+                    shadow: entry.terms.options.shadow.clone(),
+                    allowed: counted.allowed,
+                    denied: counted.denied,
+                    near: counted.near,
+                    cost: counted.cost,
+                    shadow_denied: tally.shadow_denied(),
+                    errors: tally.errors(),
+                }
+            })
+            .collect();
+        Counters {
+            limits,
+            is_counting: generation.tallies.is_counting(),
+            stats: inner.stats(),
+            generation: generation.number,
+            // Relaxed: a figure for people.
+            reload_errors: inner.reloads.refused.load(Ordering::Relaxed),
+            last_reload: inner.reloads.last(),
+        }
+    }
+
+    /// The ids denied most since the limiter was made, most first: as many as it has
+    /// [places](crate::LimiterOptions::top_denied) for, over all limits. An id that had more than one
+    /// part in as many of all denials is always there.
+    ///
+    /// A denial that comes while another is noted is not, rather than wait: see
+    /// [`top_denied_missed`](Limiter::top_denied_missed).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20));
+    /// let users = limiter.limit("PerUser")?;
+    /// for id in ["alice", "bob", "bob", "bob", "alice"] {
+    ///     let _ = users.spend(id, 1)?;
+    /// }
+    /// let top = limiter.top_denied();
+    /// assert_eq!((top[0].id.as_str(), top[0].denied, top[0].error), ("bob", 2, 0));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn top_denied(&self) -> Vec<DeniedId> {
+        let Some(top) = &self.inner.top_denied else { return Vec::new() };
+        let guard = pin();
+        let limits = &self.inner.generation.get(&guard).limits;
+        top.list(limits)
+    }
+
+    /// The denials that [`top_denied`](Limiter::top_denied) does not know of, because another was noted
+    /// at the same time.
+    pub fn top_denied_missed(&self) -> u64 {
+        self.inner.top_denied.as_ref().map_or(0, TopDenied::missed)
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Limiter {
+    /// Publishes the [counters](Limiter::counters) by way of the crate `metrics`, to the recorder that is
+    /// installed: call it as often as they are to be looked at. The names are those of
+    /// [`prometheus`](Limiter::prometheus). No thread is started.
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # let limiter = tollgate::Limiter::new(tollgate::Limits::builder().build());
+    /// loop {
+    ///     limiter.publish_metrics();
+    ///     std::thread::sleep(std::time::Duration::from_secs(10));
+    /// }
+    /// ```
+    pub fn publish_metrics(&self) {
+        self.counters().publish();
+    }
+
+    /// The [counters](Limiter::counters) in Prometheus' text format, 0.0.4: answer with it as
+    /// `text/plain; version=0.0.4`. Samples have a limit's name or none, and never a key.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// let limit = Limit::new(2, 1, Duration::from_secs(60))?;
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true));
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
+    /// let text = limiter.prometheus();
+    /// assert!(text.contains("tollgate_decisions_total{limit=\"PerUser\",outcome=\"allowed\"} 1\n"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn prometheus(&self) -> String {
+        self.counters().prometheus()
+    }
+}

@@ -1,0 +1,135 @@
+//! The work that calls do for the table after a reload, or after an override's end, counted in cells.
+
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use crate::clock::{Clock, ManualClock};
+use crate::limit::Limit;
+use crate::limit::carry_over::CarryOver;
+use crate::limiter::Limiter;
+use crate::limiter::options::LimiterOptions;
+use crate::limits::{IdFormat, Limits, OverrideOptions};
+use crate::own_process::in_own_process;
+use crate::util::sync::{Ordering, Switch};
+use crate::util::work::take_cells;
+
+const NAME: &str = "CertificatesPerDomainPerAccount";
+const IDS: u64 = 1_000_000;
+/// The most that a call may do for others' cells.
+const MAX_CELLS: u64 = 64;
+
+fn of(burst: u64) -> Limit {
+    Limit::new(burst, burst, Duration::from_secs(36_000_000)).unwrap()
+}
+
+/// A default, and an override of account 7 that ends.
+fn limits(account: Option<(Limit, SystemTime)>) -> Limits {
+    let builder = Limits::builder().limit(NAME, IdFormat::RegIdDomainOrCidr, of(10)).unwrap();
+    match account {
+        Some((limit, end)) => {
+            let ending = OverrideOptions::default().expires(end);
+            builder.override_with(NAME, "7", limit, ending).unwrap().build()
+        }
+        None => builder.build(),
+    }
+}
+
+fn limiter() -> (Limiter, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    (Limiter::with_options(limits(None), LimiterOptions::default().clock(clock)), hand)
+}
+
+/// What the calls of one pass over all ids of the account did.
+#[derive(Debug, Default)]
+struct Pass {
+    most_cells: u64,
+    cells: u64,
+    migrations: u64,
+    /// Beyond those that there were, at most.
+    bytes: usize,
+}
+
+fn spend_each(limiter: &Limiter) -> Pass {
+    let handle = limiter.limit(NAME).unwrap();
+    let before = limiter.stats();
+    let mut pass = Pass::default();
+    let _ = take_cells();
+    for nth in 0..IDS {
+        // In another order than they came in.
+        let at = nth * 7919 % IDS;
+        let _ = handle.spend((7, format!("d{at}.com").as_str()), 1).unwrap();
+        let cells = take_cells();
+        pass.most_cells = pass.most_cells.max(cells);
+        pass.cells += cells;
+        if nth % 1024 == 0 {
+            pass.bytes = pass.bytes.max(limiter.stats().bytes.saturating_sub(before.bytes));
+        }
+    }
+    pass.migrations = limiter.stats().migrations - before.migrations;
+    pass
+}
+
+/// A million ids of one account, whose override comes, is called for, and ends.
+#[test]
+fn calls_after_a_reload_do_a_bounded_work() {
+    in_own_process(|| {
+        let (limiter, hand) = limiter();
+        let grown = spend_each(&limiter);
+        assert!(grown.most_cells <= MAX_CELLS && grown.migrations > 0, "{grown:?}");
+        let bytes = limiter.stats().bytes;
+
+        let end = SystemTime::now() + Duration::from_secs(3600);
+        let reloaded =
+            limiter.reload_with(limits(Some((of(1000), end))), CarryOver::Units).unwrap();
+        assert!(reloaded.changed);
+        assert!(2 * limiter.stats().bytes <= 3 * bytes, "{:?}", limiter.stats());
+        let after = spend_each(&limiter);
+        assert_eq!((after.most_cells, after.migrations, after.bytes), (0, 0, 0), "{after:?}");
+
+        hand.advance(Duration::from_secs(3601));
+        let ended = spend_each(&limiter);
+        assert!(ended.most_cells <= MAX_CELLS, "{ended:?}");
+        assert!(ended.cells >= IDS, "each id's word is moved: {ended:?}");
+        // Shards that were all cleared out at one time would take 1.36 to 1.45 times the bytes.
+        assert!(3 * ended.bytes <= bytes, "{ended:?}, {bytes} bytes before");
+        assert_eq!(limiter.stats().cells, IDS as usize);
+    });
+}
+
+/// Calls beside reloads: those for one bucket migrate nothing for them.
+#[test]
+fn calls_beside_reloads_do_a_bounded_work() {
+    in_own_process(|| {
+        let (limiter, _hand) = limiter();
+        spend_each(&limiter);
+        let stop = Switch::new(false);
+        let most_cells = thread::scope(|scope| {
+            let spender = scope.spawn(|| {
+                let mut most_cells = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    most_cells = most_cells.max(spend_each_until(&limiter, &stop));
+                }
+                most_cells
+            });
+            let end = SystemTime::now() + Duration::from_secs(3600);
+            for round in 0..6 {
+                let account = (round % 2 == 0).then_some((of(1000), end));
+                assert!(limiter.reload_with(limits(account), CarryOver::Units).unwrap().changed);
+            }
+            stop.store(true, Ordering::Relaxed);
+            spender.join().unwrap()
+        });
+        // A chunk by the limits before, one by the new ones, and its own cell.
+        assert!(most_cells <= MAX_CELLS + 1, "{most_cells} cells");
+    });
+}
+
+fn spend_each_until(limiter: &Limiter, stop: &Switch) -> u64 {
+    let handle = limiter.limit(NAME).unwrap();
+    let mut most_cells = 0;
+    for at in (0..IDS).take_while(|_| !stop.load(Ordering::Relaxed)) {
+        let _ = handle.spend((7, format!("d{at}.com").as_str()), 1).unwrap();
+        most_cells = most_cells.max(take_cells());
+    }
+    most_cells
+}

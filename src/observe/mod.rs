@@ -1,0 +1,12 @@
+//! TODO observe
+
+pub(crate) mod counters;
+#[cfg(feature = "tracing")]
+pub(crate) mod events;
+#[cfg(feature = "metrics")]
+pub(crate) mod facade;
+pub(crate) mod prometheus;
+pub(crate) mod stats;
+pub(crate) mod stripes;
+pub(crate) mod tally;
+pub(crate) mod top_denied;

@@ -1,0 +1,166 @@
+//! The blocks of a file: limit, id, end and reason of each.
+
+use std::io::{self, Read, Write};
+
+use super::format::{Fields, Kind, MAX_PAYLOAD, write_bytes};
+use super::frames::{Damage, FrameReader, Frames, Wrong};
+use crate::clock::MAX_NOW_NS;
+use crate::core::block_list::Block;
+use crate::core::state::SharedState;
+use crate::limiter::blocks::REASON_MAX_BYTES;
+use crate::limits::{IdFormat, STRING_MAX_BYTES};
+use crate::store::key::{Key, KeyRef, LimitIndex};
+
+/// A block as a file has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BlockItem {
+    /// The limit's place in the file.
+    pub(super) limit: u32,
+    /// By the old limiter's clock.
+    pub(super) until_ns: u64,
+    /// In its limit's normal form.
+    pub(super) id: Box<[u8]>,
+    pub(super) reason: Option<Box<str>>,
+}
+
+const NO_REASON: u8 = 0;
+const REASON: u8 = 1;
+
+impl BlockItem {
+    fn write(block: &Block, out: &mut Vec<u8>) {
+        let KeyRef { limit, id } = block.key.as_ref();
+        out.extend(limit.0.to_le_bytes());
+        out.extend(block.until_ns.to_le_bytes());
+        write_bytes(id, out);
+        match &block.reason {
+            None => out.push(NO_REASON),
+            Some(reason) => {
+                out.push(REASON);
+                write_bytes(reason.as_bytes(), out);
+            }
+        }
+    }
+
+    /// `None` for what no limiter writes.
+    fn read(fields: &mut Fields<'_>) -> Option<BlockItem> {
+        let (limit, until_ns, id) = (fields.u32()?, fields.u64()?, fields.bytes()?);
+        let reason = match fields.u8()? {
+            NO_REASON => None,
+            REASON => Some(fields.text()?),
+            _ => return None,
+        };
+        let is_good = (1..=STRING_MAX_BYTES).contains(&id.len())
+            && reason.is_none_or(|reason| reason.len() <= REASON_MAX_BYTES);
+        is_good.then(|| BlockItem { limit, until_ns, id: id.into(), reason: reason.map(Box::from) })
+    }
+
+    /// The block under the index that its limit has now, on a clock whose origin is `by_ns` later.
+    pub(super) fn block(self, index: LimitIndex, by_ns: u64) -> Block {
+        let key = Key::new(KeyRef { limit: index, id: &self.id });
+        let until_ns = self.until_ns.saturating_sub(by_ns).min(MAX_NOW_NS);
+        Block { key, until_ns, reason: self.reason }
+    }
+}
+
+/// Writes the blocks that are not over; returns how many there are.
+pub(super) fn write<W: Write>(
+    inner: &SharedState,
+    now_ns: u64,
+    frames: &mut Frames<W>,
+) -> io::Result<u64> {
+    let blocks = inner.blocks.all(now_ns);
+    let mut payload = Vec::new();
+    for block in &blocks {
+        let mut item = Vec::new();
+        BlockItem::write(block, &mut item);
+        if payload.len() + item.len() > MAX_PAYLOAD {
+            frames.add(Kind::Blocks, &payload)?;
+            payload.clear();
+        }
+        payload.extend(item);
+    }
+    if !payload.is_empty() {
+        frames.add(Kind::Blocks, &payload)?;
+    }
+    Ok(blocks.len() as u64)
+}
+
+/// Reads the blocks, which come after the limits, and the first frame after them. `limits` is the number of
+/// limits. Keeps the blocks that end after `now_ns`, by the old limiter's clock: at most `max`.
+pub(super) fn read<R: Read>(
+    frames: &mut FrameReader<R>,
+    limits: usize,
+    now_ns: u64,
+    max: usize,
+) -> Result<Vec<BlockItem>, Damage> {
+    let mut blocks = Vec::new();
+    while let (Kind::Blocks, payload) = frames.frame() {
+        let mut fields = Fields(payload);
+        while !fields.is_empty() {
+            let item = BlockItem::read(&mut fields).filter(|item| (item.limit as usize) < limits);
+            let item = item.ok_or_else(|| frames.damaged())?;
+            if item.until_ns <= now_ns {
+                continue;
+            }
+            if blocks.len() == max {
+                return Err(frames.wrong(too_many(max)));
+            }
+            blocks.push(item);
+        }
+        frames.next()?;
+    }
+    Ok(blocks)
+}
+
+/// The refusal of a file with more blocks than `max`.
+pub(super) fn too_many(max: usize) -> Wrong {
+    Wrong::Refused(format!("it has more blocks than max_blocks {max} allows"))
+}
+
+/// The format of this name, if this program has it.
+pub(super) fn format_of(name: &str) -> Option<IdFormat> {
+    IdFormat::ALL.iter().find(|(known, _)| *known == name).map(|&(_, format)| format)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_back(bytes: &[u8]) -> Option<BlockItem> {
+        let mut fields = Fields(bytes);
+        BlockItem::read(&mut fields).filter(|_| fields.is_empty())
+    }
+
+    fn written(id: &[u8], reason: Option<&str>) -> Vec<u8> {
+        let key = Key::new(KeyRef { limit: LimitIndex(3), id });
+        let mut bytes = Vec::new();
+        let block = Block { key, until_ns: 77, reason: reason.map(Box::from) };
+        BlockItem::write(&block, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_block_reads_back_and_a_part_of_it_does_not() {
+        for reason in [None, Some(""), Some("ticket 4711")] {
+            let bytes = written(b"mallory", reason);
+            let item = read_back(&bytes).unwrap();
+            assert_eq!((item.limit, item.until_ns, &*item.id), (3, 77, &b"mallory"[..]));
+            assert_eq!(item.reason.as_deref(), reason);
+            for len in 0..bytes.len() {
+                assert_eq!(read_back(&bytes[..len]), None, "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_or_empty_is_not_read() {
+        let (id, reason) = ([b'x'; STRING_MAX_BYTES + 1], "x".repeat(REASON_MAX_BYTES + 1));
+        assert!(read_back(&written(&id[1..], Some(&reason[1..]))).is_some());
+        assert_eq!(read_back(&written(&id, None)), None);
+        assert_eq!(read_back(&written(b"", None)), None);
+        assert_eq!(read_back(&written(b"x", Some(&reason))), None);
+        let mut flagged = written(b"x", None);
+        *flagged.last_mut().unwrap() = 2;
+        assert_eq!(read_back(&flagged), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! A small part of the exact store, swept at once: a `DashMap`, or what stands for it under loom.
+
+use std::hash::{Hash, Hasher};
+
+use crate::store::cell::Cell;
+use crate::store::key::{Key, KeyRef, LimitTag};
+
+/// A cell with its tag, which changes only while the shelf's lock is held for writing.
+pub(crate) struct Tagged {
+    pub(crate) cell: Cell,
+    pub(crate) tag: LimitTag,
+}
+
+impl Tagged {
+    /// A bucket that was never charged.
+    pub(crate) fn new(tag: LimitTag) -> Tagged {
+        Tagged { cell: Cell::new(), tag }
+    }
+
+    /// A bucket with this word.
+    pub(crate) fn with_word(tag: LimitTag, word: u64) -> Tagged {
+        let tagged = Tagged::new(tag);
+        tagged.cell.seed(word);
+        tagged
+    }
+}
+
+impl Hash for Key {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_ref().hash(state);
+    }
+}
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use dash::Shelf;
+#[cfg(tollgate_loom)]
+pub(crate) use modelled::Shelf;
+
+#[cfg(not(tollgate_loom))]
+mod dash {
+    use crate::util::sync::{AtomicUsize, Ordering};
+
+    use ahash::RandomState;
+    use dashmap::{DashMap, SharedValue};
+
+    use super::*;
+
+    /// The cells of a part of all keys, in a `DashMap` with two shards, its fewest.
+    pub(crate) struct Shelf {
+        map: DashMap<Key, Tagged, RandomState>,
+        /// What keys that are too long for their place take on the heap.
+        heap_bytes: AtomicUsize,
+    }
+
+    /// What the table takes for an entry: key, word and one control byte.
+    const ENTRY_BYTES: usize = size_of::<(Key, Tagged)>() + 1;
+    /// Two shards, each on cache lines of its own.
+    const SHARDS_BYTES: usize = 2 * 128;
+    const _: () = assert!(size_of::<(Key, Tagged)>() == 40);
+
+    impl Shelf {
+        pub(crate) fn new(hasher: RandomState) -> Shelf {
+            let map = DashMap::with_hasher_and_shard_amount(hasher, 2);
+            Shelf { map, heap_bytes: AtomicUsize::new(0) }
+        }
+
+        #[inline(always)]
+        pub(crate) fn find<R>(
+            &self,
+            hash: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&Tagged) -> R,
+        ) -> Option<R> {
+            let shard = self.map.determine_shard(hash as usize);
+            let table = self.map.shards()[shard].read();
+            let (_, cell) = table.get(hash, |(known, _)| known.as_ref().is(key))?;
+            Some(visit(cell.get()))
+        }
+
+        /// As `find`, with a new cell where there is none; returns whether it is new. A caller has looked
+        /// without success, so this takes the write lock at once and looks again under it.
+        #[cold]
+        pub(crate) fn find_or_insert(
+            &self,
+            hash: u64,
+            key: KeyRef<'_>,
+            tag: LimitTag,
+            visit: impl FnOnce(&Tagged),
+        ) -> bool {
+            let shard = self.map.determine_shard(hash as usize);
+            let mut table = self.map.shards()[shard].write();
+            if let Some((_, cell)) = table.get(hash, |(known, _)| known.as_ref().is(key)) {
+                visit(cell.get());
+                return false;
+            }
+            let cell = Tagged::new(tag);
+            visit(&cell);
+            let (key, hasher) = (Key::new(key), self.map.hasher());
+            // Relaxed: a figure for people.
+            self.heap_bytes.fetch_add(key.heap_bytes(), Ordering::Relaxed);
+            table.insert(hash, (key, SharedValue::new(cell)), |(key, _)| hasher.hash_one(key));
+            true
+        }
+
+        /// As `find`, under the lock for writing.
+        #[cold]
+        pub(crate) fn find_alone<R>(
+            &self,
+            hash: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&mut Tagged) -> R,
+        ) -> Option<R> {
+            let shard = self.map.determine_shard(hash as usize);
+            let mut table = self.map.shards()[shard].write();
+            let (_, cell) = table.get_mut(hash, |(known, _)| known.as_ref().is(key))?;
+            Some(visit(cell.get_mut()))
+        }
+
+        /// Drops the cells that `keep` does not keep; returns how many it looked at.
+        pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &mut Tagged) -> bool) -> usize {
+            let mut looked_at = 0;
+            self.map.retain(|key, cell| {
+                looked_at += 1;
+                let kept = keep(key, cell);
+                if !kept {
+                    // Relaxed: a figure for people.
+                    self.heap_bytes.fetch_sub(key.heap_bytes(), Ordering::Relaxed);
+                }
+                kept
+            });
+            // A quarter full at the most: give the memory back.
+            if self.map.capacity() / 4 > self.map.len() {
+                self.map.shrink_to_fit();
+            }
+            looked_at
+        }
+
+        /// The bytes on the heap.
+        pub(crate) fn bytes(&self) -> usize {
+            let buckets = self.map.capacity() * 8 / 7;
+            // Relaxed: a figure for people.
+            let keys = self.heap_bytes.load(Ordering::Relaxed);
+            SHARDS_BYTES + buckets * ENTRY_BYTES + keys
+        }
+
+        /// Calls `visit` with every key and its cell, under a lock for reading of half of them at a time.
+        pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Tagged)) {
+            self.map.iter().for_each(|entry| visit(entry.key(), entry.value()));
+        }
+    }
+}
+
+#[cfg(tollgate_loom)]
+mod modelled {
+    use ahash::RandomState;
+    use loom::sync::RwLock;
+
+    use super::*;
+    use crate::util::coverage::{self, Race};
+    use crate::util::fault::{self, Fault};
+
+    /// One shard of a `DashMap`: a list behind loom's lock. It shows what the store does with such a
+    /// lock, not that DashMap's is one.
+    pub(crate) struct Shelf(RwLock<Vec<(Key, Tagged)>>);
+
+    impl Shelf {
+        pub(crate) fn new(_: RandomState) -> Shelf {
+            Shelf(RwLock::new(Vec::new()))
+        }
+
+        pub(crate) fn find<R>(
+            &self,
+            _: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&Tagged) -> R,
+        ) -> Option<R> {
+            let table = self.0.read().unwrap();
+            let (_, cell) = table.iter().find(|(known, _)| known.as_ref().is(key))?;
+            Some(visit(cell))
+        }
+
+        pub(crate) fn find_or_insert(
+            &self,
+            _: u64,
+            key: KeyRef<'_>,
+            tag: LimitTag,
+            visit: impl FnOnce(&Tagged),
+        ) -> bool {
+            let mut table = self.0.write().unwrap();
+            if let Some((_, cell)) = table.iter().find(|(known, _)| known.as_ref().is(key))
+                && !fault::active(Fault::InsertBlindly)
+            {
+                coverage::hit(Race::InsertLost);
+                visit(cell);
+                return false;
+            }
+            let cell = Tagged::new(tag);
+            visit(&cell);
+            table.push((Key::new(key), cell));
+            true
+        }
+
+        pub(crate) fn find_alone<R>(
+            &self,
+            _: u64,
+            key: KeyRef<'_>,
+            visit: impl FnOnce(&mut Tagged) -> R,
+        ) -> Option<R> {
+            let mut table = self.0.write().unwrap();
+            let (_, cell) = table.iter_mut().find(|(known, _)| known.as_ref().is(key))?;
+            Some(visit(cell))
+        }
+
+        pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &mut Tagged) -> bool) -> usize {
+            if fault::active(Fault::SweepBeforeLock) {
+                let table = self.0.read().unwrap();
+                let mut keep_copy = |(key, tagged): &(Key, Tagged)| {
+                    let mut copy = Tagged::new(tagged.tag);
+                    if tagged.cell.load() != 0 {
+                        copy = Tagged::with_word(tagged.tag, tagged.cell.load());
+                    }
+                    keep(key, &mut copy)
+                };
+                let kept: Vec<bool> = table.iter().map(&mut keep_copy).collect();
+                drop(table);
+                let mut kept = kept.into_iter();
+                self.0.write().unwrap().retain(|_| kept.next().unwrap_or(true));
+                return 0;
+            }
+            let mut table = self.0.write().unwrap();
+            let looked_at = table.len();
+            table.retain_mut(|(key, cell)| keep(key, cell));
+            looked_at
+        }
+
+        pub(crate) fn bytes(&self) -> usize {
+            0
+        }
+
+        pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Tagged)) {
+            self.0.read().unwrap().iter().for_each(|(key, cell)| visit(key, cell));
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Who is limited, as bytes: a limit's index and an id in its limit's normal form.
+
+use std::hash::{Hash, Hasher};
+
+/// A limit's place in its [`Limits`](crate::Limits): what stands for its name on a request's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LimitIndex(pub(crate) u32);
+
+impl LimitIndex {
+    /// # Panics
+    ///
+    /// When there are more limits than a note has room for, four million.
+    pub(crate) fn of(at: usize) -> LimitIndex {
+        assert!(at < Stamp::MAX_LIMITS, "there are at most {} limits", Stamp::MAX_LIMITS);
+        LimitIndex(at as u32)
+    }
+}
+
+/// A limit in one generation of limits: what the tags of its cells have in common.
+///
+/// A generation is told by the lowest bits of its number: a table holds tags of two at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(u64);
+
+impl Stamp {
+    const GENERATION_BITS: u32 = 11;
+    const LIMIT_SHIFT: u32 = 42;
+    const MASK: u64 = !0 << Self::LIMIT_SHIFT | Self::GENERATION_MASK;
+    const GENERATION_MASK: u64 = ((1 << Self::GENERATION_BITS) - 1) << LimitTag::LOW_BITS;
+    /// The most limits that there can be: their indices have 22 bits, less one value for no limit.
+    pub(crate) const MAX_LIMITS: usize = (1 << (u64::BITS - Self::LIMIT_SHIFT)) - 1;
+
+    #[inline]
+    pub(crate) const fn new(limit: LimitIndex, generation: u64) -> Stamp {
+        let generation = generation << LimitTag::LOW_BITS & Self::GENERATION_MASK;
+        Stamp((limit.0 as u64 + 1) << Self::LIMIT_SHIFT | generation)
+    }
+
+    /// `numbers` is 0 for the limit's default, else one more than the place among its overrides'.
+    #[inline(always)]
+    pub(crate) const fn tag(self, numbers: u32) -> LimitTag {
+        let (low, high) = (numbers & LimitTag::LOW_MASK, numbers >> LimitTag::LOW_BITS);
+        let wide = if high > 0 { LimitTag::WIDE } else { 0 };
+        LimitTag(self.0 | low as u64 | wide | (high as u64) << LimitTag::HIGH_SHIFT)
+    }
+
+    /// What the fast path compares.
+    pub(crate) const fn quick(self) -> Quick {
+        Quick(self.0 as u32)
+    }
+}
+
+/// The generation in the low half of a tag, which is all that a call for a known key compares: the limit is
+/// part of the key's fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quick(u32);
+
+impl Quick {
+    /// That of no tag: the calls of this limit take the slow path.
+    pub(crate) const NEVER: Quick = Quick(u32::MAX);
+}
+
+/// The tag of a cell: its limit, and which of the limit's numbers its word is counted in.
+///
+/// ```text
+/// bit   0..20  numbers, low bits     20..31  generation     31  whether numbers have high bits
+///      32..42  numbers, high bits    42..64  limit, plus one
+/// ```
+///
+/// The low half is all that the fast path needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LimitTag(u64);
+
+impl LimitTag {
+    const LOW_BITS: u32 = 20;
+    const LOW_MASK: u32 = (1 << Self::LOW_BITS) - 1;
+    const WIDE: u64 = 1 << 31;
+    const HIGH_SHIFT: u32 = 32;
+    const HIGH_BITS: u32 = 10;
+    /// The most numbers that a limit's overrides can have.
+    pub(crate) const MAX_NUMBERS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
+
+    #[inline(always)]
+    pub(crate) const fn of_bits(bits: u64) -> LimitTag {
+        LimitTag(bits)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The limit; `None` if nothing is noted.
+    #[inline]
+    pub(crate) fn limit(self) -> Option<LimitIndex> {
+        ((self.0 >> Stamp::LIMIT_SHIFT) as u32).checked_sub(1).map(LimitIndex)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn stamp(self) -> Stamp {
+        Stamp(self.0 & Stamp::MASK)
+    }
+
+    /// Whether the tag is of this generation of limits, or of one whose lowest bits are the same.
+    #[inline]
+    pub(crate) const fn is_of_generation(self, number: u64) -> bool {
+        self.0 & Stamp::GENERATION_MASK == number << Self::LOW_BITS & Stamp::GENERATION_MASK
+    }
+
+    /// Whether the numbers are an override's, and not the limit's default.
+    #[inline]
+    pub(crate) const fn is_of_override(self) -> bool {
+        self.numbers() != 0
+    }
+
+    /// The numbers, if the low half tells them and `quick` is the generation there.
+    #[inline(always)]
+    pub(crate) const fn quick_numbers(self, quick: Quick) -> Option<u32> {
+        let low = self.0 as u32;
+        if low & !Self::LOW_MASK == quick.0 { Some(low & Self::LOW_MASK) } else { None }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn numbers(self) -> u32 {
+        let high = self.0 >> Self::HIGH_SHIFT & ((1 << Self::HIGH_BITS) - 1);
+        self.0 as u32 & Self::LOW_MASK | (high as u32) << Self::LOW_BITS
+    }
+}
+
+/// A borrowed key, made on the stack for one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KeyRef<'a> {
+    pub(crate) limit: LimitIndex,
+    pub(crate) id: &'a [u8],
+}
+
+impl KeyRef<'_> {
+    /// Whether both are the same key. Most ids have 8 to 16 bytes: two words that overlap, without a
+    /// call.
+    #[inline]
+    pub(crate) fn is(self, other: KeyRef<'_>) -> bool {
+        let (a, b) = (self.id, other.id);
+        if self.limit != other.limit || a.len() != b.len() {
+            return false;
+        }
+        match (a.first_chunk::<8>(), b.first_chunk::<8>(), a.last_chunk::<8>(), b.last_chunk::<8>())
+        {
+            (Some(a_first), Some(b_first), Some(a_last), Some(b_last)) if a.len() <= 16 => {
+                a_first == b_first && a_last == b_last
+            }
+            _ => a == b,
+        }
+    }
+}
+
+impl Hash for KeyRef<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The table compares whole keys: here two may be alike if they are of different limits or
+        // lengths. A number is one word, and up to 16 bytes are two that may overlap.
+        let limit = u64::from(self.limit.0).rotate_left(32);
+        match (self.id.first_chunk::<8>(), self.id.last_chunk::<8>()) {
+            (Some(number), _) if self.id.len() == 8 => {
+                state.write_u64(u64::from_ne_bytes(*number) ^ limit);
+            }
+            (Some(first), Some(last)) if self.id.len() <= 16 => {
+                state.write_u64(u64::from_ne_bytes(*first));
+                state.write_u64(u64::from_ne_bytes(*last) ^ limit);
+            }
+            _ => {
+                state.write(self.id);
+                state.write_u64(limit);
+            }
+        }
+    }
+}
+
+/// An id in normal form that owns its bytes: up to [`ShortId::MAX`] of them in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OwnedId {
+    Short(ShortId),
+    Long(Box<[u8]>),
+}
+
+/// A few bytes and their number. Alignment 1, so that it packs beside what it is stored with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShortId {
+    len: u8,
+    bytes: [u8; ShortId::MAX],
+}
+
+impl ShortId {
+    /// An IPv6 address, or a u64 in decimal less two digits, fits.
+    pub(crate) const MAX: usize = 18;
+}
+
+impl OwnedId {
+    pub(crate) fn new(id: &[u8]) -> OwnedId {
+        if id.len() > ShortId::MAX {
+            return OwnedId::Long(id.into());
+        }
+        let mut bytes = [0; ShortId::MAX];
+        bytes[..id.len()].copy_from_slice(id);
+        OwnedId::Short(ShortId { len: id.len() as u8, bytes })
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            // The length is below MAX by construction; `get` says so without a panic's code.
+            OwnedId::Short(short) => short.bytes.get(..usize::from(short.len)).unwrap_or_default(),
+            OwnedId::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl Hash for OwnedId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for OwnedId {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// A key that a store keeps.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Key {
+    Short(LimitIndex, ShortId),
+    Long(LimitIndex, Box<[u8]>),
+}
+
+const _: () = assert!(size_of::<Key>() == 24, "a key and its word make half a cache line");
+const _: () = assert!(size_of::<OwnedId>() == 24);
+
+impl Key {
+    pub(crate) fn new(key: KeyRef<'_>) -> Key {
+        match OwnedId::new(key.id) {
+            OwnedId::Short(short) => Key::Short(key.limit, short),
+            OwnedId::Long(bytes) => Key::Long(key.limit, bytes),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_ref(&self) -> KeyRef<'_> {
+        match self {
+            Key::Short(limit, short) => {
+                let id = short.bytes.get(..usize::from(short.len)).unwrap_or_default();
+                KeyRef { limit: *limit, id }
+            }
+            Key::Long(limit, bytes) => KeyRef { limit: *limit, id: bytes },
+        }
+    }
+
+    /// Bytes on the heap.
+    #[cfg_attr(tollgate_loom, allow(dead_code, reason = "what stands for a table counts none"))]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Key::Short(..) => 0,
+            Key::Long(_, bytes) => bytes.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_tells_its_limit_its_generation_and_its_numbers() {
+        let most = LimitTag::MAX_NUMBERS as u32;
+        for limit in [0, 1, 77, Stamp::MAX_LIMITS as u32 - 1] {
+            for generation in [0, 1, 2047, 2048, 1 << 40] {
+                let stamp = Stamp::new(LimitIndex(limit), generation);
+                for numbers in [0, 1, (1 << 20) - 1, 1 << 20, most] {
+                    let tag = stamp.tag(numbers);
+                    assert_eq!(tag.limit(), Some(LimitIndex(limit)), "{tag:?}");
+                    assert_eq!((tag.stamp(), tag.numbers()), (stamp, numbers));
+                    assert!(tag.is_of_generation(generation));
+                    assert!(!tag.is_of_generation(generation + 1));
+                    // The low half alone tells the numbers, or that it does not.
+                    let quick = (numbers < 1 << 20).then_some(numbers);
+                    assert_eq!(tag.quick_numbers(stamp.quick()), quick);
+                    let later = Stamp::new(LimitIndex(limit), generation + 1).quick();
+                    assert_eq!(tag.quick_numbers(later), None);
+                    assert_eq!(tag.quick_numbers(Quick::NEVER), None);
+                }
+            }
+        }
+        assert_eq!(LimitTag::of_bits(0).limit(), None, "nothing is noted");
+    }
+
+    #[test]
+    fn keys_are_the_same_when_every_byte_is() {
+        for len in 0..40_u8 {
+            let id: Vec<u8> = (0..len).collect();
+            let key = KeyRef { limit: LimitIndex(7), id: &id };
+            assert!(key.is(key), "length {len}");
+            assert!(!key.is(KeyRef { limit: LimitIndex(8), id: &id }), "length {len}");
+            for at in 0..usize::from(len) {
+                let mut other = id.clone();
+                other[at] ^= 1;
+                assert!(!key.is(KeyRef { limit: LimitIndex(7), id: &other }), "byte {at} of {len}");
+                assert!(
+                    !key.is(KeyRef { limit: LimitIndex(7), id: &id[..at] }),
+                    "{at} bytes of {len}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_owned_key_equals_its_borrowed_one_whatever_its_length() {
+        for len in [0, 1, 16, 17, 18, 19, 32, 1024] {
+            let id: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let key = KeyRef { limit: LimitIndex(7), id: &id };
+            assert_eq!(Key::new(key).as_ref(), key, "length {len}");
+            assert_eq!(OwnedId::new(&id).as_bytes(), id, "length {len}");
+            assert_eq!(Key::new(key).heap_bytes(), if len > 18 { len } else { 0 });
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Models of a word that goes on in another slot, because the override of its key has ended.
+
+use super::*;
+
+impl Bench {
+    /// One unit, charged by the numbers that apply after so many ends, or by later ones where another call has acted
+    /// upon a later end. Returns how many ends had passed.
+    fn spend_after(&self, fingerprint: Fingerprint, ends: u32) -> u32 {
+        let mut limits = Limits { ends, ..Limits::of(0) };
+        loop {
+            let done = self.update_by(limits, fingerprint, Absent::Insert, |word, at_ns| {
+                Some(word.max(at_ns) + UNIT_NS)
+            });
+            match done {
+                Ok(()) => return limits.ends,
+                Err(undone) => assert_eq!(undone, Undone::Outdated),
+            }
+            coverage::hit(Race::Outdated);
+            limits.ends += 1;
+            assert!(limits.ends <= 2, "nothing comes after the default");
+        }
+    }
+
+    /// The key's word by the default.
+    fn word_after_ends(&self, fingerprint: Fingerprint) -> u64 {
+        let limits = Limits { ends: 2, ..Limits::of(0) };
+        self.word_by(limits, fingerprint).expect("nothing comes after the default")
+    }
+}
+
+/// What is owed by the default after so many units by each of the three.
+fn owed(by_override: u64, by_account: u64, by_default: u64) -> u64 {
+    1 + (9 * by_override + 3 * by_account + by_default) * UNIT_NS
+}
+
+/// Excluded: a spend beside an override's end is lost, or counts in other units than those it was decided by.
+fn renumber_vs_spend_model(by_override: &Tally, by_default: &Tally) {
+    let bench = Bench::with_spent(2, &[K]);
+    let behind = spawn(&bench, |bench| bench.spend_after(K, 0));
+    assert_eq!(bench.spend_after(K, 2), 2);
+    let spent_by = match behind.join().unwrap() {
+        0 => (by_override.add(), owed(2, 0, 1)).1,
+        1 => owed(1, 1, 1),
+        _ => (by_default.add(), owed(1, 0, 2)).1,
+    };
+    assert_eq!(bench.word_after_ends(K), spent_by, "each unit in its own units");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn renumber_vs_spend() {
+    let (by_override, by_default) = (Tally::default(), Tally::default());
+    let (first, second) = (by_override.clone(), by_default.clone());
+    explore_bounded(FEW, move || renumber_vs_spend_model(&first, &second));
+    assert!(by_override.get() > 0, "no spend by the override");
+    assert!(by_default.get() > 0, "no spend by the default");
+    assert_reached(&[Race::Renumbered, Race::Outdated, Race::SwapLost]);
+    fails_bounded(FEW, Fault::StoreForSwap, "each unit in its own units", || {
+        renumber_vs_spend_model(&Tally::default(), &Tally::default());
+    });
+}
+
+/// Excluded: of two calls that move a word one loses its spend, or the key gets two cells.
+fn renumber_vs_renumber_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    let other = spawn(&bench, |bench| bench.spend_after(K, 2));
+    assert_eq!((bench.spend_after(K, 2), other.join().unwrap()), (2, 2));
+    assert_eq!(bench.word_after_ends(K), owed(1, 0, 2), "both spends count");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn renumber_vs_renumber() {
+    explore_bounded(SOME, renumber_vs_renumber_model);
+    assert_reached(&[Race::Renumbered, Race::SeededBefore]);
+    fails_bounded(SOME, Fault::NextNotFirst, "one cell", renumber_vs_renumber_model);
+    fails_bounded(SOME, Fault::EveryoneReleases, "one cell", renumber_vs_renumber_model);
+}
+
+/// Excluded: of two calls whose clocks differ, one names the numbers that a word is under and the other computes it by
+/// others.
+fn renumber_vs_later_renumber_model(by_account: &Tally) {
+    let bench = Bench::with_spent(2, &[K]);
+    let earlier = spawn(&bench, |bench| bench.spend_after(K, 1));
+    assert_eq!(bench.spend_after(K, 2), 2);
+    let expected = match earlier.join().unwrap() {
+        1 => (by_account.add(), owed(1, 1, 1)).1,
+        _ => owed(1, 0, 2),
+    };
+    assert_eq!(bench.word_after_ends(K), expected, "each unit in its own units");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn renumber_vs_later_renumber() {
+    let by_account = Tally::default();
+    let tally = by_account.clone();
+    explore_bounded(FEW, move || renumber_vs_later_renumber_model(&tally));
+    assert!(by_account.get() > 0, "no spend by the account's");
+    assert_reached(&[Race::Renumbered, Race::Outdated, Race::SeededBefore]);
+    fails_bounded(FEW, Fault::NoteByStore, "each unit in its own units", || {
+        renumber_vs_later_renumber_model(&Tally::default());
+    });
+}
+
+/// Excluded: a migration brings over the word that has gone on, and not the one it became; or both.
+fn renumber_vs_migration_model(prints: &[Fingerprint]) {
+    let bench = Bench::with_spent(2, prints);
+    let migrator = spawn(&bench, Bench::migrate);
+    assert_eq!(bench.spend_after(K, 2), 2);
+    migrator.join().unwrap();
+    bench.migrate();
+    assert_eq!(bench.word_after_ends(K), owed(1, 0, 1), "the word went on once");
+    assert_eq!(bench.taken(), prints.len(), "a place for each cell");
+}
+
+#[test]
+fn renumber_vs_migration() {
+    explore_bounded(SOME, || renumber_vs_migration_model(&[K]));
+    assert_reached(&[Race::Renumbered, Race::Completed]);
+    fails_bounded(SOME, Fault::CarriedUnlooked, "the word went on once", || {
+        renumber_vs_migration_model(&[K]);
+    });
+    fails_bounded(SOME, Fault::EndUnlooked, "a place for each cell", || {
+        renumber_vs_migration_model(&[K]);
+    });
+}
+
+/// Excluded: a sweep drops the slot that a word is on its way to, or gives back a place twice.
+fn renumber_vs_sweep_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    let sweeper = spawn(&bench, |bench| bench.sweep().dropped);
+    assert_eq!(bench.spend_after(K, 2), 2);
+    let _ = sweeper.join().unwrap();
+    assert_eq!(bench.word_after_ends(K), owed(1, 0, 1), "the word went on");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn renumber_vs_sweep() {
+    explore_bounded(SOME, renumber_vs_sweep_model);
+    assert_reached(&[Race::Renumbered]);
+    // The word can go nowhere then, and the caller tries for ever.
+    let because = "maximum number of branches";
+    fails_bounded(SOME, Fault::BuryAwaited, because, renumber_vs_sweep_model);
+}
+
+/// Excluded: a call that is late brings a word back that has gone on, was given back since, and was dropped.
+fn late_renumber_vs_sweep_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    let late = spawn(&bench, |bench| bench.spend_after(K, 2));
+    assert_eq!(bench.spend_after(K, 2), 2);
+    let limits = Limits { ends: 2, ..Limits::of(0) };
+    let _ =
+        bench.update_by(limits, K, Absent::Leave, |word, at_ns| (word > at_ns).then_some(at_ns));
+    bench.sweep();
+    assert_eq!(late.join().unwrap(), 2);
+    let word = bench.word_after_ends(K);
+    assert!(word <= owed(0, 0, 1), "what was given back is owed again: {word}");
+}
+
+#[test]
+fn late_renumber_vs_sweep() {
+    explore_bounded(FEW, late_renumber_vs_sweep_model);
+    assert_reached(&[Race::Renumbered, Race::Buried, Race::SeededBefore]);
+    fails_bounded(FEW, Fault::SeedByMax, "is owed again", late_renumber_vs_sweep_model);
+}

@@ -1,0 +1,269 @@
+//! Memory under migrations that known keys alone begin and carry: no inserts, no sweeps.
+
+use super::epoch::pin;
+use super::migration::{FIRST_LOG2, Room};
+use super::segment::Found;
+use super::{Change, Fingerprint, KeyRef, LimitTag, Rules, Seeds, StoreKey, Table};
+use crate::own_process::in_own_process;
+use crate::store::key::{LimitIndex, Stamp};
+use crate::store::{Absent, CellKey, Outdated, Undone};
+
+/// One generation of one limit; a bucket is full at the time of its word.
+pub(super) struct OneLimit;
+
+impl OneLimit {
+    fn tag() -> LimitTag {
+        Stamp::new(LimitIndex(0), 0).tag(0)
+    }
+}
+
+impl Rules for OneLimit {
+    fn owed(
+        &self,
+        _: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(LimitTag, u64)> {
+        (word > at_ns).then_some((tag, word))
+    }
+
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    fn carried(&self, _: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+        Some((tag, word))
+    }
+
+    fn under(&self, _: CellKey<'_>, _: LimitTag, word: u64, _: LimitTag) -> Result<u64, Outdated> {
+        Ok(word)
+    }
+
+    fn note_end(&self, _: LimitTag) {}
+}
+
+pub(super) fn store_key<'a>(table: &Table, id: &'a [u8]) -> StoreKey<'a> {
+    let key = KeyRef { limit: LimitIndex(0), id };
+    StoreKey { key, fingerprint: table.fingerprint(key), tag: OneLimit::tag() }
+}
+
+const SHARDS: usize = 8;
+
+struct Bench {
+    table: Table,
+    /// Of each shard.
+    keys: [Vec<u64>; SHARDS],
+}
+
+impl Bench {
+    /// A table in which that many keys have spent, at rest.
+    fn new(keys: u64) -> Bench {
+        let table = Table::with_shape(1 << 20, SHARDS, FIRST_LOG2, Seeds::new());
+        let mut bench = Bench { table, keys: Default::default() };
+        for id in 0..keys {
+            let shard = bench.key(id).shard(SHARDS);
+            bench.keys[shard].push(id);
+        }
+        (0..keys).for_each(|key| assert_eq!(bench.spend(key), Ok(())));
+        // All that growth has left goes with some more migrations.
+        (0..20).for_each(|round| assert!(bench.migrate(round % SHARDS)));
+        bench
+    }
+
+    fn key(&self, id: u64) -> Fingerprint {
+        self.table.fingerprint(KeyRef { limit: LimitIndex(0), id: &id.to_le_bytes() })
+    }
+
+    fn spend(&self, id: u64) -> Result<(), Undone> {
+        let id_bytes = id.to_le_bytes();
+        let key = store_key(&self.table, &id_bytes);
+        let change = Change { key: &key, absent: Absent::Insert, now_ns: 1 };
+        self.table.update(change, &OneLimit, &mut |word| Some(word.max(1) + 1))
+    }
+
+    fn word(&self, id: u64) -> u64 {
+        let id_bytes = id.to_le_bytes();
+        let key = store_key(&self.table, &id_bytes);
+        self.table.look(&key, &OneLimit).unwrap().unwrap_or(0)
+    }
+
+    /// Begins a migration of a shard. Returns whether one goes on.
+    fn start(&self, shard: usize) -> bool {
+        let guard = pin();
+        let shard = &self.table.shards[shard];
+        self.table.start(shard, shard.view(&guard), Room::Fewer, &OneLimit)
+    }
+
+    fn is_migrating(&self, shard: usize) -> bool {
+        self.table.shards[shard].view(&pin()).is_migrating()
+    }
+
+    /// A migration of a shard, if one can begin: carried by calls for known keys, a chunk each.
+    fn migrate(&self, shard: usize) -> bool {
+        if !self.start(shard) {
+            return false;
+        }
+        for &id in self.keys[shard].iter().cycle() {
+            if !self.is_migrating(shard) {
+                return true;
+            }
+            assert_eq!(self.spend(id), Ok(()));
+        }
+        unreachable!("each shard has keys")
+    }
+
+    /// Drops a key's cell, as a sweep does that finds it full: in a shard at rest.
+    fn bury(&self, id: u64) {
+        let guard = pin();
+        let fingerprint = self.key(id);
+        assert!(!self.table.shard(fingerprint).view(&guard).is_migrating());
+        let segment = self.table.shard(fingerprint).view(&guard).newest().expect("it was charged");
+        if let Found::Live(slot, word) = segment.find(fingerprint)
+            && slot.cell.bury(word)
+        {
+            self.table.dropped();
+            segment.count_buried();
+        }
+    }
+
+    fn slots(&self) -> usize {
+        let guard = pin();
+        let newest = self.table.shards.iter().filter_map(|shard| shard.view(&guard).newest());
+        newest.map(|segment| segment.slots()).sum()
+    }
+
+    fn bytes(&self) -> usize {
+        self.table.memory().bytes()
+    }
+
+    fn largest_segment(&self) -> usize {
+        let guard = pin();
+        let newest = self.table.shards.iter().filter_map(|shard| shard.view(&guard).newest());
+        newest.map(|segment| segment.header().block.bytes()).max().unwrap_or(0)
+    }
+}
+
+/// What a batch of retired segments may be, and what may gather while it waits for pins.
+const LATE_BYTES: usize = 3 << 20;
+
+#[test]
+fn migrations_by_known_keys_alone_free_what_they_leave() {
+    in_own_process(|| {
+        // Small blocks of the allocator, cuts of regions, mappings.
+        for keys in [200, 6000, 60_000] {
+            let bench = Bench::new(keys);
+            let (slots, at_rest) = (bench.slots(), bench.bytes());
+            let words: Vec<u64> = (0..keys).map(|id| bench.word(id)).collect();
+            let mut most = 0;
+            for round in 0..300 {
+                assert!(bench.migrate(round % SHARDS), "{keys} keys: nothing is held back");
+                most = most.max(bench.bytes());
+            }
+            let bound = at_rest + LATE_BYTES + 4 * bench.largest_segment();
+            assert!(most <= bound, "{keys} keys: {at_rest} bytes at rest, at most {most}");
+            assert_eq!(bench.slots(), slots, "{keys} keys: none grows without need");
+            assert_eq!(bench.table.size().put_off, 0);
+            let kept = |(id, &word): (usize, &u64)| bench.word(id as u64) >= word;
+            assert!(words.iter().enumerate().all(kept), "{keys} keys: each has its word");
+        }
+    });
+}
+
+/// What a pin holds is at most what the table has in use, or 16 MiB if that is more, and one segment; past it
+/// no migration begins that live cells do not need. Each that completes afterwards frees what it leaves.
+#[test]
+fn a_pin_holds_a_bounded_part_and_no_segment_grows_for_it() {
+    in_own_process(|| {
+        for keys in [6000, 400_000] {
+            let bench = Bench::new(keys);
+            let (slots, at_rest) = (bench.slots(), bench.bytes());
+            let guard = pin();
+            let begun = (0..).take_while(|round| bench.migrate(round % SHARDS)).count();
+            assert!(begun > 0 && bench.table.size().put_off > 0);
+            let most = at_rest + at_rest.max(16 << 20) + 4 * bench.largest_segment();
+            let held = bench.bytes();
+            assert!(held <= most && held > at_rest, "{keys} keys: {at_rest} at rest, {held} held");
+            assert_eq!(bench.slots(), slots, "{keys} keys: none grows without need");
+            // Calls go on, and new keys come, as long as there is room for them.
+            (0..100).for_each(|id| assert_eq!(bench.spend(id), Ok(())));
+            (keys..keys + 8).for_each(|id| assert_eq!(bench.spend(id), Ok(())));
+            assert!(bench.bytes() <= most);
+            drop(guard);
+            let is_begun = (0..4).any(|_| bench.migrate(0));
+            assert!(is_begun, "{keys} keys: a look, and two pins for what it found");
+            // Each frees at least what it leaves, so that all is back some time.
+            let limit = |bench: &Bench| at_rest + LATE_BYTES + 4 * bench.largest_segment();
+            let mut before = bench.bytes();
+            for round in 0..20_000 {
+                if before <= limit(&bench) {
+                    break;
+                }
+                assert!(bench.migrate(round % SHARDS));
+                let now = bench.bytes();
+                assert!(now <= before + LATE_BYTES, "{keys} keys: {before} before, {now} now");
+                before = before.min(now);
+            }
+            let (left, most) = (before, limit(&bench));
+            assert!(
+                left <= most,
+                "{keys} keys: {at_rest} at rest, {held} held, {left} left of {most}"
+            );
+        }
+    });
+}
+
+/// Live cells get room while memory is held back; a segment that is full of dropped ones stays as it is, and
+/// new keys are as at the cap until the pin ends.
+#[test]
+fn while_a_pin_holds_much_only_live_cells_make_a_segment_grow() {
+    in_own_process(|| {
+        let bench = Bench::new(6000);
+        let guard = pin();
+        while bench.migrate(0) {}
+        // Five times as many keys.
+        (6000..30_000).for_each(|id| assert_eq!(bench.spend(id), Ok(()), "{id}"));
+        assert!((0..30_000).all(|id| bench.word(id) > 0));
+        // Keys that come and go use up slots, and no segment grows for them.
+        let slots = bench.slots();
+        let later = 1 << 20;
+        let refused = (30_000..later).find(|&id| {
+            let is_refused = bench.spend(id) == Err(Undone::AtCap);
+            if id % 500 == 0 {
+                while !bench.table.sweep(4096, 1 << 40, &OneLimit).finished {}
+            }
+            is_refused
+        });
+        assert!(refused.is_some(), "the slots are used up");
+        assert!(bench.slots() <= slots);
+        drop(guard);
+        (0..100).for_each(|_| bench.table.free_unread());
+        assert_eq!(bench.spend(later), Ok(()), "there is room again");
+    });
+}
+
+/// A key that comes and goes leaves a slot behind each time, which no migration clears out while a pin holds
+/// much: the searches for it stay short all the same.
+#[test]
+fn searches_stay_short_while_a_pin_holds_much() {
+    in_own_process(|| {
+        let bench = Bench::new(6000);
+        let id = 1 << 20;
+        let shard = bench.key(id).shard(SHARDS);
+        // Few live cells, so that the segment need not grow for them; migrations call for the first keys.
+        bench.keys[shard].iter().rev().take(450).for_each(|&id| bench.bury(id));
+        assert!(bench.migrate(shard));
+        let guard = pin();
+        while bench.migrate(shard) {}
+        let comings = (0..1000).take_while(|_| {
+            let comes = bench.spend(id) == Ok(());
+            bench.bury(id);
+            comes
+        });
+        let comings = comings.count();
+        assert!((1..=64).contains(&comings), "{comings} slots are left behind");
+        drop(guard);
+        (0..100).for_each(|_| bench.table.free_unread());
+        assert!((0..4).any(|_| bench.spend(id) == Ok(())), "there is room again");
+    });
+}

@@ -1,0 +1,11 @@
+//! TODO util
+
+pub(crate) mod background;
+pub(crate) mod coverage;
+pub(crate) mod decimal;
+pub(crate) mod escape;
+pub(crate) mod fault;
+#[cfg(any(feature = "snapshot", feature = "watch"))]
+pub(crate) mod open;
+pub(crate) mod sync;
+pub(crate) mod work;
