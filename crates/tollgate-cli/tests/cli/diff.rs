@@ -45,7 +45,7 @@ Raised: changed
 Gone: removed
   id string, algorithm fixed_window, limit 10, window 1m, mode enforce, max_debt 0
   for everyone
-  live buckets: they are not asked any more: no limit
+  live buckets: not used any more: no limit applies
 
 Moved: a reload refuses this, the format of its ids changes: give it another name
   id string -> ipAddress
@@ -79,10 +79,10 @@ New: added
     assert!(afresh.contains("used 40 of 50 will have used 0 of 5,000 (afresh)"), "{afresh}");
     let time = diff(&desk, "old.yml new.yml --debt time");
     assert!(time.contains("will have used 4,000 of 5,000, and is full in 40s (time)"), "{time}");
-    assert!(time.contains("4 of 5 (share, for the algorithm changes)"), "{time}");
+    assert!(time.contains("4 of 5 (share, because the algorithm changes)"), "{time}");
     let back = diff(&desk, "new.yml old.yml --debt units");
     assert!(back.contains("used 4,000 of 5,000 will have used 50 of 50 (units)"), "{back}");
-    assert!(back.contains("nobody is denied any more; buckets keep what was used"), "{back}");
+    assert!(back.contains("no call is denied any more; buckets keep what was used"), "{back}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ A: changed
   period 1s -> none
   enabled none -> false
   for everyone
-  live buckets: they are not asked any more: no limit
+  live buckets: not used any more: no limit applies
 ";
     assert_eq!(diff(&desk, "on.yml off.yml"), expected);
 }

@@ -134,8 +134,7 @@ fn the_numbers_are_those_of_the_summary_and_of_the_decisions() {
 
     let numbers = rows(&page, "limits", None);
     let numbers: Vec<&str> = numbers.iter().flat_map(|(texts, _)| texts).map(|t| &**t).collect();
-    let expected =
-        ["in force", "limits.yml", "RequestsPerClient", "gcra: 20 at once, 10 more every 1 s"];
+    let expected = ["in force", "limits.yml", "RequestsPerClient", "burst 20, count 10, period 1s"];
     assert_eq!(numbers, expected);
 }
 
@@ -338,5 +337,5 @@ fn a_trace_without_spends_has_a_page_too() {
     assert_eq!(ran.status, Some(1), "{ran:?}");
     let page = desk.get("r.html");
     assert_eq!((fact(&page, "lines"), fact(&page, "allowed"), fact(&page, "errors")), (2, 0, 1));
-    assert!(page.contains("Nobody was denied."), "{page}");
+    assert!(page.contains("No line was denied."), "{page}");
 }

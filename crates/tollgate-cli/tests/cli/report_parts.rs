@@ -165,8 +165,8 @@ fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
         run.lines.iter().filter(|(line, old, new)| is_of(line) && counted(*old, *new)).count()
             as u64
     };
-    let half = "gcra: 10 at once, 5 more every 1 s";
-    let own = "gcra: 60 at once, 60 more every 1 s";
+    let half = "burst 10, count 5, period 1s";
+    let own = "burst 60, count 60, period 1s";
     let expected: Vec<(Vec<String>, Vec<u64>)> = [
         ("127.0.0.66", half, "the default"),
         ("127.0.0.9", own, own),
@@ -191,17 +191,11 @@ fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
     assert_eq!(through[0].0[1], "127.0.0.66");
     assert_eq!(
         through[0].0[2..4],
-        [
-            "override: gcra: 10 at once, 5 more every 1 s",
-            "default: gcra: 40 at once, 8 more every 1 s"
-        ]
+        ["override: burst 10, count 5, period 1s", "default: burst 40, count 8, period 1s"]
     );
     assert_eq!(
         through[2].0[2..4],
-        [
-            "default: gcra: 20 at once, 10 more every 1 s",
-            "default: gcra: 40 at once, 8 more every 1 s"
-        ]
+        ["default: burst 20, count 10, period 1s", "default: burst 40, count 8, period 1s"]
     );
     assert!(run.page.contains("127.0.0.66, override now, default then"), "above its bar");
     assert!(run.page.contains("3 overrides, 3 of them applied"), "{}", run.page);
@@ -225,8 +219,8 @@ fn an_override_of_an_account_counts_its_ids() {
     desk.run("replay --limits limits.yml --trace t.jsonl --report r.html");
     let page = desk.get("r.html");
     let found = rows(&page, "overrides", Some("CertificatesPerDomainPerAccount"));
-    let row = |id: &str, numbers: &str, counts: [u64; 3]| {
-        (vec![id.to_owned(), format!("gcra: {numbers} at once, 1 more every 1 h")], counts.to_vec())
+    let row = |id: &str, burst: &str, counts: [u64; 3]| {
+        (vec![id.to_owned(), format!("burst {burst}, count 1, period 1h")], counts.to_vec())
     };
     assert_eq!(found, [row("7", "2", [2, 3, 1]), row("7:a.com", "5", [1, 1, 0])]);
     assert!(page.contains("3 overrides, 2 of them applied"), "{page}");

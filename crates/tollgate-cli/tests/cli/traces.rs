@@ -306,7 +306,7 @@ fn the_day_is_in_the_help_of_every_command() {
     }
     let help = desk.run("replay --help").stdout;
     assert!(
-        help.contains("--ipv6-prefix <BITS>") && help.contains("layer's default is 64"),
+        help.contains("--ipv6-prefix <BITS>") && help.contains("tower layer uses 64"),
         "{help}"
     );
 }
