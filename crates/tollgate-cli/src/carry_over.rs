@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn by_time_a_client_may_be_denied_after_a_raise() {
+    fn by_time_a_raise_may_deny() {
         let old = Limit::new(10, 1, 60 * SECOND).unwrap();
         let new = Limit::new(20, 20, 60 * SECOND).unwrap();
         // It is full in 8 minutes. An empty new bucket is full in one minute, and 19 of its units take 57 s.
