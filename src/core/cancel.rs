@@ -19,7 +19,7 @@ use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, Stack, StoreKey};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
-use crate::util::sync::{AtomicUsize, Ordering, Tried, fence};
+use crate::util::sync::{AtomicUsize, Ordering, TryLock, fence};
 
 /// A place that is given up.
 pub(crate) struct Cancel {
@@ -50,7 +50,7 @@ struct Slot {
     /// The number of places in `pending`, at most [`MOST`].
     pending_count: AtomicUsize,
     /// Places that others stood on when they were given up. The thread that has it looks through `pending`.
-    vacated: Tried<Vec<Cancel>>,
+    vacated: TryLock<Vec<Cancel>>,
 }
 
 /// So many are kept in each list of a slot; more stay taken until their time has come.
@@ -61,7 +61,7 @@ impl Cancels {
         let slot = || Slot {
             pending: Stack::new(),
             pending_count: AtomicUsize::new(0),
-            vacated: Tried::default(),
+            vacated: TryLock::default(),
         };
         Cancels { slots: (0..SLOTS).map(|_| slot()).collect(), hasher: RandomState::new() }
     }

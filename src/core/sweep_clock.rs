@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
-use crate::util::sync::{Figure, Ordering, Switch, Tried};
+use crate::util::sync::{Figure, Ordering, Switch, TryLock};
 
 /// How far a reading may be ahead of what is expected.
 const MAX_AHEAD_NS: u64 = 3600 * 1_000_000_000;
@@ -21,7 +21,7 @@ pub(crate) struct SweepClock {
     /// The most by which a reading that was believed was ahead of the time since `began`.
     ahead_ns: Figure,
     /// A reading that was not believed, and after which none was: by how much it was ahead, and when.
-    doubted: Tried<Option<(u64, Duration)>>,
+    doubted: TryLock<Option<(u64, Duration)>>,
     is_any_doubted: Switch,
 }
 
@@ -35,7 +35,7 @@ impl SweepClock {
         SweepClock {
             began,
             ahead_ns: Figure::new(now_ns),
-            doubted: Tried::default(),
+            doubted: TryLock::default(),
             is_any_doubted: Switch::new(false),
         }
     }

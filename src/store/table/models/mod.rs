@@ -23,7 +23,6 @@ use crate::models::{Tally, explore_bounded, fails_bounded};
 use crate::store::key::{KeyRef, LimitIndex, LimitTag, Stamp};
 use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Swept, Undone};
 use crate::util::coverage::{self, Race};
-use crate::util::fault as probe;
 use crate::util::fault::Fault;
 use crate::util::sync::{AtomicU64, Ordering};
 
@@ -310,8 +309,8 @@ fn spawn<T: 'static>(
 
 fn assert_reached(places: &[Race]) {
     for &place in places {
-        assert!(fault::count(place) > 0, "{place:?} was not reached");
-        println!("{place:?}: {}", fault::count(place));
+        assert!(coverage::count(place) > 0, "{place:?} was not reached");
+        println!("{place:?}: {}", coverage::count(place));
     }
 }
 
