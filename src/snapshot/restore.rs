@@ -27,7 +27,7 @@ use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, Limits};
 use crate::store::Engine;
 use crate::store::key::{KeyRef, LimitIndex};
-use crate::store::{Absent, CellKey, Change, Rules, Store, StoreKey, Undone, pin};
+use crate::store::{Absent, CellKey, Change, Rules, Store, StoreKey, UpdateError, pin};
 
 /// The latest time at which a restored limiter begins: 2.3 years. Words that count whole milliseconds have
 /// room for 17.4 years, and windows that began in the last 2.3 are told exactly.
@@ -79,7 +79,7 @@ fn store_for(header: &Header, options: &LimiterOptions) -> Result<Store, Damage>
             refused("it has fingerprints of ids, not the ids: Engine::LockFree is allowed")
         }
         (Keys::Fingerprints, Engine::LockFree) => {
-            let store = Store::of_seeds(options.max_keys, header.seeds);
+            let store = Store::from_seeds(options.max_keys, header.seeds);
             if store.seeds() != Some((header.seeds, header.check)) {
                 return refused(
                     "its fingerprints are of another hash function: only a program with the same version of ahash, on a processor with the same instructions for it, is allowed",
@@ -183,12 +183,12 @@ impl Restoring {
         let of_item = |item: LimitItem| {
             let index = generation.limits.place_of(&item.name);
             if let Some(index) = index {
-                generation.largest_factors.note(index, item.factor);
+                generation.largest_factors.record(index, item.factor);
             }
             KeptLimit { item, index, is_known_as_gone: false }
         };
         let limits = items.into_iter().map(of_item).collect();
-        let ids = ById::of(&generation.limits, &limiter.inner.store);
+        let ids = ById::new(&generation.limits, &limiter.inner.store);
         drop(guard);
         let elapsed = Duration::from_nanos(times.elapsed_ns);
         let restored =
@@ -285,7 +285,7 @@ impl Restoring {
         };
         let found = numbers.limit.and_then(|limit| {
             let now_ns = self.times.now_ns;
-            let tag = view.generation.applying(cell_key, limit, &self.ids, now_ns)?;
+            let tag = view.generation.tag_for_cell(cell_key, limit, &self.ids, now_ns)?;
             let (fingerprint, id) = match record.who {
                 Who::Fingerprint(fingerprint) => (fingerprint, &[][..]),
                 Who::Id(id) => (view.store_key(KeyRef { limit, id }, tag).fingerprint, id),
@@ -317,7 +317,7 @@ impl Restoring {
             is_new = found == 0;
             (found < word).then_some(word)
         });
-        if charged == Err(Undone::AtCap) {
+        if charged == Err(UpdateError::TableFull) {
             let most = self.max_keys;
             return Err(Wrong::Refused(format!("it has more buckets than max_keys {most} allows")));
         }

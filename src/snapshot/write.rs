@@ -15,7 +15,7 @@ use crate::core::state::SharedState;
 use crate::limit::Limit;
 use crate::limits::Limits;
 use crate::store::key::{LimitIndex, LimitTag};
-use crate::store::{Kept, Whose, pin};
+use crate::store::{PersistedCell, PersistedKey, pin};
 
 /// Writes all buckets of a limiter, of which no reload goes on meanwhile.
 pub(super) fn write<W: Write>(
@@ -77,7 +77,7 @@ impl Standing {
             .map(|(index, _)| {
                 // There is no newer generation that it could have moved on to.
                 let shared = generation.shared_word(index).unwrap_or(0);
-                (generation.largest_factors.of(index), shared)
+                (generation.largest_factors.get(index), shared)
             })
             .unzip();
         Standing { limits, factors, shared }
@@ -129,21 +129,21 @@ impl<W: Write> Writer<'_, W> {
     }
 
     /// Adds a bucket, unless there is no limit for it any more.
-    fn word(&mut self, Kept { whose, tag, word }: &Kept) -> io::Result<()> {
+    fn word(&mut self, PersistedCell { key, tag, word }: &PersistedCell) -> io::Result<()> {
         let Some(place) = self.place(*tag)? else { return Ok(()) };
-        let longest = match whose {
-            Whose::Fingerprint(_) => PRINT_RECORD_BYTES,
-            Whose::Key(key) => PRINT_RECORD_BYTES + key.as_ref().id.len(),
+        let longest = match key {
+            PersistedKey::Fingerprint(_) => PRINT_RECORD_BYTES,
+            PersistedKey::Key(key) => PRINT_RECORD_BYTES + key.as_ref().id.len(),
         };
         if self.records.len() + longest > MAX_PAYLOAD {
             self.flush()?;
         }
-        match whose {
-            Whose::Fingerprint(fingerprint) => {
+        match key {
+            PersistedKey::Fingerprint(fingerprint) => {
                 let halves = fingerprint.halves();
                 halves.iter().for_each(|half| self.records.extend(half.to_le_bytes()));
             }
-            Whose::Key(key) => write_bytes(key.as_ref().id, &mut self.records),
+            PersistedKey::Key(key) => write_bytes(key.as_ref().id, &mut self.records),
         }
         self.records.extend(word.to_le_bytes());
         self.records.extend(place.to_le_bytes());

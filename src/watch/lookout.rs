@@ -136,7 +136,7 @@ impl Lookout {
             );
             let attempt = Err(Error::new(ErrorKind::Io, text));
             if let Some(inner) = self.limiter.upgrade() {
-                inner.reloads.note(&attempt);
+                inner.reloads.record(&attempt);
             }
             self.tell(&attempt);
         }
@@ -153,7 +153,7 @@ impl Lookout {
             Ok(limits) => limiter.reload_with(limits, self.options.debt),
             Err(error) => {
                 let refused = Err(error);
-                limiter.inner.reloads.note(&refused);
+                limiter.inner.reloads.record(&refused);
                 refused
             }
         };

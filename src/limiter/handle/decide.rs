@@ -65,7 +65,7 @@ impl KeyedLimit {
             let key = view.store_key(KeyRef { limit: self.index, id }, tag);
             let decided = self.decide(view, &key, &limit, cost, call, now_ns)?;
             if fault::active(Fault::FactorNotedLate) {
-                view.generation.largest_factors.note(self.index, factor);
+                view.generation.largest_factors.record(self.index, factor);
             }
             Ok(decided)
         });

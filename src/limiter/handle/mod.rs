@@ -380,7 +380,7 @@ impl KeyedLimit {
                     let after = call.ask(limit, word, now_ns).word;
                     if C::KIND == Kind::Give && after.is_some() {
                         let key = KeyRef { limit: self.index, id };
-                        inner.ledger.of_fingerprint(fingerprint, key).note_by_hand();
+                        inner.ledger.entry_by_fingerprint(fingerprint, key).count_refund();
                     }
                     after
                 });

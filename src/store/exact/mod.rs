@@ -12,7 +12,7 @@ use ahash::RandomState;
 use crate::store::capacity::Reservations;
 use crate::store::exact::shelf::{Shelf, Tagged};
 use crate::store::key::{Key, KeyRef};
-use crate::store::{Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, Swept, Undone};
+use crate::store::{Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, Swept, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
@@ -111,7 +111,7 @@ impl Exact {
             if word == 0 || tagged.tag == key.tag {
                 return Ok(word);
             }
-            rules.under(key.cell_key(), tagged.tag, word, key.tag)
+            rules.converted(key.cell_key(), tagged.tag, word, key.tag)
         };
         match shelf.find(hash, key.key, look) {
             Some(word) => word.map(Some),
@@ -126,7 +126,7 @@ impl Exact {
         change: Change<'_>,
         rules: &impl Rules,
         mut step: impl FnMut(u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         let key = change.key;
         let hash = self.hash(key.key);
         let (shelf, generation) = self.shelf_at(hash);
@@ -149,7 +149,7 @@ impl Exact {
             };
             match charged {
                 Charged::Done => return Ok(()),
-                Charged::Outdated => return Err(Undone::Outdated),
+                Charged::Outdated => return Err(UpdateError::Outdated),
                 Charged::Retag => self.retag(hash, key, rules)?,
             }
         }
@@ -162,7 +162,7 @@ impl Exact {
         Change { key, absent, now_ns }: Change<'_>,
         rules: &impl Rules,
         charge: &mut impl FnMut(&Tagged) -> Charged,
-    ) -> Result<Charged, Undone> {
+    ) -> Result<Charged, UpdateError> {
         let (shelf, generation) = self.shelf_at(hash);
         let mut asked = Charged::Done;
         let fresh = Tagged::new(key.tag);
@@ -179,7 +179,7 @@ impl Exact {
         });
         let Some(reservation) = reservation else {
             // One look more: the key may have got its cell in between.
-            return shelf.find(hash, key.key, charge).ok_or(Undone::AtCap);
+            return shelf.find(hash, key.key, charge).ok_or(UpdateError::TableFull);
         };
         // A cell under these limits is about to be there.
         raise(generation, rules);
@@ -202,9 +202,9 @@ impl Exact {
             *tagged = match word {
                 0 => Tagged::new(key.tag),
                 _ => {
-                    let word = rules.under(key.cell_key(), tagged.tag, word, key.tag)?;
+                    let word = rules.converted(key.cell_key(), tagged.tag, word, key.tag)?;
                     coverage::hit(Race::Renumbered);
-                    rules.note_end(tagged.tag);
+                    rules.record_end(tagged.tag);
                     Tagged::with_word(key.tag, word)
                 }
             };
@@ -224,7 +224,7 @@ impl Exact {
                 coverage::hit(Race::ShardRenewed);
                 let word = tagged.cell.load();
                 let id = CellKey::Id(key.as_ref().id);
-                let carried = (word != 0).then(|| rules.carried(id, tagged.tag, word)).flatten();
+                let carried = (word != 0).then(|| rules.migrated(id, tagged.tag, word)).flatten();
                 match carried {
                     Some((tag, word)) => *tagged = Tagged::with_word(tag, word),
                     None => self.reservations.release(),
