@@ -45,9 +45,9 @@ pub(crate) enum Race {
     VacatedLater,
     /// A cancel was left to the thread that processes the slot's cancels.
     CancelLeftToAnother,
-    /// A call found a shard with words under older limits.
+    /// A call found a shard or a shelf with words under older limits.
     ShardRenewed,
-    /// A word moved to a later slot, in the units of another limit.
+    /// A word was converted to the units of another limit, in the table by a move to a later slot.
     Renumbered,
     /// A reload left nothing of a cell.
     CarriedNowhere,
