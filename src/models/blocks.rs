@@ -40,7 +40,7 @@ fn named(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 /// Excluded: a spend that begins after `block` has returned is allowed.
-fn block_vs_spend_model(engine: Engine, after: &Tally, before: &Tally) {
+fn block_vs_spend_model(engine: Engine) {
     let (limiter, _hand) = blocking(engine, 4);
     // Makes the key known, so that the lock-free engine decides on its fast path.
     assert!(spend(&limiter, "A", 1));
@@ -58,10 +58,10 @@ fn block_vs_spend_model(engine: Engine, after: &Tally, before: &Tally) {
     let (began_after, allowed) = spender.join().unwrap();
     assert!(!(began_after && allowed), "a spend that began after the block was allowed");
     if began_after {
-        after.add();
+        count("after");
     }
     if allowed {
-        before.add();
+        count("before");
     }
     assert!(!spend(&limiter, "A", 1), "a spend that began after the block was allowed");
     assert_eq!(unblock(&limiter, "k"), true);
@@ -72,14 +72,11 @@ fn block_vs_spend_model(engine: Engine, after: &Tally, before: &Tally) {
 #[test]
 fn block_vs_spend() {
     for engine in ENGINES {
-        let (after, before) = (Tally::default(), Tally::default());
-        let (in_after, in_before) = (after.clone(), before.clone());
-        explore_bounded(SOME, move || block_vs_spend_model(engine, &in_after, &in_before));
-        assert!(after.get() > 0 && before.get() > 0, "{} and {}", after.get(), before.get());
+        let model = move || block_vs_spend_model(engine);
+        explore_bounded(SOME, model);
+        assert_happened(&["after", "before"]);
         let because = "Causality violation: Concurrent load and mut accesses";
-        fails_bounded(SOME, Fault::BlockRelaxed, because, move || {
-            block_vs_spend_model(engine, &Tally::default(), &Tally::default());
-        });
+        fails_bounded(SOME, Fault::BlockRelaxed, because, model);
     }
 }
 
@@ -123,7 +120,7 @@ fn block_vs_block_at_the_bound() {
 
 /// Excluded: a block is removed in part: it is listed but not counted, so that no call looks for it, or counted but not
 /// listed.
-fn unblock_vs_block_model(stays: &Tally, ends: &Tally) {
+fn unblock_vs_block_model() {
     let (limiter, _hand) = blocking(Engine::LockFree, 4);
     assert_eq!(block(&limiter, "k", 100), Some(100));
     let unblocker = spawn(&limiter, |limiter| unblock(&limiter, "k"));
@@ -131,8 +128,7 @@ fn unblock_vs_block_model(stays: &Tally, ends: &Tally) {
     assert!(unblocker.join().unwrap(), "it was blocked all the time");
     assert_eq!(blocker.join().unwrap(), Some(200));
     let is_blocked = !spend(&limiter, "A", 1);
-    let tally = if is_blocked { stays } else { ends };
-    tally.add();
+    count(if is_blocked { "stays" } else { "ends" });
     // Calls look for a block that is listed but not counted again once another block is counted.
     assert_eq!(block(&limiter, "x", 50), Some(50));
     let expected: &[_] = if is_blocked { &[("k", 200), ("x", 50)] } else { &[("x", 50)] };
@@ -141,15 +137,11 @@ fn unblock_vs_block_model(stays: &Tally, ends: &Tally) {
 
 #[test]
 fn unblock_vs_block() {
-    let (stays, ends) = (Tally::default(), Tally::default());
-    let (in_stays, in_ends) = (stays.clone(), ends.clone());
-    explore(move || unblock_vs_block_model(&in_stays, &in_ends));
-    assert!(stays.get() > 0 && ends.get() > 0, "{} and {}", stays.get(), ends.get());
+    explore(unblock_vs_block_model);
+    assert_happened(&["stays", "ends"]);
     assert!(coverage::count(Race::BlockSwapLost) > 0, "no change met another");
     let because = "the count is not that of the list";
-    fails_with(Fault::BlockByStore, because, || {
-        unblock_vs_block_model(&Tally::default(), &Tally::default());
-    });
+    fails_with(Fault::BlockByStore, because, unblock_vs_block_model);
 }
 
 /// Excluded: two threads that remove one block both lower the count, so that no call looks for the other blocks.

@@ -86,24 +86,9 @@ fn at_ns(ms: u64) -> u64 {
     ms * 1_000_000 + 1
 }
 
-/// Counts the interleavings in which the sweep dropped a bucket of the model, and those in which it dropped none or came too
-/// late to matter.
-#[derive(Clone, Default)]
-struct SweepTally {
-    dropped: Tally,
-    kept: Tally,
-}
-
-impl SweepTally {
-    fn count(&self, dropped: usize) {
-        if dropped > 0 { self.dropped.add() } else { self.kept.add() }
-    }
-
-    fn assert_both(&self) {
-        let (dropped, kept) = (self.dropped.get(), self.kept.get());
-        assert!(dropped > 0 && kept > 0, "dropped {dropped}, kept {kept}");
-        println!("dropped in {dropped} interleavings, kept in {kept}");
-    }
+/// Counts whether the sweep dropped a bucket of the model. A sweep that came too late to matter counts as none.
+fn count_sweep(dropped: usize) {
+    count(if dropped > 0 { "dropped" } else { "kept" });
 }
 
 /// The state of a bucket at 2 ms: its units, and the ns until it is full.
@@ -152,7 +137,7 @@ fn spend_twice(limiter: &Limiter) -> Vec<bool> {
 
 /// Excluded: while time moves, a sweep drops a bucket that is not full yet by its algorithm, or one that a call has just
 /// charged.
-fn spend_vs_sweep_by_fullness_model(kind: AlgorithmKind, swept: &SweepTally) {
+fn spend_vs_sweep_by_fullness_model(kind: AlgorithmKind) {
     let (clock, hand) = Clock::manual();
     let limiter = lock_free(limits_of(kind, kind), clock);
     assert!(spend(&limiter, "A", 2));
@@ -162,20 +147,17 @@ fn spend_vs_sweep_by_fullness_model(kind: AlgorithmKind, swept: &SweepTally) {
     let sweeper = spawn(&limiter, |limiter| limiter.sweep(8).dropped);
     time.join().unwrap();
     let admitted = spender.join().unwrap();
-    swept.count(sweeper.join().unwrap());
+    count_sweep(sweeper.join().unwrap());
     assert_as_never_dropped(kind, &(admitted, bucket_state(&limiter, "A")));
 }
 
 fn spend_vs_sweep_by_fullness(kind: AlgorithmKind, faults: &[Fault]) {
-    let swept = SweepTally::default();
-    let in_swept = swept.clone();
-    explore_bounded(SOME, move || spend_vs_sweep_by_fullness_model(kind, &in_swept));
-    swept.assert_both();
+    let model = move || spend_vs_sweep_by_fullness_model(kind);
+    explore_bounded(SOME, model);
+    assert_happened(&["dropped", "kept"]);
     assert!(coverage::count(Race::Buried) > 0, "nothing was buried");
     for &fault in faults {
-        fails_bounded(SOME, fault, "charges are forgotten", move || {
-            spend_vs_sweep_by_fullness_model(kind, &SweepTally::default());
-        });
+        fails_bounded(SOME, fault, "charges are forgotten", model);
     }
 }
 
@@ -205,7 +187,7 @@ fn spend_vs_sweep_by_fullness_of_leaky_bucket() {
 
 /// Excluded: a caller whose clock is behind the sweeper's spends again in a window that was used and dropped, or gets the
 /// same drips twice.
-fn older_spend_vs_sweep_by_fullness_model(kind: AlgorithmKind, swept: &SweepTally) {
+fn older_spend_vs_sweep_by_fullness_model(kind: AlgorithmKind) {
     let limiter = lock_free(limits_of(kind, kind), own_clock());
     assert!(spend(&limiter, "A", 2));
     let sweeper = spawn(&limiter, |limiter| {
@@ -223,20 +205,17 @@ fn older_spend_vs_sweep_by_fullness_model(kind: AlgorithmKind, swept: &SweepTall
     let at_its_own_time = result == never_dropped(kind, &[(1, 1), (1, 1)]);
     // A window is over at 2 ms even if it was charged. So a sweep that comes last drops it as well.
     let is_late = matches!(kind, AlgorithmKind::FixedWindow) && at_its_own_time;
-    swept.count(if is_late { 0 } else { dropped });
+    count_sweep(if is_late { 0 } else { dropped });
     assert!(dropped > 0 || at_its_own_time, "the bucket was there all the time: {result:?}");
     assert_as_never_dropped(kind, &result);
 }
 
 fn older_spend_vs_sweep_by_fullness(kind: AlgorithmKind) {
-    let swept = SweepTally::default();
-    let in_swept = swept.clone();
-    explore_bounded(SOME, move || older_spend_vs_sweep_by_fullness_model(kind, &in_swept));
-    swept.assert_both();
+    let model = move || older_spend_vs_sweep_by_fullness_model(kind);
+    explore_bounded(SOME, model);
+    assert_happened(&["dropped", "kept"]);
     assert!(coverage::count(Race::FloorUsed) > 0, "no decision needed the floor");
-    fails_bounded(SOME, Fault::NoFloor, "charges are forgotten", move || {
-        older_spend_vs_sweep_by_fullness_model(kind, &SweepTally::default());
-    });
+    fails_bounded(SOME, Fault::NoFloor, "charges are forgotten", model);
 }
 
 #[test]
@@ -260,7 +239,7 @@ fn older_spend_vs_sweep_by_fullness_of_leaky_bucket() {
 }
 
 /// Excluded: a sweep drops a bucket that is full by the limit, but not by the factor that it was charged with.
-fn spend_with_factor_vs_sweep_model(swept: &SweepTally) {
+fn spend_with_factor_vs_sweep_model() {
     let limiter =
         lock_free(limits_of(AlgorithmKind::LeakyBucket, AlgorithmKind::LeakyBucket), own_clock());
     let twice_as_costly = Factor::from(2);
@@ -276,7 +255,7 @@ fn spend_with_factor_vs_sweep_model(swept: &SweepTally) {
         limiter.sweep(8).dropped
     });
     assert!(spender.join().unwrap(), "the one unit was there");
-    swept.count(sweeper.join().unwrap());
+    count_sweep(sweeper.join().unwrap());
     set_own_ms(1);
     // A unit takes 2 ms by the factor, so that the bucket is empty at 1 ms. By the limit a unit takes 1 ms.
     let limit = limiter.limit("A").unwrap();
@@ -286,26 +265,22 @@ fn spend_with_factor_vs_sweep_model(swept: &SweepTally) {
 
 #[test]
 fn spend_with_factor_vs_sweep() {
-    let swept = SweepTally::default();
-    let in_swept = swept.clone();
-    explore_bounded(SOME, move || spend_with_factor_vs_sweep_model(&in_swept));
-    swept.assert_both();
+    explore_bounded(SOME, spend_with_factor_vs_sweep_model);
+    assert_happened(&["dropped", "kept"]);
     assert!(coverage::count(Race::KeptByFactor) > 0, "no bucket was kept for its factor");
     for fault in [Fault::FactorNotedLate, Fault::FactorNotNoted, Fault::RollBackRelaxed] {
-        fails_bounded(SOME, fault, "the charge with the factor is forgotten", || {
-            spend_with_factor_vs_sweep_model(&SweepTally::default());
-        });
+        fails_bounded(
+            SOME,
+            fault,
+            "the charge with the factor is forgotten",
+            spend_with_factor_vs_sweep_model,
+        );
     }
 }
 
 /// Excluded: beside a batch of two algorithms a sweep drops a member that the batch has charged, or one that is not full
 /// yet, so that the batch is admitted too early or charges only one of the two.
-fn batch_vs_sweep_by_fullness_model(
-    a: AlgorithmKind,
-    b: AlgorithmKind,
-    swept: &SweepTally,
-    both: &[Tally; 2],
-) {
+fn batch_vs_sweep_by_fullness_model(a: AlgorithmKind, b: AlgorithmKind) {
     let (clock, hand) = Clock::manual();
     let limiter = roomy(limits_of(a, b), clock);
     assert!(spend(&limiter, "A", 2) && spend(&limiter, "B", 2));
@@ -319,8 +294,8 @@ fn batch_vs_sweep_by_fullness_model(
     let sweeper = spawn(&limiter, |limiter| limiter.sweep(8).dropped);
     time.join().unwrap();
     let admitted = batch.join().unwrap();
-    both[usize::from(admitted)].add();
-    swept.count(sweeper.join().unwrap());
+    count(if admitted { "admitted" } else { "denied" });
+    count_sweep(sweeper.join().unwrap());
     let result = (admitted, bucket_state(&limiter, "A"), bucket_state(&limiter, "B"));
     let left_alone = (false, never_dropped(a, &[]).1, never_dropped(b, &[]).1);
     // Each member may be decided at the batch's time, or at the time of the sweep that dropped it.
@@ -336,16 +311,11 @@ fn batch_vs_sweep_by_fullness_model(
 }
 
 fn batch_vs_sweep_by_fullness(a: AlgorithmKind, b: AlgorithmKind) {
-    let (swept, both) = (SweepTally::default(), <[Tally; 2]>::default());
-    let (in_swept, in_both) = (swept.clone(), both.clone());
-    explore_bounded(SOME, move || batch_vs_sweep_by_fullness_model(a, b, &in_swept, &in_both));
-    swept.assert_both();
-    let [denied, admitted] = both.map(|tally| tally.get());
-    assert!(denied > 0 && admitted > 0, "denied {denied}, admitted {admitted}");
+    let model = move || batch_vs_sweep_by_fullness_model(a, b);
+    explore_bounded(SOME, model);
+    assert_happened(&["dropped", "kept", "denied", "admitted"]);
     for fault in [Fault::BuryByStore, Fault::FullEarly, Fault::NoFloor] {
-        fails_bounded(SOME, fault, "charges are forgotten", move || {
-            batch_vs_sweep_by_fullness_model(a, b, &SweepTally::default(), &Default::default());
-        });
+        fails_bounded(SOME, fault, "charges are forgotten", model);
     }
 }
 

@@ -13,7 +13,8 @@ mod reload;
 mod shadow;
 mod wait;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,26 @@ loom::thread_local! {
     static OWN_NOW: Cell<u64> = Cell::new(0);
 }
 
-/// Counts an event over all interleavings of a model.
+thread_local! {
+    /// The events of this test's model, and the number of interleavings in which each happened. A thread local as in
+    /// `coverage`.
+    static EVENTS: RefCell<BTreeMap<&'static str, u64>> = RefCell::default();
+}
+
+/// Counts an event of the model in this interleaving.
+fn count(event: &'static str) {
+    EVENTS.with_borrow_mut(|events| *events.entry(event).or_default() += 1);
+}
+
+/// Asserts that each event happened in some interleaving since the last exploration began, and prints the counts.
+fn assert_happened(events: &[&str]) {
+    EVENTS.with_borrow(|counted| {
+        println!("{counted:?}");
+        assert!(events.iter().all(|event| counted.contains_key(event)), "{events:?}: {counted:?}");
+    });
+}
+
+/// Counts over all interleavings of a model.
 #[derive(Clone, Default)]
 pub(crate) struct Tally(Arc<AtomicU64>);
 
@@ -58,6 +78,7 @@ pub(crate) fn explore_bounded(
     model: impl Fn() + Send + Sync + 'static,
 ) {
     fault::plant(None);
+    EVENTS.take();
     let runs = Tally::default();
     let counted = runs.clone();
     let started = std::time::Instant::now();
@@ -199,33 +220,26 @@ fn insert_vs_insert_same_key() {
 }
 
 /// Excluded: a sweep drops a cell that a call has just charged.
-fn spend_vs_sweep_model(dropped: &Tally, kept: &Tally) {
+fn spend_vs_sweep_model() {
     let (limiter, hand) = limiter(1, 1);
     assert!(spend(&limiter, "A", 1));
     hand.advance(Duration::from_nanos(10));
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let sweeper = spawn(&limiter, |limiter| limiter.sweep(1).dropped);
     assert!(spender.join().unwrap(), "the bucket was full again");
-    match sweeper.join().unwrap() {
-        0 => kept.add(),
-        _ => dropped.add(),
-    }
+    count(if sweeper.join().unwrap() == 0 { "kept" } else { "dropped" });
     assert!(!spend(&limiter, "A", 1), "spent twice");
 }
 
 #[test]
 fn spend_vs_sweep() {
-    let (dropped, kept) = (Tally::default(), Tally::default());
-    let (in_dropped, in_kept) = (dropped.clone(), kept.clone());
-    explore(move || spend_vs_sweep_model(&in_dropped, &in_kept));
-    assert!(dropped.get() > 0 && kept.get() > 0, "dropped {}, kept {}", dropped.get(), kept.get());
-    fails_with(Fault::SweepBeforeLock, "spent twice", || {
-        spend_vs_sweep_model(&Tally::default(), &Tally::default());
-    });
+    explore(spend_vs_sweep_model);
+    assert_happened(&["dropped", "kept"]);
+    fails_with(Fault::SweepBeforeLock, "spent twice", spend_vs_sweep_model);
 }
 
 /// Excluded: a caller whose clock is behind the sweeper's spends again the units that a dropped cell had admitted.
-fn spend_with_older_clock_model(engine: Engine, dropped: &Tally) {
+fn spend_with_older_clock_model(engine: Engine) {
     let limiter = limiter_of_own_clocks(engine);
     assert!(spend(&limiter, "A", 1), "at 1, full again at 11");
     let sweeper = spawn(&limiter, |limiter| {
@@ -235,7 +249,7 @@ fn spend_with_older_clock_model(engine: Engine, dropped: &Tally) {
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let (swept, admitted) = (sweeper.join().unwrap(), spender.join().unwrap());
     if swept > 0 {
-        dropped.add();
+        count("dropped");
     }
     OWN_NOW.with(|now| now.set(12));
     if admitted {
@@ -245,14 +259,11 @@ fn spend_with_older_clock_model(engine: Engine, dropped: &Tally) {
 }
 
 fn spend_with_older_clock(engine: Engine, preemptions: Option<usize>) {
-    let dropped = Tally::default();
-    let in_dropped = dropped.clone();
-    explore_bounded(preemptions, move || spend_with_older_clock_model(engine, &in_dropped));
-    assert!(dropped.get() > 0, "nothing was swept");
+    let model = move || spend_with_older_clock_model(engine);
+    explore_bounded(preemptions, model);
+    assert_happened(&["dropped"]);
     assert!(coverage::count(Race::FloorUsed) > 0, "no decision needed the floor");
-    fails_bounded(preemptions, Fault::NoFloor, "it counts from the sweep", move || {
-        spend_with_older_clock_model(engine, &Tally::default());
-    });
+    fails_bounded(preemptions, Fault::NoFloor, "it counts from the sweep", model);
 }
 
 #[test]
@@ -288,31 +299,25 @@ fn batch_vs_batch_in_opposite_order() {
 }
 
 /// Excluded: a batch that is denied by its second member leaves its first charged.
-fn batch_vs_spend_model(both_denied: &Tally) {
+fn batch_vs_spend_model() {
     let (limiter, _hand) = limiter(1, 1);
     let batch = spawn(&limiter, |limiter| spend_both(&limiter, 1, false));
     let spender = spawn(&limiter, |limiter| spend(&limiter, "B", 1));
     let (batch, spender) = (batch.join().unwrap(), spender.join().unwrap());
-    if !batch && !spender {
-        both_denied.add();
-    }
     assert!(batch ^ spender, "B had room for one: {batch} {spender}");
     assert_eq!(remaining(&limiter, "A"), u64::from(!batch), "all or nothing");
 }
 
 #[test]
 fn batch_vs_spend() {
-    let both_denied = Tally::default();
-    let in_both_denied = both_denied.clone();
-    explore(move || batch_vs_spend_model(&in_both_denied));
-    assert_eq!(both_denied.get(), 0);
+    explore(batch_vs_spend_model);
     assert!(coverage::count(Race::RolledBack) > 0, "no charge was rolled back");
-    fails_with(Fault::NoRollBack, "all or nothing", || batch_vs_spend_model(&Tally::default()));
+    fails_with(Fault::NoRollBack, "all or nothing", batch_vs_spend_model);
 }
 
 /// Excluded: a batch rolls its charge back beneath another call's charge, while time moves, and gives back a part of the
 /// other charge.
-fn roll_back_vs_spend_model(beneath: &Tally) {
+fn roll_back_vs_spend_model() {
     let (limiter, hand) = limiter(3, 1);
     let batch = spawn(&limiter, |limiter| spend_both(&limiter, 2, false));
     let spender = spawn(&limiter, move |limiter| {
@@ -323,7 +328,7 @@ fn roll_back_vs_spend_model(beneath: &Tally) {
     let (batch, (_, admitted)) = (batch.join().unwrap(), spender.join().unwrap());
     if !batch && admitted {
         // At 5 ns the bucket has the spender's unit alone: 10 ns.
-        beneath.add();
+        count("beneath");
         assert!(
             reset_in_ns(&limiter, "A") >= 10,
             "{} ns are left of 10",
@@ -334,24 +339,19 @@ fn roll_back_vs_spend_model(beneath: &Tally) {
 
 #[test]
 fn roll_back_vs_spend() {
-    let beneath = Tally::default();
-    let in_beneath = beneath.clone();
-    explore_bounded(Some(3), move || roll_back_vs_spend_model(&in_beneath));
-    assert!(beneath.get() > 0);
+    explore_bounded(Some(3), roll_back_vs_spend_model);
+    assert_happened(&["beneath"]);
     assert!(
         coverage::count(Race::RolledBackBeneath) > 0,
         "no charge was rolled back beneath another"
     );
-    fails_with(Fault::RefundForRollBack, "are left of 10", || {
-        roll_back_vs_spend_model(&Tally::default());
-    });
-    fails_with(Fault::RollBackRelaxed, "are left of 10", || {
-        roll_back_vs_spend_model(&Tally::default());
-    });
+    for fault in [Fault::RefundForRollBack, Fault::RollBackRelaxed] {
+        fails_with(fault, "are left of 10", roll_back_vs_spend_model);
+    }
 }
 
 /// Excluded: of a refund and a spend at the same time one is lost.
-fn refund_vs_spend_model(refund_first: &Tally) {
+fn refund_vs_spend_model() {
     let (limiter, _hand) = limiter(2, 1);
     assert!(spend(&limiter, "A", 2));
     let refunder =
@@ -360,7 +360,7 @@ fn refund_vs_spend_model(refund_first: &Tally) {
     let (refunded, spent) = (refunder.join().unwrap(), spender.join().unwrap());
     assert!(refunded, "one of two spent units can always be refunded");
     if spent {
-        refund_first.add();
+        count("refund first");
     }
     assert_eq!(
         remaining(&limiter, "A"),
@@ -371,10 +371,8 @@ fn refund_vs_spend_model(refund_first: &Tally) {
 
 #[test]
 fn refund_vs_spend() {
-    let refund_first = Tally::default();
-    let in_refund_first = refund_first.clone();
-    explore(move || refund_vs_spend_model(&in_refund_first));
-    assert!(refund_first.get() > 0, "the spend never came after the refund");
+    explore(refund_vs_spend_model);
+    assert_happened(&["refund first"]);
     fails_with(Fault::StoreForSwap, "3 - 2 + 1 - 1", two_refunds_vs_spend_model);
     explore(two_refunds_vs_spend_model);
     assert!(coverage::count(Race::SwapLost) > 0, "no swap was lost");

@@ -17,18 +17,14 @@ fn wait_ns(place: &Reservation) -> u64 {
 }
 
 /// Excluded: a spend and a reservation both get the last unit, or two reservations get one place.
-fn reserve_vs_spend_model(waited: &Tally, at_once: &Tally) {
+fn reserve_vs_spend_model() {
     let (limiter, _hand) = limiter(2, 1);
     assert!(spend(&limiter, "A", 1));
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let waiter = spawn(&limiter, |limiter| wait_ns(&place(&limiter, 1)));
     let (spent, first_ns) = (spender.join().unwrap(), waiter.join().unwrap());
     assert_eq!(spent, first_ns == 10, "one unit was there: spent {spent}, waits {first_ns}");
-    if spent {
-        waited.add()
-    } else {
-        at_once.add()
-    }
+    count(if spent { "waited" } else { "at once" });
     let behind_ns = wait_ns(&place(&limiter, 1));
     assert_eq!(
         behind_ns,
@@ -39,14 +35,10 @@ fn reserve_vs_spend_model(waited: &Tally, at_once: &Tally) {
 
 #[test]
 fn reserve_vs_spend() {
-    let (waited, at_once) = (Tally::default(), Tally::default());
-    let (in_waited, in_at_once) = (waited.clone(), at_once.clone());
-    explore(move || reserve_vs_spend_model(&in_waited, &in_at_once));
-    assert!(waited.get() > 0 && at_once.get() > 0, "{} and {}", waited.get(), at_once.get());
+    explore(reserve_vs_spend_model);
+    assert_happened(&["waited", "at once"]);
     assert!(coverage::count(Race::SwapLost) > 0, "no swap was lost");
-    fails_with(Fault::StoreForSwap, "one unit was there", || {
-        reserve_vs_spend_model(&Tally::default(), &Tally::default());
-    });
+    fails_with(Fault::StoreForSwap, "one unit was there", reserve_vs_spend_model);
 }
 
 /// Excluded: a place is cancelled in front of another place, and a third call gets the time that the other place has.
@@ -123,7 +115,7 @@ fn cancel_vs_cancel_vs_cancel() {
 }
 
 /// Excluded: a charge goes back twice, by a reset and by its receipt.
-fn settle_vs_reset_model(first: &Tally, last: &Tally) {
+fn settle_vs_reset_model() {
     let (limiter, _hand) = limiter(3, 1);
     let receipt = limiter.limit("A").unwrap().spend_estimate("k", 2).unwrap().1.unwrap();
     let settler = spawn(&limiter, |limiter| {
@@ -132,28 +124,20 @@ fn settle_vs_reset_model(first: &Tally, last: &Tally) {
     });
     let resetter = spawn(&limiter, |limiter| {
         let is_reset = limiter.limit("A").unwrap().reset("k").unwrap().allowed();
-        // One unit, not two: docs/internals/rollback.md ("One case is left") says why the word must not become the same.
+        // One unit, not two: docs/internals/rollback.md ("One case is left") says what happens if the word becomes the same.
         (is_reset, spend(&limiter, "A", 1))
     });
     let (left, (is_reset, spent)) = (settler.join().unwrap(), resetter.join().unwrap());
     assert!(is_reset && spent);
-    if left == 3 {
-        first.add();
-    } else {
-        last.add();
-    }
+    count(if left == 3 { "settled first" } else { "settled last" });
     assert_eq!(remaining(&limiter, "A"), 2, "one of three is spent since the reset");
 }
 
 #[test]
 fn settle_vs_reset() {
-    let (first, last) = (Tally::default(), Tally::default());
-    let (in_first, in_last) = (first.clone(), last.clone());
-    explore(move || settle_vs_reset_model(&in_first, &in_last));
-    assert!(first.get() > 0 && last.get() > 0, "{} and {}", first.get(), last.get());
-    fails_with(Fault::RefundNotCounted, "one of three is spent", || {
-        settle_vs_reset_model(&Tally::default(), &Tally::default());
-    });
+    explore(settle_vs_reset_model);
+    assert_happened(&["settled first", "settled last"]);
+    fails_with(Fault::RefundNotCounted, "one of three is spent", settle_vs_reset_model);
 }
 
 /// Excluded: a settlement gives back the unused part of its estimate, and a part of another call's charge with it.
