@@ -66,7 +66,7 @@ fn store_for(header: &Header, options: &LimiterOptions) -> Result<Store, ReadErr
             refused("the file has fingerprints, not ids: Engine::LockFree is allowed")
         }
         (Keys::Fingerprints, Engine::LockFree) => {
-            let store = Store::of_seeds(options.max_keys, header.seeds);
+            let store = Store::from_seeds(options.max_keys, header.seeds);
             if store.seeds() != Some((header.seeds, header.check)) {
                 return refused(
                     "the fingerprints are of another hash function: only a program with the same version of ahash, on a processor with the same instructions for it, can read them",

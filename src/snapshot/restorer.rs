@@ -18,7 +18,7 @@ use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
 use crate::limits::{IdFormat, Limits};
 use crate::store::key::{KeyRef, LimitIndex};
-use crate::store::{Absent, CellKey, Change, Rules, StoreKey, Undone, pin};
+use crate::store::{Absent, CellKey, Change, Rules, StoreKey, UpdateError, pin};
 
 /// A limit of the file.
 struct FileLimit {
@@ -84,12 +84,12 @@ impl Restorer {
         let file_limit = |item: LimitItem| {
             let index = generation.limits.place_of(&item.name);
             if let Some(index) = index {
-                generation.largest_factors.note(index, item.factor);
+                generation.largest_factors.record(index, item.factor);
             }
             FileLimit { item, index, is_reported_gone: false }
         };
         let limits = items.into_iter().map(file_limit).collect();
-        let ids = ById::of(&generation.limits, &limiter.inner.store);
+        let ids = ById::new(&generation.limits, &limiter.inner.store);
         drop(guard);
         let elapsed = Duration::from_nanos(times.elapsed_ns);
         let restored =
@@ -192,7 +192,7 @@ impl Restorer {
             RecordKey::Id(id) => CellKey::Id(id),
         };
         let applying = parameters.limit.and_then(|limit| {
-            let tag = view.generation.applying(cell_key, limit, &self.ids, now_ns)?;
+            let tag = view.generation.tag_for_cell(cell_key, limit, &self.ids, now_ns)?;
             let (fingerprint, id) = match record.key {
                 RecordKey::Fingerprint(fingerprint) => (fingerprint, &[][..]),
                 RecordKey::Id(id) => (view.store_key(KeyRef { limit, id }, tag).fingerprint, id),
@@ -223,7 +223,7 @@ impl Restorer {
             is_new = state == 0;
             (state < word).then_some(word)
         });
-        if updated == Err(Undone::AtCap) {
+        if updated == Err(UpdateError::TableFull) {
             let max = self.max_keys;
             return Err(FrameFault::Refused(format!(
                 "it has more buckets than max_keys {max} allows"

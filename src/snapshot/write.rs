@@ -13,7 +13,7 @@ use crate::algorithm::factor::Factor;
 use crate::core::state::SharedState;
 use crate::limits::Limits;
 use crate::store::key::{LimitIndex, LimitTag};
-use crate::store::{Kept, Whose, pin};
+use crate::store::{PersistedCell, PersistedKey, pin};
 
 /// Writes all buckets of a limiter. The caller holds off reloads meanwhile.
 pub(super) fn write<W: Write>(
@@ -74,7 +74,7 @@ impl SnapshotLimits {
             .map(|(index, _)| {
                 // The shared word has not moved to a newer generation, because reloads are held off.
                 let shared = generation.shared_word(index).unwrap_or(0);
-                (generation.largest_factors.of(index), shared)
+                (generation.largest_factors.get(index), shared)
             })
             .unzip();
         SnapshotLimits { limits, factors, shared }
@@ -132,21 +132,21 @@ impl<W: Write> Writer<'_, W> {
     }
 
     /// Writes a bucket, unless its limit no longer exists.
-    fn write_record(&mut self, Kept { whose, tag, word }: &Kept) -> io::Result<()> {
+    fn write_record(&mut self, PersistedCell { key, tag, word }: &PersistedCell) -> io::Result<()> {
         let Some(position) = self.position(*tag)? else { return Ok(()) };
-        let max_bytes = match whose {
-            Whose::Fingerprint(_) => FINGERPRINT_RECORD_BYTES,
-            Whose::Key(key) => FINGERPRINT_RECORD_BYTES + key.as_ref().id.len(),
+        let max_bytes = match key {
+            PersistedKey::Fingerprint(_) => FINGERPRINT_RECORD_BYTES,
+            PersistedKey::Key(key) => FINGERPRINT_RECORD_BYTES + key.as_ref().id.len(),
         };
         if self.records.len() + max_bytes > MAX_PAYLOAD {
             self.flush()?;
         }
-        match whose {
-            Whose::Fingerprint(fingerprint) => {
+        match key {
+            PersistedKey::Fingerprint(fingerprint) => {
                 let halves = fingerprint.halves();
                 halves.iter().for_each(|half| self.records.extend(half.to_le_bytes()));
             }
-            Whose::Key(key) => write_bytes(key.as_ref().id, &mut self.records),
+            PersistedKey::Key(key) => write_bytes(key.as_ref().id, &mut self.records),
         }
         self.records.extend(word.to_le_bytes());
         self.records.extend(position.to_le_bytes());

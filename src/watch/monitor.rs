@@ -137,7 +137,7 @@ impl Monitor {
             );
             let attempt = Err(Error::new(ErrorKind::Io, text));
             if let Some(inner) = self.limiter.upgrade() {
-                inner.reloads.note(&attempt);
+                inner.reloads.record(&attempt);
             }
             self.report(&attempt);
         }
@@ -154,7 +154,7 @@ impl Monitor {
             Ok(limits) => limiter.reload_with(limits, self.options.carry_over),
             Err(error) => {
                 let refused = Err(error);
-                limiter.inner.reloads.note(&refused);
+                limiter.inner.reloads.record(&refused);
                 refused
             }
         };

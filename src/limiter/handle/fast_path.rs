@@ -157,7 +157,7 @@ impl KeyedLimit {
             let after = call.outcome(limit, word, now_ns).word;
             if !call.can_be_denied() && after.is_some() {
                 let key = KeyRef { limit: self.index, id };
-                self.limiter.inner.ledger.of_fingerprint(fingerprint, key).note_by_hand();
+                self.limiter.inner.ledger.entry_by_fingerprint(fingerprint, key).count_refund();
             }
             after
         });

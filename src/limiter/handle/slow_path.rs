@@ -69,7 +69,7 @@ impl KeyedLimit {
             };
             let decided = self.decide(view, &key, &limit, call, now_ns)?;
             if fault::active(Fault::FactorNotedLate) {
-                view.generation.largest_factors.note(self.index, factor);
+                view.generation.largest_factors.record(self.index, factor);
             }
             Ok(decided)
         });

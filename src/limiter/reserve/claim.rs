@@ -92,7 +92,7 @@ impl KeyedLimit {
                     view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?,
                 ),
                 (None, 0) => Spent::nothing(view.look(&store_key, now_ns, ask)?),
-                (None, _) => view.charge_to_keep(&store_key, limit, now_ns, ask)?,
+                (None, _) => view.charge_reversibly(&store_key, limit, now_ns, ask)?,
             };
             let is_denied = !spent.decision.allowed();
             let would_deny = is_above || is_denied;
@@ -235,7 +235,7 @@ impl Claim {
 
     /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn give_up(&self, granted_at_ns: u64) {
-        let Spent { charge: Some(charge), to, noted, .. } = self.spent else { return };
+        let Spent { charge: Some(charge), to, ledger_mark, .. } = self.spent else { return };
         let is_given_up = self.with_bucket(|view, key, limit| {
             let now_ns = view.inner.clock.now_after_loads_ns();
             if !self.is_under(view, key) || granted_at_ns < now_ns {
@@ -250,8 +250,8 @@ impl Claim {
             return;
         }
         let (key, tag, generation) = (self.key.clone(), self.tag, self.generation);
-        let cancel = Cancel { key, tag, generation, charge, to, noted, granted_at_ns };
-        cancel.give_up(&self.limiter.inner);
+        let cancel = Cancel { key, tag, generation, charge, to, ledger_mark, granted_at_ns };
+        cancel.submit(&self.limiter.inner);
         if self.is_in_shadow {
             self.in_shadow(Call::Refund(self.cost));
         }

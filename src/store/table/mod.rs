@@ -49,7 +49,7 @@ use self::shard::{Shard, View};
 use self::slot::Slot;
 use crate::store::capacity::Reservations;
 use crate::store::key::{KeyRef, LimitTag};
-use crate::store::{Change, Outdated, Rules, Size, StoreKey, Undone};
+use crate::store::{Change, Outdated, Rules, Size, StoreKey, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
@@ -164,7 +164,7 @@ impl Seen {
         if self.word == 0 || self.tag == key.tag {
             return Ok(self.word);
         }
-        rules.under(key.cell_key(), self.tag, self.word, key.tag)
+        rules.converted(key.cell_key(), self.tag, self.word, key.tag)
     }
 }
 
@@ -313,7 +313,7 @@ impl Table {
         change: Change<'_>,
         rules: &impl Rules,
         step: &mut dyn FnMut(u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         let guard = epoch::pin();
         let key = change.key;
         let shard = self.shard(key.fingerprint);
@@ -351,13 +351,13 @@ impl Table {
                 }
                 Located::Moving(slot) if slot.tag() == key.tag => {
                     // Its numbers have ended by another caller's clock.
-                    return Err(Undone::Outdated);
+                    return Err(UpdateError::Outdated);
                 }
                 Located::Moving(slot) => slot,
                 // The step has seen that there is nothing, or is to see it.
                 Located::Absent if word == 0 => return Ok(()),
                 Located::Absent => continue,
-                Located::AtCap => return Err(Undone::AtCap),
+                Located::AtCap => return Err(UpdateError::TableFull),
                 Located::Retry => continue,
             };
             if found.tag() != key.tag {
