@@ -52,8 +52,8 @@ pub(super) fn kinds(now: &str, then: &str) -> String {
 
 /// The default numbers of a limit in a file.
 pub(super) fn default(side: &Side, limit: &str) -> String {
-    match side.engine.limits().default_numbers(limit) {
-        Ok(Some(limit)) => words::limit(&limit),
+    match side.engine.limits().limit(limit).map(|limit| limit.default_numbers()) {
+        Ok(Some(limit)) => words::limit(limit),
         Ok(None) => "no limit".into(),
         Err(_) => "has no such limit".into(),
     }
