@@ -38,7 +38,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Returns whether a terminal draws the character as a visible glyph or a blank.
-fn is_visible(c: char) -> bool {
+pub(crate) fn is_visible(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }

@@ -43,7 +43,7 @@ impl Files {
     }
 
     pub(super) fn read(&self) -> FilesCopy {
-        let copies: Vec<FileCopy> = self.paths.iter().map(|path| FileCopy::of(path)).collect();
+        let copies: Vec<FileCopy> = self.paths.iter().map(|path| FileCopy::read(path)).collect();
         let version = Version {
             identities: copies.iter().map(|copy| copy.identity().cloned()).collect(),
             content: self.hasher.hash_one(&copies),

@@ -96,7 +96,7 @@ impl Engine {
 
     /// Returns the default of a limit; fails for an unknown name.
     pub(crate) fn default_limit(&self, name: &str) -> Result<Option<Limit>, Error> {
-        self.limiter.limits().default_numbers(name)
+        Ok(self.limiter.limits().limit(name)?.default_numbers().cloned())
     }
 
     /// Returns how many overrides a limit has.
