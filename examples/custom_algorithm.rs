@@ -1,7 +1,7 @@
 //! A rule of one's own: at most so many units in a day and in each half of it, so that nobody spends the
 //! day's quota in the morning.
 //!
-//! Run it with `cargo run --example own_algorithm`. `tests/own_algorithm.rs` has the same rule, put
+//! Run it with `cargo run --example custom_algorithm`. `tests/custom_algorithm.rs` has the same rule, put
 //! through the laws that every rule keeps to.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 
-#[path = "own_algorithm/halves.rs"]
+#[path = "custom_algorithm/halves.rs"]
 mod halves;
 
 use halves::Halves;
