@@ -196,7 +196,7 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
-        if !limit.rule().is_own() {
+        if !limit.rule().is_custom() {
             return self.charge_asking(key, limit, now_ns, (ask, ask));
         }
         // A rule of the caller's may answer otherwise, or panic, when it is asked the same once more.

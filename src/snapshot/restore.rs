@@ -15,8 +15,8 @@ use super::read;
 use super::read::{LimitItem, Record, Who};
 use super::room;
 use super::room::{Pieces, Room};
-use crate::algorithm::packed::Packed;
 use crate::algorithm::rule::Rule;
+use crate::algorithm::timed_count::TimedCount;
 use crate::clock::MAX_NOW_NS;
 use crate::core::generation::ById;
 use crate::error::Error;
@@ -389,7 +389,7 @@ impl Old {
     fn has_word(&self, word: u64) -> bool {
         let is_timed = match self {
             Old::Limit(limit) if !matches!(limit.rule(), Rule::Gcra(_)) => {
-                Packed::of_word(word).at_ms > 0
+                TimedCount::from_word(word).at_ms > 0
             }
             Old::Limit(_) | Old::Custom(_) => true,
         };

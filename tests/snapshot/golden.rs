@@ -14,10 +14,8 @@ use super::{limiter, options};
 
 /// Whether ahash computes the fingerprints of the program that wrote the files: on the usual targets, without AES
 /// instructions. Elsewhere a restore may refuse the file of fingerprints, and its error must then say why.
-const HASHES_AS_THE_WRITER: bool = cfg!(any(
-    all(target_arch = "x86_64", not(target_feature = "aes")),
-    target_arch = "aarch64",
-));
+const HASHES_AS_THE_WRITER: bool =
+    cfg!(any(all(target_arch = "x86_64", not(target_feature = "aes")), target_arch = "aarch64",));
 
 const DAY: Duration = Duration::from_secs(86_400);
 const DECADE: Duration = Duration::from_secs(10 * 365 * 86_400);
