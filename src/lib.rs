@@ -124,6 +124,7 @@
 //! - [Guarantees](docs::guarantees): the eight promises and their exceptions
 //! - [Figures](docs::figures): speed and memory, with machine and commands
 //! - [Comparison](docs::comparison): governor, tower_governor, rate-net
+//! - [Migration from governor](docs::migration_from_governor): what corresponds to what, programs before and after
 //!
 //! # Features
 //!
@@ -186,6 +187,7 @@ pub mod docs {
                 "[http]: crate::docs::http\n",
                 "[limits_files]: crate::docs::limits_files\n",
                 "[metrics]: crate::docs::metrics\n",
+                "[migration_from_governor]: crate::docs::migration_from_governor\n",
                 "[reload]: crate::docs::reload\n",
                 "[replay]: crate::docs::replay\n",
                 "[snapshots]: crate::docs::snapshots\n",
@@ -213,6 +215,7 @@ pub mod docs {
     page!(http, "../docs/http.md", "tower");
     page!(limits_files, "../docs/limits-files.md", "boulder", "yaml");
     page!(metrics, "../docs/metrics.md");
+    page!(migration_from_governor, "../docs/migration-from-governor.md", "tower");
     page!(reload, "../docs/reload.md", "watch");
     page!(replay, "../docs/replay.md");
     page!(snapshots, "../docs/snapshots.md", "snapshot");

@@ -6,9 +6,9 @@ use governor::RateLimiter;
 use governor::clock::Clock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
-use tollgate::options::Engine;
-use tollgate::{KeyedLimit, IdFormat, Limiter, LimiterOptions, Limits};
 use tollgate::limits::LimitsBuilder;
+use tollgate::options::Engine;
+use tollgate::{IdFormat, KeyedLimit, Limiter, LimiterOptions, Limits};
 
 use crate::rule::Rule;
 

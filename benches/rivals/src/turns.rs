@@ -14,7 +14,13 @@ pub struct Turns {
 
 impl Turns {
     /// So many rounds more of spends in this order, by each; who comes first changes.
-    pub fn measure(&mut self, handles: &[KeyedLimit; 2], keys: &Keys, order: &[u32], rounds: usize) {
+    pub fn measure(
+        &mut self,
+        handles: &[KeyedLimit; 2],
+        keys: &Keys,
+        order: &[u32],
+        rounds: usize,
+    ) {
         for round in 0..rounds {
             for turn in 0..handles.len() {
                 let at = (round + turn) % handles.len();
