@@ -18,10 +18,7 @@ pub(crate) const PAGES: [(&str, &str); 15] = [
     ("docs/http.md", include_str!("../../docs/http.md")),
     ("docs/limits-files.md", include_str!("../../docs/limits-files.md")),
     ("docs/metrics.md", include_str!("../../docs/metrics.md")),
-    (
-        "docs/migration-from-governor.md",
-        include_str!("../../docs/migration-from-governor.md"),
-    ),
+    ("docs/migration-from-governor.md", include_str!("../../docs/migration-from-governor.md")),
     ("docs/reload.md", include_str!("../../docs/reload.md")),
     ("docs/replay.md", include_str!("../../docs/replay.md")),
     ("docs/snapshots.md", include_str!("../../docs/snapshots.md")),
