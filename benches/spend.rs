@@ -1,7 +1,7 @@
-//! What a call costs: one at a time, and on two threads at once.
+//! Measures the time of a call, on one thread and on two at once.
 //!
-//! `cargo bench --bench spend`; with `-- --test` each runs once. Every answer is checked. Beside
-//! other limiters: `benches/rivals`.
+//! Run it with `cargo bench --bench spend`; with `-- --test` each bench runs once. Every answer is checked.
+//! `benches/rivals` compares with other limiters.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -12,20 +12,20 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use tollgate::{Bucket, Clock, Decision, Error, Id, IdFormat, KeyedLimit, Limit, Limiter, Limits};
 
-/// Known keys, that calls go round: more than a processor's nearest cache has room for.
+/// The number of known keys, which the calls use in turn: more than the nearest cache of a processor holds.
 const KEYS: usize = 4_096;
-/// New keys that a thread fills a limiter with before the next one is made.
+/// The number of new keys that a thread inserts into one limiter.
 const NEW_KEYS: usize = 65_536;
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 type Answer = Result<Decision, Error>;
 
-/// Never denies in the time of a run.
+/// A limit that denies no call of a run.
 fn ample() -> Limit {
     Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap()
 }
 
-/// Denies all but the first.
+/// A limit that denies all calls of a key but the first.
 fn scarce() -> Limit {
     Limit::new(1, 1, Duration::from_secs(3600)).unwrap()
 }
@@ -51,7 +51,7 @@ fn keys() -> Vec<(String, u64)> {
     (0..KEYS as u64).map(|i| (format!("user-{i:08}"), i)).collect()
 }
 
-/// Times `call`, whose argument counts up, on one thread and on two: each makes all the calls.
+/// Measures `call`, whose argument counts up, on one thread and on two; each thread makes all the calls.
 fn bench(group: &mut Group<'_>, name: &str, allowed: bool, call: impl Fn(usize) -> Answer + Sync) {
     let run = |from: usize, calls: u64| {
         let start = Instant::now();
@@ -67,7 +67,7 @@ fn bench(group: &mut Group<'_>, name: &str, allowed: bool, call: impl Fn(usize) 
     });
 }
 
-/// Runs `work` on two threads that start together; returns the time of the slower.
+/// Runs `work` on two threads that start together; returns the time of the slower thread.
 fn on_two(work: impl Fn(usize) -> Duration + Sync) -> Duration {
     let start = Barrier::new(2);
     let work = |me| {
@@ -80,7 +80,7 @@ fn on_two(work: impl Fn(usize) -> Duration + Sync) -> Duration {
     })
 }
 
-/// One call in both kinds of keys: `call` is given a limit's handle and an id.
+/// Measures a call with text keys and with number keys. `call` takes a handle and an id.
 fn bench_keys(
     group: &mut Group<'_>,
     limit: Limit,
@@ -90,7 +90,7 @@ fn bench_keys(
     let keys = keys();
     let [by_user, by_account] = handles(limit);
     for (user, account) in &keys {
-        // Known to the limiter; what is scarce is spent.
+        // The key is known now, and with `scarce` its only unit is spent.
         assert!(by_user.spend(user, 1).unwrap().allowed());
         assert!(by_account.spend(*account, 1).unwrap().allowed());
     }
@@ -113,15 +113,14 @@ fn check(c: &mut Criterion) {
     bench_keys(group, ample(), true, |limit, id| limit.check(id, 1));
 }
 
-/// Every thread on one key, whose word they take from each other.
+/// Measures spends of one key by all threads, which contend for its word.
 fn one_key(c: &mut Criterion) {
     let group = &mut group(c, "spend allowed, one key");
     let [by_user, _] = handles(ample());
     bench(group, "string", true, |_| by_user.spend("user", 1));
 }
 
-/// Keys that the limiter has not seen, into a table that grows from nothing; each of two threads has
-/// its own.
+/// Measures spends of new keys while the table grows from empty; each thread has its own keys.
 fn new_key(c: &mut Criterion) {
     let group = &mut group(c, "spend, new key");
     let users: Vec<String> = (0..2 * NEW_KEYS).map(|i| format!("user-{i:08}")).collect();
@@ -141,7 +140,7 @@ fn bench_new(
         }
         start.elapsed()
     };
-    // Of every limiter's making and end, nothing is timed.
+    // The time to make and to drop a limiter does not count.
     let rounds = |calls: u64, round: &dyn Fn(&[KeyedLimit; 2], usize) -> Duration| {
         let calls = calls as usize;
         let from = (0..calls).step_by(NEW_KEYS);

@@ -6,6 +6,8 @@
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 rival() { cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml "$@"; }
 CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 cargo bench --bench spend -- --test
+# The programs of governor on docs/migration-from-governor.md.
+cargo build --release --quiet --manifest-path benches/rivals/Cargo.toml --examples
 rival -- --rounds 1 --calls 20000 --most-keys 100000
 rival --bin memory -- --keys 300000
 rival --bin pauses -- --keys 100000 --runs 1

@@ -1,10 +1,10 @@
-//! A small API that tollgate limits by four algorithms, with a page to try them on.
+//! A small API with one route for each of four algorithms, and a page to try them.
 //!
 //!     cargo run --release --example axum --features tower -- --listen 127.0.0.1:3000
 //!
-//! `/api/NAME` spends one unit of that limit, `/together` one of each, or none. `/` is the page, `/limits`
-//! what remains to the one who asks, and `/health` says `ok`: these three are not limited. A path after
-//! the options is another file of limits than the one that is built in.
+//! `/api/NAME` spends one unit of that limit; `/together` spends one unit of each limit, or none. Three routes have no
+//! limit: `/` is the page, `/limits` lists the units that remain for the client, and `/health` answers `ok`. A path after
+//! the options replaces the built-in file of limits.
 
 #[path = "axum/api.rs"]
 mod api;
@@ -38,23 +38,23 @@ async fn run() -> Result<(), Box<dyn Error>> {
         None => Limits::from_yaml(LIMITS)?,
     };
     let limiter = Limiter::new(limits);
-    // Drops the buckets of clients that are gone, until the end of this scope.
+    // Drops full buckets, until the end of this scope.
     let _sweeper = limiter.start_sweeper(SweepOptions::default())?;
     let app = api::app(&limiter)?;
     let listener = TcpListener::bind(args.listen).await?;
-    // Of port 0, this is the one that was free.
+    // For port 0 this shows the port that the system has chosen.
     println!("listening on http://{}", listener.local_addr()?);
-    // Without connect info a client's address is not known, and every limited request is a 500.
+    // Without connect info no request has a client address, and every limited request is a 500.
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).with_graceful_shutdown(interrupted()).await?;
     println!("stopped");
     Ok(())
 }
 
-/// Comes when ctrl-c does: no connection is taken then, and calls that are under way are answered.
+/// Ends on ctrl-c. The server then accepts no connection, and answers the requests that it has.
 async fn interrupted() {
     if let Err(error) = tokio::signal::ctrl_c().await {
-        eprintln!("ctrl-c will end this at once: {error}");
+        eprintln!("ctrl-c ends the server at once: {error}");
         std::future::pending::<()>().await;
     }
 }
@@ -69,10 +69,10 @@ fn args() -> Result<Args, String> {
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         if word == "--listen" {
-            let value = given.next().ok_or("--listen wants an address and a port")?;
+            let value = given.next().ok_or("--listen needs an address and a port")?;
             args.listen = value.parse().map_err(|_| format!("{value} is no address and port"))?;
         } else if word.starts_with('-') || args.limits.is_some() {
-            return Err(format!("{word} is too much: [--listen ADDRESS:PORT] [LIMITS.yml]"));
+            return Err(format!("unexpected {word}; usage: [--listen ADDRESS:PORT] [LIMITS.yml]"));
         } else {
             args.limits = Some(word.into());
         }

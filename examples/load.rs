@@ -1,10 +1,10 @@
-//! A real load for `examples/server.rs`: some 40 clients, polite and greedy, for twelve seconds.
+//! Loads `examples/server.rs` with 41 clients for twelve seconds; seven of them exceed their limit.
 //!
 //!     cargo run --release --example load -- --port 8080
 //!
-//! Each client is a `curl` of its own with an address of its own in 127.0.0.0/8, which Linux has on
-//! its loopback device without any setting up: the standard library cannot choose the address that a
-//! connection comes from. It speaks to 127.0.0.1 only, and asks for a fixed number of pages.
+//! Each client is a `curl` process with its own loopback address. Linux accepts all addresses of 127.0.0.0/8 without
+//! configuration; the standard library cannot choose the source address of a connection. A client connects to 127.0.0.1
+//! only, and requests a fixed number of pages.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use std::thread;
 
 const SECONDS: usize = 12;
 
-/// One client: how it asks and how often.
+/// One client and its requests.
 struct Client {
     address: Ipv4Addr,
     user_agent: &'static str,
@@ -22,7 +22,7 @@ struct Client {
     requests: usize,
 }
 
-/// How many answers had a status.
+/// The number of answers by status.
 type Answers = BTreeMap<String, usize>;
 
 fn main() -> io::Result<()> {
@@ -41,7 +41,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// 34 that stay below ten requests a second and 7 that do not.
+/// 34 clients that stay below ten requests a second, and 7 that do not.
 fn clients() -> Vec<Client> {
     const AGENTS: [&str; 4] = [
         "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
@@ -57,7 +57,7 @@ fn clients() -> Vec<Client> {
     };
     let mut clients: Vec<Client> =
         (0..33).map(|i| client(20 + i as u8, AGENTS[i % AGENTS.len()], 1 + i * 5 % 8)).collect();
-    // The monitoring host, within what it was given; and those who ask for all they can get.
+    // The monitoring host, within its limit, and then the seven clients above theirs.
     clients.push(client(9, "monitor/1.0", 5));
     clients.push(client(66, "scraper/0.3", 25));
     clients.push(client(67, "scraper/0.3", 15));
@@ -67,7 +67,7 @@ fn clients() -> Vec<Client> {
 }
 
 impl Client {
-    /// Asks for its pages, one after the other on one connection, at its own pace.
+    /// Requests the pages one after the other on one connection, at this client's rate.
     fn run(&self, port: u16) -> io::Result<Answers> {
         let mut curl = Command::new("curl")
             .args(["--silent", "--show-error", "--max-time", "10", "--noproxy", "*"])
@@ -85,7 +85,7 @@ impl Client {
                 )
             })
             .collect();
-        // Curl reads all of it before it asks for anything; dropped here, the pipe ends.
+        // curl reads its configuration to the end first; dropping the pipe ends it.
         curl.stdin.take().expect("piped above").write_all(pages.as_bytes())?;
         let output = curl.wait_with_output()?;
         let mut answers = Answers::new();
@@ -95,7 +95,7 @@ impl Client {
         Ok(answers)
     }
 
-    /// The page that the client asks for as its `nth`: a mix that differs from client to client.
+    /// The page of the client's `nth` request; the order differs from client to client.
     fn page(&self, nth: usize) -> &'static str {
         const PAGES: [&str; 8] = [
             "/",

@@ -1,9 +1,9 @@
-//! A small HTTP server that tollgate limits: each client by its address.
+//! A small HTTP server that limits each client by its address.
 //!
 //!     cargo run --release --example server -- --port 8080 --log access.log
 //!
-//! It answers `/`, `/health` and `/search?q=...` with 200, anything else with 404, and a client that
-//! asks too often with 429 and the seconds to wait. It logs in the combined format.
+//! It answers `/`, `/health` and `/search?q=...` with 200 and any other path with 404. A client above its limit gets a 429
+//! with `Retry-After`. The log has the combined format.
 
 use std::error::Error;
 use std::fs::File;
@@ -17,16 +17,16 @@ use std::time::{Duration, SystemTime};
 use tollgate::sweep::SweepOptions;
 use tollgate::{KeyedLimit, Limiter, Limits};
 
-/// Connections served at once; more wait in the listener's queue.
+/// The connections that are served at once; others wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 64;
-/// Requests on one connection; a client connects anew for more.
+/// The most requests on one connection.
 const REQUESTS_MAX: usize = 1_000;
 /// The longest request line with its headers.
 const HEAD_MAX_BYTES: u64 = 8_192;
-/// How long a connection may be silent.
+/// The longest pause on a connection.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What the log and the answer need of a request.
+/// The parts of a request that the log and the response need.
 struct Request {
     line: String,
     user_agent: String,
@@ -35,17 +35,17 @@ struct Request {
 
 struct Response {
     status: &'static str,
-    /// A header of its own, with its line's end, or nothing.
+    /// One more header line with its end, or nothing.
     header: String,
     body: String,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (port, limits, log) = args()?;
-    // All there is to embedding: read the limits, keep a handle for each, spend on every request.
+    // Embedding Tollgate takes three steps: read the limits, get a handle for each, and spend on each request (`answer`).
     let limiter = Limiter::new(Limits::from_yaml_files(limits, None)?);
     let requests = limiter.limit("RequestsPerClient")?;
-    // Drops the buckets of clients that are gone, until the end of this scope.
+    // Drops full buckets, until the end of this scope.
     let _sweeper = limiter.start_sweeper(SweepOptions::default())?;
 
     let log = Mutex::new(File::options().create(true).append(true).open(log)?);
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             scope.spawn(|| {
                 loop {
                     let Ok((peer, _)) = listener.accept() else { continue };
-                    // A client that breaks off is no fault of the server's.
+                    // An error is a client that broke off: the server goes on.
                     let _ = serve(&peer, &requests, &log);
                 }
             });
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Answers the requests of one connection until either side has had enough.
+/// Answers the requests of one connection until it ends.
 fn serve(peer: &TcpStream, requests: &KeyedLimit, log: &Mutex<File>) -> Result<(), Box<dyn Error>> {
     peer.set_read_timeout(Some(IDLE))?;
     peer.set_write_timeout(Some(IDLE))?;
@@ -80,7 +80,7 @@ fn serve(peer: &TcpStream, requests: &KeyedLimit, log: &Mutex<File>) -> Result<(
         let Request { line, user_agent, .. } = &request;
         let entry =
             format!("{client} - - [{time}] \"{line}\" {status} {bytes} \"-\" \"{user_agent}\"\n");
-        // One write a line: whatever ends the server, the log has whole lines.
+        // One write for each line, so that the log has whole lines whenever the server is stopped.
         log.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write_all(entry.as_bytes())?;
 
         let Response { status, header, body } = response;
@@ -94,7 +94,7 @@ fn serve(peer: &TcpStream, requests: &KeyedLimit, log: &Mutex<File>) -> Result<(
     Ok(())
 }
 
-/// Spends one unit of the client's bucket, and answers what it asked for if that was there.
+/// Spends one unit of the client's bucket, and answers the request if the spend is allowed.
 fn answer(
     request: &Request,
     client: IpAddr,
@@ -103,7 +103,7 @@ fn answer(
     let response = |status, body: &str| Response { status, header: "".into(), body: body.into() };
     let decision = requests.spend(client, 1)?;
     if !decision.allowed() {
-        // Rounded up, so that who waits as told is not denied again.
+        // Rounded up, so that a client that waits that long is allowed.
         let seconds = decision.retry_in().as_nanos().div_ceil(1_000_000_000).max(1);
         let header = format!("Retry-After: {seconds}\r\n");
         return Ok(Response { header, ..response("429 Too Many Requests", "too many requests\n") });
@@ -120,14 +120,14 @@ fn answer(
 }
 
 impl Request {
-    /// The next request; `None` when the connection ends, or what comes is no HTTP.
+    /// Reads the next request. `None` if the connection ends, or if the bytes are no HTTP request.
     fn read(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request>> {
         let mut head = reader.take(HEAD_MAX_BYTES);
         let Some(line) = read_line(&mut head)? else { return Ok(None) };
         if line.split(' ').count() != 3 || !line.contains(" HTTP/1.") {
             return Ok(None);
         }
-        // Whatever else has a body, or is answered without one, is the connection's last request.
+        // Any other request may have a body, which this server does not read: it is the connection's last.
         let keep_alive = line.starts_with("GET ") && line.ends_with("1.1");
         let mut request = Request { line, user_agent: "-".into(), keep_alive };
         loop {
@@ -146,7 +146,7 @@ impl Request {
     }
 }
 
-/// The time as the log has it, such as `20/Nov/2025:11:40:28 +0000`.
+/// Formats a time for the log: `20/Nov/2025:11:40:28 +0000`.
 fn utc(time: SystemTime) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -165,7 +165,7 @@ fn utc(time: SystemTime) -> String {
     format!("{:02}/{}/{year}:{hour:02}:{minute:02}:{second:02} +0000", days + 1, MONTHS[month])
 }
 
-/// A line up to CRLF, safe to put into the log; `None` if the connection or the room ends before.
+/// Reads a line up to CRLF and escapes it for the log. `None` if the connection ends, or the head is too long.
 fn read_line(head: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
     head.read_until(b'\n', &mut bytes)?;
@@ -174,7 +174,7 @@ fn read_line(head: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
     for &byte in bytes {
         match byte {
-            // As Apache has it: what a client sends cannot end a field or a line of the log.
+            // Like Apache: no byte of a client can end a field or a line of the log.
             b'"' | b'\\' | 0..32 | 127.. => line += &format!("\\x{byte:02x}"),
             _ => line.push(char::from(byte)),
         }
@@ -182,13 +182,13 @@ fn read_line(head: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok(Some(line))
 }
 
-/// The port, the file of limits, and the file to log to.
+/// The port, the file of limits, and the log file.
 fn args() -> Result<(u16, PathBuf, PathBuf), String> {
     let mut limits = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/limits.yml").into();
     let (mut port, mut log) = (8080, "access.log".into());
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
-        let value = given.next().ok_or_else(|| format!("{name} wants a value"))?;
+        let value = given.next().ok_or_else(|| format!("{name} needs a value"))?;
         match &*name {
             "--port" => port = value.parse().map_err(|_| format!("{value} is no port"))?,
             "--limits" => limits = value.into(),

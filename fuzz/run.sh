@@ -1,13 +1,13 @@
 #!/bin/sh
 # Builds every fuzz target and runs each for a while: fuzz/run.sh SECONDS [TARGET ...]
 #
-# Any toolchain of rustup's will do: the sanitizer's runtime comes with it, and cargo-fuzz is not
-# needed. What is found stays in fuzz/artifacts, and what is worth keeping in fuzz/corpus; fuzz/seeds
-# is only read. To try an input again: fuzz/target/.../release/TARGET FILE.
+# Any rustup toolchain works: it has the sanitizer's runtime, and cargo-fuzz is not needed. Inputs that
+# fail go to fuzz/artifacts, inputs that reach new code to fuzz/corpus; fuzz/seeds is only read.
+# To run an input again: fuzz/target/.../release/TARGET FILE.
 set -eu
 
 LEN_MAX=4096            # bytes of one input
-SECONDS_PER_INPUT=5     # beyond this an input is a fault
+SECONDS_PER_INPUT=5     # an input that takes longer is a failure
 MEGABYTES=2048
 
 cd "$(dirname "$0")"
@@ -17,11 +17,11 @@ shift
 case $seconds in '' | *[!0-9]* | 0) echo "fuzz/run.sh: $seconds is no number of seconds from 1" >&2; exit 2 ;; esac
 [ $# -gt 0 ] || set -- limits_yaml duration ids ops trace access_log client_address http_fields snapshot
 
-# The sanitizer's flags are not stable; the toolchain that is there takes them when told so.
+# The sanitizer's flags are unstable; this makes a stable toolchain accept them.
 export RUSTC_BOOTSTRAP=1
 host=$(rustc -vV | sed -n 's/^host: //p')
 
-# What cargo-fuzz sets. The target is named so that build scripts go without the sanitizer.
+# The flags of cargo-fuzz. Naming the target keeps the sanitizer out of build scripts.
 export RUSTFLAGS="-Zsanitizer=address -Cpasses=sancov-module -Ccodegen-units=1 \
 -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing"
@@ -32,7 +32,7 @@ failed=0
 for target in "$@"; do
     mkdir -p "corpus/$target" "artifacts/$target"
     log="artifacts/$target.log"
-    # Words of the format, where there are some: a fuzzer finds no date by itself.
+    # The dictionary of the format, if there is one: a fuzzer finds no date by itself.
     words=
     [ ! -f "words/$target" ] || words="-dict=words/$target"
     if "$target_dir/$host/release/$target" "corpus/$target" "seeds/$target" $words \

@@ -1,10 +1,10 @@
 //! An in-process rate limiter.
 //!
-//! Tollgate decides whether a client, an account or an API key may go on. Each bucket is one atomic 64-bit word, and a
-//! spend is one compare-and-swap on it. The limits come from code or from YAML files, can be reloaded while calls go
-//! on, and several of them can be charged as one.
+//! Tollgate decides whether a call of a client, an account or an API key is allowed. Each bucket is one atomic 64-bit word,
+//! and a spend is one compare-and-swap on it. Limits come from code or from YAML files, can be reloaded while calls
+//! continue, and several of them can be charged as one.
 //!
-//! # A key
+//! # One limit
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,15 +16,15 @@
 //! let limiter = Limiter::new(limits);
 //! let _sweeper = limiter.start_sweeper(SweepOptions::default())?; // frees buckets that are full again
 //!
-//! let requests = limiter.limit("RequestsPerUser")?; // look the limit up once, and keep the handle
+//! let requests = limiter.limit("RequestsPerUser")?; // look it up once, and keep the handle
 //! let decision = requests.spend("alice", 1)?;
 //! assert!(decision.allowed());
 //! assert_eq!(decision.remaining(), Some(19));
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 //!
-//! A denied [`Decision`] has [`retry_in`](Decision::retry_in): the time after which the same call is allowed. An id is
-//! text, a number, an address, or an account's number with one of these: [`Id`].
+//! A denied [`Decision`] has [`retry_in`](Decision::retry_in): the time after which the same call is allowed. An [`Id`] is
+//! text, a number, an address, or an account's number with one of these.
 //!
 //! # Limits from YAML
 //!
@@ -44,7 +44,7 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 //!
-//! [Limits files](docs::limits_files) describes the format, and [reload](docs::reload) how limits change in a running
+//! [Limits files](docs::limits_files) describes the format, and [reload](docs::reload) the change of limits in a running
 //! program.
 //!
 //! # Several limits as one
@@ -67,7 +67,7 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 //!
-//! # A router of axum
+//! # A layer for axum
 //!
 //! With the feature `tower`:
 //!
@@ -88,22 +88,22 @@
 //! # }
 //! ```
 //!
-//! Serve it by `app.into_make_service_with_connect_info::<SocketAddr>()`, so that each request has its peer's address.
-//! [HTTP](docs::http) has whole programs for axum, tonic and hyper. To wait for a place instead of being denied, see
-//! [waiting](docs::waiting).
+//! Serve it with `app.into_make_service_with_connect_info::<SocketAddr>()`, so that each request has its peer's address.
+//! [HTTP](docs::http) has whole programs for axum, tonic and hyper. [Waiting](docs::waiting) is for callers that wait until
+//! they are allowed.
 //!
 //! # Where to find what
 //!
 //! | for | start at |
 //! |---|---|
 //! | a limiter and its calls | [`Limiter`], [`KeyedLimit`], [`Decision`], [`LimiterOptions`]; [`Bucket`] for a limit without keys |
-//! | the numbers of a limit | [`Limit`], [`Limits`], [`LimitsBuilder`](crate::limits::LimitsBuilder), [`LimitOptions`](crate::limits::LimitOptions), [`OverrideOptions`](crate::limits::OverrideOptions) |
+//! | limits and their options | [`Limit`], [`Limits`], [`LimitsBuilder`](crate::limits::LimitsBuilder), [`LimitOptions`](crate::limits::LimitOptions), [`OverrideOptions`](crate::limits::OverrideOptions) |
 //! | errors | [`Error`], [`ConfigFault`](crate::error::ConfigFault) |
 //! | batches | [`Limiter::batch`], [`Member`](crate::batch::Member), [`MemberMode`](crate::batch::MemberMode), [`KeyedLimit::spend_many`] |
 //! | waiting and settling | [`KeyedLimit::until_allowed`], [`KeyedLimit::reserve`], [`KeyedLimit::spend_estimate`], [`Receipt`](crate::reserve::Receipt), [`ReserveError`](crate::reserve::ReserveError) |
 //! | blocks | [`KeyedLimit::block`], [`Limiter::blocked`] |
 //! | memory | [`Limiter::start_sweeper`], [`AtCap`](crate::options::AtCap), [`Engine`](crate::options::Engine), [`Stats`](crate::metrics::Stats) |
-//! | changes | [`Limiter::reload`], [`CarryOver`](crate::reload::CarryOver), [`Limiter::explain`]; with the feature `watch` `Limiter::watch` |
+//! | reloads | [`Limiter::reload`], [`CarryOver`](crate::reload::CarryOver), [`Limiter::explain`]; with the feature `watch` `Limiter::watch` |
 //! | restarts | with the feature `snapshot` `Limiter::snapshot` and `Limiter::restore` |
 //! | metrics | [`Limiter::counters`], [`Limiter::prometheus`], [`Limiter::top_denied`] |
 //! | custom algorithms and clocks | [`Algorithm`](crate::algorithm::Algorithm), [`Limit::custom`], [`Clock`] |
@@ -111,38 +111,40 @@
 //!
 //! # The guide
 //!
-//! - [Algorithms](docs::algorithms): gcra, windows, token and leaky buckets, factors, custom rules
+//! - [Algorithms](docs::algorithms): gcra, windows, token and leaky buckets, factors, custom algorithms
 //! - [Limits files](docs::limits_files): YAML, id formats, Boulder's names, overrides, `validate`, `explain`
 //! - [Batches](docs::batches): several limits as one, many ids in one call, the cap on keys
-//! - [Reload](docs::reload): limits that change, files that are watched, `diff`
+//! - [Reload](docs::reload): new limits in a running program, watched files, `diff`
 //! - [Snapshots](docs::snapshots): buckets that survive a restart
-//! - [Waiting](docs::waiting): places in the future, deadlines, estimates that are settled
-//! - [Blocks](docs::blocks): ids that are denied every call for a time
+//! - [Waiting](docs::waiting): reservations, deadlines, estimates that are settled later
+//! - [Blocks](docs::blocks): denying an id every call for a time
 //! - [Metrics](docs::metrics): counters, Prometheus, the ids denied most, shadow limits
 //! - [HTTP](docs::http): the tower layer for axum, tonic and hyper
 //! - [The command](docs::replay): `tollgate replay`, traces, logs, reports
 //! - [Guarantees](docs::guarantees): the eight promises and their exceptions
 //! - [Figures](docs::figures): speed and memory, with machine and commands
 //! - [Comparison](docs::comparison): governor, tower_governor, rate-net
+//! - [Migration from governor](docs::migration_from_governor): tables of correspondences, programs before and after
 //!
 //! # Features
 //!
-//! | feature | default | what it adds |
+//! | feature | default | adds |
 //! |---|---|---|
 //! | `yaml` | yes | limits from files |
 //! | `boulder` | yes | Boulder's names; ids that are domains, prefixes and identifier sets |
-//! | `http` | no | fields of responses, and the client's address, without a framework |
+//! | `http` | no | response fields and the client's address, without a framework |
 //! | `tower` | no | the tower layer |
 //! | `watch` | no | a reload when the files change |
 //! | `snapshot` | no | buckets that survive a restart, in a file |
-//! | `metrics` | no | the counters for the crate `metrics` |
-//! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, some of the denials |
+//! | `metrics` | no | publishing the counters by the crate `metrics` |
+//! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, a part of the denials |
 //!
-//! The command `tollgate` is the crate `tollgate-cli`. Without any feature, limits come from code; batches, waiting, blocks, reloads and counters all work.
+//! Without any feature, limits come from code; batches, waiting, blocks, reloads and counters work. The command `tollgate` is
+//! the crate `tollgate-cli`.
 //!
 #![cfg_attr(feature = "http", doc = "[`http`]: mod@crate::http")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
-// Examples are copied: a copy of one that drops a decision would warn.
+// Users copy examples. An example that drops a decision would teach a bug, so it fails.
 #![doc(test(attr(deny(unused_must_use))))]
 
 pub mod algorithm;
@@ -172,8 +174,8 @@ pub mod watch;
 /// The guide, one page per subject.
 #[cfg(any(doc, doctest))]
 pub mod docs {
-    /// The pages' links to each other: on a file's own page they lead to files, here to modules. Of two definitions of a
-    /// link the first counts.
+    /// Includes a page. Its links to other pages lead to files; the definitions here lead to modules. Markdown uses the
+    /// first of two definitions of a link.
     macro_rules! page {
         ($name:ident, $file:literal) => {
             #[doc = concat!(
@@ -186,6 +188,7 @@ pub mod docs {
                 "[http]: crate::docs::http\n",
                 "[limits_files]: crate::docs::limits_files\n",
                 "[metrics]: crate::docs::metrics\n",
+                "[migration_from_governor]: crate::docs::migration_from_governor\n",
                 "[reload]: crate::docs::reload\n",
                 "[replay]: crate::docs::replay\n",
                 "[snapshots]: crate::docs::snapshots\n",
@@ -199,7 +202,7 @@ pub mod docs {
             #[cfg(all($(feature = $feature),+))]
             page!($name, $file);
             #[cfg(not(all($(feature = $feature),+)))]
-            /// This page needs more features: it is in the documentation of all features.
+            /// This page needs more features: see the documentation of all features.
             pub mod $name {}
         };
     }
@@ -213,13 +216,14 @@ pub mod docs {
     page!(http, "../docs/http.md", "tower");
     page!(limits_files, "../docs/limits-files.md", "boulder", "yaml");
     page!(metrics, "../docs/metrics.md");
+    page!(migration_from_governor, "../docs/migration-from-governor.md", "tower");
     page!(reload, "../docs/reload.md", "watch");
     page!(replay, "../docs/replay.md");
     page!(snapshots, "../docs/snapshots.md", "snapshot");
     page!(waiting, "../docs/waiting.md");
 }
 
-/// The README's programs are compiled and run with the documentation's.
+/// Compiles and runs the README's programs with the documentation tests.
 #[cfg(all(doctest, feature = "tower", feature = "yaml"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
@@ -239,36 +243,36 @@ pub use limiter::scaled::ScaledLimit;
 #[doc(inline)]
 pub use limits::{Id, IdFormat, Limits};
 
-/// Several buckets that are charged together or not at all: [`Limiter::batch`].
+/// Charging several buckets together or not at all: [`Limiter::batch`].
 pub mod batch {
     pub use crate::limiter::batch::{Batch, Member, MemberMode};
 }
 
-/// Ids that are denied every call for a time: [`KeyedLimit::block`].
+/// Denying an id every call for a time: [`KeyedLimit::block`].
 pub mod block {
     pub use crate::limiter::blocks::Blocked;
 }
 
-/// Counters and figures for operators: [`Limiter::counters`], [`Limiter::stats`], [`Limiter::top_denied`].
+/// Counters and statistics: [`Limiter::counters`], [`Limiter::stats`], [`Limiter::top_denied`].
 pub mod metrics {
     pub use crate::observe::counters::{Counters, LimitCounters};
     pub use crate::observe::stats::Stats;
     pub use crate::observe::top_denied::DeniedId;
 }
 
-/// How a limiter keeps its buckets, and what it does with new keys when its table is full: [`LimiterOptions`].
+/// The engine of a limiter, and the treatment of new keys when its table is full: [`LimiterOptions`].
 pub mod options {
     pub use crate::core::at_cap::AtCap;
     pub use crate::store::Engine;
 }
 
-/// Limits that change while calls go on: [`Limiter::reload_with`].
+/// New limits in a running program: [`Limiter::reload_with`].
 pub mod reload {
     pub use crate::core::reloads::Reloaded;
     pub use crate::limit::carry_over::CarryOver;
 }
 
-/// Places in the future, waiting for them, and estimates that are settled later: [`KeyedLimit::reserve`],
+/// Reservations, waiting for them, and estimates that are settled later: [`KeyedLimit::reserve`],
 /// [`KeyedLimit::until_allowed`], [`KeyedLimit::spend_estimate`].
 pub mod reserve {
     pub use crate::limiter::reserve::{

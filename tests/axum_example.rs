@@ -89,10 +89,10 @@ fn it_takes_another_file_of_limits_and_refuses_what_it_does_not_know() {
 
     let by_account = file("account.yml", "mine: {burst: 2, count: 1, period: 1h, id: regId}\n");
     for (args, expected) in [
-        (vec!["--listen"], "--listen wants an address and a port"),
+        (vec!["--listen"], "--listen needs an address and a port"),
         (vec!["--listen", "here"], "here is no address and port"),
-        (vec!["--port", "1"], "--port is too much"),
-        (vec!["a.yml", "b.yml"], "b.yml is too much"),
+        (vec!["--port", "1"], "unexpected --port"),
+        (vec!["a.yml", "b.yml"], "unexpected b.yml"),
         (vec!["/nowhere/limits.yml"], "limits.yml"),
         (vec!["--listen", "127.0.0.1:0", &by_account], "mine limits no addresses: "),
     ] {

@@ -1,7 +1,6 @@
-//! Boulder's own sequences of calls, recorded from it, against a limiter.
+//! Compares a limiter with Boulder, on sequences of calls that were recorded from Boulder.
 
 use std::collections::HashMap;
-use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -60,7 +59,7 @@ struct Replay {
     hand: tollgate::clock::ManualClock,
     now: Duration,
     handles: HashMap<String, KeyedLimit>,
-    /// Which limit a key was used with.
+    /// The limit that each key was used with.
     limit_of: HashMap<String, String>,
 }
 
@@ -107,8 +106,8 @@ impl Replay {
         self.hand.set(self.now);
     }
 
-    /// Boulder's tests write a TAT into the store; here it is spent, in whole units, and what is more
-    /// than a bucket can hold from ahead of time.
+    /// Gives a key the TAT that Boulder's tests write into their store, by a spend of whole units. Where the TAT is
+    /// further away than the burst offset, the spend happens at a later time.
     fn put(&self, step: &Step, limit: &str) {
         let handle = &self.handles[limit];
         let numbers = self.limiter.limits().limit_for(limit, step.key.as_str()).unwrap().unwrap();
@@ -127,18 +126,8 @@ impl Replay {
 
 #[test]
 fn equals_boulders_recorded_sequences() {
-    let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/vectors/boulder_limiter_sequences.json");
-    let Ok(text) = std::fs::read_to_string(path) else {
-        // Past the test runner, which keeps to itself what a passing test prints.
-        writeln!(
-            std::io::stderr(),
-            "NOT CHECKED: ../shared/vectors/boulder_limiter_sequences.json is not here"
-        )
-        .unwrap();
-        return;
-    };
-    let sequences: Vec<Sequence> = serde_json::from_str(&text).unwrap();
+    let text = include_str!("vectors/boulder_limiter_sequences.json");
+    let sequences: Vec<Sequence> = serde_json::from_str(text).unwrap();
     let mut checked = 0;
     for sequence in &sequences {
         let mut replay = Replay::new(&sequence.limits);

@@ -73,6 +73,18 @@ fn every_page_is_tested_and_in_rustdoc() {
 }
 
 #[test]
+fn governors_programs_are_compiled_with_the_rivals() {
+    let page = include_str!("../docs/migration-from-governor.md");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/rivals/examples");
+    let mut programs = blocks(page, "rust,ignore");
+    for name in ["governor_direct", "governor_keyed", "tower_governor_axum"] {
+        let program = std::fs::read_to_string(folder.join(name).with_extension("rs")).unwrap();
+        programs.retain(|shown| *shown != program);
+    }
+    assert!(programs.is_empty(), "not in {}: {programs:#?}", folder.display());
+}
+
+#[test]
 fn every_command_is_run_by_a_test() {
     for one in all_shown() {
         let run_here = [TRACE, REPORT, OPERATOR, API];

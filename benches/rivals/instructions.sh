@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Instructions per call of one known key, counted by callgrind: for each limiter and each kind of call,
-# the difference of two runs over the difference of their calls. Takes the options of `instructions`,
-# such as `--exact`.
+# Counts instructions per call of one known key with callgrind: for each limiter and each kind of call, the
+# difference of two runs over the difference of their calls. Takes the options of `instructions`, such as
+# `--exact`.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -13,7 +13,7 @@ target=${CARGO_TARGET_DIR:-target}
 counts=$(mktemp -d)
 trap 'rm -r "$counts"' EXIT
 
-# Prints the instructions inside of `measured`: callgrind's total of what it collected.
+# Prints the instructions inside `measured`: the total that callgrind collected.
 count() {
     local calls=$1
     shift

@@ -19,11 +19,11 @@ use tollgate::{KeyedLimit, Limit, Limiter};
 
 const PAGE: &str = include_str!("page.html");
 
-/// The page has its style and its script in it, asks this server, and loads nothing else.
+/// Lets the page use its own style and script and call this server, and nothing else.
 const PAGE_MAY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                         connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'";
 
-/// Every limit as a route, all of them together as another, and what is not limited.
+/// Makes a route for each limit, one for all limits together, and three routes without a limit.
 pub(crate) fn app(limiter: &Limiter) -> Result<Router, Box<dyn Error>> {
     // Behind a proxy: `.trust(["10.0.0.0/8"], Forwarding::XForwardedFor)`.
     let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
@@ -46,7 +46,7 @@ pub(crate) fn app(limiter: &Limiter) -> Result<Router, Box<dyn Error>> {
     Ok(app.route("/limits", get(limits)))
 }
 
-/// All there is to limiting a service: which limits, whom they count for, and what responses say.
+/// Makes the layer for some limits: which limits apply, which id they count, and the fields of the response.
 fn layer(
     limiter: &Limiter,
     clients: &ClientAddress,
@@ -60,7 +60,7 @@ fn layer(
     layer.build()
 }
 
-/// A limit as the page shows it.
+/// A limit that the page shows.
 struct Shown {
     handle: KeyedLimit,
     /// `None` if it is switched off.
@@ -68,7 +68,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Fails for a limit that has ids of another kind than addresses.
+    /// Fails if the limit's ids are not addresses.
     fn new(limiter: &Limiter, name: &str) -> Result<Shown, Box<dyn Error>> {
         let handle = limiter.limit(name)?;
         let limit = limiter.limits().limit_for(name, Ipv4Addr::LOCALHOST);
@@ -80,7 +80,7 @@ impl Shown {
         format!("/api/{}", self.handle.name())
     }
 
-    /// The fields that belong to the algorithm where it comes from.
+    /// The header fields of the project that the algorithm comes from.
     fn style(&self) -> Style {
         match self.limit.as_ref().map(Limit::parameters) {
             Some(Parameters::FixedWindow { .. } | Parameters::TokenBucket { .. }) => {
@@ -119,8 +119,8 @@ impl Shown {
             "path": self.path(),
         });
         if let Some(limit) = &self.limit {
-            // A token bucket may deny with much of its window's quota left: what can be spent now is
-            // another number than what remains.
+            // A token bucket can deny while much of its window's quota remains, so the units that can be spent now are
+            // listed separately.
             json["now"] = spendable(&self.handle, client, limit.burst())?.into();
             json["at_once"] = limit.burst().into();
             json["remaining"] = self.handle.check(client, 0)?.remaining().into();
@@ -130,7 +130,7 @@ impl Shown {
     }
 }
 
-/// The largest cost that a call could spend now, at most `at_once`. A check charges nothing.
+/// Finds the largest cost, at most `at_once`, that is allowed now. A check charges nothing.
 fn spendable(handle: &KeyedLimit, client: IpAddr, at_once: u64) -> Result<u64, tollgate::Error> {
     let (mut enough, mut too_much) = (0, at_once.saturating_add(1));
     while too_much - enough > 1 {
@@ -144,7 +144,7 @@ fn spendable(handle: &KeyedLimit, client: IpAddr, at_once: u64) -> Result<u64, t
     Ok(enough)
 }
 
-/// What remains to the one who asks, of each limit.
+/// Lists the units that remain for the client in each limit.
 fn remaining(
     shown: &[Shown],
     clients: &ClientAddress,

@@ -1,7 +1,7 @@
-//! A line of an access log: its fields are in it, its time can be written and read again, and a tail
-//! that is cut off changes nothing before it.
+//! Parses a line of an access log. Its fields are parts of the line, its time survives a round trip, and cutting off
+//! the tail changes no field before the cut.
 //!
-//! The first byte says where to cut, the rest is the line.
+//! The first byte chooses the cut; the rest is the line.
 #![no_main]
 
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ mod access_log;
 
 use access_log::{Entry, Field, MAX_AT_NS};
 
-/// The fields before the request's closing quote, and what is made of them.
+/// The fields that end before the request's closing quote.
 const BEFORE_TAIL: [Field; 5] =
     [Field::Client, Field::User, Field::Method, Field::Path, Field::Host];
 

@@ -1,6 +1,7 @@
-//! Whatever a field says, and however often: an address or an error, and never one that a client chose.
+//! Reads the client's address from arbitrary header fields: the result is an address or an error, and never an address
+//! that the client chose.
 //!
-//! The first byte picks the field; each line of the rest is a line of it.
+//! The first byte chooses the field; each line of the rest is one value of it.
 #![no_main]
 
 use std::net::IpAddr;
@@ -8,7 +9,9 @@ use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use tollgate::http::{ClientAddress, Forwarding, parse_forwarded_element, parse_forwarded_for_entry};
+use tollgate::http::{
+    ClientAddress, Forwarding, parse_forwarded_element, parse_forwarded_for_entry,
+};
 
 static CLIENTS: LazyLock<[(&str, ClientAddress); 2]> = LazyLock::new(|| {
     [("x-forwarded-for", Forwarding::XForwardedFor), ("forwarded", Forwarding::Forwarded)].map(
@@ -44,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     assert_eq!(clients.find(stranger, &headers), Ok(stranger.expect("an address")));
-    // What the proxy itself adds on the right is what counts, whatever was there before.
+    // The entry that the proxy itself adds on the right decides, whatever is to its left.
     let own = if *name == "forwarded" { "for=203.0.113.5" } else { "203.0.113.5" };
     let expected = Ok(IpAddr::from([203, 0, 113, 5]));
     let mut appended = headers.clone();

@@ -1,4 +1,4 @@
-//! A duration, read as the period of a limit, beside a reading of Go's text in big integers.
+//! Parses a duration as the period of a limit, and compares it with a second parser of Go's notation in big integers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use tollgate::Limits;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // Only what stands between double quotes as it is.
+    // Only text that YAML takes literally between double quotes.
     if !text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\') {
         return;
     }
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
         let limit = limits.limit_for("PerUser", "x").expect("a string").expect("declared");
         limit.period().as_nanos()
     });
-    // A period is from 1 ns; one of which a single unit takes longer than 2^62 ns is no limit.
+    // A period is from 1 ns to 2^62 ns, because one unit takes the whole period.
     let expected = nanoseconds(text).filter(|ns| (1..=1 << 62).contains(ns));
     match (&read, expected) {
         (Ok(ns), Some(expected)) => assert_eq!(*ns, expected, "{text:?}"),
@@ -25,8 +25,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The text's nanoseconds, each of its terms rounded down; `None` for what is no duration, is
-/// negative, or is beyond Go's 2^63 - 1 ns.
+/// Parses the text to nanoseconds, each term rounded down. `None` if it is no duration, is negative, or is above Go's
+/// 2^63 - 1 ns.
 fn nanoseconds(text: &str) -> Option<u128> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -77,8 +77,8 @@ fn nanoseconds(text: &str) -> Option<u128> {
     (!negative || total == 0).then_some(total)
 }
 
-/// `0.fraction` times the unit, rounded down, by schoolbook multiplication of all its digits.
+/// Computes `0.fraction` times the unit, rounded down, by long multiplication of all its digits.
 fn fraction_of(fraction: &str, unit_ns: u128) -> u128 {
-    // From the last digit to the first: what is carried over the point is the answer.
+    // From the last digit to the first; the carry beyond the point is the result.
     fraction.bytes().rev().fold(0, |carry, digit| (carry + u128::from(digit - b'0') * unit_ns) / 10)
 }

@@ -1,6 +1,7 @@
-//! Any name and any numbers: a field that parses again, or a refusal.
+//! Writes the header fields of a limit with any name and any parameters: each field parses again, or the policy is
+//! refused.
 //!
-//! Up to the first zero byte it is a name, then come numbers.
+//! The bytes up to the first zero are the name; the rest are the parameters.
 #![no_main]
 
 use std::time::{Duration, UNIX_EPOCH};

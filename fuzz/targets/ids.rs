@@ -1,16 +1,16 @@
-//! An id under every format: as a request's, as an override's, and in its natural types.
+//! Parses an id in every format: as the id of a request, as the id of an override, and in its natural types.
 //!
-//! The first byte picks the limit, the rest is the id.
+//! The first byte chooses the limit; the rest is the id.
 #![no_main]
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Clock, KeyedLimit, Limiter, Limits};
 use tollgate::limits::IdentifierSet;
+use tollgate::{Clock, KeyedLimit, Limiter, Limits};
 
-/// A limit of each format, and Boulder's names, whose overrides must not be reserved addresses.
+/// A limit of each format, and Boulder's limits, which refuse overrides for reserved addresses.
 const NAMES: [(&str, &str); 21] = [
     ("String", "string"),
     ("IpAddress", "ipAddress"),
@@ -54,13 +54,13 @@ fuzz_target!(|data: &[u8]| {
     in_types(handle, format, text, normal.as_deref());
 });
 
-/// The normal form of a request's id, if it is one.
+/// Returns the normal form of the text as a request's id, or `None` if it is invalid.
 fn as_request(handle: &KeyedLimit, format: &str, text: &str) -> Option<String> {
     let normal = match handle.normalize(text) {
         Ok(normal) => normal,
         Err(error) => {
             assert!(error.is_invalid_id(), "{error:?}");
-            // Shown shortened and escaped: what a client sends cannot flood or forge a log.
+            // The error shows the id shortened and escaped, so that a client can neither flood nor forge a log.
             let message = error.to_string();
             assert!(message.len() < 2048 && !message.chars().any(char::is_control), "{message:?}");
             assert!(handle.check(text, 1).is_err(), "{text:?}");
@@ -75,7 +75,7 @@ fn as_request(handle: &KeyedLimit, format: &str, text: &str) -> Option<String> {
     Some(normal)
 }
 
-/// What a file accepts is in normal form, and is what a request with the same text finds.
+/// Checks that an id that a file accepts is in normal form, and applies to a request with the same text.
 fn as_override(name: &str, format: &str, text: &str, normal: Option<&str>) {
     let limits = format!("{name}: {{burst: 20, count: 10, period: 1s, id: \"{format}\"}}");
     let quoted: String = text.chars().map(|c| format!("\\U{:08X}", u32::from(c))).collect();
@@ -85,8 +85,8 @@ fn as_override(name: &str, format: &str, text: &str, normal: Option<&str>) {
             let normal = normal.unwrap_or_else(|| panic!("{name}: {text:?} is an override only"));
             let found = limits.limit_for(name, text).expect("an id").expect("numbers");
             assert_eq!(found.burst(), 7, "{name}: {text:?} does not match itself");
-            // Two write the key in another way: a set as its hash, an address under domainOrCIDR,
-            // which is the lowest of its prefix, as that prefix.
+            // Two formats write the normal form differently: a set as its hash, and under domainOrCIDR the lowest
+            // address of a prefix as that prefix.
             let prefix = normal.strip_prefix(text).filter(|_| format.ends_with("domainOrCIDR"));
             let is_normal =
                 normal == text || prefix.is_some_and(|bits| bits == "/32" || bits == "/64");
@@ -96,12 +96,12 @@ fn as_override(name: &str, format: &str, text: &str, normal: Option<&str>) {
     }
 }
 
-/// The number of an account: digits alone, where Rust would take a sign, too.
+/// Parses an account's number: digits only, although Rust's parser also accepts a sign.
 fn decimal(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// An id in its natural type has the same key as its text.
+/// Checks that an id in its natural type has the same key as its text.
 fn in_types(handle: &KeyedLimit, format: &str, text: &str, normal: Option<&str>) {
     if let Some((number, part)) = text.split_once(':')
         && let Some(number) = decimal(number)

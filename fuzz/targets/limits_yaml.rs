@@ -1,6 +1,5 @@
-//! A file of limits, or one of limits and one of overrides: read in time linear in its length, and
-//! refused with faults that say where, never with a panic. What reports on the limits agrees with what
-//! applies.
+//! Reads a file of limits, or one of limits and one of overrides. Reading takes time linear in the length, a bad file
+//! gives faults with their lines, and nothing panics. The reports on the limits agree with the limits that apply.
 #![no_main]
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -9,10 +8,10 @@ use libfuzzer_sys::fuzz_target;
 use tollgate::limits::Applies;
 use tollgate::{IdFormat, Limits};
 
-/// What separates the limits from the overrides; a text without it is one file.
+/// Separates the limits from the overrides; a text without it is one file.
 const SEPARATOR: &str = "\n%%%\n";
 
-/// Far above what any input of a few KiB takes, and far below what a quadratic walk would.
+/// Far above the time that a few KiB take, and far below that of a quadratic algorithm.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
 fuzz_target!(|data: &[u8]| {
@@ -26,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(took < TIME_MAX, "{} bytes took {took:?}", data.len());
     match read {
         Ok(limits) => {
-            // What was read can be used, and says what it is.
+            // A file that was read can be used, and declares at least one limit.
             assert!(limits.names().next().is_some(), "a file that declares nothing was read");
             for name in limits.names() {
                 let _ = limits.limit_for(name, "1");
@@ -47,10 +46,10 @@ fuzz_target!(|data: &[u8]| {
 /// 2026-11-01T00:00:00Z.
 const NOW_S: u64 = 1_793_491_200;
 
-/// The overrides of a limit that are explained: each is a look at all of them.
+/// The most overrides of a limit that are explained: each explanation looks at all of them.
 const EXPLAINED_MAX: usize = 16;
 
-/// An id of a file is on one line, and has no blanks that nobody sees.
+/// Checks that an id of a file is on one line and has no invisible blanks at its ends.
 fn assert_can_be_meant(id: &str) {
     let ends_line = |c| "\n\r\u{b}\u{c}\u{85}\u{2028}\u{2029}".contains(c);
     assert!(!id.contains(ends_line) && id.trim_matches([' ', '\t']) == id, "{id:?}");
@@ -71,7 +70,7 @@ fn report(limits: &Limits) {
             if limit.format() == IdFormat::String {
                 assert_can_be_meant(&id);
             }
-            // The hash of a set is no id to ask for.
+            // The hash of a set is not an id that a request can have.
             let Ok(explanation) = limits.explain(limit.name(), &*id, now) else { continue };
             assert_eq!(explanation.id, id);
             let is_own = explanation.applies == Applies::Override;

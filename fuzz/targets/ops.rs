@@ -1,28 +1,30 @@
-//! Any operations on a limiter, sweeps among them, beside a model in u128 that has no cells.
+//! Runs any operations on a limiter, sweeps among them, and compares it with a model in `u128` that has no cells.
 //!
-//! The input is read from the front: the numbers of two limits, then one operation after the other
-//! until it ends. A third limit has numbers for one id only, so that most of its ids have no limit.
+//! The input is read from the front: the parameters of three limits, then one operation after the other until it ends.
+//! The third limit has an override for one id and no default, so its other ids have no limit.
 #![no_main]
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Clock, Decision, Error, KeyedLimit, IdFormat, Limit, Limiter, LimiterOptions, Limits};
-use tollgate::options::Engine;
-use tollgate::clock::ManualClock;
 use tollgate::batch::{Member, MemberMode};
+use tollgate::clock::ManualClock;
+use tollgate::options::Engine;
+use tollgate::{
+    Clock, Decision, Error, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits,
+};
 
-/// The latest time a clock shows.
+/// The latest time of a clock.
 const MAX_NOW_NS: u128 = (1 << 62) - 1;
 const IDS: [&str; 4] = ["a", "b", "c", "d"];
-/// Of the third limit, the id that has numbers.
+/// The id of the third limit that has an override.
 const OVERRIDDEN: usize = 1;
 
 fuzz_target!(|data: &[u8]| {
     let mut bytes = data.iter().copied();
     let mut pair = Pair::new(&mut bytes);
-    // Bounded by the input: every turn takes a byte at least.
+    // Bounded by the input: each iteration takes at least one byte.
     while let Some(op) = pair.as_mut().and_then(|_| bytes.next()) {
         let Some(pair) = &mut pair else { return };
         pair.step(op, &mut bytes);
@@ -40,14 +42,14 @@ struct Pair {
     model: Model,
 }
 
-/// Every bucket by the time at which it is full again; one that is not there is full.
+/// Each bucket as the time at which it is full again; a bucket that is missing is full.
 struct Model {
     now_ns: u128,
     limits: [Limit; 3],
     full_at_ns: HashMap<(usize, usize), u128>,
 }
 
-/// The four figures, and who denied: what a decision says.
+/// The four figures of a decision, and the member that denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Figures {
     allowed: bool,
@@ -82,9 +84,11 @@ impl Pair {
             .ok()?
             .limit("B", IdFormat::String, limits[1].clone())
             .ok()?;
-        // The name is Boulder's: known, and without numbers but for this one id.
-        let built =
-            one_of_c.override_id(C, OVERRIDDEN as u64, limits[2].clone()).expect("a good id").build();
+        // The name is one of Boulder's limits, so an override without a default is allowed.
+        let built = one_of_c
+            .override_id(C, OVERRIDDEN as u64, limits[2].clone())
+            .expect("a good id")
+            .build();
         let (clock, hand) = Clock::manual();
         let engine = if bytes.next()? % 2 == 0 { Engine::LockFree } else { Engine::Exact };
         let options = LimiterOptions::default().clock(clock).engine(engine);
@@ -99,7 +103,7 @@ impl Pair {
         match op % 8 {
             0 => self.advance(Duration::from_nanos(u64::from(byte()) << (byte() % 56))),
             1 => {
-                // By whole intervals and a little beside them, where decisions change.
+                // By whole intervals and up to 1 ns more or less, where decisions change.
                 let limit = &self.model.limits[usize::from(byte() % 3)];
                 let interval_ns = limit.emission_interval().as_nanos() as u64;
                 let by_ns = interval_ns.saturating_mul(u64::from(byte()));
@@ -108,9 +112,9 @@ impl Pair {
                 ));
             }
             2 => {
-                // What is full goes or does not go; no answer tells.
+                // Full buckets may be dropped or not: no answer depends on it.
                 let cells = 1 << (byte() % 16);
-                // A step is bounded: it ends with the part in which the number is reached.
+                // A step is bounded: it ends with the part of the table in which it reaches its number of cells.
                 assert!(self.limiter.sweep(cells).looked_at <= cells + 64 + IDS.len() * 3);
             }
             3 => {
@@ -134,11 +138,12 @@ impl Pair {
         let (limit, id) = (usize::from(byte() % 3), usize::from(byte() % 4));
         let burst = self.model.limits[limit].burst();
         let cost = match byte() {
-            // Near the burst, and one above it; else small.
+            // From 54 below the burst to 1 above it, or a small cost.
             near @ 200.. => (burst + 1).saturating_sub(u64::from(255 - near)),
             small => u64::from(small % 50),
         };
-        let mode = [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly][usize::from(byte() % 3)];
+        let mode = [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly]
+            [usize::from(byte() % 3)];
         Txn { limit, id, cost, mode }
     }
 
@@ -181,7 +186,7 @@ impl Pair {
         compare(said, self.model.call(op, txns), &context);
     }
 
-    /// Every bucket is as the model has it; when all are full, none has a cell.
+    /// Checks that every bucket equals the model's, and that no full bucket has a cell after two sweeps.
     fn finish(&mut self) {
         for limit in 0..self.handles.len() {
             for id in 0..IDS.len() {
@@ -189,7 +194,7 @@ impl Pair {
             }
         }
         self.advance(Duration::MAX);
-        // To the end of the table, wherever the last step stopped, and once more from its start.
+        // The first sweep ends the pass that the last step began; the second is a whole pass.
         let _ = self.limiter.sweep(usize::MAX);
         assert!(self.limiter.sweep(usize::MAX).finished);
         let left = self.limiter.stats().cells;
@@ -203,7 +208,7 @@ impl Pair {
 /// The name of the third limit.
 const C: &str = "NewOrdersPerAccount";
 
-/// A limit of any size; `None` where the numbers make none, or the input ends.
+/// Reads a limit of any size. `None` if its parameters are invalid, or the input ends.
 fn limit(bytes: &mut impl Iterator<Item = u8>) -> Option<Limit> {
     let burst = (u64::from(bytes.next()?) + 1) << (bytes.next()? % 54);
     let count = u64::from(bytes.next()?) + 1;
@@ -212,11 +217,11 @@ fn limit(bytes: &mut impl Iterator<Item = u8>) -> Option<Limit> {
 }
 
 fn kind(byte: u8) -> Op {
-    // Half of all spend.
+    // Half of the operations are spends.
     [Op::Spend, Op::Spend, Op::Spend, Op::Check, Op::Refund, Op::Reset][usize::from(byte % 6)]
 }
 
-/// `None` is a call that the model refuses.
+/// Compares an answer with the model's, which is `None` if the model expects an error.
 fn compare(said: Result<Decision, Error>, expected: Option<Figures>, context: &str) {
     match (said, expected) {
         (Ok(said), Some(expected)) => {
@@ -240,9 +245,9 @@ fn compare(said: Result<Decision, Error>, expected: Option<Figures>, context: &s
 }
 
 impl Model {
-    /// What a batch gets, and what it changes; one transaction is a batch of one.
+    /// Runs a batch on the model and returns its decision, or `None` for an error. A single call is a batch of one.
     fn call(&mut self, op: Op, txns: &[Txn]) -> Option<Figures> {
-        // Where there are no numbers there is no bucket, and nothing to be wrong about.
+        // An id without a limit has no bucket, and its member cannot be invalid.
         let has_numbers = |txn: &Txn| txn.limit < 2 || txn.id == OVERRIDDEN;
         let members: Vec<(usize, Txn)> =
             txns.iter().copied().enumerate().filter(|(_, txn)| has_numbers(txn)).collect();
@@ -281,7 +286,7 @@ impl Model {
         let decision = strictest(&answers);
         if op == Op::Spend && decision.allowed {
             for &(at, txn) in &members {
-                // Those that only spend are dropped when they do not fit.
+                // A `SpendOnly` member is skipped if its cost does not fit.
                 if txn.mode != MemberMode::CheckOnly && self.asked(txn, at).allowed {
                     self.owe(txn, self.owed_ns(txn) + self.cost_ns(txn));
                 }
@@ -290,7 +295,7 @@ impl Model {
         Some(decision)
     }
 
-    /// What a spend is told.
+    /// The decision of a spend, without charging it.
     fn asked(&self, txn: Txn, at: usize) -> Figures {
         let (owed_ns, cost_ns, room_ns) = (self.owed_ns(txn), self.cost_ns(txn), self.room_ns(txn));
         let interval_ns = self.interval_ns(txn);
@@ -312,7 +317,7 @@ impl Model {
         }
     }
 
-    /// The bucket as it stands.
+    /// The present figures of a bucket.
     fn stands(&self, txn: Txn, allowed: bool) -> Figures {
         let owed_ns = self.owed_ns(txn);
         let remaining = (self.room_ns(txn) - owed_ns) / self.interval_ns(txn);
@@ -348,11 +353,12 @@ impl Model {
     }
 }
 
-/// Denied before allowed, the longer wait, the fewer remaining, the later; no answers are no limit.
+/// The strictest answer: denied before allowed, then the longer wait, then the fewer remaining units, then the later
+/// one. Without answers, no limit applies.
 fn strictest(answers: &[Figures]) -> Figures {
     let no_limit =
         Figures { allowed: true, remaining: None, retry_in_ns: 0, reset_in_ns: 0, denied_by: None };
     let rank = |f: &Figures| (!f.allowed, f.retry_in_ns, std::cmp::Reverse(f.remaining));
-    // Of equals, `max_by_key` takes the last.
+    // `max_by_key` returns the last of equal elements.
     answers.iter().copied().max_by_key(rank).unwrap_or(no_limit)
 }

@@ -1,5 +1,5 @@
-//! Any bytes as a file of buckets: as they are, and with sums that are right, so that what they say is read.
-//! What is taken is called, written and read again.
+//! Restores any bytes as a snapshot: unchanged, and with corrected checksums, so that the content is read. A limiter
+//! that was restored is called, written and restored again.
 #![no_main]
 
 use std::fs;
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use crc::{CRC_64_XZ, Crc};
 use libfuzzer_sys::fuzz_target;
-use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
-use tollgate::reload::CarryOver;
 use tollgate::options::Engine;
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
 
-/// Where the seeds are, with the check of what is made of them, and where the header ends.
+/// The range of the hash seeds and of their check value in the header, and the header's length.
 const SEEDS: std::ops::Range<usize> = 32..112;
 const HEADER_BYTES: usize = 120;
 const MAX_KEYS: usize = 50;
 
-/// Where the files are, and the seeds and their check of a real one.
+/// The path of the files, and the seeds with their check value of a real snapshot.
 static REAL: LazyLock<(PathBuf, Vec<u8>)> = LazyLock::new(|| {
     let path = std::env::temp_dir().join(format!("tollgate-fuzz-{}", std::process::id()));
     Limiter::new(limits()).snapshot(&path).expect("a file");
@@ -50,7 +50,8 @@ fuzz_target!(|data: &[u8]| {
     }
     fs::write(path, &bytes).expect("a file");
     let engine = if how & 2 == 0 { Engine::LockFree } else { Engine::Exact };
-    let debt = [CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh][usize::from(how >> 2 & 3)];
+    let debt = [CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh]
+        [usize::from(how >> 2 & 3)];
     let options = || {
         let (clock, hand) = Clock::manual();
         (LimiterOptions::default().engine(engine).max_keys(MAX_KEYS).clock(clock), hand)
@@ -89,7 +90,7 @@ fn call(limiter: &Limiter) {
     limiter.sweep(1_000);
 }
 
-/// Gives the file the seeds of this program, and sums that are right, as far as it has frames.
+/// Writes this program's seeds and correct checksums into the file, as far as it has frames.
 fn set_right(bytes: &mut [u8], seeds: &[u8]) {
     if bytes.len() < HEADER_BYTES {
         return;

@@ -1,15 +1,15 @@
-//! A line of a trace: what the command reads of it is what a JSON reader of its own finds there.
+//! Parses a line of a trace, and compares the result with that of a JSON parser.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tollgate::batch::MemberMode;
 
-#[path = "../../crates/tollgate-cli/src/json.rs"]
-mod json;
 #[path = "../../crates/tollgate-cli/src/escape.rs"]
 #[allow(dead_code, reason = "the command uses all of it")]
 mod escape;
+#[path = "../../crates/tollgate-cli/src/json.rs"]
+mod json;
 #[path = "../../crates/tollgate-cli/src/trace.rs"]
 #[allow(dead_code, reason = "the command uses all of it; this target what reads a line")]
 mod trace;
@@ -54,7 +54,7 @@ fuzz_target!(|line: &[u8]| {
         let difference = millionths.expect("a number") - factor.millionths() as f64;
         assert!(difference.abs() <= factor.millionths() as f64 * 1e-12, "{factor}");
     }
-    // A line that is cut off is none.
+    // A line that is cut off is an error.
     let whole = line.trim_ascii();
     let cut = whole.len() * usize::from(whole[whole.len() / 2]) / 256;
     assert!(trace::parse(&whole[..cut.min(whole.len() - 1)]).is_err(), "cut at {cut}");

@@ -1,4 +1,4 @@
-//! A caller's multiplier on a limit.
+//! A factor: how much more or less than the limit a caller may spend.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 use crate::error::{Error, ErrorKind};
 use crate::util::decimal::{self, Decimal};
 
-/// A caller's multiplier on a limit, such as that of a role: how costly the caller is. 2 halves what is
-/// allowed, 0.5 doubles it, 1 changes nothing, and 0 is no limit.
+/// A number by which a limit is divided for one caller, such as a factor for its role. 2 halves the limit, 0.5 doubles it,
+/// 1 changes nothing, and 0 means no limit.
 ///
-/// It is a decimal with at most six digits after the point, at most 18446744073709.551615, and is taken
-/// exactly; a number in floating point is taken as the shortest decimal that reads back as it.
+/// It is an exact decimal with at most six digits after the point, at most 18446744073709.551615. A floating-point number
+/// is converted to the shortest decimal that reads back as the same number.
 ///
-/// # Example: what a factor of 0.5 makes of a limit
+/// # Example: a factor of 0.5
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,10 +32,10 @@ use crate::util::decimal::{self, Decimal};
 pub struct Factor(Decimal);
 
 impl Factor {
-    /// No limit.
+    /// 0: no limit applies.
     pub const ZERO: Factor = Factor(Decimal { millionths: 0 });
 
-    /// The limit as it is.
+    /// 1: the limit applies unchanged.
     pub const ONE: Factor = Factor(Decimal::ONE);
 
     /// The factor in millionths: 500000 for 0.5.
@@ -43,18 +43,18 @@ impl Factor {
         self.0.millionths
     }
 
-    /// A factor of so many millionths.
+    /// Makes a factor of `millionths` / 1,000,000.
     pub const fn from_millionths(millionths: u64) -> Factor {
         Factor(Decimal { millionths })
     }
 
-    /// `number / factor`, rounded up, at least 1; `None` above u64. The factor is not 0.
+    /// Computes `number / factor`, rounded up, at least 1; `None` above `u64`. The factor is not 0.
     pub(crate) fn divide(self, number: u64) -> Option<u64> {
         let millions = u128::from(number) * u128::from(decimal::ONE);
         u64::try_from(millions.div_ceil(u128::from(self.0.millionths.max(1))).max(1)).ok()
     }
 
-    /// `number * factor`, rounded up, at least 1; `None` above u64.
+    /// Computes `number * factor`, rounded up, at least 1; `None` above `u64`.
     pub(crate) fn multiply(self, number: u64) -> Option<u64> {
         let millionths = u128::from(number) * u128::from(self.0.millionths);
         u64::try_from(millionths.div_ceil(u128::from(decimal::ONE)).max(1)).ok()
@@ -72,8 +72,7 @@ impl FromStr for Factor {
 
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] for what is no decimal, is negative, or has more than six digits
-    /// after the point.
+    /// [`Error::is_invalid_limit`] if the text is no decimal, is negative, or has more than six digits after the point.
     fn from_str(text: &str) -> Result<Factor, Error> {
         Decimal::parse(text).map(Factor).map_err(|reason| {
             Error::new(ErrorKind::Limit, format!("invalid factor {text:?}: {reason}"))
@@ -86,8 +85,7 @@ impl TryFrom<f64> for Factor {
 
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] for what is negative, not finite, or has more than six digits after
-    /// the point.
+    /// [`Error::is_invalid_limit`] if the number is negative, not finite, or has more than six digits after the point.
     fn try_from(number: f64) -> Result<Factor, Error> {
         Decimal::from_f64(number).map(Factor).map_err(|reason| {
             Error::new(ErrorKind::Limit, format!("invalid factor {number}: {reason}"))

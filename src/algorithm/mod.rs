@@ -1,15 +1,14 @@
-//! The rules of the limits: pure functions on one 64-bit word. They know no atomics, no clock, no store.
+//! The algorithms of limits: pure functions on the 64-bit state word of one bucket.
 //!
-//! A word is never 0 and its top bit is clear; 0 stands for a bucket that was never charged, and a
-//! full bucket equals one that does not exist.
+//! An algorithm uses no atomics, no clock and no table. Its callers store the word and pass the time in. A word is
+//! never 0 and its top bit is clear. As an argument, 0 stands for a bucket that was never charged, and a full bucket
+//! answers like one that does not exist.
 
 pub(crate) mod factor;
-pub(crate) mod fixed_window;
 pub(crate) mod gcra;
 pub(crate) mod leaky_bucket;
-pub(crate) mod packed;
 pub(crate) mod rule;
-pub(crate) mod token_bucket;
+pub(crate) mod timed_count;
 pub(crate) mod window;
 
 use std::fmt;
@@ -18,87 +17,88 @@ use std::sync::Arc;
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 
-/// What a call makes of a word.
+/// The result of a call on a state word: the new word and the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome {
-    /// The word to store, or `None` when the call writes nothing: a denial, a cost of 0, a refund of
-    /// nothing. Never `Some(0)`, and never with the top bit set.
+    /// The word to store, or `None` if the call changes nothing: a denial, a cost of 0, a refund that returns no unit.
+    /// Never `Some(0)`, and never a word whose top bit is set.
     pub word: Option<u64>,
     /// The answer to the caller.
     pub decision: Decision,
 }
 
-/// A charge that was made, kept to take it back: a batch charges its buckets one after the other, and
-/// may be denied by the last.
+/// A charge that a spend made, with the facts that [`Algorithm::roll_back`] needs to undo it.
+///
+/// A batch charges its buckets one after the other. If a later bucket denies, the batch rolls the earlier charges back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Charge {
-    /// The word before the charge; 0 if the bucket was new.
+    /// The word before the charge; 0 if the bucket did not exist.
     pub before: u64,
-    /// The word that the charge left.
+    /// The word that the charge wrote.
     pub after: u64,
-    /// When it was charged: nanoseconds since the clock's origin.
+    /// The time of the charge, in nanoseconds since the clock's origin.
     pub now_ns: u64,
-    /// By how much the word may have been lowered since from beneath others' charges, at most, in the
-    /// word's own measure. 0: it is as charges, refunds and resets left it.
+    /// An upper bound on how far rollbacks and settlements of other calls have lowered the word since this charge,
+    /// where later charges were already built on it. 0 if none has.
+    ///
+    /// Measured in nanoseconds for gcra, in units for the built-in algorithms that count, and as the difference of the
+    /// two words, taken as integers, for a custom algorithm.
     pub lowered: u64,
 }
 
-/// A place that a cost has taken, now or in the future, by moving the word. Made by
-/// [`Algorithm::reserve`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The word with the place taken.
-    pub word: u64,
-    /// When it is granted: nanoseconds since the clock's origin, never before the time of the call.
-    pub at_ns: u64,
-}
-
 impl Charge {
-    /// The charge that made `after` of `before` at `now_ns`, in the units of its fields.
+    /// The charge at `now_ns` that replaced the word `before` by `after`, since when nothing has lowered the word.
     pub fn new(before: u64, after: u64, now_ns: u64) -> Charge {
         Charge { before, after, now_ns, lowered: 0 }
     }
 
-    /// Whether the word is what the charge left, and nobody else's charge is behind it.
+    /// Whether `word` is still the word that the charge wrote, so that no later charge builds on it.
     #[inline]
     pub(crate) fn is_last(&self, word: u64) -> bool {
         word == self.after && self.lowered == 0
     }
 }
 
-/// A rule: what spends, refunds and resets make of the state of one bucket, and when it is full.
+/// A reservation: a cost that is charged now and granted at a time, now or in the future. Made by
+/// [`Algorithm::reserve`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The word with the cost charged.
+    pub word: u64,
+    /// The time of the grant, in nanoseconds since the clock's origin; never before the time of the call.
+    pub at_ns: u64,
+}
+
+/// Computes how spends, refunds and resets change the state word of one bucket, and when the bucket is full.
 ///
-/// The built-in rules are made by [`Limit`](crate::Limit)'s constructors; an implementation of one's
-/// own becomes a limit by [`Limit::custom`](crate::Limit::custom). A `Limit` is an `Algorithm` itself, so
-/// that every rule can be run without a limiter: in a simulation, or through the laws below.
+/// Implement it for a custom algorithm, and make a limit of it with [`Limit::custom`](crate::Limit::custom). `Limit`
+/// itself implements it, so a simulation can run any limit, built-in or custom, without a limiter.
 ///
-/// # The contract
+/// # Contract
 ///
-/// * **Pure.** An answer depends on `self` and the arguments alone, and `self` never changes. A call is
-///   repeated when another caller was faster, so that a method may run several times for one decision.
-///   No method panics, blocks or allocates.
-/// * **The word** is all that is kept of a bucket. It is never 0, and its top bit is clear: both belong
-///   to the table. As an argument, 0 is a bucket that was never charged. An outcome that breaks this is
-///   not stored, and its call is denied.
-/// * **Time.** `now_ns` is nanoseconds since the clock's origin: at least 1, at most 2^62 - 1. It may be
-///   earlier than what the word was written at, by a slow caller or a clock that went back; then it
-///   counts as the word's own time. What a call could not have at a time, one with an earlier `now_ns`
-///   cannot have either.
-/// * **Full.** A bucket that [`is_full`](Algorithm::is_full) at some time is full at every later one
-///   until it is charged, and no answer at that time or later differs from that of a bucket that does
-///   not exist. A sweep drops full buckets at any moment, and what was dropped starts again as 0.
-/// * **Charging.** A denial, and an answer to a cost of 0, write nothing: their word is `None`. An
-///   allowed spend of more writes. Whoever was denied at `now_ns` is allowed at `now_ns + retry_in` if
-///   nothing else is spent; a rule that counts coarser than in nanoseconds may have it a part of its
-///   unit later, never sooner.
-/// * **Cost.** Callers have checked that no cost is above [`max_cost`](Algorithm::max_cost).
+/// * **Pure.** An answer depends on `self` and the arguments only, and `self` never changes. A method may run several
+///   times for one decision, because a call is repeated when another thread has changed the word meanwhile. No method
+///   panics, blocks or allocates.
+/// * **Word.** The word is the whole state of a bucket. A method never returns 0 or a word whose top bit is set: the
+///   table uses both. As an argument, 0 means a bucket that was never charged. If a spend, a refund or a reset returns
+///   such a word, the limiter does not store it and denies the call.
+/// * **Time.** `now_ns` is nanoseconds since the clock's origin, from 1 to 2^62 - 1. It can be earlier than the time at
+///   which the word was written: a thread was slow, or the clock went back. Then the word's own time counts as the
+///   present. A call that is denied at some time is also denied at every earlier time.
+/// * **Full.** A bucket for which [`is_full`](Algorithm::is_full) is true stays full until it is charged. From then on
+///   every answer for its word equals the answer for 0. The limiter may drop a full bucket at any moment; the next call
+///   on its key starts from 0.
+/// * **Charging.** A denial and a cost of 0 write no word. An allowed spend of at least 1 writes one. A call that is
+///   denied at `now_ns` is allowed at `now_ns + retry_in` if no other call spends meanwhile. An algorithm that counts
+///   time in a coarser unit than nanoseconds may allow it later, by less than that unit, and never sooner.
+/// * **Cost.** The caller has checked that a cost is at most [`max_cost`](Algorithm::max_cost).
 ///
-/// `tests/laws/mod.rs` in the repository has these as property tests, and `tests/own_algorithm.rs` puts
-/// a rule of one's own through them.
+/// `tests/laws/mod.rs` in the repository checks the contract with property tests. To check your own algorithm, copy
+/// that file and `tests/custom_algorithm.rs`.
 ///
-/// # Example: a bucket that is emptied at once and takes a rest
+/// # Example: one unit, then none until a second has passed
 ///
 /// ```
 /// use std::sync::Arc;
@@ -106,30 +106,30 @@ impl Charge {
 /// use tollgate::algorithm::{Algorithm, Outcome};
 /// use tollgate::{Bucket, Clock, Decision, Limit};
 ///
-/// /// One unit, then none until a second has passed. The word is the end of the rest.
+/// /// The word is the time at which the next unit may be spent.
 /// #[derive(Debug)]
-/// struct Rest;
+/// struct OneASecond;
 ///
-/// const REST_NS: u64 = 1_000_000_000;
+/// const SECOND_NS: u64 = 1_000_000_000;
 ///
-/// impl Algorithm for Rest {
+/// impl Algorithm for OneASecond {
 ///     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-///         let left = Duration::from_nanos(word.saturating_sub(now_ns));
-///         if cost == 0 || !left.is_zero() {
-///             let there = u64::from(left.is_zero());
-///             let decision = Decision::to_spend(cost == 0, there, left, left);
+///         let wait = Duration::from_nanos(word.saturating_sub(now_ns));
+///         if cost == 0 || !wait.is_zero() {
+///             let remaining = u64::from(wait.is_zero());
+///             let decision = Decision::to_spend(cost == 0, remaining, wait, wait);
 ///             return Outcome { word: None, decision };
 ///         }
-///         let rest = Duration::from_nanos(REST_NS);
-///         Outcome { word: Some(now_ns + REST_NS), decision: Decision::to_spend(true, 0, rest, rest) }
+///         let second = Duration::from_nanos(SECOND_NS);
+///         Outcome { word: Some(now_ns + SECOND_NS), decision: Decision::to_spend(true, 0, second, second) }
 ///     }
 ///
 ///     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-///         let given_back = cost > 0 && word > now_ns;
-///         let left = if given_back { 0 } else { word.saturating_sub(now_ns) };
-///         let decision =
-///             Decision::to_refund(given_back, u64::from(left == 0), Duration::from_nanos(left));
-///         Outcome { word: given_back.then_some(now_ns), decision }
+///         let refunded = cost > 0 && word > now_ns;
+///         let left_ns = if refunded { 0 } else { word.saturating_sub(now_ns) };
+///         let remaining = u64::from(left_ns == 0);
+///         let decision = Decision::to_refund(refunded, remaining, Duration::from_nanos(left_ns));
+///         Outcome { word: refunded.then_some(now_ns), decision }
 ///     }
 ///
 ///     fn is_full(&self, word: u64, now_ns: u64) -> bool {
@@ -145,32 +145,30 @@ impl Charge {
 ///     }
 /// }
 ///
-/// let (clock, hand) = Clock::manual();
-/// let bucket = Bucket::new(Limit::custom(Arc::new(Rest))?, clock);
+/// let (clock, manual) = Clock::manual();
+/// let bucket = Bucket::new(Limit::custom(Arc::new(OneASecond))?, clock);
 /// assert!(bucket.spend(1)?.allowed());
 /// assert_eq!(bucket.spend(1)?.retry_in(), Duration::from_secs(1));
-/// hand.advance(Duration::from_secs(1));
+/// manual.advance(Duration::from_secs(1));
 /// assert!(bucket.spend(1)?.allowed());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub trait Algorithm: Send + Sync + fmt::Debug {
-    /// Asks for `cost` units, and charges them if they are there. Its decision is made by
-    /// [`Decision::to_spend`].
+    /// Charges `cost` units if the bucket has them. Make the decision with [`Decision::to_spend`].
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome;
 
-    /// Gives back up to `cost` units, never past full. `allowed` says whether anything was given back.
-    /// Its decision is made by [`Decision::to_refund`].
+    /// Returns up to `cost` units, never beyond full. Make the decision with [`Decision::to_refund`]; its `allowed` is
+    /// true if a unit was returned.
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome;
 
-    /// Whether a bucket with this word is full at `now_ns`, and so carries nothing. True of 0.
+    /// Whether the bucket is full at `now_ns`, so that the limiter may drop it. True for the word 0.
     fn is_full(&self, word: u64, now_ns: u64) -> bool;
 
-    /// A word of a bucket that is full at `now_ns` and was not before: no call on it may be answered as
-    /// of a time before `now_ns`. Not 0, for nobody writes that.
+    /// A word, other than 0, of a bucket that became full at `now_ns`. The answer to a call on it with an earlier time
+    /// is the answer at `now_ns`.
     fn full(&self, now_ns: u64) -> u64;
 
-    /// The most that one call can cost: more than this the bucket never holds. At least 1, and always
-    /// the same.
+    /// The largest cost of one call: the most that the bucket ever holds. At least 1, and always the same number.
     fn max_cost(&self) -> u64;
 
     /// Makes the bucket full.
@@ -179,77 +177,85 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
         Outcome { word: (!self.is_full(word, now_ns)).then(|| self.full(now_ns)), decision }
     }
 
-    /// The word with `charge` taken back; `None` if nothing is to be written.
+    /// Undoes `charge`: returns the word without it, or `None` to leave the word as it is.
     ///
-    /// This is no refund. Where nobody else has charged since, the word goes back to what it was. Where
-    /// somebody has, no more may be given back than what the charge still takes from them: the bucket
-    /// may have refilled behind it, and giving back the whole cost would forget part of their charges.
-    /// `now_ns` is the time, no earlier than any that another's charge on this word was made at; it
-    /// costs a look at the clock, so ask only where it is needed.
+    /// If no other call has charged since, the result is the word from before the charge. If another call has, a
+    /// rollback is not a refund. The bucket may have refilled between the charges, so that the later charge no longer
+    /// depends on all units of this one. Return only the units that the later charge still depends on: the full cost
+    /// would undo a part of the later charge as well.
     ///
-    /// Left alone, gives nothing back where another has charged, which is safe: until the bucket has
-    /// refilled, the charge of a denied batch then stays.
+    /// `now_ns` reads the clock. Its time is not before any charge on this word. Call it only if the result depends on
+    /// it.
+    ///
+    /// The default implementation undoes a charge only if no other call has charged since. That is safe: otherwise the
+    /// charge of a denied batch stays until the bucket has refilled.
     fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         let _ = now_ns;
-        charge.is_last(word).then(|| restored(self, charge))
+        charge.is_last(word).then(|| word_before(self, charge))
     }
 
-    /// Takes the earliest place for `cost` units behind all that have one, be it in the future: the word
-    /// moves beyond what the bucket holds, and calls are denied until it has come back. `None`, and
-    /// nothing is taken, if there is none before the clock or the word's room ends. The cost is not 0.
+    /// Reserves `cost` units, at least 1, at the earliest time that earlier reservations leave. The word moves beyond
+    /// what the bucket holds, and spends are denied until the bucket has refilled that much. `None`, without a charge, if
+    /// that time is beyond the range of the clock or of the word.
     ///
-    /// Left alone, takes only what a spend would have at once.
+    /// The default implementation reserves only what a spend would be allowed at once.
     fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
         self.spend(word, now_ns, cost).word.map(|word| Grant { word, at_ns: now_ns })
     }
 
-    /// The word with `cost` more units charged, whether they are there or not, up to `max_debt` units
-    /// beyond what the bucket holds; what is above that is forgiven. `None` if nothing is to be written.
+    /// Charges `cost` units whether the bucket has them or not: a settlement above its estimate. The bucket owes at most
+    /// `max_debt` units beyond empty; the rest of the cost is dropped. Returns the new word, or `None` if it does not
+    /// change.
     ///
-    /// Left alone, charges what a spend would allow, and forgives the rest.
+    /// The default implementation charges the cost, cut to [`max_cost`](Algorithm::max_cost), only if a spend of it is
+    /// allowed, and drops it otherwise.
     fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
         let _ = max_debt;
         self.spend(word, now_ns, cost.min(self.max_cost())).word
     }
 
-    /// The least time in ns between a charge and a moment at which its bucket can be full again: a lower
-    /// bound, at least 1. It spares some work where new keys find no room.
+    /// A lower bound, at least 1, on the time in ns from a charge until the bucket can be full again. The limiter uses it
+    /// only when the table is full: to rule out that a key's bucket was charged and dropped during one call, and as the
+    /// `retry_in` of a new key that is denied.
     fn unit_ns(&self) -> u64 {
         1
     }
 
-    /// The word of the same bucket on a clock whose origin is `by_ns` later, whole milliseconds: its answers
-    /// are those of `word` at times that are `by_ns` later. By the new origin it is `now_ns`, and none is
-    /// asked for before. What would come before the origin is put there, if the bucket owes no less for
-    /// it. `None`, if left alone: the bucket cannot be told, and is not kept.
+    /// Converts a word to a clock whose origin is `by_ns` later, a whole number of milliseconds. The new word answers at
+    /// a time `t` as `word` does at `t + by_ns`. `now_ns` is the present by the new origin; no call has an earlier time.
+    /// A time in the word that would be before the new origin moves to the origin, if the bucket then owes as much or
+    /// more.
     ///
-    /// A limiter that is restored from a file goes on with the time of the one before, and words
-    /// stay as they are. This is asked only when that time is beyond two years, for words to have room.
+    /// A limiter that is restored from a snapshot continues the clock of the limiter that wrote it, so words do not
+    /// change. Only if that clock is beyond two years, the restore moves the origin and calls this.
+    ///
+    /// The default implementation returns `None`: the restore then drops the bucket.
     fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
         let _ = (word, by_ns, now_ns);
         None
     }
 
-    /// The same rule with its numbers multiplied by a caller's factor, which is neither 0 nor 1; `None`,
-    /// which a call with such a factor answers by an error, if the rule has none. A bucket that is full
-    /// by the rule that a larger factor makes is full by that of a smaller one: sweeps ask the largest.
+    /// The algorithm with its limit divided by `factor`, which is neither 0 nor 1. A bucket that is full by the
+    /// algorithm of a larger factor must also be full by that of a smaller one, because a sweep asks only the largest.
+    ///
+    /// The default implementation returns `None`: a call with such a factor then returns an error.
     fn scaled(&self, factor: Factor) -> Option<Arc<dyn Algorithm>> {
         let _ = factor;
         None
     }
 
-    /// What the rule is called, in messages. All numbers of one limit, its overrides included, must have
-    /// rules of one name, because a bucket's word passes from one to the other. A file of buckets has it,
-    /// too: one that is to be read by another version of the program needs a name that stays.
+    /// The name of the algorithm in messages and snapshots. A limit and its overrides must have algorithms of one name,
+    /// because a bucket's word can pass from one to the other. Choose a fixed name if another version of your program
+    /// reads the snapshots; the default implementation returns the name of the Rust type.
     fn name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
 }
 
-/// The word before a charge that nobody has charged after.
+/// The word from before a charge that no other call has built on.
 ///
-/// Never 0: to a cell that was new, a bucket full at the charge's time is as good, and it lets no
-/// caller with an older time in among what may have been dropped before.
-fn restored<A: Algorithm + ?Sized>(rule: &A, charge: Charge) -> u64 {
-    if charge.before == 0 { rule.full(charge.now_ns) } else { charge.before }
+/// For a bucket that did not exist this is a word that is full at the charge's time, not 0. Such a word admits no call
+/// with an earlier time, for which a sweep may already have dropped the bucket.
+fn word_before<A: Algorithm + ?Sized>(algorithm: &A, charge: Charge) -> u64 {
+    if charge.before == 0 { algorithm.full(charge.now_ns) } else { charge.before }
 }

@@ -1,35 +1,49 @@
-//! The rule of a limit, whichever it is. gcra's arm is compiled into its callers; the others are calls.
+//! The algorithm of a limit as an enum. gcra's spend is compiled into its callers; everything else is a dynamic call.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::token_bucket::TokenBucket;
-use crate::algorithm::{Algorithm, Charge, Grant, Outcome, packed};
+use crate::algorithm::timed_count::{self, ms_to_ns};
+use crate::algorithm::window::Window;
+use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
 use crate::clock::MAX_NOW_NS;
 use crate::decision::Decision;
 
-/// The largest count that a word of 24 bits for it has room for.
-pub(crate) const MAX_COUNT: u64 = (1 << 24) - 1;
-
-/// The bits that no word of a rule may have: the table's.
-const TABLES_BITS: u64 = 1 << 63;
+/// The bit of a word that belongs to the table; no algorithm may set it.
+const TABLE_BIT: u64 = 1 << 63;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     Gcra(Gcra),
-    FixedWindow(FixedWindow),
-    TokenBucket(TokenBucket),
+    Window(Window),
     LeakyBucket(LeakyBucket),
     Custom(Arc<dyn Algorithm>),
 }
 
-const _: () = assert!(size_of::<Rule>() <= 32, "a rule is read on the way of a request");
+const _: () = assert!(size_of::<Rule>() <= 32, "each request reads a rule");
 
 impl Rule {
-    pub(crate) const GCRA: &'static str = "gcra";
+    pub(crate) const GCRA: &'static str = Gcra::NAME;
+
+    fn algorithm(&self) -> &dyn Algorithm {
+        match self {
+            Rule::Gcra(gcra) => gcra,
+            Rule::Window(window) => window,
+            Rule::LeakyBucket(leaky) => leaky,
+            Rule::Custom(custom) => &**custom,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn gcra(&self) -> Option<&Gcra> {
+        if let Rule::Gcra(gcra) = self { Some(gcra) } else { None }
+    }
+
+    pub(crate) fn is_custom(&self) -> bool {
+        matches!(self, Rule::Custom(_))
+    }
 
     #[inline(always)]
     pub(crate) fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
@@ -39,119 +53,71 @@ impl Rule {
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn gcra(&self) -> Option<&Gcra> {
-        if let Rule::Gcra(gcra) = self { Some(gcra) } else { None }
-    }
-
     #[inline(never)]
     fn spend_other(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
         match self {
-            Rule::Gcra(rule) => rule.spend(word, now_ns, cost),
-            Rule::FixedWindow(rule) => rule.spend(word, now_ns, cost),
-            Rule::TokenBucket(rule) => rule.spend(word, now_ns, cost),
-            Rule::LeakyBucket(rule) => rule.spend(word, now_ns, cost),
-            Rule::Custom(rule) => checked(rule.spend(word, now_ns, cost)),
+            Rule::Window(window) => window.spend(word, now_ns, cost),
+            other => checked(other.algorithm().spend(word, now_ns, cost)),
         }
     }
 
     #[inline(never)]
     pub(crate) fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        match self {
-            Rule::Gcra(rule) => rule.refund(word, now_ns, cost),
-            Rule::FixedWindow(rule) => rule.refund(word, now_ns, cost),
-            Rule::TokenBucket(rule) => rule.refund(word, now_ns, cost),
-            Rule::LeakyBucket(rule) => rule.refund(word, now_ns, cost),
-            Rule::Custom(rule) => {
-                let outcome = checked(rule.refund(word, now_ns, cost));
-                Outcome { decision: outcome.decision.of_refund(), ..outcome }
-            }
-        }
+        let outcome = checked(self.algorithm().refund(word, now_ns, cost));
+        Outcome { decision: outcome.decision.of_refund(), ..outcome }
     }
 
     #[inline(never)]
     pub(crate) fn reset(&self, word: u64, now_ns: u64) -> Outcome {
-        match self {
-            Rule::Gcra(rule) => rule.reset(word, now_ns),
-            Rule::FixedWindow(rule) => rule.reset(word, now_ns),
-            Rule::TokenBucket(rule) => rule.reset(word, now_ns),
-            Rule::LeakyBucket(rule) => rule.reset(word, now_ns),
-            Rule::Custom(rule) => checked(rule.reset(word, now_ns)),
-        }
+        checked(self.algorithm().reset(word, now_ns))
     }
 
-    /// The word with `charge` taken back, `None` to leave it; `now_ns` is asked only where it matters.
+    /// See [`Algorithm::roll_back`].
     pub(crate) fn roll_back(
         &self,
         word: u64,
         charge: Charge,
         now_ns: impl Fn() -> u64,
     ) -> Option<u64> {
-        match self {
-            Rule::Gcra(rule) => rule.roll_back(word, charge, now_ns),
-            Rule::FixedWindow(rule) => rule.roll_back(word, charge, &now_ns),
-            Rule::TokenBucket(rule) => rule.roll_back(word, charge, &now_ns),
-            Rule::LeakyBucket(rule) => rule.roll_back(word, charge, &now_ns),
-            Rule::Custom(rule) => {
-                rule.roll_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
-            }
-        }
+        self.algorithm().roll_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
     }
 
-    /// A place behind all that have one; see [`Algorithm::reserve`].
+    /// See [`Algorithm::reserve`].
     pub(crate) fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
-        match self {
-            Rule::Gcra(rule) => rule.reserve(word, now_ns, cost),
-            Rule::FixedWindow(rule) => rule.reserve(word, now_ns, cost),
-            Rule::TokenBucket(rule) => rule.reserve(word, now_ns, cost),
-            Rule::LeakyBucket(rule) => rule.reserve(word, now_ns, cost),
-            Rule::Custom(rule) => rule
-                .reserve(word, now_ns, cost)
-                .filter(|grant| is_allowed(grant.word) && grant.at_ns <= MAX_NOW_NS)
-                .map(|grant| Grant { at_ns: grant.at_ns.max(now_ns), ..grant }),
-        }
+        let grant = self.algorithm().reserve(word, now_ns, cost)?;
+        let is_in_range = is_allowed(grant.word) && grant.at_ns <= MAX_NOW_NS;
+        is_in_range.then(|| Grant { at_ns: grant.at_ns.max(now_ns), ..grant })
     }
 
-    /// What was charged by `charge` of a cost, but for `actual` units of it, which are less. `None` if that
-    /// cannot be told.
+    /// The part of `charge`, which charged `cost` units, beyond its first `actual` units, as a charge of its own. A
+    /// settlement rolls that part back. `actual` is less than `cost`. `None` if the part cannot be computed.
     pub(crate) fn without(&self, charge: Charge, cost: u64, actual: u64) -> Option<Charge> {
         if actual == 0 {
             return Some(charge);
         }
-        let more = cost.saturating_sub(actual);
+        let rest = cost.saturating_sub(actual);
         let before = match self {
-            // What was charged was at most a burst offset.
-            Rule::Gcra(rule) => charge.after.checked_sub(rule.emission_interval_ns() * more)?,
-            Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => {
-                packed::less(charge.after, more)?
-            }
-            Rule::Custom(rule) => {
-                let outcome = checked(rule.spend(charge.before, charge.now_ns, actual));
-                outcome.word?
+            // At most a burst offset was charged, so the product does not wrap.
+            Rule::Gcra(gcra) => charge.after.checked_sub(gcra.emission_interval_ns() * rest)?,
+            Rule::Window(_) | Rule::LeakyBucket(_) => timed_count::reduced(charge.after, rest)?,
+            Rule::Custom(custom) => {
+                checked(custom.spend(charge.before, charge.now_ns, actual)).word?
             }
         };
         Some(Charge { before, ..charge })
     }
 
-    /// The word with `cost` owed; see [`Algorithm::owe`].
+    /// See [`Algorithm::owe`].
     pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        match self {
-            Rule::Gcra(rule) => rule.owe(word, now_ns, cost, max_debt),
-            Rule::FixedWindow(rule) => rule.owe(word, now_ns, cost, max_debt),
-            Rule::TokenBucket(rule) => rule.owe(word, now_ns, cost, max_debt),
-            Rule::LeakyBucket(rule) => rule.owe(word, now_ns, cost, max_debt),
-            Rule::Custom(rule) => {
-                rule.owe(word, now_ns, cost, max_debt).filter(|&word| is_allowed(word))
-            }
-        }
+        self.algorithm().owe(word, now_ns, cost, max_debt).filter(|&word| is_allowed(word))
     }
 
-    /// By how much one word of a bucket is below another, in the measure of [`Charge::lowered`].
+    /// By how much the word `low` is below the word `high` of the same bucket, in the measure of [`Charge::lowered`].
     pub(crate) fn measure(&self, high: u64, low: u64) -> u64 {
         match self {
             Rule::Gcra(_) | Rule::Custom(_) => high.saturating_sub(low),
-            Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => {
-                packed::count_of(high).saturating_sub(packed::count_of(low))
+            Rule::Window(_) | Rule::LeakyBucket(_) => {
+                timed_count::count_in(high).saturating_sub(timed_count::count_in(low))
             }
         }
     }
@@ -160,91 +126,53 @@ impl Rule {
     pub(crate) fn is_full(&self, word: u64, now_ns: u64) -> bool {
         match self {
             Rule::Gcra(_) => Gcra::is_full(word, now_ns),
-            Rule::FixedWindow(rule) => rule.is_full(word, now_ns),
-            Rule::TokenBucket(rule) => rule.is_full(word, now_ns),
-            Rule::LeakyBucket(rule) => rule.is_full(word, now_ns),
-            Rule::Custom(rule) => rule.is_full(word, now_ns),
+            Rule::Window(window) => window.is_full(word, now_ns),
+            other => other.algorithm().is_full(word, now_ns),
         }
     }
 
-    /// Whether a factor changes when a bucket with a given word is full.
+    /// Whether a factor changes the time at which a bucket with a given word is full. gcra's word is that time, so it
+    /// does not.
     pub(crate) fn fills_slower_by_factor(&self) -> bool {
-        match self {
-            // Its word is the time when it is full.
-            Rule::Gcra(_) => false,
-            // The next windows take what one does not hold.
-            Rule::FixedWindow(_) | Rule::TokenBucket(_) => true,
-            Rule::LeakyBucket(_) | Rule::Custom(_) => true,
-        }
+        !matches!(self, Rule::Gcra(_))
     }
 
-    /// A lower bound on the time between a charge and a moment at which its bucket is full again.
+    /// See [`Algorithm::unit_ns`]. A window can end, and a leaky bucket can drip, right after a charge.
     pub(crate) fn unit_ns(&self) -> u64 {
-        match self {
-            Rule::Gcra(gcra) => gcra.emission_interval_ns(),
-            // A window may end, and a drip may fall, right after a charge.
-            Rule::FixedWindow(_) | Rule::TokenBucket(_) | Rule::LeakyBucket(_) => 1,
-            Rule::Custom(rule) => rule.unit_ns().max(1),
-        }
+        self.algorithm().unit_ns().max(1)
     }
 
-    /// Whether it is the caller's own.
-    pub(crate) fn is_own(&self) -> bool {
-        matches!(self, Rule::Custom(_))
-    }
-
-    /// What a newcomer that finds no room is told to wait: about the time in which some of what others
-    /// have spent comes back.
+    /// The `retry_in` of a new key that the full table denies: about the time in which other keys' units come back.
     pub(crate) fn wait_for_room_ns(&self) -> u64 {
         match self {
             Rule::Gcra(gcra) => gcra.emission_interval_ns(),
-            Rule::FixedWindow(rule) => packed::ns_of(rule.window.ms()),
-            Rule::TokenBucket(rule) => packed::ns_of(rule.window.ms()),
-            Rule::LeakyBucket(rule) => packed::ns_of(rule.drip_rate_ms),
-            Rule::Custom(rule) => rule.unit_ns().max(1),
+            Rule::Window(window) => ms_to_ns(window.window_ms),
+            Rule::LeakyBucket(leaky) => ms_to_ns(leaky.drip_rate_ms),
+            Rule::Custom(_) => self.unit_ns(),
         }
     }
 
     /// See [`Algorithm::shifted`].
     pub(crate) fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
-        match self {
-            Rule::Gcra(_) => Some(Gcra::shifted(word, by_ns)),
-            Rule::FixedWindow(rule) => rule.shifted(word, by_ns, now_ns),
-            Rule::TokenBucket(rule) => rule.shifted(word, by_ns, now_ns),
-            Rule::LeakyBucket(rule) => rule.shifted(word, by_ns, now_ns),
-            Rule::Custom(rule) => {
-                rule.shifted(word, by_ns, now_ns).filter(|&word| is_allowed(word))
-            }
-        }
+        self.algorithm().shifted(word, by_ns, now_ns).filter(|&word| is_allowed(word))
+    }
+
+    /// See [`Algorithm::full`].
+    pub(crate) fn full(&self, now_ns: u64) -> u64 {
+        self.algorithm().full(now_ns)
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Rule::Gcra(_) => Rule::GCRA,
-            Rule::FixedWindow(rule) => rule.name(),
-            Rule::TokenBucket(rule) => rule.name(),
-            Rule::LeakyBucket(rule) => rule.name(),
-            Rule::Custom(rule) => rule.name(),
-        }
-    }
-
-    /// A full word, for the seam.
-    pub(crate) fn full(&self, now_ns: u64) -> u64 {
-        match self {
-            Rule::Gcra(_) => now_ns.clamp(1, MAX_NOW_NS),
-            Rule::FixedWindow(rule) => rule.full(now_ns),
-            Rule::TokenBucket(rule) => rule.full(now_ns),
-            Rule::LeakyBucket(rule) => rule.full(now_ns),
-            Rule::Custom(rule) => rule.full(now_ns),
-        }
+        self.algorithm().name()
     }
 }
 
 fn is_allowed(word: u64) -> bool {
-    word != 0 && word & TABLES_BITS == 0
+    word != 0 && word & TABLE_BIT == 0
 }
 
-/// The outcome of a rule that is not ours: what it must not write is not written, and then denied.
+/// Replaces the outcome of a custom algorithm that breaks the contract: a forbidden word is not stored, and its call is
+/// denied.
 fn checked(outcome: Outcome) -> Outcome {
     match outcome.word {
         Some(word) if !is_allowed(word) => {
@@ -256,12 +184,12 @@ fn checked(outcome: Outcome) -> Outcome {
     }
 }
 
+/// Two custom algorithms are equal if they are the same object.
 impl PartialEq for Rule {
     fn eq(&self, other: &Rule) -> bool {
         match (self, other) {
             (Rule::Gcra(a), Rule::Gcra(b)) => a == b,
-            (Rule::FixedWindow(a), Rule::FixedWindow(b)) => a == b,
-            (Rule::TokenBucket(a), Rule::TokenBucket(b)) => a == b,
+            (Rule::Window(a), Rule::Window(b)) => a == b,
             (Rule::LeakyBucket(a), Rule::LeakyBucket(b)) => a == b,
             (Rule::Custom(a), Rule::Custom(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
             _ => false,
@@ -275,11 +203,10 @@ impl Hash for Rule {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::mem::discriminant(self).hash(state);
         match self {
-            Rule::Gcra(rule) => rule.hash(state),
-            Rule::FixedWindow(rule) => rule.hash(state),
-            Rule::TokenBucket(rule) => rule.hash(state),
-            Rule::LeakyBucket(rule) => rule.hash(state),
-            Rule::Custom(rule) => Arc::as_ptr(rule).cast::<()>().hash(state),
+            Rule::Gcra(gcra) => gcra.hash(state),
+            Rule::Window(window) => window.hash(state),
+            Rule::LeakyBucket(leaky) => leaky.hash(state),
+            Rule::Custom(custom) => Arc::as_ptr(custom).cast::<()>().hash(state),
         }
     }
 }
@@ -317,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shifted_word_answers_as_the_word_did_or_owes_more(
+        fn a_shifted_word_answers_the_same_or_owes_more(
             limit in any_limit(),
             start_ms in 1..10_000u64,
             calls in prop::collection::vec((0..3_000 * MS, 0..10u64, any::<bool>()), 1..20),
@@ -346,7 +273,7 @@ mod tests {
             prop_assert!(shifted != 0 && shifted >> 63 == 0);
             let is_exact = match limit.algorithm() {
                 "gcra" => true,
-                // The last drip comes after the origin.
+                // Exact if the last drip is after the origin.
                 "leaky_bucket" => Duration::from_nanos(then_ns) > limit.period(),
                 _ => word >> 24 > by_ms,
             };
@@ -371,7 +298,7 @@ mod tests {
 
     #[test]
     fn drips_before_the_origin_have_dripped() {
-        // 10 units, one a second, which were put in in the millisecond 500.
+        // 10 units, charged in millisecond 500; one drips out each second.
         let limit = Limit::leaky_bucket(10, Duration::from_secs(1), 1).unwrap();
         let word = limit.spend(0, 499 * MS + 1, 10).word.unwrap();
         let remaining = |by_ms: u64, from_ms: u64, at_ms: u64| {
@@ -379,10 +306,10 @@ mod tests {
             limit.spend(word, at_ms * MS, 0).decision.remaining()
         };
         assert_eq!(remaining(400, 101, 101), Some(0));
-        assert_eq!(remaining(3_600, 1, 1), Some(3), "at 3.6 s three have dripped");
-        assert_eq!(remaining(3_600, 1, 1_000), Some(3), "the fourth is late");
-        assert_eq!(remaining(3_600, 1, 1_001), Some(4), "by less than a rate");
-        assert_eq!(remaining(3_600, 900, 900), Some(4), "in time");
+        assert_eq!(remaining(3_600, 1, 1), Some(3), "three have dripped by 3.6 s");
+        assert_eq!(remaining(3_600, 1, 1_000), Some(3), "the fourth drip is late");
+        assert_eq!(remaining(3_600, 1, 1_001), Some(4), "by less than a drip rate");
+        assert_eq!(remaining(3_600, 900, 900), Some(4), "on time");
         assert_eq!(remaining(3_600, 900, 1_899), Some(4));
         assert_eq!(remaining(3_600, 900, 1_900), Some(5));
         assert_eq!(remaining(60_000, 1, 1), Some(10));

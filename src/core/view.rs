@@ -201,7 +201,7 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
-        if !limit.rule().is_own() {
+        if !limit.rule().is_custom() {
             return self.charge_asking(key, limit, now_ns, (ask, ask));
         }
         // A second call of a custom rule may give another answer, or panic: its last answer is kept.

@@ -1,27 +1,23 @@
-//! Limits whose words count: fixed_window, token_bucket, leaky_bucket, and the legacy form of the last.
+//! Constructors of the limits that count: fixed_window, token_bucket, leaky_bucket and its legacy form.
 
 use std::time::Duration;
 
-use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::rule::{MAX_COUNT, Rule};
-use crate::algorithm::token_bucket::TokenBucket;
-use crate::algorithm::window::Window;
+use crate::algorithm::rule::Rule;
+use crate::algorithm::timed_count::{MAX_COUNT, NS_PER_MS};
+use crate::algorithm::window::{Window, WindowKind};
 use crate::error::Error;
 use crate::limit::{Limit, LimitFault, duration_ns, to_error};
-use crate::util::decimal;
-use crate::util::decimal::Decimal;
-
-const NS_PER_MS: u64 = 1_000_000;
+use crate::util::decimal::{self, Decimal};
 
 impl Limit {
-    /// At most `limit` units in a window, which opens with the first allowed call. The instant at which
-    /// a window ends belongs to the next one.
+    /// Makes a fixed_window limit: at most `limit` units in a window, which the first allowed call opens. The instant at
+    /// which a window ends belongs to the next one.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`]: `limit` is not from 1 to 16777215; `window` is not in whole
-    /// milliseconds from 1 to 2^39 - 1, which is 17.4 years.
+    /// [`Error::is_invalid_limit`] if `limit` is not from 1 to 16777215, or `window` is not a whole number of milliseconds
+    /// from 1 to 2^39 - 1 (17.4 years).
     ///
     /// # Example: 10 a minute
     ///
@@ -39,24 +35,24 @@ impl Limit {
         to_error(Limit::validate_fixed_window(limit, window_ns))
     }
 
-    /// `burst` units at once, `limit - burst` more at a steady rate over a window, which opens with the
-    /// first allowed call: at most `limit` in a window. What the rate has brought is not capped inside a
-    /// window. [`remaining`](crate::Decision::remaining) counts the window's quota, so that a call can be
-    /// denied with some remaining. One call costs at most `burst`.
+    /// Makes a token_bucket limit: `burst` units at once, and `limit - burst` more at a steady rate over a window, which
+    /// the first allowed call opens. So a window admits at most `limit` units, and one call costs at most `burst`.
+    ///
+    /// Units that the rate has brought are not capped inside a window.
+    /// [`remaining`](crate::Decision::remaining) counts the window's quota, so a call can be denied while some remain.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`]: as [`fixed_window`](Limit::fixed_window); `burst` is 0 or above
-    /// `limit`.
+    /// [`Error::is_invalid_limit`] like [`fixed_window`](Limit::fixed_window), and if `burst` is 0 or above `limit`.
     ///
-    /// # Example: 3 at once, 15 a minute, and so one more every 5 s
+    /// # Example: 15 a minute: 3 at once, then one more every 5 s
     ///
     /// ```
     /// use std::time::Duration;
     /// use tollgate::{Bucket, Clock, Limit};
     ///
     /// let limit = Limit::token_bucket(15, Duration::from_secs(60), 3)?;
-    /// let (clock, _hand) = Clock::manual();
+    /// let (clock, _manual) = Clock::manual();
     /// let bucket = Bucket::new(limit, clock);
     /// assert!(bucket.spend(3)?.allowed());
     /// let denied = bucket.spend(1)?;
@@ -69,15 +65,15 @@ impl Limit {
         to_error(Limit::validate_token_bucket(limit, window_ns, burst))
     }
 
-    /// A bucket of `size` units, out of which `drip_size` drip at once every `drip_rate`.
+    /// Makes a leaky_bucket limit: a bucket for `size` units, out of which `drip_size` drip at once every `drip_rate`.
     ///
-    /// A fraction is rounded up: of a unit, and of a millisecond. Counts are `f64` for that reason; `u32`
-    /// is taken, too. `drip_size` may exceed `size`.
+    /// Fractions of a unit and of a millisecond are rounded up; so the counts are `f64` or `u32`. `drip_size` may exceed
+    /// `size`.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`]: a count is not from 1 to 16777215; `drip_rate` is not from 1 ms to
-    /// 2^39 - 1 ms; the bucket would take longer than 2^62 ns to empty.
+    /// [`Error::is_invalid_limit`] if a count is not from 1 to 16777215, if `drip_rate` is not from 1 ms to 2^39 - 1 ms, or
+    /// if the bucket would take longer than 2^62 ns to empty.
     ///
     /// # Example: 10 at once, one more every 250 ms
     ///
@@ -102,20 +98,24 @@ impl Limit {
         to_error(Limit::validate_leaky_bucket(size, drip_rate_ns, drip_size))
     }
 
-    /// The leaky bucket of Sharkey's older numbers: `max` calls in `duration`, or one call every
-    /// `min_interval`. `None` is no limit: nothing usable is given, `duration` is 0, or `min_interval` is
-    /// 0 and stands alone. `max` is taken as a decimal with at most six digits after the point.
+    /// Makes a leaky_bucket limit of Sharkey's older parameters: `max` calls in `duration`, or one call every
+    /// `min_interval`. `None` means no limit: `duration` is 0, or there is neither `max` with `duration` nor a
+    /// `min_interval` above 0. `max` is a decimal with at most six digits after the point.
     ///
-    /// With `max` and `duration`, in exact arithmetic, where `round` rounds half up and times are in ms:
-    /// `r0` is `min_interval` if given, else `round(duration / max)`; `drip_size` is
-    /// `round(max / (duration / r0))`; `drip_rate` is `round(duration / (max / drip_size))`; each at least
-    /// 1; and `size` is `max`. `min_interval` so shapes the drips and keeps no distance between calls.
-    /// Otherwise, of `min_interval`: size 1, `drip_rate` `round(min_interval)` and at least 1.
+    /// With `max` and `duration`, the arithmetic is exact, times are in ms, `round` rounds half up, and each result is at
+    /// least 1. `min_interval` then shapes the drips; it does not keep calls apart.
+    ///
+    /// - `r0` is `min_interval` if given, else `round(duration / max)`.
+    /// - `drip_size` is `round(max / (duration / r0))`.
+    /// - `drip_rate` is `round(duration / (max / drip_size))`.
+    /// - `size` is `max`.
+    ///
+    /// With `min_interval` alone, `size` and `drip_size` are 1, and `drip_rate` is `round(min_interval)`, at least 1.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`]: `max` is below 1 or no such decimal, or what comes out is not in the
-    /// range of [`leaky_bucket`](Limit::leaky_bucket).
+    /// [`Error::is_invalid_limit`] if `max` is below 1 or no such decimal, or if a result is out of the range of
+    /// [`leaky_bucket`](Limit::leaky_bucket).
     ///
     /// # Example: 10 in 5 s, a second apart on average
     ///
@@ -148,7 +148,7 @@ impl Limit {
 
     pub(crate) fn validate_fixed_window(limit: u64, window_ns: u64) -> Result<Limit, LimitFault> {
         check_count("limit", limit)?;
-        Limit::of_fixed_window(limit, window(window_ns)?)
+        Limit::from_window(WindowKind::FixedWindow, limit, whole_window_ms(window_ns)?, limit)
     }
 
     pub(crate) fn validate_token_bucket(
@@ -157,7 +157,7 @@ impl Limit {
         burst: u64,
     ) -> Result<Limit, LimitFault> {
         check_count("limit", limit)?;
-        Limit::of_token_bucket(limit, window(window_ns)?, burst)
+        Limit::from_window(WindowKind::TokenBucket, limit, whole_window_ms(window_ns)?, burst)
     }
 
     pub(crate) fn validate_leaky_bucket(
@@ -169,11 +169,11 @@ impl Limit {
             let given = Duration::from_nanos(drip_rate_ns);
             return Err(fault("drip_rate", format!("{given:?}: at least 1ms is allowed")));
         }
-        Limit::of_leaky_bucket(size, drip_rate_ns.div_ceil(NS_PER_MS), drip_size)
+        Limit::from_drips(size, drip_rate_ns.div_ceil(NS_PER_MS), drip_size)
     }
 
-    /// See [`leaky_bucket_legacy`](Limit::leaky_bucket_legacy). A time of at most 2^64 ns times a count
-    /// in millionths is below 2^128, twice.
+    /// See [`leaky_bucket_legacy`](Limit::leaky_bucket_legacy). A time of at most 2^64 ns times a count in millionths is
+    /// below 2^128.
     pub(crate) fn validate_legacy(
         max: Option<Decimal>,
         duration_ns: Option<u64>,
@@ -190,35 +190,27 @@ impl Limit {
             (_, _, None | Some(0)) => Ok(None),
             (_, _, Some(min_interval_ns)) => {
                 let drip_rate_ms = round(u128::from(min_interval_ns), u128::from(NS_PER_MS));
-                Limit::of_leaky_bucket(1, drip_rate_ms, 1).map(Some)
+                Limit::from_drips(1, drip_rate_ms, 1).map(Some)
             }
         }
     }
 
-    pub(super) fn of_fixed_window(limit: u64, window: Window) -> Result<Limit, LimitFault> {
-        let rule = FixedWindow { limit: check_count("limit", limit)?, window };
-        let period_ns = window.ms() * NS_PER_MS;
-        Ok(Limit { max_cost: limit, count: limit, period_ns, rule: Rule::FixedWindow(rule) })
-    }
-
-    pub(super) fn of_token_bucket(
+    /// Makes a limit by windows; the window has a valid length.
+    pub(super) fn from_window(
+        kind: WindowKind,
         limit: u64,
-        window: Window,
+        window_ms: u64,
         burst: u64,
     ) -> Result<Limit, LimitFault> {
-        let rule = TokenBucket {
-            limit: check_count("limit", limit)?,
-            burst: check_count("burst", burst)?,
-            window,
-        };
+        let (quota, burst_units) = (check_count("limit", limit)?, check_count("burst", burst)?);
         if burst > limit {
             return Err(fault("burst", format!("{burst}: at most the limit {limit} is allowed")));
         }
-        let period_ns = window.ms() * NS_PER_MS;
-        Ok(Limit { max_cost: burst, count: limit, period_ns, rule: Rule::TokenBucket(rule) })
+        let rule = Rule::Window(Window { kind, quota, burst: burst_units, window_ms });
+        Ok(Limit { max_cost: burst, count: limit, period_ns: window_ms * NS_PER_MS, rule })
     }
 
-    pub(super) fn of_leaky_bucket(
+    pub(super) fn from_drips(
         size: u64,
         drip_rate_ms: u64,
         drip_size: u64,
@@ -248,7 +240,7 @@ impl Limit {
     }
 }
 
-/// The bucket of `max` and a `duration` that is not 0.
+/// Converts `max` and a `duration` that is not 0, and `min_interval` if given.
 fn legacy(
     max: Decimal,
     duration_ns: u64,
@@ -259,7 +251,7 @@ fn legacy(
     let (ns_per_ms, one) = (u128::from(NS_PER_MS), u128::from(decimal::ONE));
     let r0_ns = match min_interval_ns {
         Some(min_interval_ns) => u128::from(min_interval_ns).max(ns_per_ms),
-        // The millionths of `max` and the nanoseconds of a millisecond cancel each other.
+        // The factors 10^6 of a millisecond's nanoseconds and of `max` cancel each other.
         None => u128::from(round(duration_ns, millionths)) * ns_per_ms,
     };
     let drip_size = round(millionths * r0_ns, one * duration_ns);
@@ -271,7 +263,7 @@ fn legacy(
         return Err(LimitFault { field: "min_interval", message });
     }
     let drip_rate_ms = round(duration_ns * u128::from(drip_size), millionths);
-    Limit::of_leaky_bucket(max.ceil(), drip_rate_ms, drip_size)
+    Limit::from_drips(max.ceil(), drip_rate_ms, drip_size)
 }
 
 fn fault(field: &'static str, reason: String) -> LimitFault {
@@ -286,7 +278,8 @@ fn check_count(field: &'static str, count: u64) -> Result<u32, LimitFault> {
     }
 }
 
-fn window(window_ns: u64) -> Result<Window, LimitFault> {
+/// The length of a window in milliseconds, which must be whole.
+fn whole_window_ms(window_ns: u64) -> Result<u64, LimitFault> {
     let given = Duration::from_nanos(window_ns);
     let max_ms = Window::MAX_MS;
     if window_ns == 0 {
@@ -298,21 +291,21 @@ fn window(window_ns: u64) -> Result<Window, LimitFault> {
     if window_ns / NS_PER_MS > max_ms {
         return Err(fault("window", format!("{given:?}: at most {max_ms}ms is allowed")));
     }
-    Ok(Window::new(window_ns / NS_PER_MS))
+    Ok(window_ns / NS_PER_MS)
 }
 
-/// A count that was given with a fraction, rounded up.
+/// Rounds a count with a fraction up.
 fn whole(field: &'static str, number: f64) -> Result<u64, LimitFault> {
     if number >= 1.0 && number <= MAX_COUNT as f64 {
-        // Whole and within u64: exact.
+        // Exact: whole and at most 2^24.
         return Ok(number.ceil() as u64);
     }
     let bound = if number > 1.0 { format!("most {MAX_COUNT}") } else { "least 1".into() };
     Err(fault(field, format!("{number}: at {bound} is allowed")))
 }
 
-/// As [`whole`], of a decimal.
-#[cfg_attr(not(feature = "yaml"), allow(dead_code, reason = "files have decimals"))]
+/// Rounds a decimal count up, like [`whole`].
+#[cfg_attr(not(feature = "yaml"), allow(dead_code, reason = "only files have decimals"))]
 pub(crate) fn whole_of_decimal(field: &'static str, number: Decimal) -> Result<u64, LimitFault> {
     at_least_one(field, number)?;
     check_count(field, number.ceil()).map(u64::from)
@@ -325,7 +318,7 @@ fn at_least_one(field: &'static str, number: Decimal) -> Result<(), LimitFault> 
     Ok(())
 }
 
-/// `numerator / denominator`, rounded half up, at least 1; saturates, which is out of every range.
+/// Computes `numerator / denominator`, rounded half up, at least 1. Saturates at a number that is out of every range.
 fn round(numerator: u128, denominator: u128) -> u64 {
     let (whole, rest) = (numerator / denominator, numerator % denominator);
     let rounded = whole + u128::from(rest >= denominator.div_ceil(2));

@@ -1,12 +1,12 @@
-//! A limit's numbers as text, in the words of the files.
+//! The text of a limit, with the field names of limits files.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::limit::{Limit, Parameters};
 
-/// The numbers as a file has them: `burst 20, count 10, period 1s`; of another algorithm than gcra,
-/// with its name before them: `fixed_window: limit 10, window 1m`.
+/// Writes the parameters as a file has them: `burst 20, count 10, period 1s`. The name of any other algorithm than gcra
+/// comes first: `fixed_window: limit 10, window 1m`.
 ///
 /// # Example
 ///
@@ -41,7 +41,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A duration as the files take it: whole numbers of Go's units, such as `1h30m`.
+/// A duration in Go's notation, as files have it: `1h30m`.
 pub(crate) struct Go(pub(crate) Duration);
 
 impl fmt::Display for Go {
@@ -76,7 +76,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn numbers_are_shown_in_the_files_words() {
+    fn parameters_have_the_names_of_files() {
         for (limit, text) in [
             (Limit::new(20, 10, SECOND), "burst 20, count 10, period 1s"),
             (Limit::fixed_window(10, 60 * SECOND), "fixed_window: limit 10, window 1m"),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_gos() {
+    fn durations_are_in_gos_notation() {
         for (ns, text) in [
             (0, "0s"),
             (1, "1ns"),

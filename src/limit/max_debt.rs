@@ -1,19 +1,17 @@
-//! How much a bucket can owe: what is left of its word beyond the burst.
+//! The largest debt of a bucket: the room that its word has beyond the burst.
 
-use crate::algorithm::rule::MAX_COUNT;
-use crate::limit::Parameters;
-use crate::limit::{Limit, LimitFault};
+use crate::algorithm::timed_count::MAX_COUNT;
+use crate::limit::{Limit, LimitFault, Parameters};
 
 impl Limit {
-    /// The most units beyond the burst that a bucket's word has room for; without a bound for a rule of
-    /// one's own.
+    /// The most units beyond the burst that a bucket's word can hold; `u64::MAX` for a custom algorithm.
     pub(crate) fn debt_room(&self) -> u64 {
         match self.parameters() {
             Parameters::Gcra { burst, .. } => {
-                // An interval is at least 1 ns, and the burst was checked against the same bound.
+                // The constructor has checked the burst against the same bound.
                 let interval_ns = self.emission_interval().as_nanos().max(1);
-                let most = Limit::MAX_BURST_OFFSET_NS / interval_ns;
-                u64::try_from(most).unwrap_or(u64::MAX).saturating_sub(burst)
+                let max_units = Limit::MAX_BURST_OFFSET_NS / interval_ns;
+                u64::try_from(max_units).unwrap_or(u64::MAX).saturating_sub(burst)
             }
             Parameters::FixedWindow { limit, .. } | Parameters::TokenBucket { limit, .. } => {
                 MAX_COUNT.saturating_sub(limit)
@@ -23,7 +21,7 @@ impl Limit {
         }
     }
 
-    /// Whether a bucket can owe so much.
+    /// Checks that a bucket can owe `units`.
     pub(crate) fn check_max_debt(&self, units: u64) -> Result<(), LimitFault> {
         let room = self.debt_room();
         if units <= room {
@@ -43,10 +41,10 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_debt_has_the_room_that_the_burst_leaves() {
+    fn a_debt_has_the_room_beyond_the_burst() {
         let gcra = Limit::new(20, 10, SECOND).unwrap();
         assert_eq!(gcra.debt_room(), (1 << 62) / 100_000_000 - 20);
-        // With all of its debt as a burst it is a limit still, and with one unit more none.
+        // A burst of the same size is allowed, and one unit more is not.
         assert!(Limit::new(20 + gcra.debt_room(), 10, SECOND).is_ok());
         assert!(Limit::new(21 + gcra.debt_room(), 10, SECOND).is_err());
         for limit in [
@@ -59,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_debt_is_refused_with_the_numbers() {
+    fn a_larger_debt_is_refused() {
         let window = Limit::fixed_window(MAX_COUNT - 1, SECOND).unwrap();
         assert_eq!(window.check_max_debt(1), Ok(()));
         let fault = window.check_max_debt(2).unwrap_err();

@@ -1,15 +1,16 @@
-//! A limit: what an operator writes, validated once.
+//! A validated limit: the algorithm of an operator's choice with its parameters.
 
 pub(crate) mod carry_over;
 mod counted;
+mod custom;
 pub(crate) mod display;
 pub(crate) mod max_debt;
-mod own;
 mod scaled;
 
 use std::time::Duration;
 
 use crate::algorithm::rule::Rule;
+use crate::algorithm::window::WindowKind;
 use crate::algorithm::{Algorithm, gcra};
 use crate::error::{Error, ErrorKind};
 
@@ -18,22 +19,22 @@ pub use crate::algorithm::factor::Factor;
 #[cfg(feature = "yaml")]
 pub(crate) use counted::whole_of_decimal;
 
-/// The numbers of one limit, and the algorithm that they are for.
+/// One limit: an algorithm and its parameters.
 ///
-/// Once made, a limit cannot be wrong: nothing that is computed from it overflows. What each algorithm
-/// keeps to, whatever the clock and however many call at once:
+/// The constructors check the parameters, so that no later computation overflows. Each algorithm has a bound, which holds
+/// for any clock and any number of concurrent calls:
 ///
-/// | made by | in any interval of length `t`, the admitted cost less what was given back is at most |
+/// | made by | in any interval of length `t`, the admitted cost less refunds is at most |
 /// |---|---|
 /// | [`new`](Limit::new), gcra: the default | `burst + t / emission_interval` |
 /// | [`fixed_window`](Limit::fixed_window) | `limit`, if the interval is in one window |
 /// | [`token_bucket`](Limit::token_bucket) | `limit`, if it is in one window, and `burst + t * (limit - burst) / window` if it begins with it |
 /// | [`leaky_bucket`](Limit::leaky_bucket) | `size + ceil(t / drip_rate) * drip_size` |
-/// | [`custom`](Limit::custom) | what the rule says |
+/// | [`custom`](Limit::custom) | the bound of the custom algorithm |
 ///
-/// All but gcra and rules of one's own count whole milliseconds, for 17.4 years since their clock's
-/// origin; after that their time stands still. Waits are never early: a call that is repeated after its
-/// `retry_in` is allowed if nothing else was spent.
+/// fixed_window, token_bucket and leaky_bucket count whole milliseconds, for 17.4 years from the clock's origin; then
+/// their time stands still. A wait is never too short: a call that is repeated after its `retry_in` is allowed if no
+/// other call has spent.
 ///
 /// # Example: 20 at once, then 10 a second
 ///
@@ -48,17 +49,17 @@ pub(crate) use counted::whole_of_decimal;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
-    /// Beside the rule, so that no call has to ask which it is.
+    /// A copy of the rule's largest cost, so that a call reads it without a branch on the rule.
     max_cost: u64,
     count: u64,
     period_ns: u64,
     rule: Rule,
 }
 
-/// The numbers of a limit by its algorithm, as they were given, or as they came out of the legacy form
-/// or a factor.
+/// The parameters of a limit, by its algorithm. A limit of the legacy form, or one that a factor has scaled, has the
+/// parameters that it was converted to.
 ///
-/// # Example: what an override changed
+/// # Example: read the parameters of a limit
 ///
 /// ```
 /// use std::time::Duration;
@@ -97,7 +98,7 @@ pub enum Parameters<'a> {
         limit: u64,
         /// The length of a window.
         window: Duration,
-        /// The units that are there at a window's start.
+        /// The units available at a window's start.
         burst: u64,
     },
     /// Of [`Limit::leaky_bucket`].
@@ -113,11 +114,12 @@ pub enum Parameters<'a> {
     Custom(&'a dyn Algorithm),
 }
 
-/// Why numbers make no limit: which of them is at fault, and the text.
+/// The reason why parameters are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitFault {
-    /// The field to look at, as YAML names it.
+    /// The field at fault, as it is called in YAML.
     pub(crate) field: &'static str,
+    /// The error's text.
     pub(crate) message: String,
 }
 
@@ -125,22 +127,33 @@ impl Limit {
     /// The longest time from empty to full: 2^62 ns, 146 years.
     pub(crate) const MAX_BURST_OFFSET_NS: u128 = 1 << 62;
 
-    /// A limit of `burst` units at one instant, refilled by `count` units every `period`: gcra.
+    /// Makes a gcra limit: `burst` units at one instant, refilled at `count` units per `period`.
     ///
-    /// The emission interval is `period / count` in whole nanoseconds, rounded down, as Boulder has
-    /// it: a bucket refills marginally faster than asked, by at most 1 %.
+    /// The emission interval is `period / count` in whole nanoseconds, rounded down as in Boulder. So a bucket refills at
+    /// most 1 % faster than the parameters say.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`]: `burst`, `count` or `period` is 0; `count` exceeds the period's
-    /// nanoseconds; the rounded interval is more than 1 % off; the bucket would take longer than
-    /// 2^62 ns to fill.
+    /// [`Error::is_invalid_limit`] if `burst`, `count` or `period` is 0, if `count` exceeds the period's nanoseconds, if
+    /// rounding changes the interval by more than 1 %, or if the bucket would take longer than 2^62 ns to fill.
+    ///
+    /// # Example: 300 at once, then one every 36 s
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Limit;
+    ///
+    /// let limit = Limit::new(300, 100, Duration::from_secs(3600))?;
+    /// assert_eq!(limit.emission_interval(), Duration::from_secs(36));
+    /// assert!(Limit::new(0, 100, Duration::from_secs(3600)).unwrap_err().is_invalid_limit());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn new(burst: u64, count: u64, period: Duration) -> Result<Limit, Error> {
         let period_ns = duration_ns("period", period)?;
         to_error(Limit::validate(burst, count, period_ns))
     }
 
-    /// As [`Limit::new`], naming the field at fault.
+    /// Makes a gcra limit like [`Limit::new`], with an error that names the field at fault.
     pub(crate) fn validate(burst: u64, count: u64, period_ns: u64) -> Result<Limit, LimitFault> {
         let fault = |field, message| Err(LimitFault { field, message });
         for (field, value) in [("burst", burst), ("count", count)] {
@@ -160,7 +173,7 @@ impl Limit {
             );
         }
         let emission_interval_ns = period_ns / count;
-        // The remainder is what rounding takes off the period: more than a hundredth of it is refused.
+        // Rounding shortens the period by the remainder. More than a hundredth of the period is refused.
         let lost_ns = period_ns % count;
         if u128::from(lost_ns) * 100 > u128::from(period_ns) {
             return fault(
@@ -186,26 +199,27 @@ impl Limit {
         Ok(Limit { max_cost: burst, count, period_ns, rule: Rule::Gcra(rule) })
     }
 
-    /// What the algorithm is called in files: `gcra`, `fixed_window`, `token_bucket`, `leaky_bucket`, or
-    /// the [name](Algorithm::name) of a rule of one's own.
+    /// The algorithm's name in files: `gcra`, `fixed_window`, `token_bucket`, `leaky_bucket`, or the
+    /// [name](Algorithm::name) of a custom algorithm.
     pub fn algorithm(&self) -> &'static str {
         self.rule.name()
     }
 
-    /// The numbers, by the algorithm.
+    /// The parameters.
     pub fn parameters(&self) -> Parameters<'_> {
         match &self.rule {
             Rule::Gcra(rule) => {
                 Parameters::Gcra { burst: rule.burst(), count: self.count, period: self.period() }
             }
-            Rule::FixedWindow(rule) => {
-                Parameters::FixedWindow { limit: rule.limit.into(), window: self.period() }
+            Rule::Window(rule) => {
+                let (limit, window) = (rule.quota.into(), self.period());
+                match rule.kind {
+                    WindowKind::FixedWindow => Parameters::FixedWindow { limit, window },
+                    WindowKind::TokenBucket => {
+                        Parameters::TokenBucket { limit, window, burst: rule.burst.into() }
+                    }
+                }
             }
-            Rule::TokenBucket(rule) => Parameters::TokenBucket {
-                limit: rule.limit.into(),
-                window: self.period(),
-                burst: rule.burst.into(),
-            },
             Rule::LeakyBucket(rule) => Parameters::LeakyBucket {
                 size: rule.size.into(),
                 drip_rate: self.period(),
@@ -215,39 +229,38 @@ impl Limit {
         }
     }
 
-    /// The most units that can be spent at one instant, and so by one call: the `burst` of gcra and
-    /// token_bucket, the `limit` of fixed_window, the `size` of leaky_bucket, the
-    /// [largest cost](Algorithm::max_cost) of a rule of one's own.
+    /// The most units that one call can spend: the `burst` of gcra and token_bucket, the `limit` of fixed_window, the
+    /// `size` of leaky_bucket, the [largest cost](Algorithm::max_cost) of a custom algorithm.
     #[inline(always)]
     pub fn burst(&self) -> u64 {
         self.max_cost
     }
 
-    /// The units that come back every [`period`](Limit::period): the `limit` of a window, a
-    /// `drip_size`; 0 for a rule of one's own.
+    /// The units that come back every [`period`](Limit::period): the `count` of gcra, the `limit` of a window, the
+    /// `drip_size`; 0 for a custom algorithm.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The time in which [`count`](Limit::count) units come back: a window, a `drip_rate`; 0 for a rule
-    /// of one's own.
+    /// The time in which [`count`](Limit::count) units come back: the `period` of gcra, a window, the `drip_rate`; 0 for
+    /// a custom algorithm.
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.period_ns)
     }
 
-    /// The time in which one unit comes back: `period / count`, rounded down to a nanosecond; on average,
-    /// for algorithms that bring back several at once.
+    /// The time in which one unit comes back: `period / count`, rounded down to a nanosecond. An average for algorithms
+    /// that return several units at once.
     pub fn emission_interval(&self) -> Duration {
         Duration::from_nanos(self.period_ns.checked_div(self.count).unwrap_or(0))
     }
 
-    /// The longest time from empty to full: gcra's `burst * emission_interval`, a window, what `size`
-    /// takes to drip out; 0 for a rule of one's own.
+    /// The longest time from empty to full: `burst * emission_interval` for gcra, a window, the time in which `size` drips
+    /// out; 0 for a custom algorithm.
     pub fn burst_offset(&self) -> Duration {
         let offset_ns = match &self.rule {
             Rule::Gcra(rule) => rule.burst_offset_ns(),
-            Rule::FixedWindow(_) | Rule::TokenBucket(_) => self.period_ns,
-            // At most 2^62: it was checked.
+            Rule::Window(_) => self.period_ns,
+            // At most 2^62: the constructor has checked it.
             Rule::LeakyBucket(_) => {
                 self.max_cost.div_ceil(self.count.max(1)).saturating_mul(self.period_ns)
             }
@@ -256,28 +269,29 @@ impl Limit {
         Duration::from_nanos(offset_ns)
     }
 
-    /// The arithmetic of this limit.
+    /// The algorithm of this limit.
     #[inline(always)]
     pub(crate) fn rule(&self) -> &Rule {
         &self.rule
     }
 
-    /// Makes the error for a cost above the burst, in the words of the limit's algorithm.
+    /// Makes the error for a cost above the largest, with the name that the algorithm's field has in files.
     #[cold]
     pub(crate) fn cost_error(&self, cost: u64, name: Option<&str>) -> Error {
-        let word = match self.parameters() {
+        let field = match self.parameters() {
             Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
             Parameters::FixedWindow { .. } => "limit",
             Parameters::LeakyBucket { .. } => "size",
             Parameters::Custom(_) => "largest cost",
         };
-        let most = self.burst();
-        let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
-        Error::new(ErrorKind::Cost, format!("cost {cost} is above the {word} {most}{of}"))
+        let max_cost = self.burst();
+        let of_limit = name.map(|name| format!(" of {name}")).unwrap_or_default();
+        let message = format!("cost {cost} is above the {field} {max_cost}{of_limit}");
+        Error::new(ErrorKind::Cost, message)
     }
 }
 
-/// A time in nanoseconds; above 584 years is refused.
+/// Converts a time to nanoseconds; refuses more than 584 years.
 fn duration_ns(field: &str, time: Duration) -> Result<u64, Error> {
     u64::try_from(time.as_nanos()).map_err(|_| {
         let max = Duration::from_nanos(u64::MAX);
@@ -301,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_zeros_in_boulders_order() {
+    fn refuses_zeros_as_boulder_does() {
         assert_eq!(refusal(0, 0, 0), "invalid burst 0: at least 1 is allowed");
         assert_eq!(refusal(1, 0, 0), "invalid count 0: at least 1 is allowed");
         assert_eq!(refusal(1, 1, 0), "invalid period 0s: more than 0s is allowed");
@@ -317,10 +331,10 @@ mod tests {
     }
 
     #[test]
-    fn refuses_an_interval_more_than_one_percent_off_and_names_the_rate() {
-        // governor runs this one 1.667 times too fast.
+    fn refuses_rounding_above_one_percent_and_names_the_rate() {
+        // governor accepts this one, and runs it 1.667 times too fast.
         assert!(refusal(1, 600_000_000, 1_000_000_000).contains("1.667 times"));
-        // 101 ns in 1: one part in 101 is lost, which is less than 1 %. 199/2: 1/199 is lost.
+        // Rounding loses 1 ns of 199, of 99 (more than 1 %) and of 101.
         assert!(Limit::new(1, 2, Duration::from_nanos(199)).is_ok());
         assert!(Limit::new(1, 2, Duration::from_nanos(99)).is_err());
         assert!(Limit::new(1, 2, Duration::from_nanos(101)).is_ok());

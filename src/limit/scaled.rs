@@ -1,4 +1,4 @@
-//! The limit that a factor makes of a limit.
+//! A limit divided by a factor.
 
 use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
@@ -7,23 +7,33 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::{Limit, LimitFault};
 
 impl Limit {
-    /// The limit for a caller with a factor: `None`, which is no limit, for a factor of 0.
+    /// Computes the limit for a caller with a factor. `None` for a factor of 0: no limit applies.
     ///
-    /// | algorithm | what it makes |
+    /// | algorithm | parameters of the result |
     /// |---|---|
     /// | gcra | `burst / factor`, emission interval `* factor` |
     /// | fixed_window | `limit / factor` |
     /// | token_bucket | `limit / factor`, `burst / factor` |
     /// | leaky_bucket | `size / factor`, `drip_rate * factor` |
     ///
-    /// All are rounded up and at least 1. A gcra limit that was scaled has a count of 1 and its emission
-    /// interval as its period. A rule of one's own says itself what it makes
-    /// ([`Algorithm::scaled`](crate::algorithm::Algorithm::scaled)).
+    /// All are rounded up and at least 1. A scaled gcra limit has a count of 1 and its emission interval as its period. A
+    /// custom algorithm computes its own result ([`Algorithm::scaled`](crate::algorithm::Algorithm::scaled)).
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] when a number leaves its range, and for a rule of one's own that has
-    /// no scale.
+    /// [`Error::is_invalid_limit`] if a parameter leaves its range, or if a custom algorithm does not support factors.
+    ///
+    /// # Example: half the limit
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Limit;
+    ///
+    /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// let halved = limit.scaled("2".parse()?)?.expect("a factor other than 0");
+    /// assert_eq!(halved.to_string(), "burst 10, count 1, period 200ms");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn scaled(&self, factor: Factor) -> Result<Option<Limit>, Error> {
         if factor == Factor::ZERO {
             return Ok(None);
@@ -37,28 +47,26 @@ impl Limit {
     }
 
     fn multiplied(&self, factor: Factor) -> Result<Limit, LimitFault> {
-        // What is above u64 is out of every range; the ranges' own messages say so.
+        // A result above `u64` is out of every range, and gets that range's error.
         let divide = |number: u64| factor.divide(number).unwrap_or(u64::MAX);
         let multiply = |number: u64| factor.multiply(number).unwrap_or(u64::MAX);
         match self.rule() {
             Rule::Gcra(rule) => {
                 scaled_gcra(divide(rule.burst()), multiply(rule.emission_interval_ns()))
             }
-            Rule::FixedWindow(rule) => {
-                Limit::of_fixed_window(divide(rule.limit.into()), rule.window)
-            }
-            Rule::TokenBucket(rule) => Limit::of_token_bucket(
-                divide(rule.limit.into()),
-                rule.window,
+            Rule::Window(rule) => Limit::from_window(
+                rule.kind,
+                divide(rule.quota.into()),
+                rule.window_ms,
                 divide(rule.burst.into()),
             ),
-            Rule::LeakyBucket(rule) => Limit::of_leaky_bucket(
+            Rule::LeakyBucket(rule) => Limit::from_drips(
                 divide(rule.size.into()),
                 multiply(rule.drip_rate_ms),
                 rule.drip_size.into(),
             ),
             Rule::Custom(rule) => match rule.scaled(factor) {
-                Some(scaled) => Limit::of_own(scaled),
+                Some(scaled) => Limit::validate_custom(scaled),
                 None => Err(LimitFault {
                     field: "factor",
                     message: format!("{} has no scale: only 0 and 1 are allowed", rule.name()),

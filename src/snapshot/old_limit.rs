@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::format::Parameters;
 use super::frames::FrameFault;
-use crate::algorithm::packed::Packed;
 use crate::algorithm::rule::Rule;
+use crate::algorithm::timed_count::TimedCount;
 use crate::error::Error;
 use crate::limit;
 use crate::limit::Limit;
@@ -86,7 +86,7 @@ impl OldLimit {
     pub(super) fn has_word(&self, word: u64) -> bool {
         let has_time = match self {
             OldLimit::Limit(limit) if !matches!(limit.rule(), Rule::Gcra(_)) => {
-                Packed::of_word(word).at_ms > 0
+                TimedCount::from_word(word).at_ms > 0
             }
             OldLimit::Limit(_) | OldLimit::Custom(_) => true,
         };

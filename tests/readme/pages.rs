@@ -7,7 +7,7 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 14] = [
+pub(crate) const PAGES: [(&str, &str); 15] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),
@@ -18,6 +18,7 @@ pub(crate) const PAGES: [(&str, &str); 14] = [
     ("docs/http.md", include_str!("../../docs/http.md")),
     ("docs/limits-files.md", include_str!("../../docs/limits-files.md")),
     ("docs/metrics.md", include_str!("../../docs/metrics.md")),
+    ("docs/migration-from-governor.md", include_str!("../../docs/migration-from-governor.md")),
     ("docs/reload.md", include_str!("../../docs/reload.md")),
     ("docs/replay.md", include_str!("../../docs/replay.md")),
     ("docs/snapshots.md", include_str!("../../docs/snapshots.md")),

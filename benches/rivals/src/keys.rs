@@ -1,14 +1,14 @@
-//! The keys: `6:3141592653` and those that follow, and their numbers.
+//! The keys: `6:3141592653` and its successors, as text and as numbers.
 
 use std::fmt::Write;
 
-/// Keys of one length, all in one buffer.
+/// Keys of one length in one buffer.
 pub struct Keys {
     text: String,
     count: usize,
 }
 
-/// The bytes of a key.
+/// The length of a key in bytes.
 const KEY_LEN: usize = 12;
 /// The number of the first key.
 const FIRST: u64 = 3_141_592_653;
@@ -38,7 +38,7 @@ impl Keys {
         self.count
     }
 
-    /// Each key once.
+    /// The index of each key, once.
     pub fn all(&self) -> std::ops::Range<u32> {
         0..self.count as u32
     }

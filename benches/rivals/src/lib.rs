@@ -1,4 +1,4 @@
-//! What the benches share: keys, limits, the limiters, and a meter of single calls.
+//! Shared by the benches: keys, limits, limiters, and a meter of single calls.
 
 pub mod keys;
 pub mod limiters;

@@ -1,4 +1,4 @@
-//! The limiters, each made for one rule.
+//! Makes each limiter from the same rule.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -6,13 +6,13 @@ use governor::RateLimiter;
 use governor::clock::Clock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
-use tollgate::options::Engine;
-use tollgate::{KeyedLimit, IdFormat, Limiter, LimiterOptions, Limits};
 use tollgate::limits::LimitsBuilder;
+use tollgate::options::Engine;
+use tollgate::{IdFormat, KeyedLimit, Limiter, LimiterOptions, Limits};
 
 use crate::rule::Rule;
 
-/// Which of Tollgate's tables is measured.
+/// Options of Tollgate's table.
 #[derive(clap::Args, Clone, Copy)]
 pub struct TableArgs {
     /// Measures Tollgate's `DashMap` engine (`Engine::Exact`) instead of its default.
@@ -30,18 +30,18 @@ impl TableArgs {
     }
 }
 
-/// Tollgate's limits on the one rule: its ids are text, or numbers.
+/// The names of Tollgate's two limits, whose ids are text and numbers.
 pub const TEXT: &str = "Text";
 pub const NUMBER: &str = "Number";
 
-/// Limits that can still be given overrides.
+/// Makes the limits of a rule; overrides can be added.
 pub fn limits(rule: Rule) -> LimitsBuilder {
     let add = |limits: LimitsBuilder, name, format| limits.limit(name, format, rule.tollgate());
     let limits = add(Limits::builder(), TEXT, IdFormat::String).expect("a name of its own");
     add(limits, NUMBER, IdFormat::RegId).expect("a name of its own")
 }
 
-/// As [`limits`], with the same numbers once more as overrides of these texts.
+/// Makes the limits of a rule, with overrides of the same parameters for these ids.
 pub fn limits_with_overrides<'a>(rule: Rule, ids: impl Iterator<Item = &'a str>) -> LimitsBuilder {
     ids.fold(limits(rule), |limits, id| {
         limits.override_id(TEXT, id, rule.tollgate()).expect("each id once")
@@ -56,7 +56,7 @@ pub fn handle(limiter: &Limiter, name: &str) -> KeyedLimit {
     limiter.limit(name).expect("a limit of this name")
 }
 
-/// governor with a hasher and a clock of the bench's choice.
+/// governor with a given hasher and clock.
 pub type Governor<K, S, C> =
     RateLimiter<K, DashMapStateStore<K, S>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
@@ -70,6 +70,6 @@ where
 }
 
 pub fn rate_net(rule: Rule) -> rate_net::RateLimiter {
-    // Room for all keys: its default cap of about a million would evict.
+    // Room for all keys: the default cap of about a million keys would evict some.
     rule.rate_net().eviction(rate_net::Eviction::unbounded()).build()
 }

@@ -1,4 +1,4 @@
-//! Single calls: the processor time that each takes of its thread, and the fresh pages it touches.
+//! Measures single calls: the processor time of the calling thread, and the fresh pages that the call touches.
 
 use std::fmt;
 use std::hint::black_box;
@@ -6,7 +6,7 @@ use std::hint::black_box;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 
-/// Keeps what each call took.
+/// The measured calls.
 #[derive(Default)]
 pub struct Meter {
     calls: Vec<Call>,
@@ -19,7 +19,7 @@ struct Call {
     faults: u32,
 }
 
-/// What a page costs when it is touched for the first time: the median is what is taken off.
+/// The cost of the first touch of a page; times are reduced by the median.
 #[derive(Clone, Copy)]
 pub struct FaultCost {
     pub median_ns: u32,
@@ -27,7 +27,7 @@ pub struct FaultCost {
     pub max_ns: u32,
 }
 
-/// The distribution of calls. Times are less the cost of fresh pages, but where `raw` is said.
+/// The distribution of calls. Times without `raw` in their name are reduced by the cost of fresh pages.
 pub struct Figures {
     pub calls: usize,
     pub p50_ns: u32,
@@ -36,8 +36,7 @@ pub struct Figures {
     pub max_ns: u32,
     /// Calls of more than [`Figures::LONG_NS`].
     pub long: usize,
-    /// Of the calls that touched no fresh page: what all but one of 10,000 take, the longest, and how
-    /// many are long.
+    /// For the calls that touched no fresh page: the 99.99th percentile, the longest, and the number of long ones.
     pub unfaulted_p9999_ns: u32,
     pub unfaulted_max_ns: u32,
     pub unfaulted_long: usize,
@@ -60,10 +59,10 @@ impl Meter {
         Meter { calls: Vec::with_capacity(calls) }
     }
 
-    /// Makes the call and keeps what it took.
+    /// Makes a call and records its figures.
     #[inline]
     pub fn time<R>(&mut self, call: impl FnOnce() -> R) -> R {
-        // The faults are asked for outside of the time, which they would double.
+        // The faults are read outside the measured time, which reading them would double.
         let faults_before = minor_faults();
         let started_ns = cpu_ns();
         let result = call();
@@ -83,7 +82,7 @@ impl Meter {
         times
     }
 
-    /// All the calls of these meters, as one distribution.
+    /// Computes the distribution of all calls of these meters.
     pub fn figures(meters: Vec<Meter>, fault: FaultCost) -> Figures {
         let calls: Vec<Call> = meters.into_iter().flat_map(|meter| meter.calls).collect();
         let unfaulted = calls.iter().filter(|call| call.faults == 0).map(|call| call.cpu_ns);
@@ -109,16 +108,16 @@ impl Meter {
 }
 
 impl Figures {
-    /// No single call may take more.
+    /// The longest time that a single call may take.
     pub const LONG_NS: u32 = 200_000;
 }
 
 impl FaultCost {
-    /// Measures it: a first touch of many pages, less the median of a second.
+    /// Measures the cost: the first touch of many pages, less the median of a second touch.
     ///
-    /// Touches `bytes` of memory once before, and gives them back. A virtual machine's host has by then
-    /// found the pages behind ours, which costs many times a fault and is nobody's here. It may take
-    /// them back, so that some faults cost more than most: see `max_ns`.
+    /// Touches and frees `bytes` of memory first. By then the host of a virtual machine has found the pages behind this
+    /// process's pages, which costs many times a fault and is not part of this measurement. The host may take them
+    /// back, so that some faults cost much more: see `max_ns`.
     pub fn calibrate(bytes: usize) -> FaultCost {
         drop(black_box(touched(bytes)));
         let mut fresh = Meter::default();
@@ -128,7 +127,7 @@ impl FaultCost {
             fresh.time(|| *black_box(&mut pages[at]) = 1);
             known.time(|| *black_box(&mut pages[at]) = 2);
         }
-        // The first touch of a page that the system gave us together with another is no fault.
+        // The system may map several pages at once; the first touch of the others is no fault.
         fresh.calls.retain(|call| call.faults == 1);
         assert!(!fresh.calls.is_empty(), "fresh pages cost faults");
         let (fresh, known) = (fresh.sorted_ns(), known.sorted_ns());
@@ -143,10 +142,10 @@ impl FaultCost {
 }
 
 const PAGE_BYTES: usize = 4096;
-/// More than the 32 MiB up to which an allocator may hand out pages that it had before.
+/// More than the 32 MiB up to which an allocator may reuse pages.
 const CALIBRATION_BYTES: usize = 64 << 20;
 
-/// Memory with a byte written in each page.
+/// Allocates memory and writes a byte into each page.
 fn touched(bytes: usize) -> Vec<u8> {
     let mut memory = vec![0; bytes];
     for at in (0..bytes).step_by(PAGE_BYTES) {
@@ -155,25 +154,25 @@ fn touched(bytes: usize) -> Vec<u8> {
     memory
 }
 
-/// The smallest time that at least this share of the calls did not pass.
+/// The smallest time that at least this share of the calls did not exceed.
 fn quantile(sorted: &[u32], share: f64) -> u32 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
 }
 
-/// The processor time of this thread; what other threads take does not count.
+/// The processor time of this thread, without that of other threads.
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux counts it");
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// The pages that this thread was given without a disk being read.
+/// The pages that the system has mapped for this thread without reading a disk.
 fn minor_faults() -> u64 {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("Linux counts them");
     usage.minor_page_faults() as u64
 }
 
-/// Four seconds of one call are as bad as more.
+/// Cuts a figure to 32 bits: 4 seconds or more for a call are equally bad.
 fn clamped(figure: u64) -> u32 {
     u32::try_from(figure).unwrap_or(u32::MAX)
 }

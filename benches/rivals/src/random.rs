@@ -1,12 +1,12 @@
-//! Numbers that are the same in each run.
+//! Pseudo-random numbers that are the same in each run.
 
-/// A xorshift generator: an order has to be the same in each round and for all, not unpredictable.
+/// A xorshift generator. An order must be the same in each round and for all limiters, not unpredictable.
 pub struct Random(u64);
 
 impl Random {
-    /// The `stream`-th sequence; each thread takes one of its own.
+    /// Makes the generator of one sequence; each thread uses a different one.
     pub fn new(stream: u64) -> Random {
-        // An odd number times the golden ratio's bits is never the state 0, at which it would stay.
+        // An odd number times the golden ratio's bits is never 0, the state that never changes.
         Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * stream + 1))
     }
 
@@ -18,7 +18,7 @@ impl Random {
         (self.0 % count as u64) as u32
     }
 
-    /// So many of them.
+    /// Returns `count` numbers.
     pub fn order(mut self, calls: usize, count: usize) -> Vec<u32> {
         (0..calls).map(|_| self.below(count)).collect()
     }

@@ -1,16 +1,16 @@
-//! One limit, said to each limiter in its own words.
+//! One limit, converted for each limiter.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// `burst` units at once, then one each `interval`.
+/// Allows `burst` units at once, then one each `interval`.
 #[derive(Clone, Copy)]
 pub struct Rule {
     burst: u32,
     interval: Duration,
 }
 
-/// The latest that a bucket may be full again: all limiters count it in nanoseconds of 64 bits.
+/// The latest time at which a bucket may be full again: all limiters count it in 64-bit nanoseconds.
 const HORIZON_NS: u64 = 1 << 61;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -18,8 +18,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 impl Rule {
     /// Allows `calls` calls of one key without any refill.
     ///
-    /// It refills as slowly as can be said: a bucket that is full again may be dropped, and a call
-    /// would then measure an insert.
+    /// It refills as slowly as possible. A full bucket may be dropped, and a call would then measure an insert.
     pub fn ample(calls: usize) -> Rule {
         let burst = u32::try_from(calls).expect("fewer than 2^32 calls").max(1);
         let slowest = Duration::from_nanos(HORIZON_NS / u64::from(burst));

@@ -1,4 +1,4 @@
-//! Two limiters that take turns with the same calls.
+//! Measures two limiters in turns, with the same calls.
 
 use std::time::Instant;
 
@@ -6,15 +6,21 @@ use tollgate::KeyedLimit;
 
 use crate::keys::Keys;
 
-/// The times of a call in all rounds, of either.
+/// The time of a call in each round, for each limiter.
 #[derive(Default)]
 pub struct Turns {
     ns: [Vec<f64>; 2],
 }
 
 impl Turns {
-    /// So many rounds more of spends in this order, by each; who comes first changes.
-    pub fn measure(&mut self, handles: &[KeyedLimit; 2], keys: &Keys, order: &[u32], rounds: usize) {
+    /// Measures `rounds` more rounds of spends in this order for each limiter; the limiter that begins alternates.
+    pub fn measure(
+        &mut self,
+        handles: &[KeyedLimit; 2],
+        keys: &Keys,
+        order: &[u32],
+        rounds: usize,
+    ) {
         for round in 0..rounds {
             for turn in 0..handles.len() {
                 let at = (round + turn) % handles.len();
@@ -23,7 +29,7 @@ impl Turns {
         }
     }
 
-    /// The median of each.
+    /// The median time of each limiter.
     pub fn medians(self) -> [f64; 2] {
         self.ns.map(|mut times| {
             times.sort_by(f64::total_cmp);
@@ -32,7 +38,7 @@ impl Turns {
     }
 }
 
-/// The time of a call, all of which have to be allowed.
+/// Measures the time of a call; every call must be allowed.
 pub fn round_ns(handle: &KeyedLimit, keys: &Keys, order: &[u32]) -> f64 {
     let started = Instant::now();
     let is_allowed = |&&i: &&u32| handle.spend(keys.text(i), 1).is_ok_and(|d| d.allowed());

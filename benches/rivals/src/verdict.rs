@@ -1,11 +1,11 @@
-//! Whether a figure is what was promised of it.
+//! Compares figures with their targets.
 
-/// Prints one line: what was measured, what it may be at most, and whether it is.
+/// Prints a figure, its upper bound, and whether it holds.
 pub fn print_at_most(what: &str, figure: f64, at_most: f64, unit: &str) {
     print_line(what, figure, "at most", at_most, unit, figure <= at_most);
 }
 
-/// The same for what must not be less.
+/// Prints a figure, its lower bound, and whether it holds.
 pub fn print_at_least(what: &str, figure: f64, at_least: f64, unit: &str) {
     print_line(what, figure, "at least", at_least, unit, figure >= at_least);
 }

@@ -1,4 +1,4 @@
-//! What a check costs when it is counted beside one that is not.
+//! Measures a spend with counters beside a spend without.
 
 use clap::Parser;
 use rivals::keys::Keys;
@@ -9,7 +9,7 @@ use rivals::turns::{Turns, round_ns};
 use rivals::verdict::print_at_most;
 use tollgate::LimiterOptions;
 
-/// Nanoseconds a spend with calls counted, beside a limiter that counts none.
+/// Nanoseconds per spend, with counters and without.
 #[derive(Parser)]
 struct Args {
     /// Sets of limiters.
@@ -36,7 +36,7 @@ fn main() {
         for set in 0..args.sets {
             let made =
                 |counting| limiters::tollgate(rule, LimiterOptions::default().counting(counting));
-            // Which one is made first changes: where a table lies moves a ratio, too.
+            // The limiter that is made first alternates, because the place of a table in memory changes a ratio.
             let limiters = if set.is_multiple_of(2) {
                 [made(false), made(true)]
             } else {

@@ -1,11 +1,10 @@
-//! What a layer adds to a request, beside tower_governor and a bare service, in one run.
+//! Measures the time that a layer adds to a request, beside tower_governor and a bare service, in one run.
 //!
 //!     cargo run --release --manifest-path benches/rivals/Cargo.toml --bin http
 //!
-//! Each call goes through `poll_ready`, `call`, one `poll` and the drop of its response. Requests are
-//! made beforehand; 1,024 clients take turns. At the end the medians of interleaved rounds tell what
-//! each layer adds, and whether ours keeps to its microsecond. `-- --quick --rounds 1` only looks whether
-//! every answer is right.
+//! Each call goes through `poll_ready`, `call`, one `poll` and the drop of its response. Requests are made beforehand;
+//! 1,024 clients take turns. At the end, the medians of interleaved rounds show the time that each layer adds, and
+//! whether Tollgate's stays below a microsecond. `-- --quick --rounds 1` only checks the answers.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -28,14 +27,14 @@ use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
 const CLIENTS: u32 = 1_024;
-/// So few requests are made at a time that they are in the nearest caches, as one that has just been
-/// read from its connection is.
+/// The number of requests that are made at a time: few enough for the nearest caches, which also hold a request that
+/// has just been read from its connection.
 const BATCH: u32 = 32;
 const BATCHES: u32 = 100;
-/// What a layer of ours may add to a request, in nanoseconds.
+/// The most that Tollgate's layer may add to a request, in nanoseconds.
 const ADDED_NS_MAX: f64 = 1000.0;
 
-/// What a layer adds to a request.
+/// Measures the time that a layer adds to a request.
 #[derive(Parser)]
 struct Args {
     /// Interleaved rounds.
@@ -95,7 +94,7 @@ fn requests(first: u32) -> impl FnMut() -> Request<()> {
     }
 }
 
-/// A layer of ours with these styles and so many limits; of a burst that nobody reaches, or of 1.
+/// Makes Tollgate's layer with these styles and this number of limits, whose burst is never reached or is 1.
 fn ours(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
     let day = Duration::from_secs(86_400);
     let limit = Limit::new(burst, if burst > 1 { 1_000_000 } else { 1 }, day).expect("a limit");
@@ -128,7 +127,7 @@ fn governor_with_headers(burst: u32) -> Call {
     boxed(GovernorLayer::new(config.expect("a quota")).layer(Bare))
 }
 
-/// A case: its name, whether it has a promise to keep, the call, and what it answers.
+/// A case: its name, whether it has a target, the call, and the expected status.
 type Case = (&'static str, bool, Call, StatusCode);
 
 fn cases() -> Vec<Case> {
@@ -149,7 +148,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// One round's time a call.
+/// The time of a call in one round.
 fn round(call: &mut Call, expected: StatusCode) -> Duration {
     let mut spent = Duration::ZERO;
     for batch in 0..BATCHES {
@@ -169,7 +168,7 @@ fn main() {
     let args = Args::parse();
     let mut cases = cases();
     for (_, _, call, _) in &mut cases {
-        // The first call of each client, after which those with a burst of 1 are denied.
+        // The first call of each client; with a burst of 1, later calls are denied.
         (0..CLIENTS).for_each(|client| assert_eq!(call(request(client)), StatusCode::OK));
     }
     if !args.quick {
@@ -197,7 +196,7 @@ fn main() {
     }
 }
 
-/// By criterion, one layer after the other.
+/// Measures one layer after the other with criterion.
 fn measure(cases: &mut [Case]) {
     let mut criterion = Criterion::default()
         .warm_up_time(Duration::from_millis(500))

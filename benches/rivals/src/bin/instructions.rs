@@ -1,7 +1,7 @@
-//! Calls of one known key, for callgrind to count: see `instructions.sh`, which runs this.
+//! Makes calls of one known key for callgrind; `instructions.sh` runs it.
 //!
-//! Count what is inside of `measured` alone, with two numbers of calls; the difference over the
-//! difference of calls is what one costs.
+//! Count the instructions inside `measured` for two numbers of calls. The difference of the counts over the difference
+//! of the calls is the cost of one call.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -81,13 +81,13 @@ fn governor<S: BuildHasher + Default + Clone>(args: &Args, rule: Rule, allowed: 
     }
 }
 
-/// Makes the key known, then calls; returns how many said what was wanted.
+/// Makes the key known, then makes the calls; returns the number of expected answers.
 fn run<K: Copy>(calls: usize, key: K, allowed: bool, call: impl Fn(K) -> bool) -> usize {
     assert!(call(key), "a new key is allowed");
     measured(calls, key, allowed, call)
 }
 
-/// What callgrind counts: by name, and with all that it calls.
+/// The function that callgrind counts, with all functions that it calls.
 #[inline(never)]
 fn measured<K: Copy>(calls: usize, key: K, allowed: bool, call: impl Fn(K) -> bool) -> usize {
     (0..calls).filter(|_| call(std::hint::black_box(key)) == allowed).count()

@@ -1,7 +1,7 @@
-//! What a check costs with many overrides loaded beside none: of keys that have one, and of others.
+//! Measures a spend with many overrides loaded beside a spend with none, for keys with an override and for others.
 //!
-//! The two limiters of a set have the same numbers, keys and order, and take turns. Where their tables
-//! lie in memory moves a ratio by more than what is looked for, so each set makes them anew.
+//! The two limiters of a set have the same limits, keys and order, and take turns. The place of a table in memory
+//! changes a ratio by more than the effect to measure, so each set makes its limiters anew.
 
 use clap::Parser;
 use rivals::keys::Keys;
@@ -12,10 +12,10 @@ use rivals::turns::{Turns, round_ns};
 use rivals::verdict::print_at_most;
 use tollgate::Limiter;
 
-/// Nanoseconds a spend with overrides loaded, beside none.
+/// Nanoseconds per spend, with overrides loaded and without.
 #[derive(Parser)]
 struct Args {
-    /// Overrides that are loaded.
+    /// The number of overrides.
     #[arg(long, default_value_t = 100_000)]
     overrides: usize,
     /// Sets of limiters.
@@ -31,14 +31,13 @@ struct Args {
     table: TableArgs,
 }
 
-/// Keys that are called and have no override.
+/// The number of keys without an override.
 const WITHOUT: usize = 100_000;
-/// Keys that are called and have one.
+/// The number of keys with an override.
 const WITH: usize = 1_000;
 const AT_MOST: f64 = 1.05;
 
-/// Keys that are called, `count` of them from `first` on, and the times of a call in all rounds: with
-/// no overrides loaded, and with all of them.
+/// Called keys, `count` of them from `first` on, and the time of a call in each round, without overrides and with them.
 struct Called {
     name: &'static str,
     first: u32,
@@ -85,7 +84,7 @@ impl Called {
         assert_eq!(limits.overrides(), args.overrides, "they are all loaded");
         let with = || Limiter::with_options(limits.clone(), args.table.options());
         let without = || limiters::tollgate(rule, args.table.options());
-        // Which one is made first changes, too.
+        // The limiter that is made first alternates.
         let limiters = if set.is_multiple_of(2) {
             [without(), with()]
         } else {

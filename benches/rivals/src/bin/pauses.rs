@@ -1,11 +1,11 @@
-//! The longest calls: while a table grows from empty, and while all of its cells, full, are swept.
+//! Measures the longest calls while a table grows from empty, and while a sweep drops all of its cells.
 //!
-//! What counts is the processor time that a call takes of its own thread, so that other threads and
-//! other processes do not; the kernel's interrupts and a virtual machine's host still may. The first
-//! two rows are for calls that do nothing, and that count for as long: what is in them is the machine's.
+//! The figure is the processor time of the calling thread, so that other threads and processes do not count. Interrupts
+//! of the kernel and the host of a virtual machine still may. The first two rows are loops without a limiter, of the
+//! same length: their long calls are the machine's.
 //!
-//! Times are less what the fresh pages cost that a call touched; unfaulted are the calls that touched
-//! none, raw are times from which nothing is taken off.
+//! Times are reduced by the cost of the fresh pages that a call touched. "Unfaulted" calls touched none; "raw" times
+//! are not reduced.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +20,13 @@ use rivals::rule::Rule;
 use rivals::verdict::print_at_most;
 use tollgate::{Clock, Limiter};
 
-/// The longest calls while a table grows and while it is swept, beside governor's.
+/// Measures the longest calls while a table grows and while it is swept, beside governor's.
 #[derive(Parser)]
 struct Args {
-    /// Keys that are inserted, and swept.
+    /// The number of keys that are inserted and swept.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     keys: u32,
-    /// Runs of Tollgate. A pause that is its own comes in each of them, one that is the machine's does not.
+    /// Runs of Tollgate. A pause of Tollgate comes in each run; a pause of the machine does not.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Leaves governor out.
@@ -36,24 +36,24 @@ struct Args {
     table: TableArgs,
 }
 
-/// Threads that spend while another one sweeps.
+/// The threads that spend while another thread sweeps.
 const SPENDERS: u64 = 2;
-/// Calls that each of them makes at least, however soon the sweep ends.
+/// The fewest calls of each spending thread, however soon the sweep ends.
 const MIN_CALLS: usize = 10_000;
-/// The cells of a step of the sweep.
+/// The cells of one sweep step.
 const SWEEP_CELLS: usize = 4_096;
-/// As long as an insert, more or less: the clock's interrupts come so often in a second, not in a call.
+/// The iterations of a loop about as long as an insert: interrupts come by time, not by call.
 const COUNTED: u32 = 1_500;
-/// The same in lines of memory that no cache has.
+/// The uncached cache lines of a loop of about that length.
 const LINES: usize = 5;
 const LINE_BYTES: usize = 64;
-/// What a table takes.
+/// The bytes of the array per key: about those of a table.
 const LINE_BYTES_PER_KEY: usize = 64;
-/// A prime, so that all lines come by.
+/// A prime, so that the loop reaches all lines.
 const STRIDE: usize = 1_000_003;
-/// Passes of the sweep: a table may need one to decide and one to give memory back.
+/// Sweep passes: a table may need one to decide and one to free memory.
 const PASSES: usize = 3;
-/// Memory a key that a run touches, more or less: so much is made ready by the host beforehand.
+/// About the memory that a run touches per key; it is touched once before, so that the host has it ready.
 const BYTES_PER_KEY: usize = 300;
 
 const MAX_US: f64 = Figures::LONG_NS as f64 / 1e3;
@@ -74,7 +74,7 @@ const HEADER: [&str; 12] = [
     "faults",
 ];
 
-/// governor as it is faster, with ahash.
+/// governor with ahash, its faster hasher.
 type AhashGovernor = Governor<String, ahash::RandomState, FakeRelativeClock>;
 
 fn main() {
@@ -128,16 +128,16 @@ fn print_verdicts<'a>(what: &str, runs: impl Iterator<Item = &'a Figures>) {
     print_at_most(&format!("{what}, p99.99 of calls without a fault"), p9999_us, P9999_US, " us");
 }
 
-/// What one run shows of the calls that something was promised of.
+/// The figures of one run that have targets.
 struct Run {
     inserts: Figures,
     spends: Figures,
 }
 
-/// Adds a row, and hands back what is in it.
+/// Adds a row and returns its figures.
 type Add<'a> = &'a mut dyn FnMut(&str, Vec<Meter>) -> Figures;
 
-/// Calls that count to `counted`, in registers: what is long among them is the machine's.
+/// Measures loops that count to `counted` in registers: long ones are the machine's.
 fn nothing(keys: &Keys, counted: u32) -> Meter {
     let mut meter = Meter::with_room(keys.count());
     for i in keys.all() {
@@ -149,8 +149,8 @@ fn nothing(keys: &Keys, counted: u32) -> Meter {
     meter
 }
 
-/// Calls that read [`LINES`] lines of a large array, here and there: the processor's caches are then as cold
-/// for what interrupts the thread as they are while a table is in use.
+/// Measures loops that read [`LINES`] scattered lines of a large array: an interrupt then finds the caches as cold as
+/// while a table is in use.
 fn reading(keys: &Keys) -> Meter {
     let count = keys.count() * LINE_BYTES_PER_KEY / LINE_BYTES;
     let lines = vec![[1_u64; LINE_BYTES / size_of::<u64>()]; count];
@@ -159,7 +159,7 @@ fn reading(keys: &Keys) -> Meter {
     for _ in keys.all() {
         meter.time(|| {
             for _ in 0..LINES {
-                // What is read decides where the next one is: one after the other.
+                // The value of one line decides the next, so the reads come one after the other.
                 at = (at + lines[at][0] as usize * STRIDE) % count;
             }
             black_box(at)
@@ -218,7 +218,7 @@ fn insert_all(keys: &Keys, mut insert: impl FnMut(&str) -> bool) -> Meter {
     meter
 }
 
-/// Calls on random keys by some threads, each with a call of its own, while another one sweeps.
+/// Measures calls on random keys by several threads, while another thread sweeps.
 fn under_load<C: FnMut(&str) -> bool>(
     keys: &Keys,
     call: impl Fn() -> C + Sync,
@@ -231,7 +231,7 @@ fn under_load<C: FnMut(&str) -> bool>(
             let mut call = call();
             let mut random = Random::new(stream);
             let mut meter = Meter::with_room(MIN_CALLS);
-            // Relaxed: the flag says nothing of other memory.
+            // Relaxed: the flag publishes no other memory.
             while meter.calls() < MIN_CALLS || !swept.load(Ordering::Relaxed) {
                 let key = keys.text(random.below(keys.count()));
                 assert!(meter.time(|| call(key)), "a key that was full is allowed");
@@ -254,7 +254,7 @@ fn under_load<C: FnMut(&str) -> bool>(
 
 fn sweep(limiter: &Limiter, meter: &mut Meter) {
     for _ in 0..PASSES {
-        // Bounded by the cells there are: a step looks at some, or ends the pass.
+        // Bounded by the cells of the table: each step visits some or ends the pass.
         while !meter.time(|| limiter.sweep(SWEEP_CELLS)).finished {}
     }
 }

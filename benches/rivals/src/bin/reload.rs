@@ -1,4 +1,4 @@
-//! Reloads of a table that is in use: how long one takes, and what the calls beside it and after it do.
+//! Measures reloads of a table in use: the time of a reload, and the calls beside it and after it.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,23 +11,23 @@ use rivals::meter::{FaultCost, Meter};
 use rivals::random::Random;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-/// Reloads beside a thread that spends.
+/// Measures reloads beside a spending thread.
 #[derive(Parser)]
 struct Args {
-    /// Keys that have a bucket.
+    /// The number of keys with a bucket.
     #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     keys: u32,
-    /// Reloads.
+    /// The number of reloads.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     reloads: u32,
 }
 
 const NAME: &str = "PerUser";
 const BURST: u64 = 1 << 20;
-/// Calls without a reload beside them.
+/// The number of calls without a reload beside them.
 const CALLS_ALONE: usize = 2_000_000;
 
-/// The same units, in a year or in two.
+/// The same units, per year or per two years.
 fn limits(years: u64) -> Limits {
     let period = Duration::from_secs(years * 31_536_000);
     let limit = Limit::new(BURST, BURST, period).expect("a limit");
@@ -111,7 +111,7 @@ fn main() {
     println!("calls after an account's override were not timed: they need --features boulder");
 }
 
-/// Ids of one account, whose override comes and ends.
+/// The ids of one account, whose override is added and ends.
 #[cfg(feature = "boulder")]
 mod account {
     use std::time::SystemTime;
@@ -122,7 +122,7 @@ mod account {
 
     const OF_ACCOUNT: &str = "CertificatesPerDomainPerAccount";
 
-    /// A default, and an override of account 7, if there is one, that ends.
+    /// A default and, if `account` is given, an override of account 7 that ends then.
     fn limits_of_account(account: Option<SystemTime>) -> Limits {
         let of =
             |burst| Limit::new(burst, burst, Duration::from_secs(31_536_000)).expect("a limit");
@@ -137,8 +137,8 @@ mod account {
         }
     }
 
-    /// Calls for every id of one account, in another order each time: known, after a reload that gives the account an
-    /// override, and after that has ended.
+    /// Measures calls for each id of one account, in a different order each time: when the keys are known, after a
+    /// reload that gives the account an override, and after the override has ended.
     pub(crate) fn after_an_override(ids: u32, fault: FaultCost) {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock);
@@ -183,7 +183,7 @@ mod account {
         pass(Some("after it has ended"));
     }
 
-    /// The memory of this process that is not swapped out; 0 where that is not said.
+    /// The memory of this process that is not swapped out; 0 if the system does not report it.
     fn resident_bytes() -> u64 {
         const PAGE_BYTES: u64 = 4096;
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();

@@ -1,5 +1,4 @@
-//! Files of a table that is in use: how long one takes each way, how long it is, and what the calls beside
-//! it do.
+//! Measures snapshots of a table in use: the time to write and to read one, its length, and the calls beside it.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -15,23 +14,23 @@ use rivals::meter::{FaultCost, Meter};
 use rivals::random::Random;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-/// Snapshots beside a thread that spends, and restores of the last one.
+/// Measures snapshots beside a spending thread, and restores of the last one.
 #[derive(Parser)]
 struct Args {
-    /// Keys that have a bucket.
+    /// The number of keys with a bucket.
     #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     keys: u32,
-    /// Files.
+    /// The number of files.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     files: u32,
-    /// The folder that they are written to. Default: that of temporary files.
+    /// The folder of the files. Default: that of temporary files.
     #[arg(long)]
     folder: Option<PathBuf>,
 }
 
 const NAME: &str = "PerUser";
 const BURST: u64 = 1 << 20;
-/// Calls without a snapshot beside them.
+/// The number of calls without a snapshot beside them.
 const CALLS_ALONE: usize = 2_000_000;
 
 fn limits() -> Limits {
@@ -39,7 +38,7 @@ fn limits() -> Limits {
     Limits::builder().limit(NAME, IdFormat::String, limit).expect("a name").build()
 }
 
-/// A write of as many bytes, handed to the disk, and a read of them: what the machine takes by itself.
+/// Measures a write of as many bytes, synced to the disk, and a read of them: the machine's own time.
 fn bare(path: &Path, bytes: usize) -> (Duration, Duration) {
     let content = vec![7; bytes];
     let started = Instant::now();

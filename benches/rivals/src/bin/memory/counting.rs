@@ -1,12 +1,12 @@
-//! An allocator that counts: the one place with unsafe code.
+//! A counting allocator: the only unsafe code of this package.
 
 #![expect(unsafe_code, reason = "an allocator cannot be had without")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The system's allocator, with a count of the bytes that were asked for and not given back. What the
-/// system adds to each block does not count.
+/// The system's allocator, with a count of the bytes that were requested and not freed. The system's overhead per block
+/// does not count.
 pub(crate) struct Counting;
 
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -26,8 +26,8 @@ fn take(bytes: usize) {
     LIVE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes to `System` with the arguments it came with, and its answer comes back as it
-// is; counting neither allocates nor panics.
+// SAFETY: every method passes its arguments to `System` and returns the result unchanged; counting neither allocates
+// nor panics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise, that `layout` is not empty, is `System`'s condition.

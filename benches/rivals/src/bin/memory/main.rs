@@ -1,6 +1,7 @@
-//! The bytes a key takes, grown from empty, and what is left when all of them were full and swept.
+//! Measures the bytes per key while a table grows from empty, and the bytes that are left after all buckets are full
+//! and swept.
 //!
-//! Live bytes are those of this program's allocator and those that Tollgate maps past it.
+//! Live bytes are those of this program's allocator and those that Tollgate maps directly.
 
 mod counting;
 
@@ -19,18 +20,18 @@ use crate::counting::{Counting, live_bytes};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Live bytes per string key, beside governor's.
+/// Measures live bytes per string key, beside governor's.
 #[derive(Parser)]
 struct Args {
-    /// Keys in all. Steps are sixths of it, the comparison is at two thirds, the worst is looked for
-    /// in the second half.
+    /// The number of keys. A step is a sixth of them, the comparison is at two thirds, and the maximum is searched in
+    /// the second half.
     #[arg(long, default_value_t = 6_000_000, value_parser = clap::value_parser!(u32).range(6..))]
     keys: u32,
     #[command(flatten)]
     table: TableArgs,
 }
 
-/// Bytes a key after each sixth of the keys, and the worst after any insert of the second half.
+/// The bytes per key after each sixth of the keys, and the maximum after any insert of the second half.
 struct Growth {
     steps: [f64; STEPS],
     worst: f64,
@@ -41,9 +42,9 @@ struct Growth {
 const STEPS: usize = 6;
 /// The step at which the limiters are compared: four of six million.
 const COMPARED: usize = 3;
-/// The cells of a step of the sweep.
+/// The cells of one sweep step.
 const SWEEP_CELLS: usize = 16_384;
-/// Passes over the table; each one may give back what the one before it retired.
+/// Sweep passes: each may free memory that an earlier one retired.
 const PASSES: usize = 4;
 
 fn main() {
@@ -83,7 +84,7 @@ fn compared_at(keys: usize) -> usize {
     keys * (COMPARED + 1) / STEPS
 }
 
-/// Inserts all the keys; `bytes` are those that the limiter takes.
+/// Inserts all keys; `bytes` returns the limiter's live bytes.
 fn grow(
     name: &str,
     keys: &Keys,
@@ -146,13 +147,13 @@ fn print_growth(keys: usize, [ours, default, ahash]: [&Growth; 3]) {
     println!("Live bytes a key, all told, grown from empty:\n{table}\n");
 }
 
-/// Sweeps a limiter whose cells are all full, and prints what is left of the peak.
+/// Sweeps a limiter whose buckets are all full, and prints the bytes that are left as a share of the peak.
 fn sweep(limiter: &Limiter, before: usize, peak_bytes: usize) {
     let bytes = || live_bytes() + limiter.stats().mapped_bytes - before;
     let share = || bytes() as f64 * 100.0 / peak_bytes as f64;
     let mut swept = share();
     for pass in 1..=PASSES {
-        // Bounded by the cells there are: a step looks at some, or ends the pass.
+        // Bounded by the cells of the table: each step visits some or ends the pass.
         while !limiter.sweep(SWEEP_CELLS).finished {}
         swept = share();
         println!("after pass {pass} of the sweep: {swept:.2} % of the peak is live");

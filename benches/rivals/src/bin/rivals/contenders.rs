@@ -1,4 +1,4 @@
-//! The limiters, each behind one call.
+//! The limiters behind one trait.
 
 use std::hash::BuildHasher;
 
@@ -10,13 +10,13 @@ use tollgate::{Decision, Error, KeyedLimit, LimiterOptions};
 
 use crate::work::{Answer, Work};
 
-/// Makes calls; a whole round of them behind one dynamic call.
+/// Makes the calls of a whole round, behind one dynamic call.
 pub(crate) trait Contender: Sync {
-    /// Asks for one unit of each of these keys; returns how many calls said what was wanted.
+    /// Spends one unit of each of these keys; returns the number of expected answers.
     fn call_all(&self, keys: &Keys, order: &[u32], wanted: Answer) -> usize;
 }
 
-/// How many keys a call for many has.
+/// The keys of one call for many keys.
 const MANY: usize = 16;
 
 struct TollgateText(KeyedLimit);
@@ -33,7 +33,7 @@ pub(crate) fn tollgate(work: Work, rule: Rule, options: LimiterOptions) -> Box<d
     }
 }
 
-/// An error is neither answer.
+/// Compares an answer; an error is never the expected one.
 #[inline]
 fn says(decision: &Result<Decision, Error>, wanted: Answer) -> bool {
     decision.as_ref().is_ok_and(|decision| Answer::of(decision.allowed()) == wanted)
@@ -63,7 +63,7 @@ impl Contender for TollgateMany {
     }
 }
 
-/// governor looks a `String` up by `&String`: the caller keeps one and writes each key into it.
+/// Spends with governor, which looks up a `String` by `&String`: the caller writes each key into one `String`.
 struct GovernorText<S: BuildHasher + Clone>(Governor<String, S, DefaultClock>);
 struct GovernorNumber<S: BuildHasher + Clone>(Governor<u64, S, DefaultClock>);
 

@@ -1,4 +1,4 @@
-//! The floor: the least that a check of a key can be made of, in a bare loop.
+//! The floor: the least work that a spend consists of, in a bare loop.
 
 use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
@@ -17,15 +17,15 @@ struct Floor<const READS: bool, const NUMBERS: bool, const LATE: bool> {
     clock: Clock,
 }
 
-/// As large as a cell of Tollgate's table: two of them share a cache line.
+/// A cell as large as one of Tollgate's table: two of them share a cache line.
 #[repr(align(32))]
 struct Cell(AtomicU64);
 
 const _: () = assert!(size_of::<Cell>() == 32);
 
-/// The source of time that `tollgate::Clock::system` takes, by the same rule.
+/// The clock that `tollgate::Clock::system` chooses, by the same rule.
 enum Clock {
-    /// With the parts of a nanosecond in a tick, 2^64 to one.
+    /// With the length of a tick in 2^-64 ns.
     Counter {
         counter: quanta::Clock,
         origin: u64,
@@ -34,7 +34,7 @@ enum Clock {
     Instant(Instant),
 }
 
-/// `late`: the clock is read with the cell in hand, not before it is looked at.
+/// Makes the floor. With `late` it reads the clock after the cell's word, not before.
 pub(crate) fn floor(work: Work, keys: usize, late: bool) -> Box<dyn Contender> {
     if late { floor_with_clock::<true>(work, keys) } else { floor_with_clock::<false>(work, keys) }
 }
@@ -47,14 +47,14 @@ fn floor_with_clock<const LATE: bool>(work: Work, keys: usize) -> Box<dyn Conten
     }
 }
 
-/// The cells of a table that holds so many keys and is at most three quarters full.
+/// The number of cells of a table for `keys` keys that is at most three quarters full.
 fn cells_for(keys: usize) -> usize {
     (keys * 4).div_ceil(3).next_power_of_two()
 }
 
 impl<const READS: bool, const NUMBERS: bool, const LATE: bool> Floor<READS, NUMBERS, LATE> {
     fn new(keys: usize) -> Self {
-        // Written once each, so that no round meets a fresh page.
+        // Each cell is written once, so that no round touches a fresh page.
         let cells = (0..cells_for(keys)).map(|_| Cell(AtomicU64::new(1))).collect();
         let hashers = [ahash::RandomState::new(), ahash::RandomState::new()];
         Floor { cells, hashers, clock: Clock::system() }
@@ -73,20 +73,20 @@ impl<const READS: bool, const NUMBERS: bool, const LATE: bool> Floor<READS, NUMB
         })
     }
 
-    /// Returns something of all that was read, so that none of it can be left out.
+    /// Returns a value that depends on all reads, so that the compiler keeps them.
     #[inline(always)]
     fn touch(&self, [first, second]: [u64; 2]) -> u64 {
         let early_ns = if LATE { 0 } else { self.clock.now_ns() };
         let cell = &self.cells[first as usize & (self.cells.len() - 1)].0;
-        // Relaxed, all of them: the word publishes nothing but itself.
+        // Relaxed, like the rest: the word publishes nothing but itself.
         let mut word = cell.load(Ordering::Relaxed);
         let now_ns = if LATE { self.clock.now_ns() } else { early_ns };
         if READS {
             return word ^ now_ns ^ second;
         }
         let new = now_ns ^ second;
-        // As in a limiter, a swap that another thread's made fail is made again. Bounded by the calls
-        // of the other thread, each of which lets one through.
+        // Like a limiter, a failed swap is repeated. Bounded by the calls of the other thread, one of which succeeds
+        // each time.
         while let Err(changed) =
             cell.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed)
         {

@@ -1,8 +1,8 @@
-//! Tollgate beside governor 0.10.4, rate-net 2 and the floor, in one run on one machine.
+//! Measures Tollgate beside governor 0.10.4, rate-net 2 and the floor, in one run on one machine.
 //!
-//! Each row is the median of interleaved rounds: in a round every contender makes the same calls with
-//! the same keys in the same order, and which one begins changes from round to round. Every answer is
-//! checked. What counts is the ratio: the times move with the machine's other load.
+//! Each row is the median of interleaved rounds. In a round every contender makes the same calls with the same keys in
+//! the same order; the one that begins changes from round to round. Every answer is checked. The ratios count, because
+//! the times change with the machine's load.
 
 mod contenders;
 mod floor;
@@ -37,7 +37,7 @@ struct Args {
     /// Calls a round, over all threads.
     #[arg(long, default_value_t = 2_000_000)]
     calls: usize,
-    /// Only rows with at most so many keys.
+    /// Only rows with at most this number of keys.
     #[arg(long, default_value_t = 10_000_000)]
     most_keys: usize,
     /// Only rows whose work has this in its name, such as `denied`.
@@ -46,8 +46,8 @@ struct Args {
     /// Only rows with this number of keys.
     #[arg(long)]
     only_keys: Option<usize>,
-    /// Has the floor read the clock after it has read the cell's word. Processors that end earlier loads
-    /// before they read it then wait for the key and the cell one after the other. No target is for this.
+    /// Makes the floor read the clock after the cell's word. A processor that completes earlier loads before it reads
+    /// the clock then waits for the key and the cell in sequence. No target uses this.
     #[arg(long)]
     late_clock: bool,
     #[command(flatten)]
@@ -72,11 +72,11 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The rows of one work over so many keys: one for each number of threads, on the same tables.
+/// Measures the rows of one work over a number of keys: one row for each number of threads, on the same tables.
 fn measure(args: &Args, work: Work, count: usize) -> Vec<Row> {
     let keys = Keys::new(count);
     let order = Random::new(0).order(args.calls, count);
-    // One key may get all the calls of all rows, and it was called once before.
+    // A key may get all calls of all rows, and one call before them.
     let calls_in_all = args.calls * args.rounds * work.threads().len() + 1;
     let rule = if work.is_denied() { Rule::scarce() } else { Rule::ample(calls_in_all) };
     let contenders: [Box<dyn Contender>; 5] = [

@@ -1,4 +1,4 @@
-//! Rounds of calls in which the contenders take turns.
+//! Runs rounds of calls in which the contenders take turns.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -8,19 +8,19 @@ use rivals::keys::Keys;
 use crate::contenders::Contender;
 use crate::work::Answer;
 
-/// What every contender is asked in every round.
+/// The calls of a round, the same for every contender.
 pub(crate) struct Rounds<'a> {
     pub(crate) keys: &'a Keys,
     /// The number of each call's key.
     pub(crate) order: &'a [u32],
-    /// What every call of every round has to say.
+    /// The expected answer of every call.
     pub(crate) wanted: Answer,
-    /// How many rounds.
+    /// The number of rounds.
     pub(crate) count: usize,
 }
 
 impl Rounds<'_> {
-    /// Makes every key known: one call of each, which any limiter has to allow.
+    /// Makes every key known by one call, which every limiter must allow.
     pub(crate) fn fill(&self, contenders: &[Box<dyn Contender>]) {
         let all: Vec<u32> = self.keys.all().collect();
         for contender in contenders {
@@ -29,7 +29,7 @@ impl Rounds<'_> {
         }
     }
 
-    /// The median time of a call for each contender.
+    /// Measures the median time of a call for each contender.
     pub(crate) fn median_ns<const N: usize>(
         &self,
         contenders: &[Box<dyn Contender>; N],
@@ -48,7 +48,7 @@ impl Rounds<'_> {
         })
     }
 
-    /// The time of a call in one round: wall time over the calls of all threads.
+    /// Measures the time of a call in one round: wall time over the calls of all threads.
     fn round_ns(&self, contender: &dyn Contender, threads: usize) -> f64 {
         let barrier = &Barrier::new(threads + 1);
         let part_len = self.order.len().div_ceil(threads);
@@ -64,7 +64,7 @@ impl Rounds<'_> {
             let parts = self.order.chunks(part_len);
             let workers: Vec<_> = parts.map(|part| scope.spawn(move || start(part))).collect();
             barrier.wait();
-            // The slowest thread's own time: one that starts late on a busy machine is not counted twice.
+            // The slowest thread. Each measures itself, so that a late start on a busy machine does not count.
             workers.into_iter().map(|worker| worker.join().unwrap()).fold(0.0, f64::max)
         });
         seconds * 1e9 / self.order.len() as f64

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// One row. `governor_ns` is the better of its two hashers.
+/// One row. `governor_ns` is the better of governor's two hashers.
 #[derive(Serialize)]
 pub(crate) struct Row {
     pub(crate) work: &'static str,

@@ -1,11 +1,11 @@
-//! What the rows have to be, and whether they are.
+//! Compares the rows with their targets.
 
 use rivals::verdict::{print_at_least, print_at_most};
 
 use crate::table::Row;
 use crate::work::Work;
 
-/// The most that a row may take of its rivals' time.
+/// The largest allowed share of another limiter's time.
 struct Target {
     work: Work,
     keys: usize,
@@ -29,12 +29,12 @@ const TARGETS: [Target; 8] = [
     target(Work::DeniedString, 4_000_000, 2, (0.30, None)),
 ];
 
-/// The most that a row may take of the floor's time: (keys, share).
+/// The largest allowed share of the floor's time: (keys, share).
 const OF_FLOOR: [(usize, f64); 2] = [(1, 1.7), (4_000_000, 1.35)];
-/// The least that denials of one key may scale, of what the floor's reads do.
+/// The least scaling of one key's denials, as a share of the floor's scaling.
 const SCALING: f64 = 0.95;
 
-/// Prints a line for each target whose rows are there.
+/// Prints a line for each target whose rows were measured.
 pub(crate) fn print_targets(rows: &[Row]) {
     println!();
     for target in &TARGETS {
@@ -55,13 +55,13 @@ pub(crate) fn print_targets(rows: &[Row]) {
     print_scaling(rows);
 }
 
-/// How much more denials of one key two threads make than one, beside the floor's reads.
+/// Computes the scaling of one key's denials from one thread to two, as a share of the floor's.
 fn print_scaling(rows: &[Row]) {
     let row = |threads| find(rows, Work::DeniedString, 1, threads);
     let (Some(one), Some(two)) = (row(1), row(2)) else {
         return;
     };
-    // Times are over the calls of all threads: twice the calls in the same time is half of it.
+    // Times are divided by the calls of all threads: half the time is twice the calls in the same time.
     let tollgate = one.tollgate_ns / two.tollgate_ns;
     let floor = one.floor_ns / two.floor_ns;
     println!(

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The kinds of calls that are measured.
 
 /// A kind of call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -8,11 +8,11 @@ pub(crate) enum Work {
     SpendU64,
     /// Allowed calls, 16 keys at a time where a limiter has a call for that.
     Many16String,
-    /// One call of a key that has nothing left.
+    /// One call of a key without units.
     DeniedString,
 }
 
-/// What a limiter says.
+/// The answer of a limiter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Allowed,
@@ -39,7 +39,7 @@ impl Work {
         }
     }
 
-    /// How many keys, a group of rows for each.
+    /// The numbers of keys; each has a group of rows.
     pub(crate) fn key_counts(self) -> &'static [usize] {
         match self {
             Work::SpendString => &[1, 100_000, 4_000_000],
@@ -57,7 +57,7 @@ impl Work {
         self == Work::DeniedString
     }
 
-    /// What every timed call has to say.
+    /// The expected answer of every timed call.
     pub(crate) fn wanted(self) -> Answer {
         Answer::of(!self.is_denied())
     }

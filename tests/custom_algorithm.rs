@@ -1,7 +1,7 @@
-//! The rule of `examples/own_algorithm.rs` through the laws that every rule keeps to, and in a limiter.
+//! The rule of `examples/custom_algorithm.rs` through the laws that every rule keeps to, and in a limiter.
 //! For a rule of your own, copy this file and `laws/mod.rs`.
 
-#[path = "../examples/own_algorithm/halves.rs"]
+#[path = "../examples/custom_algorithm/halves.rs"]
 mod halves;
 mod laws;
 

@@ -1,4 +1,4 @@
-//! A limit as the rule that it is: for rules of one's own, and for those who run a rule by hand.
+//! Limits by custom algorithms, and the trait [`Algorithm`] for `Limit` itself.
 
 use std::sync::Arc;
 
@@ -6,40 +6,50 @@ use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
 use crate::clock::MAX_NOW_NS;
-use crate::error::{Error, ErrorKind};
-use crate::limit::{Limit, LimitFault};
+use crate::error::Error;
+use crate::limit::{Limit, LimitFault, to_error};
 
 impl Limit {
-    /// A limit by a rule of one's own; two are equal if they share it.
+    /// Makes a limit of a custom algorithm. Two such limits are equal if they share the `Arc`.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] if the rule's largest cost is 0.
+    /// [`Error::is_invalid_limit`] if the algorithm's largest cost is 0.
     ///
     /// # Example
     ///
-    /// See [`Algorithm`].
-    pub fn custom(rule: Arc<dyn Algorithm>) -> Result<Limit, Error> {
-        Limit::of_own(rule).map_err(|fault| Error::new(ErrorKind::Limit, fault.message))
+    /// [`Algorithm`] has a whole example.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// # fn f(one_a_second: impl Algorithm + 'static) -> Result<(), tollgate::Error> {
+    /// let limit = Limit::custom(Arc::new(one_a_second))?;
+    /// assert_eq!(limit.burst(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn custom(algorithm: Arc<dyn Algorithm>) -> Result<Limit, Error> {
+        to_error(Limit::validate_custom(algorithm))
     }
 
-    pub(super) fn of_own(rule: Arc<dyn Algorithm>) -> Result<Limit, LimitFault> {
-        let max_cost = rule.max_cost();
+    pub(super) fn validate_custom(algorithm: Arc<dyn Algorithm>) -> Result<Limit, LimitFault> {
+        let max_cost = algorithm.max_cost();
         if max_cost == 0 {
             let message =
-                format!("invalid largest cost 0 of {}: at least 1 is allowed", rule.name());
+                format!("invalid largest cost 0 of {}: at least 1 is allowed", algorithm.name());
             return Err(LimitFault { field: "max_cost", message });
         }
-        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Custom(rule) })
+        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Custom(algorithm) })
     }
 
-    /// Arguments that a caller got wrong, put where the rules expect them: no sum wraps then.
+    /// Moves arguments that are out of range to the nearest allowed value, so that no sum wraps.
     fn in_range(&self, now_ns: u64, cost: u64) -> (u64, u64) {
         (now_ns.clamp(1, MAX_NOW_NS), cost.min(self.max_cost))
     }
 }
 
-/// Of a cost above the largest, the answer is that for the largest.
+/// Runs a limit on a bare word, for simulations and tests. A cost above the largest is answered as the largest.
 impl Algorithm for Limit {
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
         let (now_ns, cost) = self.in_range(now_ns, cost);

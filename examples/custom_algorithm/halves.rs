@@ -1,4 +1,4 @@
-//! A quota for a day, and a smaller one for each half of it.
+//! The algorithm: a quota for a day, and a smaller quota for each half of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use tollgate::Decision;
 use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::limit::Factor;
 
-/// At most `whole` units in a day, which starts with its first call, and at most `half` in each half.
+/// Allows at most `whole` units in a day, which its first allowed call starts, and at most `half` in each half of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Halves {
     whole: u64,
     half: u64,
-    /// Half a day, in the seconds that the rule counts in.
+    /// The length of half a day.
     half_s: u64,
 }
 
-/// What the word holds: the second in which the day started, in 31 bits, and what was used in its first
-/// and its second half, 16 bits each.
+/// The content of a word: the second in which the day started, in 31 bits, and the units used in its first and its second
+/// half, 16 bits each.
 #[derive(Clone, Copy, Debug)]
 struct Day {
     start_s: u64,
@@ -32,11 +32,11 @@ const MAX_S: u64 = (1 << 31) - 1;
 const MAX_USED: u64 = (1 << 16) - 1;
 
 impl Day {
-    fn of_word(word: u64) -> Day {
+    fn from_word(word: u64) -> Day {
         Day { start_s: word >> 32, used: [(word >> 16) & MAX_USED, word & MAX_USED] }
     }
 
-    /// Not 0, because no time is, and without the top bit, because the time has 31.
+    /// Never 0, because the start is at least 1. The top bit is clear, because the start has 31 bits.
     fn word(self) -> u64 {
         (self.start_s << 32) | (self.used[0] << 16) | self.used[1]
     }
@@ -46,7 +46,7 @@ impl Day {
     }
 }
 
-/// A second from 1 on, as the origin is 1 ns: never 0.
+/// The second that contains a time; 1 for the clock's origin, which is 1 ns.
 fn second_of(now_ns: u64) -> u64 {
     (now_ns.saturating_sub(1) / NS_PER_S + 1).min(MAX_S)
 }
@@ -56,17 +56,17 @@ fn seconds(s: u64) -> Duration {
 }
 
 impl Halves {
-    /// Counts are cut to 65535, and the time to seconds.
+    /// Cuts the counts to 65535, and the day to whole seconds.
     pub(crate) fn new(whole: u64, half: u64, day: Duration) -> Halves {
         let whole = whole.clamp(1, MAX_USED);
         let half_s = (day.as_secs() / 2).clamp(1, MAX_S);
         Halves { whole, half: half.clamp(1, whole), half_s }
     }
 
-    /// The day as a call finds it, and the second of the call: no earlier than the day's first. A day that
-    /// is over, and one in which nothing is used, start anew with the call.
-    fn find(&self, word: u64, now_ns: u64) -> (Day, u64) {
-        let day = Day::of_word(word);
+    /// The current day and the second of the call, which is not before the day's start. A day that is over, or in which no
+    /// unit is used, is replaced by one that starts with the call.
+    fn current_day(&self, word: u64, now_ns: u64) -> (Day, u64) {
+        let day = Day::from_word(word);
         let now_s = second_of(now_ns).max(day.start_s);
         if day.total() == 0 || now_s - day.start_s >= 2 * self.half_s {
             return (Day { start_s: now_s, used: [0, 0] }, now_s);
@@ -74,7 +74,7 @@ impl Halves {
         (day, now_s)
     }
 
-    /// The time until `cost` more can be spent.
+    /// The time until `cost` more units can be spent.
     fn wait_s(&self, day: Day, now_s: u64, cost: u64) -> u64 {
         let elapsed_s = now_s - day.start_s;
         let in_second = usize::from(elapsed_s >= self.half_s);
@@ -96,13 +96,13 @@ impl Halves {
 
 impl Algorithm for Halves {
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let (mut day, now_s) = self.find(word, now_ns);
+        let (mut day, now_s) = self.current_day(word, now_ns);
         let wait_s = self.wait_s(day, now_s, cost);
         let allowed = wait_s == 0;
         if allowed {
             day.used[usize::from(now_s - day.start_s >= self.half_s)] += cost;
         }
-        // After an allowed call: until the same cost is there again.
+        // On an allowed call, the time until the same cost could be spent again.
         let retry_s = if allowed { self.wait_s(day, now_s, cost) } else { wait_s };
         let remaining = self.whole.saturating_sub(day.total());
         let reset_in = seconds(self.reset_in_s(day, now_s));
@@ -111,24 +111,24 @@ impl Algorithm for Halves {
     }
 
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let (mut day, now_s) = self.find(word, now_ns);
+        let (mut day, now_s) = self.current_day(word, now_ns);
         let before = day.total();
-        // The later half first: what is given back there can be spent again at once.
+        // The second half first: units that return there can be spent again at once.
         let later = cost.min(day.used[1]);
         day.used = [day.used[0].saturating_sub(cost - later), day.used[1] - later];
-        let given_back = day.total() < before;
+        let refunded = day.total() < before;
         if day.total() == 0 {
             day.start_s = now_s;
         }
         let remaining = self.whole.saturating_sub(day.total());
         let reset_in = seconds(self.reset_in_s(day, now_s));
-        let decision = Decision::to_refund(given_back, remaining, reset_in);
-        Outcome { word: given_back.then(|| day.word()), decision }
+        let decision = Decision::to_refund(refunded, remaining, reset_in);
+        Outcome { word: refunded.then(|| day.word()), decision }
     }
 
     fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        let (day, now_s) = self.find(word, now_ns);
-        // Not before the word's own time: a day that starts anew then would start sooner.
+        let (day, now_s) = self.current_day(word, now_ns);
+        // Not before the word's own time: a new bucket would start its day sooner.
         day.total() == 0 && now_s <= second_of(now_ns)
     }
 
