@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_wrong_reading_in_a_sweep_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
-            let (clock, hand) = Clock::machine_by_hand();
+            let (clock, hand) = Clock::manual_machine();
             let limiter = limiter(clock, engine, 1000);
             let handle = limiter.limit("Own").unwrap();
             assert!(handle.spend(1, 1).unwrap().allowed());
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_wrong_reading_of_a_caller_at_the_cap_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
-            let (clock, hand) = Clock::machine_by_hand();
+            let (clock, hand) = Clock::manual_machine();
             let limiter = limiter(clock, engine, 4);
             let handle = limiter.limit("Own").unwrap();
             (0..4).for_each(|id| assert!(handle.spend(id, 1).unwrap().allowed()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::state::SharedState;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::store::Swept;
 use crate::util::background::{Stop, Ticker};
 
@@ -78,9 +78,8 @@ impl Sweeper {
             }
             ControlFlow::Continue(())
         };
-        let ticker = Ticker::start("tollgate-sweep", options.interval, tick).map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot start the thread tollgate-sweep: {error}"))
-        })?;
+        let ticker = Ticker::start("tollgate-sweep", options.interval, tick)
+            .map_err(|error| Error::from_io("cannot start the thread tollgate-sweep", error))?;
         Ok(Sweeper { _ticker: ticker })
     }
 }

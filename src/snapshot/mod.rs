@@ -127,9 +127,8 @@ impl Limiter {
             replacement.put_in_place()?;
             Ok(snapshot)
         };
-        write().map_err(|error: std::io::Error| {
-            let text = format!("{}: cannot be written: {error}", path.display());
-            Error::new(ErrorKind::Io, text)
+        write().map_err(|error| {
+            Error::from_io(format_args!("{}: cannot be written", path.display()), error)
         })
     }
 
@@ -202,8 +201,7 @@ impl Limiter {
     ) -> Result<(Limiter, Restored), Error> {
         restore::restore(limits, options, path, debt, wall_ns).map_err(|damage| match damage {
             Damage::Io(error) => {
-                let text = format!("{}: cannot be read: {error}", path.display());
-                Error::new(ErrorKind::Io, text)
+                Error::from_io(format_args!("{}: cannot be read", path.display()), error)
             }
             Damage::At(at, reason) => {
                 let text = format!("{}: at byte {at}: {reason}", path.display());

@@ -48,7 +48,7 @@ pub(super) fn restore(
     let (header, mut frames) = FrameReader::begin(from)?;
     let room = Room::of(bytes, header.keys, said_records)?;
     let times = Times::of(&header, wall_ns);
-    let clock = options.clock.clone().unwrap_or_default().going_on_at(times.now_ns);
+    let clock = options.clock.clone().unwrap_or_default().resumed_at(times.now_ns);
     let store = store_for(&header, &options)?;
     let is_known = |name: &str| limits.place_of(name).is_some();
     let items = read::limits(&mut frames, room::most_unknown(bytes), is_known)?;
