@@ -463,6 +463,6 @@ fn strictest(members: &[Prepared<'_>], count: impl Fn(&Prepared<'_>) -> bool) ->
         members.iter().filter(|member| count(member)).collect();
     in_order.sort_unstable_by_key(|member| member.position);
     in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
-        strictest.stricter(member.decision.of_member(member.position))
+        strictest.stricter(member.decision.for_member(member.position))
     })
 }

@@ -102,6 +102,6 @@ pub(super) fn is_tried(member: &Prepared<'_>) -> bool {
 pub(super) fn said_by(member: &Prepared<'_>) -> Decision {
     match is_tried(member) {
         true => member.decision.in_shadow(),
-        false => member.decision.of_member(member.position),
+        false => member.decision.for_member(member.position),
     }
 }

@@ -360,7 +360,7 @@ impl Pair {
             let own = handles[at][1].check(keys[at].1, costs[at]).unwrap();
             let blocked =
                 |left_ns| Pair::unspent(own, &handles[at][1], keys[at].1).under_block(left_ns);
-            lefts[at].map_or(own, blocked).of_member(at)
+            lefts[at].map_or(own, blocked).for_member(at)
         };
         let deniers = (0..2).filter(|&at| members[at].2 != MemberMode::SpendOnly).map(of_member);
         let expected = deniers.fold(Decision::UNLIMITED, Decision::stricter);
