@@ -1,4 +1,4 @@
-//! Calls by callers with a factor.
+//! Defines [`ScaledLimit`]: the calls of a handle for callers with a factor.
 
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
@@ -7,14 +7,13 @@ use crate::limiter::batch::Member;
 use crate::limiter::handle::{Check, KeyedLimit, Refund, Reset, Spend};
 use crate::limits::Id;
 
-/// A limit as it is for callers with a [`Factor`], such as that of their role. Made by
-/// [`KeyedLimit::scaled`].
+/// Applies a limit to callers with a [`Factor`], such as that of their role. Made by [`KeyedLimit::scaled`].
 ///
-/// The calls are those of the [`KeyedLimit`], on the same buckets: what a caller has spent with one factor
-/// counts with another. A factor of 0 is no limit. Every call can fail with
-/// [`Error::is_invalid_limit`], when the factor takes the limit's numbers out of their range.
+/// The calls are those of [`KeyedLimit`], on the same buckets: units that were spent with one factor count with
+/// another. With a factor of 0 every call is allowed. A call also fails with [`Error::is_invalid_limit`] if the factor
+/// takes the limit's numbers out of their range.
 ///
-/// # Example: a trusted role may do twice as much
+/// # Example: a trusted role may spend twice as much
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,7 +37,7 @@ pub struct ScaledLimit<'h> {
 }
 
 impl<'h> ScaledLimit<'h> {
-    /// As [`KeyedLimit::spend`].
+    /// Like [`KeyedLimit::spend`].
     ///
     /// # Errors
     ///
@@ -47,7 +46,7 @@ impl<'h> ScaledLimit<'h> {
         self.handle.with_factor(id.into(), cost, self.factor, Spend(cost))
     }
 
-    /// As [`KeyedLimit::check`].
+    /// Like [`KeyedLimit::check`].
     ///
     /// # Errors
     ///
@@ -56,7 +55,7 @@ impl<'h> ScaledLimit<'h> {
         self.handle.with_factor(id.into(), cost, self.factor, Check(cost))
     }
 
-    /// As [`KeyedLimit::refund`].
+    /// Like [`KeyedLimit::refund`].
     ///
     /// # Errors
     ///
@@ -65,7 +64,7 @@ impl<'h> ScaledLimit<'h> {
         self.handle.with_factor(id.into(), cost, self.factor, Refund(cost))
     }
 
-    /// As [`KeyedLimit::reset`].
+    /// Like [`KeyedLimit::reset`].
     ///
     /// # Errors
     ///
@@ -74,7 +73,7 @@ impl<'h> ScaledLimit<'h> {
         self.handle.with_factor(id.into(), 0, self.factor, Reset)
     }
 
-    /// A member of a [batch](crate::Limiter::batch) with this factor: check-and-spend, at a cost of 1.
+    /// Makes a member of a [batch](crate::Limiter::batch) with this factor: check-and-spend, at a cost of 1.
     pub fn member<'a>(&self, id: impl Into<Id<'a>>) -> Member<'a>
     where
         'h: 'a,

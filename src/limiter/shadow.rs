@@ -1,4 +1,4 @@
-//! The bucket beside an enforced one: what other numbers would have said.
+//! Repeats calls on the shadow of a bucket, to count what a shadow limit would have denied.
 
 use crate::algorithm::factor::Factor;
 use crate::core::state::SharedState;
@@ -7,9 +7,8 @@ use crate::store::key::KeyRef;
 use crate::util::fault::{self, Fault};
 
 impl SharedState {
-    /// Does in the shadow of `key`, if it has one, what was done to its bucket; returns whether the shadow
-    /// says no. It is a bucket like others: asked, charged and swept by itself, under the limits as they
-    /// are by now. What it says changes no decision.
+    /// Repeats a call on the shadow bucket of `key`, if there is one; returns whether the shadow limit denies it. A
+    /// shadow bucket is charged and swept like any other, under the limits that apply now. It changes no decision.
     pub(crate) fn in_shadow(
         &self,
         key: KeyRef<'_>,
@@ -28,7 +27,7 @@ impl SharedState {
                 true => None,
                 false => match view.scaled(index, limit, factor) {
                     Ok(Some(scaled)) => Some(scaled),
-                    // No limit, or numbers that the factor takes out of their range.
+                    // A factor of 0, or one that takes the shadow limit out of its range.
                     Ok(None) | Err(_) => return Ok(false),
                 },
             };
@@ -36,13 +35,13 @@ impl SharedState {
             if cost > limit.burst() {
                 return Ok(true);
             }
-            // What is settled or given back may be more than the shadow holds.
+            // A settlement or a refund may be for more units than the shadow bucket holds.
             let call = call.at_cost(call.cost().min(limit.burst()));
             let key = view.store_key(KeyRef { limit: index, ..key }, tag);
             if fault::active(Fault::ShadowByCheck) {
-                let said = Check(cost).run(view, &key, limit, now_ns)?;
+                let checked = Check(cost).run(view, &key, limit, now_ns)?;
                 let _ = call.run(view, &key, limit, now_ns)?;
-                return Ok(!said.allowed());
+                return Ok(!checked.allowed());
             }
             Ok(!call.run(view, &key, limit, now_ns)?.allowed())
         })

@@ -1,4 +1,4 @@
-//! The counters by way of the crate `metrics`.
+//! Publishes the counters to the crate `metrics`.
 
 use metrics::{counter, gauge};
 
@@ -7,7 +7,7 @@ use crate::limits::LimitMode;
 use crate::observe::counters::{Counters, LimitCounters};
 
 impl Counters {
-    /// As [`Limiter::publish_metrics`](crate::Limiter::publish_metrics).
+    /// Publishes these counters: see [`Limiter::publish_metrics`](crate::Limiter::publish_metrics).
     pub fn publish(&self) {
         for limit in &self.limits {
             self.publish_limit(limit);
@@ -17,18 +17,13 @@ impl Counters {
         gauge!("tollgate_table_bytes").set(stats.bytes as f64);
         counter!("tollgate_swept_total").absolute(stats.swept);
         counter!("tollgate_sweep_panics_total").absolute(stats.panics);
-        let overflow = [
-            ("shared", stats.shared),
-            ("denied", stats.denied_at_cap),
-            ("allowed", stats.allowed_at_cap),
-        ];
-        for (outcome, count) in overflow {
+        for (outcome, count) in stats.overflow() {
             counter!("tollgate_overflow_total", "outcome" => outcome).absolute(count);
         }
         gauge!("tollgate_limits_generation").set(self.generation as f64);
         counter!("tollgate_reload_errors_total").absolute(self.reload_errors);
-        if let Some(since) = self.since_last_reload() {
-            gauge!("tollgate_last_reload_timestamp_seconds").set(since as f64);
+        if let Some(seconds) = self.last_reload_s() {
+            gauge!("tollgate_last_reload_timestamp_seconds").set(seconds as f64);
         }
     }
 

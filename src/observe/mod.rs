@@ -1,4 +1,4 @@
-//! TODO observe
+//! Counts what a limiter does, and shows it: counters, Prometheus, the ids denied most, events.
 
 pub(crate) mod counters;
 #[cfg(feature = "tracing")]

@@ -1,4 +1,4 @@
-//! The counters as Prometheus reads them.
+//! Writes the counters in Prometheus' text format.
 
 use std::fmt::{Display, Write as _};
 
@@ -6,53 +6,53 @@ use crate::limit::Limit;
 use crate::limits::LimitMode;
 use crate::observe::counters::{Counters, LimitCounters};
 
-/// One family of samples that have a limit's name.
-struct OfLimits {
+/// One family of samples, with one sample per limit.
+struct LimitFamily {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
     read: fn(&LimitCounters) -> Option<u64>,
 }
 
-/// What there is of each limit, other than its decisions.
-const OF_LIMITS: [OfLimits; 7] = [
-    OfLimits {
+/// The families with one sample per limit. The decisions, with two samples per limit, are written apart.
+const LIMIT_FAMILIES: [LimitFamily; 7] = [
+    LimitFamily {
         name: "tollgate_near_total",
         kind: COUNTER,
         help: "Allowed spends that left less than a fifth of the burst.",
         read: |limit| Some(limit.near),
     },
-    OfLimits {
+    LimitFamily {
         name: "tollgate_cost_total",
         kind: COUNTER,
         help: "Cost of the allowed spends, in units.",
         read: |limit| Some(limit.cost),
     },
-    OfLimits {
+    LimitFamily {
         name: "tollgate_shadow_denied_total",
         kind: COUNTER,
         help: "Spends that a limit in shadow mode, or the shadow beside a limit, would have denied.",
         read: |limit| Some(limit.shadow_denied),
     },
-    OfLimits {
+    LimitFamily {
         name: "tollgate_errors_total",
         kind: COUNTER,
         help: "Calls that failed: a bad id, or a cost above the burst.",
         read: |limit| Some(limit.errors),
     },
-    OfLimits {
+    LimitFamily {
         name: "tollgate_limit_burst",
         kind: GAUGE,
         help: "The most that a bucket holds by default, in units.",
         read: |limit| limit.numbers.as_ref().map(Limit::burst),
     },
-    OfLimits {
+    LimitFamily {
         name: "tollgate_limit_enforced",
         kind: GAUGE,
         help: "1 if the limit denies, 0 if it is in shadow mode.",
         read: |limit| Some(u64::from(limit.mode == LimitMode::Enforce)),
     },
-    OfLimits {
+    LimitFamily {
         name: "tollgate_limit_shadow_burst",
         kind: GAUGE,
         help: "The most that a bucket of the shadow holds, in units.",
@@ -63,12 +63,12 @@ const OF_LIMITS: [OfLimits; 7] = [
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
-/// The families that are all 0 where calls are not counted, and left out.
-const ONLY_COUNTED: [&str; 3] =
+/// The families that are left out if the limiter does not count.
+const COUNTED_FAMILIES: [&str; 3] =
     ["tollgate_near_total", "tollgate_cost_total", "tollgate_errors_total"];
 
 impl Counters {
-    /// As [`Limiter::prometheus`](crate::Limiter::prometheus).
+    /// Writes these counters as text: see [`Limiter::prometheus`](crate::Limiter::prometheus).
     pub fn prometheus(&self) -> String {
         let mut text = Text::default();
         if self.is_counting {
@@ -80,8 +80,8 @@ impl Counters {
                 }
             }
         }
-        for family in &OF_LIMITS {
-            if !self.is_counting && ONLY_COUNTED.contains(&family.name) {
+        for family in &LIMIT_FAMILIES {
+            if !self.is_counting && COUNTED_FAMILIES.contains(&family.name) {
                 continue;
             }
             text.family(family.name, family.kind, family.help);
@@ -91,22 +91,17 @@ impl Counters {
                 }
             }
         }
-        self.of_the_limiter(&mut text);
+        self.write_stats(&mut text);
         text.0
     }
 
-    fn of_the_limiter(&self, text: &mut Text) {
+    fn write_stats(&self, text: &mut Text) {
         let stats = &self.stats;
         text.one("tollgate_keys", GAUGE, "Buckets in the table.", stats.cells);
         text.one("tollgate_table_bytes", GAUGE, "Memory of the table.", stats.bytes);
         text.one("tollgate_swept_total", COUNTER, "Full buckets that were dropped.", stats.swept);
         text.family("tollgate_overflow_total", COUNTER, "Calls for new keys that found no room.");
-        let overflow = [
-            ("shared", stats.shared),
-            ("denied", stats.denied_at_cap),
-            ("allowed", stats.allowed_at_cap),
-        ];
-        for (outcome, count) in overflow {
+        for (outcome, count) in stats.overflow() {
             text.sample("tollgate_overflow_total", &[("outcome", outcome)], count);
         }
         text.one("tollgate_sweep_panics_total", COUNTER, "Sweeps that panicked.", stats.panics);
@@ -114,14 +109,14 @@ impl Counters {
         text.one("tollgate_limits_generation", GAUGE, "Number of the limits.", generation);
         let errors = self.reload_errors;
         text.one("tollgate_reload_errors_total", COUNTER, "Reloads that were refused.", errors);
-        if let Some(since) = self.since_last_reload() {
+        if let Some(seconds) = self.last_reload_s() {
             let help = "When a reload was last done, in seconds since 1970.";
-            text.one("tollgate_last_reload_timestamp_seconds", GAUGE, help, since);
+            text.one("tollgate_last_reload_timestamp_seconds", GAUGE, help, seconds);
         }
     }
 }
 
-/// The text as far as it is written. Writing to a string does not fail.
+/// The text written so far. Writing to a string cannot fail.
 #[derive(Default)]
 struct Text(String);
 
@@ -139,13 +134,14 @@ impl Text {
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }
 
+    /// Writes a family of one sample.
     fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
 }
 
-/// A label's value as the format has it.
+/// A label's value, escaped as the format requires.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
