@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::util::background::{Stop, Ticker};
 use crate::util::sync::{AtomicU64, Ordering};
+use crate::util::time::saturating_ns;
 
 /// The latest reading of a clock: 2^62 - 1 ns, 146 years after its origin.
 pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
@@ -264,11 +265,6 @@ impl Clock {
         }
         self.now_ns()
     }
-}
-
-/// The nanoseconds of a duration, at most `u64::MAX`.
-pub(crate) fn saturating_ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether the kernel keeps its own time by the time-stamp counter. The kernel compares the counter with other clocks

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::clock::saturating_ns;
+use crate::util::time::saturating_ns;
 
 /// Says whether a limit, or a batch of limits, allows a call, and when to call again.
 ///

@@ -32,8 +32,15 @@ use crate::limits::Id;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ScaledLimit<'h> {
-    pub(crate) handle: &'h KeyedLimit,
-    pub(crate) factor: Factor,
+    handle: &'h KeyedLimit,
+    factor: Factor,
+}
+
+impl KeyedLimit {
+    /// Applies the limit to callers with a factor. Such calls are about as fast as those for keys with an override.
+    pub fn scaled(&self, factor: Factor) -> ScaledLimit<'_> {
+        ScaledLimit { handle: self, factor }
+    }
 }
 
 impl<'h> ScaledLimit<'h> {
@@ -78,6 +85,6 @@ impl<'h> ScaledLimit<'h> {
     where
         'h: 'a,
     {
-        Member::new(self.handle, id.into()).factor(self.factor)
+        self.handle.member(id).factor(self.factor)
     }
 }

@@ -13,8 +13,6 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::batch::Member;
-use crate::limiter::scaled::ScaledLimit;
 use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of, decode, encode};
 #[cfg(feature = "tracing")]
 use crate::observe::events::LoggedKey;
@@ -84,7 +82,7 @@ impl KeyedLimit {
         &self,
         ids: impl IntoIterator<Item = I>,
         cost: u64,
-        decisions: &mut Vec<Result<Decision, Error>>,
+        decisions: &mut impl Extend<Result<Decision, Error>>,
     ) {
         let inner = &*self.limiter.inner;
         let mut ids = ids.into_iter().map(Into::into).fuse();
@@ -108,19 +106,17 @@ impl KeyedLimit {
                 }
             }
             let now_ns = inner.clock.now_ns();
-            for (id, fingerprint) in group.drain(..) {
+            // One call of `extend` a group, so that a `Vec` reserves once.
+            decisions.extend(group.drain(..).map(|(id, fingerprint)| {
                 let call = Spend(cost);
                 if inner.blocks.is_any() {
-                    decisions.push(self.with_beside_blocks(id, cost, call, Some(now_ns)));
-                    continue;
+                    return self.with_beside_blocks(id, cost, call, Some(now_ns));
                 }
                 let of_bytes =
                     |bytes: &[u8]| self.with_key(bytes, fingerprint, cost, call, Some(now_ns));
-                decisions.push(
-                    with_plain_bytes(self.format, &id, of_bytes)
-                        .unwrap_or_else(|| self.with_encoded(id, cost, call, Some(now_ns))),
-                );
-            }
+                with_plain_bytes(self.format, &id, of_bytes)
+                    .unwrap_or_else(|| self.with_encoded(id, cost, call, Some(now_ns)))
+            }));
         }
     }
 
@@ -163,17 +159,6 @@ impl KeyedLimit {
     /// See [`KeyedLimit`].
     pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
         self.with(id.into(), 0, Reset)
-    }
-
-    /// The limit as it is for callers with a factor. Such calls are about as fast as those for keys
-    /// that have an override.
-    pub fn scaled(&self, factor: Factor) -> ScaledLimit<'_> {
-        ScaledLimit { handle: self, factor }
-    }
-
-    /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
-    pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
-        Member::new(self, id.into())
     }
 
     /// Fails if the handle is of another limiter.
