@@ -60,7 +60,7 @@ impl LimiterOptions {
     }
 
     /// Sets the cap: the most buckets that the limiter keeps at once, for all its limits together. Any number; with 0
-    /// every id is treated as [`at_cap`](LimiterOptions::at_cap) says. Default: 16,777,216.
+    /// the table is always full ([`at_cap`](LimiterOptions::at_cap)). Default: 16,777,216.
     ///
     /// That many buckets take up to about 1.5 GiB, and up to three times that while a thread is stalled in a call (see
     /// [`Stats::retired`](crate::metrics::Stats::retired)). The table grows and shrinks with the number of buckets.
@@ -77,8 +77,8 @@ impl LimiterOptions {
         LimiterOptions { max_blocks, ..self }
     }
 
-    /// Sets how new ids are treated when the limiter has [`max_keys`](LimiterOptions::max_keys) buckets. Default:
-    /// [`AtCap::Share`].
+    /// Sets how calls for ids without a bucket are decided while the limiter has
+    /// [`max_keys`](LimiterOptions::max_keys) buckets. Default: [`AtCap::Share`].
     pub fn at_cap(self, at_cap: AtCap) -> LimiterOptions {
         LimiterOptions { at_cap, ..self }
     }

@@ -1,6 +1,6 @@
 //! Defines [`Counters`], the figures of a limiter for operators.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::limit::Limit;
 use crate::limits::LimitMode;
@@ -56,12 +56,4 @@ pub struct LimitCounters {
     pub shadow_denied: u64,
     /// Calls that failed: an invalid id, or a cost above the burst. 0 unless the limiter counts.
     pub errors: u64,
-}
-
-impl Counters {
-    /// The time of the last reload, in whole seconds since 1970.
-    pub(crate) fn last_reload_s(&self) -> Option<u64> {
-        let since = self.last_reload?.duration_since(UNIX_EPOCH).ok()?;
-        Some(since.as_secs())
-    }
 }

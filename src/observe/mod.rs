@@ -5,6 +5,7 @@ pub(crate) mod counters;
 pub(crate) mod events;
 #[cfg(feature = "metrics")]
 pub(crate) mod facade;
+pub(crate) mod families;
 pub(crate) mod prometheus;
 pub(crate) mod stats;
 pub(crate) mod stripes;

@@ -24,7 +24,7 @@ pub struct Stats {
     /// panics while a call processes another call's [cancel](crate::reserve::Reservation::cancel), that place stays
     /// taken.
     pub rule_panics: u64,
-    /// Steps that were skipped because the clock was wrongly ahead, also the steps of calls at the cap: see
+    /// Steps that were skipped because the clock was wrongly ahead, also the steps of calls that found the table full: see
     /// [`Limiter::sweep`](crate::Limiter::sweep).
     pub clock_skips: u64,
     /// The end of the last step.
@@ -39,20 +39,13 @@ pub struct Stats {
     /// retired only to make room for buckets that are not full. So [`bytes`](Stats::bytes) is at most three times the
     /// bytes in use, plus 16 MiB; a reload beside such a thread retires the whole table once more.
     pub retired: usize,
-    /// Migrations that were put off because of that bound. If dropped buckets have used up the slots of a part, new ids
-    /// are treated as beyond the cap ([`AtCap`](crate::options::AtCap)) until the stalled thread goes on.
+    /// Migrations that were put off because of that bound. If dropped buckets have used up the slots of a part, the part
+    /// counts as full for untracked keys ([`AtCap`](crate::options::AtCap)) until the stalled thread goes on.
     pub put_off: u64,
-    /// Calls for new keys at the cap that used the shared bucket.
+    /// Calls for untracked keys that used the shared bucket, because the table was full.
     pub shared: u64,
-    /// Calls for new keys that were denied because of the cap.
+    /// Calls for untracked keys that were denied because the table was full.
     pub denied_at_cap: u64,
-    /// Calls for new keys that were allowed and not counted because of the cap.
+    /// Calls for untracked keys that were allowed, and charged to no bucket, because the table was full.
     pub allowed_at_cap: u64,
-}
-
-impl Stats {
-    /// The calls for new keys at the cap, by their outcome.
-    pub(crate) fn overflow(&self) -> [(&'static str, u64); 3] {
-        [("shared", self.shared), ("denied", self.denied_at_cap), ("allowed", self.allowed_at_cap)]
-    }
 }
