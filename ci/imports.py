@@ -21,11 +21,12 @@ ROOMS = [
     ["limit"],
     ["store"],
     ["algorithm"],
-    ["error", "decision", "clock"],
+    ["decision", "clock"],
+    ["error"],
     ["util"],
 ]
 # Groups of files that import each other, which may not grow: see docs/internals/README.md.
-CIRCLES = 12
+CIRCLES = 11
 
 RANK = {room: rank for rank, rooms in enumerate(reversed(ROOMS)) for room in rooms}
 USE = re.compile(r"^\s*(?:pub(?:\([a-z]+\))?\s+)?use\s+([^;]+);", re.M)

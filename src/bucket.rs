@@ -1,4 +1,4 @@
-//! One bucket without a key.
+//! Defines [`Bucket`], one bucket without a key.
 
 use crate::algorithm::Outcome;
 use crate::clock::Clock;
@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::store::cell::Cell;
 
-/// One limit for one thing: a bucket without a key, alone on its cache line.
+/// Limits one thing: a single bucket without a key, on its own cache lines.
 ///
-/// The calls are those of a [`KeyedLimit`](crate::KeyedLimit), without an id. Every call with a cost can fail
-/// with [`Error::is_cost_above_burst`], and has changed nothing then.
+/// The calls are those of a [`KeyedLimit`](crate::KeyedLimit), without an id. A call whose cost is above the burst
+/// fails with [`Error::is_cost_above_burst`] and changes nothing.
 ///
 /// # Example
 ///
@@ -21,17 +21,19 @@ use crate::store::cell::Cell;
 /// let bucket = Bucket::new(Limit::new(2, 1, Duration::from_secs(1))?, Clock::system());
 /// assert!(bucket.spend(2)?.allowed());
 /// assert!(!bucket.check(1)?.allowed());
+/// assert!(bucket.refund(1)?.allowed());
+/// assert!(bucket.spend(1)?.allowed());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Bucket {
-    word: OwnLine,
+    cell: OwnLine,
     limit: Limit,
     clock: Clock,
 }
 
-/// The word that is written, apart from what is only read and from the neighbours in memory: two
-/// lines of 64 bytes, for processors fetch them in pairs.
+/// Keeps the written cell apart from the fields that are only read, and from other data. 128 bytes: processors fetch
+/// lines of 64 bytes in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct OwnLine(Cell);
@@ -40,12 +42,12 @@ struct OwnLine(Cell);
 const _: () = assert!(align_of::<Bucket>() == 128 && size_of::<OwnLine>() == 128);
 
 impl Bucket {
-    /// A full bucket.
+    /// Makes a full bucket.
     pub fn new(limit: Limit, clock: Clock) -> Bucket {
-        Bucket { word: OwnLine(Cell::new()), limit, clock }
+        Bucket { cell: OwnLine(Cell::new()), limit, clock }
     }
 
-    /// Asks for `cost` units and charges them if they are there.
+    /// Spends `cost` units if the bucket has them.
     ///
     /// # Errors
     ///
@@ -55,19 +57,19 @@ impl Bucket {
         self.update(cost, |word, now_ns| self.limit.rule().spend(word, now_ns, cost))
     }
 
-    /// Asks what a [`spend`](Bucket::spend) would say, and charges nothing.
+    /// Returns the decision that a [`spend`](Bucket::spend) would get, and charges nothing.
     ///
     /// # Errors
     ///
     /// See [`Bucket`].
     #[inline]
     pub fn check(&self, cost: u64) -> Result<Decision, Error> {
-        self.allow_cost(cost)?;
-        let word = self.word.0.load();
+        self.check_cost(cost)?;
+        let word = self.cell.0.load();
         Ok(self.limit.rule().spend(word, self.clock.now_ns(), cost).decision)
     }
 
-    /// Gives back up to `cost` units, never past full.
+    /// Returns up to `cost` units to the bucket, never more than it lacks.
     ///
     /// # Errors
     ///
@@ -76,34 +78,34 @@ impl Bucket {
         self.update(cost, |word, now_ns| self.limit.rule().refund(word, now_ns, cost))
     }
 
-    /// Makes the bucket full.
+    /// Fills the bucket.
     pub fn reset(&self) -> Decision {
-        let now_ns = self.clock.now_ns();
-        let step = |word| {
-            let outcome = self.limit.rule().reset(word, now_ns);
-            (outcome.word, outcome.decision)
-        };
-        self.word.0.update(step).1
+        self.change(|word, now_ns| self.limit.rule().reset(word, now_ns))
     }
 
-    /// The limit.
+    /// The bucket's limit.
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
 
     #[inline]
-    fn update(&self, cost: u64, change: impl Fn(u64, u64) -> Outcome) -> Result<Decision, Error> {
-        self.allow_cost(cost)?;
-        let now_ns = self.clock.now_ns();
-        let (_, decision) = self.word.0.update(|word| {
-            let outcome = change(word, now_ns);
-            (outcome.word, outcome.decision)
-        });
-        Ok(decision)
+    fn update(&self, cost: u64, step: impl Fn(u64, u64) -> Outcome) -> Result<Decision, Error> {
+        self.check_cost(cost)?;
+        Ok(self.change(step))
     }
 
     #[inline]
-    fn allow_cost(&self, cost: u64) -> Result<(), Error> {
+    fn change(&self, step: impl Fn(u64, u64) -> Outcome) -> Decision {
+        let now_ns = self.clock.now_ns();
+        let (_, decision) = self.cell.0.update(|word| {
+            let outcome = step(word, now_ns);
+            (outcome.word, outcome.decision)
+        });
+        decision
+    }
+
+    #[inline]
+    fn check_cost(&self, cost: u64) -> Result<(), Error> {
         if cost > self.limit.burst() {
             return Err(self.limit.cost_error(cost, None));
         }

@@ -1,27 +1,31 @@
-//! What time it is, in nanoseconds since the clock was made.
+//! Reads the time, in nanoseconds since the clock was made.
 
-use crate::util::sync::{AtomicU64, Ordering};
 use std::fmt;
-use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::util::background::Ticker;
+use crate::error::Error;
+use crate::util::background::{Stop, Ticker};
+use crate::util::sync::{AtomicU64, Ordering};
+use crate::util::time::saturating_ns;
 
-/// The latest time that a decision is made at: 2^62 - 1 ns, 146 years from the clock's origin.
+/// The latest reading of a clock: 2^62 - 1 ns, 146 years after its origin.
 pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
 
-/// Where a limiter gets the time from.
+/// The reading at a clock's origin.
+const FIRST_NS: u64 = 1;
+
+/// Gives a limiter the time.
 ///
-/// A clock counts from its first reading, which is 1 ns, to 2^62 - 1 ns, 146 years, where it stops.
-/// A clock that goes backwards, or differs from core to core, may deny more but never admit more: no
-/// decision relies on it to be monotonic. (The one place that has to know how time went is where a
-/// denied batch takes a charge back from beneath another caller's: docs/internals/batches.md.)
+/// A clock starts at 1 ns when it is made and stops at 2^62 - 1 ns, after 146 years. If it goes backwards, or
+/// differs between cores, it may deny more but never admits more: no decision needs a monotonic clock. (One step
+/// does compare times: the rollback of a denied batch, where another caller has charged the same bucket since. See
+/// `docs/internals/batches.md`.)
 ///
 /// Clones read the same clock.
 ///
-/// # Example: time moved by hand
+/// # Example: a clock that a test moves
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,22 +42,20 @@ pub(crate) const MAX_NOW_NS: u64 = (1 << 62) - 1;
 #[derive(Clone)]
 pub struct Clock {
     source: Source,
-    /// What it shows at the source's origin.
+    /// The reading at the source's origin.
     first_ns: u64,
 }
 
 #[derive(Clone)]
 enum Source {
-    /// The processor's counter, where the kernel itself keeps time by it.
+    /// The processor's time-stamp counter, where the kernel itself keeps time by it.
     Counter(Counter),
     Instant(Instant),
-    Coarse {
-        coarse: Arc<Coarse>,
-        origin_ns: u64,
-    },
-    Manual {
+    /// A reading that is stored in memory: by a ticker's thread (a coarse clock), or by a [`ManualClock`].
+    Stored {
         now_ns: Arc<AtomicU64>,
         origin_ns: u64,
+        ticker: Option<Arc<Ticker>>,
     },
     Custom {
         now: Arc<dyn Fn() -> Duration + Send + Sync>,
@@ -62,35 +64,32 @@ enum Source {
 }
 
 impl Source {
-    /// The nanoseconds since the origin. Out of line: what the counter's way need not carry along.
+    /// The nanoseconds since the origin. Out of line, so that the counter's path stays short.
     #[inline(never)]
     fn since_origin_ns(&self) -> u64 {
         match self {
             Source::Counter(counter) => counter.since_origin_ns(),
             // Relaxed: the reading publishes nothing but itself.
-            Source::Manual { now_ns, origin_ns } => {
+            Source::Stored { now_ns, origin_ns, .. } => {
                 now_ns.load(Ordering::Relaxed).saturating_sub(*origin_ns)
-            }
-            Source::Coarse { coarse, origin_ns } => {
-                coarse.now_ns.load(Ordering::Relaxed).saturating_sub(*origin_ns)
             }
             Source::Instant(origin) => saturating_ns(origin.elapsed()),
             Source::Custom { now, origin } => saturating_ns(now().saturating_sub(*origin)),
         }
     }
 
-    /// The same source, with its origin now.
+    /// The same source with its origin at the present.
     #[cfg(feature = "snapshot")]
-    fn going_on_from_now(&self) -> Source {
+    fn restarted(&self) -> Source {
         match self {
-            Source::Counter(counter) => Source::Counter(counter.going_on_from_now()),
-            // Relaxed: the reading publishes nothing but itself.
-            Source::Manual { now_ns, .. } => {
-                Source::Manual { now_ns: now_ns.clone(), origin_ns: now_ns.load(Ordering::Relaxed) }
+            Source::Counter(counter) => {
+                Source::Counter(Counter { origin: counter.counter.raw(), ..counter.clone() })
             }
-            Source::Coarse { coarse, .. } => Source::Coarse {
-                coarse: coarse.clone(),
-                origin_ns: coarse.now_ns.load(Ordering::Relaxed),
+            Source::Stored { now_ns, ticker, .. } => Source::Stored {
+                now_ns: now_ns.clone(),
+                // Relaxed: the reading publishes nothing but itself.
+                origin_ns: now_ns.load(Ordering::Relaxed),
+                ticker: ticker.clone(),
             },
             Source::Instant(_) => Source::Instant(Instant::now()),
             Source::Custom { now, .. } => Source::Custom { now: now.clone(), origin: now() },
@@ -98,12 +97,12 @@ impl Source {
     }
 }
 
-/// The processor's counter, and what a tick of it is worth.
+/// The processor's time-stamp counter, and the length of its tick.
 #[derive(Clone)]
 struct Counter {
     counter: quanta::Clock,
     origin: u64,
-    /// The parts of a nanosecond in a tick, 2^64 to one: exact to a nanosecond in 2^63 ticks.
+    /// The length of a tick, in 2^-64 ns: exact to a nanosecond in 2^63 ticks.
     tick_parts: u64,
 }
 
@@ -113,7 +112,7 @@ impl Counter {
         const TICKS: u64 = 1 << 63;
         let counter = quanta::Clock::new();
         let origin = counter.raw();
-        // As the library has measured it, whose own way is a multiplication and a shift.
+        // quanta has measured the tick; its own conversion is also a multiplication and a shift.
         let tick_parts = counter.delta_as_nanos(0, TICKS).checked_mul(2)?;
         Some(Counter { counter, origin, tick_parts })
     }
@@ -123,116 +122,128 @@ impl Counter {
         let ticks = self.counter.raw().saturating_sub(self.origin);
         ((u128::from(ticks) * u128::from(self.tick_parts)) >> 64) as u64
     }
-
-    #[cfg(feature = "snapshot")]
-    fn going_on_from_now(&self) -> Counter {
-        Counter { origin: self.counter.raw(), ..self.clone() }
-    }
-}
-
-/// The latest reading, and the thread that renews it.
-struct Coarse {
-    now_ns: Arc<AtomicU64>,
-    _ticker: Ticker,
 }
 
 impl Clock {
-    /// The system's monotonic clock: the default.
+    /// Makes the system's monotonic clock: the default.
     ///
-    /// Reads the time-stamp counter (some 9 ns) where the kernel trusts it, which on Linux means that
-    /// its current clocksource is `tsc`, and [`Instant`] (some 25 ns) elsewhere. The first counter of
-    /// a process is calibrated for up to 200 ms.
+    /// It reads the time-stamp counter (about 9 ns) if the kernel trusts the counter, which on Linux means that the
+    /// current clocksource is `tsc`; otherwise [`Instant`] (about 25 ns). The first counter of a process is
+    /// calibrated, which takes up to 200 ms.
     pub fn system() -> Clock {
         match kernel_trusts_counter().then(Counter::new).flatten() {
-            Some(counter) => Clock::of(Source::Counter(counter)),
+            Some(counter) => Clock::new(Source::Counter(counter)),
             None => Clock::instant(),
         }
     }
 
-    /// The standard library's monotonic clock, [`Instant`], wherever it runs: for machines that are
-    /// put to sleep, where the counter may start anew.
+    /// Makes a clock that always reads the standard library's [`Instant`]: for machines that are put to sleep, where
+    /// the counter may restart.
     pub fn instant() -> Clock {
-        Clock::of(Source::Instant(Instant::now()))
+        Clock::new(Source::Instant(Instant::now()))
     }
 
-    /// A clock that a thread of its own renews every `step`: a reading costs one load, and lags by
-    /// `step` or as long as the thread does not run. A lag only denies more. The thread ends with the
-    /// last clone of the clock.
+    /// Makes a clock whose reading a background thread renews every `step`. A reading costs one load. It lags by
+    /// `step`, or by as long as the thread does not run; a lag only denies more. The thread ends with the last clone
+    /// of the clock.
     ///
     /// # Errors
     ///
-    /// The system's, when the thread cannot be started.
-    pub fn coarse(step: Duration) -> io::Result<Clock> {
+    /// [`Error::is_io`] when the system cannot start the thread.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Bucket, Clock, Limit};
+    ///
+    /// let clock = Clock::coarse(Duration::from_millis(1))?;
+    /// let bucket = Bucket::new(Limit::new(20, 10, Duration::from_secs(1))?, clock);
+    /// assert!(bucket.spend(1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn coarse(step: Duration) -> Result<Clock, Error> {
         let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
         let (system, renewed) = (Clock::system(), now_ns.clone());
-        let ticker = Ticker::start("tollgate-clock", step, move |_| {
+        let renew = move |_: &Stop| {
             // Relaxed: the reading publishes nothing but itself.
             renewed.store(system.now_ns(), Ordering::Relaxed);
             ControlFlow::Continue(())
-        })?;
-        let coarse = Arc::new(Coarse { now_ns, _ticker: ticker });
-        Ok(Clock::of(Source::Coarse { coarse, origin_ns: FIRST_NS }))
+        };
+        let ticker = Ticker::start("tollgate-clock", step, renew)
+            .map_err(|error| Error::from_io("cannot start the thread tollgate-clock", error))?;
+        Ok(Clock::stored(now_ns, Some(ticker)))
     }
 
-    /// A clock that stands still until its [`ManualClock`] moves it: for tests, and to replay what was.
+    /// Makes a clock that stands still until its [`ManualClock`] moves it: for tests, and to replay recorded traffic.
     pub fn manual() -> (Clock, ManualClock) {
         let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
-        let source = Source::Manual { now_ns: now_ns.clone(), origin_ns: FIRST_NS };
-        (Clock::of(source), ManualClock(now_ns))
+        (Clock::stored(now_ns.clone(), None), ManualClock(now_ns))
     }
 
-    /// A clock that is taken for one of the machine's, and is moved by hand.
+    /// Makes a clock that the crate treats as the machine's, and that a test moves.
     #[cfg(all(test, not(tollgate_loom)))]
-    pub(crate) fn machine_by_hand() -> (Clock, ManualClock) {
+    pub(crate) fn manual_machine() -> (Clock, ManualClock) {
         let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
-        let idle = |_: &crate::util::background::Stop| ControlFlow::Continue(());
+        let idle = |_: &Stop| ControlFlow::Continue(());
         let ticker = Ticker::start("tollgate-clock", Duration::from_secs(3600), idle).unwrap();
-        let coarse = Arc::new(Coarse { now_ns: now_ns.clone(), _ticker: ticker });
-        (Clock::of(Source::Coarse { coarse, origin_ns: FIRST_NS }), ManualClock(now_ns))
+        (Clock::stored(now_ns.clone(), Some(ticker)), ManualClock(now_ns))
     }
 
-    /// A clock of the caller's own: `now` returns the time since any fixed point. What it returns
-    /// first is the origin; anything before that is read as the origin.
+    /// Makes a clock from a function that returns the time since any fixed point. Its first result is the origin;
+    /// earlier results read as the origin.
     ///
-    /// It is believed, also by [sweeps](crate::Limiter::sweep). A sweep at a reading that is ahead of the others by some time
-    /// drops buckets that are not full yet, and new keys are then denied for up to that time: each new bucket begins
-    /// at the sweep's reading.
+    /// The limiter trusts a custom clock, also in [sweeps](crate::Limiter::sweep). If a sweep reads a time that is too
+    /// far ahead, it drops buckets that are not full yet. New keys are then denied until the other readings have
+    /// caught up, because each new bucket begins at the sweep's reading.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use tollgate::Clock;
+    ///
+    /// let start = Instant::now();
+    /// let clock = Clock::custom(move || start.elapsed());
+    /// ```
     pub fn custom(now: impl Fn() -> Duration + Send + Sync + 'static) -> Clock {
         let origin = now();
-        Clock::of(Source::Custom { now: Arc::new(now), origin })
+        Clock::new(Source::Custom { now: Arc::new(now), origin })
     }
 
-    fn of(source: Source) -> Clock {
+    fn new(source: Source) -> Clock {
         Clock { source, first_ns: FIRST_NS }
     }
 
-    /// A clock that goes as this one does, and shows `now_ns` now: to go on where another has stopped.
-    /// It never shows less.
-    #[cfg(feature = "snapshot")]
-    pub(crate) fn going_on_at(&self, now_ns: u64) -> Clock {
-        Clock {
-            source: self.source.going_on_from_now(),
-            first_ns: now_ns.clamp(FIRST_NS, MAX_NOW_NS),
-        }
+    fn stored(now_ns: Arc<AtomicU64>, ticker: Option<Ticker>) -> Clock {
+        Clock::new(Source::Stored { now_ns, origin_ns: FIRST_NS, ticker: ticker.map(Arc::new) })
     }
 
-    /// The time in nanoseconds, from 1 to 2^62 - 1.
+    /// Makes a clock on the same source that reads `now_ns` now, to continue a snapshot's clock. It never reads less
+    /// than `now_ns`.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn resumed_at(&self, now_ns: u64) -> Clock {
+        Clock { source: self.source.restarted(), first_ns: now_ns.clamp(FIRST_NS, MAX_NOW_NS) }
+    }
+
+    /// Reads the time in nanoseconds, from 1 to 2^62 - 1.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         let since_origin_ns = match &self.source {
             Source::Counter(counter) => counter.since_origin_ns(),
             other => other.since_origin_ns(),
         };
-        // The first is at most the last there is.
+        // Cannot wrap: `first_ns` is at most `MAX_NOW_NS`.
         since_origin_ns.min(MAX_NOW_NS - self.first_ns) + self.first_ns
     }
 
-    /// Whether it is one of the crate's own that follow the machine's time, so that a reading can be compared
-    /// with [`Instant`].
+    /// Whether this is a built-in clock that follows the machine's time, so that its readings can be compared with
+    /// [`Instant`].
     pub(crate) fn follows_machine(&self) -> bool {
-        match self.source {
-            Source::Counter(_) | Source::Instant(_) | Source::Coarse { .. } => true,
-            Source::Manual { .. } | Source::Custom { .. } => false,
+        match &self.source {
+            Source::Counter(_) | Source::Instant(_) => true,
+            Source::Stored { ticker, .. } => ticker.is_some(),
+            Source::Custom { .. } => false,
         }
     }
 
@@ -244,18 +255,18 @@ impl Clock {
         Some(counter.since_origin_ns().min(MAX_NOW_NS - self.first_ns) + self.first_ns)
     }
 
-    /// Whether a reading is over in nanoseconds, and runs no code of the caller's: only then may it be made
-    /// within a pin.
+    /// Whether a reading takes nanoseconds and runs no caller's code. Only such a clock may be read while the thread
+    /// is pinned.
     #[inline]
     pub(crate) fn is_quick(&self) -> bool {
         matches!(self.source, Source::Counter(_))
     }
 
-    /// As [`now_ns`](Clock::now_ns), and not before any load that comes before it: no earlier than
-    /// what another thread has read before it wrote what this one has seen. It may take microseconds.
+    /// Like [`now_ns`](Clock::now_ns), but never reads ahead of earlier loads: if this thread has loaded a value that
+    /// another thread stored after a reading, this reading is no earlier than that one. It may take microseconds.
     pub(crate) fn now_after_loads_ns(&self) -> u64 {
-        // The counter is read out of order, as far ahead as the processor runs. CPUID is the
-        // instruction that stops it and needs no unsafe code; `Instant` has a fence of its own.
+        // The processor may read the counter before earlier loads complete. CPUID serializes, and needs no unsafe
+        // code; `Instant` has its own fence.
         #[cfg(target_arch = "x86_64")]
         if self.is_quick() {
             std::hint::black_box(std::arch::x86_64::__cpuid(0));
@@ -264,16 +275,9 @@ impl Clock {
     }
 }
 
-/// What a clock shows at first.
-const FIRST_NS: u64 = 1;
-
-fn saturating_ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Whether the kernel keeps its own time by the time-stamp counter. It watches the counter against
-/// other clocks and drops it when it drifts or differs between cores; the processor's own word that
-/// the counter is invariant has misled others (governor #299, quanta #111).
+/// Whether the kernel keeps its own time by the time-stamp counter. The kernel compares the counter with other clocks
+/// and stops using it when it drifts or differs between cores. The processor's flag that says that the counter is
+/// invariant is not reliable (governor #299, quanta #111).
 fn kernel_trusts_counter() -> bool {
     const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(all(target_os = "linux", target_arch = "x86_64"))
@@ -291,20 +295,20 @@ impl fmt::Debug for Clock {
         let source = match &self.source {
             Source::Counter(_) => "counter",
             Source::Instant(_) => "instant",
-            Source::Coarse { .. } => "coarse",
-            Source::Manual { .. } => "manual",
+            Source::Stored { ticker: Some(_), .. } => "coarse",
+            Source::Stored { ticker: None, .. } => "manual",
             Source::Custom { .. } => "custom",
         };
         write!(f, "Clock({source}, {} ns)", self.now_ns())
     }
 }
 
-/// Moves a [`Clock::manual`].
+/// Moves a manual clock. Made by [`Clock::manual`], whose example shows it.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// Moves the clock forward; at 146 years it stops.
+    /// Moves the clock forward. It stops at 146 years.
     pub fn advance(&self, by: Duration) {
         let by_ns = saturating_ns(by);
         // Relaxed: the reading publishes nothing but itself.
@@ -313,10 +317,10 @@ impl ManualClock {
         });
     }
 
-    /// Sets the clock to a time after its origin, which may be earlier than it shows.
+    /// Sets the clock to a time since its origin, which may be earlier than the present reading.
     pub fn set(&self, since_origin: Duration) {
-        // Relaxed: the reading publishes nothing but itself.
         let now_ns = saturating_ns(since_origin).saturating_add(FIRST_NS).min(MAX_NOW_NS);
+        // Relaxed: the reading publishes nothing but itself.
         self.0.store(now_ns, Ordering::Relaxed);
     }
 }
@@ -326,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_starts_at_one_and_stops_at_146_years() {
+    fn a_manual_clock_runs_from_one_to_146_years() {
         let (clock, hand) = Clock::manual();
         assert_eq!(clock.now_ns(), 1);
         hand.advance(Duration::from_nanos(5));
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_clock_before_its_origin_reads_the_origin() {
+    fn a_custom_clock_never_reads_before_its_origin() {
         let time = Arc::new(AtomicU64::new(100));
         let read = time.clone();
         let clock = Clock::custom(move || Duration::from_nanos(read.load(Ordering::Relaxed)));
@@ -353,10 +357,10 @@ mod tests {
 
     #[cfg(feature = "snapshot")]
     #[test]
-    fn a_clock_that_goes_on_shows_what_it_is_told_and_never_less() {
+    fn a_resumed_clock_never_reads_less() {
         let (clock, hand) = Clock::manual();
         hand.set(Duration::from_nanos(500));
-        let on = clock.going_on_at(1_000);
+        let on = clock.resumed_at(1_000);
         assert_eq!(on.now_ns(), 1_000);
         hand.advance(Duration::from_nanos(7));
         assert_eq!((clock.now_ns(), on.now_ns()), (508, 1_007));
@@ -367,20 +371,20 @@ mod tests {
         let coarse = Clock::coarse(Duration::from_micros(50)).unwrap();
         let custom = Clock::custom(|| Duration::from_secs(9));
         for clock in [Clock::system(), Clock::instant(), coarse, custom] {
-            let on = clock.going_on_at(1 << 60);
+            let on = clock.resumed_at(1 << 60);
             assert!((1 << 60..1 << 61).contains(&on.now_ns()), "{on:?}");
         }
-        assert_eq!(clock.going_on_at(0).now_ns(), 1);
-        assert_eq!(clock.going_on_at(u64::MAX).now_ns(), MAX_NOW_NS);
+        assert_eq!(clock.resumed_at(0).now_ns(), 1);
+        assert_eq!(clock.resumed_at(u64::MAX).now_ns(), MAX_NOW_NS);
     }
 
     #[test]
-    fn the_clocks_of_the_system_go_forward() {
+    fn system_clocks_go_forward() {
         let coarse = Clock::coarse(Duration::from_micros(50)).unwrap();
         for clock in [Clock::system(), Clock::instant(), coarse] {
             let first = clock.now_ns();
             assert!(first >= 1);
-            // Bounded by the clock itself: it has to move at all.
+            // Ends as soon as the clock moves.
             while clock.now_ns() == first {
                 std::thread::yield_now();
             }

@@ -1,14 +1,17 @@
-//! The answer to a call.
+//! Defines [`Decision`], the answer to a call.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// What a limit, or a batch of limits, says to a call.
+use crate::util::time::saturating_ns;
+
+/// Says whether a limit, or a batch of limits, allows a call, and when to call again.
 ///
-/// The figures are exact; waits are never early. For a batch they are those of the strictest member.
+/// The figures are exact, to the unit and the nanosecond; a caller that waits for `retry_in` is never too early. A
+/// batch's figures are those of its strictest member.
 ///
-/// # Example: what a caller does with it
+/// # Example
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,58 +27,57 @@ use std::time::Duration;
 #[must_use = "it says whether the call is allowed"]
 #[derive(Clone, Copy)]
 pub struct Decision {
-    said: Said,
-    /// What is left, in parts of which `unit` make one unit: most callers never ask, so the division
-    /// waits for those who do. A `unit` of 0 is no limit.
+    verdict: Verdict,
+    /// The units that remain, as a fraction `left / unit`. Most callers never read them, so the division is left to
+    /// [`Decision::remaining`]. A `unit` of 0 means that no limit applies.
     left: u64,
     unit: u64,
     retry_in_ns: u64,
     reset_in_ns: u64,
 }
 
-/// Yes, or by whom no. A word of its own, like the other figures: a decision is written by words and read
-/// by words, and a processor that has to put one together of shorter ones waits for them.
+/// Allowed, or the position of the member that denied, plus 1. A full word like the other figures: decisions are
+/// copied word by word, and a load that spans two shorter stores would have to wait for both.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Said(NonZeroU64);
+struct Verdict(NonZeroU64);
 
-impl Said {
-    const ALLOWED: Said = Said(NonZeroU64::MAX);
-    /// By a refund that gave nothing back.
-    const NOTHING_GIVEN: Said = Said(NonZeroU64::new(u64::MAX - 1).unwrap());
+impl Verdict {
+    const ALLOWED: Verdict = Verdict(NonZeroU64::MAX);
+    /// A refund gave nothing back.
+    const NOTHING_REFUNDED: Verdict = Verdict(NonZeroU64::new(u64::MAX - 1).unwrap());
+    /// Is set in a denial that comes from a block.
+    const BLOCKED: u64 = 1 << 63;
 
-    /// Beside the position of a denial: it was a block.
-    const BLOCK: u64 = 1 << 63;
-
-    /// By the member of a batch at this position. One with more would not fit in memory.
-    fn denied_by(position: usize) -> Said {
-        Said(NonZeroU64::MIN.saturating_add(position as u64))
+    /// Memory bounds the position far below [`Verdict::BLOCKED`].
+    fn denied_by(position: usize) -> Verdict {
+        Verdict(NonZeroU64::MIN.saturating_add(position as u64))
     }
 
     fn is_denied(self) -> bool {
-        self != Said::ALLOWED && self != Said::NOTHING_GIVEN
+        self != Verdict::ALLOWED && self != Verdict::NOTHING_REFUNDED
     }
 
     fn is_blocked(self) -> bool {
-        self.is_denied() && self.0.get() & Said::BLOCK != 0
+        self.is_denied() && self.0.get() & Verdict::BLOCKED != 0
     }
 
-    fn blocked(self) -> Said {
-        Said(self.0 | Said::BLOCK)
+    fn blocked(self) -> Verdict {
+        Verdict(self.0 | Verdict::BLOCKED)
     }
 
     fn position(self) -> Option<usize> {
-        self.is_denied().then(|| ((self.0.get() & !Said::BLOCK) - 1) as usize)
+        self.is_denied().then(|| ((self.0.get() & !Verdict::BLOCKED) - 1) as usize)
     }
 }
 
 impl Decision {
-    /// The answer where no limit applies, or none that can deny.
+    /// The answer if no limit applies, or none that can deny.
     pub(crate) const UNLIMITED: Decision =
-        Decision { said: Said::ALLOWED, left: 0, unit: 0, retry_in_ns: 0, reset_in_ns: 0 };
+        Decision { verdict: Verdict::ALLOWED, left: 0, unit: 0, retry_in_ns: 0, reset_in_ns: 0 };
 
-    /// The answer of an [`Algorithm`](crate::algorithm::Algorithm) to a spend, with the figures of the methods below:
-    /// `remaining` in whole units, waits to the nanosecond, at most 584 years. A denial must wait: a
-    /// `retry_in` of 0 is taken as 1 ns there.
+    /// Makes the answer of a custom [`Algorithm`](crate::algorithm::Algorithm) to a spend, with the figures of the
+    /// methods below: `remaining` in whole units, times in nanoseconds, at most 584 years. A denial needs a wait, so a
+    /// denial's `retry_in` of 0 becomes 1 ns.
     ///
     /// # Example
     ///
@@ -93,12 +95,12 @@ impl Decision {
         retry_in: Duration,
         reset_in: Duration,
     ) -> Decision {
-        let retry_in_ns = saturated_ns(retry_in).max(u64::from(!allowed));
-        Decision::new(allowed, (remaining, 1), retry_in_ns, saturated_ns(reset_in))
+        let retry_in_ns = saturating_ns(retry_in).max(u64::from(!allowed));
+        Decision::new(allowed, (remaining, 1), retry_in_ns, saturating_ns(reset_in))
     }
 
-    /// The answer of an [`Algorithm`](crate::algorithm::Algorithm) to a refund: whether anything was given back, and
-    /// what the bucket is after it. It denies nothing, and nobody has to wait.
+    /// Makes the answer of a custom [`Algorithm`](crate::algorithm::Algorithm) to a refund: whether it returned any
+    /// units, and the bucket's figures after it. A refund denies nothing and has no wait.
     ///
     /// # Example
     ///
@@ -111,10 +113,10 @@ impl Decision {
     /// assert_eq!(full_already.denied_by(), None);
     /// ```
     pub fn to_refund(given_back: bool, remaining: u64, reset_in: Duration) -> Decision {
-        Decision::new(given_back, (remaining, 1), 0, saturated_ns(reset_in)).of_refund()
+        Decision::new(given_back, (remaining, 1), 0, saturating_ns(reset_in)).of_refund()
     }
 
-    /// `left / unit` is what remains; `unit` is at least 1.
+    /// `left / unit` units remain; `unit` is at least 1.
     #[inline]
     pub(crate) fn new(
         allowed: bool,
@@ -122,25 +124,24 @@ impl Decision {
         retry_in_ns: u64,
         reset_in_ns: u64,
     ) -> Decision {
-        let said = if allowed { Said::ALLOWED } else { Said::denied_by(0) };
-        Decision { said, left, unit, retry_in_ns, reset_in_ns }
+        let verdict = if allowed { Verdict::ALLOWED } else { Verdict::denied_by(0) };
+        Decision { verdict, left, unit, retry_in_ns, reset_in_ns }
     }
 
-    /// Whether the call may go on. Of a refund: whether anything was given back.
+    /// Whether the call may go on. For a refund or a reset: whether it returned any units.
     #[inline]
     pub fn allowed(&self) -> bool {
-        self.said == Said::ALLOWED
+        self.verdict == Verdict::ALLOWED
     }
 
-    /// Whole units that can still be spent after this call; on a denial, those that are there now.
-    /// `None` where no limit applies.
+    /// The whole units that can still be spent after this call; 0 under a block. `None` if no limit applies.
     #[inline]
     pub fn remaining(&self) -> Option<u64> {
         self.left.checked_div(self.unit)
     }
 
-    /// Denied: the time until this same cost would be allowed if nothing else is spent. Allowed: the
-    /// time until the same cost could be spent again, 0 if at once.
+    /// The time until the same cost is allowed, if nothing else is spent until then. After an allowed call 0 if the
+    /// same cost could be spent again at once.
     #[inline]
     pub fn retry_in(&self) -> Duration {
         Duration::from_nanos(self.retry_in_ns)
@@ -152,15 +153,15 @@ impl Decision {
         Duration::from_nanos(self.reset_in_ns)
     }
 
-    /// The position in its batch of the member that denied it, 0 for a call of one limit.
-    /// `None` when allowed, and for a refund.
+    /// The position in the batch of the member that denied the call; 0 for a call of one limit. `None` if the call is
+    /// allowed, and for refunds and resets.
     #[inline]
     pub fn denied_by(&self) -> Option<usize> {
-        self.said.position()
+        self.verdict.position()
     }
 
-    /// Whether it was denied because the id is [blocked](crate::KeyedLimit::block), whatever its bucket holds. Of
-    /// a batch: because that of the member is which denied it.
+    /// Whether the call was denied because the id is [blocked](crate::KeyedLimit::block); for a batch, the id of the
+    /// member that denied it.
     ///
     /// # Example
     ///
@@ -180,53 +181,53 @@ impl Decision {
     /// ```
     #[inline]
     pub fn blocked(&self) -> bool {
-        self.said.is_blocked()
+        self.verdict.is_blocked()
     }
 
     /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
     #[inline(always)]
     pub(crate) fn is_near(&self, burst: u64) -> bool {
-        // Without a division by what is not known: the units that are enough, as parts. A burst is not 0;
-        // parts that are too many for a word are more than any that are left.
+        // Multiplies, because a division by `unit` would be slow: `enough` is the fewest units that are not near, and
+        // a product that does not fit in a word is above any `left`. A burst is not 0.
         let enough = burst.wrapping_sub(1) / 5 + 1;
         enough.checked_mul(self.unit).is_none_or(|enough| self.left < enough)
     }
 
-    /// This decision of a limit that denies nobody: the figures as they are.
+    /// Turns a denial into an allowance with the same figures: the answer of a limit in shadow mode.
     #[inline]
     pub(crate) fn in_shadow(self) -> Decision {
-        Decision { said: Said::ALLOWED, ..self }
+        Decision { verdict: Verdict::ALLOWED, ..self }
     }
 
-    /// This decision of the batch's member at `position`.
+    /// Names the batch's member at `position` as the one that denies, if this is a denial.
     #[inline]
-    pub(crate) fn of_member(mut self, position: usize) -> Decision {
-        if self.said.is_denied() {
-            let denied = Said::denied_by(position);
-            self.said = if self.blocked() { denied.blocked() } else { denied };
+    pub(crate) fn for_member(mut self, position: usize) -> Decision {
+        if self.verdict.is_denied() {
+            let denied = Verdict::denied_by(position);
+            self.verdict = if self.blocked() { denied.blocked() } else { denied };
         }
         self
     }
 
-    /// This decision of a spend from a bucket whose id is blocked for so long: a denial.
+    /// Turns a spend's decision into the denial by a block that ends in `left_ns`.
     pub(crate) fn under_block(self, left_ns: u64) -> Decision {
         let own_ns = if self.allowed() { 0 } else { self.retry_in_ns };
         let retry_in_ns = own_ns.max(left_ns);
-        let said = Said::denied_by(0).blocked();
-        Decision { said, left: 0, unit: self.unit.max(1), retry_in_ns, ..self }
+        let verdict = Verdict::denied_by(0).blocked();
+        Decision { verdict, left: 0, unit: self.unit.max(1), retry_in_ns, ..self }
     }
 
-    /// This decision as the answer to a refund, which denies nothing.
+    /// Turns a decision into a refund's: in place of a denial it says that nothing was refunded.
     #[inline]
     pub(crate) fn of_refund(mut self) -> Decision {
         if !self.allowed() {
-            self.said = Said::NOTHING_GIVEN;
+            self.verdict = Verdict::NOTHING_REFUNDED;
         }
         self
     }
 
-    /// The stricter of two decisions: denied before allowed, then the longer wait, then the fewer
-    /// remaining; on a full tie `later`. Where no limit applies is the least strict.
+    /// The stricter of two decisions: a denial before an allowance, then the longer wait, then the fewer remaining
+    /// units; `later` if all are equal. "No limit" is the least strict.
     pub(crate) fn stricter(self, later: Decision) -> Decision {
         let rank = |d: &Decision| {
             let remaining = d.remaining();
@@ -235,16 +236,12 @@ impl Decision {
         if rank(&self) > rank(&later) { self } else { later }
     }
 
-    /// What a caller can see.
+    /// All that callers can read: two decisions are equal if these are.
     fn figures(&self) -> (bool, bool, Option<usize>, Option<u64>, u64, u64) {
         let Decision { retry_in_ns, reset_in_ns, .. } = *self;
         let (denied_by, remaining) = (self.denied_by(), self.remaining());
         (self.allowed(), self.blocked(), denied_by, remaining, retry_in_ns, reset_in_ns)
     }
-}
-
-fn saturated_ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl PartialEq for Decision {
@@ -269,14 +266,14 @@ impl fmt::Debug for Decision {
 }
 
 const _: () =
-    assert!(size_of::<Decision>() <= 40, "a decision is returned in a few registers' worth");
+    assert!(size_of::<Decision>() <= 40, "a decision is five words, which are cheap to copy");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_stricter_one_wins_and_a_full_tie_goes_to_the_later() {
+    fn the_stricter_decision_wins_and_the_later_on_a_tie() {
         let allowed = Decision::new(true, (5, 1), 0, 9);
         let allowed_long = Decision::new(true, (0, 1), 100, 9);
         let denied_short = Decision::new(false, (3, 1), 1, 9);

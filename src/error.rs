@@ -1,14 +1,18 @@
-//! What can go wrong, in one opaque type.
+//! Defines [`Error`], the one error type of the crate.
 
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 
 use crate::util::escape::Escaped;
 
-/// Why a limit, a file, a name, an id or a call was refused.
+/// Says why the crate refused a limit, a file, a name, an id or a call.
 ///
 /// A denial is no error: it is a [`Decision`](crate::Decision). After an error nothing has changed.
-/// The text is lower case and says what was given, what is allowed and where. Control characters, and
-/// characters that are not seen, are escaped in it.
+/// The message is lower case. It says which value was given and which values are allowed; control characters and
+/// invisible characters are escaped in it. Clones share one message. Where the operating system reported the error,
+/// [`source`](std::error::Error::source) is its [`io::Error`], whose text also ends the message. (An unreadable limits
+/// file is one of the [`faults`](Error::faults), which have text only.)
 ///
 /// # Example: asking for more than a bucket can ever hold
 ///
@@ -22,14 +26,16 @@ use crate::util::escape::Escaped;
 /// assert_eq!(error.to_string(), "cost 21 is above the burst 20");
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-pub struct Error(Box<Repr>);
+#[derive(Clone)]
+pub struct Error(Arc<Repr>);
 
 struct Repr {
     kind: ErrorKind,
     message: String,
     faults: Vec<ConfigFault>,
-    /// Whether a file could not be read, whatever else is wrong.
-    is_unread: bool,
+    /// Whether a limits file could not be read. The kind may be `Config` then, because of faults in another file.
+    has_unread_file: bool,
+    source: Option<io::Error>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,19 +52,31 @@ pub(crate) enum ErrorKind {
     Snapshot,
 }
 
-/// One fault of a file: where it is and what is wrong.
+/// Describes one fault in a limits file. [`Error::faults`] lists them.
 ///
-/// Its text is one line, in which control characters and characters that are not seen are escaped.
+/// [`Display`](fmt::Display) writes one line, with control characters and invisible characters escaped.
+///
+/// # Example
+///
+/// ```
+/// # #[cfg(feature = "yaml")] {
+/// use tollgate::Limits;
+///
+/// let error = Limits::from_yaml("PerUser: {burst: 0, count: 1, period: 1s, id: string}").unwrap_err();
+/// assert!(error.is_invalid_config());
+/// assert_eq!(error.faults()[0].path, "PerUser.burst");
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigFault {
-    /// The file as it was named by the caller.
+    /// The file, as the caller named it.
     pub file: String,
-    /// The line, from 1, where it is known.
+    /// The line, counted from 1, where it is known.
     pub line: Option<u64>,
-    /// The way to the value, such as `[2].NewOrdersPerAccount.ids[0]`; empty for the whole file.
+    /// The path to the value, such as `[2].NewOrdersPerAccount.ids[0]`; empty if the fault is the whole file's.
     pub path: String,
-    /// What was given and what is allowed.
+    /// The value that was given and the values that are allowed.
     pub message: String,
 }
 
@@ -78,69 +96,78 @@ impl fmt::Display for ConfigFault {
 impl Error {
     #[cold]
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        let message = message.into();
-        Error(Box::new(Repr { kind, message, faults: Vec::new(), is_unread: false }))
+        let (message, faults) = (message.into(), Vec::new());
+        Error(Arc::new(Repr { kind, message, faults, has_unread_file: false, source: None }))
     }
 
-    /// An error of files of limits: its message is one line a fault. `unread` of the faults are files that
-    /// cannot be read.
+    /// Makes an error from one of the operating system's; `what` says what could not be done.
+    #[cold]
+    pub(crate) fn from_io(what: impl fmt::Display, source: io::Error) -> Error {
+        let (kind, message) = (ErrorKind::Io, format!("{what}: {source}"));
+        let source = Some(source);
+        Error(Arc::new(Repr { kind, message, faults: Vec::new(), has_unread_file: false, source }))
+    }
+
+    /// Makes an error from the faults of limits files; `unread` of the faults are files that cannot be read.
     #[cfg(feature = "yaml")]
     #[cold]
-    pub(crate) fn config(faults: Vec<ConfigFault>, unread: usize) -> Error {
+    pub(crate) fn from_faults(faults: Vec<ConfigFault>, unread: usize) -> Error {
         debug_assert!(!faults.is_empty());
         let kind = if unread == faults.len() { ErrorKind::Io } else { ErrorKind::Config };
-        Error(Box::new(Repr { kind, message: String::new(), faults, is_unread: unread > 0 }))
+        let (message, has_unread_file) = (String::new(), unread > 0);
+        Error(Arc::new(Repr { kind, message, faults, has_unread_file, source: None }))
     }
 
-    /// Whether the numbers of a limit were out of range.
+    /// Whether the numbers of a limit are out of range.
     pub fn is_invalid_limit(&self) -> bool {
         self.0.kind == ErrorKind::Limit
     }
 
-    /// Whether a limit's name was unknown, malformed or given twice.
+    /// Whether the name of a limit is unknown, malformed or given twice.
     pub fn is_invalid_name(&self) -> bool {
         self.0.kind == ErrorKind::Name
     }
 
-    /// Whether an id did not have the format of its limit.
+    /// Whether an id does not have the format of its limit.
     pub fn is_invalid_id(&self) -> bool {
         self.0.kind == ErrorKind::Id
     }
 
-    /// Whether the cost was more than the bucket can ever hold: waiting will not help.
+    /// Whether the cost is above the burst, so that waiting does not help. (Not called `is_invalid_cost`: the same cost
+    /// is valid for an id whose override has a larger burst.)
     pub fn is_cost_above_burst(&self) -> bool {
         self.0.kind == ErrorKind::Cost
     }
 
-    /// Whether a batch named one bucket twice, or a handle of another limiter.
+    /// Whether a batch names one bucket twice, or has a handle of another limiter.
     pub fn is_invalid_batch(&self) -> bool {
         self.0.kind == ErrorKind::Batch
     }
 
-    /// Whether an id could not be [blocked](crate::KeyedLimit::block).
+    /// Whether an id cannot be [blocked](crate::KeyedLimit::block).
     pub fn is_invalid_block(&self) -> bool {
         self.0.kind == ErrorKind::Block
     }
 
-    /// Whether a file of limits was wrong; [`faults`](Error::faults) has every fault.
+    /// Whether a limits file is invalid; [`faults`](Error::faults) lists every fault.
     pub fn is_invalid_config(&self) -> bool {
         self.0.kind == ErrorKind::Config
     }
 
-    /// Whether a file could not be read or written. Of two files of limits, one may be unread and the other
-    /// wrong: then [`is_config`](Error::is_invalid_config) is true as well.
-    pub fn is_io(&self) -> bool {
-        self.0.kind == ErrorKind::Io || self.0.is_unread
-    }
-
-    /// Whether a file of buckets was damaged or does not go with this program, the limits or the options.
+    /// Whether a snapshot is damaged, or does not fit this program, the limits or the options.
     #[cfg(feature = "snapshot")]
     pub fn is_invalid_snapshot(&self) -> bool {
         self.0.kind == ErrorKind::Snapshot
     }
 
-    /// Every fault of a file of limits, in its order, files that cannot be read included; empty for other
-    /// errors.
+    /// Whether a file could not be read or written, or a thread not be started. If one of two limits files cannot be
+    /// read and the other is invalid, [`is_invalid_config`](Error::is_invalid_config) is true as well.
+    pub fn is_io(&self) -> bool {
+        self.0.kind == ErrorKind::Io || self.0.has_unread_file
+    }
+
+    /// Lists every fault of the limits files, in the order of the files; files that cannot be read are faults. Empty
+    /// for other errors.
     pub fn faults(&self) -> &[ConfigFault] {
         &self.0.faults
     }
@@ -165,4 +192,26 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn io_errors_are_sources_and_clones_share_them() {
+        let error = Error::from_io("a.yml: cannot be read", io::ErrorKind::NotFound.into());
+        let clone = error.clone();
+        drop(error);
+        assert!(clone.is_io() && !clone.is_invalid_config());
+        assert_eq!(clone.to_string(), "a.yml: cannot be read: entity not found");
+        let source = clone.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::NotFound));
+        assert!(Error::new(ErrorKind::Id, "no id").source().is_none());
+    }
+}

@@ -1,4 +1,4 @@
-//! A call for a key that is known allocates nothing, whatever the id's type and the answer.
+//! Calls for known keys allocate nothing, for every type of id and every decision.
 #![cfg(feature = "boulder")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -83,12 +83,12 @@ fn no_call_for_a_known_key_allocates() {
         batch();
         assert!(number.spend(7u64, 1).unwrap().blocked());
     };
-    assert_eq!(allocations(beside_blocks), 0, "blocked ids, and others beside them");
+    assert_eq!(allocations(beside_blocks), 0, "blocked ids, and other ids beside them");
     assert!(text.unblock(&long).unwrap() && number.unblock(7u64).unwrap());
     let new_keys = || {
         for i in 0..1000_u64 {
             let _ = number.spend(1000 + i, 1).unwrap();
         }
     };
-    assert!(allocations(new_keys) > 0, "what is counted is counted");
+    assert!(allocations(new_keys) > 0, "the counter counts: new keys allocate");
 }

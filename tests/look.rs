@@ -1,4 +1,4 @@
-//! What operators see of a limiter, and limits that are only tried.
+//! Tests what operators see of a limiter: counters, events, denied ids; and shadow limits.
 
 #[path = "look/counters.rs"]
 mod counters;
@@ -27,7 +27,7 @@ use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
-/// `burst` at once, and all of it back in an hour.
+/// A limit of `burst` units that refill in an hour.
 fn hourly(burst: u64) -> Limit {
     Limit::new(burst, burst, Duration::from_secs(3600)).unwrap()
 }
@@ -36,11 +36,13 @@ fn add(builder: LimitsBuilder, name: &str, burst: u64, options: LimitOptions) ->
     builder.limit_with(name, IdFormat::String, hourly(burst), options).unwrap()
 }
 
-fn tried() -> LimitOptions {
+/// The options of a limit in shadow mode.
+fn shadow_mode() -> LimitOptions {
     LimitOptions::default().mode(LimitMode::Shadow)
 }
 
-fn beside(burst: u64) -> LimitOptions {
+/// The options of an enforced limit with a shadow limit of `burst` units.
+fn shadow_beside(burst: u64) -> LimitOptions {
     LimitOptions::default().shadow(hourly(burst))
 }
 

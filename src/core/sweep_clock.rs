@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_wrong_reading_in_a_sweep_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
-            let (clock, hand) = Clock::machine_by_hand();
+            let (clock, hand) = Clock::manual_machine();
             let limiter = limiter(clock, engine, 1000);
             let handle = limiter.limit("Own").unwrap();
             assert!(handle.spend(1, 1).unwrap().allowed());
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_wrong_reading_at_a_full_table_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
-            let (clock, hand) = Clock::machine_by_hand();
+            let (clock, hand) = Clock::manual_machine();
             let limiter = limiter(clock, engine, 4);
             let handle = limiter.limit("Own").unwrap();
             (0..4).for_each(|id| assert!(handle.spend(id, 1).unwrap().allowed()));

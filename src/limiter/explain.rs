@@ -1,4 +1,4 @@
-//! What a call would be answered, and why, by a limiter's own look-ups and checks.
+//! Explains the decision that a call would get.
 
 use std::time::SystemTime;
 
@@ -13,12 +13,11 @@ use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 use crate::store::key::KeyRef;
 
 impl Limiter {
-    /// Why a spend of `cost` would be answered as it would: see [`KeyedLimit::explain`].
+    /// Explains the decision that a spend would get, for a limit by its name: see [`KeyedLimit::explain`].
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_name`] for a name that is not known, [`Error::is_invalid_id`] for an id that
-    /// is not of the limit's format.
+    /// [`Error::is_invalid_name`] for an unknown name; those of [`KeyedLimit::explain`].
     pub fn explain<'a>(
         &self,
         name: &str,
@@ -30,18 +29,18 @@ impl Limiter {
 }
 
 impl KeyedLimit {
-    /// Why a spend of `cost` units would be answered as it would: the entry that applies, the bucket's
-    /// key and state, the answer, and why entries that look nearer do not apply. It changes nothing.
+    /// Explains the decision that a spend of `cost` units would get: the entry that applies, the bucket's key and
+    /// state, the decision, and why similar entries do not apply. It changes nothing.
     ///
-    /// It looks at every override of the limit: for people who ask, not for a request's way. State and
-    /// answer are two looks at the bucket, between which others may have charged it.
+    /// It searches every override of the limit, so it is for operators, not for every request. It reads the bucket
+    /// twice, for the state and for the decision; other callers may charge the bucket in between.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_id`] for an id that is not of the limit's format. A cost that is above what
-    /// the bucket can ever hold is no error here: there is no [`decision`](ExplainedCall::decision) then.
+    /// [`Error::is_invalid_id`] for an id that does not have the limit's format. A cost above the burst is no error
+    /// here: [`decision`](ExplainedCall::decision) is `None` then.
     ///
-    /// # Example: who was meant
+    /// # Example: an override for an id that is misspelled
     ///
     /// ```
     /// use std::time::Duration;
@@ -70,10 +69,11 @@ impl KeyedLimit {
         let mut explanation = limits.explain(self.name(), id, SystemTime::now())?;
         let is_enabled = self.limiter.is_enabled();
         let state = if is_enabled { self.state(id)? } else { Decision::UNLIMITED };
-        // Not asked for what is known to be an error, which would count as one.
-        let never = |limit: &Limit| cost > limit.burst() && explanation.mode == LimitMode::Enforce;
+        // A check at such a cost would fail, and the error would be counted.
+        let is_above =
+            |limit: &Limit| cost > limit.burst() && explanation.mode == LimitMode::Enforce;
         let decision = match explanation.numbers.as_ref() {
-            Some(limit) if is_enabled && never(limit) => None,
+            Some(limit) if is_enabled && is_above(limit) => None,
             _ => Some(self.check(id, cost)?),
         };
         let blocked = self.blocked(id)?;
@@ -81,7 +81,7 @@ impl KeyedLimit {
         Ok(explanation)
     }
 
-    /// The state of the id's bucket, whether it is blocked or not: as a check at a cost of 0 says.
+    /// Checks the id's bucket at a cost of 0, whether the id is blocked or not.
     fn state(&self, id: Id<'_>) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();

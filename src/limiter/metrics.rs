@@ -1,4 +1,4 @@
-//! What a limiter has done, for operators: counters, the ids denied most, and where they are published.
+//! Returns and publishes a limiter's counters, and the ids denied most.
 
 use crate::limiter::Limiter;
 use crate::observe::counters::{Counters, LimitCounters};
@@ -7,8 +7,8 @@ use crate::store::pin;
 use crate::util::sync::Ordering;
 
 impl Limiter {
-    /// What the limiter has done so far: for a page of one's own, or one's own way to publish it. Sums
-    /// over all threads, so that it costs some 0.2 us a limit; calls do not wait for it.
+    /// Returns the limiter's counters, to show or publish them in a custom way. It sums over all threads, which takes
+    /// about 0.2 us per limit. No other call waits for it.
     ///
     /// # Example
     ///
@@ -25,7 +25,7 @@ impl Limiter {
     /// }
     /// let of_users = &limiter.counters().limits[0];
     /// assert_eq!((of_users.allowed, of_users.denied, of_users.cost), (2, 1, 2));
-    /// assert_eq!(of_users.near, 1, "the second left nothing");
+    /// assert_eq!(of_users.near, 1, "the second spend left nothing");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn counters(&self) -> Counters {
@@ -56,18 +56,18 @@ impl Limiter {
             is_counting: generation.tallies.is_counting(),
             stats: inner.stats(),
             generation: generation.number,
-            // Relaxed: a figure for people.
+            // Relaxed: a figure for operators.
             reload_errors: inner.reloads.refused.load(Ordering::Relaxed),
             last_reload: inner.reloads.last(),
         }
     }
 
-    /// The ids denied most since the limiter was made, most first: as many as it has
-    /// [places](crate::LimiterOptions::top_denied) for, over all limits. An id that had more than one
-    /// part in as many of all denials is always there.
+    /// Returns the ids denied most since the limiter was made, most first, over all limits. The list has at most
+    /// [`LimiterOptions::top_denied`](crate::LimiterOptions::top_denied) entries, `n`. An id with more than one `n`th of
+    /// all denials is always in it.
     ///
-    /// A denial that comes while another is noted is not, rather than wait: see
-    /// [`top_denied_missed`](Limiter::top_denied_missed).
+    /// Two denials at the same time do not wait for each other: one of them is missing in the list, and
+    /// [counted](Limiter::top_denied_missed).
     ///
     /// # Example
     ///
@@ -93,34 +93,14 @@ impl Limiter {
         top.list(limits)
     }
 
-    /// The denials that [`top_denied`](Limiter::top_denied) does not know of, because another was noted
-    /// at the same time.
+    /// Returns the number of denials that [`top_denied`](Limiter::top_denied) missed, because another denial was being
+    /// entered at the same time.
     pub fn top_denied_missed(&self) -> u64 {
         self.inner.top_denied.as_ref().map_or(0, TopDenied::missed)
     }
-}
 
-#[cfg(feature = "metrics")]
-impl Limiter {
-    /// Publishes the [counters](Limiter::counters) by way of the crate `metrics`, to the recorder that is
-    /// installed: call it as often as they are to be looked at. The names are those of
-    /// [`prometheus`](Limiter::prometheus). No thread is started.
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// # let limiter = tollgate::Limiter::new(tollgate::Limits::builder().build());
-    /// loop {
-    ///     limiter.publish_metrics();
-    ///     std::thread::sleep(std::time::Duration::from_secs(10));
-    /// }
-    /// ```
-    pub fn publish_metrics(&self) {
-        self.counters().publish();
-    }
-
-    /// The [counters](Limiter::counters) in Prometheus' text format, 0.0.4: answer with it as
-    /// `text/plain; version=0.0.4`. Samples have a limit's name or none, and never a key.
+    /// Writes the [counters](Limiter::counters) in Prometheus' text format, version 0.0.4; serve it as
+    /// `text/plain; version=0.0.4`. Samples may have a limit's name as a label, never a key.
     ///
     /// # Example
     ///
@@ -138,5 +118,23 @@ impl Limiter {
     /// ```
     pub fn prometheus(&self) -> String {
         self.counters().prometheus()
+    }
+
+    /// Publishes the [counters](Limiter::counters) to the recorder of the crate `metrics` that is installed. Call it
+    /// as often as the recorder should see new values; it starts no thread. The names are those of
+    /// [`prometheus`](Limiter::prometheus).
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # let limiter = tollgate::Limiter::new(tollgate::Limits::builder().build());
+    /// loop {
+    ///     limiter.publish_metrics();
+    ///     std::thread::sleep(std::time::Duration::from_secs(10));
+    /// }
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn publish_metrics(&self) {
+        self.counters().publish();
     }
 }

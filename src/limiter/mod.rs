@@ -1,4 +1,4 @@
-//! The face: a limiter, and a handle for each of its limits.
+//! The public calls of a limiter, of its handles and of its batches.
 
 pub(crate) mod batch;
 pub(crate) mod blocks;
@@ -40,11 +40,11 @@ use crate::observe::top_denied::TopDenied;
 use crate::store::{Published, Store, Swept, pin};
 use crate::util::sync::{AtomicU64, Ordering, Switch};
 
-/// Limits, a clock, and a bucket for every id that has spent.
+/// Limits calls per id: holds the limits, a clock, and a bucket for every id that has spent.
 ///
-/// Clones share everything. No call waits for a background thread, and none is started unless asked:
-/// without [`start_sweeper`](Limiter::start_sweeper) or [`sweep`](Limiter::sweep), buckets that are
-/// full again keep their memory.
+/// Clones share everything. No call waits for a background thread, and the limiter starts none by itself. Without
+/// [`start_sweeper`](Limiter::start_sweeper) or [`sweep`](Limiter::sweep), buckets that are full again keep their
+/// memory.
 ///
 /// # Example
 ///
@@ -68,23 +68,24 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// A limiter on the [system's clock](Clock::system).
+    /// Makes a limiter on the [system's clock](Clock::system).
     pub fn new(limits: Limits) -> Limiter {
         Limiter::with_clock(limits, Clock::system())
     }
 
-    /// A limiter on a clock of the caller's choice.
+    /// Makes a limiter on the given clock.
     pub fn with_clock(limits: Limits, clock: Clock) -> Limiter {
         Limiter::with_options(limits, LimiterOptions::default().clock(clock))
     }
 
-    /// A limiter with a table, a cap and a clock of the caller's choice.
+    /// Makes a limiter with the given [options](LimiterOptions), whose example shows it.
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
         let store = Store::new(options.engine, options.max_keys);
         Limiter::with_store(limits, store, options, CarryOver::default())
     }
 
-    /// By `debt` the ends of overrides carry what is owed, until a reload says otherwise.
+    /// Makes a limiter on a table that may already have buckets. `debt` is how the end of an override carries the debts
+    /// of its ids over; a reload replaces it.
     pub(crate) fn with_store(
         limits: Limits,
         store: Store,
@@ -116,21 +117,21 @@ impl Limiter {
         Limiter { inner: Arc::new(inner) }
     }
 
-    /// A handle for the limit `name`. Take it once and keep it: calls on it compare no names.
+    /// Returns a handle for the limit `name`. Take it once and keep it: calls on a handle look up no name.
     ///
     /// # Errors
     ///
     /// [`Error::is_invalid_name`] for a name that the limiter does not know. It knows
     ///
-    /// * the limits that are declared, and with the feature `boulder` Boulder's names;
-    /// * limits that a [reload](Limiter::reload) has removed: handles for them stay good. They are no limit, and
-    ///   apply again when a later reload declares them;
-    /// * after a restore from a file, limits that have blocks in the file, though the new limits lack them: also
-    ///   no limit until a reload declares them. Other limits that only the file has are unknown.
+    /// * the declared limits, and with the feature `boulder` Boulder's names;
+    /// * limits that a [reload](Limiter::reload) has removed. Handles for them stay valid and allow every call, and
+    ///   limit again when a later reload declares the limit;
+    /// * after a restore from a snapshot, limits that have blocks in the snapshot and are not declared. They too allow
+    ///   every call until a reload declares them. Other limits that only the snapshot has are unknown.
     ///
-    /// [`Limits::names`] of [`limits`](Limiter::limits) lists the limits that are declared now.
+    /// [`Limits::names`] of [`limits`](Limiter::limits) lists the declared limits.
     ///
-    /// # Example: a limit that is removed
+    /// # Example: a limit that a reload removes
     ///
     /// ```
     /// use std::time::Duration;
@@ -140,7 +141,7 @@ impl Limiter {
     /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
     /// assert!(limiter.limit("PerUsr").unwrap_err().is_invalid_name());
     /// limiter.reload(Limits::builder().build())?;
-    /// let users = limiter.limit("PerUser")?; // still known, and no limit
+    /// let users = limiter.limit("PerUser")?; // still known; allows every call
     /// assert_eq!(users.spend("alice", 1)?.remaining(), None);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -160,22 +161,22 @@ impl Limiter {
         })
     }
 
-    /// The limits as they are now: a [reload](Limiter::reload) puts others in their place.
+    /// Returns the limits that apply now. A [reload](Limiter::reload) replaces them.
     pub fn limits(&self) -> Arc<Limits> {
         self.inner.generation.get(&pin()).limits.clone()
     }
 
-    /// Several buckets as one: all are charged, or none. See [`Batch`].
+    /// Joins several buckets to one call, which charges all of them or none. [`Batch`] has an example.
     pub fn batch<'a>(&'a self, members: &'a [Member<'a>]) -> Batch<'a> {
         Batch::new(self, members)
     }
 
-    /// Switches the whole limiter off or on, for all its clones, at once. Switched off, no call is limited:
-    /// each answers as where no limit applies, whatever the id, and neither reads nor changes a bucket.
-    /// What buckets owe stays, and drains as time goes on.
+    /// Switches the limiter off or on, at once and for all its clones. A limiter that is off allows every call as if no
+    /// limit applied, whatever the id, and neither reads nor changes a bucket. Buckets keep their state, and refill as
+    /// time passes.
     ///
-    /// A tower layer on this limiter still runs: a request of which a rule cannot say whom it counts for is
-    /// refused with 400 or 500 as before. The layer's own switch, `http::Switch`, lets all requests pass.
+    /// A tower layer on this limiter still runs: it still refuses a request with 400 or 500 if a rule cannot find the
+    /// request's id. The layer's own switch, `http::Switch`, lets all requests pass.
     ///
     /// # Example
     ///
@@ -194,42 +195,60 @@ impl Limiter {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn set_enabled(&self, enabled: bool) {
-        // Relaxed: publishes nothing but itself.
+        // Relaxed: the switch publishes nothing but itself.
         self.inner.enabled.store(enabled, Ordering::Relaxed);
     }
 
-    /// Whether the limiter limits. See [`set_enabled`](Limiter::set_enabled).
+    /// Whether the limiter is switched on. See [`set_enabled`](Limiter::set_enabled).
     pub fn is_enabled(&self) -> bool {
         self.inner.is_enabled()
     }
 
-    /// Looks at the next cells, about `cells` of them, and drops those that are full: one bounded step
-    /// of a sweep, for those who want no thread. Room for cells is looked at, too. With
-    /// [`Engine::Exact`](crate::options::Engine::Exact) a step ends with the part of the table in which the
-    /// number is reached, at most a 32nd of it, and holds a lock over half of one part at a time.
+    /// Sweeps one step: looks at the next cells, about `cells` of them, and drops the full ones. For programs that want
+    /// no sweeper thread. Empty cells are counted in `cells`. With [`Engine::Exact`](crate::options::Engine::Exact) a
+    /// step ends at the end of the part of the table in which it reaches `cells`. A part is at most a 32nd of the table,
+    /// and the step locks half of a part at a time.
     ///
-    /// A bucket that was dropped counts as full at the time of the sweep, and new buckets begin no earlier.
-    /// So a sweep by a clock that is wrongly ahead denies new keys until the time that it showed. A reading of
-    /// one of the crate's own clocks that is more than an hour ahead of the last sweep's, plus the time that
-    /// [`Instant`](std::time::Instant) says has passed since, is therefore not believed: the step does nothing, says that it
-    /// has finished, and is [counted](Stats::clock_skips), until a second reading, at least a second later, agrees
-    /// with it. A clock [moved by hand](crate::Clock::manual) or of the [caller's own](crate::Clock::custom) is
-    /// believed.
+    /// # A clock that is wrongly ahead
+    ///
+    /// A dropped bucket was full at the time of the sweep, so new buckets begin no earlier than that time. A sweep at a
+    /// reading that is too late would therefore deny new keys until that time has come. So a step checks the readings
+    /// of the built-in clocks against [`Instant`](std::time::Instant): if the clock has advanced by over an hour more
+    /// than `Instant` since the last sweep, the step drops nothing, returns `finished`, and is
+    /// [counted](Stats::clock_skips). The reading is accepted once a second one, at least a second later, agrees with
+    /// it. Readings of a [manual](crate::Clock::manual) or a [custom](crate::Clock::custom) clock are always accepted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// let (clock, hand) = Clock::manual();
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let limiter = Limiter::with_clock(limits, clock);
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
+    /// hand.advance(Duration::from_secs(60)); // the bucket is full again
+    /// while !limiter.sweep(1024).finished {}
+    /// assert_eq!(limiter.stats().cells, 0);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn sweep(&self, cells: usize) -> Swept {
         self.inner.sweep(cells)
     }
 
-    /// Starts a thread, `tollgate-sweep`, that drops full cells. See [`Sweeper`].
+    /// Starts the thread `tollgate-sweep`, which drops full buckets. [`Sweeper`] has an example.
     ///
     /// # Errors
     ///
-    /// [`Error::is_io`] when the system gives no thread.
+    /// [`Error::is_io`] when the system cannot start the thread.
     pub fn start_sweeper(&self, options: SweepOptions) -> Result<Sweeper, Error> {
         Sweeper::start(&self.inner, options)
     }
 
-    /// What the table holds and what sweeps have done. Cheap, save with
-    /// [`Engine::Exact`](crate::options::Engine::Exact), which looks at each of its parts.
+    /// Returns figures about the table and the sweeps. Cheap, except with
+    /// [`Engine::Exact`](crate::options::Engine::Exact), which reads every part of its table.
     pub fn stats(&self) -> Stats {
         self.inner.stats()
     }

@@ -1,11 +1,11 @@
-//! How a limiter keeps its buckets.
+//! Defines [`LimiterOptions`]: how a limiter keeps its buckets.
 
 use crate::clock::Clock;
 use crate::core::at_cap::AtCap;
 use crate::observe::top_denied::TopDenied;
 use crate::store::Engine;
 
-/// Where a limiter gets its time from, how it keeps its buckets, and how many.
+/// Sets a limiter's clock, its table, the number of its buckets, and what it counts.
 ///
 /// # Example
 ///
@@ -20,7 +20,7 @@ use crate::store::Engine;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LimiterOptions {
-    /// `None`: the system's, made when it is needed.
+    /// `None`: the system's clock, which is made when the limiter is.
     pub(crate) clock: Option<Clock>,
     pub(crate) engine: Engine,
     pub(crate) max_keys: usize,
@@ -49,60 +49,69 @@ impl Default for LimiterOptions {
 }
 
 impl LimiterOptions {
-    /// The same with another clock. Default: [`Clock::system`].
+    /// Sets the clock. Default: [`Clock::system`].
     pub fn clock(self, clock: Clock) -> LimiterOptions {
         LimiterOptions { clock: Some(clock), ..self }
     }
 
-    /// The same with another table. Default: [`Engine::LockFree`].
+    /// Sets the table that keeps the buckets. Default: [`Engine::LockFree`].
     pub fn engine(self, engine: Engine) -> LimiterOptions {
         LimiterOptions { engine, ..self }
     }
 
-    /// The same with another cap: the most buckets that are kept at once. Default: 16,777,216, which
-    /// take up to some 1.5 GiB; up to three times that while a thread stands still in a call (see
-    /// [`Stats::retired`](crate::metrics::Stats::retired)).
+    /// Sets the cap: the most buckets that the limiter keeps at once, for all its limits together. Any number; with 0
+    /// the table is always full ([`at_cap`](LimiterOptions::at_cap)). Default: 16,777,216.
+    ///
+    /// That many buckets take up to about 1.5 GiB, and up to three times that while a thread is stalled in a call (see
+    /// [`Stats::retired`](crate::metrics::Stats::retired)). The table grows and shrinks with the number of buckets.
     pub fn max_keys(self, max_keys: usize) -> LimiterOptions {
         LimiterOptions { max_keys, ..self }
     }
 
-    /// The same with another bound on the ids that are [blocked](crate::KeyedLimit::block) at once, of all limits
-    /// together. Default: 65,536. One more is an error ([`Error::is_invalid_block`](crate::Error::is_invalid_block)). A
-    /// block takes some 100 bytes, and an id of more than 18 bytes and the reason their length.
+    /// Sets the most ids that can be [blocked](crate::KeyedLimit::block) at once, for all limits together. One more
+    /// block is an error ([`Error::is_invalid_block`](crate::Error::is_invalid_block)). Any number; with 0 every block
+    /// is an error. Default: 65,536.
+    ///
+    /// A block takes about 100 bytes, plus the id if that is longer than 18 bytes, plus the reason.
     pub fn max_blocks(self, max_blocks: usize) -> LimiterOptions {
         LimiterOptions { max_blocks, ..self }
     }
 
-    /// The same with another policy at the cap. Default: [`AtCap::Share`].
+    /// Sets how calls for ids without a bucket are decided while the limiter has
+    /// [`max_keys`](LimiterOptions::max_keys) buckets. Default: [`AtCap::Share`].
     pub fn at_cap(self, at_cap: AtCap) -> LimiterOptions {
         LimiterOptions { at_cap, ..self }
     }
 
-    /// The same with calls counted, for [`Limiter::counters`](crate::Limiter::counters), or not. Default:
-    /// not, which costs a call nothing; counting costs it a few nanoseconds, and 2 KiB a limit.
+    /// Enables the counters of allowed and denied calls, which [`Limiter::counters`](crate::Limiter::counters) reads.
+    /// Default: off, which costs a call nothing. Counting costs a call a few nanoseconds, and 2 KiB of memory per
+    /// limit.
     pub fn counting(self, counting: bool) -> LimiterOptions {
         LimiterOptions { counting, ..self }
     }
 
-    /// The same with a list of the ids denied most, of so many places, for
-    /// [`Limiter::top_denied`](crate::Limiter::top_denied); calls are [counted](LimiterOptions::counting),
-    /// too. Each place takes some 100 bytes, and a denial looks at all of them: at most 1,024. Default: 0,
-    /// which is none.
-    pub fn top_denied(self, places: usize) -> LimiterOptions {
-        LimiterOptions { top_denied: places.min(TopDenied::MAX_PLACES), ..self }
+    /// Sets the length of the list of ids that are denied most, which
+    /// [`Limiter::top_denied`](crate::Limiter::top_denied) returns: 0 to 1,024; a larger number counts as 1,024.
+    /// Default: 0, no list.
+    ///
+    /// An entry takes about 100 bytes, and a denial searches all entries. A list also enables
+    /// [`counting`](LimiterOptions::counting).
+    pub fn top_denied(self, entries: usize) -> LimiterOptions {
+        LimiterOptions { top_denied: entries.min(TopDenied::MAX_ENTRIES), ..self }
     }
 
-    /// The same with events of denials (feature `tracing`): the first of a key in each hour, and of the
-    /// others one in so many; calls are [counted](LimiterOptions::counting), too. Default: 0, which is none.
+    /// Logs denials as events (feature `tracing`): the first denial of a key in each hour, and one in `one_in` of the
+    /// other denials. Default: 0, no events.
     ///
-    /// It takes 1 MiB, for 65,536 keys in an hour; further ones are among the others, so that a flood of
-    /// keys does not flood the log.
+    /// The first denials of up to 65,536 keys are logged in an hour; those of further keys count as other denials, so
+    /// that a flood of keys does not flood the log. This takes 1 MiB, and also enables
+    /// [`counting`](LimiterOptions::counting).
     #[cfg(feature = "tracing")]
     pub fn log_denials(self, one_in: u32) -> LimiterOptions {
         LimiterOptions { log_denials: one_in, ..self }
     }
 
-    /// Whether calls are counted: whoever keeps an eye on denials looks where they are.
+    /// Whether calls are counted. The list of denied ids and the events of denials are fed where denials are counted.
     pub(crate) fn is_counting(&self) -> bool {
         #[cfg(feature = "tracing")]
         if self.log_denials > 0 {

@@ -1,4 +1,4 @@
-//! Calls by callers with a factor.
+//! Defines [`ScaledLimit`]: the calls of a handle for callers with a factor.
 
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
@@ -7,14 +7,13 @@ use crate::limiter::batch::Member;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limits::Id;
 
-/// A limit as it is for callers with a [`Factor`], such as that of their role. Made by
-/// [`KeyedLimit::scaled`].
+/// Applies a limit to callers with a [`Factor`], such as that of their role. Made by [`KeyedLimit::scaled`].
 ///
-/// The calls are those of the [`KeyedLimit`], on the same buckets: what a caller has spent with one factor
-/// counts with another. A factor of 0 is no limit. Every call can fail with
-/// [`Error::is_invalid_limit`], when the factor takes the limit's numbers out of their range.
+/// The calls are those of [`KeyedLimit`], on the same buckets: units that were spent with one factor count with
+/// another. With a factor of 0 every call is allowed. A call also fails with [`Error::is_invalid_limit`] if the factor
+/// takes the limit's numbers out of their range.
 ///
-/// # Example: a trusted role may do twice as much
+/// # Example: a trusted role may spend twice as much
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,12 +32,19 @@ use crate::limits::Id;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ScaledLimit<'h> {
-    pub(crate) handle: &'h KeyedLimit,
-    pub(crate) factor: Factor,
+    handle: &'h KeyedLimit,
+    factor: Factor,
+}
+
+impl KeyedLimit {
+    /// Applies the limit to callers with a factor. Such calls are about as fast as those for keys with an override.
+    pub fn scaled(&self, factor: Factor) -> ScaledLimit<'_> {
+        ScaledLimit { handle: self, factor }
+    }
 }
 
 impl<'h> ScaledLimit<'h> {
-    /// As [`KeyedLimit::spend`].
+    /// Like [`KeyedLimit::spend`].
     ///
     /// # Errors
     ///
@@ -47,7 +53,7 @@ impl<'h> ScaledLimit<'h> {
         self.handle.call_with_factor(id.into(), self.factor, Call::Spend(cost))
     }
 
-    /// As [`KeyedLimit::check`].
+    /// Like [`KeyedLimit::check`].
     ///
     /// # Errors
     ///
@@ -56,7 +62,7 @@ impl<'h> ScaledLimit<'h> {
         self.handle.call_with_factor(id.into(), self.factor, Call::Check(cost))
     }
 
-    /// As [`KeyedLimit::refund`].
+    /// Like [`KeyedLimit::refund`].
     ///
     /// # Errors
     ///
@@ -65,7 +71,7 @@ impl<'h> ScaledLimit<'h> {
         self.handle.call_with_factor(id.into(), self.factor, Call::Refund(cost))
     }
 
-    /// As [`KeyedLimit::reset`].
+    /// Like [`KeyedLimit::reset`].
     ///
     /// # Errors
     ///
@@ -74,11 +80,11 @@ impl<'h> ScaledLimit<'h> {
         self.handle.call_with_factor(id.into(), self.factor, Call::Reset)
     }
 
-    /// A member of a [batch](crate::Limiter::batch) with this factor: check-and-spend, at a cost of 1.
+    /// Makes a member of a [batch](crate::Limiter::batch) with this factor: check-and-spend, at a cost of 1.
     pub fn member<'a>(&self, id: impl Into<Id<'a>>) -> Member<'a>
     where
         'h: 'a,
     {
-        Member::new(self.handle, id.into()).factor(self.factor)
+        self.handle.member(id).factor(self.factor)
     }
 }

@@ -1,4 +1,4 @@
-//! Dropping full cells: a thread, and what it did.
+//! Runs the thread that drops full buckets.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,18 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::state::SharedState;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::store::Swept;
 use crate::util::background::{Stop, Ticker};
 
-/// When a [`Sweeper`] sweeps, and how much at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+/// Sets when a [`Sweeper`] sweeps, and how many cells it looks at in one step. Its example is [`Sweeper`]'s.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct SweepOptions {
-    /// The time from the end of one pass over the whole table to the next. Default: 1 s.
-    pub interval: Duration,
-    /// The cells that a pass looks at in one step; between steps it gives way. Default: 16,384.
-    pub step: usize,
+    interval: Duration,
+    step: usize,
 }
 
 impl Default for SweepOptions {
@@ -27,23 +25,22 @@ impl Default for SweepOptions {
 }
 
 impl SweepOptions {
-    /// The same with another interval.
-    #[must_use]
+    /// Sets the time from the end of one pass over the whole table to the start of the next; 0 is allowed. Default: 1 s.
     pub fn interval(self, interval: Duration) -> SweepOptions {
         SweepOptions { interval, ..self }
     }
 
-    /// The same with another step; 0 counts as 1.
-    #[must_use]
+    /// Sets the number of cells in a step, at least 1; 0 counts as 1. The thread yields between steps. Default: 16,384.
     pub fn step(self, step: usize) -> SweepOptions {
         SweepOptions { step, ..self }
     }
 }
 
-/// The thread that sweeps a limiter. Dropping it wakes and joins the thread.
+/// Owns the thread that sweeps a limiter. Dropping it wakes and joins the thread. Made by
+/// [`Limiter::start_sweeper`](crate::Limiter::start_sweeper).
 ///
-/// The thread keeps no limiter alive: it ends when the last one is gone. A pass that panics is
-/// counted, and the next one comes at its time.
+/// The thread does not keep the limiter alive: it ends when the last clone of the limiter is dropped. A pass that
+/// panics is [counted](crate::metrics::Stats::panics), and the next pass runs at its usual time.
 ///
 /// # Example
 ///
@@ -66,26 +63,25 @@ pub struct Sweeper {
 
 impl Sweeper {
     pub(crate) fn start(inner: &Arc<SharedState>, options: SweepOptions) -> Result<Sweeper, Error> {
-        let swept = Arc::downgrade(inner);
+        let limiter = Arc::downgrade(inner);
         let tick = move |stop: &Stop| {
-            let Some(inner) = swept.upgrade() else {
+            let Some(inner) = limiter.upgrade() else {
                 return ControlFlow::Break(());
             };
-            // A panic can come from a clock of the caller's own; the table's locks do not poison.
+            // A custom clock may panic. Unwinding is safe: the table's locks do not poison.
             let pass = catch_unwind(AssertUnwindSafe(|| sweep_all(&inner, options.step, stop)));
             if pass.is_err() {
                 inner.sweeps.record_panic();
             }
             ControlFlow::Continue(())
         };
-        let ticker = Ticker::start("tollgate-sweep", options.interval, tick).map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot start the thread tollgate-sweep: {error}"))
-        })?;
+        let ticker = Ticker::start("tollgate-sweep", options.interval, tick)
+            .map_err(|error| Error::from_io("cannot start the thread tollgate-sweep", error))?;
         Ok(Sweeper { _ticker: ticker })
     }
 }
 
-/// One pass over the table, step by step; the number of steps is at most that of the table's parts.
+/// Makes one pass over the table, in at most as many steps as the table has parts.
 fn sweep_all(inner: &SharedState, step: usize, stop: &Stop) {
     let mut pass = Swept::default();
     while !stop.requested() && !pass.finished {

@@ -1,69 +1,59 @@
-//! What a limiter has done, as numbers for operators.
+//! Defines [`Counters`], the figures of a limiter for operators.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::limit::Limit;
 use crate::limits::LimitMode;
 use crate::observe::stats::Stats;
 
-/// What a limiter has done so far. Made by [`Limiter::counters`](crate::Limiter::counters).
+/// Holds a limiter's figures at one moment. Made by [`Limiter::counters`](crate::Limiter::counters), which has an
+/// example.
 ///
-/// Everything counts from when the limiter was made, and wraps at 2^64.
+/// All counts start when the limiter is made, and wrap at 2^64.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Each limit that was given, in the order of [`Limits::names`](crate::Limits::names).
+    /// The declared limits, in the order of [`Limits::names`](crate::Limits::names).
     pub limits: Vec<LimitCounters>,
     /// Whether calls are [counted](crate::LimiterOptions::counting).
     pub is_counting: bool,
-    /// The table, its sweeps, and what found no room in it. Cells of shadows are among its cells.
+    /// The table, its sweeps, and the calls that found the table full. Shadow buckets count as cells.
     pub stats: Stats,
-    /// The number of the limits that apply: see [`Reloaded::generation`](crate::reload::Reloaded).
+    /// The generation of the limits that apply: see [`Reloaded::generation`](crate::reload::Reloaded).
     pub generation: u64,
-    /// Reloads that were refused, and files that a watcher could not take.
+    /// Reloads that failed, including files that a watcher could not apply.
     pub reload_errors: u64,
-    /// When a reload last was done, by the system's clock; one that changed nothing is one.
+    /// The time of the last successful reload by the system's clock, even if it changed nothing.
     pub last_reload: Option<SystemTime>,
 }
 
-/// What one limit has done so far. It stays with the limit's name over reloads.
+/// Holds the counts of one limit. A reload keeps them with the limit's name.
 ///
-/// Calls to which no limit applies are not counted: those of a limiter that is switched off, for an id
-/// without numbers, or with a factor of 0. Nor are checks, refunds and resets.
+/// Checks, refunds and resets are not counted. Nor are calls to which no limit applies: those of a limiter that is
+/// switched off, for an id without a limit, or with a factor of 0.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitCounters {
     /// The limit's name.
     pub name: String,
-    /// Whether it denies.
+    /// Whether the limit is enforced or in shadow mode.
     pub mode: LimitMode,
-    /// The numbers that apply by default; `None` is no limit.
+    /// The default numbers; `None` is no limit.
     pub numbers: Option<Limit>,
-    /// The numbers that are tried beside them.
+    /// The shadow limit beside this one, if any.
     pub shadow: Option<Limit>,
-    /// Spends that were allowed; each member of an allowed batch is one. Those of a limit in shadow mode
-    /// are among them, whatever the bucket said. 0 unless the limiter [counts](Counters::is_counting).
+    /// Allowed spends. Each member of an allowed batch counts as one. All spends of a limit in shadow mode are
+    /// allowed. 0 unless the limiter [counts](Counters::is_counting).
     pub allowed: u64,
-    /// Spends that were denied; a batch counts at the member that denied it, and at no other. 0 unless
-    /// the limiter counts.
+    /// Denied spends. A denied batch counts once, for the member that denied it. 0 unless the limiter counts.
     pub denied: u64,
-    /// Of those allowed, the ones that left less than a fifth of the burst: `5 * remaining < burst`. 0
-    /// unless the limiter counts.
+    /// Allowed spends that left less than a fifth of the burst: `5 * remaining < burst`. 0 unless the limiter counts.
     pub near: u64,
-    /// The cost of those allowed, in units, save what a limit in shadow mode would have denied. What was
-    /// given back is not taken off. 0 unless the limiter counts.
+    /// The units of the allowed spends, without the spends that a limit in shadow mode would have denied. Refunds and
+    /// settlements are not subtracted. 0 unless the limiter counts.
     pub cost: u64,
-    /// Spends that would have been denied by a limit in shadow mode, or by the shadow beside an enforced
-    /// one. Always counted.
+    /// Spends that a limit in shadow mode, or the shadow beside an enforced limit, would have denied. Always counted.
     pub shadow_denied: u64,
-    /// Calls that failed: an id that is none, or a cost above the burst. 0 unless the limiter counts.
+    /// Calls that failed: an invalid id, or a cost above the burst. 0 unless the limiter counts.
     pub errors: u64,
-}
-
-impl Counters {
-    /// When a reload was last done, in whole seconds since 1970.
-    pub(crate) fn since_last_reload(&self) -> Option<u64> {
-        let since = self.last_reload?.duration_since(UNIX_EPOCH).ok()?;
-        Some(since.as_secs())
-    }
 }

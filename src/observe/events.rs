@@ -1,5 +1,5 @@
-//! What operators may want to read in a log, as events of `tracing`: reloads, sweeps, blocks, keys without
-//! room, and some of the denials. None is on the way of an allowed call.
+//! Writes the `tracing` events: reloads, sweeps, blocks, keys that find the table full, and some denials. An allowed call
+//! writes none.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use crate::store::key::LimitIndex;
 use crate::util::escape::shown;
 use crate::util::sync::{Figure, Ordering};
 
-/// The most characters of a key or of an error that a log gets.
-const MAX_CHARS: usize = 64;
+/// The most characters of a key in an event.
+const MAX_KEY_CHARS: usize = 64;
+/// The most characters of an error in an event.
 const MAX_ERROR_CHARS: usize = 512;
 
-/// Logs a reload: the number of the limits that apply now and whether they changed, or why it failed.
+/// Logs a reload: the generation of the limits that apply now and whether they changed, or the error.
 pub(crate) fn reload(reloaded: Result<(u64, bool), &Error>) {
     match reloaded {
         Ok((generation, changed)) => {
             info!(target: "tollgate", generation, changed, "limits reloaded");
         }
         Err(error) => {
-            // Its text may quote what others wrote.
+            // The text may quote values from a file, and is escaped for that reason.
             let error = shown(&error.to_string(), MAX_ERROR_CHARS);
             warn!(target: "tollgate", %error, "limits not reloaded");
         }
@@ -36,14 +37,14 @@ pub(crate) fn sweep(pass: &Swept) {
     debug!(target: "tollgate", looked_at, dropped, finished, "swept");
 }
 
-/// A new key that found no room; it is told at 1, 2, 4, 8 and so on.
+/// Logs the 1st, 2nd, 4th, 8th and so on of the new keys that found the table full.
 pub(crate) fn overflow(outcome: &'static str, count: u64) {
     if count.is_power_of_two() {
         warn!(target: "tollgate", outcome, count, "no room for a new key");
     }
 }
 
-/// A key of a limit, as events show it.
+/// A key of a limit, with all that an event shows of it.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedKey<'a> {
     pub(crate) limit: LimitIndex,
@@ -54,10 +55,10 @@ pub(crate) struct LoggedKey<'a> {
 }
 
 impl LoggedKey<'_> {
-    /// Logs what was done to the key, whose id is shortened and escaped.
-    fn log(&self, retry_in: Duration, done: &'static str) {
-        let key = shown(&decode(self.format, self.id), MAX_CHARS);
-        info!(target: "tollgate", limit = self.name, %key, ?retry_in, "{done}");
+    /// Logs an event about the key. The id is cut and escaped.
+    fn log(&self, retry_in: Duration, event: &'static str) {
+        let key = shown(&decode(self.format, self.id), MAX_KEY_CHARS);
+        info!(target: "tollgate", limit = self.name, %key, ?retry_in, "{event}");
     }
 }
 
@@ -69,23 +70,24 @@ pub(crate) fn unblock(key: LoggedKey<'_>) {
     key.log(Duration::ZERO, "unblocked");
 }
 
-/// Which denials are told: the first of each key in each hour, and one in some of the others.
+/// Chooses the denials that are logged: the first of each key in each hour, and one in `one_in` of the others.
 pub(crate) struct Denials {
     one_in: u64,
+    /// The number of denials that were no key's first.
     others: Figure,
-    /// Keys that were told, by open addressing: 48 bits of a hash, and the hour, so that what is of another
-    /// hour is room. Within an hour nothing goes.
-    told: Box<[Figure]>,
-    /// How many were told in the hour, and which one that is.
+    /// The keys that were logged, in an open-addressing table. An entry is 48 bits of a hash, and 16 bits for the hour;
+    /// an entry of another hour counts as free. Within an hour no entry is removed.
+    logged: Box<[Figure]>,
+    /// The hour, and in the lower 32 bits the number of entries of that hour.
     count: Figure,
     hasher: ahash::RandomState,
 }
 
 impl Denials {
-    /// The most keys that are told in an hour; others are told as their later denials are.
-    const MOST: u64 = 1 << 16;
-    /// Twice as many, so that a search is short.
-    const PLACES: usize = 2 * Self::MOST as usize;
+    /// The most keys whose first denial is logged in an hour; the first denials of more keys count as others.
+    const MAX_KEYS: u64 = 1 << 16;
+    /// Twice as many entries, so that searches are short.
+    const ENTRIES: usize = 2 * Self::MAX_KEYS as usize;
     const HOUR_NS: u64 = 3_600_000_000_000;
     const HOUR_BITS: u32 = 16;
 
@@ -93,46 +95,46 @@ impl Denials {
         Denials {
             one_in: u64::from(one_in.max(1)),
             others: Figure::new(0),
-            told: (0..Self::PLACES).map(|_| Figure::new(0)).collect(),
+            logged: (0..Self::ENTRIES).map(|_| Figure::new(0)).collect(),
             count: Figure::new(0),
             hasher: ahash::RandomState::new(),
         }
     }
 
-    pub(crate) fn tell(&self, key: LoggedKey<'_>, decision: &Decision, now_ns: u64) {
-        if self.is_to_be_told(key.limit.0, key.id, now_ns) {
+    pub(crate) fn log(&self, key: LoggedKey<'_>, decision: &Decision, now_ns: u64) {
+        if self.should_log(key.limit.0, key.id, now_ns) {
             key.log(decision.retry_in(), "denied");
         }
     }
 
-    fn is_to_be_told(&self, limit: u32, id: &[u8], now_ns: u64) -> bool {
-        // From 1: 0 is a place that was never taken. It comes round after seven years.
+    fn should_log(&self, limit: u32, id: &[u8], now_ns: u64) -> bool {
+        // From 1, because 0 is an entry that was never used. The numbers repeat after seven years.
         let hours = (1 << Self::HOUR_BITS) - 1;
         let hour = (now_ns / Self::HOUR_NS) % hours + 1;
         let hash = self.hasher.hash_one((limit, id));
         self.is_first(hash, hour) || {
-            // Relaxed: of two threads each gets a number of its own.
+            // Relaxed: only the count itself matters, and each thread gets another number.
             self.others.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in)
         }
     }
 
-    /// Whether the key is new in this hour, and there is room to know it again.
+    /// Enters the key if it is new in this hour and there is room; returns whether it was entered.
     fn is_first(&self, hash: u64, hour: u64) -> bool {
         let is_of_hour = |entry: u64| entry & ((1 << Self::HOUR_BITS) - 1) == hour;
         let entry = (hash << Self::HOUR_BITS) | hour;
-        // From bits of the hash that the entry does not have.
+        // The bits of the hash that the entry does not store.
         let from = (hash >> (u64::BITS - Self::HOUR_BITS)) as usize * 2;
-        for step in 0..Self::PLACES {
-            let place = &self.told[(from + step) % Self::PLACES];
-            // Relaxed, all of it: a place is decided by the swap.
-            let mut found = place.load(Ordering::Relaxed);
+        for step in 0..Self::ENTRIES {
+            let slot = &self.logged[(from + step) % Self::ENTRIES];
+            // Relaxed, here and below: the compare-and-swap decides, and publishes nothing else.
+            let mut found = slot.load(Ordering::Relaxed);
             while !is_of_hour(found) {
                 if !self.has_room(hour) {
                     return false;
                 }
-                match place.compare_exchange(found, entry, Ordering::Relaxed, Ordering::Relaxed) {
+                match slot.compare_exchange(found, entry, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => {
-                        self.count_told(hour);
+                        self.count_logged(hour);
                         return true;
                     }
                     Err(now) => found = now,
@@ -147,11 +149,12 @@ impl Denials {
 
     fn has_room(&self, hour: u64) -> bool {
         let count = self.count.load(Ordering::Relaxed);
-        count >> u32::BITS != hour || count & u64::from(u32::MAX) < Self::MOST
+        count >> u32::BITS != hour || count & u64::from(u32::MAX) < Self::MAX_KEYS
     }
 
-    /// Another thread may have found room at the same time: there are places for many more.
-    fn count_told(&self, hour: u64) {
+    /// Counts an entry. Threads that find room at the same time may exceed [`MAX_KEYS`](Denials::MAX_KEYS); the table
+    /// has entries for many more.
+    fn count_logged(&self, hour: u64) {
         let _ = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
             let is_new = count >> u32::BITS != hour;
             Some(if is_new { (hour << u32::BITS) | 1 } else { count + 1 })
@@ -164,40 +167,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_a_key_is_told_then_one_in_some_and_in_the_next_hour_anew() {
+    fn each_hour_logs_the_first_denial_and_some_others() {
         let denials = Denials::new(3);
-        let told = |id: &[u8], now_ns| denials.is_to_be_told(7, id, now_ns);
-        assert!(told(b"x", 1), "the first");
-        let of_nine = (0..9).filter(|_| told(b"x", 1)).count();
-        assert_eq!(of_nine, 3);
-        assert!(denials.is_to_be_told(8, b"x", 1), "of another limit");
-        let of_three = (0..3).filter(|_| told(b"x", Denials::HOUR_NS - 1)).count();
+        let logged = |id: &[u8], now_ns| denials.should_log(7, id, now_ns);
+        assert!(logged(b"x", 1), "the first denial");
+        assert_eq!((0..9).filter(|_| logged(b"x", 1)).count(), 3, "one in three of the others");
+        assert!(denials.should_log(8, b"x", 1), "the first denial by another limit");
+        let of_three = (0..3).filter(|_| logged(b"x", Denials::HOUR_NS - 1)).count();
         assert_eq!(of_three, 1);
-        assert!(told(b"x", Denials::HOUR_NS) && told(b"y", Denials::HOUR_NS));
+        assert!(logged(b"x", Denials::HOUR_NS) && logged(b"y", Denials::HOUR_NS));
     }
 
-    /// And no more often than there is room, so that a flood of keys does not flood the log.
+    /// A flood of keys does not flood the log.
     #[test]
-    fn the_first_of_each_of_many_keys_is_told_hour_by_hour() {
+    fn first_denials_of_at_most_max_keys_are_logged() {
         let denials = Denials::new(1000);
         for hour in 0..3 {
             let at = hour * Denials::HOUR_NS;
-            let told = |id: &u32| denials.is_to_be_told(0, &id.to_be_bytes(), at);
-            let most = Denials::MOST as u32;
-            assert_eq!((0..most).filter(told).count(), most as usize, "each of them, always");
-            let others = (0..100_000).filter(told).count();
-            assert_eq!(others, 100, "known, or without room");
+            let logged = |id: &u32| denials.should_log(0, &id.to_be_bytes(), at);
+            let max = Denials::MAX_KEYS as u32;
+            assert_eq!((0..max).filter(logged).count(), max as usize, "each first denial");
+            let others = (0..100_000).filter(logged).count();
+            assert_eq!(others, 100, "keys that are known, or find no room");
         }
     }
 
     #[test]
-    fn of_many_threads_one_tells_the_first() {
+    fn of_many_threads_one_logs_the_first_denial() {
         let denials = Denials::new(u32::MAX);
-        assert!(denials.is_to_be_told(1, b"", 1) && denials.is_to_be_told(1, b"", 1), "one other");
-        let told =
-            |_| (0..5000_u32).filter(|id| denials.is_to_be_told(0, &id.to_be_bytes(), 1)).count();
+        assert!(denials.should_log(1, b"", 1) && denials.should_log(1, b"", 1), "one other");
+        let logged =
+            |_| (0..5000_u32).filter(|id| denials.should_log(0, &id.to_be_bytes(), 1)).count();
         let sum: usize = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || told(n))).collect();
+            let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || logged(n))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
         assert_eq!(sum, 5000);

@@ -1,56 +1,23 @@
-//! The counters by way of the crate `metrics`.
+//! Publishes the counters to the crate `metrics`.
 
-use metrics::{counter, gauge};
+use metrics::{Label, counter, gauge};
 
-use crate::limit::Limit;
-use crate::limits::LimitMode;
-use crate::observe::counters::{Counters, LimitCounters};
+use crate::observe::counters::Counters;
+use crate::observe::families::Kind;
 
 impl Counters {
-    /// As [`Limiter::publish_metrics`](crate::Limiter::publish_metrics).
-    pub fn publish(&self) {
-        for limit in &self.limits {
-            self.publish_limit(limit);
-        }
-        let stats = &self.stats;
-        gauge!("tollgate_keys").set(stats.cells as f64);
-        gauge!("tollgate_table_bytes").set(stats.bytes as f64);
-        counter!("tollgate_swept_total").absolute(stats.swept);
-        counter!("tollgate_sweep_panics_total").absolute(stats.panics);
-        let overflow = [
-            ("shared", stats.shared),
-            ("denied", stats.denied_at_cap),
-            ("allowed", stats.allowed_at_cap),
-        ];
-        for (outcome, count) in overflow {
-            counter!("tollgate_overflow_total", "outcome" => outcome).absolute(count);
-        }
-        gauge!("tollgate_limits_generation").set(self.generation as f64);
-        counter!("tollgate_reload_errors_total").absolute(self.reload_errors);
-        if let Some(since) = self.since_last_reload() {
-            gauge!("tollgate_last_reload_timestamp_seconds").set(since as f64);
-        }
-    }
-
-    fn publish_limit(&self, limit: &LimitCounters) {
-        let name = || limit.name.clone();
-        if self.is_counting {
-            for (outcome, count) in [("allowed", limit.allowed), ("denied", limit.denied)] {
-                let family = "tollgate_decisions_total";
-                counter!(family, "limit" => name(), "outcome" => outcome).absolute(count);
+    /// Publishes these counters: see [`Limiter::publish_metrics`](crate::Limiter::publish_metrics).
+    pub(crate) fn publish(&self) {
+        for family in self.families() {
+            for sample in family.samples {
+                let label =
+                    |(name, value): (&'static str, &str)| Label::new(name, value.to_owned());
+                let labels: Vec<Label> = sample.labels.into_iter().map(label).collect();
+                match family.kind {
+                    Kind::Counter => counter!(family.name, labels).absolute(sample.value),
+                    Kind::Gauge => gauge!(family.name, labels).set(sample.value as f64),
+                }
             }
-            counter!("tollgate_near_total", "limit" => name()).absolute(limit.near);
-            counter!("tollgate_cost_total", "limit" => name()).absolute(limit.cost);
-            counter!("tollgate_errors_total", "limit" => name()).absolute(limit.errors);
-        }
-        counter!("tollgate_shadow_denied_total", "limit" => name()).absolute(limit.shadow_denied);
-        let is_enforced = limit.mode == LimitMode::Enforce;
-        gauge!("tollgate_limit_enforced", "limit" => name()).set(f64::from(u8::from(is_enforced)));
-        if let Some(burst) = limit.numbers.as_ref().map(Limit::burst) {
-            gauge!("tollgate_limit_burst", "limit" => name()).set(burst as f64);
-        }
-        if let Some(burst) = limit.shadow.as_ref().map(Limit::burst) {
-            gauge!("tollgate_limit_shadow_burst", "limit" => name()).set(burst as f64);
         }
     }
 }

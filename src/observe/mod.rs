@@ -1,10 +1,11 @@
-//! TODO observe
+//! Counts what a limiter does, and shows it: counters, Prometheus, the ids denied most, events.
 
 pub(crate) mod counters;
 #[cfg(feature = "tracing")]
 pub(crate) mod events;
 #[cfg(feature = "metrics")]
 pub(crate) mod facade;
+pub(crate) mod families;
 pub(crate) mod prometheus;
 pub(crate) mod stats;
 pub(crate) mod stripes;

@@ -1,151 +1,44 @@
-//! The counters as Prometheus reads them.
+//! Writes the counters in Prometheus' text format.
 
 use std::fmt::{Display, Write as _};
 
-use crate::limit::Limit;
-use crate::limits::LimitMode;
-use crate::observe::counters::{Counters, LimitCounters};
-
-/// One family of samples that have a limit's name.
-struct OfLimits {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-    read: fn(&LimitCounters) -> Option<u64>,
-}
-
-/// What there is of each limit, other than its decisions.
-const OF_LIMITS: [OfLimits; 7] = [
-    OfLimits {
-        name: "tollgate_near_total",
-        kind: COUNTER,
-        help: "Allowed spends that left less than a fifth of the burst.",
-        read: |limit| Some(limit.near),
-    },
-    OfLimits {
-        name: "tollgate_cost_total",
-        kind: COUNTER,
-        help: "Cost of the allowed spends, in units.",
-        read: |limit| Some(limit.cost),
-    },
-    OfLimits {
-        name: "tollgate_shadow_denied_total",
-        kind: COUNTER,
-        help: "Spends that a limit in shadow mode, or the shadow beside a limit, would have denied.",
-        read: |limit| Some(limit.shadow_denied),
-    },
-    OfLimits {
-        name: "tollgate_errors_total",
-        kind: COUNTER,
-        help: "Calls that failed: a bad id, or a cost above the burst.",
-        read: |limit| Some(limit.errors),
-    },
-    OfLimits {
-        name: "tollgate_limit_burst",
-        kind: GAUGE,
-        help: "The most that a bucket holds by default, in units.",
-        read: |limit| limit.numbers.as_ref().map(Limit::burst),
-    },
-    OfLimits {
-        name: "tollgate_limit_enforced",
-        kind: GAUGE,
-        help: "1 if the limit denies, 0 if it is in shadow mode.",
-        read: |limit| Some(u64::from(limit.mode == LimitMode::Enforce)),
-    },
-    OfLimits {
-        name: "tollgate_limit_shadow_burst",
-        kind: GAUGE,
-        help: "The most that a bucket of the shadow holds, in units.",
-        read: |limit| limit.shadow.as_ref().map(Limit::burst),
-    },
-];
-
-const COUNTER: &str = "counter";
-const GAUGE: &str = "gauge";
-
-/// The families that are all 0 where calls are not counted, and left out.
-const ONLY_COUNTED: [&str; 3] =
-    ["tollgate_near_total", "tollgate_cost_total", "tollgate_errors_total"];
+use crate::observe::counters::Counters;
+use crate::observe::families::{Family, Kind};
 
 impl Counters {
-    /// As [`Limiter::prometheus`](crate::Limiter::prometheus).
-    pub fn prometheus(&self) -> String {
-        let mut text = Text::default();
-        if self.is_counting {
-            text.family("tollgate_decisions_total", COUNTER, "Spends by limit and outcome.");
-            for limit in &self.limits {
-                for (outcome, count) in [("allowed", limit.allowed), ("denied", limit.denied)] {
-                    let labels = [("limit", &*limit.name), ("outcome", outcome)];
-                    text.sample("tollgate_decisions_total", &labels, count);
-                }
-            }
+    /// Writes these counters as text: see [`Limiter::prometheus`](crate::Limiter::prometheus).
+    pub(crate) fn prometheus(&self) -> String {
+        let mut text = String::new();
+        for family in self.families() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{family}");
         }
-        for family in &OF_LIMITS {
-            if !self.is_counting && ONLY_COUNTED.contains(&family.name) {
-                continue;
-            }
-            text.family(family.name, family.kind, family.help);
-            for limit in &self.limits {
-                if let Some(value) = (family.read)(limit) {
-                    text.sample(family.name, &[("limit", &*limit.name)], value);
-                }
-            }
-        }
-        self.of_the_limiter(&mut text);
-        text.0
-    }
-
-    fn of_the_limiter(&self, text: &mut Text) {
-        let stats = &self.stats;
-        text.one("tollgate_keys", GAUGE, "Buckets in the table.", stats.cells);
-        text.one("tollgate_table_bytes", GAUGE, "Memory of the table.", stats.bytes);
-        text.one("tollgate_swept_total", COUNTER, "Full buckets that were dropped.", stats.swept);
-        text.family("tollgate_overflow_total", COUNTER, "Calls for new keys that found no room.");
-        let overflow = [
-            ("shared", stats.shared),
-            ("denied", stats.denied_at_cap),
-            ("allowed", stats.allowed_at_cap),
-        ];
-        for (outcome, count) in overflow {
-            text.sample("tollgate_overflow_total", &[("outcome", outcome)], count);
-        }
-        text.one("tollgate_sweep_panics_total", COUNTER, "Sweeps that panicked.", stats.panics);
-        let generation = self.generation;
-        text.one("tollgate_limits_generation", GAUGE, "Number of the limits.", generation);
-        let errors = self.reload_errors;
-        text.one("tollgate_reload_errors_total", COUNTER, "Reloads that were refused.", errors);
-        if let Some(since) = self.since_last_reload() {
-            let help = "When a reload was last done, in seconds since 1970.";
-            text.one("tollgate_last_reload_timestamp_seconds", GAUGE, help, since);
-        }
+        text
     }
 }
 
-/// The text as far as it is written. Writing to a string does not fail.
-#[derive(Default)]
-struct Text(String);
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.0.push_str(name);
-        for (i, (label, value)) in labels.iter().enumerate() {
-            let before = if i == 0 { '{' } else { ',' };
-            let _ = write!(self.0, "{before}{label}=\"{}\"", Escaped(value));
+impl Display for Family<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Family { name, kind, help, samples } = self;
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        writeln!(f, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
+        for sample in samples {
+            f.write_str(name)?;
+            for (i, (label, value)) in sample.labels.iter().enumerate() {
+                let before = if i == 0 { '{' } else { ',' };
+                write!(f, "{before}{label}=\"{}\"", Escaped(value))?;
+            }
+            let end = if sample.labels.is_empty() { "" } else { "}" };
+            writeln!(f, "{end} {}", sample.value)?;
         }
-        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
-    }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
+        Ok(())
     }
 }
 
-/// A label's value as the format has it.
+/// A label's value, escaped as the format requires.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {

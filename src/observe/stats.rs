@@ -1,49 +1,51 @@
-//! What a limiter's table holds, and what has been done to it.
+//! Defines [`Stats`], the figures of a limiter's table and sweeps.
 
 use std::time::Instant;
 
-/// What a limiter's table holds, and what has been done to it.
+/// Holds figures about a limiter's table and sweeps. Made by [`Limiter::stats`](crate::Limiter::stats). All counts start
+/// when the limiter is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Cells that there are.
+    /// Cells in the table; each is the bucket of a key.
     pub cells: usize,
-    /// Bytes that the cells and their keys take, room for more and what is not freed yet included.
+    /// Bytes of the table and its keys, including free cells and memory that is not freed yet.
     pub bytes: usize,
-    /// Of these, the bytes that came from the system directly, past the program's allocator. Large
-    /// parts of the lock-free table do, so that neither a call that gets one nor a call that frees one
-    /// has to wait for an allocator's housekeeping.
+    /// Those of [`bytes`](Stats::bytes) that the table got from the operating system directly, not from the program's
+    /// allocator. Large parts of the lock-free table do, so that no call waits for housekeeping of an allocator.
     pub mapped_bytes: usize,
-    /// Cells that were dropped because they were full, since the limiter was made.
+    /// Full cells that sweeps dropped.
     pub swept: u64,
-    /// Steps of sweeps that were made.
+    /// Steps of sweeps.
     pub steps: u64,
-    /// Passes of the thread that panicked.
+    /// Passes of the sweeper's thread that panicked.
     pub panics: u64,
-    /// Panics of rules of the caller's own that were caught: in `is_full`, where the sweep leaves the cell and goes
-    /// on, and where a place is given up that another call takes back, which then stays taken.
+    /// Caught panics of custom algorithms. If `is_full` panics, the sweep keeps the cell and goes on. If the algorithm
+    /// panics while a call processes another call's [cancel](crate::reserve::Reservation::cancel), that place stays
+    /// taken.
     pub rule_panics: u64,
-    /// Steps of sweeps, of calls at the cap too, that were skipped because the clock was not believed: see
+    /// Steps that were skipped because the clock was wrongly ahead, also the steps of calls that found the table full: see
     /// [`Limiter::sweep`](crate::Limiter::sweep).
     pub clock_skips: u64,
-    /// When the last step ended.
+    /// The end of the last step.
     pub last_run: Option<Instant>,
-    /// Times that a part of the table was moved to a larger or smaller one.
+    /// Migrations: how often a part of the table was moved to a larger or smaller part.
     pub migrations: u64,
-    /// Parts that were left and are not freed yet: a thread might read them, or they go back to the
-    /// system piece by piece, with the next calls and sweeps. A thread that stands still in the middle
-    /// of a call, of this limiter or another, holds back all that are left after it came. Past as many
-    /// bytes as the table has in use, or 16 MiB if that is more, a part is left only to make room for
-    /// buckets that are not full. So [`bytes`](Stats::bytes) is at most three times what the table has in
-    /// use, and 16 MiB; a reload beside such a thread leaves the whole table once more.
+    /// Retired parts: parts that were moved and are not freed yet. A thread may still read them, or they are being
+    /// returned to the system piece by piece, by the next calls and sweeps.
+    ///
+    /// A thread that is stalled in a call, of this limiter or another, holds back all parts that are retired after the
+    /// call began. If the retired parts have as many bytes as the table has in use, and at least 16 MiB, then a part is
+    /// retired only to make room for buckets that are not full. So [`bytes`](Stats::bytes) is at most three times the
+    /// bytes in use, plus 16 MiB; a reload beside such a thread retires the whole table once more.
     pub retired: usize,
-    /// Times that a part was not left because of that. Where its places are used up by buckets that were
-    /// dropped, new ids are treated as beyond the cap ([`AtCap`](crate::options::AtCap)) until the thread goes on.
+    /// Migrations that were put off because of that bound. If dropped buckets have used up the slots of a part, the part
+    /// counts as full for untracked keys ([`AtCap`](crate::options::AtCap)) until the stalled thread goes on.
     pub put_off: u64,
-    /// Calls for new keys at the cap that were decided by the shared bucket.
+    /// Calls for untracked keys that used the shared bucket, because the table was full.
     pub shared: u64,
-    /// Calls for new keys that were denied because of the cap.
+    /// Calls for untracked keys that were denied because the table was full.
     pub denied_at_cap: u64,
-    /// Calls for new keys that were allowed and not counted because of the cap.
+    /// Calls for untracked keys that were allowed, and charged to no bucket, because the table was full.
     pub allowed_at_cap: u64,
 }

@@ -1,4 +1,4 @@
-//! Counters that threads do not share: each has a stripe of its own, as far as there are stripes.
+//! Counts without contention: each thread owns a stripe of the counters, as long as there are free stripes.
 
 use std::cell::Cell;
 
@@ -7,15 +7,16 @@ use parking_lot::Mutex;
 use crate::decision::Decision;
 use crate::util::sync::{Figure, Ordering};
 
-/// As many as there are bits for in [`TAKEN`]. The first is for all threads that find no other.
+/// The number of bits in [`TAKEN`].
 const STRIPES: usize = 32;
+/// The stripe of all threads that find no free one.
 const SHARED: usize = 0;
 
 /// The counters of one limit, in stripes.
 #[derive(Default)]
 pub(crate) struct Stripes([Stripe; STRIPES]);
 
-/// What the threads of one stripe have counted, on a cache line of its own.
+/// The counters of one stripe, on their own cache line.
 #[derive(Default)]
 #[repr(align(64))]
 struct Stripe {
@@ -25,7 +26,7 @@ struct Stripe {
     cost: Figure,
 }
 
-/// What all threads have counted.
+/// The sum over all stripes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub(crate) allowed: u64,
@@ -35,7 +36,7 @@ pub(crate) struct Counted {
 }
 
 impl Stripes {
-    /// Counts an allowed call, after which its bucket is as `decision` says.
+    /// Counts an allowed call that got `decision`.
     #[inline(always)]
     pub(crate) fn count_allowed(&self, decision: &Decision, burst: u64, cost: u64) {
         let is_near = decision.is_near(burst);
@@ -44,8 +45,8 @@ impl Stripes {
         if slot == SHARED {
             return stripe.add_shared([1, 0, u64::from(is_near), cost]);
         }
-        // Nobody else writes these: a load and a store cost a tenth of what the locked instruction does.
-        // Whose stripe it was before has written under `TAKEN`'s lock last.
+        // No other thread writes these: a load and a store cost a tenth of a locked instruction. An earlier owner of
+        // the stripe stopped writing before it took `TAKEN`'s lock to release the stripe.
         add(&stripe.allowed, 1);
         add(&stripe.cost, cost);
         if is_near {
@@ -63,9 +64,9 @@ impl Stripes {
         add(&stripe.denied, 1);
     }
 
-    /// What there is now; of counts that go on meanwhile some may be in it, and some not.
+    /// Sums the stripes. Counts that other threads add meanwhile may be in the sum or not.
     pub(crate) fn sum(&self) -> Counted {
-        // Relaxed: figures for people.
+        // Relaxed: figures for operators.
         let read = |figure: &Figure| figure.load(Ordering::Relaxed);
         self.0.iter().fold(Counted::default(), |sum, stripe| Counted {
             allowed: sum.allowed.wrapping_add(read(&stripe.allowed)),
@@ -81,29 +82,29 @@ impl Stripe {
     fn add_shared(&self, more: [u64; 4]) {
         for (figure, more) in [&self.allowed, &self.denied, &self.near, &self.cost].iter().zip(more)
         {
-            // Relaxed: figures for people.
+            // Relaxed: figures for operators.
             figure.fetch_add(more, Ordering::Relaxed);
         }
     }
 }
 
-/// Adds to a figure of this thread's own.
+/// Adds to a figure that only this thread writes.
 #[inline(always)]
 fn add(figure: &Figure, more: u64) {
-    // Relaxed: figures for people.
+    // Relaxed: figures for operators.
     figure.store(figure.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// Which stripes have a thread, as bits; the shared one counts as taken.
+/// The stripes that a thread owns, as bits. The shared stripe's bit is set.
 static TAKEN: Mutex<u32> = Mutex::new(1);
 
 thread_local! {
-    /// The stripe of this thread; `STRIPES` as long as that is not known. It outlives `OWNED`.
+    /// This thread's stripe; `STRIPES` until the thread has claimed one. It outlives `OWNED`.
     static SLOT: Cell<usize> = const { Cell::new(STRIPES) };
     static OWNED: OwnedSlot = OwnedSlot::claim();
 }
 
-/// A stripe that is this thread's until it ends.
+/// Owns a stripe until the thread ends.
 struct OwnedSlot(usize);
 
 impl OwnedSlot {
@@ -120,7 +121,7 @@ impl OwnedSlot {
 
 impl Drop for OwnedSlot {
     fn drop(&mut self) {
-        // What this thread still counts while it ends goes to the shared stripe.
+        // Counts by later destructors of this thread go to the shared stripe.
         SLOT.set(SHARED);
         if self.0 != SHARED {
             *TAKEN.lock() &= !(1 << self.0);
@@ -147,11 +148,11 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn no_count_is_lost_whether_threads_have_stripes_or_not() {
+    fn no_count_is_lost_with_or_without_stripes() {
         const THREADS: usize = 3 * STRIPES;
         const CALLS: u64 = 2_000;
         let stripes = Stripes::default();
-        // All at once, so that some find no stripe; and again, so that stripes change hands.
+        // All threads at once, so that some find no stripe; and twice, so that stripes change owners.
         for _ in 0..2 {
             let together = Barrier::new(THREADS);
             std::thread::scope(|scope| {
@@ -170,7 +171,7 @@ mod tests {
         let calls = 2 * THREADS as u64 * CALLS;
         let counted = Counted { allowed: calls, denied: calls, near: 0, cost: 3 * calls };
         assert_eq!(stripes.sum(), counted);
-        assert!(stripes.0[SHARED].denied.load(Ordering::Relaxed) > 0, "some had no stripe");
+        assert!(stripes.0[SHARED].denied.load(Ordering::Relaxed) > 0, "some threads had no stripe");
         let owned = stripes.0.iter().skip(1).filter(|it| it.denied.load(Ordering::Relaxed) > 0);
         assert!(owned.count() > STRIPES / 2, "most stripes had a thread");
     }

@@ -1,4 +1,4 @@
-//! What is counted of each limit.
+//! Keeps the counters of each limit.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use super::stripes::{Counted, Stripes};
 use crate::store::key::LimitIndex;
 use crate::util::sync::{Figure, Ordering};
 
-/// The counters of one limit. They stay with its name over reloads.
+/// The counters of one limit. A reload keeps them with the limit's name.
 pub(crate) struct Tally {
-    /// `None` unless the limiter counts: what every call would have to write.
+    /// The counters that every spend writes; `None` unless the limiter counts.
     pub(crate) stripes: Option<Arc<Stripes>>,
-    /// These are few, and off the way of a call that is fast.
+    /// These two are written rarely, and never on the fast path.
     shadow_denied: Figure,
     errors: Figure,
 }
@@ -26,7 +26,7 @@ impl Tallies {
         Tallies { each: Box::new([]), is_counting }.and_more(limits)
     }
 
-    /// The same, which are shared, and those of new limits, so that there are so many.
+    /// Shares these counters and adds new ones, so that there are counters for `limits` limits.
     pub(crate) fn and_more(&self, limits: usize) -> Tallies {
         let is_counting = self.is_counting;
         let new = (self.each.len()..limits).map(|_| Arc::new(Tally::new(is_counting)));
@@ -48,11 +48,11 @@ impl Tally {
         Tally { stripes, shadow_denied: Figure::new(0), errors: Figure::new(0) }
     }
 
-    /// An error writes nothing unless calls are counted.
+    /// Counts an error if the limiter counts.
     #[cold]
     pub(crate) fn count_error(&self) {
         if self.stripes.is_some() {
-            // Relaxed, here and below: figures for people.
+            // Relaxed, here and below: figures for operators.
             self.errors.fetch_add(1, Ordering::Relaxed);
         }
     }

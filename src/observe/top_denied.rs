@@ -1,9 +1,9 @@
-//! The ids denied most: a list of few places that counts many ids.
+//! Finds the ids denied most with a list of few entries.
 //!
-//! Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in
-//! Data Streams): an id without a place takes that of the least, and its count, as what it may be too
-//! high by. So an id with more than its share of all denials, one part in as many as there are places,
-//! always has a place.
+//! This is the algorithm Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k
+//! Elements in Data Streams). An id that is not in the full list replaces the entry with the lowest count, and starts
+//! from that count, which is also the error of its own count. So with `n` entries, every id with more than one `n`th of
+//! all denials is in the list.
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -13,122 +13,120 @@ use crate::limits::{IdFormat, decode};
 use crate::store::key::{KeyRef, LimitIndex};
 use crate::util::sync::{Figure, Ordering};
 
-/// The most bytes that are kept of an id: all of one of any format but text.
+/// The most bytes that an entry keeps of an id. Only text ids can be longer.
 const MAX_BYTES: usize = 288;
-/// The most characters that are shown of one.
+/// The most characters that [`DeniedId`] has of an id.
 const MAX_CHARS: usize = 256;
 
-/// An id that was denied often. Made by [`Limiter::top_denied`](crate::Limiter::top_denied).
+/// Names an id that was denied often. Made by [`Limiter::top_denied`](crate::Limiter::top_denied), which has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeniedId {
     /// The limit's name.
     pub limit: String,
-    /// The id in normal form, as a client gave it: not to be shown to a terminal as it is. At most 256
-    /// characters; a longer one ends in `...`.
+    /// The id in normal form. It comes from a client: escape it before you show it on a terminal. At most 256
+    /// characters; a longer id is cut and ends in `...`.
     pub id: String,
-    /// How often it was denied, at most.
+    /// The number of denials, at most.
     pub denied: u64,
-    /// What that may be too high by: it was denied at least `denied - error` times.
+    /// The error of [`denied`](DeniedId::denied): the id was denied at least `denied - error` times.
     pub error: u64,
 }
 
-/// The places, and the denials that they do not know of.
+/// The list, and the number of denials that it missed.
 pub(crate) struct TopDenied {
-    places: Mutex<Places>,
+    list: Mutex<List>,
     hasher: ahash::RandomState,
     missed: Figure,
 }
 
-struct Places {
-    each: Vec<Place>,
-    most: usize,
+struct List {
+    entries: Vec<Entry>,
+    max: usize,
 }
 
-struct Place {
-    /// Of the whole id, with its limit: keyed, so that nobody can choose two that are alike.
+struct Entry {
+    /// The hash of the limit and the whole id. It has a random key, so that clients cannot choose ids that collide.
     hash: u64,
     denied: u64,
     error: u64,
     limit: LimitIndex,
     id: SmallVec<[u8; 24]>,
-    is_shortened: bool,
+    is_cut: bool,
 }
 
 impl TopDenied {
-    pub(crate) const MAX_PLACES: usize = 1024;
+    pub(crate) const MAX_ENTRIES: usize = 1024;
 
-    pub(crate) fn new(most: usize) -> TopDenied {
-        let each = Vec::with_capacity(most);
+    /// Makes an empty list of at most `max` entries.
+    pub(crate) fn new(max: usize) -> TopDenied {
+        let entries = Vec::with_capacity(max);
         let hasher = ahash::RandomState::new();
-        TopDenied { places: Mutex::new(Places { each, most }), hasher, missed: Figure::new(0) }
+        TopDenied { list: Mutex::new(List { entries, max }), hasher, missed: Figure::new(0) }
     }
 
-    /// Counts a denial, unless another thread is at it: nobody waits.
+    /// Counts a denial. Does not wait for a thread that has the list: then the denial counts as missed.
     pub(crate) fn feed(&self, key: KeyRef<'_>) {
-        match self.places.try_lock() {
-            Some(mut places) => places.feed(self.hasher.hash_one(key), key),
+        match self.list.try_lock() {
+            Some(mut list) => list.feed(self.hasher.hash_one(key), key),
             None => {
-                // Relaxed: a figure for people.
+                // Relaxed: a figure for operators.
                 self.missed.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Lists the ids by their denials, most first; `limits` are those that apply now.
+    /// Lists the ids, most denials first; `limits` are those that apply now.
     pub(crate) fn list(&self, limits: &Limits) -> Vec<DeniedId> {
-        let mut ids: Vec<DeniedId> = {
-            let places = self.places.lock();
-            let each = places.each.iter().map(|place| {
-                let entry = limits.entry(place.limit);
-                let (limit, id) = (entry.name.to_string(), place.shown(entry.format));
-                DeniedId { limit, id, denied: place.denied, error: place.error }
-            });
-            each.collect()
+        let denied_id = |entry: &Entry| {
+            let limit = limits.entry(entry.limit);
+            let (id, limit) = (entry.shown_id(limit.format), limit.name.to_string());
+            DeniedId { limit, id, denied: entry.denied, error: entry.error }
         };
+        let mut ids: Vec<DeniedId> = self.list.lock().entries.iter().map(denied_id).collect();
         ids.sort_by(|a, b| (b.denied, &a.limit, &a.id).cmp(&(a.denied, &b.limit, &b.id)));
         ids
     }
 
     pub(crate) fn missed(&self) -> u64 {
-        // Relaxed: as above.
+        // Relaxed: a figure for operators.
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-impl Places {
+impl List {
     fn feed(&mut self, hash: u64, key: KeyRef<'_>) {
-        if let Some(place) = self.each.iter_mut().find(|place| place.hash == hash) {
-            place.denied += 1;
-        } else if self.each.len() < self.most {
-            self.each.push(Place::of(hash, key, 0));
-        } else if let Some(least) = self.each.iter_mut().min_by_key(|place| place.denied) {
-            *least = Place::of(hash, key, least.denied);
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.hash == hash) {
+            entry.denied += 1;
+        } else if self.entries.len() < self.max {
+            self.entries.push(Entry::new(hash, key, 0));
+        } else if let Some(least) = self.entries.iter_mut().min_by_key(|entry| entry.denied) {
+            *least = Entry::new(hash, key, least.denied);
         }
     }
 }
 
-impl Place {
-    /// A new one, in the place of one with this count.
-    fn of(hash: u64, key: KeyRef<'_>, before: u64) -> Place {
+impl Entry {
+    /// Makes an entry for one denial, in place of an entry with the count `error`.
+    fn new(hash: u64, key: KeyRef<'_>, error: u64) -> Entry {
         let id = key.id.get(..MAX_BYTES).unwrap_or(key.id);
-        Place {
+        Entry {
             hash,
-            denied: before + 1,
-            error: before,
+            denied: error + 1,
+            error,
             limit: key.limit,
             id: SmallVec::from_slice(id),
-            is_shortened: id.len() < key.id.len(),
+            is_cut: id.len() < key.id.len(),
         }
     }
 
-    fn shown(&self, format: IdFormat) -> String {
+    fn shown_id(&self, format: IdFormat) -> String {
         let mut text = decode(format, &self.id);
         let end = text.char_indices().nth(MAX_CHARS).map(|(at, _)| at);
         if let Some(end) = end {
             text.truncate(end);
         }
-        if end.is_some() || self.is_shortened {
+        if end.is_some() || self.is_cut {
             text.push_str("...");
         }
         text
@@ -142,57 +140,57 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// The bounds of each id, and that whoever had more than its share is there, hold for any order.
+        /// In any order of denials, each count is within its error, and every id with more than its share is listed.
         #[test]
-        fn heavy_hitters_are_found_and_the_bounds_hold(
-            most in 1_usize..12,
+        fn heavy_hitters_are_found_within_their_errors(
+            max in 1_usize..12,
             ids in prop::collection::vec(prop_oneof![3 => 0_u8..3, 2 => any::<u8>()], 0..400),
         ) {
-            let top = TopDenied::new(most);
+            let top = TopDenied::new(max);
             let mut exact = HashMap::<u8, u64>::new();
             for id in &ids {
                 top.feed(KeyRef { limit: LimitIndex(0), id: &[*id] });
                 *exact.entry(*id).or_default() += 1;
             }
-            let places = top.places.lock();
-            prop_assert!(places.each.len() <= most);
-            let sum: u64 = places.each.iter().map(|place| place.denied).sum();
-            prop_assert_eq!(sum, ids.len() as u64, "each denial is in one place");
+            let list = top.list.lock();
+            prop_assert!(list.entries.len() <= max);
+            let sum: u64 = list.entries.iter().map(|entry| entry.denied).sum();
+            prop_assert_eq!(sum, ids.len() as u64, "each denial is in one entry");
             let mut listed = HashMap::new();
-            for place in &places.each {
-                let is = exact[&place.id[0]];
-                prop_assert!(place.denied >= is && place.denied - place.error <= is);
-                prop_assert_eq!(listed.insert(place.id[0], place.denied), None, "each once");
+            for entry in &list.entries {
+                let count = exact[&entry.id[0]];
+                prop_assert!(entry.denied >= count && entry.denied - entry.error <= count);
+                prop_assert_eq!(listed.insert(entry.id[0], entry.denied), None, "each once");
             }
             for (id, count) in exact {
-                let is_heavy = count * most as u64 > ids.len() as u64;
+                let is_heavy = count * max as u64 > ids.len() as u64;
                 prop_assert!(!is_heavy || listed.contains_key(&id), "{} had {}", id, count);
             }
         }
     }
 
     #[test]
-    fn a_denial_beside_another_is_missed_and_waits_for_nobody() {
+    fn a_denial_beside_another_is_missed_without_waiting() {
         let top = TopDenied::new(4);
         let key = KeyRef { limit: LimitIndex(0), id: b"k" };
-        let held = top.places.lock();
+        let held = top.list.lock();
         top.feed(key);
         drop(held);
         top.feed(key);
-        assert_eq!((top.missed(), top.places.lock().each[0].denied), (1, 1));
+        assert_eq!((top.missed(), top.list.lock().entries[0].denied), (1, 1));
     }
 
     #[test]
-    fn long_ids_are_shortened_and_told_apart_by_all_of_them() {
+    fn long_ids_are_cut_but_compared_whole() {
         let top = TopDenied::new(4);
         let ids = ["x", "y"].map(|end| format!("{}{end}", "\u{e9}".repeat(500)));
         for id in &ids {
             top.feed(KeyRef { limit: LimitIndex(0), id: id.as_bytes() });
         }
-        let places = top.places.lock();
-        assert_eq!(places.each.len(), 2);
-        for place in &places.each {
-            let shown = place.shown(IdFormat::String);
+        let list = top.list.lock();
+        assert_eq!(list.entries.len(), 2);
+        for entry in &list.entries {
+            let shown = entry.shown_id(IdFormat::String);
             assert_eq!(shown, format!("{}...", "\u{e9}".repeat(MAX_BYTES / 2)));
             assert!(shown.chars().count() <= MAX_CHARS + 3);
         }

@@ -129,9 +129,8 @@ impl Limiter {
             replacement.put_in_place()?;
             Ok(snapshot)
         };
-        write().map_err(|error: std::io::Error| {
-            let text = format!("{}: cannot be written: {error}", path.display());
-            Error::new(ErrorKind::Io, text)
+        write().map_err(|error| {
+            Error::from_io(format_args!("{}: cannot be written", path.display()), error)
         })
     }
 

@@ -34,7 +34,7 @@ pub(super) fn restore(
     let (header, mut frames) = FrameReader::begin(from)?;
     let budget = ByteBudget::new(bytes, header.keys, declared_records)?;
     let times = Times::new(&header, wall_ns);
-    let clock = options.clock.clone().unwrap_or_default().going_on_at(times.now_ns);
+    let clock = options.clock.clone().unwrap_or_default().resumed_at(times.now_ns);
     let store = store_for(&header, &options)?;
     let is_known = |name: &str| limits.place_of(name).is_some();
     let items = read_limits(&mut frames, budget::max_unknown_limits(bytes), is_known)?;

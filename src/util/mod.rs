@@ -8,4 +8,5 @@ pub(crate) mod fault;
 #[cfg(any(feature = "snapshot", feature = "watch"))]
 pub(crate) mod open;
 pub(crate) mod sync;
+pub(crate) mod time;
 pub(crate) mod work;

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::util::background::{Stop, Ticker};
 
@@ -115,9 +115,8 @@ impl Limiter {
                 }
             }
         };
-        let ticker = Ticker::start("tollgate-watch", poll, tick).map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot start the thread tollgate-watch: {error}"))
-        })?;
+        let ticker = Ticker::start("tollgate-watch", poll, tick)
+            .map_err(|error| Error::from_io("cannot start the thread tollgate-watch", error))?;
         Ok(Watcher { record, ticker })
     }
 }

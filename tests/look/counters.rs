@@ -1,4 +1,4 @@
-//! What is counted, and where.
+//! Counters: which calls count, and for which limit.
 
 use super::*;
 use tollgate::batch::MemberMode;
@@ -11,11 +11,11 @@ fn figures(limiter: &Limiter, name: &str) -> [u64; 6] {
 }
 
 #[test]
-fn each_spend_counts_once_and_nothing_else_does() {
+fn only_spends_count_and_each_once() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 10, LimitOptions::default()), engine);
         let a = limiter.limit("A").unwrap();
-        // 3 of 10, then 8 of 10: two are left, which is a fifth, then one, which is less.
+        // After 8 of 10, two units remain, which is a fifth; after 9, one remains, which is less.
         for (cost, expected) in [
             (3, [1, 0, 0, 3, 0, 0]),
             (5, [2, 0, 0, 8, 0, 0]),
@@ -34,7 +34,7 @@ fn each_spend_counts_once_and_nothing_else_does() {
 }
 
 #[test]
-fn calls_with_factors_and_calls_of_many_count_too_and_those_without_a_limit_do_not() {
+fn scaled_calls_and_spend_many_count() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 2, LimitOptions::default()), engine);
         let a = limiter.limit("A").unwrap();
@@ -51,7 +51,7 @@ fn calls_with_factors_and_calls_of_many_count_too_and_those_without_a_limit_do_n
 }
 
 #[test]
-fn a_batch_counts_each_member_and_a_denied_one_the_member_that_denied() {
+fn a_batch_counts_each_member_or_its_denier() {
     for engine in ENGINES {
         let limits = add(no_limits(), "A", 9, LimitOptions::default());
         let limits = add(limits, "B", 2, LimitOptions::default());
@@ -77,7 +77,11 @@ fn a_batch_counts_each_member_and_a_denied_one_the_member_that_denied() {
         for _ in 0..2 {
             assert!(limiter.batch(&spend_only).spend().unwrap().allowed());
         }
-        assert_eq!(figures(&limiter, "B"), [3, 2, 2, 4, 0, 0], "the one that did not fit is none");
+        assert_eq!(
+            figures(&limiter, "B"),
+            [3, 2, 2, 4, 0, 0],
+            "a spend-only member that did not fit is not counted"
+        );
         assert!(limiter.batch(&[b.member("k").cost(3)]).spend().is_err());
         assert!(limiter.batch(&[b.member("")]).spend().is_err());
         assert_eq!(figures(&limiter, "B"), [3, 2, 2, 4, 0, 2], "{engine:?}");
@@ -85,7 +89,7 @@ fn a_batch_counts_each_member_and_a_denied_one_the_member_that_denied() {
 }
 
 #[test]
-fn counters_stay_with_the_limits_name_over_reloads() {
+fn reloads_keep_counters_by_name() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 2, LimitOptions::default()), engine);
         let before = limiter.counters();
@@ -106,9 +110,9 @@ fn counters_stay_with_the_limits_name_over_reloads() {
 }
 
 #[test]
-fn without_counting_only_what_shadows_say_is_counted() {
+fn without_counting_only_shadow_denials_count() {
     let limits = add(no_limits(), "A", 1, LimitOptions::default());
-    let limiter = Limiter::new(add(limits, "B", 1, tried()).build());
+    let limiter = Limiter::new(add(limits, "B", 1, shadow_mode()).build());
     for name in ["A", "B"] {
         assert!(allowed(&limiter, name, "k", 1));
         let _ = limiter.limit(name).unwrap().spend("k", 1).unwrap();
@@ -120,7 +124,7 @@ fn without_counting_only_what_shadows_say_is_counted() {
 }
 
 #[test]
-fn what_the_table_did_is_among_the_counters() {
+fn counters_include_table_stats() {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).max_keys(1);
     let limits = add(no_limits(), "A", 1, LimitOptions::default()).build();

@@ -1,4 +1,4 @@
-//! What a log gets.
+//! The events that a `tracing` subscriber gets.
 
 use super::*;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Keeps each event as a line.
+/// Collects each event as a line.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -55,7 +55,7 @@ fn logged(options: LimiterOptions) -> Limiter {
 }
 
 #[test]
-fn the_first_denial_of_a_key_is_told_and_some_of_the_others() {
+fn first_denials_and_some_others_are_logged() {
     let limiter = logged(LimiterOptions::default().log_denials(3));
     let a = limiter.limit("A").unwrap();
     let lines = lines_of(|| {
@@ -70,11 +70,14 @@ fn the_first_denial_of_a_key_is_told_and_some_of_the_others() {
     let hostile = line("x\\n\\u{202e}y");
     let mut expected = vec![hostile; 3];
     expected.push(line(&format!("{}...", "z".repeat(64))));
-    assert_eq!(lines, expected, "the first of two, and the first and the fourth of six others");
+    assert_eq!(
+        lines, expected,
+        "the first denials of two keys, and the first and the fourth of six others"
+    );
 }
 
 #[test]
-fn reloads_and_keys_without_room_are_told_and_calls_are_not() {
+fn reloads_and_full_tables_are_logged() {
     let options = LimiterOptions::default().max_keys(1).engine(Engine::Exact).at_cap(AtCap::Deny);
     let limiter = logged(options);
     let lines = lines_of(|| {
@@ -94,7 +97,7 @@ fn reloads_and_keys_without_room_are_told_and_calls_are_not() {
 }
 
 #[test]
-fn who_is_blocked_is_told() {
+fn blocks_are_logged() {
     let limiter = logged(LimiterOptions::default());
     let a = limiter.limit("A").unwrap();
     let lines = lines_of(|| {
@@ -107,17 +110,17 @@ fn who_is_blocked_is_told() {
 }
 
 #[test]
-fn a_pass_of_the_sweeper_is_told() {
-    // The sweeper has a thread of its own: the subscriber is everybody's.
+fn passes_of_the_sweeper_are_logged() {
+    // The sweeper runs on its own thread, so the subscriber is global.
     let lines = Lines::default();
     tracing::subscriber::set_global_default(lines.clone()).unwrap();
     let limiter = logged(LimiterOptions::default());
     let interval = Duration::from_millis(1);
     let sweeper = limiter.start_sweeper(SweepOptions::default().interval(interval)).unwrap();
     let swept = |line: &String| line.starts_with("DEBUG message=swept looked_at=");
-    let was_told = || lines.0.lock().unwrap().iter().any(swept);
-    // Long enough for any machine; it takes a few passes.
-    let tries = (0..3000).take_while(|_| !was_told()).map(|_| std::thread::sleep(10 * interval));
-    assert!(tries.count() < 3000, "no pass was told in half a minute");
+    let was_logged = || lines.0.lock().unwrap().iter().any(swept);
+    // Half a minute is enough on any machine: the event comes with the first pass.
+    let tries = (0..3000).take_while(|_| !was_logged()).map(|_| std::thread::sleep(10 * interval));
+    assert!(tries.count() < 3000, "no pass was logged in half a minute");
     drop(sweeper);
 }

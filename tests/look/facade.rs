@@ -1,13 +1,13 @@
-//! What a recorder of the crate `metrics` is told.
+//! The counters that a recorder of the crate `metrics` gets.
 
 use super::*;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use std::collections::HashMap;
 
 #[test]
-fn a_recorder_gets_what_was_counted() {
-    let limits = add(no_limits(), "A", 4, beside(1));
-    let (limiter, _hand) = limiter(add(limits, "B", 1, tried()), Engine::LockFree);
+fn a_recorder_gets_the_counters() {
+    let limits = add(no_limits(), "A", 4, shadow_beside(1));
+    let (limiter, _hand) = limiter(add(limits, "B", 1, shadow_mode()), Engine::LockFree);
     for name in ["A", "A", "B", "B", "B"] {
         let _ = limiter.limit(name).unwrap().spend("k", 1).unwrap();
     }
@@ -17,7 +17,7 @@ fn a_recorder_gets_what_was_counted() {
         let _ = limiter.limit("A").unwrap().spend("k", 3).unwrap();
         limiter.publish_metrics();
     });
-    let told: HashMap<String, DebugValue> = recorder
+    let published: HashMap<String, DebugValue> = recorder
         .snapshotter()
         .snapshot()
         .into_vec()
@@ -42,7 +42,7 @@ fn a_recorder_gets_what_was_counted() {
         ("tollgate_reload_errors_total ", 0),
     ];
     for (series, value) in counters {
-        assert_eq!(told.get(series), Some(&DebugValue::Counter(value)), "{series}");
+        assert_eq!(published.get(series), Some(&DebugValue::Counter(value)), "{series}");
     }
     let gauges = [
         ("tollgate_keys ", 3.0),
@@ -52,7 +52,7 @@ fn a_recorder_gets_what_was_counted() {
         ("tollgate_limits_generation ", 0.0),
     ];
     for (series, value) in gauges {
-        assert_eq!(told.get(series), Some(&DebugValue::Gauge(value.into())), "{series}");
+        assert_eq!(published.get(series), Some(&DebugValue::Gauge(value.into())), "{series}");
     }
-    assert!(told.keys().all(|series| !series.contains("=k")), "no key is in it");
+    assert!(published.keys().all(|series| !series.contains("=k")), "no series has a key");
 }

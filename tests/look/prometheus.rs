@@ -1,4 +1,4 @@
-//! The text that Prometheus reads, read by a parser of its own.
+//! The text for Prometheus, checked by a strict parser.
 
 use super::*;
 use std::collections::{BTreeMap, HashMap};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 /// A sample's name and labels.
 type Series = (String, BTreeMap<String, String>);
 
-/// Reads the text format 0.0.4 as its description has it, strictly.
+/// Parses the text format 0.0.4 strictly by its specification: the types of the families, and the samples.
 fn parse(text: &str) -> (HashMap<String, String>, HashMap<Series, u64>) {
     let (mut types, mut samples) = (HashMap::new(), HashMap::new());
     let mut family = String::new();
@@ -65,18 +65,18 @@ fn series(name: &str, labels: &[(&str, &str)]) -> Series {
 }
 
 #[test]
-fn what_prometheus_reads_is_what_was_counted() {
-    let limits = add(no_limits(), "A", 4, beside(1));
-    let (limiter, _hand) = limiter(add(limits, "B.b-b", 2, tried()), Engine::Exact);
+fn prometheus_text_has_the_counters() {
+    let limits = add(no_limits(), "A", 4, shadow_beside(1));
+    let (limiter, _hand) = limiter(add(limits, "B.b-b", 2, shadow_mode()), Engine::Exact);
     for name in ["A", "B.b-b"] {
         for _ in 0..5 {
             let _ = limiter.limit(name).unwrap().spend("a key", 1).unwrap();
         }
         assert!(limiter.limit(name).unwrap().spend("", 1).is_err());
     }
-    limiter.reload(add(no_limits(), "A", 3, beside(1)).build()).unwrap();
-    let limits = add(no_limits(), "A", 4, beside(1));
-    limiter.reload(add(limits, "B.b-b", 2, tried()).build()).unwrap();
+    limiter.reload(add(no_limits(), "A", 3, shadow_beside(1)).build()).unwrap();
+    let limits = add(no_limits(), "A", 4, shadow_beside(1));
+    limiter.reload(add(limits, "B.b-b", 2, shadow_mode()).build()).unwrap();
     let text = limiter.prometheus();
     let (types, samples) = parse(&text);
     let counters = limiter.counters();
@@ -106,11 +106,11 @@ fn what_prometheus_reads_is_what_was_counted() {
     for (name, kind) in &types {
         assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
     }
-    assert!(samples.len() > 20 && !text.contains("a key"), "no key is in it");
+    assert!(samples.len() > 20 && !text.contains("a key"), "no sample has a key");
 }
 
 #[test]
-fn where_calls_are_not_counted_their_families_are_left_out() {
+fn without_counting_families_are_left_out() {
     let limiter = Limiter::new(add(no_limits(), "A", 4, LimitOptions::default()).build());
     let (types, samples) = parse(&limiter.prometheus());
     let families =

@@ -1,4 +1,4 @@
-//! Limits that only say that they would deny, and numbers that are tried beside others.
+//! Limits in shadow mode, which deny no call, and shadow limits beside enforced ones.
 
 use super::*;
 use tollgate::batch::MemberMode;
@@ -9,9 +9,9 @@ fn shadow_denied(limiter: &Limiter, name: &str) -> u64 {
 }
 
 #[test]
-fn a_limit_in_shadow_mode_charges_and_counts_and_denies_nobody() {
+fn shadow_mode_charges_counts_and_denies_no_call() {
     for engine in ENGINES {
-        let (limiter, hand) = limiter(add(no_limits(), "A", 2, tried()), engine);
+        let (limiter, hand) = limiter(add(no_limits(), "A", 2, shadow_mode()), engine);
         let a = limiter.limit("A").unwrap();
         let remaining = |cost| a.spend("k", cost).unwrap().remaining();
         assert_eq!([remaining(1), remaining(1), remaining(1)], [Some(1), Some(0), Some(0)]);
@@ -19,11 +19,11 @@ fn a_limit_in_shadow_mode_charges_and_counts_and_denies_nobody() {
         assert!(denied.allowed() && denied.denied_by().is_none(), "{engine:?}");
         assert_eq!(denied.retry_in(), Duration::from_secs(1800), "as the bucket says");
         assert!(a.check("k", 1).unwrap().allowed());
-        assert!(a.spend("k", 3).unwrap().allowed(), "more than it ever holds");
+        assert!(a.spend("k", 3).unwrap().allowed(), "more than the burst");
         assert!(a.refund("k", 3).is_ok() && a.spend("", 1).is_err());
         let of_a = of(&limiter, "A");
         assert_eq!((of_a.shadow_denied, of_a.allowed, of_a.denied), (3, 5, 0), "{engine:?}");
-        assert_eq!(of_a.cost, 2, "what it would have denied is not charged");
+        assert_eq!(of_a.cost, 2, "a spend that it would have denied is not charged");
         hand.advance(Duration::from_secs(1800));
         assert!(a.spend("k", 1).unwrap().allowed());
         assert_eq!(shadow_denied(&limiter, "A"), 3, "a unit came back");
@@ -31,9 +31,9 @@ fn a_limit_in_shadow_mode_charges_and_counts_and_denies_nobody() {
 }
 
 #[test]
-fn numbers_beside_are_asked_with_every_spend_and_decide_nothing() {
+fn shadow_limits_count_every_spend_and_decide_nothing() {
     for engine in ENGINES {
-        let (limiter, hand) = limiter(add(no_limits(), "A", 4, beside(2)), engine);
+        let (limiter, hand) = limiter(add(no_limits(), "A", 4, shadow_beside(2)), engine);
         let a = limiter.limit("A").unwrap();
         for (said, so_far) in [(true, 0), (true, 0), (true, 1), (true, 2), (false, 3)] {
             let decision = a.spend("k", 1).unwrap();
@@ -42,8 +42,8 @@ fn numbers_beside_are_asked_with_every_spend_and_decide_nothing() {
         assert_eq!(limiter.stats().cells, 2, "{engine:?}: two buckets");
         let _ = a.check("k", 1).unwrap();
         assert!(a.spend("k", 3).unwrap().retry_in() > Duration::ZERO);
-        assert_eq!(shadow_denied(&limiter, "A"), 4, "3 are more than the shadow ever holds");
-        // Given back to both: the shadow has one again, and then none.
+        assert_eq!(shadow_denied(&limiter, "A"), 4, "3 is above the shadow's burst");
+        // The refund goes to both buckets: the shadow has one unit again, and then none.
         let _ = a.refund("k", 1).unwrap();
         assert!(a.spend("k", 1).unwrap().allowed());
         assert_eq!(shadow_denied(&limiter, "A"), 4, "{engine:?}");
@@ -57,9 +57,9 @@ fn numbers_beside_are_asked_with_every_spend_and_decide_nothing() {
 }
 
 #[test]
-fn a_looser_shadow_goes_on_where_the_limit_denies() {
+fn a_looser_shadow_is_charged_by_denied_spends() {
     for engine in ENGINES {
-        let (limiter, _hand) = limiter(add(no_limits(), "A", 1, beside(3)), engine);
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 1, shadow_beside(3)), engine);
         let said = [1, 1, 1, 1].map(|cost| allowed(&limiter, "A", "k", cost));
         assert_eq!(said, [true, false, false, false]);
         assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}: the fourth");
@@ -67,9 +67,9 @@ fn a_looser_shadow_goes_on_where_the_limit_denies() {
 }
 
 #[test]
-fn an_override_stands_in_the_place_of_the_shadow_too_and_factors_scale_both() {
+fn overrides_replace_shadows_and_factors_scale_both() {
     for engine in ENGINES {
-        let limits = add(no_limits(), "A", 4, beside(2));
+        let limits = add(no_limits(), "A", 4, shadow_beside(2));
         let limits = limits.override_id("A", "alice", hourly(9)).unwrap();
         let (limiter, _hand) = limiter(limits, engine);
         assert!(allowed(&limiter, "A", "alice", 9));
@@ -84,10 +84,10 @@ fn an_override_stands_in_the_place_of_the_shadow_too_and_factors_scale_both() {
 }
 
 #[test]
-fn in_a_batch_what_is_tried_never_denies() {
+fn shadow_limits_never_deny_a_batch() {
     for engine in ENGINES {
-        let limits = add(no_limits(), "Tried", 1, tried());
-        let limits = add(limits, "Beside", 4, beside(1));
+        let limits = add(no_limits(), "Tried", 1, shadow_mode());
+        let limits = add(limits, "Beside", 4, shadow_beside(1));
         let (limiter, _hand) = limiter(add(limits, "Plain", 3, LimitOptions::default()), engine);
         let handles = ["Tried", "Beside", "Plain"].map(|name| limiter.limit(name).unwrap());
         let members = handles.each_ref().map(|handle| handle.member("k"));
@@ -116,7 +116,7 @@ fn in_a_batch_what_is_tried_never_denies() {
         let above =
             [handles[0].member("k").cost(2), handles[1].member("k").mode(MemberMode::CheckOnly)];
         assert!(limiter.batch(&above).spend().unwrap().allowed());
-        assert_eq!(counts(), [3, 3, 0], "{engine:?}: a check asks, too");
+        assert_eq!(counts(), [3, 3, 0], "{engine:?}: a check-only member asks its shadow");
         let denied = [handles[1].member("k").cost(4)];
         assert!(!limiter.batch(&denied).spend().unwrap().allowed());
         assert_eq!(counts(), [3, 4, 0], "{engine:?}: the denier's shadow is asked");
@@ -124,15 +124,15 @@ fn in_a_batch_what_is_tried_never_denies() {
 }
 
 #[test]
-fn shadows_come_stay_and_go_with_reloads() {
+fn reloads_add_keep_and_remove_shadows() {
     for engine in ENGINES {
-        let (limiter, _hand) = limiter(add(no_limits(), "A", 8, beside(2)), engine);
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 8, shadow_beside(2)), engine);
         let a = limiter.limit("A").unwrap();
         assert!(a.spend("k", 2).unwrap().allowed());
         let reload =
             |limits: LimitsBuilder| limiter.reload_with(limits.build(), CarryOver::Units).unwrap();
         // The shadow's bucket keeps what it owes: 2 of 3.
-        assert!(reload(add(no_limits(), "A", 8, beside(3))).changed);
+        assert!(reload(add(no_limits(), "A", 8, shadow_beside(3))).changed);
         assert!(a.spend("k", 1).unwrap().allowed());
         assert_eq!(shadow_denied(&limiter, "A"), 0, "{engine:?}");
         assert!(a.spend("k", 1).unwrap().allowed());
@@ -140,13 +140,13 @@ fn shadows_come_stay_and_go_with_reloads() {
         assert!(reload(add(no_limits(), "A", 8, LimitOptions::default())).changed);
         assert_eq!(limiter.stats().cells, 1, "{engine:?}: the shadow's bucket is gone");
         assert!(a.spend("k", 1).unwrap().allowed());
-        assert!(reload(add(no_limits(), "A", 8, beside(3))).changed);
+        assert!(reload(add(no_limits(), "A", 8, shadow_beside(3))).changed);
         assert!(a.spend("k", 3).unwrap().allowed());
         assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}: it begins full");
         assert!(!a.spend("k", 1).unwrap().allowed());
         assert_eq!(shadow_denied(&limiter, "A"), 2);
-        // The limit itself is tried, and what was used counts; then it denies again.
-        assert!(reload(add(no_limits(), "A", 8, tried())).changed);
+        // In shadow mode the bucket keeps its debt; after the next reload the limit denies again.
+        assert!(reload(add(no_limits(), "A", 8, shadow_mode())).changed);
         assert!(a.spend("k", 1).unwrap().allowed());
         assert_eq!(shadow_denied(&limiter, "A"), 3, "{engine:?}");
         assert!(reload(add(no_limits(), "A", 8, LimitOptions::default())).changed);
@@ -155,8 +155,8 @@ fn shadows_come_stay_and_go_with_reloads() {
 }
 
 #[test]
-fn a_shadow_has_no_name_for_callers() {
-    let (limiter, _hand) = limiter(add(no_limits(), "A", 4, beside(2)), Engine::Exact);
+fn shadows_have_no_public_name() {
+    let (limiter, _hand) = limiter(add(no_limits(), "A", 4, shadow_beside(2)), Engine::Exact);
     assert!(allowed(&limiter, "A", "k", 1));
     assert_eq!(limiter.limits().names().collect::<Vec<_>>(), ["A"]);
     assert_eq!(limiter.counters().limits.len(), 1);

@@ -1,4 +1,4 @@
-//! Places and receipts are counted as spends are, and tried limits make nobody wait.
+//! Places and receipts count as spends, and no caller waits for a limit in shadow mode.
 
 use super::*;
 use tollgate::reserve::ReserveError;
@@ -6,7 +6,7 @@ use tollgate::reserve::ReserveError;
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn places_that_are_taken_count_as_allowed_and_those_that_are_refused_as_denied() {
+fn places_count_as_allowed_and_refusals_as_denied() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 10, LimitOptions::default()), engine);
         let a = limiter.limit("A").unwrap();
@@ -27,20 +27,20 @@ fn places_that_are_taken_count_as_allowed_and_those_that_are_refused_as_denied()
         assert!(decision.allowed());
         let _ = receipt.unwrap().settle(1);
         let of_a = of(&limiter, "A");
-        assert_eq!((of_a.allowed, of_a.cost), (3, 15), "what was given back is not taken off");
+        assert_eq!((of_a.allowed, of_a.cost), (3, 15), "settled units are not subtracted");
     }
 }
 
 #[test]
-fn a_limit_in_shadow_mode_makes_nobody_wait() {
+fn shadow_mode_makes_no_caller_wait() {
     for engine in ENGINES {
-        let (limiter, _hand) = limiter(add(no_limits(), "A", 2, tried()), engine);
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 2, shadow_mode()), engine);
         let a = limiter.limit("A").unwrap();
         for so_far in [0, 0, 1, 2] {
             assert_eq!(a.reserve("k", 1, Duration::ZERO).unwrap().wait(), Duration::ZERO);
             assert_eq!(of(&limiter, "A").shadow_denied, so_far, "{engine:?}");
         }
-        assert!(a.reserve("k", 3, HOUR).unwrap().wait().is_zero(), "more than it ever holds");
+        assert!(a.reserve("k", 3, HOUR).unwrap().wait().is_zero(), "more than the burst");
         let (decision, receipt) = a.spend_estimate("k", 1).unwrap();
         assert!(decision.allowed());
         assert!(receipt.unwrap().settle(0).allowed(), "there was nothing to give back");
@@ -51,21 +51,21 @@ fn a_limit_in_shadow_mode_makes_nobody_wait() {
 }
 
 #[test]
-fn numbers_beside_are_charged_and_given_back_with_places_and_receipts() {
+fn shadow_limits_follow_places_and_receipts() {
     for engine in ENGINES {
-        let (limiter, _hand) = limiter(add(no_limits(), "A", 8, beside(3)), engine);
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 8, shadow_beside(3)), engine);
         let a = limiter.limit("A").unwrap();
         let would_deny = || of(&limiter, "A").shadow_denied;
         a.reserve("k", 3, HOUR).unwrap().cancel();
         let (_, receipt) = a.spend_estimate("k", 3).unwrap();
-        assert_eq!(would_deny(), 0, "{engine:?}: the place was given up in both");
+        assert_eq!(would_deny(), 0, "{engine:?}: the place was cancelled in both buckets");
         let _ = receipt.unwrap().settle(1);
         let (_, receipt) = a.spend_estimate("k", 1).unwrap();
         assert_eq!(would_deny(), 0, "two of three came back");
         let _ = receipt.unwrap().settle(2);
         let (_, receipt) = a.spend_estimate("k", 1).unwrap();
         assert_eq!(would_deny(), 1, "{engine:?}: three of three are used, one of them settled");
-        // Never charged there: nothing comes back.
+        // The shadow was not charged, so nothing is returned to it.
         let _ = receipt.unwrap().settle(0);
         assert!(a.spend("k", 1).unwrap().allowed());
         assert_eq!(would_deny(), 2, "{engine:?}");

@@ -1,32 +1,30 @@
-//! The two steps of a batch: looking at all its members, and charging them.
+//! Decides a batch: looks at all members, then charges them, and rolls the charges back if one is denied.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{MemberMode, Prepared, can_deny, is_tried, strictest};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
+use crate::limiter::batch::prepared::{Prepared, strictest};
 use crate::store::Outdated;
 use crate::util::fault::{self, Fault};
 
-/// What a batch is told, and when.
-pub(super) struct Told {
-    pub(super) decision: Decision,
-    pub(super) now_ns: u64,
-}
-
-pub(super) fn spend(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result<Told, Outdated> {
+/// Decides and charges a batch; returns its decision and time.
+pub(super) fn spend(
+    view: LimitsView<'_>,
+    members: &mut [Prepared<'_>],
+) -> Result<(Decision, u64), Outdated> {
     let now_ns = look(view, members)?;
-    let decision = strictest(members, can_deny);
-    if !decision.allowed() {
-        return Ok(Told { decision, now_ns });
+    let mut decision = strictest(members, |member| member.can_deny());
+    if decision.allowed() {
+        charge_all(view, members, now_ns)?;
+        // Charging has replaced the members' decisions by those of the stored charges.
+        decision = strictest(members, |member| member.can_deny());
     }
-    // Charging renews the members' decisions: what they say now is what was stored.
-    charge_all(view, members, now_ns)?;
-    Ok(Told { decision: strictest(members, can_deny), now_ns })
+    Ok((decision, now_ns))
 }
 
-/// Reads the clock, once, and the words of all members, and decides for each; writes nothing. Returns
-/// the time. The lines of all their cells are fetched before the first is read.
+/// Decides each member alone by its bucket's word, and writes nothing; returns the time. The clock is read once. The
+/// cache lines of all cells are prefetched before the first is read.
 pub(super) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result<u64, Outdated> {
     for member in members.iter() {
         view.inner.store.prefetch(member.key.fingerprint);
@@ -42,25 +40,21 @@ pub(super) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result
     Ok(now_ns)
 }
 
-/// Charges the check-and-spend members in order, then those that fit of the ones that deny nobody. If
-/// one of the former is denied, or the limits have changed, whatever was charged is taken back.
+/// Charges the members that can deny, in order, then those that cannot and whose buckets have the units. If a member that
+/// can deny is denied, or the limits have changed, all charges are rolled back.
 fn charge_all(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],
     now_ns: u64,
 ) -> Result<(), Outdated> {
-    for charged in [MemberMode::CheckAndSpend, MemberMode::SpendOnly] {
+    for can_deny in [true, false] {
         for at in 0..members.len() {
             let member = &mut members[at];
-            let mode = match member.mode {
-                MemberMode::CheckAndSpend if is_tried(member) => MemberMode::SpendOnly,
-                mode => mode,
-            };
-            if mode != charged || member.cost == 0 || member.decision.blocked() {
+            if member.can_deny() != can_deny || !member.is_to_be_charged() {
                 continue;
             }
             let charged = charge(view, member, now_ns);
-            let is_denied = mode == MemberMode::CheckAndSpend && !member.decision.allowed();
+            let is_denied = can_deny && !member.decision.allowed();
             if charged.is_err() || is_denied {
                 roll_back(view, members);
                 return charged;
@@ -70,7 +64,7 @@ fn charge_all(
     Ok(())
 }
 
-/// Charges one member if its cost is still there, and keeps what was charged.
+/// Charges one member if its bucket still has the units, and remembers the charge.
 fn charge(view: LimitsView<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
     let ask = |word, now_ns| member.limit.rule().spend(word, now_ns, member.cost);
     let spent = view.charge_reversibly(&member.key, &member.limit, now_ns, ask)?;
@@ -79,14 +73,14 @@ fn charge(view: LimitsView<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Resul
     Ok(())
 }
 
-/// Takes the members' charges back, the last one first. Where another has charged since, the clock is
-/// read anew: what has refilled behind a charge is not given back.
+/// Rolls the members' charges back, the last one first. Where another caller has charged the bucket since, the rollback
+/// reads the clock again: units that have refilled since the charge are not returned.
 fn roll_back(view: LimitsView<'_>, members: &mut [Prepared<'_>]) {
     members.iter_mut().rev().for_each(|member| roll_back_one(view, member));
 }
 
 fn roll_back_one(view: LimitsView<'_>, member: &mut Prepared<'_>) {
-    // Once: if this panics nothing more is taken back of it.
+    // Taken first: if the rollback panics, it is not tried again.
     let Some(spent) = member.spent.take() else { return };
     if fault::active(Fault::NoRollBack) {
         return;
@@ -99,13 +93,13 @@ fn roll_back_one(view: LimitsView<'_>, member: &mut Prepared<'_>) {
     if view.roll_back(&member.key, &member.limit, &spent).is_ok() {
         return;
     }
-    // The word is under new limits by now, and so is what it was charged.
+    // A reload has moved the word, and the charge in it, to the new limits.
     let (key, limit) = (&member.key, &member.limit);
     view.inner.with_view(|now| now.roll_back_after_reload(view, key, limit, &spent));
 }
 
-/// Calls `call`, which may charge members. If it panics, in a rule, a clock or a subscriber of the caller's own,
-/// whatever was charged is taken back.
+/// Calls `call`, which may charge members. If it panics (in a custom rule, clock or subscriber), the charges are rolled
+/// back.
 pub(super) fn undone_on_panic<'a, R>(
     view: LimitsView<'_>,
     members: &mut [Prepared<'a>],
@@ -129,7 +123,7 @@ impl Drop for UndoneOnPanic<'_, '_, '_> {
             return;
         }
         for member in self.members.iter_mut().rev() {
-            // A second panic while the first unwinds would end the process: that member stays charged.
+            // A second panic during unwinding would abort the process. A member whose rollback panics stays charged.
             let _ = catch_unwind(AssertUnwindSafe(|| roll_back_one(self.view, member)));
         }
     }

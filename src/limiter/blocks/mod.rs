@@ -1,16 +1,15 @@
-//! Ids that are blocked: denied for a time, whatever their buckets hold.
+//! Blocks ids: denies their calls for a time, whatever their buckets hold.
 //!
-//! A block lies in a [list] beside the buckets. Only calls that can be denied look for one: refunds, resets,
-//! settlements and cancels change the bucket as without a block.
+//! The blocks are in a [list](crate::core::block_list) beside the buckets. Only calls that can be denied search the list:
+//! refunds, resets, settlements and cancels change the bucket as if there were no block.
 
 #[cfg(all(test, feature = "snapshot", not(tollgate_loom)))]
 mod tests;
 
 use std::time::Duration;
 
-use crate::core::block_list::Block;
-
 use crate::clock::MAX_NOW_NS;
+use crate::core::block_list::Block;
 use crate::core::state::SharedState;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -21,8 +20,9 @@ use crate::limiter::handle::KeyedLimit;
 use crate::limits::{Id, Scratch, decode, encode};
 use crate::store::key::{Key, KeyRef};
 use crate::store::{Outdated, StoreKey};
+use crate::util::time::saturating_ns;
 
-/// An id that is blocked, as [`Limiter::blocked`] lists it.
+/// Describes a blocked id. Made by [`Limiter::blocked`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocked {
@@ -32,43 +32,45 @@ pub struct Blocked {
     pub id: String,
     /// The time until the block ends.
     pub left: Duration,
-    /// The reason that was given for it.
+    /// The reason, if the caller gave one.
     pub reason: Option<String>,
 }
 
-/// The most bytes of a reason.
+/// The longest reason, in bytes.
 pub(crate) const REASON_MAX_BYTES: usize = 1024;
 
 impl KeyedLimit {
-    /// Denies an id everything for a time, from now on; returns the time until its block ends.
+    /// Blocks an id for a time from now on: every call for it is denied. Returns the time until its block ends.
     ///
-    /// A block is not a charge: it never changes the bucket, which refills, is refunded, reset and settled as
-    /// without it. While an id is blocked,
+    /// A block is not a charge and never changes the bucket: the bucket refills, and is refunded, reset and settled as if
+    /// there were no block. While an id is blocked,
     ///
-    /// * [`spend`](KeyedLimit::spend), [`check`](KeyedLimit::check) and [`charge`](KeyedLimit::spend_estimate) are denied, also at a
-    ///   cost of 0: [`Decision::blocked`] is true, [`remaining`](Decision::remaining) is 0, and
-    ///   [`retry_in`](Decision::retry_in) is the longer of the block's end and the bucket's own wait;
-    /// * [`reserve`](KeyedLimit::reserve) and [waiting](KeyedLimit::until_allowed) are refused at once, by
-    ///   [`ReserveError::Blocked`](crate::reserve::ReserveError::Blocked); places that were taken before keep their time;
-    /// * a [batch](crate::batch::Batch) with the id is denied, or leaves it out if the member is
-    ///   [`SpendOnly`](crate::batch::MemberMode::SpendOnly).
+    /// * [`spend`](KeyedLimit::spend), [`check`](KeyedLimit::check) and [`spend_estimate`](KeyedLimit::spend_estimate)
+    ///   are denied, also at a cost of 0: [`Decision::blocked`] is true, [`remaining`](Decision::remaining) is 0, and
+    ///   [`retry_in`](Decision::retry_in) is the time until the block ends, or the bucket's own wait if that is longer;
+    /// * [`reserve`](KeyedLimit::reserve) and [waiting](KeyedLimit::until_allowed) fail at once with
+    ///   [`ReserveError::Blocked`](crate::reserve::ReserveError::Blocked); a place that was taken before the block is
+    ///   granted at its time;
+    /// * a [batch](crate::batch::Batch) with the id is denied; a
+    ///   [`SpendOnly`](crate::batch::MemberMode::SpendOnly) member is left out instead.
     ///
-    /// Of two blocks the longer one stays, with its reason: a shorter one changes nothing
-    /// ([`unblock`](KeyedLimit::unblock) first). A time that ends after the limiter's clock, 146 years, is cut.
+    /// If the id is blocked already, the block that ends later stays, with its reason. To shorten a block,
+    /// [`unblock`](KeyedLimit::unblock) the id first. A block ends at the latest with the limiter's clock, after 146
+    /// years.
     ///
-    /// Reloads, the end of an override, sweeps, the cap on buckets and snapshots keep blocks. A block denies
-    /// where its limit applies: not where the limiter is [switched off](Limiter::set_enabled), the limit is
-    /// removed, has no numbers for the id by now, or is scaled by a factor of 0, and as soon as it applies
-    /// again. A limit in [shadow mode](crate::limits::LimitMode::Shadow) denies no call for a block, and counts that it
-    /// would; a [shadow](crate::limits::LimitOptions::shadow) beside the limit is not asked about a blocked call.
+    /// Reloads, the end of an override, sweeps, the cap on buckets and snapshots keep blocks. A block denies calls only
+    /// while its limit applies: not while the limiter is [switched off](Limiter::set_enabled), the limit is removed or
+    /// has no numbers for the id, or a factor of 0 scales it. A limit in [shadow
+    /// mode](crate::limits::LimitMode::Shadow) denies no call because of a block, but counts that it would have. A
+    /// [shadow limit](crate::limits::LimitOptions::shadow) beside the limit is not charged by a blocked call.
     ///
-    /// A call for an id that is not blocked reads one word more where there are no blocks at all, and one more
-    /// where there are.
+    /// A call for an id that is not blocked reads one word more if the limiter has no blocks, and two words more if it
+    /// has some.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_id`]; and [`Error::is_invalid_block`] when no limit applies to the id, or as many ids are
-    /// blocked as [may be](crate::LimiterOptions::max_blocks). Then nothing has changed.
+    /// [`Error::is_invalid_id`]; [`Error::is_invalid_block`] if no limit applies to the id, or if
+    /// [`max_blocks`](crate::LimiterOptions::max_blocks) ids are blocked. Nothing has changed then.
     ///
     /// # Example
     ///
@@ -117,12 +119,11 @@ impl KeyedLimit {
         self.block_id(id.into(), time, None)
     }
 
-    /// Like [`block`](KeyedLimit::block), with a reason, which [`Limiter::blocked`] lists: text of at most 1,024
-    /// bytes.
+    /// Like [`block`](KeyedLimit::block), with a reason of at most 1,024 bytes, which [`Limiter::blocked`] lists.
     ///
     /// # Errors
     ///
-    /// As [`block`](KeyedLimit::block); [`Error::is_invalid_block`] for a reason that is longer.
+    /// Those of [`block`](KeyedLimit::block); [`Error::is_invalid_block`] for a longer reason.
     ///
     /// # Example
     ///
@@ -154,10 +155,10 @@ impl KeyedLimit {
     ) -> Result<Duration, Error> {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
-        let key = KeyRef { limit: self.index, id: encode(self.format, id, &mut scratch)? };
+        let key = self.key(id, &mut scratch)?;
         if reason.as_ref().is_some_and(|reason| reason.len() > REASON_MAX_BYTES) {
             let why = format!("its reason is longer than {REASON_MAX_BYTES} bytes");
-            return Err(self.not_blocked(key.id, &why));
+            return Err(self.block_error(key.id, &why));
         }
         let now_ns = inner.clock.now_ns();
         let applies = inner.with_view(|view| {
@@ -165,14 +166,13 @@ impl KeyedLimit {
             Ok(entry.numbers_of(key.id, now_ns).is_some())
         });
         if !applies {
-            return Err(self.not_blocked(key.id, "no limit applies to it"));
+            return Err(self.block_error(key.id, "no limit applies to it"));
         }
-        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let until_ns = now_ns.saturating_add(time_ns).min(MAX_NOW_NS);
+        let until_ns = now_ns.saturating_add(saturating_ns(time)).min(MAX_NOW_NS);
         let block = Block { key: Key::new(key), until_ns, reason };
         let listed = inner.blocks.block(inner.bin_hash(key), block, now_ns).map_err(|_full| {
             let max = inner.blocks.max();
-            self.not_blocked(key.id, &format!("{max} ids are, which is max_blocks"))
+            self.block_error(key.id, &format!("{max} ids are, which is max_blocks"))
         })?;
         let left = Duration::from_nanos(listed.until_ns.saturating_sub(now_ns));
         #[cfg(feature = "tracing")]
@@ -180,7 +180,7 @@ impl KeyedLimit {
         Ok(left)
     }
 
-    /// Ends the block of an id; returns whether it was blocked.
+    /// Ends the block of an id. Returns whether the id was blocked.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl KeyedLimit {
     pub fn unblock<'a>(&self, id: impl Into<Id<'a>>) -> Result<bool, Error> {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
-        let key = KeyRef { limit: self.index, id: encode(self.format, id.into(), &mut scratch)? };
+        let key = self.key(id.into(), &mut scratch)?;
         let was_blocked = inner.blocks.unblock(inner.bin_hash(key), key, inner.clock.now_ns());
         #[cfg(feature = "tracing")]
         if was_blocked {
@@ -197,7 +197,7 @@ impl KeyedLimit {
         Ok(was_blocked)
     }
 
-    /// The time until the block of an id ends, if it is blocked.
+    /// Returns the time until the block of an id ends, if the id is blocked.
     ///
     /// # Errors
     ///
@@ -205,26 +205,31 @@ impl KeyedLimit {
     pub fn blocked<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Duration>, Error> {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
-        let key = KeyRef { limit: self.index, id: encode(self.format, id.into(), &mut scratch)? };
+        let key = self.key(id.into(), &mut scratch)?;
         let now_ns = inner.clock.now_ns();
         let end_ns = inner.blocks.end_ns(inner.bin_hash(key), key, now_ns);
         Ok(end_ns.map(|end_ns| Duration::from_nanos(end_ns - now_ns)))
     }
 
-    fn not_blocked(&self, id: &[u8], why: &str) -> Error {
+    /// The key of an id. An invalid id is not counted as an error of a call.
+    fn key<'i>(&self, id: Id<'i>, scratch: &'i mut Scratch) -> Result<KeyRef<'i>, Error> {
+        Ok(KeyRef { limit: self.index, id: encode(self.format, id, scratch)? })
+    }
+
+    fn block_error(&self, id: &[u8], why: &str) -> Error {
         let text = format!("{}:{} cannot be blocked: {why}", self.name, decode(self.format, id));
         Error::new(ErrorKind::Block, text)
     }
 }
 
 impl Limiter {
-    /// The ids that are [blocked](KeyedLimit::block), in no order. Looks at the whole list: not for a request's
-    /// way.
+    /// Lists the [blocked](KeyedLimit::block) ids, in no order. It copies the whole list, so it is for operators, not for
+    /// every request.
     pub fn blocked(&self) -> Vec<Blocked> {
         let inner = &*self.inner;
         let now_ns = inner.clock.now_ns();
         let listed = inner.blocks.all(now_ns);
-        // After the list: limits are never taken away from among them.
+        // Read after the list, and so have every limit in it: no limit's index is ever removed.
         let limits = self.limits();
         let shown = listed.iter().map(|block| {
             let KeyRef { limit, id } = block.key.as_ref();
@@ -241,21 +246,21 @@ impl Limiter {
 }
 
 impl SharedState {
-    /// The hash that picks a key's bin.
+    /// The hash that selects a key's bin in the list of blocks.
     pub(crate) fn bin_hash(&self, key: KeyRef<'_>) -> u64 {
         self.store.hash(key, self.store.fingerprint(key))
     }
 }
 
 impl LimitsView<'_> {
-    /// The time until the block of a key ends, if it is blocked.
+    /// The time until the block of a key ends, if the key is blocked.
     pub(crate) fn blocked_ns(self, key: &StoreKey<'_>, now_ns: u64) -> Option<u64> {
         let inner = self.inner;
         let hash = inner.store.hash(key.key, key.fingerprint);
         inner.blocks.end_ns(hash, key.key, now_ns).map(|end_ns| end_ns - now_ns)
     }
 
-    /// The denial of a key that is blocked for so long, for a call that asks for `cost` units. Writes nothing.
+    /// The denial of a call for `cost` units of a key whose block ends in `left_ns`. Writes nothing.
     pub(crate) fn denied_by_block(
         self,
         key: &StoreKey<'_>,
@@ -266,7 +271,7 @@ impl LimitsView<'_> {
     ) -> Result<Decision, Outdated> {
         let denied = self.look(key, now_ns, |word, at_ns| {
             let asked = limit.rule().spend(word, at_ns, cost);
-            // Nothing is charged: what a bucket that has the units says is what it says at no cost.
+            // The call charges nothing, so if the bucket has the units, its figures are those at a cost of 0.
             if asked.decision.allowed() { limit.rule().spend(word, at_ns, 0) } else { asked }
         });
         Ok(denied?.under_block(left_ns))

@@ -1,6 +1,6 @@
-//! A limiter with blocks beside an obvious oracle: a map of the blocks, and a twin of the limiter in which no id
-//! is ever blocked. A call of a blocked id is not made to the twin; any other is, and has to be answered alike.
-//! Both begin with the same seeds and have the same clock, so that their tables do the same.
+//! Compares a limiter that has blocks with a simple oracle: a map of the blocks, and a twin of the limiter without blocks.
+//! A call for a blocked id is not made to the twin. Every other call is, and must get the same decision from both. Both
+//! start with the same seeds and read the same time, so that their tables behave alike.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,22 +32,22 @@ type Key = (&'static str, &'static str);
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     engine: Engine,
-    /// Of the lock-free engine: fewer than there are ids.
+    /// Whether the cap is lower than the number of ids; only with the lock-free engine.
     is_capped: bool,
     /// When the override ends.
     ends_at: SystemTime,
 }
 
 impl Setting {
-    /// The numbers of a step. An override's are the default's, so that its end, which is not to the nanosecond
-    /// the same in both, changes no figure.
+    /// The limits of a step. The override has the numbers of the default, so that its end changes no figure: it is not
+    /// the same nanosecond in both limiters.
     fn limits(self, numbers: usize) -> Limits {
         let s = Duration::from_secs;
         let gcra = |burst| Limit::new(burst, 1, s(3)).unwrap();
         let window = Limit::fixed_window(5, s(40)).unwrap();
         let drips = Limit::leaky_bucket(4, s(2), 1).unwrap();
         let tokens = Limit::token_bucket(9, s(60), 4).unwrap();
-        // Without A where nothing depends on where its buckets are.
+        // Limit A may be missing, except at the cap, where the slots of its buckets matter.
         let numbers = if self.is_capped { numbers % 3 } else { numbers % 4 };
         let [a, b] = match numbers {
             0 => [Some(gcra(5)), Some(window)],
@@ -82,7 +82,7 @@ enum Step {
     Block(u64, Option<&'static str>),
     Unblock,
     Charge(u64),
-    /// Which receipt, counted from the last, and the actual cost.
+    /// The receipt, counted from the last one, and the actual cost.
     Settle(usize, u64),
     Reserve(u64),
     Cancel(usize),
@@ -124,7 +124,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A limiter and the twin without blocks, by one clock.
+/// The limiter, and the twin without blocks.
 struct Pair {
     setting: Setting,
     subject: Limiter,
@@ -146,7 +146,7 @@ impl Pair {
         let (twin, hands) = (subject.clone(), [hand.clone(), hand]);
         let mut pair =
             Pair { setting, subject, twin, hands, now_ns: 1, blocks, receipts, places, folder };
-        // From here on they have the same seeds.
+        // The restart gives both the same seeds.
         pair.restart(S, 0);
         pair
     }
@@ -179,25 +179,25 @@ impl Pair {
         (self.subject, self.twin, self.hands) = (subject, twin, [hand, twin_hand]);
     }
 
-    /// The handles of both, if the limit is one that the twin knows.
+    /// The handles of both, if the twin knows the limit.
     fn handles(&self, name: &str) -> Option<[KeyedLimit; 2]> {
         let twin = self.twin.limit(name).ok()?;
         Some([self.subject.limit(name).unwrap(), twin])
     }
 
-    /// The time that is left of a block, if there is one and its limit applies.
+    /// The time until the id's block ends, if the id is blocked and its limit applies.
     fn left_ns(&self, (name, id): Key) -> Option<u64> {
         let applies = self.twin.limit(name).is_ok_and(|it| it.limit_for(id).unwrap().is_some());
         let (until_ns, _) = self.blocks.get(&(name, id))?;
         until_ns.checked_sub(self.now_ns).filter(|&left_ns| applies && left_ns > 0)
     }
 
-    /// The answer to a spend of a blocked id; `own` is the answer without the block.
-    /// What a bucket says that nothing is charged to: one that has the units, as at no cost.
+    /// The figures of a bucket that a blocked call leaves uncharged, from its decision `own` without the block.
     fn unspent(own: Decision, twin: &KeyedLimit, id: &str) -> Decision {
         if own.allowed() { twin.check(id, 0).unwrap() } else { own }
     }
 
+    /// The expected figures of a call of a blocked id.
     fn denied(own: Decision, left_ns: u64) -> (bool, bool, Option<u64>, Duration, Duration) {
         let wait = if own.allowed() { Duration::ZERO } else { own.retry_in() };
         let retry_in = wait.max(Duration::from_nanos(left_ns));
@@ -342,7 +342,7 @@ impl Pair {
             let numbers = handles[at][1].limit_for(keys[at].1).unwrap();
             numbers.map_or(0, |limit| members[at].1.min(limit.burst()))
         });
-        // Of which limiter, of which members.
+        // Spends by one of the two limiters, with some of the members.
         let spend = |of: usize, wanted: [bool; 2]| {
             let member =
                 |at: usize| handles[at][of].member(keys[at].1).cost(costs[at]).mode(members[at].2);
@@ -360,14 +360,14 @@ impl Pair {
             let own = handles[at][1].check(keys[at].1, costs[at]).unwrap();
             let blocked =
                 |left_ns| Pair::unspent(own, &handles[at][1], keys[at].1).under_block(left_ns);
-            lefts[at].map_or(own, blocked).of_member(at)
+            lefts[at].map_or(own, blocked).for_member(at)
         };
         let deniers = (0..2).filter(|&at| members[at].2 != MemberMode::SpendOnly).map(of_member);
         let expected = deniers.fold(Decision::UNLIMITED, Decision::stricter);
         assert_eq!(said, expected, "{keys:?}");
     }
 
-    /// The buckets are those of the twin, and the list is the map.
+    /// Checks that the buckets are those of the twin, and that the list of blocks is the map.
     fn compare(&self) {
         for name in NAMES {
             let Some([subject, twin]) = self.handles(name) else { continue };
@@ -408,7 +408,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_limiter_with_blocks_is_one_without_beside_a_map_of_them(
+    fn blocks_change_decisions_and_no_bucket(
         (engine, is_capped) in prop_oneof![
             Just((Engine::LockFree, false)), Just((Engine::LockFree, true)), Just((Engine::Exact, false)),
         ],

@@ -9,13 +9,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::batch::Member;
-use crate::limiter::scaled::ScaledLimit;
 use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
 #[cfg(feature = "tracing")]
 use crate::observe::events::LoggedKey;
@@ -84,7 +81,7 @@ impl KeyedLimit {
         &self,
         ids: impl IntoIterator<Item = I>,
         cost: u64,
-        decisions: &mut Vec<Result<Decision, Error>>,
+        decisions: &mut impl Extend<Result<Decision, Error>>,
     ) {
         let inner = &*self.limiter.inner;
         let mut ids = ids.into_iter().map(Into::into).fuse();
@@ -106,12 +103,13 @@ impl KeyedLimit {
             let call = Call::Spend(cost);
             let is_plain = inner.is_enabled() && !inner.blocks.is_any();
             let now_ns = inner.clock.now_ns();
-            for (id, fingerprint) in group.drain(..) {
+            // One call of `extend` a group, so that a `Vec` reserves once.
+            decisions.extend(group.drain(..).map(|(id, fingerprint)| {
                 let decide =
                     |bytes: &[u8]| self.call_for_key(bytes, fingerprint, call, Some(now_ns));
                 let plain = is_plain.then(|| with_plain_bytes(self.format, &id, decide)).flatten();
-                decisions.push(plain.unwrap_or_else(|| self.call(id, call)));
-            }
+                plain.unwrap_or_else(|| self.call(id, call))
+            }));
         }
     }
 
@@ -154,17 +152,6 @@ impl KeyedLimit {
     /// See [`KeyedLimit`].
     pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
         self.call(id.into(), Call::Reset)
-    }
-
-    /// The limit as it is for callers with a factor. Such calls are about as fast as those for keys
-    /// that have an override.
-    pub fn scaled(&self, factor: Factor) -> ScaledLimit<'_> {
-        ScaledLimit { handle: self, factor }
-    }
-
-    /// A member of a [batch](Limiter::batch): check-and-spend, at a cost of 1.
-    pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
-        Member::new(self, id.into())
     }
 
     /// Fails if the handle is of another limiter.

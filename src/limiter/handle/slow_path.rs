@@ -167,7 +167,7 @@ impl KeyedLimit {
         }
         #[cfg(feature = "tracing")]
         if let Some(denials) = &inner.denials {
-            denials.tell(self.logged(id), decision, now_ns);
+            denials.log(self.logged(id), decision, now_ns);
         }
         #[cfg(not(feature = "tracing"))]
         let _ = (decision, now_ns);

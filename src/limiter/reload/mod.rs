@@ -1,4 +1,4 @@
-//! Changing the limits while calls go on.
+//! Replaces the limits while calls go on.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,44 +15,40 @@ use crate::store::pin;
 mod work;
 
 impl Limiter {
-    /// Puts other limits in the place of those that apply, while calls go on; buckets keep the
-    /// [share](CarryOver::Share) that is used of them.
+    /// Replaces the limits while calls go on; each bucket keeps the [share](CarryOver::Share) of it that is used.
     ///
-    /// See [`reload_with`](Limiter::reload_with).
+    /// Like [`reload_with`](Limiter::reload_with), which has an example, with [`CarryOver::Share`].
     ///
     /// # Errors
     ///
-    /// As [`reload_with`](Limiter::reload_with).
+    /// Those of [`reload_with`](Limiter::reload_with).
     pub fn reload(&self, limits: Limits) -> Result<Reloaded, Error> {
         self.reload_with(limits, CarryOver::default())
     }
 
-    /// Puts other limits in the place of those that apply, while calls go on. What buckets owe is carried
-    /// over by the rule `debt`.
+    /// Replaces the limits while calls go on. `debt` says how the buckets' debts are carried over.
     ///
-    /// A bucket follows its limit's name. A limit that is not among the new ones is no limit from then
-    /// on, its handles allow, and its buckets are gone when this returns; if it comes back later, they
-    /// start full. Handles stay good, and so does what they have been asked: a call sees the old limits
-    /// or the new, all of them; a batch does, too.
+    /// A bucket follows the name of its limit. If a limit is not among the new ones, its handles allow every call from then
+    /// on, and its buckets are dropped when this returns; if a later reload declares the limit again, its buckets start
+    /// full. Handles stay valid. A call, and also a batch, sees all old limits or all new ones.
     ///
-    /// No call waits. This call brings the buckets over, part by part, and returns when none is left behind:
-    /// some 0.2 us a bucket. Until it comes to a bucket, calls for that are decided by the old limits. A batch
-    /// of several buckets, of which some have been brought over, is decided by the new ones, and helps to bring
-    /// the others over. Reloads wait for each other. The table takes about an eighth more memory meanwhile; beside a
-    /// thread that stands still in a call it may take twice as much, and the reload up to 0.2 s longer.
+    /// No call waits. The reload moves the buckets part by part, about 0.2 us per bucket, and returns when it has moved
+    /// all. Until a bucket is moved, the old limits decide its calls. A batch with buckets of both kinds is decided by the
+    /// new limits, and helps to move the others. Concurrent reloads wait for each other. Meanwhile the table takes about an
+    /// eighth more memory; if a thread is stalled in a call, it may take twice the memory, and the reload up to 0.2 s
+    /// longer.
     ///
     /// # The bound across the change
     ///
-    /// Up to the change the old limit's bound holds, from then on the new one's, and over both the sum of
-    /// the two: at most `old burst + new burst` and what the rates bring. With [`CarryOver::Share`] less: who
-    /// has used a share of the old burst has that share of the new one used. A call that began before the
-    /// change may be decided by the old limits while it goes on.
+    /// Until the change the old limit's bound holds, after it the new one's, and across it the sum of both: at most `old
+    /// burst + new burst` plus the units of the rates. With [`CarryOver::Share`] it is less: a key that has used a share
+    /// of the old burst has used the same share of the new one. A call that began before the change may still be decided
+    /// by the old limits.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] when a limit's ids have another format than before, or a rule of one's
-    /// own comes or goes for a limit that has buckets to keep (see [`CarryOver::Afresh`]). Nothing has
-    /// changed then.
+    /// [`Error::is_invalid_limit`] if the ids of a limit get another format, or if a limit with buckets to carry over
+    /// changes from or to a custom rule (see [`CarryOver::Afresh`]). Nothing has changed then.
     ///
     /// # Example
     ///
@@ -70,30 +66,30 @@ impl Limiter {
     /// assert!(users.spend("alice", 50)?.allowed());
     /// let reloaded = limiter.reload_with(limits(100)?, CarryOver::Units)?;
     /// assert!(reloaded.changed);
-    /// assert!(users.check("alice", 50)?.allowed(), "50 of 100 are used");
+    /// assert!(users.check("alice", 50)?.allowed(), "50 of 100 units are used");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reload_with(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
-        let reloaded = self.put_in_place(limits, debt);
+        let reloaded = self.replace_limits(limits, debt);
         self.inner.reloads.record(&reloaded);
         reloaded
     }
 
-    fn put_in_place(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
+    fn replace_limits(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
         let inner = &*self.inner;
         let _one_at_a_time = inner.reloads.hold_off();
         let guard = pin();
         let mut now = inner.generation.share(&guard);
         drop(guard);
         if now.before().is_some() {
-            // The last one did not end: its thread panicked.
+            // The last reload did not finish, because its thread panicked.
             now = inner.renew(&now);
         }
         let limits = limits.following(&now.limits)?;
         if limits.is_same_as(&now.limits) {
             return Ok(Reloaded { generation: now.number, changed: false });
         }
-        check_rules_of_ones_own(&now.limits, &limits, debt)?;
+        check_custom_rules(&now.limits, &limits, debt)?;
         let clocks = (inner.clock.now_ns(), SystemTime::now());
         let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
         #[cfg(tollgate_loom)]
@@ -104,16 +100,19 @@ impl Limiter {
     }
 }
 
-/// A word of one's own rule means nothing to any other.
-fn check_rules_of_ones_own(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error> {
-    let is_own = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
+/// Fails if a limit changes from or to a custom rule: no other rule can read a custom rule's words.
+fn check_custom_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error> {
+    if debt == CarryOver::Afresh {
+        return Ok(());
+    }
+    let is_custom = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
     for (index, entry) in new.by_index().take(old.count()) {
-        let before = old.entry(index);
-        let (Some(was), Some(is)) = (before.any_numbers(), entry.any_numbers()) else { continue };
-        let (was_called, is_called) = (was.algorithm(), is.algorithm());
-        if debt != CarryOver::Afresh && (is_own(was) || is_own(is)) && was_called != is_called {
+        let (before, after) = (old.entry(index).any_numbers(), entry.any_numbers());
+        let (Some(before), Some(after)) = (before, after) else { continue };
+        let (from, to) = (before.algorithm(), after.algorithm());
+        if (is_custom(before) || is_custom(after)) && from != to {
             let text = format!(
-                "{}: what its buckets owe by {was_called} cannot be told to {is_called}; reload with CarryOver::Afresh, or give the limit another name",
+                "{}: {to} cannot read the debts that its buckets have by {from}; reload with CarryOver::Afresh, or give the limit another name",
                 entry.name
             );
             return Err(Error::new(ErrorKind::Limit, text));

@@ -1,4 +1,4 @@
-//! The work that calls do for the table after a reload, or after an override's end, counted in cells.
+//! Tests that calls do a bounded amount of work for the table after a reload, or after an override's end.
 
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -15,14 +15,14 @@ use crate::util::work::take_cells;
 
 const NAME: &str = "CertificatesPerDomainPerAccount";
 const IDS: u64 = 1_000_000;
-/// The most that a call may do for others' cells.
+/// The most cells of other keys that a call may move.
 const MAX_CELLS: u64 = 64;
 
 fn of(burst: u64) -> Limit {
     Limit::new(burst, burst, Duration::from_secs(36_000_000)).unwrap()
 }
 
-/// A default, and an override of account 7 that ends.
+/// A default, and an override for account 7 that expires.
 fn limits(account: Option<(Limit, SystemTime)>) -> Limits {
     let builder = Limits::builder().limit(NAME, IdFormat::RegIdDomainOrCidr, of(10)).unwrap();
     match account {
@@ -39,13 +39,13 @@ fn limiter() -> (Limiter, ManualClock) {
     (Limiter::with_options(limits(None), LimiterOptions::default().clock(clock)), hand)
 }
 
-/// What the calls of one pass over all ids of the account did.
+/// The work of the calls of one pass over all ids of the account.
 #[derive(Debug, Default)]
 struct Pass {
     most_cells: u64,
     cells: u64,
     migrations: u64,
-    /// Beyond those that there were, at most.
+    /// The most bytes that the table grew by.
     bytes: usize,
 }
 
@@ -55,7 +55,7 @@ fn spend_each(limiter: &Limiter) -> Pass {
     let mut pass = Pass::default();
     let _ = take_cells();
     for nth in 0..IDS {
-        // In another order than they came in.
+        // In another order than that of the first pass.
         let at = nth * 7919 % IDS;
         let _ = handle.spend((7, format!("d{at}.com").as_str()), 1).unwrap();
         let cells = take_cells();
@@ -69,7 +69,7 @@ fn spend_each(limiter: &Limiter) -> Pass {
     pass
 }
 
-/// A million ids of one account, whose override comes, is called for, and ends.
+/// A million ids of one account, whose override starts, is used, and ends.
 #[test]
 fn calls_after_a_reload_do_a_bounded_work() {
     in_own_process(|| {
@@ -89,14 +89,14 @@ fn calls_after_a_reload_do_a_bounded_work() {
         hand.advance(Duration::from_secs(3601));
         let ended = spend_each(&limiter);
         assert!(ended.most_cells <= MAX_CELLS, "{ended:?}");
-        assert!(ended.cells >= IDS, "each id's word is moved: {ended:?}");
-        // Shards that were all cleared out at one time would take 1.36 to 1.45 times the bytes.
+        assert!(ended.cells >= IDS, "each id's word moves: {ended:?}");
+        // If all shards migrated at the same time, the table would take 1.36 to 1.45 times the bytes.
         assert!(3 * ended.bytes <= bytes, "{ended:?}, {bytes} bytes before");
         assert_eq!(limiter.stats().cells, IDS as usize);
     });
 }
 
-/// Calls beside reloads: those for one bucket migrate nothing for them.
+/// Calls for one bucket migrate no cells for a concurrent reload.
 #[test]
 fn calls_beside_reloads_do_a_bounded_work() {
     in_own_process(|| {
@@ -119,7 +119,7 @@ fn calls_beside_reloads_do_a_bounded_work() {
             stop.store(true, Ordering::Relaxed);
             spender.join().unwrap()
         });
-        // A chunk by the limits before, one by the new ones, and its own cell.
+        // A chunk under the old limits, one under the new ones, and the call's own cell.
         assert!(most_cells <= MAX_CELLS + 1, "{most_cells} cells");
     });
 }

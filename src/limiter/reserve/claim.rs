@@ -1,4 +1,4 @@
-//! What a call keeps of a charge, to give it back or to add to it later.
+//! Remembers a charge, so that it can be rolled back or increased later.
 
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
@@ -14,49 +14,51 @@ use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
-/// A charge that was made to a bucket, and which bucket.
+/// A charge, and the bucket that it was made to.
 pub(crate) struct Claim {
     limiter: Limiter,
     key: Key,
     cost: u64,
-    /// The caller's, by which the limit's numbers were scaled.
+    /// The caller's factor, which scaled the limit.
     factor: Factor,
     spent: Spent,
-    /// The number of the limits that the charge's words are under. What was charged under others cannot
-    /// be told apart any more: after a reload nothing is given back.
+    /// The generation of the limits under which the bucket was charged. A reload converts the word, and the charge
+    /// cannot be found in it any more: after that, nothing is returned.
     generation: u64,
-    /// Which of these applied to the bucket: an override may end without a reload.
+    /// The tag of the limit that applied. An override may end without a reload.
     tag: LimitTag,
-    /// Whether the bucket's shadow was charged, too.
-    is_in_shadow: bool,
+    /// Whether the shadow bucket was charged as well.
+    pub(crate) is_in_shadow: bool,
 }
 
-/// What became of a call that charges.
+/// The result of a call that may charge.
 pub(super) struct Claimed {
     pub(super) decision: Decision,
-    /// `None`: no limit applies.
+    /// `None` if no limit applies.
     pub(super) claim: Option<Claim>,
-    /// It was denied because there is no room for its bucket.
-    pub(super) finds_no_room: bool,
-    /// The time until the block of its id ends, if that is blocked.
+    /// Whether the call was denied because the table is full.
+    pub(super) found_no_room: bool,
+    /// The time until the block of the id ends, if the id is blocked.
     pub(super) blocked_ns: Option<u64>,
-    /// The limit only says that it would deny.
-    pub(super) is_tried: bool,
+    pub(super) is_in_shadow_mode: bool,
+    /// Whether the limit has a shadow that is to be charged as well.
+    has_shadow: bool,
 }
 
 impl Claimed {
     const UNLIMITED: Claimed = Claimed {
         decision: Decision::UNLIMITED,
         claim: None,
-        finds_no_room: false,
+        found_no_room: false,
         blocked_ns: None,
-        is_tried: false,
+        is_in_shadow_mode: false,
+        has_shadow: false,
     };
 }
 
 impl KeyedLimit {
-    /// Charges what `ask` makes of the limit and the bucket's word; asks only, at a cost of 0. A limit
-    /// that denies nobody charges what is there.
+    /// Charges the outcome of `ask` to the id's bucket, and counts the call. With a cost of 0 it only asks. A limit in
+    /// shadow mode is charged by a plain spend instead.
     pub(super) fn claim(
         &self,
         id: Id<'_>,
@@ -70,60 +72,9 @@ impl KeyedLimit {
         }
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
-        let claimed = inner.with_view(|view| {
-            let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.numbers_of(key.id, view.limits_ns(now_ns)) else {
-                return Ok(Ok((Claimed::UNLIMITED, false)));
-            };
-            let (is_above, is_tried) = (cost > limit.burst(), entry.is_shadow());
-            if is_above && !is_tried {
-                return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
-            }
-            let charged = if is_above { 0 } else { cost };
-            let spend = |word, now_ns| limit.rule().spend(word, now_ns, charged);
-            let ask = |word, now_ns| match is_tried {
-                true => spend(word, now_ns),
-                false => ask(limit, word, now_ns),
-            };
-            let store_key = view.store_key(key, tag);
-            let blocked_ns = view.blocked_ns(&store_key, now_ns);
-            let mut spent = match (blocked_ns, charged) {
-                (Some(left_ns), _) => Spent::nothing(
-                    view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?,
-                ),
-                (None, 0) => Spent::nothing(view.look(&store_key, now_ns, ask)?),
-                (None, _) => view.charge_reversibly(&store_key, limit, now_ns, ask)?,
-            };
-            let is_denied = !spent.decision.allowed();
-            let would_deny = is_above || is_denied;
-            let found_no_room = is_denied && charged > 0 && spent.to == ChargedTo::Nothing;
-            let finds_no_room = found_no_room && blocked_ns.is_none();
-            if is_tried {
-                self.note_shadow(would_deny);
-                spent.decision = spent.decision.in_shadow();
-            }
-            // (A place says how long it is to be waited for, and not what is left.)
-            let left = || {
-                view.look(&store_key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
-            };
-            let told = match self.is_counting() && !would_deny {
-                true => left().unwrap_or(spent.decision).in_shadow(),
-                false => spent.decision,
-            };
-            self.count(key.id, limit, if would_deny { 0 } else { cost }, &told, now_ns);
-            let decision = spent.decision;
-            let (limiter, key) = (self.limiter.clone(), Key::new(key));
-            let generation = view.generation.number;
-            let is_in_shadow = false;
-            let factor = Factor::ONE;
-            let claim =
-                Some(Claim { limiter, key, cost, factor, spent, generation, tag, is_in_shadow });
-            let has_shadow = entry.shadow_beside(tag).is_some() && blocked_ns.is_none();
-            let claimed = Claimed { decision, claim, finds_no_room, is_tried, blocked_ns };
-            Ok(Ok((claimed, has_shadow)))
-        });
-        let (mut claimed, has_shadow) = claimed.inspect_err(|_| self.tally.count_error())?;
-        if has_shadow {
+        let claimed = inner.with_view(|view| self.claim_in(view, key, cost, now_ns, &ask));
+        let mut claimed = claimed.inspect_err(|_| self.tally.count_error())?;
+        if claimed.has_shadow {
             let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
             self.note_shadow(would_deny);
             if let Some(claim) = &mut claimed.claim {
@@ -132,30 +83,97 @@ impl KeyedLimit {
         }
         Ok(claimed)
     }
+
+    fn claim_in(
+        &self,
+        view: LimitsView<'_>,
+        key: KeyRef<'_>,
+        cost: u64,
+        now_ns: u64,
+        ask: impl Fn(&Limit, u64, u64) -> Outcome,
+    ) -> Result<Result<Claimed, Error>, Outdated> {
+        let entry = view.generation.limits.entry(self.index);
+        let Some((limit, tag)) = entry.numbers_of(key.id, view.limits_ns(now_ns)) else {
+            return Ok(Ok(Claimed::UNLIMITED));
+        };
+        let (is_above, is_in_shadow_mode) = (cost > limit.burst(), entry.is_shadow());
+        if is_above && !is_in_shadow_mode {
+            return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
+        }
+        let charged = if is_above { 0 } else { cost };
+        let ask = |word, now_ns| match is_in_shadow_mode {
+            true => limit.rule().spend(word, now_ns, charged),
+            false => ask(limit, word, now_ns),
+        };
+        let store_key = view.store_key(key, tag);
+        let blocked_ns = view.blocked_ns(&store_key, now_ns);
+        let mut spent = match (blocked_ns, charged) {
+            (Some(left_ns), _) => {
+                Spent::nothing(view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?)
+            }
+            (None, 0) => Spent::nothing(view.look(&store_key, now_ns, ask)?),
+            (None, _) => view.charge_reversibly(&store_key, limit, now_ns, ask)?,
+        };
+        let is_denied = !spent.decision.allowed();
+        let would_deny = is_above || is_denied;
+        let is_uncharged = charged > 0 && spent.to == ChargedTo::Nothing;
+        if is_in_shadow_mode {
+            self.note_shadow(would_deny);
+            spent.decision = spent.decision.in_shadow();
+        }
+        // The decision about a place has its wait, not the units that remain: those are asked for here.
+        let counted = match self.is_counting() && !would_deny {
+            true => look_at(view, &store_key, limit, now_ns).unwrap_or(spent.decision).in_shadow(),
+            false => spent.decision,
+        };
+        self.count(key.id, limit, if would_deny { 0 } else { cost }, &counted, now_ns);
+        Ok(Ok(Claimed {
+            decision: spent.decision,
+            claim: Some(Claim::new(&self.limiter, view, &store_key, cost, Factor::ONE, spent)),
+            found_no_room: is_denied && is_uncharged && blocked_ns.is_none(),
+            blocked_ns,
+            is_in_shadow_mode,
+            has_shadow: entry.shadow_beside(tag).is_some() && blocked_ns.is_none(),
+        }))
+    }
+}
+
+/// Decides a check at a cost of 0.
+fn look_at(
+    view: LimitsView<'_>,
+    key: &StoreKey<'_>,
+    limit: &Limit,
+    now_ns: u64,
+) -> Result<Decision, Outdated> {
+    view.look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
 }
 
 impl Claim {
-    /// Of what a member of a batch was charged: `cost` units, by its limit's numbers as `factor` makes them.
-    #[cfg(feature = "tower")]
-    pub(crate) fn of_member(
+    /// Claims a charge of `cost` units that was made in this view, by the limit as `factor` scales it.
+    pub(crate) fn new(
         limiter: &Limiter,
         view: LimitsView<'_>,
         key: &StoreKey<'_>,
-        (cost, factor): (u64, Factor),
+        cost: u64,
+        factor: Factor,
         spent: Spent,
-        is_in_shadow: bool,
     ) -> Claim {
         let (generation, tag) = (view.generation.number, key.tag);
-        let (limiter, key) = (limiter.clone(), Key::new(key.key));
+        let (limiter, key, is_in_shadow) = (limiter.clone(), Key::new(key.key), false);
         Claim { limiter, key, cost, factor, spent, generation, tag, is_in_shadow }
     }
 
-    /// When it was charged, if it was.
+    /// The time of the charge, if there was one.
     pub(super) fn charged_at_ns(&self) -> Option<u64> {
         self.spent.charge.map(|charge| charge.now_ns)
     }
 
-    /// Calls `then` with the bucket as it is now; `None` if there is no limit any more.
+    /// Reads the limiter's clock.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.limiter.inner.clock.now_ns()
+    }
+
+    /// Calls `then` with the bucket under the limits that apply now; `None` if no limit applies any more.
     fn with_bucket<R>(
         &self,
         mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
@@ -175,25 +193,23 @@ impl Claim {
         })
     }
 
-    /// Whether the bucket's word is in the units of the charge still.
-    fn is_under(&self, view: LimitsView<'_>, key: &StoreKey<'_>) -> bool {
+    /// Whether the bucket's word still has the units in which it was charged.
+    fn has_units_of(&self, view: LimitsView<'_>, key: &StoreKey<'_>) -> bool {
         view.generation.number == self.generation && key.tag == self.tag
     }
 
-    /// What the bucket says, at a cost of 0.
+    /// Checks the bucket at a cost of 0.
     pub(crate) fn look(&self) -> Decision {
-        let now_ns = self.limiter.inner.clock.now_ns();
-        let said = self.with_bucket(|view, key, limit| {
-            view.look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
-        });
-        said.unwrap_or(Decision::UNLIMITED)
+        let now_ns = self.now_ns();
+        let decision = self.with_bucket(|view, key, limit| look_at(view, key, limit, now_ns));
+        decision.unwrap_or(Decision::UNLIMITED)
     }
 
-    /// Takes back all of the charge but `actual` units, which are less.
+    /// Rolls the charge back to `actual` units, which are fewer than were charged.
     pub(crate) fn roll_back_to(&self, actual: u64) {
         let Some(charge) = self.spent.charge else { return };
-        let is_given_back = self.with_bucket(|view, key, limit| {
-            if !self.is_under(view, key) {
+        let is_rolled_back = self.with_bucket(|view, key, limit| {
+            if !self.has_units_of(view, key) {
                 return Ok(false);
             }
             if fault::active(Fault::RefundForSettle) {
@@ -206,14 +222,15 @@ impl Claim {
             }
             Ok(true)
         });
-        if is_given_back == Some(true) && self.is_in_shadow {
+        if is_rolled_back == Some(true) && self.is_in_shadow {
             self.in_shadow(Call::Refund(self.cost - actual));
         }
     }
 
-    /// Charges so many units more, whether they are there or not, down to the limit's floor.
+    /// Charges `units` more, even if the bucket does not have them, down to the limit's
+    /// [`max_debt`](crate::limits::LimitOptions::max_debt).
     pub(super) fn owe(&self, units: u64) {
-        let now_ns = self.limiter.inner.clock.now_ns();
+        let now_ns = self.now_ns();
         self.with_bucket(|view, key, limit| {
             let max_debt = view.generation.limits.entry(key.key.limit).max_debt_at(key.tag);
             let ask = |word, now_ns| Outcome {
@@ -222,23 +239,23 @@ impl Claim {
             };
             view.charge(key, limit, now_ns, ask).map(drop)
         });
-        // As far as it is there: what a shadow would let one owe, its limit says.
+        // A plain spend: the shadow bucket is charged only if it has the units. Debt is a matter of the enforced limit.
         self.in_shadow(Call::Spend(units));
     }
 
-    /// Does in the shadow of the bucket, if it has one, what was done to the bucket.
+    /// Repeats a call on the shadow of the bucket, if it has one.
     fn in_shadow(&self, call: Call) {
         let inner = &*self.limiter.inner;
         let now_ns = inner.clock.now_ns();
         let _ = inner.in_shadow_capped(self.key.as_ref(), self.factor, call, now_ns);
     }
 
-    /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
-    pub(super) fn give_up(&self, granted_at_ns: u64) {
+    /// Cancels a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
+    pub(super) fn cancel(&self, granted_at_ns: u64) {
         let Spent { charge: Some(charge), to, ledger_mark, .. } = self.spent else { return };
-        let is_given_up = self.with_bucket(|view, key, limit| {
+        let is_pending = self.with_bucket(|view, key, limit| {
             let now_ns = view.inner.clock.now_after_loads_ns();
-            if !self.is_under(view, key) || granted_at_ns < now_ns {
+            if !self.has_units_of(view, key) || granted_at_ns < now_ns {
                 return Ok(false);
             }
             if fault::active(Fault::RefundForCancel) {
@@ -246,7 +263,7 @@ impl Claim {
             }
             Ok(true)
         });
-        if is_given_up != Some(true) {
+        if is_pending != Some(true) {
             return;
         }
         let (key, tag, generation) = (self.key.clone(), self.tag, self.generation);

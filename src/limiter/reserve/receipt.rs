@@ -1,4 +1,4 @@
-//! A charge by an estimate, settled by what it came to.
+//! Charges an estimate, and settles it by the actual cost.
 
 use std::fmt;
 
@@ -9,25 +9,26 @@ use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::claim::{Claim, Claimed};
 use crate::limits::Id;
 
-/// A charge that was made by an estimate, to be [settled](Receipt::settle) once. Made by
-/// [`KeyedLimit::spend_estimate`], [`KeyedLimit::until_allowed`] and
+/// Holds an estimated charge, to be [settled](Receipt::settle) once by the actual cost. Made by
+/// [`KeyedLimit::spend_estimate`], which has an example, [`KeyedLimit::until_allowed`] and
 /// [`Reservation::into_receipt`](crate::reserve::Reservation::into_receipt).
 ///
-/// Dropped without being settled, it leaves the estimate charged.
+/// If a receipt is dropped, the estimate stays charged.
 pub struct Receipt {
-    claim: Option<Claim>,
-    cost: u64,
+    /// `None` if no limit applies.
+    pub(super) claim: Option<Claim>,
+    pub(super) cost: u64,
 }
 
 impl KeyedLimit {
-    /// As [`spend`](KeyedLimit::spend), with a receipt if it is allowed: for costs that are known only
+    /// Like [`spend`](KeyedLimit::spend), and returns a receipt if the call is allowed. For costs that are known only
     /// afterwards, such as bytes sent or tokens generated.
     ///
     /// # Errors
     ///
     /// See [`KeyedLimit`].
     ///
-    /// # Example: tokens, of which 600 were expected
+    /// # Example: tokens, with an estimate of 600
     ///
     /// ```
     /// use std::time::Duration;
@@ -40,13 +41,13 @@ impl KeyedLimit {
     /// let limiter = Limiter::new(limits);
     /// let tokens = limiter.limit("Tokens")?;
     ///
-    /// let (decision, receipt) = tokens.charge("alice", 600)?;
+    /// let (decision, receipt) = tokens.spend_estimate("alice", 600)?;
     /// assert!(decision.allowed());
     /// let after = receipt.expect("allowed").settle(250);
     /// assert_eq!(after.remaining(), Some(750));
     ///
-    /// let (_, receipt) = tokens.charge("alice", 600)?;
-    /// let after = receipt.expect("allowed").settle(1_100); // 350 more than there were
+    /// let (_, receipt) = tokens.spend_estimate("alice", 600)?;
+    /// let after = receipt.expect("allowed").settle(1_100); // 350 more than the bucket had
     /// assert!(!after.allowed() && after.retry_in() > Duration::from_secs(20));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -58,35 +59,31 @@ impl KeyedLimit {
         let now_ns = self.limiter.inner.clock.now_ns();
         let ask = |limit: &Limit, word, now_ns| limit.rule().spend(word, now_ns, estimate);
         let Claimed { decision, claim, .. } = self.claim(id.into(), estimate, now_ns, ask)?;
-        let receipt = decision.allowed().then(|| Receipt::new(claim, estimate));
+        let receipt = decision.allowed().then(|| Receipt { claim, cost: estimate });
         Ok((decision, receipt))
     }
 }
 
 impl Receipt {
-    pub(super) fn new(claim: Option<Claim>, cost: u64) -> Receipt {
-        Receipt { claim, cost }
-    }
-
-    /// The units that are charged.
+    /// The units that are charged as an estimate.
     pub fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// Charges `actual` in place of the estimate, and says what the bucket is after it, as a
-    /// [`check`](KeyedLimit::check) at a cost of 0 does: denied, if it owes.
+    /// Charges `actual` units in place of the estimate. Returns the decision of a [`check`](KeyedLimit::check) at a cost
+    /// of 0 after it: a denial if the bucket is in debt.
     ///
-    /// What was estimated too much is given back, but for what has come back by itself since: a bucket
-    /// that would have been full without it has nothing to gain. Nothing that others were charged or were
-    /// promised since is touched, so that less is given back where others wait: nothing in a fixed window
-    /// and a leaky bucket. What was estimated too little is charged, whether it is there or not, down to
-    /// the limit's floor, [`max_debt`](crate::limits::LimitOptions::max_debt); what is below that is
-    /// forgiven. A place that is settled before its time keeps its time.
+    /// * **The estimate was too high.** The difference is returned, except for the units that have refilled since: a bucket
+    ///   that would be full without the charge gets nothing. The charges and the places of later callers stay as they
+    ///   are, so less is returned while others wait, and nothing for a fixed window or a leaky bucket.
+    /// * **The estimate was too low.** The difference is charged, even if the bucket does not have it, down to a debt of
+    ///   [`max_debt`](crate::limits::LimitOptions::max_debt) units. Units beyond that are not charged.
     ///
-    /// Units go back once. After a [refund](KeyedLimit::refund) or a [reset](KeyedLimit::reset) of the bucket a
-    /// receipt from before it gives nothing back. Nor does it after a [reload](crate::Limiter::reload) or after
-    /// the end of the [override](crate::limits::OverrideOptions) that applied. Do not refund units by hand that a receipt is
-    /// to return: settle it.
+    /// A place that is settled before its time is still granted at its time.
+    ///
+    /// Units are returned once. A receipt returns nothing after a later [refund](KeyedLimit::refund) or
+    /// [reset](KeyedLimit::reset) of the bucket, after a [reload](crate::Limiter::reload), or after the end of the
+    /// [override](crate::limits::OverrideOptions) that applied. So settle a receipt, and do not refund its units by hand.
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {

@@ -1,4 +1,4 @@
-//! A place in the future.
+//! Reserves places in the future.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,40 +6,40 @@ use std::time::Duration;
 use crate::algorithm::Outcome;
 use crate::decision::Decision;
 use crate::limit::Limit;
-use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::claim::{Claim, Claimed};
-use crate::limiter::reserve::{Receipt, ReserveError};
+use crate::limiter::reserve::error::ReserveError;
+use crate::limiter::reserve::receipt::Receipt;
 use crate::limits::Id;
+use crate::util::time::saturating_ns;
 
-/// A place that was taken: what it was for may be done once its time has come. Made by
-/// [`KeyedLimit::reserve`].
+/// Holds a place in the queue of a bucket: the caller may act once the place is granted. Made by
+/// [`KeyedLimit::reserve`], which has an example.
 ///
-/// The cost is charged. Dropping a reservation leaves it so; [`cancel`](Reservation::cancel) gives up the
-/// place, and [`into_receipt`](Reservation::into_receipt) settles later what it came to.
+/// The cost is charged, and stays charged if the reservation is dropped. [`cancel`](Reservation::cancel) returns the
+/// place, and [`into_receipt`](Reservation::into_receipt) lets the caller settle the actual cost.
 #[must_use = "the cost is charged, and may be used only after the wait"]
 pub struct Reservation {
-    limiter: Limiter,
-    claim: Option<Claim>,
+    receipt: Receipt,
     granted_at_ns: u64,
-    cost: u64,
 }
 
 impl KeyedLimit {
-    /// Takes the earliest place for `cost` units, behind all that have one, if its time comes within
-    /// `at_most`. Nothing is queued and nobody is woken: the caller waits by itself, and may act once
-    /// [`Reservation::wait`] is zero. Places are granted in the order in which they were taken; calls that
-    /// spend without one are denied until there is something left behind the last.
+    /// Takes the earliest place for `cost` units, after all places that are taken, if it is granted within `at_most`.
+    /// The caller does its own waiting, and may act once [`Reservation::wait`] is zero. Places are granted in the order in
+    /// which they were taken. Spends without a place are denied until the bucket has units after the last place.
     ///
-    /// A fixed window gives a place whole or not at all, so that what it leaves of a window is lost; drips
-    /// that bring more than is missing are lost in the same way. A [factor](KeyedLimit::scaled) has no
-    /// waiting.
+    /// With a cost of 0 the place is granted when the bucket's debt is gone.
+    ///
+    /// A place does not span two fixed windows: the units that the first window has left are lost if they do not suffice.
+    /// Likewise the units of a leaky bucket's drip beyond those that a place needs are lost. Places have no
+    /// [factor](KeyedLimit::scaled).
     ///
     /// # Errors
     ///
-    /// A [`ReserveError`], at once: then nothing was charged.
+    /// A [`ReserveError`], at once, and nothing is charged.
     ///
-    /// # Example: the second of two has its turn in a second
+    /// # Example: the second of two places is granted after a second
     ///
     /// ```
     /// use std::time::Duration;
@@ -72,73 +72,71 @@ impl KeyedLimit {
         at_most: Duration,
     ) -> Result<Reservation, ReserveError> {
         let now_ns = self.limiter.inner.clock.now_ns();
-        let at_most_ns = ns_of(at_most).min(NEVER_NS - 1);
+        let at_most_ns = saturating_ns(at_most).min(NEVER_NS - 1);
         let ask = |limit: &Limit, word, now_ns| match cost {
-            // Waits until what is owed has come back.
             0 => {
-                let said = limit.rule().spend(word, now_ns, 0).decision;
-                let wait_ns = if said.allowed() { 0 } else { ns_of(said.retry_in()) };
-                placed(None, wait_ns, at_most_ns)
+                let decision = limit.rule().spend(word, now_ns, 0).decision;
+                let wait_ns =
+                    if decision.allowed() { 0 } else { saturating_ns(decision.retry_in()) };
+                place(None, wait_ns, at_most_ns)
             }
             _ => match limit.rule().reserve(word, now_ns, cost) {
-                Some(grant) => placed(Some(grant.word), grant.at_ns - now_ns, at_most_ns),
-                None => placed(None, NEVER_NS, 0),
+                Some(grant) => place(Some(grant.word), grant.at_ns - now_ns, at_most_ns),
+                None => place(None, NEVER_NS, 0),
             },
         };
         let claimed = self.claim(id, cost, now_ns, ask)?;
-        let Claimed { decision, claim, finds_no_room, is_tried, blocked_ns } = claimed;
-        let wait_ns = if is_tried { 0 } else { ns_of(decision.retry_in()) };
+        let Claimed { decision, claim, found_no_room, is_in_shadow_mode, blocked_ns, .. } = claimed;
+        let wait_ns = if is_in_shadow_mode { 0 } else { saturating_ns(decision.retry_in()) };
         match decision.allowed() {
             true => {
-                // Where it was asked as of a later time, that of a sweep, it waits from then.
-                let asked_ns = claim.as_ref().and_then(Claim::charged_at_ns).unwrap_or(now_ns);
+                // The charge may be at a later time than `now_ns`, that of a sweep; the wait starts at the charge.
+                let charged_ns = claim.as_ref().and_then(Claim::charged_at_ns).unwrap_or(now_ns);
                 let granted_at_ns =
-                    if wait_ns == 0 { now_ns } else { asked_ns.saturating_add(wait_ns) };
-                Ok(Reservation { limiter: self.limiter.clone(), claim, granted_at_ns, cost })
+                    if wait_ns == 0 { now_ns } else { charged_ns.saturating_add(wait_ns) };
+                Ok(Reservation { receipt: Receipt { claim, cost }, granted_at_ns })
             }
             false if let Some(left_ns) = blocked_ns => {
                 Err(ReserveError::Blocked { left: Duration::from_nanos(left_ns) })
             }
-            false if finds_no_room => Err(ReserveError::NoRoom),
+            false if found_no_room => Err(ReserveError::NoRoom),
             false if wait_ns == NEVER_NS => Err(ReserveError::TooFarAhead),
             false => Err(ReserveError::NotInTime { needed: decision.retry_in() }),
         }
     }
 }
 
-/// No wait: the longest of a place is 2^62 ns.
+/// Stands for "no place": the longest wait for a place is 2^62 ns.
 const NEVER_NS: u64 = u64::MAX;
 
-/// The answer to who asks for a place: allowed, and the word that takes it, if the wait is not too long.
-fn placed(word: Option<u64>, wait_ns: u64, at_most_ns: u64) -> Outcome {
+/// The outcome of asking for a place: allowed, with the word that takes the place, if the wait is not too long.
+fn place(word: Option<u64>, wait_ns: u64, at_most_ns: u64) -> Outcome {
     let in_time = wait_ns <= at_most_ns;
     Outcome { word: word.filter(|_| in_time), decision: Decision::new(in_time, (0, 1), wait_ns, 0) }
 }
 
-fn ns_of(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(NEVER_NS)
-}
-
 impl Reservation {
-    /// The time until the place is granted, by the limiter's clock as it is now; 0 once it is.
+    /// The time until the place is granted, by a new reading of the limiter's clock; 0 once it is granted.
     pub fn wait(&self) -> Duration {
-        let now_ns = self.limiter.inner.clock.now_ns();
+        // Without a limit there is no wait.
+        let now_ns = self.receipt.claim.as_ref().map_or(self.granted_at_ns, Claim::now_ns);
         Duration::from_nanos(self.granted_at_ns.saturating_sub(now_ns))
     }
 
-    /// The units that it is for.
+    /// The units that the place is for.
     pub fn cost(&self) -> u64 {
-        self.cost
+        self.receipt.cost
     }
 
-    /// Gives up the place. What nobody behind it depends on is given back:
+    /// Cancels the place, and returns its units if no other caller depends on them:
     ///
-    /// * all of it if nobody is behind, and then that of those before it which were given up while it was
-    ///   behind them;
-    /// * nothing while others are behind: they were told their times on top of this place. Once all of
-    ///   them have given up theirs, it is given back, too;
-    /// * nothing after its time has come, after a [refund](KeyedLimit::refund) or a [reset](KeyedLimit::reset) of the
-    ///   bucket, after a [reload](Limiter::reload), or after the end of the override that applied.
+    /// * If the place is the last, all its units are returned. Then the place before it is the last; if that was cancelled
+    ///   earlier, its units are returned as well, and so on.
+    /// * While there are later places, nothing is returned, because their times were computed on top of this place. Its
+    ///   units are returned once all later places are cancelled.
+    /// * Nothing is returned once the place is granted, or after a [refund](KeyedLimit::refund) or a
+    ///   [reset](KeyedLimit::reset) of the bucket, a [reload](crate::Limiter::reload), or the end of the override that
+    ///   applied.
     ///
     /// # Example
     ///
@@ -159,22 +157,22 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(self) {
-        if let Some(claim) = &self.claim {
-            claim.give_up(self.granted_at_ns);
+        if let Some(claim) = &self.receipt.claim {
+            claim.cancel(self.granted_at_ns);
         }
     }
 
-    /// The charge, to be settled when it is known what it came to. Who settles before the wait is over
-    /// must wait for it all the same.
+    /// Turns the place into a receipt, to settle the actual cost. A settlement does not end the wait: the caller must
+    /// still wait until the place is granted.
     pub fn into_receipt(self) -> Receipt {
-        Receipt::new(self.claim, self.cost)
+        self.receipt
     }
 }
 
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation")
-            .field("cost", &self.cost)
+            .field("cost", &self.cost())
             .field("wait", &self.wait())
             .finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! Waiting in place, with a timer of the caller's own.
+//! Waits for a place, with the timer of the caller's runtime or by parking the thread.
 
 use std::fmt;
 use std::future::Future;
@@ -7,16 +7,19 @@ use std::time::Duration;
 use ahash::RandomState;
 
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::{Receipt, Reservation, ReserveError};
+use crate::limiter::reserve::error::ReserveError;
+use crate::limiter::reserve::receipt::Receipt;
+use crate::limiter::reserve::reservation::Reservation;
 use crate::limits::Id;
+use crate::util::time::saturating_ns;
 
-/// What makes a future that is ready after a time: the one thing that waiting needs of a runtime.
+/// Makes futures that are ready after a given time. This is all that waiting needs from a runtime.
 ///
-/// Any function from a [`Duration`] to a future is one: `tokio::time::sleep`, or for others
-/// `|time| async move { smol::Timer::after(time).await; }`. A timer that is early costs a poll more and
-/// admits nobody early: the limiter's own clock is asked again.
+/// Any function from a [`Duration`] to a future is a timer, such as `tokio::time::sleep`, or
+/// `|time| async move { smol::Timer::after(time).await; }`. If a timer is early, the waiter reads the limiter's clock and
+/// sleeps again; it is never admitted early.
 pub trait Timer {
-    /// Ready once `time` has passed.
+    /// Returns a future that is ready once `time` has passed.
     fn sleep(&self, time: Duration) -> impl Future<Output = ()>;
 }
 
@@ -30,8 +33,8 @@ where
     }
 }
 
-/// How to wait for a limit: by which timer, how long at most, with how much jitter. Made by
-/// [`KeyedLimit::waiting`] and [`KeyedLimit::parking`].
+/// Waits for places of a limit, with a timer, a longest wait and a jitter. Made by [`KeyedLimit::waiting`] and
+/// [`KeyedLimit::parking`], which have examples.
 #[derive(Clone)]
 #[must_use = "does nothing until it is asked to wait"]
 pub struct Waiting<'h, T> {
@@ -41,22 +44,21 @@ pub struct Waiting<'h, T> {
     jitter: Duration,
 }
 
-/// Parks the thread in place of a timer.
+/// Stands for waiting by parking the thread, without a timer.
 #[derive(Clone, Copy, Debug)]
 pub struct Parking;
 
 impl KeyedLimit {
-    /// Waits until `cost` units are this caller's, however long that is: takes the place behind all that
-    /// wait already, and sleeps once until its time has come. The receipt can be dropped, or
-    /// [settled](Receipt::settle) by what it came to.
+    /// Takes the next place for `cost` units, and sleeps once until the place is granted, however long that takes. The
+    /// receipt can be dropped, or [settled](Receipt::settle) by the actual cost.
     ///
-    /// The place is taken when the future is polled first. Dropped before it is ready, the future gives
-    /// up its place as [`Reservation::cancel`] does. Each waiter is polled twice: when it comes, and when
-    /// its time has. For a deadline and jitter see [`waiting`](KeyedLimit::waiting).
+    /// The first poll of the future takes the place. If the future is dropped before it is ready, the place is cancelled
+    /// as by [`Reservation::cancel`]. The future is polled twice: at its start, and when the place is granted. For a
+    /// longest wait and jitter see [`waiting`](KeyedLimit::waiting).
     ///
     /// # Errors
     ///
-    /// A [`ReserveError`], at once, when waiting would not help.
+    /// A [`ReserveError`], at once, if no wait would help.
     ///
     /// # Example: with tokio
     ///
@@ -86,9 +88,9 @@ impl KeyedLimit {
         self.waiting(timer).until_allowed(id, cost).await
     }
 
-    /// How to wait, by a timer of the caller's runtime: however long, without jitter.
+    /// Prepares waiting with a timer of the caller's runtime: any wait, without jitter.
     ///
-    /// # Example: five seconds at most, and up to 20 ms later than that it is allowed
+    /// # Example: five seconds at most, with up to 20 ms of jitter
     ///
     /// ```
     /// # #[cfg(not(tollgate_loom))] {
@@ -105,7 +107,7 @@ impl KeyedLimit {
     ///     .jitter(Duration::from_millis(20));
     /// assert!(waiting.until_allowed("alice", 1).await.is_ok());
     /// let refused = waiting.until_allowed("alice", 1).await.unwrap_err();
-    /// assert!(refused.is_not_in_time(), "known at once, a minute before");
+    /// assert!(refused.is_not_in_time(), "known at once: the wait is a minute");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # }
@@ -115,7 +117,7 @@ impl KeyedLimit {
         Waiting { handle: self, timer, at_most: Duration::MAX, jitter: Duration::ZERO }
     }
 
-    /// How to wait by parking the thread: however long, without jitter.
+    /// Prepares waiting by parking the thread: any wait, without jitter.
     ///
     /// # Example
     ///
@@ -136,104 +138,106 @@ impl KeyedLimit {
 }
 
 impl<T> Waiting<'_, T> {
-    /// The same, but who would have to wait longer is refused at once. Jitter comes on top.
+    /// Sets the longest wait, without jitter. A caller that would wait longer gets an error at once. Default: no bound.
     pub fn at_most(self, at_most: Duration) -> Self {
         Waiting { at_most, ..self }
     }
 
-    /// The same with some time more for who has to wait, evenly at random below `jitter`: so that what
-    /// was told its times together does not come together. Places keep their order and their times; it is
-    /// up to the jitter who comes first.
+    /// Adds a random time below `jitter`, evenly distributed, to every wait that is not zero. So callers whose places are
+    /// granted at the same time do not all act at once. The places keep their order; the callers may act in another.
+    /// Default: 0.
     pub fn jitter(self, jitter: Duration) -> Self {
         Waiting { jitter, ..self }
     }
 
-    /// Takes the place; says how much longer than its time the caller waits.
-    fn place<'a>(
+    /// Takes a place.
+    fn take_place<'a>(
         &self,
         id: impl Into<Id<'a>>,
         cost: u64,
-    ) -> Result<(Held, Duration), ReserveError> {
+    ) -> Result<PendingPlace, ReserveError> {
         let place = self.handle.reserve(id, cost, self.at_most)?;
-        let jitter = if place.wait().is_zero() { Duration::ZERO } else { below(self.jitter) };
-        Ok((Held(Some(place)), jitter))
+        let jitter =
+            if place.wait().is_zero() { Duration::ZERO } else { random_below(self.jitter) };
+        Ok(PendingPlace { place: Some(place), jitter })
     }
 }
 
 impl<T: Timer> Waiting<'_, T> {
-    /// As [`KeyedLimit::until_allowed`].
+    /// Like [`KeyedLimit::until_allowed`].
     ///
     /// # Errors
     ///
-    /// A [`ReserveError`], at once, when waiting would not help, or would take longer than
-    /// [`at_most`](Waiting::at_most).
+    /// A [`ReserveError`], at once, if no wait would help, or the wait would exceed [`at_most`](Waiting::at_most).
     pub async fn until_allowed<'a>(
         &self,
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<Receipt, ReserveError> {
-        let (held, mut jitter) = self.place(id, cost)?;
-        // Repeats only for a timer that is early, or a clock that is slower than the timer's.
-        loop {
-            let wait = held.wait();
-            if wait.is_zero() {
-                return Ok(held.keep());
-            }
-            self.timer.sleep(wait.saturating_add(std::mem::take(&mut jitter))).await;
+        let mut place = self.take_place(id, cost)?;
+        while let Some(time) = place.next_sleep() {
+            self.timer.sleep(time).await;
         }
+        Ok(place.into_receipt())
     }
 }
 
 impl Waiting<'_, Parking> {
-    /// Parks the thread until `cost` units are this caller's; see [`KeyedLimit::until_allowed`]. By the
-    /// limiter's own clock: one that stands still is looked at again and again.
+    /// Like [`KeyedLimit::until_allowed`], but parks the thread until the place is granted by the limiter's clock. If
+    /// that clock stands still, the thread parks and reads it again and again.
     ///
     /// # Errors
     ///
-    /// As [`until_allowed`](Waiting::until_allowed).
+    /// Those of [`until_allowed`](Waiting::until_allowed).
     pub fn wait_until_allowed<'a>(
         &self,
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<Receipt, ReserveError> {
-        let (held, mut jitter) = self.place(id, cost)?;
-        loop {
-            let wait = held.wait();
-            if wait.is_zero() {
-                return Ok(held.keep());
-            }
-            std::thread::sleep(wait.saturating_add(std::mem::take(&mut jitter)));
+        let mut place = self.take_place(id, cost)?;
+        while let Some(time) = place.next_sleep() {
+            std::thread::sleep(time);
         }
+        Ok(place.into_receipt())
     }
 }
 
-/// A place that is given up when it is dropped.
-struct Held(Option<Reservation>);
+/// A place that a caller waits for. Dropping it cancels the place.
+struct PendingPlace {
+    /// `None` once it is a receipt.
+    place: Option<Reservation>,
+    /// The time that the first sleep takes longer than the wait.
+    jitter: Duration,
+}
 
-impl Held {
-    fn wait(&self) -> Duration {
-        self.0.as_ref().map_or(Duration::ZERO, Reservation::wait)
+impl PendingPlace {
+    /// The time to sleep before asking again; `None` once the place is granted. A second sleep is needed only if the
+    /// timer was early, or if the limiter's clock is slower than the timer's.
+    fn next_sleep(&mut self) -> Option<Duration> {
+        let wait = self.place.as_ref()?.wait();
+        (!wait.is_zero()).then(|| wait.saturating_add(std::mem::take(&mut self.jitter)))
     }
 
-    fn keep(mut self) -> Receipt {
-        self.0.take().map_or_else(|| Receipt::new(None, 0), Reservation::into_receipt)
+    fn into_receipt(mut self) -> Receipt {
+        let receipt = self.place.take().map(Reservation::into_receipt);
+        receipt.unwrap_or(Receipt { claim: None, cost: 0 })
     }
 }
 
-impl Drop for Held {
+impl Drop for PendingPlace {
     fn drop(&mut self) {
-        if let Some(place) = self.0.take() {
+        if let Some(place) = self.place.take() {
             place.cancel();
         }
     }
 }
 
-/// A time below `most`, evenly at random.
-fn below(most: Duration) -> Duration {
-    // Each state hashes with seeds of its own.
+/// Draws a time below `max`, evenly distributed; 0 if `max` is 0.
+fn random_below(max: Duration) -> Duration {
+    // Each state has new random seeds.
     let random = RandomState::new().hash_one(0_u64);
-    // As many 2^64ths of it.
-    let ns = (most.as_nanos().min(u128::from(u64::MAX)) * u128::from(random)) >> 64;
+    // `random` is a number of 2^64ths.
+    let ns = (u128::from(saturating_ns(max)) * u128::from(random)) >> 64;
     Duration::from_nanos(ns as u64)
 }
 
@@ -252,12 +256,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_random_stays_below_and_differs() {
-        let most = Duration::from_millis(100);
-        let drawn: Vec<Duration> = (0..1000).map(|_| below(most)).collect();
-        assert!(drawn.iter().all(|&time| time < most));
-        let late = drawn.iter().filter(|&&time| time >= most / 2).count();
+    fn random_times_are_below_the_bound_and_differ() {
+        let max = Duration::from_millis(100);
+        let drawn: Vec<Duration> = (0..1000).map(|_| random_below(max)).collect();
+        assert!(drawn.iter().all(|&time| time < max));
+        let late = drawn.iter().filter(|&&time| time >= max / 2).count();
         assert!((300..700).contains(&late), "{late} of 1000 in the later half");
-        assert_eq!(below(Duration::ZERO), Duration::ZERO);
+        assert_eq!(random_below(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -262,6 +262,6 @@ impl Load {
             self.builder.set_files(self.files.into());
             return Ok(self.builder.build());
         }
-        Err(Error::config(self.faults, self.unreadable))
+        Err(Error::from_faults(self.faults, self.unreadable))
     }
 }

@@ -1,13 +1,13 @@
-//! Why nobody waits.
+//! Defines [`ReserveError`].
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// Why a place was not taken. It is known at once, before anybody has waited, and nothing was charged.
+/// Says why a place was not taken. The error comes at once, before any wait, and nothing was charged.
 ///
-/// # Example: not in time, and never
+/// # Example
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,36 +23,36 @@ use crate::error::Error;
 /// assert!(users.reserve("alice", 2, Duration::MAX).unwrap_err().is_never());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// The place would be granted later than the caller would wait.
+    /// The place would be granted later than the caller is willing to wait.
     NotInTime {
-        /// The time that it takes, to the nanosecond.
+        /// The wait for the place, to the nanosecond.
         needed: Duration,
     },
-    /// There is no place so far ahead: the limiter's clock ends after 146 years, and for limits that count
-    /// whole milliseconds after 17 or when 16777215 units wait; a limit of one's own gives places only if
-    /// it has an [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
+    /// The limit has no place that late. Places end with the limiter's clock, after 146 years. Limits that count whole
+    /// milliseconds end after 17 years, or when 16,777,215 units wait. A custom rule has places only if it implements
+    /// [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
     TooFarAhead,
-    /// There is no room for the key's bucket, under [`AtCap::Deny`](crate::options::AtCap::Deny).
+    /// The table is full, and has no room for the key's bucket, under [`AtCap::Deny`](crate::options::AtCap::Deny).
     NoRoom,
-    /// The id is [blocked](crate::KeyedLimit::block): no places are given until that ends.
+    /// The id is [blocked](crate::KeyedLimit::block), and gets no place until the block ends.
     Blocked {
         /// The time until the block ends.
         left: Duration,
     },
-    /// The call was wrong: the id, or a cost that is above the burst and so never allowed.
+    /// The call itself is invalid: its id, or a cost that is above the burst and so never allowed.
     Wrong(Error),
 }
 
 impl ReserveError {
-    /// Whether waiting longer would help.
+    /// Whether a longer wait would get a place.
     pub fn is_not_in_time(&self) -> bool {
         matches!(self, ReserveError::NotInTime { .. })
     }
 
-    /// Whether the cost is more than the bucket can ever hold.
+    /// Whether the cost is above the burst, so that no wait helps.
     pub fn is_never(&self) -> bool {
         matches!(self, ReserveError::Wrong(error) if error.is_cost_above_burst())
     }
@@ -62,7 +62,7 @@ impl ReserveError {
         matches!(self, ReserveError::Blocked { .. })
     }
 
-    /// The time that the place takes, if that is why.
+    /// The wait for the place, if that was too long.
     pub fn needed(&self) -> Option<Duration> {
         match self {
             ReserveError::NotInTime { needed } => Some(*needed),

@@ -1,0 +1,76 @@
+//! Defines [`Member`], one bucket of a batch.
+
+use crate::algorithm::factor::Factor;
+use crate::limiter::handle::KeyedLimit;
+use crate::limits::Id;
+
+/// Says what a batch does with a member.
+///
+/// # Example: a limit that never denies, but counts what fits
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::batch::MemberMode;
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
+///
+/// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+/// let limiter = Limiter::new(
+///     Limits::builder()
+///         .limit("PerUser", IdFormat::String, limit(2)?)?
+///         .limit("PerTeam", IdFormat::String, limit(1)?)?
+///         .build(),
+/// );
+/// let (users, teams) = (limiter.limit("PerUser")?, limiter.limit("PerTeam")?);
+/// let members = [users.member("alice"), teams.member("a-team").mode(MemberMode::SpendOnly)];
+/// assert!(limiter.batch(&members).spend()?.allowed());
+/// assert!(limiter.batch(&members).spend()?.allowed(), "the team's bucket is empty, and does not deny");
+/// assert!(!limiter.batch(&members).spend()?.allowed());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemberMode {
+    /// The member can deny the batch, and is charged if the batch is allowed.
+    #[default]
+    CheckAndSpend,
+    /// The member can deny the batch, and is never charged.
+    CheckOnly,
+    /// The member never denies the batch. If the batch is allowed, it is charged if its bucket has the units.
+    SpendOnly,
+}
+
+/// One bucket of a [batch](crate::Limiter::batch): a handle, an id, a cost and a mode. Made by [`KeyedLimit::member`].
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Member<'a> {
+    pub(super) handle: &'a KeyedLimit,
+    pub(super) id: Id<'a>,
+    pub(super) cost: u64,
+    pub(super) mode: MemberMode,
+    pub(super) factor: Factor,
+}
+
+impl<'a> Member<'a> {
+    /// Sets the cost, in units. A cost of 0 checks the bucket without charging it. Default: 1.
+    pub fn cost(self, cost: u64) -> Member<'a> {
+        Member { cost, ..self }
+    }
+
+    /// Sets the caller's factor; see [`KeyedLimit::scaled`]. Default: 1.
+    pub fn factor(self, factor: Factor) -> Member<'a> {
+        Member { factor, ..self }
+    }
+
+    /// Sets the mode. Default: [`MemberMode::CheckAndSpend`].
+    pub fn mode(self, mode: MemberMode) -> Member<'a> {
+        Member { mode, ..self }
+    }
+}
+
+impl KeyedLimit {
+    /// Makes a member of a [batch](crate::Limiter::batch): check-and-spend, at a cost of 1.
+    pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
+        let (id, mode) = (id.into(), MemberMode::default());
+        Member { handle: self, id, cost: 1, mode, factor: Factor::ONE }
+    }
+}

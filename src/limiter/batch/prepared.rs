@@ -1,0 +1,166 @@
+//! Looks up the keys and the limits of a batch's members.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::factor::Factor;
+use crate::core::view::{LimitsView, Spent};
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limiter::batch::member::{Member, MemberMode};
+use crate::limiter::handle::KeyedLimit;
+use crate::limits::{Scratch, decode, encode};
+use crate::store::StoreKey;
+use crate::store::key::KeyRef;
+use crate::util::fault::{self, Fault};
+
+/// The number of members that are kept on the stack; a larger batch allocates.
+pub(super) const INLINE_MEMBERS: usize = 8;
+
+/// A member whose key and limit are known.
+pub(super) struct Prepared<'a> {
+    pub(super) key: StoreKey<'a>,
+    pub(super) limit: Cow<'a, Limit>,
+    pub(super) handle: &'a KeyedLimit,
+    /// The cost that is charged; 0 for a cost above the burst of a limit in shadow mode.
+    pub(super) cost: u64,
+    pub(super) factor: Factor,
+    pub(super) mode: MemberMode,
+    /// The position in the caller's batch.
+    pub(super) position: usize,
+    pub(super) trial: Trial,
+    pub(super) decision: Decision,
+    /// The member's charge, until it is rolled back.
+    pub(super) spent: Option<Spent>,
+    /// Whether the shadow bucket was charged as well.
+    pub(super) is_in_shadow: bool,
+}
+
+/// How a member's limit is tried: what it would deny is counted, not denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trial {
+    /// The limit is enforced.
+    Nothing,
+    /// The limit is in shadow mode. `is_above`: the cost is above the burst.
+    ShadowMode { is_above: bool },
+    /// The limit is enforced, and has a shadow limit beside it.
+    ShadowBeside,
+}
+
+/// The members that a limit applies to, sorted by their keys. Because every batch charges in this order, one of two equal
+/// batches at the same time is allowed.
+pub(super) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
+
+impl Prepared<'_> {
+    pub(super) fn is_in_shadow_mode(&self) -> bool {
+        matches!(self.trial, Trial::ShadowMode { .. })
+    }
+
+    /// Whether the member can deny the batch.
+    pub(super) fn can_deny(&self) -> bool {
+        self.mode != MemberMode::SpendOnly && !self.is_in_shadow_mode()
+    }
+
+    /// Whether the member is charged if the batch is allowed and the bucket has the units.
+    pub(super) fn is_to_be_charged(&self) -> bool {
+        self.mode != MemberMode::CheckOnly && self.cost > 0 && !self.decision.blocked()
+    }
+
+    /// The member's own decision, as callers see it.
+    pub(super) fn shown_decision(&self) -> Decision {
+        match self.is_in_shadow_mode() {
+            true => self.decision.in_shadow(),
+            false => self.decision.for_member(self.position),
+        }
+    }
+}
+
+/// Prepares the members that a limit applies to. `checks_cost`: a cost above the burst is an error.
+pub(super) fn prepare_all<'a>(
+    limiter: &'a Limiter,
+    members: &'a [Member<'a>],
+    view: LimitsView<'a>,
+    scratches: &'a mut [Scratch],
+    checks_cost: bool,
+) -> Result<PreparedMembers<'a>, Error> {
+    let mut prepared = PreparedMembers::new();
+    for ((position, member), scratch) in members.iter().enumerate().zip(scratches) {
+        member.handle.check_limiter(limiter)?;
+        let Some(member) = prepare(view, position, member, scratch)? else { continue };
+        if checks_cost && member.cost > member.limit.burst() {
+            member.handle.tally.count_error();
+            return Err(member.limit.cost_error(member.cost, Some(member.handle.name())));
+        }
+        prepared.push(member);
+    }
+    if !fault::active(Fault::CallersOrder) {
+        prepared.sort_unstable_by_key(|member| member.key.key);
+    }
+    for pair in prepared.windows(2) {
+        if pair[0].key.key == pair[1].key.key {
+            let handle = pair[1].handle;
+            let (name, id) = (handle.name(), decode(handle.format, pair[1].key.key.id));
+            let text = format!("the bucket {name}:{id} is named twice in the batch");
+            return Err(Error::new(ErrorKind::Batch, text));
+        }
+    }
+    Ok(prepared)
+}
+
+/// Prepares one member; `None` if no limit applies.
+fn prepare<'a>(
+    view: LimitsView<'a>,
+    position: usize,
+    member: &Member<'a>,
+    scratch: &'a mut Scratch,
+) -> Result<Option<Prepared<'a>>, Error> {
+    let Member { handle, id, cost, mode, factor } = *member;
+    let id = encode(handle.format, id, scratch).inspect_err(|_| handle.tally.count_error())?;
+    let entry = view.generation.limits.entry(handle.index);
+    let Some((limit, tag)) = entry.numbers_of(id, view.limits_now_ns()) else {
+        return Ok(None);
+    };
+    let limit = if factor == Factor::ONE {
+        Cow::Borrowed(limit)
+    } else {
+        match view.scaled(handle.index, limit, factor)? {
+            Some(limit) => Cow::Owned(limit),
+            None => return Ok(None),
+        }
+    };
+    let trial = match entry.is_shadow() {
+        true => Trial::ShadowMode { is_above: cost > limit.burst() },
+        false if entry.shadow_beside(tag).is_some() => Trial::ShadowBeside,
+        false => Trial::Nothing,
+    };
+    let cost = if trial == (Trial::ShadowMode { is_above: true }) { 0 } else { cost };
+    Ok(Some(Prepared {
+        key: view.store_key(KeyRef { limit: handle.index, id }, tag),
+        limit,
+        handle,
+        cost,
+        factor,
+        mode,
+        position,
+        trial,
+        decision: Decision::UNLIMITED,
+        spent: None,
+        is_in_shadow: false,
+    }))
+}
+
+/// The strictest decision of the members that `counts` selects.
+pub(super) fn strictest(
+    members: &[Prepared<'_>],
+    counts: impl Fn(&Prepared<'_>) -> bool,
+) -> Decision {
+    let mut in_order: SmallVec<[&Prepared<'_>; INLINE_MEMBERS]> =
+        members.iter().filter(|member| counts(member)).collect();
+    in_order.sort_unstable_by_key(|member| member.position);
+    in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
+        strictest.stricter(member.decision.for_member(member.position))
+    })
+}
