@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_starts_at_one_and_stops_at_146_years() {
+    fn manual_clock_spans_one_nanosecond_to_146_years() {
         let (clock, hand) = Clock::manual();
         assert_eq!(clock.now_ns(), 1);
         hand.advance(Duration::from_nanos(5));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_clock_before_its_origin_reads_the_origin() {
+    fn custom_clock_before_its_origin_reads_the_origin() {
         let time = Arc::new(AtomicU64::new(100));
         let read = time.clone();
         let clock = Clock::custom(move || Duration::from_nanos(read.load(Ordering::Relaxed)));
@@ -345,7 +345,7 @@ mod tests {
 
     #[cfg(feature = "snapshot")]
     #[test]
-    fn a_clock_that_goes_on_shows_what_it_is_told_and_never_less() {
+    fn continued_clock_follows_source_and_never_goes_back() {
         let (clock, hand) = Clock::manual();
         hand.set(Duration::from_nanos(500));
         let on = clock.going_on_at(1_000);

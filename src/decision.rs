@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stricter_one_wins_and_a_full_tie_goes_to_the_later() {
+    fn stricter_decision_wins_and_later_wins_a_tie() {
         let allowed = Decision::new(true, (5, 1), 0, 9);
         let allowed_long = Decision::new(true, (0, 1), 100, 9);
         let denied_short = Decision::new(false, (3, 1), 1, 9);

@@ -39,7 +39,7 @@ fn own(format: &str, ids: &[&str]) -> String {
 }
 
 #[test]
-fn what_applies_has_its_place_its_numbers_and_what_was_said_of_it() {
+fn applied_limit_has_place_numbers_and_comment() {
     let text = "Own: {burst: 20, count: 10, period: 1s, id: string, max_debt: 3, shadow: {burst: 1, count: 1, period: 1s}}\n\
         Own:a: {burst: 200, count: 100, period: 1s, owner: sales, comment: a trial, expires: 2026-11-01, max_debt: 9}\n";
     let of = explain(text, "Own", "a");
@@ -62,7 +62,7 @@ fn what_applies_has_its_place_its_numbers_and_what_was_said_of_it() {
 }
 
 #[test]
-fn nothing_applies_where_nothing_was_given_or_the_limit_is_off() {
+fn nothing_applies_if_undeclared_or_off() {
     let text = "NewOrdersPerAccount:12: {burst: 2, count: 1, period: 1s}\n\
                 Off: {enabled: false, id: string}\nOff:x: {burst: 2, count: 1, period: 1s}\n\
                 Free: {algorithm: leaky_bucket, min_interval: 0s, id: string}\n";
@@ -125,7 +125,7 @@ fn the_most_specific_that_has_not_expired_applies() {
 }
 
 #[test]
-fn ids_that_may_have_been_meant_are_shown_with_the_reason() {
+fn similar_ids_are_shown_with_the_reason() {
     let case = "another id: it differs in the case of its letters";
     let place = "another id: it differs in one place";
     let other = "another id of the same account";
@@ -237,7 +237,7 @@ fn eight_are_shown_at_most_the_nearest_first() {
 }
 
 #[test]
-fn the_bucket_is_asked_and_stays_as_it_is() {
+fn explaining_reads_but_does_not_change_the_bucket() {
     let (clock, hand) = Clock::manual();
     let limits = Limits::from_yaml("Own: {burst: 3, count: 1, period: 1s, id: string}").unwrap();
     let options = LimiterOptions::default().clock(clock).counting(true);

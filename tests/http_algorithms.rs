@@ -177,7 +177,7 @@ fn each_algorithm_in_the_style_of_its_origin() {
 }
 
 #[test]
-fn only_pluglimits_token_bucket_tells_an_allowed_call_to_wait() {
+fn only_pluglimit_tells_an_allowed_call_to_wait() {
     let styles =
         || [plug_limit(), Style::Sharkey, Style::Ietf, Style::Draft06, Style::Draft03].into_iter();
     for limit in [fixed_window(), token_bucket(), leaky_bucket(), gcra()] {
@@ -220,7 +220,7 @@ fn the_wait_that_the_service_asks_for_stands() {
 }
 
 #[test]
-fn a_factor_of_a_half_doubles_each_limit_and_a_factor_of_0_is_none() {
+fn factor_half_doubles_limits_and_zero_disables() {
     let table = [
         (fixed_window(), plug_limit(), "200 | x-limit: 4 | x-remaining: 3 | x-reset: 10"),
         (
@@ -255,7 +255,7 @@ fn a_factor_of_a_half_doubles_each_limit_and_a_factor_of_0_is_none() {
 }
 
 #[test]
-fn a_factor_that_no_number_can_stand_is_the_servers_error() {
+fn unrepresentable_factor_is_a_server_error() {
     let server = Server::new(Limit::fixed_window(10_000_000, SECOND).unwrap(), Style::Ietf);
     let (status, headers) = server.ask(&[("factor", "0.5")]);
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -263,7 +263,7 @@ fn a_factor_that_no_number_can_stand_is_the_servers_error() {
 }
 
 #[test]
-fn a_status_gives_back_what_was_charged_whatever_the_algorithm_and_factor() {
+fn status_refunds_charge_of_any_algorithm_and_factor() {
     for limit in [fixed_window(), token_bucket(), leaky_bucket(), gcra()] {
         for factor in ["1", "0.5"] {
             let server = Server::new(limit.clone(), Style::Draft03);
@@ -300,7 +300,7 @@ fn every_algorithm_is_resource_exhausted_to_grpc() {
 
 /// Whose bucket a request through the layer was charged to, by the address, or its status.
 #[test]
-fn what_clients_write_into_the_proxies_fields_moves_no_bucket_of_the_layer() {
+fn forged_proxy_fields_move_no_bucket() {
     let limits = Limits::builder().limit("n", IdFormat::IpAddress, gcra()).unwrap().build();
     let proxies = ["10.0.0.0/8"];
     let forged = vec!["6.6.6.6"; 100].join(", ");
@@ -356,7 +356,7 @@ proptest! {
     /// Whatever the algorithm, the factor and the style, and wherever between two milliseconds the clock
     /// stands: who waits as long as `Retry-After` says is admitted then, and the field is whole seconds.
     #[test]
-    fn a_lone_client_that_obeys_retry_after_is_admitted_at_its_first_retry(
+    fn client_obeying_retry_after_is_then_admitted(
         which in 0..4usize,
         (most, some, span_ms) in (1..12u64, 1..12u64, 100..20_000u64),
         factor in prop::sample::select(vec!["1", "0.5", "0.37", "1.9"]),

@@ -65,7 +65,7 @@ where
 }
 
 #[test]
-fn an_allowed_request_costs_its_own_values_and_nothing_else() {
+fn allowed_request_allocates_only_its_own_values() {
     let limit = Limit::new(1_000_000, 1, Duration::from_secs(1)).unwrap();
     let limits = Limits::builder()
         .limit("PerClient", IdFormat::IpAddress, limit.clone())

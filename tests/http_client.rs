@@ -35,7 +35,7 @@ fn found(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
 }
 
 #[test]
-fn x_forwarded_for_is_read_from_the_right_and_only_from_trusted_proxies() {
+fn x_forwarded_for_counts_trusted_proxies_from_right() {
     let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
     let nobody = "the trusted proxy 10.0.0.1 does not say whom it forwards for";
     let table: &[(&str, &str, &[&str], &str)] = &[
@@ -85,7 +85,7 @@ fn x_forwarded_for_is_read_from_the_right_and_only_from_trusted_proxies() {
 }
 
 #[test]
-fn forwarded_is_read_from_the_right_and_only_from_trusted_proxies() {
+fn forwarded_counts_trusted_proxies_from_the_right() {
     let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
     let table: &[(&str, &str, &[&str], &str)] = &[
         ("forged, no proxy", "203.0.113.5", &["for=6.6.6.6"], "203.0.113.5"),
@@ -122,7 +122,7 @@ fn forwarded_is_read_from_the_right_and_only_from_trusted_proxies() {
 }
 
 #[test]
-fn a_hundred_hops_are_read_as_far_as_they_are_trusted() {
+fn hundred_hops_are_read_while_trusted() {
     let clients = behind(Forwarding::XForwardedFor);
     let forged = vec!["6.6.6.6"; 100].join(", ");
     assert_eq!(found(&clients, "10.0.0.1", &lines(XFF, &[&forged, "203.0.113.5"])), "203.0.113.5");
@@ -138,7 +138,7 @@ fn a_hundred_hops_are_read_as_far_as_they_are_trusted() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_no_address_and_no_panic() {
+fn non_text_bytes_are_no_address_or_panic() {
     let clients = behind(Forwarding::XForwardedFor);
     let mut headers = HeaderMap::new();
     headers.append(XFF, HeaderValue::from_bytes(b"\xff\xfe, 203.0.113.5").unwrap());
@@ -148,7 +148,7 @@ fn bytes_that_are_no_text_are_no_address_and_no_panic() {
 }
 
 #[test]
-fn ipv6_counts_by_its_prefix_and_ipv4_in_it_as_ipv4() {
+fn ipv6_counts_by_prefix_mapped_ipv4_as_ipv4() {
     let of = |clients: &ClientAddress, peer| found(clients, peer, &HeaderMap::new());
     let default = ClientAddress::new();
     for (peer, expected) in [
@@ -184,7 +184,7 @@ fn ipv6_counts_by_its_prefix_and_ipv4_in_it_as_ipv4() {
 }
 
 #[test]
-fn a_proxy_may_ask_for_itself_only_if_told_so() {
+fn proxy_is_a_client_only_if_configured() {
     let proxy = Some(ip("10.0.0.1"));
     let clients = behind(Forwarding::XForwardedFor);
     let error = clients.find(proxy, &HeaderMap::new()).unwrap_err();
@@ -193,7 +193,7 @@ fn a_proxy_may_ask_for_itself_only_if_told_so() {
 }
 
 #[test]
-fn the_peer_is_where_the_server_puts_it_and_a_missing_one_is_an_error() {
+fn peer_comes_from_server_and_missing_is_error() {
     let address: SocketAddr = "192.0.2.1:80".parse().unwrap();
     let (headers, mut extensions) = (HeaderMap::new(), Extensions::new());
     let clients = ClientAddress::new();
@@ -218,7 +218,7 @@ fn the_peer_is_where_the_server_puts_it_and_a_missing_one_is_an_error() {
 }
 
 #[test]
-fn a_field_with_one_address_is_read_from_trusted_peers_alone() {
+fn single_address_field_needs_a_trusted_peer() {
     let real_ip = Forwarding::Header(HeaderName::from_static("x-real-ip"));
     let clients = behind(real_ip.clone());
     let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
@@ -249,7 +249,7 @@ fn a_field_with_one_address_is_read_from_trusted_peers_alone() {
 }
 
 #[test]
-fn a_peer_on_a_unix_socket_is_a_proxy_if_it_is_trusted_and_an_error_if_not() {
+fn unix_socket_peer_must_be_a_trusted_proxy() {
     let forwarded = lines(XFF, &["6.6.6.6, 203.0.113.5, 10.0.0.7"]);
     let not_trusted = behind(Forwarding::XForwardedFor);
     let error = not_trusted.find(Some(Peer::Unix), &forwarded).unwrap_err();

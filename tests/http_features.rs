@@ -50,7 +50,7 @@ async fn ask(builder: RateLimitBuilder, uri: &str) -> (StatusCode, HeaderMap, St
 }
 
 #[tokio::test]
-async fn no_field_tells_a_blocked_client_to_come_back_early() {
+async fn fields_never_invite_blocked_clients_back_early() {
     let limiter = limiter();
     let block = Duration::from_secs(100);
     let _ = limiter.limit("Enforced").unwrap().block("all", block).unwrap();
@@ -72,7 +72,7 @@ async fn no_field_tells_a_blocked_client_to_come_back_early() {
 }
 
 #[tokio::test]
-async fn clients_are_not_told_of_a_limit_in_shadow_mode() {
+async fn clients_never_see_a_shadow_mode_limit() {
     let limiter = limiter();
     for style in [Style::Ietf, Style::XRateLimit(Reset::Delta)] {
         let fields = || Fields::new([style.clone()]).unwrap();
@@ -118,7 +118,7 @@ fn address(cut: bool) -> impl Fn(&Parts) -> Who<'_> + Send + Sync + 'static {
 
 /// Two rules count a client by networks of two sizes, which for IPv4 are the same bucket.
 #[tokio::test]
-async fn rules_of_one_limit_that_name_one_bucket_charge_it_once() {
+async fn rules_naming_one_bucket_charge_it_once() {
     let limiter = limiter();
     let client = limiter.limit("Client").unwrap();
     for refunds in [false, true] {
@@ -148,7 +148,7 @@ async fn rules_of_one_limit_that_name_one_bucket_charge_it_once() {
 }
 
 #[tokio::test]
-async fn a_cost_above_the_burst_is_refused_in_the_clients_words() {
+async fn cost_above_burst_is_told_in_client_words() {
     let limiter = limiter();
     for also in [false, true] {
         let costly = rule(&limiter, "Enforced").shown_as("requests").cost(|_| 6);
@@ -162,7 +162,7 @@ async fn a_cost_above_the_burst_is_refused_in_the_clients_words() {
 }
 
 #[tokio::test]
-async fn a_factor_out_of_range_is_told_in_clients_words() {
+async fn factor_out_of_range_told_in_client_words() {
     let limiter = limiter();
     let factor: Factor = "10000000".parse().unwrap();
     for also in [false, true] {

@@ -33,7 +33,7 @@ fn written_at(style: Style, policy: &Policy, decision: Decision, now: SystemTime
 }
 
 #[test]
-fn each_style_of_an_allowed_call_and_of_a_denied_one() {
+fn each_style_of_allowed_and_denied_calls() {
     // 3 at once, then 2 every 3 s: one every 1.5 s, and all 3 in 4.5 s.
     let (bucket, policy, _hand) = bucket(3, 2, Duration::from_secs(3));
     let allowed = bucket.spend(2).unwrap();
@@ -225,7 +225,7 @@ fn what_remains_is_never_above_the_quota() {
 }
 
 #[test]
-fn a_policys_window_is_the_time_in_which_its_quota_comes_back() {
+fn policy_window_is_its_quotas_refill_time() {
     let ms = Duration::from_millis;
     for (limit, ietf, draft06) in [
         (Limit::new(20, 10, ms(1000)).unwrap(), "q=20;w=2", "20;w=2"),
@@ -247,7 +247,7 @@ fn a_policys_window_is_the_time_in_which_its_quota_comes_back() {
 }
 
 #[test]
-fn a_wait_that_is_not_enforced_has_no_retry_after_and_no_limit_has_no_fields() {
+fn unenforced_wait_has_no_retry_after() {
     let (bucket, policy, _hand) = bucket(1, 1, Duration::from_secs(1));
     let _ = bucket.spend(1).unwrap();
     let answer = Answer::one(&policy, bucket.spend(1).unwrap()).only_reported();
@@ -383,7 +383,7 @@ proptest! {
     }
 
     #[test]
-    fn a_lone_client_that_obeys_retry_after_is_admitted_at_its_first_retry(
+    fn client_obeying_retry_after_is_then_admitted(
         burst in 1u64..50,
         count in 1u64..50,
         period_ms in 1u64..100_000,

@@ -57,7 +57,7 @@ fn field<'r>(response: &'r Response<String>, name: &str) -> &'r str {
 }
 
 #[test]
-fn grpc_is_a_post_with_grpcs_content_type_where_it_is_switched_on() {
+fn grpc_is_post_with_content_type_if_enabled() {
     for (content_type, answer_type) in [
         ("application/grpc", "application/grpc"),
         ("Application/gRPC+proto", "application/grpc"),
@@ -102,7 +102,7 @@ fn grpc_is_a_post_with_grpcs_content_type_where_it_is_switched_on() {
 }
 
 #[test]
-fn a_custom_responder_answers_every_denial_and_may_ask_for_grpcs_answer() {
+fn custom_responder_may_use_the_grpc_answer() {
     let own: Builder =
         |builder| builder.grpc().respond(|_| Response::builder().status(403).body("mine").unwrap());
     for (method, content_type) in [(Method::POST, "application/grpc"), (Method::GET, "text/html")] {
@@ -122,7 +122,7 @@ fn a_custom_responder_answers_every_denial_and_may_ask_for_grpcs_answer() {
 }
 
 #[test]
-fn no_cache_stores_a_denial_or_a_refusal_whatever_answers_it() {
+fn denials_and_refusals_are_never_cached() {
     let cached: Builder = |builder| {
         builder.respond(|_| {
             Response::builder()
@@ -157,7 +157,7 @@ fn no_cache_stores_a_denial_or_a_refusal_whatever_answers_it() {
 }
 
 #[test]
-fn a_layer_further_out_finds_what_was_denied_or_refused() {
+fn outer_layer_finds_denials_and_refusals() {
     let denied = ask(|builder| builder.grpc(), Method::POST, "application/grpc", true);
     let found = denied.extensions().get::<Denied>().expect("a denial");
     assert_eq!(found.violated(), ["n"]);

@@ -56,7 +56,7 @@ fn start(name: &str) -> Server {
 }
 
 #[test]
-fn axum_and_hyper_let_20_through_and_deny_as_the_guide_shows() {
+fn axum_and_hyper_answer_as_the_guide() {
     let shown = blocks(GUIDE, "console");
     let (_, shown) = shown[0].split_once("http://127.0.0.1:3000/\n").unwrap();
     for name in ["http_axum", "http_hyper"] {

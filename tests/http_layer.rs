@@ -111,7 +111,7 @@ fn build(builder: RateLimitBuilder) -> (RateLimitLayer, Counter) {
 }
 
 #[tokio::test]
-async fn a_denied_call_never_reaches_the_service_and_says_why() {
+async fn denied_call_skips_service_and_says_why() {
     let (limiter, hand) = limiter();
     let (layer, inner) =
         build(RateLimitLayer::builder(&limiter).rule(rule(&limiter, "fast").shown_as("q\"x")));
@@ -141,7 +141,7 @@ async fn a_denied_call_never_reaches_the_service_and_says_why() {
 }
 
 #[tokio::test]
-async fn rules_are_one_batch_and_each_has_its_item() {
+async fn rules_are_one_batch_with_an_item_each() {
     let (limiter, _hand) = limiter();
     let slow = rule(&limiter, "slow").cost(|parts| if parts.method == Method::PUT { 4 } else { 1 });
     let (layer, inner) =
@@ -198,7 +198,7 @@ async fn a_rule_applies_to_whom_it_says() {
 }
 
 #[tokio::test]
-async fn who_is_not_known_is_an_error_and_no_shared_bucket() {
+async fn unknown_client_is_an_error_without_shared_bucket() {
     let (limiter, _hand) = limiter();
     let clients = extract::client(ClientAddress::new());
     let by_address = Rule::new(limiter.limit("address").unwrap(), clients);
@@ -232,7 +232,7 @@ async fn who_is_not_known_is_an_error_and_no_shared_bucket() {
 }
 
 #[tokio::test]
-async fn a_refusal_does_not_tell_the_client_where_the_proxies_are() {
+async fn refusal_does_not_reveal_the_proxies() {
     let (limiter, _hand) = limiter();
     let inner = Counter::default();
     let real_ip = Forwarding::Header(HeaderName::from_static("x-real-ip"));
@@ -271,7 +271,7 @@ async fn a_refusal_does_not_tell_the_client_where_the_proxies_are() {
 }
 
 #[tokio::test]
-async fn a_cost_above_the_burst_is_the_clients_error_and_charges_nothing() {
+async fn cost_above_burst_is_an_uncharged_client_error() {
     let (limiter, _hand) = limiter();
     let rule = rule(&limiter, "fast").cost(|_| 4);
     let (layer, inner) = build(RateLimitLayer::builder(&limiter).rule(rule));
@@ -382,7 +382,7 @@ impl Service<Asked> for Gate {
 }
 
 #[tokio::test]
-async fn readiness_is_the_inner_services_and_a_denial_keeps_it() {
+async fn readiness_is_inner_services_and_denial_keeps_it() {
     let (limiter, _hand) = limiter();
     let layer =
         RateLimitLayer::builder(&limiter).rule(rule(&limiter, "fast").cost(|_| 3)).build().unwrap();
@@ -405,7 +405,7 @@ async fn readiness_is_the_inner_services_and_a_denial_keeps_it() {
 }
 
 #[test]
-fn what_cannot_work_is_said_when_the_layer_is_built() {
+fn unworkable_configuration_fails_when_layer_is_built() {
     let ((one, _), (other, _)) = (limiter(), limiter());
     let error = RateLimitLayer::builder(&one).build().unwrap_err();
     assert_eq!(error.to_string(), "a layer without a rule limits nothing");

@@ -168,7 +168,7 @@ fn of_two_that_allow_the_stricter_number_stands() {
 }
 
 #[test]
-fn of_sharkeys_fields_the_stricter_set_stands_as_a_whole() {
+fn stricter_set_of_sharkey_fields_stands_whole() {
     let limit = |burst| Limit::new(burst, 1, 3600 * SECOND).unwrap();
     let limiter = limiter_of(limit(3), limit(10));
     let outer = layer(&limiter, "Global", Style::Sharkey, |rule| rule).build().unwrap();
@@ -209,7 +209,7 @@ fn a_denial_with_another_status_stands_as_well() {
 }
 
 #[test]
-fn three_layers_and_two_styles_say_each_limit_once() {
+fn three_layers_two_styles_name_limits_once() {
     let nested =
         Nested::with(limiter(), [Style::Ietf, Style::XRateLimit(Reset::Delta)], |rule| rule);
     let line = r#"200 | ratelimit-policy: "Global";q=20;w=20 | ratelimit: "Global";r=19;t=1 | x-ratelimit-limit: 2 | x-ratelimit-remaining: 1 | x-ratelimit-reset: 30"#;
@@ -228,7 +228,7 @@ fn three_layers_and_two_styles_say_each_limit_once() {
 }
 
 #[test]
-fn what_the_service_says_itself_is_added_to_and_kept_if_it_is_stricter() {
+fn service_fields_are_kept_if_stricter() {
     let limiter = limiter();
     let says = |fields: &'static [(&'static str, &'static str)], status: u16, style: Style| {
         let service = tower::service_fn(move |_: Asked| async move {
@@ -262,7 +262,7 @@ fn what_the_service_says_itself_is_added_to_and_kept_if_it_is_stricter() {
 }
 
 #[test]
-fn the_outer_charge_is_given_back_when_the_inner_layer_denies() {
+fn inner_denial_refunds_the_outer_charge() {
     let refunds = |rule: Rule| rule.refund_if_denied_within();
     for style in [Style::Ietf, Style::Sharkey] {
         let nested = Nested::with(limiter(), [style.clone(), style], refunds);
@@ -290,7 +290,7 @@ fn the_outer_charge_is_given_back_when_the_inner_layer_denies() {
 }
 
 #[test]
-fn only_a_denial_by_a_layer_within_gives_back() {
+fn only_denial_by_an_inner_layer_refunds() {
     let refunds = |rule: Rule| rule.refund_if_denied_within();
     let nested = Nested::with(limiter(), [Style::Ietf, Style::Ietf], refunds);
     // The service's own 429 and its error are no denials of a layer.
@@ -325,7 +325,7 @@ fn only_a_denial_by_a_layer_within_gives_back() {
 }
 
 #[test]
-fn a_layer_between_that_drops_the_extensions_leaves_the_charge_and_the_fields() {
+fn layer_dropping_extensions_leaves_charge_and_fields() {
     let limiter = limiter();
     let refunds = |rule: Rule| rule.refund_if_denied_within();
     let outer =

@@ -55,7 +55,7 @@ async fn ask_thrice(limiter: &Limiter) {
 }
 
 #[tokio::test]
-async fn a_refund_is_by_the_factor_of_the_charge() {
+async fn refund_uses_the_factor_of_the_charge() {
     // The shadow beside has room for two requests at twice the price.
     let options = LimitOptions::default().shadow(Limit::new(4, 1, HOUR).unwrap());
     let limiter = limiter(Limit::new(10, 1, HOUR).unwrap(), options);
@@ -72,7 +72,7 @@ async fn a_refund_is_by_the_factor_of_the_charge() {
 }
 
 #[tokio::test]
-async fn a_limit_in_shadow_gives_back_only_its_charges() {
+async fn shadow_limit_refunds_only_its_charges() {
     for mode in [LimitMode::Enforce, LimitMode::Shadow] {
         let options = LimitOptions::default().mode(mode);
         let limiter = limiter(Limit::new(1, 1, HOUR).unwrap(), options);
@@ -92,7 +92,7 @@ async fn a_shadow_beside_gives_back_only_its_charges() {
 }
 
 #[tokio::test]
-async fn a_response_that_gives_back_has_no_retry_after() {
+async fn refunding_response_has_no_retry_after() {
     let limiter = limiter(Limit::new(5, 1, HOUR).unwrap(), LimitOptions::default());
     let failed_login = StatusCode::UNAUTHORIZED;
     let rule = rule(&limiter, failed_login);

@@ -160,7 +160,7 @@ async fn http_2_keeps_its_connection_over_denials() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_requests_from_64_connections_get_exactly_the_burst() {
+async fn concurrent_connections_get_exactly_the_burst() {
     const REQUESTS: usize = 10_000;
     let (limiter, _hand) = limiter(100);
     let (address, calls) = axum_server(&limiter).await;
@@ -221,7 +221,7 @@ async fn curl_sees_the_fields_over_both_versions() {
 }
 
 #[tokio::test]
-async fn a_server_without_connect_info_answers_500_and_says_so() {
+async fn server_without_connect_info_answers_500() {
     let (limiter, _hand) = limiter(1);
     let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
     let app: Router =
@@ -239,7 +239,7 @@ async fn a_server_without_connect_info_answers_500_and_says_so() {
 /// A server behind a proxy on the same machine: one router on TCP and on a Unix socket.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_unix_socket_is_a_proxy_that_names_its_clients() {
+async fn unix_socket_proxy_names_its_clients() {
     use axum::extract::Extension;
     use tokio::net::{UnixListener, UnixStream};
     use tollgate::http::{Forwarding, Peer};

@@ -63,7 +63,7 @@ fn timeout() -> TimeoutLayer {
 }
 
 #[tokio::test]
-async fn behind_cors_and_a_timeout_a_denial_has_their_fields_too() {
+async fn inside_cors_and_timeout_denials_have_fields() {
     let limiter = limiter(2);
     let stack = ServiceBuilder::new()
         .layer(CorsLayer::permissive())
@@ -91,7 +91,7 @@ async fn behind_cors_and_a_timeout_a_denial_has_their_fields_too() {
 }
 
 #[tokio::test]
-async fn around_cors_a_timeout_tracing_and_caught_panics_it_limits_them_all() {
+async fn outermost_layer_limits_all_other_layers() {
     let limiter = limiter(4);
     let refunds = rule(&limiter).refund_if(|status| status == StatusCode::INTERNAL_SERVER_ERROR);
     let stack = ServiceBuilder::new()
@@ -143,7 +143,7 @@ fn the_stack_needs_nothing_of_the_inner_body() {
 }
 
 #[tokio::test]
-async fn all_spellings_of_a_bearer_token_are_one_bucket() {
+async fn all_bearer_token_spellings_are_one_bucket() {
     let limiter = limiter(100);
     let bearer = || Rule::new(limiter.limit("n").unwrap(), extract::bearer());
     let strict = RateLimitLayer::builder(&limiter).rule(bearer()).build().unwrap();
@@ -188,7 +188,7 @@ async fn all_spellings_of_a_bearer_token_are_one_bucket() {
 }
 
 #[tokio::test]
-async fn spellings_of_a_path_are_buckets_and_its_route_is_one() {
+async fn path_spellings_are_buckets_route_is_one() {
     let paths = ["/p/1", "/p/%31", "/p/2"];
     let routes = || {
         Router::new()
@@ -227,7 +227,7 @@ async fn spellings_of_a_path_are_buckets_and_its_route_is_one() {
 }
 
 #[tokio::test]
-async fn in_axum_a_strict_route_within_a_global_layer_gives_its_charge_back() {
+async fn axum_route_denial_refunds_the_global_layer() {
     let minute = Duration::from_secs(60);
     let limits = Limits::builder()
         .limit("Global", IdFormat::String, Limit::new(60, 60, minute).unwrap())
@@ -270,7 +270,7 @@ async fn in_axum_a_strict_route_within_a_global_layer_gives_its_charge_back() {
 }
 
 #[tokio::test]
-async fn a_whole_slash_56_is_held_by_its_prefix_or_by_a_second_rule() {
+async fn slash_56_is_limited_by_prefix_or_rule() {
     let second = Duration::from_secs(1);
     let limits = || {
         Limits::builder()

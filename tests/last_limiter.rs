@@ -247,7 +247,7 @@ fn use_by_threads(end_before: bool) {
 const RECORDS_BYTES: isize = 2 * 2304;
 
 #[test]
-fn nothing_is_left_of_a_limiter_that_is_dropped() {
+fn dropped_limiter_leaves_nothing() {
     let other_user = OtherUser::new();
     let other_users_pin = || other_user.pinned();
     let (inserting, knowing) = (|| stalled_call(false), || stalled_call(true));

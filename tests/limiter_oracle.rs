@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn answers_as_the_oracle_whatever_is_swept_in_between(ops in ops(), engine in engines()) {
+    fn answers_as_the_oracle_with_any_sweeps(ops in ops(), engine in engines()) {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let limiter = Limiter::with_options(limits(), options);

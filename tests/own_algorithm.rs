@@ -107,7 +107,7 @@ fn denies_what_must_not_be_written() {
 }
 
 #[test]
-fn without_a_scale_only_0_and_1_are_factors() {
+fn without_scale_only_0_and_1_are_factors() {
     let limit = Limit::custom(Arc::new(Wrong(1))).unwrap();
     let error = limit.scaled("2".parse().unwrap()).unwrap_err();
     assert!(error.to_string().ends_with("Wrong has no scale: only 0 and 1 are allowed"), "{error}");
@@ -163,7 +163,7 @@ fn beside_panics(
 }
 
 #[test]
-fn a_sweep_goes_on_behind_a_cell_whose_rule_panics() {
+fn sweep_continues_after_a_panicking_rules_cell() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (limiter, panics, plain, hand) = beside_panics(10_000, engine);
         for id in 0..500 {
@@ -181,7 +181,7 @@ fn a_sweep_goes_on_behind_a_cell_whose_rule_panics() {
 }
 
 #[test]
-fn at_the_cap_a_rule_that_panics_holds_up_no_other_limit() {
+fn panicking_rule_at_cap_delays_no_other_limit() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (limiter, panics, plain, hand) = beside_panics(4, engine);
         let _ = panics.spend(1, 2).unwrap();

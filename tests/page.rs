@@ -114,7 +114,7 @@ impl<'b> Card<'b> {
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn a_button_is_pressed_until_it_is_denied_and_admitted_after_the_wait() {
+fn button_is_denied_then_admitted_after_the_wait() {
     let server = Server::start(&[]);
     let browser = Browser::start();
     browser.open(&format!("http://{}/", server.address));
@@ -171,7 +171,7 @@ fn a_button_is_pressed_until_it_is_denied_and_admitted_after_the_wait() {
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn the_page_loads_nothing_else_fits_a_phone_and_says_what_everything_is() {
+fn page_is_self_contained_labelled_and_fits_phones() {
     let server = Server::start(&[]);
     let browser = Browser::start();
     browser.resize(500, 800);
@@ -214,7 +214,7 @@ const BROKEN: &str = "
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn together_names_the_limits_that_deny_and_no_word_is_broken() {
+fn together_names_denying_limits_without_broken_words() {
     let server = Server::start(&[]);
     let browser = Browser::start();
     browser.open(&format!("http://{}/", server.address));

@@ -160,7 +160,7 @@ fn curl_gets_the_fields_of_the_three_algorithms() {
 }
 
 #[test]
-fn times_may_be_less_and_nothing_else_may_differ() {
+fn only_times_may_differ_and_only_downward() {
     for (line, shown, alike) in [
         ("HTTP/1.1 200 OK", "HTTP/1.1 200 OK", true),
         ("HTTP/1.1 429 OK", "HTTP/1.1 200 OK", false),

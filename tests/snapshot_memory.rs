@@ -107,7 +107,7 @@ fn files_of_a_limiter() {
 }
 
 #[test]
-fn limits_without_a_name_or_with_the_name_of_another() {
+fn limits_without_a_name_or_with_anothers() {
     let damaged = "120: it is damaged from here on";
     let nothing = |file: &mut File| {
         file.limits((0..2_000_000).map(|_| (String::new(), "")));
@@ -198,7 +198,7 @@ fn numbers_that_no_bucket_has() {
 
 /// A limiter that was restored has places without a limit, which its own file has to say.
 #[test]
-fn places_of_limits_that_are_gone_are_kept_in_the_next_file() {
+fn removed_limits_numbers_stay_in_next_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let named = |names: &[&str]| {
@@ -232,7 +232,7 @@ const PATH: &str = "RESTORE_FROM";
 /// What a process takes that does nothing else, tables and all, as the system counts it.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_large_file_of_a_limiter_in_a_process_of_its_own() {
+fn large_snapshot_of_limiter_in_own_process() {
     const BUCKETS: u64 = 2_000_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");

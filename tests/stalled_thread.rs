@@ -67,7 +67,7 @@ fn reading(b: &KeyedLimit) {
 
 // One after the other: what either holds back the other would hold back, too.
 #[test]
-fn a_thread_that_stands_still_holds_back_a_bounded_part() {
+fn stalled_thread_holds_back_a_bounded_part() {
     holds_back_a_bounded_part(pinned);
     holds_back_a_bounded_part(reading);
 }

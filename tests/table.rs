@@ -42,7 +42,7 @@ fn sweep_all(limiter: &Limiter) {
 }
 
 #[test]
-fn keeps_every_bucket_through_growth_and_gives_the_memory_back() {
+fn growth_keeps_buckets_and_sweeps_free_memory() {
     in_own_process(|| {
         grow_and_shrink();
     });
@@ -82,7 +82,7 @@ fn grow_and_shrink() {
 }
 
 #[test]
-fn the_cap_holds_exactly_and_full_buckets_go_first() {
+fn cap_is_exact_and_drops_full_buckets_first() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let options = LimiterOptions::default().engine(engine).max_keys(10).at_cap(AtCap::Deny);
         let (limiter, hand) = limiter(options);
@@ -107,7 +107,7 @@ fn the_cap_holds_exactly_and_full_buckets_go_first() {
 
 /// As `KeyedLimit::check` says it: it looks at buckets, not at room.
 #[test]
-fn a_check_of_a_new_id_at_the_cap_says_what_its_bucket_would_say() {
+fn check_at_cap_answers_for_untracked_id() {
     for engine in [Engine::LockFree, Engine::Exact] {
         for (at_cap, left, is_allowed) in
             [(AtCap::Deny, BURST, false), (AtCap::Share, 0, false), (AtCap::Allow, BURST, true)]
@@ -144,7 +144,7 @@ fn callers_sweep_where_nobody_else_does() {
 }
 
 #[test]
-fn newcomers_share_one_bucket_and_its_debt_follows_them() {
+fn untracked_keys_share_a_bucket_and_its_debt() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (limiter, hand) = limiter(LimiterOptions::default().engine(engine).max_keys(1));
         let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
@@ -175,7 +175,7 @@ fn newcomers_may_be_let_through_uncounted() {
 }
 
 #[test]
-fn a_batch_at_the_cap_is_all_or_nothing() {
+fn batch_at_the_cap_is_all_or_nothing() {
     let (limiter, _hand) = limiter(LimiterOptions::default().max_keys(1));
     let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
     assert_eq!(drain(&b, 7), BURST);
@@ -189,7 +189,7 @@ fn a_batch_at_the_cap_is_all_or_nothing() {
 }
 
 #[test]
-fn many_ids_at_once_are_answered_as_one_by_one() {
+fn spend_many_answers_as_one_by_one() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (one_by_one, _hand) = limiter(LimiterOptions::default().engine(engine));
         let (at_once, _other) = limiter(LimiterOptions::default().engine(engine));
@@ -216,7 +216,7 @@ fn many_ids_at_once_have_an_error_each() {
 }
 
 #[test]
-fn a_key_that_comes_and_goes_leaves_nothing_behind() {
+fn key_that_comes_and_goes_leaves_nothing() {
     in_own_process(|| {
         come_and_go();
     });
@@ -246,7 +246,7 @@ fn come_and_go() {
 }
 
 #[test]
-fn a_sweep_drops_a_bucket_when_it_is_full_and_not_a_nanosecond_before() {
+fn sweep_drops_a_bucket_exactly_when_full() {
     let second = |units| Limit::new(units, units, SECOND).unwrap();
     let rules = [
         ("gcra", second(3)),
@@ -334,7 +334,7 @@ impl Algorithm for Hooked {
 /// Between the look for its cell and the charge to the shared bucket, a newcomer's key gets a cell, is charged
 /// there, becomes full and is dropped.
 #[test]
-fn a_newcomer_whose_cell_has_come_and_gone_meanwhile_is_not_charged_twice_at_one_time() {
+fn untracked_key_is_not_charged_twice_at_once() {
     let (clock, hand) = Clock::manual();
     let rule = Limit::new(1, 1, SECOND).unwrap();
     let hooked = Arc::new(Hooked { rule, hook: Mutex::new(None) });

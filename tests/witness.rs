@@ -50,12 +50,12 @@ fn is_one_history_within_the_bound(engine: Engine) {
 }
 
 #[test]
-fn calls_of_the_lock_free_engine_are_one_history_within_the_bound() {
+fn lock_free_calls_are_one_history_within_bound() {
     is_one_history_within_the_bound(Engine::LockFree);
 }
 
 #[test]
-fn calls_of_the_exact_engine_are_one_history_within_the_bound() {
+fn exact_calls_are_one_history_within_bound() {
     is_one_history_within_the_bound(Engine::Exact);
 }
 

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_a_cost_of_0_and_an_empty_refund_write_nothing() {
+    fn denial_zero_cost_and_empty_refund_write_nothing() {
         let rule = twenty();
         assert_eq!(rule.spend(NOW + 1000 * MS, NOW, 1).word, None);
         assert_eq!(rule.spend(0, NOW, 0).word, None);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_limit_at_the_latest_time_does_not_wrap() {
+    fn largest_limit_at_latest_time_does_not_wrap() {
         let rule = rule(1 << 62, 1, Duration::from_nanos(1));
         let outcome = rule.spend(0, MAX_NOW_NS, 1 << 62);
         assert_eq!(outcome.word, Some(MAX_NOW_NS + (1 << 62)));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_back_restores_what_was_when_nobody_else_charged() {
+    fn rollback_restores_state_without_other_charges() {
         for before in [0, NOW - 5, NOW, NOW + 100 * MS] {
             let after = twenty().spend(before, NOW, 2).word.unwrap();
             let charge = Charge::new(before, after, NOW);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_back_leaves_what_another_was_charged_while_the_bucket_refilled() {
+    fn rollback_leaves_later_charges_despite_refill() {
         // F6 of the table's protocol, 10 ns a unit: 2 units at 1, another's unit at 5, back at 5.
         let rule = Gcra::new(3, 10, 30);
         let after = rule.spend(0, 1, 2).word.unwrap();
@@ -328,7 +328,7 @@ mod tests {
         }
 
         #[test]
-        fn a_denied_call_is_admitted_after_its_wait_and_not_before(
+        fn denied_call_is_admitted_exactly_after_its_wait(
             rule in any_rule(), now in 1..1u64 << 61, ahead in 0..1u64 << 61, part in 0.0..1.0f64,
         ) {
             let cost = 1 + ((rule.burst - 1) as f64 * part) as u64;
@@ -343,7 +343,7 @@ mod tests {
         }
 
         #[test]
-        fn taking_back_never_gives_more_than_the_charge_takes(
+        fn rollback_never_gives_more_than_the_charge(
             rule in any_rule(),
             start in 1..1u64 << 40,
             debt in 0..1u64 << 40,

@@ -317,7 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shifted_word_answers_as_the_word_did_or_owes_more(
+        fn shifted_word_answers_alike_or_owes_more(
             limit in any_limit(),
             start_ms in 1..10_000u64,
             calls in prop::collection::vec((0..3_000 * MS, 0..10u64, any::<bool>()), 1..20),

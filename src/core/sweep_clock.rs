@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_reading_that_agrees_is_believed_after_a_second() {
+    fn second_agreeing_reading_is_believed_after_a_second() {
         let ms = Duration::from_millis;
         let readings =
             [(0, true), (500, false), (999, false), (1400, false), (1500, true), (1600, true)];
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_an_hour_ahead_is_believed_and_a_clock_that_lags_too() {
+    fn hour_ahead_and_lagging_clocks_are_believed() {
         let second = Duration::from_secs(1);
         assert_eq!(admitted(&[(HOUR, Duration::ZERO), (HOUR + HOUR, second)]), [true, true]);
         assert_eq!(admitted(&[(HOUR + Duration::from_nanos(1), Duration::ZERO)]), [false]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reading_in_a_sweep_denies_no_later_key() {
+    fn wrong_reading_in_sweep_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
             let (clock, hand) = Clock::machine_by_hand();
             let limiter = limiter(clock, engine, 1000);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reading_of_a_caller_at_the_cap_denies_no_later_key() {
+    fn wrong_reading_at_cap_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
             let (clock, hand) = Clock::machine_by_hand();
             let limiter = limiter(clock, engine, 4);

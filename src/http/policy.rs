@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gcra_has_its_burst_and_the_time_in_which_it_comes_back() {
+    fn gcra_policy_has_burst_and_refill_time() {
         let limit = Limit::new(20, 10, Duration::from_nanos(1_000_000_001)).unwrap();
         let policy = Policy::new("a", &limit).unwrap();
         assert_eq!(policy.ietf(), r#""a";q=20;w=3"#);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_15_digits_are_the_most_that_a_field_has() {
+    fn numbers_beyond_15_digits_become_the_fields_maximum() {
         let limit = Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap();
         let policy = Policy::new("a", &limit).unwrap();
         assert_eq!(policy.ietf(), r#""a";q=999999999999999;w=4611686019"#);

@@ -43,7 +43,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_debt_has_the_room_that_the_burst_leaves() {
+    fn debt_has_the_room_the_burst_leaves() {
         let gcra = Limit::new(20, 10, SECOND).unwrap();
         assert_eq!(gcra.debt_room(), (1 << 62) / 100_000_000 - 20);
         // With all of its debt as a burst it is a limit still, and with one unit more none.

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_an_interval_more_than_one_percent_off_and_names_the_rate() {
+    fn refuses_interval_over_one_percent_off_naming_rate() {
         // governor runs this one 1.667 times too fast.
         assert!(refusal(1, 600_000_000, 1_000_000_000).contains("1.667 times"));
         // 101 ns in 1: one part in 101 is lost, which is less than 1 %. 199/2: 1/199 is lost.

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn order_case_duplicates_and_ways_of_writing_do_not_matter() {
+    fn order_case_duplicates_and_spelling_do_not_matter() {
         let golden = hash(&["example.com", "xn--bcher-kva.de", "9.9.9.9", "2602:80a:6000::1"]);
         let other = hash(&[
             "2602:080A:6000:0::1",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_members_and_each_is_a_name_or_an_address() {
+    fn each_member_is_a_name_or_an_address() {
         assert!(IdentifierSet::new([]).unwrap_err().is_invalid_id());
         for bad in ["", " example.com", "example", "1.2.3.4/32", "example.com,example.net"] {
             let error = IdentifierSet::new(["example.com", bad]).unwrap_err();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_letter_then_letters_digits_and_three_marks() {
+    fn name_is_a_letter_then_letters_digits_marks() {
         for name in ["a", "Z9", "Requests_Per.Client-2", &"x".repeat(128)] {
             assert!(is_valid_name(name), "{name}");
         }
@@ -95,7 +95,7 @@ mod tests {
 
     #[cfg(feature = "boulder")]
     #[test]
-    fn boulders_numbers_are_in_order_and_its_names_are_well_formed() {
+    fn boulder_numbers_ascend_and_names_are_well_formed() {
         let numbers: Vec<_> = BOULDER.iter().filter_map(|known| known.number).collect();
         assert_eq!(numbers, (1..=9).collect::<Vec<u8>>());
         assert!(BOULDER.iter().all(|known| is_valid_name(known.name)));

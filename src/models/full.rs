@@ -151,7 +151,7 @@ fn spend_twice(limiter: &Limiter) -> Vec<bool> {
 
 /// Excluded: a sweep drops a bucket that its algorithm does not take for full yet, or one that has just
 /// been spent from, while time moves.
-fn spend_vs_sweep_by_fullness_model(kind: Kind, seen: &Seen) {
+fn spend_vs_sweep_of_full_model(kind: Kind, seen: &Seen) {
     let (clock, hand) = Clock::manual();
     let limiter = lock_free(limits_of(kind, kind), clock);
     assert!(spend(&limiter, "A", 2));
@@ -165,46 +165,46 @@ fn spend_vs_sweep_by_fullness_model(kind: Kind, seen: &Seen) {
     assert_as_never_dropped(kind, &(admitted, standing(&limiter, "A")));
 }
 
-fn spend_vs_sweep_by_fullness(kind: Kind, faults: &[Fault]) {
+fn spend_vs_sweep_of_full(kind: Kind, faults: &[Fault]) {
     let seen = Seen::default();
     let in_seen = seen.clone();
-    explore_bounded(SOME, move || spend_vs_sweep_by_fullness_model(kind, &in_seen));
+    explore_bounded(SOME, move || spend_vs_sweep_of_full_model(kind, &in_seen));
     seen.assert_both();
     assert!(fault::count(Race::Buried) > 0, "nothing was buried");
     for &fault in faults {
         fails_bounded(SOME, fault, "what was spent is forgotten", move || {
-            spend_vs_sweep_by_fullness_model(kind, &Seen::default());
+            spend_vs_sweep_of_full_model(kind, &Seen::default());
         });
     }
 }
 
 #[test]
-fn spend_vs_sweep_by_fullness_of_gcra() {
+fn spend_vs_sweep_of_full_gcra() {
     // Its word says by itself when it is full, whatever the numbers are.
-    spend_vs_sweep_by_fullness(Kind::Gcra, &[Fault::BuryByStore, Fault::FullEarly]);
+    spend_vs_sweep_of_full(Kind::Gcra, &[Fault::BuryByStore, Fault::FullEarly]);
 }
 
 /// Of those whose words do not say when they are full.
 const FAULTS: [Fault; 3] = [Fault::BuryByStore, Fault::FullEarly, Fault::FullByDefault];
 
 #[test]
-fn spend_vs_sweep_by_fullness_of_fixed_window() {
-    spend_vs_sweep_by_fullness(Kind::FixedWindow, &FAULTS);
+fn spend_vs_sweep_of_full_fixed_window() {
+    spend_vs_sweep_of_full(Kind::FixedWindow, &FAULTS);
 }
 
 #[test]
-fn spend_vs_sweep_by_fullness_of_token_bucket() {
-    spend_vs_sweep_by_fullness(Kind::TokenBucket, &FAULTS);
+fn spend_vs_sweep_of_full_token_bucket() {
+    spend_vs_sweep_of_full(Kind::TokenBucket, &FAULTS);
 }
 
 #[test]
-fn spend_vs_sweep_by_fullness_of_leaky_bucket() {
-    spend_vs_sweep_by_fullness(Kind::LeakyBucket, &FAULTS);
+fn spend_vs_sweep_of_full_leaky_bucket() {
+    spend_vs_sweep_of_full(Kind::LeakyBucket, &FAULTS);
 }
 
 /// Excluded: a caller whose clock is behind the sweeper's spends again in a window that was used and
 /// dropped, or has drips once more.
-fn older_spend_vs_sweep_by_fullness_model(kind: Kind, seen: &Seen) {
+fn older_spend_vs_sweep_of_full_model(kind: Kind, seen: &Seen) {
     let limiter = lock_free(limits_of(kind, kind), own_clock());
     assert!(spend(&limiter, "A", 2));
     let sweeper = spawn(&limiter, |limiter| {
@@ -227,35 +227,35 @@ fn older_spend_vs_sweep_by_fullness_model(kind: Kind, seen: &Seen) {
     assert_as_never_dropped(kind, &told);
 }
 
-fn older_spend_vs_sweep_by_fullness(kind: Kind) {
+fn older_spend_vs_sweep_of_full(kind: Kind) {
     let seen = Seen::default();
     let in_seen = seen.clone();
-    explore_bounded(SOME, move || older_spend_vs_sweep_by_fullness_model(kind, &in_seen));
+    explore_bounded(SOME, move || older_spend_vs_sweep_of_full_model(kind, &in_seen));
     seen.assert_both();
     assert!(fault::count(Race::FloorUsed) > 0, "no decision needed the floor");
     fails_bounded(SOME, Fault::NoFloor, "what was spent is forgotten", move || {
-        older_spend_vs_sweep_by_fullness_model(kind, &Seen::default());
+        older_spend_vs_sweep_of_full_model(kind, &Seen::default());
     });
 }
 
 #[test]
-fn older_spend_vs_sweep_by_fullness_of_gcra() {
-    older_spend_vs_sweep_by_fullness(Kind::Gcra);
+fn older_spend_vs_sweep_of_full_gcra() {
+    older_spend_vs_sweep_of_full(Kind::Gcra);
 }
 
 #[test]
-fn older_spend_vs_sweep_by_fullness_of_fixed_window() {
-    older_spend_vs_sweep_by_fullness(Kind::FixedWindow);
+fn older_spend_vs_sweep_of_full_fixed_window() {
+    older_spend_vs_sweep_of_full(Kind::FixedWindow);
 }
 
 #[test]
-fn older_spend_vs_sweep_by_fullness_of_token_bucket() {
-    older_spend_vs_sweep_by_fullness(Kind::TokenBucket);
+fn older_spend_vs_sweep_of_full_token_bucket() {
+    older_spend_vs_sweep_of_full(Kind::TokenBucket);
 }
 
 #[test]
-fn older_spend_vs_sweep_by_fullness_of_leaky_bucket() {
-    older_spend_vs_sweep_by_fullness(Kind::LeakyBucket);
+fn older_spend_vs_sweep_of_full_leaky_bucket() {
+    older_spend_vs_sweep_of_full(Kind::LeakyBucket);
 }
 
 /// Excluded: a sweep drops a bucket that is full by the limit and not by the factor that it was charged
@@ -299,7 +299,7 @@ fn spend_with_factor_vs_sweep() {
 
 /// Excluded: of a batch of two algorithms a sweep drops a member that it has charged, or one that is not
 /// full yet, so that the batch is admitted too early or charges one of both.
-fn batch_vs_sweep_by_fullness_model(a: Kind, b: Kind, seen: &Seen, both: &[Tally; 2]) {
+fn batch_vs_sweep_of_full_model(a: Kind, b: Kind, seen: &Seen, both: &[Tally; 2]) {
     let (clock, hand) = Clock::manual();
     let limiter = roomy(limits_of(a, b), clock);
     assert!(spend(&limiter, "A", 2) && spend(&limiter, "B", 2));
@@ -329,26 +329,26 @@ fn batch_vs_sweep_by_fullness_model(a: Kind, b: Kind, seen: &Seen, both: &[Tally
     );
 }
 
-fn batch_vs_sweep_by_fullness(a: Kind, b: Kind) {
+fn batch_vs_sweep_of_full(a: Kind, b: Kind) {
     let (seen, both) = (Seen::default(), <[Tally; 2]>::default());
     let (in_seen, in_both) = (seen.clone(), both.clone());
-    explore_bounded(SOME, move || batch_vs_sweep_by_fullness_model(a, b, &in_seen, &in_both));
+    explore_bounded(SOME, move || batch_vs_sweep_of_full_model(a, b, &in_seen, &in_both));
     seen.assert_both();
     let [denied, admitted] = both.map(|tally| tally.get());
     assert!(denied > 0 && admitted > 0, "denied {denied}, admitted {admitted}");
     for fault in [Fault::BuryByStore, Fault::FullEarly, Fault::NoFloor] {
         fails_bounded(SOME, fault, "what was spent is forgotten", move || {
-            batch_vs_sweep_by_fullness_model(a, b, &Seen::default(), &Default::default());
+            batch_vs_sweep_of_full_model(a, b, &Seen::default(), &Default::default());
         });
     }
 }
 
 #[test]
-fn batch_vs_sweep_by_fullness_of_gcra_and_fixed_window() {
-    batch_vs_sweep_by_fullness(Kind::Gcra, Kind::FixedWindow);
+fn batch_vs_sweep_of_full_gcra_fixed_window() {
+    batch_vs_sweep_of_full(Kind::Gcra, Kind::FixedWindow);
 }
 
 #[test]
-fn batch_vs_sweep_by_fullness_of_leaky_and_token_bucket() {
-    batch_vs_sweep_by_fullness(Kind::LeakyBucket, Kind::TokenBucket);
+fn batch_vs_sweep_of_full_leaky_token_bucket() {
+    batch_vs_sweep_of_full(Kind::LeakyBucket, Kind::TokenBucket);
 }

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_a_key_is_told_then_one_in_some_and_in_the_next_hour_anew() {
+    fn first_denial_then_samples_then_anew_each_hour() {
         let denials = Denials::new(3);
         let told = |id: &[u8], now_ns| denials.is_to_be_told(7, id, now_ns);
         assert!(told(b"x", 1), "the first");
@@ -178,7 +178,7 @@ mod tests {
 
     /// And no more often than there is room, so that a flood of keys does not flood the log.
     #[test]
-    fn the_first_of_each_of_many_keys_is_told_hour_by_hour() {
+    fn first_of_each_key_is_told_each_hour() {
         let denials = Denials::new(1000);
         for hour in 0..3 {
             let at = hour * Denials::HOUR_NS;

@@ -147,7 +147,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn no_count_is_lost_whether_threads_have_stripes_or_not() {
+    fn no_count_is_lost_with_or_without_stripes() {
         const THREADS: usize = 3 * STRIPES;
         const CALLS: u64 = 2_000;
         let stripes = Stripes::default();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_beside_another_is_missed_and_waits_for_nobody() {
+    fn concurrent_denial_is_skipped_without_waiting() {
         let top = TopDenied::new(4);
         let key = KeyRef { limit: LimitIndex(0), id: b"k" };
         let held = top.places.lock();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ids_are_shortened_and_told_apart_by_all_of_them() {
+    fn long_ids_are_shortened_and_stay_distinct() {
         let top = TopDenied::new(4);
         let ids = ["x", "y"].map(|end| format!("{}{end}", "\u{e9}".repeat(500)));
         for id in &ids {

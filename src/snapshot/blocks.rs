@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_reads_back_and_a_part_of_it_does_not() {
+    fn block_reads_back_and_truncated_one_fails() {
         for reason in [None, Some(""), Some("ticket 4711")] {
             let bytes = written(b"mallory", reason);
             let item = read_back(&bytes).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_empty_is_not_read() {
+    fn too_long_or_empty_is_not_read() {
         let (id, reason) = ([b'x'; STRING_MAX_BYTES + 1], "x".repeat(REASON_MAX_BYTES + 1));
         assert!(read_back(&written(&id[1..], Some(&reason[1..]))).is_some());
         assert_eq!(read_back(&written(&id, None)), None);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_file_stays_until_the_new_one_is_in_place() {
+    fn old_file_stays_until_new_one_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("buckets");
         fs::write(&target, "old").unwrap();
@@ -186,7 +186,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_the_owner_may_read_it_and_links_are_not_followed() {
+    fn only_owner_may_read_and_links_not_followed() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
         let (target, other) = (folder.path().join("buckets"), folder.path().join("other"));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_behind_is_removed_and_what_is_being_written_is_not() {
+    fn stale_temporary_files_are_removed_live_ones_stay() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("buckets");
         let left = folder.path().join(".buckets.0123456789abcdef.tollgate-new");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_before_it_was_locked_is_not_taken() {
+    fn file_removed_before_lock_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().join(beside(OsStr::new("buckets")));
         let made = || File::create_new(&at).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_to_one_path_at_one_time_do_not_take_each_others_files() {
+    fn concurrent_writers_do_not_take_each_others_files() {
         const WRITERS: u64 = 4;
         const FILES: u64 = 400;
         let folder = tempfile::tempdir().unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_and_a_path_without_a_name_are_refused() {
+    fn missing_folder_and_nameless_path_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let nowhere = folder.path().join("gone").join("buckets");
         let kind = |path: &Path| Replacement::beside(path).err().map(|error| error.kind());

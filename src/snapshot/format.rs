@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_back_and_a_part_of_them_does_not() {
+    fn numbers_read_back_and_truncated_ones_fail() {
         let all = [
             Parameters::Custom("a rule"),
             Parameters::Gcra { burst: 1, count: 2, period_ns: 3 },

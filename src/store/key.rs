@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_tells_its_limit_its_generation_and_its_numbers() {
+    fn tag_tells_limit_generation_and_numbers() {
         let most = LimitTag::MAX_NUMBERS as u32;
         for limit in [0, 1, 77, Stamp::MAX_LIMITS as u32 - 1] {
             for generation in [0, 1, 2047, 2048, 1 << 40] {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owned_key_equals_its_borrowed_one_whatever_its_length() {
+    fn owned_key_equals_borrowed_key_at_any_length() {
         for len in [0, 1, 16, 17, 18, 19, 32, 1024] {
             let id: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let key = KeyRef { limit: LimitIndex(7), id: &id };

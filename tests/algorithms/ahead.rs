@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn no_word_makes_a_place_or_a_debt_panic(
+    fn no_word_makes_reservation_or_debt_panic(
         (limit, _) in any_limit(), gcra in any::<bool>(), word in 0..1u64 << 63, now_ns in any::<u64>(),
         cost in any::<u64>(), more in any::<u64>(),
     ) {
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_owed_is_at_most_so_much_beyond_empty(
+    fn debt_is_at_most_its_limit_beyond_empty(
         (limit, _) in any_limit(), spent in any::<u64>(), more in 0..40u64, max_debt in 0..20u64, wait in 0..30 * MS,
     ) {
         let mut bucket = ByHand::new(&limit, 1);

@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn no_word_and_no_time_makes_a_rule_panic(
+    fn no_word_or_time_makes_rules_panic(
         (limit, _) in any_limit(), word in 0..1u64 << 63, now_ns in any::<u64>(), cost in any::<u64>(),
     ) {
         for outcome in [limit.spend(word, now_ns, cost), limit.refund(word, now_ns, cost), limit.reset(word, now_ns)] {
@@ -93,7 +93,7 @@ proptest! {
 }
 
 #[test]
-fn the_largest_numbers_at_the_latest_time_do_not_wrap() {
+fn largest_numbers_at_latest_time_do_not_wrap() {
     let longest = (1 << 39) - 1;
     let most = 16_777_215;
     let now_ns = (1 << 62) - 1;

@@ -21,7 +21,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn answer_as_the_oracle_while_full_buckets_are_swept(
+    fn answer_as_the_oracle_despite_sweeps(
         limits in (1..5u64, 1..20u64, 1..9u64, 1..5u64).prop_map(|(count, time, more, drip)| {
             [fixed(count, time), tokens(count + more, time, count), leaky(count as u32, time, drip as u32)]
         }),
@@ -62,7 +62,7 @@ proptest! {
 }
 
 #[test]
-fn a_denied_batch_leaves_every_algorithms_bucket_as_it_was() {
+fn denied_batch_leaves_each_algorithms_bucket_unchanged() {
     let named = [
         ("Gcra", Limit::new(2, 1, ms(1000)).unwrap()),
         ("Fixed", fixed(2, 1000)),
@@ -89,7 +89,7 @@ fn a_denied_batch_leaves_every_algorithms_bucket_as_it_was() {
 }
 
 #[test]
-fn a_cost_that_never_fits_is_named_in_the_limits_own_words() {
+fn cost_that_never_fits_names_limits_parameter() {
     for (limit, wanted) in [
         (fixed(3, 1000), "cost 4 is above the limit 3"),
         (tokens(9, 1000, 3), "cost 4 is above the burst 3"),
@@ -102,7 +102,7 @@ fn a_cost_that_never_fits_is_named_in_the_limits_own_words() {
 }
 
 #[test]
-fn newcomers_beyond_the_cap_share_a_bucket_of_any_algorithm() {
+fn untracked_keys_share_bucket_of_any_algorithm() {
     for limit in [fixed(2, 1000), tokens(2, 1000, 2), leaky(2, 1000, 2)] {
         for (at_cap, admitted) in [(AtCap::Share, 2), (AtCap::Deny, 0), (AtCap::Allow, 50)] {
             let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
@@ -124,7 +124,7 @@ fn newcomers_beyond_the_cap_share_a_bucket_of_any_algorithm() {
 }
 
 #[test]
-fn a_factor_counts_on_the_same_bucket_and_0_is_no_limit() {
+fn factor_shares_the_bucket_and_0_disables() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let named = [("Leaky", leaky(4, 1000, 1)), ("Fixed", fixed(4, 1000))];
         let (limiter, _hand) = limiter_of(&named, engine);
@@ -150,7 +150,7 @@ fn a_factor_counts_on_the_same_bucket_and_0_is_no_limit() {
 }
 
 #[test]
-fn a_sweep_keeps_what_drips_slowly_by_a_factor() {
+fn sweep_keeps_a_bucket_slowed_by_factor() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (limiter, hand) = limiter_of(&[("Leaky", leaky(4, 1000, 1))], engine);
         let leaky = limiter.limit("Leaky").unwrap();

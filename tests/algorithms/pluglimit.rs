@@ -37,7 +37,7 @@ fn fw1_and_fw2_three_in_a_window() {
 }
 
 #[test]
-fn v_fw3_a_window_counts_from_its_first_call() {
+fn v_fw3_window_counts_from_first_call() {
     check(
         &fixed(10, 10_000),
         &[
@@ -69,7 +69,7 @@ fn v_fw4_one_in_five_seconds() {
 }
 
 #[test]
-fn tb1_and_tb2_a_burst_and_what_the_rate_brings() {
+fn tb1_and_tb2_burst_plus_rate() {
     check(
         &tokens(5, 2000, 3),
         &[
@@ -120,7 +120,7 @@ fn v_tb3_a_token_every_five_seconds() {
 }
 
 #[test]
-fn v_tb4_v_tb7_and_v_tb8_to_the_windows_end() {
+fn v_tb4_tb7_tb8_to_window_end() {
     check(
         &tokens(6, 60_000, 3),
         &[
@@ -178,7 +178,7 @@ fn v_tb5_half_tokens() {
 }
 
 #[test]
-fn v_tb6_tokens_are_not_capped_inside_a_window() {
+fn v_tb6_tokens_not_capped_in_window() {
     let mut rows = vec![(0, (true, 9, 1112, 10_000))];
     rows.extend((1..8).map(|n| (9000, (true, 9 - n, 0, 1000))));
     rows.extend([(9000, (true, 1, 1000, 1000)), (9000, (false, 1, 1000, 1000))]);

@@ -57,7 +57,7 @@ fn expires(limit: &Limit, after_ms: u64) {
 }
 
 #[test]
-fn rows_1_to_27_28_to_45_and_46_to_61_a_bucket_of_one() {
+fn rows_1_to_61_bucket_of_one() {
     // The same bucket in three forms.
     let forms = [
         leaky(1, 1000, 1),
@@ -107,7 +107,7 @@ fn rows_1_to_27_28_to_45_and_46_to_61_a_bucket_of_one() {
 }
 
 #[test]
-fn rows_17_to_25_43_and_58_to_60_numbers() {
+fn selected_rows_17_to_60_numbers() {
     for wrong in [0.0, -1.0, 0.5] {
         assert!(Limit::leaky_bucket(wrong, ms(1000), 1).is_err(), "17 to 19: {wrong}");
         assert!(Limit::leaky_bucket(1, ms(1000), wrong).is_err(), "23 to 25: {wrong}");
@@ -124,7 +124,7 @@ fn rows_17_to_25_43_and_58_to_60_numbers() {
 }
 
 #[test]
-fn rows_47_to_49_and_55_of_max_and_duration() {
+fn rows_47_to_49_55_max_duration() {
     let ten = legacy(Some(10.0), Some(10_000), None).unwrap();
     let row_47 =
         [(0, false), (1000, true), (3000, true), (3000, true), (3000, false), (5000, true)];
@@ -136,7 +136,7 @@ fn rows_47_to_49_and_55_of_max_and_duration() {
 }
 
 #[test]
-fn rows_62_to_72_of_max_duration_and_min_interval() {
+fn rows_62_to_72_max_duration_min_interval() {
     let limit = legacy(Some(10.0), Some(5000), Some(1000)).unwrap();
     assert_eq!(limit, leaky(10, 1000, 2));
     check(&limit, 0, &[(0, (true, 9, 0, 1000))]);

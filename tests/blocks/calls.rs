@@ -27,7 +27,7 @@ fn for_each_pair(mut check: impl FnMut(&Limit, Engine, [KeyedLimit; 2], &dyn Fn(
 }
 
 #[test]
-fn a_block_denies_until_its_end_and_not_a_moment_longer() {
+fn block_denies_exactly_until_its_end() {
     for (spent, time) in [(0, ms(1)), (3, ms(25)), (4, ms(5)), (4, ms(700)), (1, ms(86_400_000))] {
         for_each_pair(|limit, engine, [handle, same], advance| {
             for handle in [&handle, &same] {
@@ -59,7 +59,7 @@ fn a_block_denies_until_its_end_and_not_a_moment_longer() {
 }
 
 #[test]
-fn lifting_a_block_leaves_the_bucket_as_it_would_be() {
+fn lifting_a_block_leaves_the_bucket_unchanged() {
     for (spent, later) in [(0, 0), (3, 0), (4, 0), (4, 15), (4, 1000)] {
         for_each_pair(|limit, engine, [handle, same], advance| {
             for handle in [&handle, &same] {
@@ -80,7 +80,7 @@ fn lifting_a_block_leaves_the_bucket_as_it_would_be() {
 }
 
 #[test]
-fn what_is_given_back_goes_to_the_bucket_as_without_a_block() {
+fn refunds_under_a_block_reach_the_bucket() {
     for_each_pair(|limit, engine, [handle, same], advance| {
         for handle in [&handle, &same] {
             assert!(handle.spend("id", 3).unwrap().allowed());
@@ -101,7 +101,7 @@ fn what_is_given_back_goes_to_the_bucket_as_without_a_block() {
 }
 
 #[test]
-fn places_are_refused_under_a_block_and_those_before_keep_their_time() {
+fn block_refuses_new_reservations_and_keeps_earlier() {
     for_each_pair(|limit, engine, [handle, same], advance| {
         let place = |handle: &KeyedLimit| handle.reserve("id", 4, Duration::MAX);
         let places = |handle: &KeyedLimit| [(); 3].map(|()| place(handle).unwrap());
@@ -139,7 +139,7 @@ fn places_are_refused_under_a_block_and_those_before_keep_their_time() {
 }
 
 #[test]
-fn a_batch_is_denied_by_a_blocked_member_or_goes_on_without_it() {
+fn blocked_member_denies_batch_or_is_skipped() {
     for engine in ENGINES {
         for limit in limits_of_all() {
             let (limiter, own, _hand) = on(&limit, engine);
@@ -182,7 +182,7 @@ fn a_batch_is_denied_by_a_blocked_member_or_goes_on_without_it() {
 }
 
 #[test]
-fn many_ids_at_once_are_asked_each_for_its_block() {
+fn spend_many_checks_each_ids_block() {
     for engine in ENGINES {
         let (_limiter, handle, _hand) = on(&limits_of_all()[0], engine);
         // One that is known, and one that is not.
@@ -197,7 +197,7 @@ fn many_ids_at_once_are_asked_each_for_its_block() {
 }
 
 #[test]
-fn a_wrong_call_is_wrong_under_a_block_as_well() {
+fn invalid_call_is_an_error_under_a_block() {
     let (limiter, handle, _hand) = on(&limits_of_all()[0], Engine::LockFree);
     handle.block("id", ms(10)).unwrap();
     assert!(handle.spend("id", 5).unwrap_err().is_cost_above_burst());
@@ -207,7 +207,7 @@ fn a_wrong_call_is_wrong_under_a_block_as_well() {
 }
 
 #[test]
-fn a_block_makes_no_bucket_and_its_denials_write_nothing() {
+fn block_creates_no_bucket_and_writes_nothing() {
     for engine in ENGINES {
         let (limiter, handle, _hand) = on(&limits_of_all()[0], engine);
         handle.block("id", ms(700)).unwrap();
@@ -254,7 +254,7 @@ fn a_block_denies_where_its_limit_applies() {
 
 #[cfg(feature = "yaml")]
 #[test]
-fn a_limit_in_shadow_mode_denies_nobody_for_a_block_and_counts_it() {
+fn shadow_mode_counts_blocked_calls_without_denying() {
     let limits =
         Limits::from_yaml("Own: {burst: 4, count: 1, period: 1s, id: string, mode: shadow}")
             .unwrap();
@@ -273,7 +273,7 @@ fn a_limit_in_shadow_mode_denies_nobody_for_a_block_and_counts_it() {
 }
 
 #[test]
-fn a_shadow_beside_a_limit_is_not_asked_about_a_blocked_call() {
+fn blocked_call_does_not_reach_the_shadow() {
     for engine in ENGINES {
         let beside = LimitOptions::default().shadow(Limit::new(1, 1, ms(1000)).unwrap());
         let limit = Limit::new(4, 1, ms(1000)).unwrap();
@@ -294,7 +294,7 @@ fn a_shadow_beside_a_limit_is_not_asked_about_a_blocked_call() {
 }
 
 #[test]
-fn an_explanation_says_the_buckets_own_state_and_the_block() {
+fn explanation_shows_bucket_state_and_block() {
     let (_limiter, handle, hand) = on(&limits_of_all()[0], Engine::LockFree);
     assert!(handle.spend("id", 1).unwrap().allowed());
     handle.block("id", ms(100)).unwrap();

@@ -30,7 +30,7 @@ async fn answer(builder: RateLimitBuilder, user: &str) -> (StatusCode, String, S
 }
 
 #[tokio::test]
-async fn a_layer_denies_a_blocked_id_until_its_block_ends() {
+async fn layer_denies_blocked_id_until_block_ends() {
     let (limiter, handle, hand) = on(&limits_of_all()[0], tollgate::options::Engine::LockFree);
     let layer = || {
         let user = |name: &str| {
@@ -61,7 +61,7 @@ async fn a_layer_denies_a_blocked_id_until_its_block_ends() {
 
 /// As `docs/http.md` says it.
 #[tokio::test]
-async fn a_blocked_ipv6_client_is_answered_as_the_guide_says() {
+async fn blocked_ipv6_client_is_answered_per_guide() {
     use std::net::IpAddr;
     use tollgate::http::{ClientAddress, Peer};
     use tollgate::{IdFormat, Limit, Limiter, Limits};
@@ -106,7 +106,7 @@ async fn a_blocked_ipv6_client_is_answered_as_the_guide_says() {
 
 /// As `Limiter::set_enabled` and `Switch` say it.
 #[tokio::test]
-async fn a_limiter_that_is_off_leaves_the_layers_refusals() {
+async fn disabled_limiter_leaves_the_layers_refusals() {
     let (limiter, handle, _hand) = on(&limits_of_all()[0], tollgate::options::Engine::LockFree);
     let rule = || Rule::new(handle.clone(), extract::header(HeaderName::from_static("other")));
     limiter.set_enabled(false);

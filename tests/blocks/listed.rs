@@ -10,7 +10,7 @@ use tollgate::{Clock, Limiter, LimiterOptions};
 use super::{ENGINES, limits, limits_of_all, ms, on, standing};
 
 #[test]
-fn blocks_are_listed_by_limit_and_id_with_their_reasons() {
+fn blocks_are_listed_by_limit_and_id() {
     for engine in ENGINES {
         let (limiter, handle, hand) = on(&limits_of_all()[0], engine);
         let other = limiter.limit("Other").unwrap();
@@ -62,7 +62,7 @@ fn the_longer_block_stays_with_its_reason() {
 }
 
 #[test]
-fn one_block_more_than_max_blocks_is_an_error_that_names_it() {
+fn exceeding_max_blocks_is_an_error_naming_it() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_blocks(3);
@@ -109,7 +109,7 @@ fn the_default_bound_holds_exactly() {
 }
 
 #[test]
-fn ended_blocks_dropped_by_later_ones_are_not_counted() {
+fn dropped_ended_blocks_are_not_counted() {
     const MOST: u32 = 5000;
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_blocks(MOST as usize);

@@ -24,7 +24,7 @@ fn drain(handle: &KeyedLimit) -> u64 {
 }
 
 #[test]
-fn a_window_that_is_blocked_again_and_again_admits_its_limit() {
+fn window_blocked_repeatedly_still_admits_its_limit() {
     for limit in [Limit::fixed_window(10, HOUR).unwrap(), Limit::token_bucket(10, HOUR, 9).unwrap()]
     {
         for engine in ENGINES {
@@ -43,7 +43,7 @@ fn a_window_that_is_blocked_again_and_again_admits_its_limit() {
 }
 
 #[test]
-fn a_block_gives_nothing_back_of_a_days_quota() {
+fn block_refunds_nothing_of_a_daily_quota() {
     let day = 24 * HOUR;
     let limits = [Limit::fixed_window(1000, day), Limit::token_bucket(1000, day, 999)];
     for limit in limits.map(Result::unwrap) {
@@ -57,7 +57,7 @@ fn a_block_gives_nothing_back_of_a_days_quota() {
 }
 
 #[test]
-fn an_id_that_waits_for_longer_than_its_block_stays_blocked() {
+fn waiting_past_a_block_keeps_id_blocked() {
     for engine in ENGINES {
         let (_, handle, _hand) = on(&Limit::new(1, 1, seconds(1)).unwrap(), engine);
         let places: Vec<_> =
@@ -76,7 +76,7 @@ fn an_id_that_waits_for_longer_than_its_block_stays_blocked() {
 }
 
 #[test]
-fn a_reload_keeps_a_block_and_the_places_of_a_blocked_id() {
+fn reload_keeps_block_and_reservations() {
     for engine in ENGINES {
         let limit = Limit::new(1, 1, seconds(1)).unwrap();
         let (limiter, handle, hand) = on(&limit, engine);
@@ -122,7 +122,7 @@ fn the_end_of_an_override_keeps_a_block() {
 }
 
 #[test]
-fn a_settlement_upward_of_a_blocked_id_is_owed() {
+fn upward_settlement_of_blocked_id_is_owed() {
     for engine in ENGINES {
         let owing = LimitOptions::default().max_debt(100);
         let limit = Limit::new(10, 1, seconds(1)).unwrap();
@@ -139,7 +139,7 @@ fn a_settlement_upward_of_a_blocked_id_is_owed() {
 }
 
 #[test]
-fn an_id_without_a_bucket_is_blocked_at_the_cap() {
+fn untracked_id_is_blocked_at_the_cap() {
     for engine in ENGINES {
         for at_cap in [AtCap::Share, AtCap::Deny, AtCap::Allow] {
             let (clock, _hand) = Clock::manual();
@@ -164,7 +164,7 @@ fn an_id_without_a_bucket_is_blocked_at_the_cap() {
 
 #[test]
 #[cfg(feature = "snapshot")]
-fn a_restored_limiter_has_the_blocks_and_their_ends() {
+fn restored_limiter_has_blocks_and_their_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -223,7 +223,7 @@ impl Algorithm for Stands {
 
 /// `block` asks no rule, so that no rule of the user's can hold it up, and it holds no lock.
 #[test]
-fn a_block_asks_no_rule_and_holds_up_no_refund() {
+fn block_calls_no_rule_and_delays_no_refund() {
     let (stand, stands) = channel();
     let (go_on, wait) = channel::<()>();
     let rule = Stands { stands: stand, go_on: Mutex::new(wait) };

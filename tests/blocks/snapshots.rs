@@ -31,7 +31,7 @@ fn listed(limiter: &Limiter) -> Vec<(String, String, Option<String>)> {
 }
 
 #[test]
-fn blocks_and_reasons_are_written_and_read_into_either_engine() {
+fn blocks_and_reasons_restore_into_either_engine() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for [from, to] in [[0, 0], [1, 1], [1, 0]].map(|pair| pair.map(|at: usize| ENGINES[at])) {
@@ -61,7 +61,7 @@ fn blocks_and_reasons_are_written_and_read_into_either_engine() {
 }
 
 #[test]
-fn blocks_of_a_limit_that_is_gone_apply_when_it_comes_back() {
+fn blocks_survive_their_limits_absence() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -85,7 +85,7 @@ fn blocks_of_a_limit_that_is_gone_apply_when_it_comes_back() {
 }
 
 #[test]
-fn what_does_not_go_with_the_limits_or_options_is_refused() {
+fn mismatched_limits_or_options_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let refused = |limits: Limits, options: LimiterOptions| {
@@ -111,7 +111,7 @@ fn what_does_not_go_with_the_limits_or_options_is_refused() {
 
 /// As `Limiter::limit` says it.
 #[test]
-fn of_limits_that_only_the_file_has_those_with_blocks_are_known() {
+fn unknown_limits_are_kept_if_they_have_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -128,7 +128,7 @@ fn of_limits_that_only_the_file_has_those_with_blocks_are_known() {
 
 /// A block ends by the wall clock, though the process was down.
 #[test]
-fn a_block_that_has_ended_meanwhile_is_not_read() {
+fn ended_block_is_not_restored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let (old, handle, _hand) = on(&limits_of_all()[0], Engine::LockFree);

@@ -53,14 +53,14 @@ fn with_clock(limits: Limits, clock: Clock) -> Limiter {
 }
 
 #[test]
-fn an_unknown_name_is_an_error_there_and_then() {
+fn unknown_name_is_an_immediate_error() {
     let error = limiter().0.limit("PerUsr").unwrap_err();
     assert!(error.is_invalid_name());
     assert_eq!(error.to_string(), "unknown limit \"PerUsr\"; did you mean PerUser?");
 }
 
 #[test]
-fn a_name_of_boulders_without_numbers_is_no_limit() {
+fn boulder_name_without_numbers_is_no_limit() {
     let (limiter, _hand) = limiter();
     let orders = limiter.limit("CertificatesPerDomain").unwrap();
     let decision = orders.spend("example.com", 1_000_000).unwrap();
@@ -70,7 +70,7 @@ fn a_name_of_boulders_without_numbers_is_no_limit() {
 }
 
 #[test]
-fn an_id_is_the_same_bucket_in_each_of_its_types() {
+fn each_type_of_id_names_one_bucket() {
     let (limiter, _hand) = limiter();
     let accounts = limiter.limit("NewOrdersPerAccount").unwrap();
     for (id, left) in [(Id::from("7"), 2), (Id::from(7u64), 1), (Id::from("007"), 0)] {
@@ -109,7 +109,7 @@ fn an_override_shares_numbers_and_not_a_bucket() {
 }
 
 #[test]
-fn a_cost_above_the_burst_is_an_error_that_names_both_numbers_and_changes_nothing() {
+fn cost_above_burst_error_names_both_changes_nothing() {
     let (limiter, _hand) = limiter();
     let users = limiter.limit("PerUser").unwrap();
     for error in [users.spend("a", 21), users.check("a", 21), users.refund("a", 21)] {
@@ -140,7 +140,7 @@ fn checks_and_costs_of_0_keep_no_cell() {
 }
 
 #[test]
-fn a_batch_names_the_member_that_denied_it_by_its_place() {
+fn denied_batch_names_the_denying_members_index() {
     let (limiter, _hand) = limiter();
     let (users, addresses) =
         (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
@@ -155,7 +155,7 @@ fn a_batch_names_the_member_that_denied_it_by_its_place() {
 }
 
 #[test]
-fn a_spend_only_member_never_denies_and_is_dropped_when_it_does_not_fit() {
+fn spend_only_member_is_dropped_instead_of_denying() {
     let (limiter, _hand) = limiter();
     let (users, addresses) =
         (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
@@ -174,7 +174,7 @@ fn a_spend_only_member_never_denies_and_is_dropped_when_it_does_not_fit() {
 }
 
 #[test]
-fn a_bucket_named_twice_in_a_batch_is_an_error() {
+fn bucket_named_twice_in_batch_is_error() {
     let (limiter, _hand) = limiter();
     let accounts = limiter.limit("NewOrdersPerAccount").unwrap();
     let members = [accounts.member("07"), accounts.member(8u64), accounts.member(7u64)];
@@ -287,7 +287,7 @@ fn the_sweeper_works_until_its_handle_drops() {
 }
 
 #[test]
-fn the_sweeper_survives_a_panic_and_is_joined_at_once() {
+fn sweeper_survives_panic_and_joins_at_once() {
     let broken = Arc::new(AtomicBool::new(false));
     let breaks = broken.clone();
     let clock = Clock::custom(move || {
@@ -332,7 +332,7 @@ fn the_sweeper_keeps_no_limiter_alive() {
 }
 
 #[test]
-fn the_walk_through_of_boulders_readme_step_by_step() {
+fn walk_through_of_boulder_readme() {
     let limits =
         Limits::builder().limit("NewFoosPerIPAddress", IdFormat::IpAddress, limit(20, 20)).unwrap();
     let (clock, hand) = Clock::manual();

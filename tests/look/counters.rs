@@ -34,7 +34,7 @@ fn each_spend_counts_once_and_nothing_else_does() {
 }
 
 #[test]
-fn calls_with_factors_and_calls_of_many_count_too_and_those_without_a_limit_do_not() {
+fn all_calls_with_a_limit_are_counted() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 2, LimitOptions::default()), engine);
         let a = limiter.limit("A").unwrap();
@@ -51,7 +51,7 @@ fn calls_with_factors_and_calls_of_many_count_too_and_those_without_a_limit_do_n
 }
 
 #[test]
-fn a_batch_counts_each_member_and_a_denied_one_the_member_that_denied() {
+fn batches_count_members_or_the_denying_member() {
     for engine in ENGINES {
         let limits = add(no_limits(), "A", 9, LimitOptions::default());
         let limits = add(limits, "B", 2, LimitOptions::default());

@@ -55,7 +55,7 @@ fn logged(options: LimiterOptions) -> Limiter {
 }
 
 #[test]
-fn the_first_denial_of_a_key_is_told_and_some_of_the_others() {
+fn first_denial_and_some_later_emit_events() {
     let limiter = logged(LimiterOptions::default().log_denials(3));
     let a = limiter.limit("A").unwrap();
     let lines = lines_of(|| {
@@ -74,7 +74,7 @@ fn the_first_denial_of_a_key_is_told_and_some_of_the_others() {
 }
 
 #[test]
-fn reloads_and_keys_without_room_are_told_and_calls_are_not() {
+fn reloads_and_full_tables_emit_events() {
     let options = LimiterOptions::default().max_keys(1).engine(Engine::Exact).at_cap(AtCap::Deny);
     let limiter = logged(options);
     let lines = lines_of(|| {

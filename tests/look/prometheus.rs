@@ -110,7 +110,7 @@ fn what_prometheus_reads_is_what_was_counted() {
 }
 
 #[test]
-fn where_calls_are_not_counted_their_families_are_left_out() {
+fn without_counting_the_call_families_are_omitted() {
     let limiter = Limiter::new(add(no_limits(), "A", 4, LimitOptions::default()).build());
     let (types, samples) = parse(&limiter.prometheus());
     let families =

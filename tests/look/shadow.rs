@@ -9,7 +9,7 @@ fn shadow_denied(limiter: &Limiter, name: &str) -> u64 {
 }
 
 #[test]
-fn a_limit_in_shadow_mode_charges_and_counts_and_denies_nobody() {
+fn shadow_mode_charges_and_counts_without_denying() {
     for engine in ENGINES {
         let (limiter, hand) = limiter(add(no_limits(), "A", 2, tried()), engine);
         let a = limiter.limit("A").unwrap();
@@ -31,7 +31,7 @@ fn a_limit_in_shadow_mode_charges_and_counts_and_denies_nobody() {
 }
 
 #[test]
-fn numbers_beside_are_asked_with_every_spend_and_decide_nothing() {
+fn shadow_limits_see_spends_and_decide_nothing() {
     for engine in ENGINES {
         let (limiter, hand) = limiter(add(no_limits(), "A", 4, beside(2)), engine);
         let a = limiter.limit("A").unwrap();
@@ -57,7 +57,7 @@ fn numbers_beside_are_asked_with_every_spend_and_decide_nothing() {
 }
 
 #[test]
-fn a_looser_shadow_goes_on_where_the_limit_denies() {
+fn looser_shadow_continues_where_the_limit_denies() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 1, beside(3)), engine);
         let said = [1, 1, 1, 1].map(|cost| allowed(&limiter, "A", "k", cost));
@@ -67,7 +67,7 @@ fn a_looser_shadow_goes_on_where_the_limit_denies() {
 }
 
 #[test]
-fn an_override_stands_in_the_place_of_the_shadow_too_and_factors_scale_both() {
+fn overrides_replace_and_factors_scale_shadows() {
     for engine in ENGINES {
         let limits = add(no_limits(), "A", 4, beside(2));
         let limits = limits.override_id("A", "alice", hourly(9)).unwrap();

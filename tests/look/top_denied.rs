@@ -16,7 +16,7 @@ fn as_text(ids: &[DeniedId]) -> Vec<String> {
 }
 
 #[test]
-fn denials_are_fed_wherever_they_come_from_and_nothing_else_is() {
+fn every_kind_of_denial_is_fed() {
     let limiter = top(8);
     let handles = ["A", "B", "Tried"].map(|name| limiter.limit(name).unwrap());
     let [a, b, in_shadow] = &handles;

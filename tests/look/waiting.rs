@@ -6,7 +6,7 @@ use tollgate::reserve::ReserveError;
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn places_that_are_taken_count_as_allowed_and_those_that_are_refused_as_denied() {
+fn reservations_count_as_allowed_or_denied() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 10, LimitOptions::default()), engine);
         let a = limiter.limit("A").unwrap();
@@ -51,7 +51,7 @@ fn a_limit_in_shadow_mode_makes_nobody_wait() {
 }
 
 #[test]
-fn numbers_beside_are_charged_and_given_back_with_places_and_receipts() {
+fn shadows_follow_reservations_and_receipts() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 8, beside(3)), engine);
         let a = limiter.limit("A").unwrap();

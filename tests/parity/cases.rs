@@ -112,7 +112,7 @@ fn a_reset_ends_what_earlier_receipts_give_back() {
 
 /// Newcomers of a full table share a bucket; one of them has an override, whose numbers stay.
 #[test]
-fn a_reload_of_the_default_forgets_no_override_at_the_cap() {
+fn default_reload_forgets_no_override_at_cap() {
     let slow = Gcra { burst: 4, count: 3, period_ms: DAYS_100_MS };
     let filling = Gcra { burst: 4, count: 1, period_ms: 2500 };
     let before = Spec(List(vec![None, limit(slow, vec![]), limit(filling, vec![])]));
@@ -130,7 +130,7 @@ fn a_reload_of_the_default_forgets_no_override_at_the_cap() {
 }
 
 #[test]
-fn a_window_that_is_made_shorter_by_time_owes_no_longer_than_an_empty_one() {
+fn shortened_window_ends_by_an_empty_windows_end() {
     let start = start(only(Fixed { limit: 4, window_ms: DAYS_100_MS }));
     let ops = [
         Op::Spend(call(0, 0, 2)),
@@ -167,7 +167,7 @@ fn answers_exactly_if_tried(known: Option<&Known>, start: &Start, ops: &[Op]) {
 
 /// Of seed 58: what the end makes of a bucket comes before what the reload makes of that.
 #[test]
-fn an_end_and_then_a_reload_each_carry_the_bucket() {
+fn override_end_then_reload_each_migrate_the_bucket() {
     let long = Gcra { burst: 43, count: 7, period_ms: DAYS_100_MS };
     let short = Gcra { burst: 8, count: 3, period_ms: 600_000 };
     let ending = at(1, limit(short, vec![over(Target::Id(1), long, Some(3600))]));
@@ -222,7 +222,7 @@ fn an_accounts_new_override_carries_its_buckets_once() {
 
 /// Issue 11, section 1: the default is removed, and the account gets an override.
 #[test]
-fn an_account_owes_what_it_owed_by_the_default_that_is_gone() {
+fn account_keeps_debt_of_a_removed_default() {
     let first = at(1, limit(Gcra { burst: 10, count: 1, period_ms: 60_000 }, vec![]));
     let of_account = Gcra { burst: 100, count: 10, period_ms: 60_000 };
     let second = at(1, limit(None, vec![over(Target::Account(1), of_account, None)]));

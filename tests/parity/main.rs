@@ -82,14 +82,14 @@ fn the_exact_table_answers_as_the_oracle() {
 }
 
 #[test]
-fn a_table_restored_into_another_answers_as_the_oracle() {
+fn restored_table_answers_as_the_oracle() {
     exact(On::Both);
 }
 
 /// What is told depends on hashes where buckets share a place for what was given back, so that a list
 /// counts only if it fails in several tables.
 #[test]
-fn nothing_is_granted_beyond_the_bound_and_both_tables_answer_alike() {
+fn both_tables_keep_bound_and_answer_alike() {
     let once = |start: &Start, ops: &[Op]| {
         let both = [On::LockFree, On::Exact].map(|on| bound::run(on, start, ops));
         match both {

@@ -28,7 +28,7 @@ fn left(handle: &KeyedLimit, id: &str) -> Option<u64> {
 }
 
 #[test]
-fn debt_stays_where_an_override_takes_the_defaults_place() {
+fn debt_stays_when_override_replaces_default() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(limits(Some(hourly(10)), None), engine);
         let handle = limiter.limit(NAME).unwrap();
@@ -40,7 +40,7 @@ fn debt_stays_where_an_override_takes_the_defaults_place() {
 }
 
 #[test]
-fn a_sweep_keeps_what_an_account_owes_by_its_override() {
+fn sweep_keeps_an_accounts_debt_under_override() {
     for engine in ENGINES {
         let slow = Limit::new(10, 10, seconds(100 * 24 * 3600)).unwrap();
         let quick = Limit::new(10, 10, seconds(10)).unwrap();
@@ -125,7 +125,7 @@ fn with_many(limits: Limits) -> (Limiter, tollgate::clock::ManualClock) {
 }
 
 #[test]
-fn calls_after_an_accounts_override_has_come_move_no_other_cells() {
+fn account_override_start_moves_no_other_cells() {
     in_own_process(|| {
         let (limiter, _hand) = with_many(limits(Some(hourly(10)), None));
         limiter.reload(limits(Some(hourly(10)), Some(hourly(1_000)))).unwrap();
@@ -136,7 +136,7 @@ fn calls_after_an_accounts_override_has_come_move_no_other_cells() {
 }
 
 #[test]
-fn calls_after_an_accounts_override_has_ended_move_one_cell_each() {
+fn account_override_end_moves_one_cell_each() {
     in_own_process(|| {
         let end = SystemTime::now() + seconds(3600);
         let ending = OverrideOptions::default().expires(end);

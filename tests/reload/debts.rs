@@ -53,7 +53,7 @@ fn window(limit: u64, s: u64) -> Limit {
 }
 
 #[test]
-fn windows_keep_what_is_used_and_end_when_they_would_have() {
+fn windows_keep_their_use_and_their_end() {
     for engine in ENGINES {
         for (debt, left) in [(CarryOver::Share, 20), (CarryOver::Units, 92), (CarryOver::Time, 20)]
         {

@@ -53,7 +53,7 @@ fn after_an_override_has_ended_the_default_applies() {
 
 /// As `OverrideOptions::expires` says it.
 #[test]
-fn an_end_keeps_to_the_debt_of_the_reload_that_put_the_limits_in_place() {
+fn override_end_uses_the_reloads_carry_over() {
     let until = SystemTime::now() + seconds(3600);
     let limits = |burst| {
         let options = OverrideOptions::default().expires(until);
@@ -87,7 +87,7 @@ fn an_override_that_has_ended_before_never_applies() {
 
 /// By the override the bucket is full long before it is by the default.
 #[test]
-fn a_sweep_keeps_what_the_default_says_is_owed() {
+fn sweep_keeps_debt_counted_by_the_default() {
     let fast = |burst| Limit::new(burst, 1, seconds(1)).unwrap();
     let until = OverrideOptions::default().expires(SystemTime::now() + seconds(100));
     let builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
@@ -108,7 +108,7 @@ fn a_sweep_keeps_what_the_default_says_is_owed() {
 }
 
 #[test]
-fn many_overrides_that_end_at_once_are_carried_together() {
+fn overrides_ending_at_once_migrate_together() {
     let until = OverrideOptions::default().expires(SystemTime::now() + seconds(100));
     let mut builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
     let ids: Vec<String> = (0..3000).map(|i| format!("id {i}")).collect();

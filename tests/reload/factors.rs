@@ -22,7 +22,7 @@ fn reloaded_by_its_clock() -> (Limiter, Arc<Mutex<Option<Limiter>>>) {
 }
 
 #[test]
-fn a_batch_refund_that_meets_a_reload_keeps_the_factor() {
+fn batched_refund_during_reload_keeps_factor() {
     // 8 of 10 are used, 4 of them at half the price. With the reload that is 16 of 20.
     for (with_reload, left) in [(false, 6), (true, 8)] {
         let (limiter, armed) = reloaded_by_its_clock();
@@ -41,7 +41,7 @@ fn a_batch_refund_that_meets_a_reload_keeps_the_factor() {
 }
 
 #[test]
-fn a_sweep_after_a_reload_keeps_what_drips_slower() {
+fn sweep_after_reload_keeps_slower_drip() {
     let drips = Limit::leaky_bucket(10, seconds(1), 1).unwrap();
     let with_other = |other| limits(&[("A", drips.clone()), ("B", hourly(other))]);
     for engine in ENGINES {

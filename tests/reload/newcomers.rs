@@ -58,7 +58,7 @@ fn an_id_with_an_override_shares_no_bucket() {
 }
 
 #[test]
-fn an_override_that_comes_keeps_what_its_id_may_owe_as_a_newcomer() {
+fn new_override_keeps_its_untracked_ids_debt() {
     for engine in ENGINES {
         let (limiter, _hand) = full(limits(hourly(10), None, None), engine);
         let a = limiter.limit(NAME).unwrap();
@@ -76,7 +76,7 @@ fn an_override_that_comes_keeps_what_its_id_may_owe_as_a_newcomer() {
 }
 
 #[test]
-fn an_id_whose_override_has_ended_is_a_newcomer_as_others_are() {
+fn ended_overrides_id_is_an_untracked_key() {
     for engine in ENGINES {
         let end = SystemTime::now() + seconds(3600);
         let default = Limit::new(10, 10, seconds(36_000_000)).unwrap();
@@ -107,7 +107,7 @@ fn a_newcomer_with_a_factor_shares_no_bucket() {
 }
 
 #[test]
-fn a_refund_or_reset_of_a_newcomer_says_what_is_there() {
+fn refund_or_reset_of_untracked_key_tells_state() {
     for engine in ENGINES {
         let (limiter, _hand) = full(limits(hourly(10), None, None), engine);
         let a = limiter.limit(NAME).unwrap();
@@ -122,7 +122,7 @@ fn a_refund_or_reset_of_a_newcomer_says_what_is_there() {
 }
 
 #[test]
-fn a_newcomer_with_an_older_clock_spends_as_of_the_sweep() {
+fn untracked_key_with_older_clock_spends_from_sweep() {
     for engine in ENGINES {
         // 5 at once, one more every 2 s.
         let default = Limit::new(5, 1, seconds(2)).unwrap();

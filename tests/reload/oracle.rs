@@ -114,7 +114,7 @@ fn most_parts(changes: &[Change], from_ns: u128, to_ns: u128) -> u128 {
 
 proptest! {
     #[test]
-    fn calls_and_reloads_are_as_the_oracle_says_and_keep_the_bound(first in numbers(), ops in ops()) {
+    fn reloads_match_the_oracle_and_keep_bound(first in numbers(), ops in ops()) {
         for engine in ENGINES {
             let of = |it: Numbers| {
                 let limit = Limit::new(it.burst, 1, Duration::from_millis(it.ms)).unwrap();

@@ -99,7 +99,7 @@ mod accounts {
     }
 
     #[test]
-    fn many_ids_of_one_account_are_brought_over_one_by_one() {
+    fn ids_of_one_account_migrate_one_by_one() {
         let (limiter, _hand) = limiter(limits(&[]), Engine::LockFree);
         let handle = limiter.limit(NAME).unwrap();
         let ids: Vec<String> = (0..2000).map(|i| format!("{}:d{i}.com", 10 + i % 4)).collect();

@@ -12,7 +12,7 @@ use super::{ENGINES, hourly, limiter, limits, seconds};
 
 /// More than a note tells apart by its lowest bits.
 #[test]
-fn five_thousand_reloads_keep_the_buckets_and_the_memory() {
+fn many_reloads_keep_buckets_and_memory() {
     in_own_process(|| {
         reload_5000_times();
     });
@@ -97,7 +97,7 @@ impl Algorithm for Once {
 }
 
 #[test]
-fn a_word_of_ones_own_rule_stays_with_it_or_goes() {
+fn custom_rules_word_stays_with_it_or_goes() {
     for engine in ENGINES {
         let own = || Limit::custom(Arc::new(Once)).unwrap();
         let (limiter, _hand) = limiter(limits(&[("A", own())]), engine);

@@ -86,7 +86,7 @@ fn one_key_admits_exactly_its_burst() {
 }
 
 #[test]
-fn one_key_that_is_full_again_and_swept_admits_exactly_its_burst() {
+fn swept_full_key_admits_exactly_its_burst() {
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
     let limit = limiter.limit("PerKey").unwrap();
     for round in 0..ROUNDS {
@@ -99,7 +99,7 @@ fn one_key_that_is_full_again_and_swept_admits_exactly_its_burst() {
 }
 
 #[test]
-fn every_one_of_many_keys_admits_exactly_its_burst() {
+fn many_keys_each_admit_exactly_their_burst() {
     const KEYS: usize = 64;
     const TRIES: usize = 6;
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
@@ -129,7 +129,7 @@ fn every_one_of_many_keys_admits_exactly_its_burst() {
 }
 
 #[test]
-fn while_time_moves_admits_exactly_the_burst_and_what_refills() {
+fn moving_time_admits_exactly_burst_plus_refill() {
     const STEP: Duration = Duration::from_secs(7 * 3600 + 1234);
     const STEPS: u32 = 40_000;
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
@@ -154,7 +154,7 @@ fn while_time_moves_admits_exactly_the_burst_and_what_refills() {
 }
 
 #[test]
-fn a_sweep_gives_a_caller_with_an_older_time_nothing() {
+fn sweep_gives_older_clock_nothing() {
     const STEPS: u64 = 20_000;
     // A clock that lets the others run after it was read: what a caller has in hand is often old.
     let time_ns = Arc::new(AtomicU64::new(0));

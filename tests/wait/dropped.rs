@@ -21,7 +21,7 @@ enum At {
 }
 
 #[test]
-fn dropped_at_any_point_it_gives_back_what_it_has_not_had() {
+fn dropped_future_refunds_what_was_not_granted() {
     for limit in limits_of_all(3) {
         for at in [At::Unpolled, At::Asleep, At::Granted, At::InJitter] {
             let (handle, hand) = by_hand(&limit);
@@ -59,7 +59,7 @@ fn next_places(handle: &KeyedLimit, number: usize) -> Vec<Duration> {
 }
 
 #[test]
-fn who_is_behind_keeps_its_time_and_nobody_else_has_it() {
+fn later_waiter_keeps_its_own_time() {
     for limit in limits_of_all(1) {
         let (handle, hand) = by_hand(&limit);
         let world = World::new(hand);
@@ -81,7 +81,7 @@ fn who_is_behind_keeps_its_time_and_nobody_else_has_it() {
 }
 
 #[test]
-fn a_thousand_that_hang_up_in_their_order_leave_the_bucket_as_it_was() {
+fn thousand_cancellations_in_order_restore_the_bucket() {
     for engine in [Engine::LockFree, Engine::Exact] {
         for limit in limits_of_all(5) {
             let (clock, _hand) = Clock::manual();
@@ -98,7 +98,7 @@ fn a_thousand_that_hang_up_in_their_order_leave_the_bucket_as_it_was() {
 /// Places that were given up wait in 256 lists for those behind them. Here each list has two kinds of buckets, whose
 /// words are alike: of one kind 5 are spent and a place of 1 is given up, of the other 4 and a place of 2.
 #[test]
-fn a_place_given_up_is_not_taken_for_another_buckets() {
+fn cancelled_reservation_stays_with_its_bucket() {
     let handle = handle_on(&Limit::new(5, 1, ms(1)).unwrap(), Clock::manual().0);
     let mut behind: Vec<(String, u64, Reservation)> = Vec::new();
     for number in 0..600 {
@@ -125,7 +125,7 @@ fn a_reservation_that_is_dropped_stays_charged() {
 }
 
 #[test]
-fn a_place_whose_time_has_come_is_not_given_back() {
+fn due_reservation_is_not_refunded() {
     let (handle, hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
     let (first, second) = (place(&handle, 1), place(&handle, 1));
     hand.advance(ms(10));
@@ -188,7 +188,7 @@ proptest! {
 
     /// Whatever is given up, and in whichever order: what was used, and what is held, keeps to the limit.
     #[test]
-    fn what_is_used_keeps_the_bound_whoever_gives_up(burst in 3..6u64, ops in ops()) {
+    fn granted_cost_keeps_bound_despite_cancellations(burst in 3..6u64, ops in ops()) {
         for limit in limits_of_all(burst) {
             let (handle, hand) = by_hand(&limit);
             let mut now_ns = 0;

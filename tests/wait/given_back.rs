@@ -23,7 +23,7 @@ fn three() -> Limit {
 /// The last place is settled before its time, from 3 to 2. It keeps its time, so what came before it may not
 /// give back what another would then have at that time.
 #[test]
-fn a_place_that_is_settled_early_keeps_its_time() {
+fn reservation_settled_early_keeps_its_time() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (clock, hand) = Clock::manual();
         let handle = limiter_on(&three(), clock, engine).limit("Own").unwrap();
@@ -64,7 +64,7 @@ fn a_reset_ends_what_earlier_receipts_give_back() {
 
 /// The reset of a key that is not known to the fast way: by a batch.
 #[test]
-fn a_reset_in_a_batch_ends_what_earlier_receipts_give_back() {
+fn batched_reset_ends_refunds_of_earlier_receipts() {
     for limit in limits_of_all(10) {
         let (clock, _hand) = Clock::manual();
         let limiter = limiter_on(&limit, clock, Engine::LockFree);
@@ -98,7 +98,7 @@ fn a_reset_ends_what_earlier_places_give_back() {
 /// Of two units that were spent at first a refund gives back all but what has come back by itself; then
 /// another has two. The word is again what the receipt's charge had left.
 #[test]
-fn a_refund_and_a_spend_that_leave_the_same_word_are_seen() {
+fn refund_and_spend_restoring_word_are_seen() {
     let (handle, hand) = by_hand(&three());
     assert!(handle.spend("id", 2).unwrap().allowed());
     hand.set(ms(8));
@@ -113,7 +113,7 @@ fn a_refund_and_a_spend_that_leave_the_same_word_are_seen() {
 /// A bucket was full, and dropped, and another caller with an older clock has spent in it since: the receipt's
 /// charge has come back by itself.
 #[test]
-fn a_receipt_of_a_dropped_bucket_gives_nothing_back() {
+fn receipt_of_a_dropped_bucket_refunds_nothing() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (clock, hand) = Clock::manual();
         let limiter = limiter_on(&Limit::new(3, 1, ms(10)).unwrap(), clock, engine);
@@ -133,7 +133,7 @@ fn a_receipt_of_a_dropped_bucket_gives_nothing_back() {
 
 /// A place is of the limits that it was taken under, the same numbers or others.
 #[test]
-fn a_place_from_before_a_reload_gives_nothing_back() {
+fn reservation_before_a_reload_refunds_nothing() {
     let limits = |count: u64, more: &str| {
         let limit = Limit::new(3, count, ms(150)).unwrap();
         let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
@@ -164,7 +164,7 @@ fn a_place_from_before_a_reload_gives_nothing_back() {
 
 /// An override that has ended leaves its bucket under other numbers, without a reload.
 #[test]
-fn a_place_from_before_the_end_of_an_override_gives_nothing_back() {
+fn reservation_before_override_end_refunds_nothing() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let now = SystemTime::now();
         let (clock, hand) = Clock::manual();
@@ -189,7 +189,7 @@ fn a_place_from_before_the_end_of_an_override_gives_nothing_back() {
 
 /// The bucket is full under the default's numbers, and others have spent all of it since.
 #[test]
-fn a_receipt_from_before_an_overrides_end_gives_nothing_back() {
+fn receipt_before_override_end_refunds_nothing() {
     let seconds = Duration::from_secs;
     for engine in [Engine::LockFree, Engine::Exact] {
         let (clock, hand) = Clock::manual();
@@ -286,7 +286,7 @@ fn a_denied_batch_undoes_its_last_charge_first() {
 /// A batch by a factor holds a bucket for longer than its burst offset; a place behind it is of the limit's own
 /// numbers.
 #[test]
-fn a_denied_batch_with_a_factor_leaves_the_place_behind_it() {
+fn denied_batch_with_factor_leaves_later_reservation() {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock);
     let waiting = Arc::new(Mutex::new(None));
@@ -307,7 +307,7 @@ fn a_denied_batch_with_a_factor_leaves_the_place_behind_it() {
 }
 
 #[test]
-fn a_panic_between_two_charges_of_a_batch_leaves_none() {
+fn panic_between_batch_charges_leaves_none() {
     for engine in [Engine::LockFree, Engine::Exact] {
         for limit in limits_of_all(5) {
             let (clock, hand) = Clock::manual();
@@ -369,7 +369,7 @@ impl Algorithm for Panicking {
 
 /// Also one that is asked the same once more after its bucket was charged.
 #[test]
-fn a_rule_that_panics_at_any_call_leaves_no_batch_half_charged() {
+fn panicking_rule_leaves_no_batch_half_charged() {
     for engine in [Engine::LockFree, Engine::Exact] {
         for calls in 1..12 {
             let rule = Limit::new(5, 1, ms(1000)).unwrap();

@@ -39,7 +39,7 @@ fn keeps_gcras_bound(burst: u64, interval_ns: u64, admitted: &[(u64, u64)]) {
 }
 
 #[test]
-fn a_thousand_are_served_in_order_with_two_polls_each() {
+fn thousand_waiters_in_order_two_polls_each() {
     for limit in limits_of_all(5) {
         let (handle, hand) = by_hand(&limit);
         let world = World::new(hand);
@@ -105,7 +105,7 @@ async fn with_tokio(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_keep_the_bound_on_a_paused_clock() {
+async fn thousand_waiters_keep_bound_on_paused_clock() {
     let started = tokio::time::Instant::now();
     let clock = Clock::custom(move || started.elapsed());
     let limit = Limit::new(10, 1, ms(1)).unwrap();
@@ -118,7 +118,7 @@ async fn a_thousand_keep_the_bound_on_a_paused_clock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_thousand_keep_the_bound_on_a_real_clock() {
+async fn thousand_waiters_keep_bound_on_real_clock() {
     let limit = Limit::new(10, 1, Duration::from_micros(200)).unwrap();
     let handle = handle_on(&limit, Clock::instant());
     let started = std::time::Instant::now();
@@ -159,7 +159,7 @@ fn a_thread_that_may_not_park_is_refused() {
 }
 
 #[test]
-fn jitter_is_late_by_less_than_it_says_and_never_early() {
+fn jitter_delays_within_its_maximum_never_early() {
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let (handle, hand) = by_hand(&limit);
     let world = World::new(hand);

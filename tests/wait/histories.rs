@@ -394,7 +394,7 @@ fn small_gcra() -> Vec<Limit> {
 }
 
 #[test]
-fn no_history_grants_more_than_the_bound_of_gcra() {
+fn no_history_exceeds_the_bound_of_gcra() {
     for (seed, limit) in (0..).zip(small_gcra()) {
         histories(&limit, Engine::LockFree, HISTORIES, seed);
         histories(&limit, Engine::Exact, HISTORIES / 10, seed + 100);
@@ -402,7 +402,7 @@ fn no_history_grants_more_than_the_bound_of_gcra() {
 }
 
 #[test]
-fn no_history_grants_more_than_the_bound_of_those_that_count() {
+fn no_history_exceeds_bound_of_counting_rules() {
     let window = Limit::fixed_window(3, ms(4)).unwrap();
     let tokens = Limit::token_bucket(6, ms(6), 3).unwrap();
     let leaky = |size, rate_ms, drip| Limit::leaky_bucket(size, ms(rate_ms), drip).unwrap();

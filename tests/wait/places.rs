@@ -11,7 +11,7 @@ use super::virtual_time::{Task, World};
 use super::*;
 
 #[test]
-fn a_refusal_is_known_at_once_and_charges_nothing() {
+fn refusal_is_immediate_and_charges_nothing() {
     for limit in limits_of_all(2) {
         let (handle, hand) = by_hand(&limit);
         let world = World::new(hand);
@@ -48,7 +48,7 @@ fn a_refusal_says_why() {
 }
 
 #[test]
-fn a_cost_of_nothing_waits_for_what_is_owed_and_takes_no_place() {
+fn zero_cost_waits_for_debt_without_reservation() {
     let (handle, hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
     assert!(place(&handle, 0).wait().is_zero());
     let _held = (place(&handle, 1), place(&handle, 1));
@@ -78,7 +78,7 @@ fn where_nothing_is_limited_nobody_waits() {
 }
 
 #[test]
-fn who_comes_with_an_older_clock_waits_from_the_last_sweep() {
+fn older_clock_waits_from_the_last_sweep() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (clock, hand) = Clock::manual();
         let limiter = limiter_on(&Limit::new(1, 1, ms(10)).unwrap(), clock, engine);
@@ -95,7 +95,7 @@ fn who_comes_with_an_older_clock_waits_from_the_last_sweep() {
 }
 
 #[test]
-fn newcomers_that_share_a_bucket_wait_from_the_last_sweep() {
+fn untracked_keys_wait_from_the_last_sweep() {
     let limits =
         Limits::builder().limit("Own", IdFormat::String, Limit::new(1, 1, ms(10)).unwrap());
     let (clock, hand) = Clock::manual();
@@ -125,7 +125,7 @@ fn at_cap(policy: AtCap) -> KeyedLimit {
 }
 
 #[test]
-fn newcomers_beyond_the_cap_are_treated_as_the_policy_says() {
+fn untracked_keys_beyond_cap_follow_the_policy() {
     let refused = at_cap(AtCap::Deny).reserve("new", 1, Duration::MAX).unwrap_err();
     assert!(matches!(refused, ReserveError::NoRoom), "{refused}");
 
@@ -182,7 +182,7 @@ impl Algorithm for Rest {
 }
 
 #[test]
-fn a_rule_of_ones_own_gives_only_what_is_there() {
+fn custom_rule_grants_only_what_is_there() {
     let (handle, hand) = by_hand(&Limit::custom(Arc::new(Rest)).unwrap());
     let there = place(&handle, 1);
     assert!(there.wait().is_zero());
@@ -197,7 +197,7 @@ fn a_rule_of_ones_own_gives_only_what_is_there() {
 }
 
 #[test]
-fn a_denied_batch_takes_nothing_from_who_waits_behind_it() {
+fn denied_batch_takes_nothing_from_later_waiter() {
     // The batch charges "Own" and is denied by "Last"; meanwhile, between the two, another takes a place
     // behind it: told here by charging and taking back by hand.
     let limit = Limit::new(1, 1, Duration::from_nanos(10)).unwrap();
@@ -210,7 +210,7 @@ fn a_denied_batch_takes_nothing_from_who_waits_behind_it() {
 }
 
 #[test]
-fn after_a_reload_nothing_is_given_back_and_places_are_kept() {
+fn reload_keeps_reservations_and_refunds_nothing() {
     let with = |burst| {
         let limit = Limit::new(burst, 1, ms(10)).unwrap();
         Limits::builder().limit("Own", IdFormat::String, limit).unwrap().build()

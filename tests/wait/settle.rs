@@ -22,7 +22,7 @@ fn owing(limit: &Limit, max_debt: u64) -> (KeyedLimit, ManualClock) {
 }
 
 #[test]
-fn what_was_estimated_too_much_goes_back_and_no_more() {
+fn overestimate_is_refunded_and_no_more() {
     for limit in limits_of_all(10) {
         let (handle, _hand) = by_hand(&limit);
         let left = |handle: &KeyedLimit| handle.check("id", 0).unwrap().remaining().unwrap();
@@ -44,7 +44,7 @@ fn what_was_estimated_too_much_goes_back_and_no_more() {
 }
 
 #[test]
-fn those_under_way_together_are_settled_in_any_order_to_the_unit() {
+fn concurrent_receipts_settle_exactly_in_any_order() {
     for limit in limits_of_all(40) {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
             let (handle, _hand) = by_hand(&limit);
@@ -61,7 +61,7 @@ fn those_under_way_together_are_settled_in_any_order_to_the_unit() {
 }
 
 #[test]
-fn what_was_estimated_too_little_is_owed_down_to_the_floor() {
+fn underestimate_is_owed_down_to_the_floor() {
     for limit in limits_of_all(10) {
         for (max_debt, more, owed) in [(0, 5, 2), (4, 5, 5), (4, 6, 6), (4, 50, 6)] {
             let (handle, _hand) = owing(&limit, max_debt);
@@ -113,7 +113,7 @@ fn who_waited_settles_too() {
 /// Three that are given back from beneath one who waits: each reckons with what the others have lowered,
 /// or four units are used at one instant, of a burst of three.
 #[test]
-fn many_that_are_given_back_leave_the_place_of_who_waits() {
+fn many_refunds_leave_the_waiters_reservation() {
     let (handle, hand) = by_hand(&Limit::new(3, 1, ms(10)).unwrap());
     let receipts = [(); 3].map(|()| handle.spend_estimate("id", 1).unwrap().1.unwrap());
     let waiter = place(&handle, 1);
@@ -130,7 +130,7 @@ fn many_that_are_given_back_leave_the_place_of_who_waits() {
 /// Those who wait were told their times by windows that are used up and by drips: nothing of these can be
 /// given to others.
 #[test]
-fn while_others_wait_a_window_and_a_leaky_bucket_give_nothing_back() {
+fn windows_and_leaky_buckets_never_refund_under_waiters() {
     for limit in limits_of_all(4) {
         let (handle, _hand) = by_hand(&limit);
         let receipts = [(); 2].map(|()| handle.spend_estimate("id", 2).unwrap().1.unwrap());
@@ -355,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn refunds_and_a_clock_that_goes_back_are_all_that_settling_can_be_wrong_by(
+    fn settling_errs_only_by_refunds_and_backward_clocks(
         burst in 8..30u64, max_debt in 0..12u64, ops in ops(true, true),
     ) {
         let limit = Limit::new(burst, 1, ms(1)).unwrap();
@@ -365,7 +365,7 @@ proptest! {
     /// Of the other algorithms what was used keeps to the limit, whatever was settled, and a settlement never
     /// takes more than the estimate.
     #[test]
-    fn what_was_used_keeps_the_bound_of_any_algorithm(burst in 8..30u64, ops in ops(false, false)) {
+    fn settled_use_keeps_bound_of_any_algorithm(burst in 8..30u64, ops in ops(false, false)) {
         for limit in limits_of_all(burst) {
             let (handle, hand) = by_hand(&limit);
             let mut now_ns = 0;

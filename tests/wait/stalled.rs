@@ -54,7 +54,7 @@ impl Algorithm for Stands {
 const KEYS: u64 = 5_000;
 
 #[test]
-fn a_thread_that_stands_still_in_a_cancel_holds_up_no_other() {
+fn thread_stalled_in_cancel_blocks_no_other() {
     let (stand, stands) = channel();
     let (let_go, waits) = channel::<()>();
     let rule =

@@ -105,7 +105,7 @@ fn histories_of_threads(limit: &Limit, engine: Engine, number: u64) {
 }
 
 #[test]
-fn four_threads_are_granted_no_more_than_the_bound() {
+fn four_threads_are_granted_at_most_bound() {
     let number = HISTORIES / 100;
     let mut limits = limits_of_all(3).to_vec();
     limits.extend([Limit::new(5, 1, ms(2)).unwrap(), Limit::new(2, 1, ms(3)).unwrap()]);

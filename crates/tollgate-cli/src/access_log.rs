@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_combined_line_has_every_field_but_a_host() {
+    fn combined_line_has_all_fields_except_host() {
         let fields = Field::ALL.map(|(_, name)| field(COMBINED, name));
         let expected = ["83.149.9.216", "frank", "GET", "/a?b=c", "", "Mozilla/5.0 (X11)", "200"];
         let expected = expected.map(|text| (!text.is_empty()).then(|| text.to_owned()));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_that_of_the_target_or_of_the_server() {
+    fn host_comes_from_target_or_server() {
         let host = |front: &str, target: &str| {
             let line = format!(
                 "{front}1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET {target} HTTP/1.1\""
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_one_word_has_no_method_and_no_path() {
+    fn one_word_request_has_no_method_or_path() {
         for request in ["-", "\\x16\\x03\\x01", ""] {
             let line = format!("1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"{request}\" 400 0");
             assert_eq!(field(&line, Field::Method), None);
@@ -455,7 +455,7 @@ mod tests {
         }
 
         #[test]
-        fn any_change_to_a_good_line_is_read_or_refused(
+        fn any_mutated_line_is_read_or_refused(
             at in 0..COMBINED.len(), byte in any::<u8>(), end in 0..=COMBINED.len(),
         ) {
             let mut line = COMBINED.as_bytes().to_vec();

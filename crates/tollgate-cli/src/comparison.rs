@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_says_which_file_is_which_and_who_is_hit() {
+    fn text_names_both_files_and_affected_ids() {
         let changes =
             Changes { newly_denied: 2, newly_allowed: 1, denied_by_both: 3, allowed_by_both: 4 };
         let counts = LimitCounts { allowed: 5, denied: 5, keys: 2, keys_denied: 1 };

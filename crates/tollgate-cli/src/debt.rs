@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn by_time_a_client_may_be_denied_after_a_raise() {
+    fn by_time_clients_may_be_denied_after_raise() {
         let old = Limit::new(10, 1, 60 * SECOND).unwrap();
         let new = Limit::new(20, 20, 60 * SECOND).unwrap();
         // 8 minutes until full: more than the new bucket's minute, of which the first unit takes 57 s.

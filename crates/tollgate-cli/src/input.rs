@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_mebibyte_is_read_and_a_longer_one_passed_over() {
+    fn lines_up_to_a_mebibyte_are_read() {
         let mut text = vec![b'a'; MAX_LINE_BYTES];
         text.push(b'\n');
         text.extend(vec![b'b'; MAX_LINE_BYTES + 1]);

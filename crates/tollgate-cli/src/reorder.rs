@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_leaves_when_the_window_has_passed_it() {
+    fn item_leaves_once_the_window_passed_it() {
         let mut reorder = Reorder::new(10, 100);
         reorder.push(100, 'a');
         reorder.push(110, 'b');
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_older_than_the_window_is_late_even_if_nothing_has_passed_it() {
+    fn item_older_than_window_is_always_late() {
         let mut reorder = Reorder::new(10, 100);
         assert_eq!(run(&mut reorder, &[100, 200, 150]), [(100, 0), (100, 2), (200, 1)]);
         assert_eq!(reorder.late(), 1);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_leaves_early_when_too_many_are_held() {
+    fn oldest_leaves_early_when_too_many_held() {
         let mut reorder = Reorder::new(1000, 2);
         let taken = run(&mut reorder, &[5, 4, 3, 2]);
         assert_eq!(taken, [(3, 2), (3, 3), (4, 1), (5, 0)]);
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_leaves_once_and_times_never_go_back(
+        fn each_item_leaves_once_in_time_order(
             times in proptest::collection::vec(0_u64..1000, 0..300),
             window_ns in 0_u64..500, max_held in 0_usize..50,
         ) {

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_fields_in_the_order_of_the_format() {
+    fn json_fields_are_in_the_formats_order() {
         let expected = concat!(
             r#"{"lines":1240,"parsed":1240,"skipped":1,"late":0,"allowed":1234,"denied":5,"#,
             r#""limits":{"PerClient":{"allowed":1234,"denied":5,"keys":6,"keys_denied":1}},"#,

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_gos_and_waits_are_not_too_short() {
+    fn times_follow_go_and_waits_round_up() {
         let ns = Duration::from_nanos;
         assert_eq!(span(ns(3_661_001_001_001)), "1h1m1s1ms1us1ns");
         assert_eq!(span(ns(5_400_000_000_000)), "1h30m");

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_one_and_check_and_spend() {
+    fn defaults_are_one_check_and_spend() {
         let line = with("");
         let operation = parse(line.as_bytes()).unwrap();
         let txn = &operation.txns[0].0;
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_that_serde_would_take_by_position_or_as_objects_are_refused() {
+    fn positional_and_object_forms_are_refused() {
         refusal(r#"{"at_ns":1,"op":"spend","txns":[["A","x"]]}"#);
         refusal(r#"{"at_ns":1,"op":{"spend":null},"txns":[{"limit":"A","id":"x"}]}"#);
         refusal(r#"{"at_ns":1,"at_ns":1,"op":"spend","txns":[{"limit":"A","id":"x"}]}"#);

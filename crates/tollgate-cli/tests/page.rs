@@ -128,7 +128,7 @@ fn clients_affected(report: &Report) -> usize {
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn the_numbers_of_the_page_are_those_of_the_run_and_of_a_count_of_our_own() {
+fn page_numbers_match_run_and_naive_count() {
     let report = Report::of_the_example();
     let browser = Browser::start();
     show(&browser, &report.url(), 1000, "light");
@@ -207,7 +207,7 @@ fn the_numbers_of_the_page_are_those_of_the_run_and_of_a_count_of_our_own() {
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn the_page_fits_a_phone_follows_the_dark_and_loads_nothing() {
+fn page_fits_phones_dark_mode_loads_nothing() {
     let report = Report::of_the_example();
     let browser = Browser::start();
     show(&browser, &report.url(), 360, "light");
@@ -314,7 +314,7 @@ fn contrast(a: &str, b: &str) -> f64 {
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn an_id_that_is_a_script_is_only_text() {
+fn script_id_is_shown_as_text() {
     let ids = [
         "<script>document.title='taken'</script>",
         "<img src=x onerror=\"document.title='taken'\">",

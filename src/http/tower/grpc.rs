@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_post_with_grpcs_own_content_type_is_grpcs() {
+    fn only_post_with_grpc_content_type_is_grpc() {
         use Protocol::{Http2, Web, WebText};
         for (value, expected) in [
             ("application/grpc", Some(Http2)),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn pushback_is_rounded_up_and_fits_into_32_bits() {
+    fn pushback_rounds_up_and_fits_32_bits() {
         for (ns, ms) in [
             (0, "1"),
             (1, "1"),

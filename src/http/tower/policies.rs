@@ -111,7 +111,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_policy_is_made_once_and_more_than_are_kept_are_right_as_well() {
+    fn policies_are_cached_and_right_beyond_the_cache() {
         let policies = Policies::new("a").unwrap();
         let limit = |burst| Limit::new(burst, 1, Duration::from_secs(1)).unwrap();
         for burst in 1..=40 {

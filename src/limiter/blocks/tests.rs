@@ -408,7 +408,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_limiter_with_blocks_is_one_without_beside_a_map_of_them(
+    fn blocks_equal_a_map_beside_the_limiter(
         (engine, is_capped) in prop_oneof![
             Just((Engine::LockFree, false)), Just((Engine::LockFree, true)), Just((Engine::Exact, false)),
         ],

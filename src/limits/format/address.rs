@@ -253,7 +253,7 @@ mod tests {
     const OWN: Origin = Origin::Override { public_only: false };
 
     #[test]
-    fn reserved_blocks_begin_and_end_where_the_registries_say() {
+    fn reserved_blocks_match_the_registries_at_both_ends() {
         let reserved = |text: &str| refuse_reserved_address(text.parse().unwrap()).is_err();
         for (outside, first, last, next) in [
             ("9.255.255.255", "10.0.0.0", "10.255.255.255", "11.0.0.0"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_address_is_refused_by_the_name_of_its_smallest_block() {
+    fn reserved_address_error_names_the_smallest_block() {
         let why = |text: &str| parse(text, PUBLIC).unwrap_err();
         assert_eq!(why("10.0.0.1"), "is in a reserved address block, 10.0.0.0/8 (private use)");
         assert_eq!(
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_a_48_and_a_request_may_give_an_address_of_it() {
+    fn range_is_a_48_and_covers_its_addresses() {
         let net = |text: &str| {
             parse_range(text, Origin::Request).map(|range| range_net(range).to_string())
         };
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_names_a_prefix_by_its_lowest_address() {
+    fn override_names_a_prefix_by_its_lowest_address() {
         let net =
             |text: &str, origin| parse_covered(text, origin).map(|net| net.unwrap().to_string());
         assert_eq!(net("8.8.8.8", PUBLIC).unwrap(), "8.8.8.8/32");

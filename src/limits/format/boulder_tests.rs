@@ -46,7 +46,7 @@ const DELIBERATE: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_row_of_boulders_ids_is_as_in_boulder_or_deliberate() {
+fn each_boulder_id_matches_or_differs_on_purpose() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/vectors/boulder_ids.json");
     let Ok(text) = std::fs::read_to_string(path) else {
         // Past the test runner, which keeps to itself what a passing test prints.
@@ -156,7 +156,7 @@ fn encodings_are_as_short_as_they_can_be() {
 }
 
 #[test]
-fn an_id_of_another_type_or_part_is_refused() {
+fn id_of_another_type_or_part_is_refused() {
     let set = IdentifierSet::new(["example.com"]).unwrap();
     let address = IpAddr::from([8, 8, 8, 8]);
     for (format, id, message) in [
@@ -222,7 +222,7 @@ fn an_id_of_another_type_or_part_is_refused() {
 }
 
 #[test]
-fn an_override_is_refused_with_what_it_should_be() {
+fn override_error_says_what_it_should_be() {
     for (format, text, message) in [
         (
             IdFormat::DomainOrCidr,

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_one_however_its_address_is_written() {
+    fn each_client_is_one_despite_address_spelling() {
         let mut requests = Requests::default();
         for client in ["1.1.1.1", "::ffff:1.1.1.1", "2001:DB8::1", "2001:db8:0::1", "name"] {
             let line =

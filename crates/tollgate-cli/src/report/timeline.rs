@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_width_divides_the_next_and_the_first_monday_or_weeks() {
+    fn widths_divide_the_next_and_align_weeks() {
         for pair in WIDTHS_NS.windows(2) {
             assert_eq!(pair[1] % pair[0], 0, "{pair:?}");
         }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_has_half_minutes_and_begins_at_a_round_time() {
+    fn hour_has_half_minutes_from_a_round_time() {
         let mut timeline = Timeline::of_seconds();
         let start_s = 1_431_857_103; // 2015-05-17 10:05:03 UTC
         for second in 0..3590 {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_the_first_monday_and_the_last_ones_have_bins() {
+    fn earliest_and_latest_times_have_bins() {
         let mut timeline = Timeline::of_nanoseconds();
         for at_ns in [0, 1, 3 * DAY, u64::MAX] {
             timeline.move_to(at_ns);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_commas_and_parts_are_never_rounded_away() {
+    fn numbers_have_commas_shares_never_round_away() {
         for (value, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(number(value), text);
         }

@@ -273,7 +273,7 @@ fn a_trace_agrees_with_two_plain_replays() {
 }
 
 #[test]
-fn a_line_that_fails_under_the_other_file_only_is_named_and_the_run_exits_with_one() {
+fn line_failing_under_one_file_exits_with_one() {
     let desk = Desk::new();
     desk.put("new.yml", "A: {burst: 2, count: 1, period: 1s, id: string}\n");
     let trace = spend(1, r#"{"limit":"A","id":"x","cost":3}"#)
@@ -302,7 +302,7 @@ if new.yml took the place of limits.yml:
 }
 
 #[test]
-fn a_limit_that_one_file_lacks_is_none_there() {
+fn limit_missing_in_one_file_admits_there() {
     let desk = Desk::new();
     let line = "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET /a HTTP/1.1\" 200 1\n";
     desk.put("access.log", line.repeat(3));
@@ -342,7 +342,7 @@ fn a_limit_that_one_file_lacks_is_none_there() {
 }
 
 #[test]
-fn both_files_are_read_and_their_faults_named_together() {
+fn faults_of_both_files_are_named_together() {
     let desk = Desk::new();
     desk.put("bad.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\n");
     desk.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));

@@ -86,7 +86,7 @@ New: added
 }
 
 #[test]
-fn the_status_says_whether_there_are_differences_only_if_it_is_asked_to() {
+fn status_tells_differences_only_if_asked() {
     let desk = desk();
     assert_eq!(diff(&desk, "old.yml old.yml"), "no differences\n");
     for (line, status) in [
@@ -147,7 +147,7 @@ Same: changed
 }
 
 #[test]
-fn of_many_overrides_twenty_are_shown_and_all_if_asked() {
+fn twenty_overrides_are_shown_all_if_asked() {
     let desk = desk();
     let ids: Vec<String> = (100..145).rev().map(|id| format!("u{id}")).collect();
     desk.put("o.yml", format!("- Same: {{burst: 9, count: 1, period: 1s, ids: {ids:?}}}\n"));
@@ -183,7 +183,7 @@ fn an_accounts_override_stands_for_its_ids() {
 }
 
 #[test]
-fn a_limit_that_is_switched_off_is_no_limit() {
+fn disabled_limit_is_no_limit() {
     let desk = Desk::new();
     desk.put(
         "on.yml",
@@ -233,7 +233,7 @@ fn as_json_it_is_one_object() {
 
 /// Times are whole nanoseconds, and their names say so.
 #[test]
-fn in_json_numbers_are_numbers_and_flags_are_flags() {
+fn json_has_typed_numbers_and_flags() {
     let desk = desk();
     desk.put("off.yml", "Raised: {enabled: false, id: string}\n");
     let fields = |line: &str, limit: &str| {

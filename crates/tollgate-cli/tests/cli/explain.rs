@@ -44,7 +44,7 @@ a spend of 1: allowed, there is no limit
 }
 
 #[test]
-fn what_has_expired_does_not_apply_and_a_mode_is_named() {
+fn expired_override_does_not_apply_mode_is_named() {
     let desk = desk();
     let ran = desk.run("explain --limits limits.yml --overrides o.yml --today 2026-11-02 A big");
     let not = "does not apply: the override of big at o.yml:1, burst 50, count 1, period 1s: it expired on 2026-11-01\n";
@@ -68,7 +68,7 @@ fn what_has_expired_does_not_apply_and_a_mode_is_named() {
 }
 
 #[test]
-fn traffic_is_replayed_first_and_explained_at_its_end() {
+fn traffic_is_replayed_then_explained() {
     let desk = Desk::new();
     let a = r#"{"limit":"A","id":"x","cost":4}"#;
     let trace = [spend(1_000_000_000, a), spend(1_250_000_000, a)].concat();

@@ -6,7 +6,7 @@ use std::io::Read;
 use crate::desk::{Desk, Ran, spend};
 
 #[test]
-fn decisions_on_standard_output_send_the_summary_to_standard_error() {
+fn decisions_on_stdout_move_summary_to_stderr() {
     let desk = Desk::new();
     let trace = spend(1, r#"{"limit":"A","id":"x"}"#);
     let ran = desk.run_with("replay --limits limits.yml --trace - --decisions -", &trace);
@@ -39,7 +39,7 @@ fn traffic_that_is_not_there_is_named() {
 }
 
 #[test]
-fn decisions_that_cannot_be_written_are_refused_before_any_work() {
+fn unwritable_decisions_are_refused_before_any_work() {
     let desk = Desk::new();
     fs::create_dir(desk.path("folder")).unwrap();
     for name in ["folder", "no/such/folder/d.jsonl", "limits.yml/d.jsonl"] {
@@ -50,7 +50,7 @@ fn decisions_that_cannot_be_written_are_refused_before_any_work() {
 }
 
 #[test]
-fn decisions_replace_a_file_only_when_the_run_got_to_its_end() {
+fn decisions_replace_a_file_only_when_complete() {
     let desk = Desk::new();
     desk.put("d.jsonl", "from before\n");
     desk.put("cut.gz", [0x1f, 0x8b, 8, 0]);
@@ -71,7 +71,7 @@ fn decisions_replace_a_file_only_when_the_run_got_to_its_end() {
 
 #[cfg(unix)]
 #[test]
-fn a_device_is_written_as_it_is_and_a_link_stays_one() {
+fn devices_are_written_and_links_stay_links() {
     use std::os::unix::fs::{FileTypeExt, symlink};
     let desk = Desk::new();
     let trace = spend(1, r#"{"limit":"A","id":"x"}"#);

@@ -11,7 +11,7 @@ fn blocks(language: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_trace_of_the_guide_gets_the_decisions_of_the_guide() {
+fn guide_trace_gets_the_guides_decisions() {
     let desk = Desk::new();
     let ([limits], [trace, decisions]) = (&*blocks("yaml"), &*blocks("jsonl")) else {
         panic!("limits, a trace and its decisions")
@@ -26,7 +26,7 @@ fn the_trace_of_the_guide_gets_the_decisions_of_the_guide() {
 
 /// The fields, the words of the summary, and the options that change what they count.
 #[test]
-fn the_guide_names_what_a_summary_and_a_trace_have() {
+fn guide_names_the_fields_of_both_formats() {
     for word in [
         "`at_ns`",
         "`op`",
@@ -53,7 +53,7 @@ fn the_guide_names_what_a_summary_and_a_trace_have() {
 
 /// As the guide says it: all lines are parsed, and all skipped.
 #[test]
-fn a_line_whose_client_is_no_id_is_parsed_and_skipped() {
+fn line_with_invalid_client_id_is_skipped() {
     let desk = Desk::new();
     let line = "192.0.2.7 - - [17/May/2015:10:00:05 +0000] \"GET / HTTP/1.1\" 200 1\n";
     desk.put("access.log", line.repeat(3));

@@ -91,7 +91,7 @@ fn json_has_hostile_ids_escaped_and_whole() {
 }
 
 #[test]
-fn names_and_contents_of_files_say_nothing_to_a_terminal() {
+fn file_names_and_contents_are_escaped_for_terminals() {
     let desk = Desk::new();
     let [old, new, overrides, bad] = ["old", "new", "overrides", "bad"].map(hostile_name);
     let id = HOSTILE.replace('\u{1b}', "\\e").replace('\u{7}', "\\a").replace('\u{9b}', "\\x9b");

@@ -81,7 +81,7 @@ fn a_packed_log_reads_like_a_plain_one() {
 }
 
 #[test]
-fn a_log_with_lines_that_do_not_parse_is_all_well() {
+fn log_with_unparsable_lines_still_succeeds() {
     let desk = Desk::new();
     let binary: Vec<u8> =
         (0..4000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -132,7 +132,7 @@ fn ipv6_log() -> String {
 }
 
 #[test]
-fn ipv6_clients_are_counted_by_the_prefix_that_is_asked_for() {
+fn ipv6_clients_are_counted_by_chosen_prefix() {
     let desk = Desk::new();
     desk.put("strings.yml", "PerClient: {burst: 1, count: 1, period: 10s, id: string}\n");
     desk.put("access.log", ipv6_log());

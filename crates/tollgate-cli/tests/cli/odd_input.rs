@@ -72,7 +72,7 @@ fn packed_input_is_told_by_its_first_bytes() {
 
 /// A pipe gives as many bytes as were written to it at once.
 #[test]
-fn packed_input_may_come_a_byte_at_a_time() {
+fn packed_input_may_come_byte_by_byte() {
     let desk = Desk::new();
     let mut child = desk.command("replay --limits limits.yml --json --trace -");
     let mut child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
@@ -118,7 +118,7 @@ fn a_byte_order_mark_costs_no_line() {
 }
 
 #[test]
-fn a_byte_order_mark_is_skipped_in_files_of_limits() {
+fn byte_order_mark_in_limits_is_skipped() {
     let desk = Desk::new();
     desk.put("marked.yml", BOM.to_owned() + LIMITS);
     desk.put("o.yml", BOM.to_owned() + "A:x: {burst: 9, count: 9, period: 1s}\n");

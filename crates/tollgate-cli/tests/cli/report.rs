@@ -81,7 +81,7 @@ fn requests() -> Vec<(String, &'static str)> {
 }
 
 #[test]
-fn the_numbers_are_those_of_the_summary_and_of_the_decisions() {
+fn numbers_match_the_summary_and_the_decisions() {
     let desk = example();
     let ran = desk.run(
         "replay --limits limits.yml --log access.log --rule RequestsPerClient=client \
@@ -140,7 +140,7 @@ fn the_numbers_are_those_of_the_summary_and_of_the_decisions() {
 }
 
 #[test]
-fn what_would_change_is_that_of_the_summary_and_of_two_plain_replays() {
+fn changes_match_summary_and_two_plain_replays() {
     let desk = example();
     let rule = "--log access.log --rule RequestsPerClient=client";
     let ran = desk.run(&format!(
@@ -207,7 +207,7 @@ fn what_would_change_is_that_of_the_summary_and_of_two_plain_replays() {
 }
 
 #[test]
-fn ids_of_a_batch_come_as_close_as_each_alone() {
+fn batched_ids_come_as_close_as_single() {
     let desk = example();
     // Nobody is denied, so that each limit is as if it were the only one.
     desk.put(
@@ -227,7 +227,7 @@ fn ids_of_a_batch_come_as_close_as_each_alone() {
 }
 
 #[test]
-fn costs_factors_and_modes_of_a_trace_count_as_they_were_charged() {
+fn trace_costs_factors_modes_count_as_charged() {
     let desk = Desk::new();
     desk.put(
         "limits.yml",
@@ -267,7 +267,7 @@ fn costs_factors_and_modes_of_a_trace_count_as_they_were_charged() {
 }
 
 #[test]
-fn what_a_log_has_in_it_is_shown_and_not_obeyed() {
+fn log_contents_are_shown_and_not_obeyed() {
     let desk = Desk::new();
     let hostile =
         "/<script>alert('1')</script>\"--></style><img/src=x>&amp;\u{202e}\u{2066}\u{1}\u{1b}[2J";

@@ -138,7 +138,7 @@ fn what_was_denied_is_what_the_lines_say() {
 }
 
 #[test]
-fn a_log_without_user_agents_has_no_table_of_them() {
+fn log_without_user_agents_has_no_table() {
     let desk = Desk::new();
     let line = "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET /a?b HTTP/1.1\"";
     desk.put("common.log", format!("{line} 200 1\n").repeat(3));
@@ -158,7 +158,7 @@ fn a_log_without_user_agents_has_no_table_of_them() {
 }
 
 #[test]
-fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
+fn applied_overrides_are_shown_with_their_outcome() {
     let run = run("--against new.yml");
     let of = |client: &str, counted: fn(bool, bool) -> bool| {
         let is_of = |line: &str| line.split(' ').next() == Some(client);

@@ -81,7 +81,7 @@ fn tell_done_from_found_from_not_done() {
 }
 
 #[test]
-fn a_file_that_is_not_there_beside_a_faulty_one_is_reported_with_it() {
+fn missing_file_is_reported_beside_faulty_one() {
     let ran = desk().run("validate --limits faults.yml --overrides missing.yml");
     let said: Vec<&str> = ran.stderr.lines().collect();
     assert_eq!(said.len(), 2, "{ran:?}");
@@ -91,7 +91,7 @@ fn a_file_that_is_not_there_beside_a_faulty_one_is_reported_with_it() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn standard_output_that_cannot_be_written_is_not_done() {
+fn unwritable_standard_output_is_a_failure() {
     for line in ["validate --limits limits.yml", "diff limits.yml other.yml"] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let output = desk().command(line).stdout(full).output().unwrap();

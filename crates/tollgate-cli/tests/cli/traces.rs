@@ -124,7 +124,7 @@ fn refund_and_reset_give_back_and_name_nobody() {
 }
 
 #[test]
-fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
+fn failing_line_changes_nothing_and_run_continues() {
     let desk = Desk::new();
     let good = spend(1_000, r#"{"limit":"A","id":"x"}"#);
     let mut trace = good.clone().into_bytes();
@@ -189,7 +189,7 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
 }
 
 #[test]
-fn of_a_file_that_is_no_trace_five_lines_are_shown_and_the_others_counted() {
+fn non_trace_shows_five_lines_counts_the_rest() {
     let desk = Desk::new();
     desk.put("o.yml", "A: {burst: 1, count: 1, period: 1s, id: string}\n");
     desk.put(
@@ -281,7 +281,7 @@ Off: {algorithm: fixed_window, limit: 1, window: 1s, id: string, enabled: false}
 
 /// Of both files, whenever the traffic was: the first line of this trace is of 2023.
 #[test]
-fn overrides_have_expired_by_the_day_that_is_given() {
+fn overrides_expire_by_the_given_day() {
     let desk = Desk::new();
     desk.put("o.yml", "A:x: {burst: 9, count: 1, period: 1s, expires: 2026-11-14}\n");
     desk.put("t.jsonl", spend(1_700_000_000_000_000_000, r#"{"limit":"A","id":"x"}"#));
@@ -298,7 +298,7 @@ fn overrides_have_expired_by_the_day_that_is_given() {
 }
 
 #[test]
-fn the_day_is_in_the_help_of_every_command() {
+fn every_commands_help_names_the_day() {
     let desk = Desk::new();
     for command in ["validate", "replay", "explain", "diff"] {
         let help = desk.run(&format!("{command} --help")).stdout;

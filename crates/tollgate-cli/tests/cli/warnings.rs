@@ -17,7 +17,7 @@ const OVERRIDES: &str = "\
 ";
 
 #[test]
-fn warnings_have_file_line_and_key_and_the_status_stays_0() {
+fn warnings_name_file_line_key_with_status_0() {
     let desk = Desk::new();
     desk.put("o.yml", OVERRIDES);
     let line = "validate --limits limits.yml --overrides o.yml --today 2026-11-01";
@@ -51,7 +51,7 @@ fn warnings_are_a_list_in_json() {
 }
 
 #[test]
-fn of_many_the_first_thousand_are_printed_and_the_rest_is_counted() {
+fn first_thousand_are_printed_the_rest_counted() {
     let desk = Desk::new();
     let line = |at: u32| format!("A:id{at}: {{burst: 5, count: 1, period: 1s}}\n");
     desk.put("o.yml", (0..3_500).map(line).collect::<String>());
@@ -65,7 +65,7 @@ fn of_many_the_first_thousand_are_printed_and_the_rest_is_counted() {
 }
 
 #[test]
-fn ids_that_look_like_others_are_warned_of_in_a_form_that_is_seen() {
+fn lookalike_ids_are_warned_of_visibly() {
     let desk = Desk::new();
     desk.put("o.yml", "- A: {burst: 9, count: 1, period: 1s, ids: [\"alice\\u200B\"]}\n");
     let ran = desk.run("validate --limits limits.yml --overrides o.yml");
@@ -74,7 +74,7 @@ fn ids_that_look_like_others_are_warned_of_in_a_form_that_is_seen() {
 }
 
 #[test]
-fn a_day_that_is_none_is_a_wrong_argument() {
+fn invalid_day_is_a_wrong_argument() {
     let desk = Desk::new();
     let ran = desk.run("validate --limits limits.yml --today 2026-02-29");
     assert_eq!(ran.status, Some(2), "{ran:?}");
