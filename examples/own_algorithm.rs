@@ -1,7 +1,7 @@
 //! A rule of one's own: at most so many units in a day and in each half of it, so that nobody spends the
 //! day's quota in the morning.
 //!
-//! Run it with `cargo run --example own_algorithm`. `tests/own_algorithm.rs` has the same rule, put
+//! Run it with `cargo run --example own_algorithm`. `tests/algorithms/custom.rs` has the same rule, put
 //! through the laws that every rule keeps to.
 
 use std::sync::Arc;

@@ -2,18 +2,18 @@
 //! the whole of the process's memory is measured.
 #![cfg(not(tollgate_loom))]
 
+mod support;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tollgate::Limits;
-use tollgate::algorithm::Algorithm;
-use tollgate::algorithm::Outcome;
+use support::rules::{RuleCall, hooked, stop_point};
+use support::{hourly, limiter_with, sweep_all};
 use tollgate::clock::ManualClock;
-use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions};
+use tollgate::{IdFormat, Limiter, LimiterOptions, Limits};
 
 /// The bytes that are allocated.
 struct Counting;
@@ -68,51 +68,12 @@ fn mapped() -> usize {
     0
 }
 
-/// A rule that stands still when it is asked for this cost, until it is let go.
-#[derive(Debug)]
-struct Stands {
-    stands: Sender<()>,
-    go_on: Mutex<Receiver<()>>,
-}
-
-const STAND: u64 = 7;
-
-impl Algorithm for Stands {
-    fn spend(&self, _: u64, now_ns: u64, cost: u64) -> Outcome {
-        if cost == STAND {
-            // An error, once the other end is gone.
-            let _ = self.stands.send(());
-            let _ = self.go_on.lock().unwrap().recv();
-        }
-        let decision = Decision::to_spend(true, 1, Duration::ZERO, Duration::ZERO);
-        Outcome { word: Some(now_ns + 1_000_000_000_000), decision }
-    }
-
-    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        word <= now_ns
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        10
-    }
-}
-
-fn limit(burst: u64) -> Limit {
-    Limit::new(burst, burst, Duration::from_secs(3600)).unwrap()
-}
+/// The cost at which the rule stops the thread.
+const STOP: u64 = 7;
 
 fn limiter() -> (Limiter, ManualClock) {
-    let limits = Limits::builder().limit("A", IdFormat::RegId, limit(3)).unwrap().build();
-    let (clock, hand) = Clock::manual();
-    (Limiter::with_options(limits, LimiterOptions::default().max_keys(1 << 20).clock(clock)), hand)
+    let limits = Limits::builder().limit("A", IdFormat::RegId, hourly(3)).unwrap().build();
+    limiter_with(limits, LimiterOptions::default().max_keys(1 << 20))
 }
 
 /// Grows a table to some 10 MB and empties it again, a few times, and reloads between.
@@ -121,8 +82,8 @@ fn use_up(limiter: &Limiter, hand: &ManualClock) {
     for round in 0..3 {
         (0..100_000_u64).for_each(|id| assert!(a.spend(id, 1).is_ok()));
         hand.advance(Duration::from_secs(7200));
-        while !limiter.sweep(4096).finished {}
-        let others = Limits::builder().limit("A", IdFormat::RegId, limit(4 + round)).unwrap();
+        sweep_all(limiter);
+        let others = Limits::builder().limit("A", IdFormat::RegId, hourly(4 + round)).unwrap();
         limiter.reload(others.build()).unwrap();
     }
 }
@@ -156,20 +117,22 @@ impl Held {
 /// A call of a limiter of its own that stands still, for a key that is new, or known.
 fn stalled_call(is_known: bool) -> Held {
     Held::new(move |wait| {
-        let (stands, is_standing) = channel();
-        let (let_go, go_on) = channel::<()>();
-        let rule = Stands { stands, go_on: Mutex::new(go_on) };
-        let own = Limit::custom(Arc::new(rule)).unwrap();
+        let (point, stopped) = stop_point();
+        let own = hooked(hourly(10), move |call| {
+            if let RuleCall::Spend { cost: STOP, .. } = call {
+                point.stop();
+            }
+        });
         let limits = Limits::builder().limit("B", IdFormat::String, own).unwrap().build();
         let limiter = Limiter::new(limits);
         let b = limiter.limit("B").unwrap();
         let stalled = thread::spawn(move || {
-            let costs = if is_known { &[1, 1, STAND][..] } else { &[STAND] };
+            let costs = if is_known { &[1, 1, STOP][..] } else { &[STOP] };
             costs.iter().for_each(|&cost| assert!(b.spend("b", cost).unwrap().allowed()));
         });
-        is_standing.recv().unwrap();
+        stopped.wait();
         wait();
-        drop((is_standing, let_go));
+        drop(stopped);
         stalled.join().unwrap();
     })
 }

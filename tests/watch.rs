@@ -5,7 +5,6 @@
 mod lives;
 #[path = "watch/mutated.rs"]
 mod mutated;
-mod own_process;
 #[path = "watch/pairs.rs"]
 mod pairs;
 #[cfg(unix)]
@@ -17,6 +16,7 @@ mod refusals;
 mod saves;
 #[path = "watch/storms.rs"]
 mod storms;
+mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};

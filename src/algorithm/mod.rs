@@ -95,7 +95,7 @@ impl Charge {
 ///   unit later, never sooner.
 /// * **Cost.** Callers have checked that no cost is above [`max_cost`](Algorithm::max_cost).
 ///
-/// `tests/laws/mod.rs` in the repository has these as property tests, and `tests/own_algorithm.rs` puts
+/// `tests/algorithms/laws.rs` in the repository has these as property tests, and `tests/algorithms/custom.rs` puts
 /// a rule of one's own through them.
 ///
 /// # Example: a bucket that is emptied at once and takes a rest

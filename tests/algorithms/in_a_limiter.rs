@@ -3,36 +3,27 @@
 
 use super::laws::{Step, steps};
 use super::naive::{Naive, figures};
+use super::support::{ENGINES, limiter, limits, sweep_all};
 use super::*;
 use tollgate::options::{AtCap, Engine};
 use tollgate::{Bucket, Clock, IdFormat, Limiter, LimiterOptions, Limits};
-
-fn limiter_of(named: &[(&str, Limit)], engine: Engine) -> (Limiter, tollgate::clock::ManualClock) {
-    let mut builder = Limits::builder();
-    for (name, limit) in named {
-        builder = builder.limit(name, IdFormat::String, limit.clone()).unwrap();
-    }
-    let (clock, hand) = Clock::manual();
-    let options = LimiterOptions::default().engine(engine).clock(clock);
-    (Limiter::with_options(builder.build(), options), hand)
-}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn answer_as_the_oracle_despite_sweeps(
-        limits in (1..5u64, 1..20u64, 1..9u64, 1..5u64).prop_map(|(count, time, more, drip)| {
+        three in (1..5u64, 1..20u64, 1..9u64, 1..5u64).prop_map(|(count, time, more, drip)| {
             [fixed(count, time), tokens(count + more, time, count), leaky(count as u32, time, drip as u32)]
         }),
         history in steps(8 * MS),
         sweep_every in 1..6usize,
     ) {
-        for engine in [Engine::LockFree, Engine::Exact] {
-            for limit in &limits {
+        for engine in ENGINES {
+            for limit in &three {
                 // The other two are there, so that a sweep has to know whose cell it looks at.
                 let named = [("Fixed", fixed(1, 1)), ("Gcra", Limit::new(1, 1, ms(1)).unwrap()), ("Own", limit.clone())];
-                let (limiter, hand) = limiter_of(&named, engine);
+                let (limiter, hand) = limiter(limits(&named), engine);
                 let handle = limiter.limit("Own").unwrap();
                 let mut naive = Naive::new(limit);
                 let mut now_ns = 1;
@@ -70,8 +61,8 @@ fn denied_batch_leaves_each_algorithms_bucket_unchanged() {
         ("Leaky", leaky(2, 1000, 1)),
         ("Last", fixed(1, 1000)),
     ];
-    for engine in [Engine::LockFree, Engine::Exact] {
-        let (limiter, hand) = limiter_of(&named, engine);
+    for engine in ENGINES {
+        let (limiter, hand) = limiter(limits(&named), engine);
         let handles: Vec<_> = named.iter().map(|(name, _)| limiter.limit(name).unwrap()).collect();
         let members: Vec<_> = handles.iter().map(|handle| handle.member("id")).collect();
         assert!(limiter.batch(&members).spend().unwrap().allowed());
@@ -125,9 +116,9 @@ fn untracked_keys_share_bucket_of_any_algorithm() {
 
 #[test]
 fn factor_shares_the_bucket_and_0_disables() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let named = [("Leaky", leaky(4, 1000, 1)), ("Fixed", fixed(4, 1000))];
-        let (limiter, _hand) = limiter_of(&named, engine);
+        let (limiter, _hand) = limiter(limits(&named), engine);
         for handle in named.each_ref().map(|(name, _)| limiter.limit(name).unwrap()) {
             let (half, double) = (handle.scaled(0.5.try_into().unwrap()), handle.scaled(2.into()));
             assert!(handle.spend("id", 4).unwrap().allowed());
@@ -151,17 +142,17 @@ fn factor_shares_the_bucket_and_0_disables() {
 
 #[test]
 fn sweep_keeps_a_bucket_slowed_by_factor() {
-    for engine in [Engine::LockFree, Engine::Exact] {
-        let (limiter, hand) = limiter_of(&[("Leaky", leaky(4, 1000, 1))], engine);
+    for engine in ENGINES {
+        let (limiter, hand) = limiter(limits(&[("Leaky", leaky(4, 1000, 1))]), engine);
         let leaky = limiter.limit("Leaky").unwrap();
         let slow = leaky.scaled(4.into());
         assert!(slow.spend("id", 1).unwrap().allowed(), "one unit, one drip in 4 s");
         hand.advance(ms(3999));
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 1, "{engine:?}: full by the limit, not by the factor");
         assert!(!slow.spend("id", 1).unwrap().allowed());
         hand.advance(ms(1));
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 0, "{engine:?}");
         assert!(slow.spend("id", 1).unwrap().allowed());
     }
@@ -170,7 +161,7 @@ fn sweep_keeps_a_bucket_slowed_by_factor() {
 #[test]
 fn each_member_of_a_batch_says_its_own() {
     let named = [("Gcra", Limit::new(3, 1, ms(1000)).unwrap()), ("Fixed", fixed(1, 1000))];
-    let (limiter, _hand) = limiter_of(&named, Engine::LockFree);
+    let (limiter, _hand) = limiter(limits(&named), Engine::LockFree);
     let (gcra, fixed) = (limiter.limit("Gcra").unwrap(), limiter.limit("Fixed").unwrap());
     let members = [fixed.member("id"), gcra.member("id"), fixed.scaled(0.into()).member("other")];
     let batch = limiter.batch(&members);

@@ -10,7 +10,8 @@ use tollgate::reserve::ReserveError;
 use tollgate::{Clock, Limits};
 use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions};
 
-use super::{ENGINES, NS, limits, limits_of_all, ms, on, standing};
+use super::support::{ENGINES, ms, state};
+use super::{NS, limits, limits_of_all, on};
 
 /// Both handles, of the same limit at the same time.
 fn for_each_pair(mut check: impl FnMut(&Limit, Engine, [KeyedLimit; 2], &dyn Fn(Duration))) {
@@ -52,7 +53,7 @@ fn block_denies_exactly_until_its_end() {
             assert!(handle.spend("id", 1).unwrap().blocked(), "{context}");
             advance(NS);
             assert_eq!(handle.blocked("id").unwrap(), None, "{context}");
-            assert_eq!(standing(&handle), standing(&same), "{context}");
+            assert_eq!(state(&handle), state(&same), "{context}");
             assert_eq!(handle.spend("id", 1).unwrap(), same.spend("id", 1).unwrap(), "{context}");
         });
     }
@@ -67,13 +68,9 @@ fn lifting_a_block_leaves_the_bucket_unchanged() {
             }
             handle.block("id", ms(5000)).unwrap();
             advance(ms(later));
-            assert!(standing(&handle).blocked() && !standing(&same).blocked());
+            assert!(state(&handle).blocked() && !state(&same).blocked());
             assert!(handle.unblock("id").unwrap());
-            assert_eq!(
-                standing(&handle),
-                standing(&same),
-                "{engine:?} {limit:?}: {spent}, {later}"
-            );
+            assert_eq!(state(&handle), state(&same), "{engine:?} {limit:?}: {spent}, {later}");
             assert!(!handle.unblock("id").unwrap(), "there is none any more");
         });
     }
@@ -89,14 +86,14 @@ fn refunds_under_a_block_reach_the_bucket() {
             [&handle, &same].map(|handle| handle.spend_estimate("id", 1).unwrap());
         handle.block("id", ms(700)).unwrap();
         assert_eq!(handle.refund("id", 1).unwrap(), same.refund("id", 1).unwrap());
-        assert!(standing(&handle).blocked(), "{engine:?} {limit:?}: it stays");
+        assert!(state(&handle).blocked(), "{engine:?} {limit:?}: it stays");
         let settled = [receipt, same_receipt].map(|receipt| receipt.unwrap().settle(0));
         assert_eq!(settled[0], settled[1], "{engine:?} {limit:?}");
         advance(ms(3));
         assert_eq!(handle.reset("id").unwrap(), same.reset("id").unwrap(), "{engine:?} {limit:?}");
-        assert!(standing(&handle).blocked(), "{engine:?} {limit:?}: it stays");
+        assert!(state(&handle).blocked(), "{engine:?} {limit:?}: it stays");
         assert!(handle.unblock("id").unwrap());
-        assert_eq!(standing(&handle), standing(&same), "{engine:?} {limit:?}");
+        assert_eq!(state(&handle), state(&same), "{engine:?} {limit:?}");
     });
 }
 
@@ -132,7 +129,7 @@ fn block_refuses_new_reservations_and_keeps_earlier() {
             drop(one);
         }
         assert!(handle.unblock("id").unwrap());
-        assert_eq!(standing(&handle), standing(&same), "{engine:?} {limit:?}");
+        assert_eq!(state(&handle), state(&same), "{engine:?} {limit:?}");
         let next = |handle: &KeyedLimit| place(handle).unwrap().wait();
         assert_eq!(next(&handle), next(&same), "{engine:?} {limit:?}");
     });

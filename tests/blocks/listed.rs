@@ -7,7 +7,8 @@ use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, Limiter, LimiterOptions};
 
-use super::{ENGINES, limits, limits_of_all, ms, on, standing};
+use super::support::{ENGINES, ms, state};
+use super::{limits, limits_of_all, on};
 
 #[test]
 fn blocks_are_listed_by_limit_and_id() {
@@ -47,7 +48,7 @@ fn the_longer_block_stays_with_its_reason() {
         assert_eq!(handle.block_with_reason("id", ms(300), "shorter").unwrap(), ms(500));
         assert_eq!(reason().as_deref(), Some("first"));
         assert_eq!(handle.block_with_reason("id", ms(900), "longer").unwrap(), ms(900));
-        assert_eq!(standing(&handle).retry_in(), ms(900));
+        assert_eq!(state(&handle).retry_in(), ms(900));
         assert_eq!(reason().as_deref(), Some("longer"));
         assert!(handle.unblock("id").unwrap());
         handle.block("id", ms(10)).unwrap();
@@ -151,7 +152,7 @@ fn a_reload_to_any_numbers_keeps_blocks() {
                 assert!(limiter.reload_with(limits(&other), debt).unwrap().changed);
                 assert_eq!(handle.blocked("id").unwrap(), Some(ms(600)));
                 let context = format!("{limit:?} to {other:?} by {debt:?}");
-                assert_eq!(standing(&handle).retry_in(), ms(600), "{context}");
+                assert_eq!(state(&handle).retry_in(), ms(600), "{context}");
                 assert!(handle.unblock("id").unwrap());
                 assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(0), "{context}");
             }

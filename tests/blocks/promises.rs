@@ -1,22 +1,18 @@
 //! A block changes no bucket, and nothing that is done to a bucket changes a block. Each of these failed when
 //! a block was a word of the bucket.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
-use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::limits::{LimitOptions, OverrideOptions};
 use tollgate::options::{AtCap, Engine};
-use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::{ENGINES, limits, on, standing};
+use super::support::rules::{RuleCall, hooked, stop_point};
+use super::support::{ENGINES, limiter, limits as named, seconds, state};
+use super::{limits, on};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 /// Spends a unit at a time until it is denied; says how many there were.
 fn drain(handle: &KeyedLimit) -> u64 {
@@ -87,7 +83,7 @@ fn reload_keeps_block_and_reservations() {
         let more = more.limit("More", IdFormat::String, limit).unwrap().build();
         assert!(limiter.reload(more).unwrap().changed);
         assert_eq!(handle.blocked("id").unwrap(), Some(seconds(60)), "{engine:?}");
-        assert_eq!(standing(&handle).retry_in(), seconds(60), "{engine:?}");
+        assert_eq!(state(&handle).retry_in(), seconds(60), "{engine:?}");
         assert!(handle.unblock("id").unwrap());
         let next = handle.reserve("id", 1, Duration::MAX).unwrap();
         assert_eq!(next.wait(), seconds(20), "{engine:?}: behind the 20 that were there before");
@@ -187,50 +183,18 @@ fn restored_limiter_has_blocks_and_their_ends() {
     }
 }
 
-/// Allows all, and stands still when it is asked about more than 5 units until it is let go.
-#[derive(Debug)]
-struct Stands {
-    stands: Sender<()>,
-    go_on: Mutex<Receiver<()>>,
-}
-
-impl Algorithm for Stands {
-    fn spend(&self, _: u64, now_ns: u64, cost: u64) -> Outcome {
-        if now_ns > 1_000_000_000_000 {
-            self.stands.send(()).unwrap();
-            let _ = self.go_on.lock().unwrap().recv();
-        }
-        let decision = Decision::to_spend(true, 1, Duration::ZERO, Duration::ZERO);
-        Outcome { word: (cost > 0).then_some(now_ns + HOUR.as_nanos() as u64), decision }
-    }
-
-    fn refund(&self, _: u64, now_ns: u64, _: u64) -> Outcome {
-        Outcome { word: Some(now_ns), decision: Decision::to_refund(true, 1, Duration::ZERO) }
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        word <= now_ns
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        10
-    }
-}
-
 /// `block` asks no rule, so that no rule of the user's can hold it up, and it holds no lock.
 #[test]
 fn block_calls_no_rule_and_delays_no_refund() {
-    let (stand, stands) = channel();
-    let (go_on, wait) = channel::<()>();
-    let rule = Stands { stands: stand, go_on: Mutex::new(wait) };
-    let limits =
-        Limits::builder().limit("Own", IdFormat::String, Limit::custom(Arc::new(rule)).unwrap());
-    let (clock, hand) = Clock::manual();
-    let limiter = Limiter::with_clock(limits.unwrap().build(), clock);
+    let (point, stopped) = stop_point();
+    // A unit comes back in more than two hours, so that one can be refunded below.
+    let daily = Limit::new(10, 10, 24 * HOUR).unwrap();
+    let rule = hooked(daily, move |call| {
+        if matches!(call, RuleCall::Spend { now_ns, .. } if now_ns > 1_000_000_000_000) {
+            point.stop();
+        }
+    });
+    let (limiter, hand) = limiter(named(&[("Own", rule)]), Engine::LockFree);
     let handle = limiter.limit("Own").unwrap();
     assert!(handle.spend("other", 1).unwrap().allowed());
     hand.set(seconds(2000));
@@ -244,13 +208,13 @@ fn block_calls_no_rule_and_delays_no_refund() {
         })
     };
     let first = is_done.recv_timeout(seconds(5));
-    let stood = stands.try_recv().is_ok();
+    let has_stopped = stopped.has_stopped();
     std::thread::spawn(move || {
         let refunded = handle.refund("other", 1).unwrap().allowed();
         let _ = done.send(if refunded { "refunded" } else { "nothing" });
     });
     let second = is_done.recv_timeout(seconds(5));
-    drop(go_on);
+    drop(stopped);
     assert!(blocker.join().unwrap().is_ok());
-    assert_eq!((first, second, stood), (Ok("blocked"), Ok("refunded"), false));
+    assert_eq!((first, second, has_stopped), (Ok("blocked"), Ok("refunded"), false));
 }

@@ -8,7 +8,8 @@ use tollgate::options::Engine;
 use tollgate::snapshot::Restored;
 use tollgate::{Clock, Error, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::{ENGINES, limits, limits_of_all, ms, on};
+use super::support::{ENGINES, ms};
+use super::{limits, limits_of_all, on};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -12,10 +12,14 @@ use tollgate::options::Engine;
 use tollgate::sweep::SweepOptions;
 use tollgate::{Clock, Id, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::ENGINE;
-use super::own_process::in_own_process;
+use super::support::{in_own_process, ms, sweep_all};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// The engine: this file is the module `exact` and the module `lock_free`.
+fn engine() -> Engine {
+    if module_path!().ends_with("::exact") { Engine::Exact } else { Engine::LockFree }
+}
 
 fn limit(burst: u64, count: u64) -> Limit {
     Limit::new(burst, count, SECOND).unwrap()
@@ -49,7 +53,7 @@ fn limiter() -> (Limiter, ManualClock) {
 }
 
 fn with_clock(limits: Limits, clock: Clock) -> Limiter {
-    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(ENGINE))
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(engine()))
 }
 
 #[test]
@@ -86,7 +90,7 @@ fn each_type_of_id_names_one_bucket() {
     assert!(sets.spend(&set, 1).unwrap().allowed());
     assert!(!sets.spend("example.com,example.org", 1).unwrap().allowed());
     let kept = ["36b9d2294255745d0f491b3f04f6490de45cc7241f650ba58c3e4e61a2344efc".to_owned()];
-    assert_eq!(sets.ids(), (ENGINE == Engine::Exact).then_some(kept.into()));
+    assert_eq!(sets.ids(), (engine() == Engine::Exact).then_some(kept.into()));
 }
 
 #[test]
@@ -238,7 +242,7 @@ fn fill_and_sweep() {
     assert_eq!((grown.cells, grown.swept), (10_000, 0));
     assert!(grown.bytes >= 10_000 * 32, "{grown:?}");
     // A unit comes back every 50 ms: half are full.
-    hand.advance(Duration::from_millis(50));
+    hand.advance(ms(50));
     let mut steps = 0;
     loop {
         let swept = limiter.sweep(100);
@@ -251,10 +255,10 @@ fn fill_and_sweep() {
     let swept = limiter.stats();
     assert_eq!((swept.cells, swept.swept, swept.steps), (5_000, 5_000, steps));
     let ids = users.ids();
-    assert_eq!(ids.is_some(), ENGINE == Engine::Exact);
+    assert_eq!(ids.is_some(), engine() == Engine::Exact);
     assert!(ids.iter().flatten().all(|id| id.parse::<u64>().unwrap() % 2 == 1));
-    hand.advance(Duration::from_millis(50));
-    while !limiter.sweep(1000).finished {}
+    hand.advance(ms(50));
+    sweep_all(&limiter);
     let empty = limiter.stats();
     assert_eq!((empty.cells, empty.swept), (0, 10_000));
     assert!(
@@ -339,7 +343,6 @@ fn walk_through_of_boulder_readme() {
     let limiter = with_clock(limits.build(), clock);
     let foos = limiter.limit("NewFoosPerIPAddress").unwrap();
     let address = Ipv4Addr::new(172, 23, 45, 22);
-    let ms = Duration::from_millis;
 
     let first = foos.spend(address, 1).unwrap();
     assert!(first.allowed());

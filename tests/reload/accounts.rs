@@ -8,8 +8,7 @@ use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::own_process::in_own_process;
-use super::{ENGINES, hourly, limiter, seconds};
+use super::support::{ENGINES, hourly, in_own_process, limiter, seconds, sweep_all};
 
 const NAME: &str = "CertificatesPerDomainPerAccount";
 const FORMAT: IdFormat = IdFormat::RegIdDomainOrCidr;
@@ -49,7 +48,7 @@ fn sweep_keeps_an_accounts_debt_under_override() {
         assert!(handle.spend("7:a.com", 10).unwrap().allowed());
         limiter.reload_with(limits(Some(quick), Some(slow)), CarryOver::Share).unwrap();
         hand.advance(seconds(60));
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
         assert_eq!(left(&handle, "7:a.com"), Some(0), "{engine:?}");
     }
 }
@@ -90,8 +89,8 @@ fn places_are_given_back_once_beside_reloads() {
         });
         assert!(limiter.stats().cells <= IDS as usize, "{:?}", limiter.stats());
         hand.advance(seconds(2 * 3600));
-        while !limiter.sweep(1 << 20).finished {}
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
+        sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 0, "{debt:?}: all was swept");
         assert!(handle.spend("7:new.com", 1).unwrap().allowed());
         assert_eq!(limiter.stats().cells, 1);
@@ -158,7 +157,7 @@ fn account_override_end_moves_one_cell_each() {
         assert!(2 * more <= bytes, "{more} bytes more than {bytes}");
         // What was left waits for two pins.
         for _ in 0..4 {
-            while !limiter.sweep(1 << 20).finished {}
+            sweep_all(&limiter);
         }
         let left_bytes = limiter.stats().bytes;
         assert!(left_bytes <= bytes + bytes / 8, "{left_bytes} after {bytes}");

@@ -5,7 +5,7 @@ use tollgate::Limit;
 use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 
-use super::{ENGINES, hourly, limiter, limits, seconds};
+use super::support::{ENGINES, hourly, limiter, limits, seconds};
 
 /// The units that are left after `spent` were, under `old`, and the limit became `new`.
 fn left_after(engine: Engine, debt: CarryOver, old: Limit, spent: u64, new: Limit) -> u64 {

@@ -4,7 +4,7 @@ use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{IdFormat, Limits};
 
-use super::{ENGINES, hourly, limiter, limits};
+use super::support::{ENGINES, hourly, limiter, limits};
 
 #[test]
 fn bucket_follows_limit_name_in_any_order() {

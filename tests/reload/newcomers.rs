@@ -8,7 +8,7 @@ use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::{ENGINES, hourly, seconds};
+use super::support::{ENGINES, hourly, seconds, sweep_all};
 
 const NAME: &str = "A";
 
@@ -33,7 +33,7 @@ fn full(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
 /// Makes room for another id.
 fn make_room(limiter: &Limiter) {
     assert!(limiter.limit(NAME).unwrap().reset("inside").unwrap().allowed());
-    while !limiter.sweep(1 << 10).finished {}
+    sweep_all(&limiter);
     assert_eq!(limiter.stats().cells, 0);
 }
 
@@ -135,7 +135,7 @@ fn untracked_key_with_older_clock_spends_from_sweep() {
         hand.set(seconds(10));
         assert!(spend("late"));
         hand.set(seconds(20));
-        while !limiter.sweep(1 << 10).finished {}
+        sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 0, "{engine:?}");
         assert!(spend("one") && spend("two"), "they take the two places");
         hand.set(seconds(10));

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tollgate::Limit;
 use tollgate::reload::CarryOver;
 
-use super::{ENGINES, limiter, limits};
+use super::support::{ENGINES, limiter, limits};
 
 const NS_PER_MS: u128 = 1_000_000;
 /// All intervals divide it, so that what comes back in a time is a whole number of its parts.

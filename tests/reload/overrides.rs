@@ -3,7 +3,7 @@
 use tollgate::limits::LimitsBuilder;
 use tollgate::{IdFormat, KeyedLimit, Limits};
 
-use super::{ENGINES, hourly, limiter};
+use super::support::{ENGINES, hourly, limiter};
 
 fn with_overrides(overrides: &[(&str, u64)]) -> Limits {
     let builder = Limits::builder().limit("A", IdFormat::String, hourly(10)).unwrap();

@@ -7,8 +7,7 @@ use tollgate::options::AtCap;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::own_process::in_own_process;
-use super::{ENGINES, hourly, limiter, limits, seconds};
+use super::support::{ENGINES, hourly, in_own_process, limiter, limits, seconds, sweep_all};
 
 /// More than a note tells apart by its lowest bits.
 #[test]
@@ -32,7 +31,7 @@ fn reload_5000_times() {
             let reloaded = limiter.reload(limits(&[("A", limit)])).unwrap();
             assert_eq!(reloaded.generation, round);
             if round % 1000 == 0 {
-                while !limiter.sweep(1 << 20).finished {}
+                sweep_all(&limiter);
                 bytes.push(limiter.stats().bytes);
             }
         }

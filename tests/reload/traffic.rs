@@ -7,8 +7,7 @@ use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, Limiter, LimiterOptions, Limits};
 
-use super::own_process::in_own_process;
-use super::{ENGINES, hourly, limits};
+use super::support::{ENGINES, hourly, in_own_process, limits};
 
 /// On a clock that stands still nobody gets more than the largest of the bursts, whatever is reloaded
 /// when; and what is left of each is what nobody has spent.
@@ -47,7 +46,8 @@ fn nothing_is_lost_or_won_beside_traffic() {
             for round in 0..200 {
                 // 40 units stay 40: each takes as long as it took, or ten times as long, or a tenth.
                 let period = [3600, 36_000, 360][round % 3];
-                let limit = tollgate::Limit::new(MOST, MOST, super::seconds(period)).unwrap();
+                let limit =
+                    tollgate::Limit::new(MOST, MOST, super::support::seconds(period)).unwrap();
                 reloads += u64::from(limiter.reload(limits(&[("A", limit)])).unwrap().changed);
             }
             stop.store(true, Ordering::Relaxed);
@@ -69,8 +69,9 @@ fn batches_beside_reloads_are_all_or_nothing() {
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let of = |seconds| {
-            let limit =
-                |burst| tollgate::Limit::new(burst, burst, super::seconds(seconds)).unwrap();
+            let limit = |burst| {
+                tollgate::Limit::new(burst, burst, super::support::seconds(seconds)).unwrap()
+            };
             let with = |builder: tollgate::limits::LimitsBuilder, name, burst| {
                 builder.limit(name, IdFormat::String, limit(burst)).unwrap()
             };
@@ -122,7 +123,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
 fn batches_of_many_threads_beside_reloads_charge_once() {
     for engine in ENGINES {
         let of = |other| limits(&[("A", lasting()), ("B", lasting()), ("Other", hourly(other))]);
-        let (limiter, _hand) = super::limiter(of(5), engine);
+        let (limiter, _hand) = super::support::limiter(of(5), engine);
         let stop = AtomicBool::new(false);
         let made = [const { AtomicU64::new(0) }; 4];
         thread::scope(|scope| {
@@ -161,7 +162,7 @@ const LASTING: u64 = 1 << 25;
 
 /// Units for any number of calls, of which none comes back meanwhile.
 fn lasting() -> tollgate::Limit {
-    tollgate::Limit::new(LASTING, 1, super::seconds(60)).unwrap()
+    tollgate::Limit::new(LASTING, 1, super::support::seconds(60)).unwrap()
 }
 
 /// Each reload moves the whole table. With known keys alone and no sweeper, nobody but the reload itself is
@@ -177,7 +178,8 @@ fn reload_beside_known_keys() {
     const KEYS: u64 = 100_000;
     /// More than there are processors: some stand still in a call while the reload goes on.
     const SPENDERS: u64 = 8;
-    let (limiter, _hand) = super::limiter(limits(&[("A", hourly(1000))]), Engine::LockFree);
+    let (limiter, _hand) =
+        super::support::limiter(limits(&[("A", hourly(1000))]), Engine::LockFree);
     let handle = limiter.limit("A").unwrap();
     let spend = |key: u64| assert!(handle.spend(key.to_string().as_str(), 1).unwrap().allowed());
     (0..KEYS).for_each(spend);

@@ -7,10 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate::clock::ManualClock;
+use tollgate::options::Engine;
 use tollgate::sweep::{SweepOptions, Sweeper};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
-
-use super::ENGINE;
 
 const THREADS: usize = 8;
 const ROUNDS: usize = 200;
@@ -19,7 +18,12 @@ const BURST: u64 = 20;
 const INTERVAL: Duration = Duration::from_secs(3600);
 const FULL_AGAIN: Duration = Duration::from_secs(20 * 3600);
 
-/// Limits of so many units, each with one more every [`INTERVAL`].
+/// The engine: this file is the module `exact` and the module `lock_free`.
+fn engine() -> Engine {
+    if module_path!().ends_with("::exact") { Engine::Exact } else { Engine::LockFree }
+}
+
+/// Limits with these bursts, each with one more every [`INTERVAL`].
 fn limits(limits: &[(&str, u64)]) -> Limits {
     let mut builder = Limits::builder();
     for &(name, burst) in limits {
@@ -30,7 +34,7 @@ fn limits(limits: &[(&str, u64)]) -> Limits {
 }
 
 fn with_clock(limits: Limits, clock: Clock) -> Limiter {
-    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(ENGINE))
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(engine()))
 }
 
 /// A limiter with these limits, and a sweeper that never rests.
@@ -66,9 +70,9 @@ fn drain(limit: &KeyedLimit, id: &str) -> u64 {
     (0..=BURST).take_while(|_| limit.spend(id, 1).unwrap().allowed()).count() as u64
 }
 
-/// Drops every full cell; the sweeper may have had them before.
-fn sweep_all(limiter: &Limiter) {
-    // Bounded: an id of these tests is in one of the table's parts, and a step takes one at least.
+/// Sweeps every part of the table. The number of steps is bounded because the sweeper runs beside them; a step
+/// takes at least one part.
+fn sweep_every_part(limiter: &Limiter) {
     (0..1000).for_each(|_| _ = limiter.sweep(1));
 }
 
@@ -94,7 +98,7 @@ fn swept_full_key_admits_exactly_its_burst() {
         assert_eq!(admitted.iter().sum::<u64>(), BURST, "round {round}: {admitted:?}");
         hand.advance(FULL_AGAIN);
     }
-    sweep_all(&limiter);
+    sweep_every_part(&limiter);
     assert_eq!(limiter.stats().cells, 0, "all is full and gone");
 }
 

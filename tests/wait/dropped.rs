@@ -27,23 +27,23 @@ fn dropped_future_refunds_what_was_not_granted() {
             let (handle, hand) = by_hand(&limit);
             let world = World::new(hand);
             assert!(handle.spend("id", 3).unwrap().allowed());
-            let before = standing(&handle);
+            let before = state(&handle);
             let jitter = if matches!(at, At::InJitter) { ms(1000) } else { ms(0) };
             let waiting = handle.waiting(world.clone()).jitter(jitter);
             let mut task = Task::new(waiting.until_allowed("id", 2));
             if !matches!(at, At::Unpolled) {
                 assert!(task.poll().is_pending());
-                assert_ne!(standing(&handle), before, "{limit:?} {at:?}: the place is taken");
+                assert_ne!(state(&handle), before, "{limit:?} {at:?}: the place is taken");
             }
             let granted_in = handle.check("id", 0).unwrap().retry_in();
             if matches!(at, At::Granted | At::InJitter) {
                 world.advance(granted_in + Duration::from_nanos(1));
-                let there = standing(&handle);
+                let there = state(&handle);
                 drop(task);
-                assert_eq!(standing(&handle), there, "{limit:?} {at:?}: it was used, or could be");
+                assert_eq!(state(&handle), there, "{limit:?} {at:?}: it was used, or could be");
             } else {
                 drop(task);
-                assert_eq!(standing(&handle), before, "{limit:?} {at:?}");
+                assert_eq!(state(&handle), before, "{limit:?} {at:?}");
             }
         }
     }
@@ -82,15 +82,15 @@ fn later_waiter_keeps_its_own_time() {
 
 #[test]
 fn thousand_cancellations_in_order_restore_the_bucket() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         for limit in limits_of_all(5) {
             let (clock, _hand) = Clock::manual();
             let handle = limiter_on(&limit, clock, engine).limit("Own").unwrap();
             assert!(handle.spend("id", 4).unwrap().allowed());
-            let before = standing(&handle);
+            let before = state(&handle);
             let places: Vec<_> = (0..1000).map(|n| place(&handle, 1 + n % 3)).collect();
             places.into_iter().for_each(Reservation::cancel);
-            assert_eq!(standing(&handle), before, "{engine:?} {limit:?}");
+            assert_eq!(state(&handle), before, "{engine:?} {limit:?}");
         }
     }
 }
@@ -130,13 +130,13 @@ fn due_reservation_is_not_refunded() {
     let (first, second) = (place(&handle, 1), place(&handle, 1));
     hand.advance(ms(10));
     second.cancel();
-    assert!(standing(&handle).0, "at its very time it is not used yet");
+    assert!(state(&handle).allowed(), "at its very time it is not used yet");
     let third = place(&handle, 1);
     hand.advance(ms(1));
-    let before = standing(&handle);
+    let before = state(&handle);
     third.cancel();
     first.cancel();
-    assert_eq!(standing(&handle), before, "a millisecond later they may be");
+    assert_eq!(state(&handle), before, "a millisecond later they may be");
 }
 
 /// What happens to places.
@@ -232,7 +232,7 @@ proptest! {
         for limit in limits_of_all(burst) {
             let (handle, _hand) = by_hand(&limit);
             prop_assert!(handle.spend("id", spent.min(burst)).unwrap().allowed());
-            let before = standing(&handle);
+            let before = state(&handle);
             let mut places: Vec<_> = costs.iter().map(|&cost| place(&handle, cost)).collect();
             let mut order = order;
             while !places.is_empty() {
@@ -240,7 +240,7 @@ proptest! {
                 order = order.rotate_right(7) ^ 0x9e37_79b9;
                 places.swap_remove(which).cancel();
             }
-            prop_assert_eq!(standing(&handle), before, "{:?}", limit);
+            prop_assert_eq!(state(&handle), before, "{:?}", limit);
         }
     }
 }

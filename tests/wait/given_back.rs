@@ -1,18 +1,17 @@
 //! What settlements, cancels and rollbacks may give back, and what not: one history each.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-use tollgate::Decision;
-use tollgate::algorithm::{Algorithm, Charge, Outcome};
 use tollgate::limit::Factor;
 use tollgate::limits::OverrideOptions;
 use tollgate::options::AtCap;
 use tollgate::reload::CarryOver;
 
+use super::support::limits;
+use super::support::rules::{RuleCall, hooked, scripted};
 use super::*;
 
 /// Three at once, one more every 50 ms.
@@ -24,7 +23,7 @@ fn three() -> Limit {
 /// give back what another would then have at that time.
 #[test]
 fn reservation_settled_early_keeps_its_time() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let handle = limiter_on(&three(), clock, engine).limit("Own").unwrap();
         assert!(handle.spend("id", 2).unwrap().allowed());
@@ -43,7 +42,7 @@ fn reservation_settled_early_keeps_its_time() {
 /// Ten charges, a reset, ten more: the first ten have come back by the reset.
 #[test]
 fn a_reset_ends_what_earlier_receipts_give_back() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         for limit in limits_of_all(10) {
             for settles in [true, false] {
                 let (clock, _hand) = Clock::manual();
@@ -52,11 +51,11 @@ fn a_reset_ends_what_earlier_receipts_give_back() {
                     [(); 10].map(|()| handle.spend_estimate("id", 1).unwrap().1.unwrap());
                 assert!(handle.reset("id").unwrap().allowed());
                 assert!(handle.spend("id", if settles { 10 } else { 3 }).unwrap().allowed());
-                let before = standing(&handle);
+                let before = state(&handle);
                 for receipt in receipts {
                     let _ = receipt.settle(0);
                 }
-                assert_eq!(standing(&handle), before, "{engine:?} {limit:?}");
+                assert_eq!(state(&handle), before, "{engine:?} {limit:?}");
             }
         }
     }
@@ -72,9 +71,9 @@ fn batched_reset_ends_refunds_of_earlier_receipts() {
         let receipt = handle.spend_estimate("id", 10).unwrap().1.unwrap();
         assert!(limiter.batch(&[handle.member("id")]).reset().unwrap().allowed());
         assert!(handle.spend("id", 10).unwrap().allowed());
-        let before = standing(&handle);
+        let before = state(&handle);
         let _ = receipt.settle(0);
-        assert_eq!(standing(&handle), before, "{limit:?}");
+        assert_eq!(state(&handle), before, "{limit:?}");
     }
 }
 
@@ -88,9 +87,9 @@ fn a_reset_ends_what_earlier_places_give_back() {
         assert!(handle.reset("id").unwrap().allowed());
         assert!(handle.spend("id", 4).unwrap().allowed());
         let again = [(); 3].map(|()| place(&handle, 1));
-        let before = standing(&handle);
+        let before = state(&handle);
         places.into_iter().rev().for_each(Reservation::cancel);
-        assert_eq!(standing(&handle), before, "{limit:?}");
+        assert_eq!(state(&handle), before, "{limit:?}");
         drop(again);
     }
 }
@@ -114,7 +113,7 @@ fn refund_and_spend_restoring_word_are_seen() {
 /// charge has come back by itself.
 #[test]
 fn receipt_of_a_dropped_bucket_refunds_nothing() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let limiter = limiter_on(&Limit::new(3, 1, ms(10)).unwrap(), clock, engine);
         let handle = limiter.limit("Own").unwrap();
@@ -125,9 +124,9 @@ fn receipt_of_a_dropped_bucket_refunds_nothing() {
         }
         hand.set(ms(5));
         assert!(handle.spend("id", 1).unwrap().allowed());
-        let before = standing(&handle);
+        let before = state(&handle);
         let _ = receipt.settle(0);
-        assert_eq!(standing(&handle), before, "{engine:?}: the other's unit is spent");
+        assert_eq!(state(&handle), before, "{engine:?}: the other's unit is spent");
     }
 }
 
@@ -139,7 +138,7 @@ fn reservation_before_a_reload_refunds_nothing() {
         let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
         limits.limit(more, IdFormat::String, three()).unwrap().build()
     };
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         for (count, debt) in [
             (3, CarryOver::Units),
             (30, CarryOver::Units),
@@ -154,10 +153,10 @@ fn reservation_before_a_reload_refunds_nothing() {
             let receipt = place(&handle, 3).into_receipt();
             first.cancel();
             limiter.reload_with(limits(count, "Second"), debt).unwrap();
-            let before = standing(&handle);
+            let before = state(&handle);
             let _ = receipt.settle(1);
             second.cancel();
-            assert_eq!(standing(&handle), before, "{engine:?} {count} {debt:?}");
+            assert_eq!(state(&handle), before, "{engine:?} {count} {debt:?}");
         }
     }
 }
@@ -165,7 +164,7 @@ fn reservation_before_a_reload_refunds_nothing() {
 /// An override that has ended leaves its bucket under other numbers, without a reload.
 #[test]
 fn reservation_before_override_end_refunds_nothing() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let now = SystemTime::now();
         let (clock, hand) = Clock::manual();
         let soon = OverrideOptions::default().expires(now + Duration::from_secs(3600));
@@ -181,9 +180,9 @@ fn reservation_before_override_end_refunds_nothing() {
         let places = [(); 4].map(|()| place(&handle, 2));
         hand.set(Duration::from_secs(3660));
         assert!(!handle.spend("id", 10).unwrap().allowed());
-        let before = standing(&handle);
+        let before = state(&handle);
         places.into_iter().rev().for_each(Reservation::cancel);
-        assert_eq!(standing(&handle), before, "{engine:?}");
+        assert_eq!(state(&handle), before, "{engine:?}");
     }
 }
 
@@ -191,7 +190,7 @@ fn reservation_before_override_end_refunds_nothing() {
 #[test]
 fn receipt_before_override_end_refunds_nothing() {
     let seconds = Duration::from_secs;
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let soon = OverrideOptions::default().expires(SystemTime::now() + seconds(100));
         let limits = Limits::builder()
@@ -209,56 +208,22 @@ fn receipt_before_override_end_refunds_nothing() {
     }
 }
 
-/// Allows when it is looked at. When it is charged it does something first, and denies or panics.
-struct Fickle {
-    asked: AtomicU64,
-    when_charged: Box<dyn Fn() + Send + Sync>,
-}
-
-impl fmt::Debug for Fickle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Fickle")
-    }
-}
-
-impl Algorithm for Fickle {
-    fn spend(&self, _: u64, now_ns: u64, _: u64) -> Outcome {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        if asked == 1 {
-            (self.when_charged)();
-        }
-        let wait = Duration::from_nanos(u64::from(asked > 0));
-        let decision = Decision::to_spend(asked == 0, 1, wait, wait);
-        Outcome { word: (asked == 0).then_some(now_ns + 1), decision }
-    }
-
-    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        word <= now_ns
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        1
-    }
-}
-
-/// A limit, and beside it one that denies when it is charged, or panics.
-fn beside_fickle(
+/// A limiter with the limits "Own" and "Then". A batch finds that "Then" allows; when the batch charges it,
+/// `when_charged` runs, which may panic, and "Then" denies.
+fn with_late_denial(
     limit: &Limit,
     options: LimiterOptions,
     when_charged: impl Fn() + Send + Sync + 'static,
 ) -> (Limiter, KeyedLimit, KeyedLimit) {
-    let rule = Fickle { asked: AtomicU64::new(0), when_charged: Box::new(when_charged) };
-    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
-    let fickle = Limit::custom(Arc::new(rule)).unwrap();
-    let limits = limits.limit("Then", IdFormat::String, fickle).unwrap().build();
+    let asked = AtomicU64::new(0);
+    let then = scripted(move || {
+        let asked_before = asked.fetch_add(1, Ordering::Relaxed);
+        if asked_before == 1 {
+            when_charged();
+        }
+        asked_before == 0
+    });
+    let limits = limits(&[("Own", limit.clone()), ("Then", then)]);
     let limiter = Limiter::with_options(limits, options);
     let (own, then) = (limiter.limit("Own").unwrap(), limiter.limit("Then").unwrap());
     (limiter, own, then)
@@ -272,7 +237,8 @@ fn a_denied_batch_undoes_its_last_charge_first() {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(AtCap::Share);
         let then_hand = hand.clone();
-        let (limiter, own, then) = beside_fickle(&limit, options, move || then_hand.advance(ms(1)));
+        let (limiter, own, then) =
+            with_late_denial(&limit, options, move || then_hand.advance(ms(1)));
         assert!(own.spend("the one key", 1).unwrap().allowed());
         let members = [own.member("a").cost(3), own.member("b").cost(4), then.member("c")];
         assert!(!limiter.batch(&members).spend().unwrap().allowed());
@@ -292,7 +258,7 @@ fn denied_batch_with_factor_leaves_later_reservation() {
     let waiting = Arc::new(Mutex::new(None));
     let (waits, handle) = (waiting.clone(), Arc::new(OnceLock::<KeyedLimit>::new()));
     let (in_between, factor) = (handle.clone(), "10".parse::<Factor>().unwrap());
-    let (limiter, own, then) = beside_fickle(&three(), options, move || {
+    let (limiter, own, then) = with_late_denial(&three(), options, move || {
         *waits.lock().unwrap() = Some(place(in_between.get().unwrap(), 1));
     });
     handle.set(own.clone()).unwrap();
@@ -308,11 +274,11 @@ fn denied_batch_with_factor_leaves_later_reservation() {
 
 #[test]
 fn panic_between_batch_charges_leaves_none() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         for limit in limits_of_all(5) {
             let (clock, hand) = Clock::manual();
             let options = LimiterOptions::default().clock(clock).engine(engine);
-            let (limiter, own, then) = beside_fickle(&limit, options, move || {
+            let (limiter, own, then) = with_late_denial(&limit, options, move || {
                 hand.advance(ms(1));
                 panic!("as a rule may");
             });
@@ -329,61 +295,28 @@ fn panic_between_batch_charges_leaves_none() {
     }
 }
 
-/// A rule that panics the `calls`-th time that it is asked to spend.
-#[derive(Debug)]
-struct Panicking {
-    rule: Limit,
-    calls: AtomicU64,
-}
-
-impl Algorithm for Panicking {
-    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        assert_ne!(self.calls.fetch_sub(1, Ordering::Relaxed), 1, "as a rule may");
-        self.rule.spend(word, now_ns, cost)
-    }
-
-    fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        self.rule.refund(word, now_ns, cost)
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        self.rule.is_full(word, now_ns)
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        self.rule.full(now_ns)
-    }
-
-    fn max_cost(&self) -> u64 {
-        self.rule.max_cost()
-    }
-
-    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.rule.roll_back(word, charge, now_ns)
-    }
-
-    fn unit_ns(&self) -> u64 {
-        self.rule.unit_ns()
-    }
-}
-
 /// Also one that is asked the same once more after its bucket was charged.
 #[test]
 fn panicking_rule_leaves_no_batch_half_charged() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         for calls in 1..12 {
             let rule = Limit::new(5, 1, ms(1000)).unwrap();
-            let own = Arc::new(Panicking { rule: rule.clone(), calls: AtomicU64::new(0) });
-            let builder = Limits::builder().limit("Own", IdFormat::String, rule).unwrap();
-            let limit = Limit::custom(own.clone()).unwrap();
-            let limits = builder.limit("Panics", IdFormat::String, limit).unwrap().build();
+            let spends_left = Arc::new(AtomicU64::new(u64::MAX));
+            let left_of_rule = spends_left.clone();
+            let panics = hooked(rule.clone(), move |call| {
+                if let RuleCall::Spend { .. } = call {
+                    let left = left_of_rule.fetch_sub(1, Ordering::Relaxed);
+                    assert_ne!(left, 1, "as a rule may");
+                }
+            });
+            let limits = limits(&[("Own", rule), ("Panics", panics)]);
             let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
             let limiter = Limiter::with_options(limits, options);
             let [first, second] = ["Own", "Panics"].map(|name| limiter.limit(name).unwrap());
             let members = [first.member("id"), second.member("id"), second.member("other")];
-            own.calls.store(calls, Ordering::Relaxed);
+            spends_left.store(calls, Ordering::Relaxed);
             let caught = catch_unwind(AssertUnwindSafe(|| limiter.batch(&members).spend()));
-            own.calls.store(u64::MAX, Ordering::Relaxed);
+            spends_left.store(u64::MAX, Ordering::Relaxed);
             let left = [(&first, "id"), (&second, "id"), (&second, "other")];
             let left = left.map(|(handle, id)| handle.check(id, 0).unwrap().remaining());
             let is_charged = caught.is_ok();

@@ -5,14 +5,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
-use tollgate::Decision;
-use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::algorithm::Algorithm;
 use tollgate::limit::Parameters;
 use tollgate::limits::LimitOptions;
 use tollgate::reserve::Receipt;
 
+use super::support::rules::scripted;
 use super::*;
 
 pub(super) const HISTORIES: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
@@ -95,40 +94,20 @@ thread_local! {
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Allows when it is looked at. When it is charged, makes other calls of the history first, and denies.
-#[derive(Debug)]
-struct Fickle;
-
-impl Algorithm for Fickle {
-    fn spend(&self, _: u64, now_ns: u64, _: u64) -> Outcome {
-        let asked = ASKED.replace(ASKED.get() + 1);
+/// A rule that allows when a batch asks it. When the batch charges it, it first makes other calls of the history,
+/// and denies.
+fn fickle() -> Limit {
+    scripted(|| {
+        let asked_before = ASKED.replace(ASKED.get() + 1);
         let history = BETWEEN.with_borrow(Clone::clone);
-        if asked == 1
+        if asked_before == 1
             && let Some(history) = history
         {
             let number = history.borrow_mut().random.below(4);
             (0..number).for_each(|_| step(&history, false));
         }
-        let wait = Duration::from_nanos(u64::from(asked > 0));
-        let decision = Decision::to_spend(asked == 0, 1, wait, wait);
-        Outcome { word: (asked == 0).then_some(now_ns + 1), decision }
-    }
-
-    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        word <= now_ns
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        1
-    }
+        asked_before == 0
+    })
 }
 
 pub(super) fn limiter_of(limit: &Limit, clock: Clock, engine: Engine) -> Limiter {
@@ -136,7 +115,7 @@ pub(super) fn limiter_of(limit: &Limit, clock: Clock, engine: Engine) -> Limiter
     let limits = Limits::builder()
         .limit_with("Own", IdFormat::String, limit.clone(), own)
         .unwrap()
-        .limit("Zfickle", IdFormat::String, Limit::custom(Arc::new(Fickle)).unwrap())
+        .limit("Zfickle", IdFormat::String, fickle())
         .unwrap();
     let options = LimiterOptions::default().clock(clock).engine(engine);
     Limiter::with_options(limits.build(), options)

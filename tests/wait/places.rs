@@ -16,7 +16,7 @@ fn refusal_is_immediate_and_charges_nothing() {
         let (handle, hand) = by_hand(&limit);
         let world = World::new(hand);
         assert!(handle.spend("id", 2).unwrap().allowed());
-        let (before, needed) = (standing(&handle), handle.check("id", 2).unwrap().retry_in());
+        let (before, needed) = (state(&handle), handle.check("id", 2).unwrap().retry_in());
         let short = needed - Duration::from_nanos(1);
         let late = handle.reserve("id", 2, short).unwrap_err();
         assert_eq!(late.needed(), Some(needed), "{limit:?}");
@@ -26,7 +26,7 @@ fn refusal_is_immediate_and_charges_nothing() {
         let waiting = handle.waiting(world.clone()).at_most(short);
         let mut future = Task::new(waiting.until_allowed("id", 2));
         assert!(matches!(future.poll(), std::task::Poll::Ready(Err(_))), "at its first poll");
-        assert_eq!(standing(&handle), before, "{limit:?}");
+        assert_eq!(state(&handle), before, "{limit:?}");
         let in_time = handle.reserve("id", 2, needed).unwrap();
         assert_eq!(in_time.wait(), needed, "{limit:?}");
     }
@@ -57,7 +57,7 @@ fn zero_cost_waits_for_debt_without_reservation() {
     assert_eq!(place(&handle, 1).wait(), ms(20));
     nothing.cancel();
     hand.advance(ms(20));
-    assert_eq!(standing(&handle).2, ms(10));
+    assert_eq!(state(&handle).retry_in(), ms(10));
 }
 
 #[test]
@@ -74,12 +74,12 @@ fn where_nothing_is_limited_nobody_waits() {
         assert_eq!(place.into_receipt().settle(7).remaining(), None);
     }
     limiter.set_enabled(true);
-    assert!(standing(&handle).0, "nothing was charged");
+    assert!(state(&handle).allowed(), "nothing was charged");
 }
 
 #[test]
 fn older_clock_waits_from_the_last_sweep() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let limiter = limiter_on(&Limit::new(1, 1, ms(10)).unwrap(), clock, engine);
         let handle = limiter.limit("Own").unwrap();
@@ -222,9 +222,9 @@ fn reload_keeps_reservations_and_refunds_nothing() {
     let (held, given_up) = (place(&handle, 1), place(&handle, 1));
     let (_, receipt) = handle.spend_estimate("other", 1).unwrap();
     limiter.reload(with(2)).unwrap();
-    let (before, others) = (standing(&handle), handle.check("other", 1).unwrap());
+    let (before, others) = (state(&handle), handle.check("other", 1).unwrap());
     given_up.cancel();
-    assert_eq!(standing(&handle), before);
+    assert_eq!(state(&handle), before);
     let said = receipt.unwrap().settle(0);
     assert_eq!(said.reset_in(), others.reset_in(), "nothing is given back");
     assert_eq!(held.wait(), ms(10));

@@ -71,7 +71,7 @@ fn underestimate_is_owed_down_to_the_floor() {
             // What is owed has to come back before one unit is there.
             let (same, _same_hand) = owing(&limit, 100);
             let _ = same.spend_estimate("id", 8).unwrap().1.unwrap().settle(8 + owed);
-            assert_eq!(standing(&handle), standing(&same), "{limit:?} {max_debt} {more}");
+            assert_eq!(state(&handle), state(&same), "{limit:?} {max_debt} {more}");
         }
     }
 }
@@ -347,7 +347,7 @@ proptest! {
     #[test]
     fn settled_is_as_if_it_had_been_known(burst in 8..30u64, max_debt in 0..12u64, ops in ops(false, false)) {
         let limit = Limit::new(burst, 1, ms(1)).unwrap();
-        for engine in [Engine::LockFree, Engine::Exact] {
+        for engine in ENGINES {
             let mut used = settles_as_the_oracle(&limit, max_debt, engine, &ops)?;
             used.sort_unstable();
             keeps_the_bound(&limit, &used);

@@ -1,13 +1,11 @@
 //! Every call on a limiter recorded, and all of them checked: that what they say is one history of each
-//! bucket, and that the bound holds over it exactly. `witness/check.rs` says how.
+//! bucket, and that the bound holds over it exactly. `check.rs` says how.
 //!
 //! By default 100,000 calls of each engine. `WITNESS_CALLS=100000000 cargo test --release --test witness
 //! lock_free -- --nocapture` makes so many, in rounds of a million.
 #![cfg(not(tollgate_loom))]
 
-#[path = "witness/check.rs"]
 mod check;
-#[path = "witness/run.rs"]
 mod run;
 
 use std::time::Instant;

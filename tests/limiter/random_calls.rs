@@ -1,14 +1,13 @@
 //! The limiter beside an oracle: any calls, any order, any costs, with sweeps in between.
 
-mod oracle;
-
 use std::time::Duration;
 
-use oracle::{Figures, Member, Mode, Numbers, Oracle};
 use proptest::prelude::*;
 use tollgate::batch::MemberMode;
 use tollgate::options::Engine;
 use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+
+use super::oracle::{Figures, Member, Mode, Numbers, Oracle};
 
 /// burst, count and period of the two limits: one rounds its interval.
 const LIMITS: [(u64, u64, u64); 2] = [(5, 10, 1_000), (3, 3, 1_000_000_000)];

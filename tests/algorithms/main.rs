@@ -1,33 +1,27 @@
 //! The algorithms beside gcra: laws, naive oracles, and the recorded facts of their originals.
 
-#[path = "algorithms/ahead.rs"]
 mod ahead;
-#[path = "algorithms/bounds.rs"]
+mod boulder_sequences;
 mod bounds;
-#[path = "algorithms/factors.rs"]
+mod custom;
 mod factors;
-#[path = "algorithms/in_a_limiter.rs"]
 mod in_a_limiter;
 mod laws;
-#[path = "algorithms/naive.rs"]
 mod naive;
-#[path = "algorithms/oracles.rs"]
 mod oracles;
-#[path = "algorithms/pluglimit.rs"]
 mod pluglimit;
-#[path = "algorithms/sharkey.rs"]
 mod sharkey;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate::Limit;
 
-const MS: u64 = 1_000_000;
+use support::ms;
 
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
+const MS: u64 = 1_000_000;
 
 fn fixed(limit: u64, window_ms: u64) -> Limit {
     Limit::fixed_window(limit, ms(window_ms)).unwrap()

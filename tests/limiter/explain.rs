@@ -1,5 +1,4 @@
 //! Why a call is answered as it is: the entry that applies, and those that only look as if they did.
-#![cfg(all(feature = "yaml", feature = "boulder"))]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

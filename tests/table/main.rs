@@ -1,17 +1,19 @@
 //! The table as its users see it: growth and shrinking, the cap, batches of ids. Time is moved by hand.
 #![cfg(not(tollgate_loom))]
 
-mod own_process;
+mod stalled_thread;
+#[path = "../support/mod.rs"]
+mod support;
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use own_process::in_own_process;
-use tollgate::algorithm::{Algorithm, Charge, Outcome};
 use tollgate::clock::ManualClock;
-use tollgate::options::{AtCap, Engine};
+use tollgate::options::AtCap;
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+
+use support::rules::hooked;
+use support::{ENGINES, in_own_process, sweep_all};
 
 const SECOND: Duration = Duration::from_secs(1);
 const BURST: u64 = 3;
@@ -24,8 +26,7 @@ fn limits() -> Limits {
 }
 
 fn limiter(options: LimiterOptions) -> (Limiter, ManualClock) {
-    let (clock, hand) = Clock::manual();
-    (Limiter::with_options(limits(), options.clock(clock)), hand)
+    support::limiter_with(limits(), options)
 }
 
 fn spend(handle: &KeyedLimit, id: u64) -> bool {
@@ -35,10 +36,6 @@ fn spend(handle: &KeyedLimit, id: u64) -> bool {
 /// Spends until denied; returns how many were admitted.
 fn drain(handle: &KeyedLimit, id: u64) -> u64 {
     (0..=BURST).take_while(|_| spend(handle, id)).count() as u64
-}
-
-fn sweep_all(limiter: &Limiter) {
-    while !limiter.sweep(1000).finished {}
 }
 
 #[test]
@@ -83,7 +80,7 @@ fn grow_and_shrink() {
 
 #[test]
 fn cap_is_exact_and_drops_full_buckets_first() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let options = LimiterOptions::default().engine(engine).max_keys(10).at_cap(AtCap::Deny);
         let (limiter, hand) = limiter(options);
         let a = limiter.limit("A").unwrap();
@@ -108,7 +105,7 @@ fn cap_is_exact_and_drops_full_buckets_first() {
 /// As `KeyedLimit::check` says it: it looks at buckets, not at room.
 #[test]
 fn check_at_cap_answers_for_untracked_id() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         for (at_cap, left, is_allowed) in
             [(AtCap::Deny, BURST, false), (AtCap::Share, 0, false), (AtCap::Allow, BURST, true)]
         {
@@ -145,7 +142,7 @@ fn callers_sweep_where_nobody_else_does() {
 
 #[test]
 fn untracked_keys_share_a_bucket_and_its_debt() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (limiter, hand) = limiter(LimiterOptions::default().engine(engine).max_keys(1));
         let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
         assert_eq!(drain(&a, 0), BURST, "{engine:?}: the one bucket there is room for");
@@ -190,7 +187,7 @@ fn batch_at_the_cap_is_all_or_nothing() {
 
 #[test]
 fn spend_many_answers_as_one_by_one() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (one_by_one, _hand) = limiter(LimiterOptions::default().engine(engine));
         let (at_once, _other) = limiter(LimiterOptions::default().engine(engine));
         let ids: Vec<String> = (0..100_u32).map(|i| (i * i % 37).to_string()).collect();
@@ -254,7 +251,7 @@ fn sweep_drops_a_bucket_exactly_when_full() {
         ("token_bucket", Limit::token_bucket(3, SECOND, 3).unwrap()),
         ("leaky_bucket", Limit::leaky_bucket(3, SECOND, 1).unwrap()),
     ];
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         for (name, limit) in &rules {
             let (clock, hand) = Clock::manual();
             let limits = Limits::builder().limit("A", IdFormat::RegId, limit.clone()).unwrap();
@@ -275,73 +272,27 @@ fn sweep_drops_a_bucket_exactly_when_full() {
     }
 }
 
-/// A limit that does something else in the midst of one of its calls.
-#[derive(Debug)]
-struct Hooked {
-    rule: Limit,
-    hook: Mutex<Option<Hook>>,
-}
-
-struct Hook {
-    calls_before: u32,
-    run: Box<dyn FnOnce() + Send>,
-}
-
-impl fmt::Debug for Hook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "after {} calls", self.calls_before)
-    }
-}
-
-impl Algorithm for Hooked {
-    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let due = self.hook.lock().unwrap().take_if(|hook| {
-            let is_due = hook.calls_before == 0;
-            hook.calls_before = hook.calls_before.saturating_sub(1);
-            is_due
-        });
-        if let Some(due) = due {
-            (due.run)();
-        }
-        self.rule.spend(word, now_ns, cost)
-    }
-
-    fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        self.rule.refund(word, now_ns, cost)
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        self.rule.is_full(word, now_ns)
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        self.rule.full(now_ns)
-    }
-
-    fn max_cost(&self) -> u64 {
-        self.rule.max_cost()
-    }
-
-    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.rule.roll_back(word, charge, now_ns)
-    }
-
-    fn unit_ns(&self) -> u64 {
-        self.rule.unit_ns()
-    }
-}
-
 /// Between the look for its cell and the charge to the shared bucket, a newcomer's key gets a cell, is charged
 /// there, becomes full and is dropped.
 #[test]
 fn untracked_key_is_not_charged_twice_at_once() {
-    let (clock, hand) = Clock::manual();
-    let rule = Limit::new(1, 1, SECOND).unwrap();
-    let hooked = Arc::new(Hooked { rule, hook: Mutex::new(None) });
-    let limits =
-        Limits::builder().limit("A", IdFormat::RegId, Limit::custom(hooked.clone()).unwrap());
-    let options = LimiterOptions::default().max_keys(1).at_cap(AtCap::Share).clock(clock);
-    let limiter = Limiter::with_options(limits.unwrap().build(), options);
+    // The number of spends to let pass, then a closure to run once.
+    type Interruption = (u32, Box<dyn FnOnce() + Send>);
+    let pending = Arc::new(Mutex::new(None::<Interruption>));
+    let due = pending.clone();
+    let rule = hooked(Limit::new(1, 1, SECOND).unwrap(), move |_| {
+        let due = due.lock().unwrap().take_if(|(spends, _)| {
+            let is_due = *spends == 0;
+            *spends = spends.saturating_sub(1);
+            is_due
+        });
+        if let Some((_, run)) = due {
+            run();
+        }
+    });
+    let limits = Limits::builder().limit("A", IdFormat::RegId, rule).unwrap().build();
+    let options = LimiterOptions::default().max_keys(1).at_cap(AtCap::Share);
+    let (limiter, hand) = support::limiter_with(limits, options);
     let a = limiter.limit("A").unwrap();
     assert!(spend(&a, 0), "the one bucket there is room for");
     let (inner, in_hook, in_hand) = (a.clone(), limiter.clone(), hand.clone());
@@ -353,9 +304,9 @@ fn untracked_key_is_not_charged_twice_at_once() {
         assert_eq!(in_hook.stats().cells, 0);
     };
     // The first asks about no cell, the second is the shared bucket's.
-    *hooked.hook.lock().unwrap() = Some(Hook { calls_before: 1, run: Box::new(run) });
+    *pending.lock().unwrap() = Some((1, Box::new(run)));
     let allowed = spend(&a, 1);
-    assert!(hooked.hook.lock().unwrap().is_none(), "it was in the midst of the call");
+    assert!(pending.lock().unwrap().is_none(), "it was in the midst of the call");
     assert!(allowed, "a second later there is a unit again");
     assert!(!spend(&a, 1), "two units in a second, and a burst of one");
     assert_eq!(limiter.stats().shared, 0, "its own bucket was charged");

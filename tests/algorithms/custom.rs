@@ -1,9 +1,8 @@
 //! The rule of `examples/own_algorithm.rs` through the laws that every rule keeps to, and in a limiter.
-//! For a rule of your own, copy this file and `laws/mod.rs`.
+//! For a rule of your own, copy this file and `laws.rs`.
 
-#[path = "../examples/own_algorithm/halves.rs"]
+#[path = "../../examples/own_algorithm/halves.rs"]
 mod halves;
-mod laws;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +10,12 @@ use std::time::Duration;
 use halves::Halves;
 use proptest::prelude::*;
 use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::clock::ManualClock;
 use tollgate::options::{AtCap, Engine};
-use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+
+use super::laws;
+use super::support::{self, ENGINES, limiter_with, limits, sweep_all};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -32,11 +35,9 @@ proptest! {
     }
 }
 
-fn limiter(rule: impl Algorithm + 'static) -> (Limiter, tollgate::clock::ManualClock) {
+fn limiter(rule: impl Algorithm + 'static) -> (Limiter, ManualClock) {
     let limit = Limit::custom(Arc::new(rule)).unwrap();
-    let limits = Limits::builder().limit("Uploads", IdFormat::String, limit).unwrap().build();
-    let (clock, hand) = Clock::manual();
-    (Limiter::with_clock(limits, clock), hand)
+    support::limiter(limits(&[("Uploads", limit)]), Engine::LockFree)
 }
 
 #[test]
@@ -149,31 +150,28 @@ impl Algorithm for Panics {
 fn beside_panics(
     max_keys: usize,
     engine: Engine,
-) -> (Limiter, KeyedLimit, KeyedLimit, tollgate::clock::ManualClock) {
+) -> (Limiter, KeyedLimit, KeyedLimit, ManualClock) {
     let limits = Limits::builder()
         .limit("Panics", IdFormat::RegId, Limit::custom(Arc::new(Panics)).unwrap())
         .unwrap()
         .limit("Plain", IdFormat::RegId, Limit::new(1, 1, Duration::from_secs(1)).unwrap())
         .unwrap();
-    let (clock, hand) = Clock::manual();
-    let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(max_keys);
-    let limiter = Limiter::with_options(limits.build(), options.at_cap(AtCap::Deny));
+    let options = LimiterOptions::default().engine(engine).max_keys(max_keys).at_cap(AtCap::Deny);
+    let (limiter, hand) = limiter_with(limits.build(), options);
     let (panics, plain) = (limiter.limit("Panics").unwrap(), limiter.limit("Plain").unwrap());
     (limiter, panics, plain, hand)
 }
 
 #[test]
 fn sweep_continues_after_a_panicking_rules_cell() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (limiter, panics, plain, hand) = beside_panics(10_000, engine);
         for id in 0..500 {
             assert!(plain.spend(id, 1).unwrap().allowed());
             let _ = panics.spend(id, if id % 100 == 7 { 2 } else { 1 }).unwrap();
         }
         hand.advance(Duration::from_secs(2));
-        for _ in 0..2 {
-            while !limiter.sweep(64).finished {}
-        }
+        (0..2).for_each(|_| sweep_all(&limiter));
         let stats = limiter.stats();
         assert_eq!((stats.cells, stats.swept), (5, 995), "{engine:?}");
         assert!(stats.rule_panics >= 10, "{engine:?}: each is counted, in both passes: {stats:?}");
@@ -182,7 +180,7 @@ fn sweep_continues_after_a_panicking_rules_cell() {
 
 #[test]
 fn panicking_rule_at_cap_delays_no_other_limit() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (limiter, panics, plain, hand) = beside_panics(4, engine);
         let _ = panics.spend(1, 2).unwrap();
         for round in 0..10 {
