@@ -52,7 +52,7 @@ fn ask_until(args: &[&str], url: &str, expected: &str) -> String {
 }
 
 fn start(name: &str) -> Server {
-    Server::of(program(name).arg("127.0.0.1:0"))
+    Server::run(program(name).arg("127.0.0.1:0"))
 }
 
 #[test]

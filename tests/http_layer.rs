@@ -40,7 +40,7 @@ fn rule(limiter: &Limiter, name: &str) -> Rule {
     Rule::new(limiter.limit(name).unwrap(), user)
 }
 
-type Asked = Request<Empty<Bytes>>;
+type TestRequest = Request<Empty<Bytes>>;
 type Answered = Response<Full<Bytes>>;
 
 /// A service that counts its calls, answers with the status that its request names, and reports.
@@ -49,7 +49,7 @@ struct Counter {
     calls: Arc<AtomicUsize>,
 }
 
-impl Service<Asked> for Counter {
+impl Service<TestRequest> for Counter {
     type Response = Answered;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Answered, Infallible>>;
@@ -58,7 +58,7 @@ impl Service<Asked> for Counter {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Asked) -> Self::Future {
+    fn call(&mut self, request: TestRequest) -> Self::Future {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let mut response = Response::new(Full::from("inner"));
         if let Some(status) = request.headers().get("status") {
@@ -71,7 +71,7 @@ impl Service<Asked> for Counter {
     }
 }
 
-fn request(fields: &[(&'static str, &str)]) -> Asked {
+fn request(fields: &[(&'static str, &str)]) -> TestRequest {
     let mut request = Request::new(Empty::new());
     for (name, value) in fields {
         request.headers_mut().insert(*name, value.parse().unwrap());
@@ -79,7 +79,7 @@ fn request(fields: &[(&'static str, &str)]) -> Asked {
     request
 }
 
-struct Said {
+struct TestAnswer {
     status: StatusCode,
     headers: HeaderMap,
     body: String,
@@ -87,17 +87,17 @@ struct Said {
     refusal: Option<Rejection>,
 }
 
-impl Said {
+impl TestAnswer {
     fn field(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 }
 
-async fn ask(layer: &RateLimitLayer, inner: &Counter, request: Asked) -> Said {
+async fn ask(layer: &RateLimitLayer, inner: &Counter, request: TestRequest) -> TestAnswer {
     let response = layer.layer(inner.clone()).oneshot(request).await.unwrap();
     let (mut parts, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    Said {
+    TestAnswer {
         status: parts.status,
         headers: std::mem::take(&mut parts.headers),
         body: String::from_utf8(body.to_vec()).unwrap(),
@@ -363,7 +363,7 @@ struct Gate {
     held: bool,
 }
 
-impl Service<Asked> for Gate {
+impl Service<TestRequest> for Gate {
     type Response = Answered;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Answered, Infallible>>;
@@ -375,7 +375,7 @@ impl Service<Asked> for Gate {
         if self.held { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    fn call(&mut self, _: Asked) -> Self::Future {
+    fn call(&mut self, _: TestRequest) -> Self::Future {
         assert!(std::mem::take(&mut self.held), "called without being ready");
         std::future::ready(Ok(Response::new(Full::default())))
     }
@@ -389,8 +389,11 @@ async fn readiness_is_inner_services_and_denial_keeps_it() {
     let gate = Gate { free: Arc::new(AtomicUsize::new(2)), held: false };
     let mut service = layer.layer(gate.clone());
     let ready = |service: &mut _| {
-        Service::<Asked>::poll_ready(service, &mut Context::from_waker(std::task::Waker::noop()))
-            .is_ready()
+        Service::<TestRequest>::poll_ready(
+            service,
+            &mut Context::from_waker(std::task::Waker::noop()),
+        )
+        .is_ready()
     };
     assert!(ready(&mut service));
     let allowed = service.call(request(&[("user", "alice")])).await.unwrap();

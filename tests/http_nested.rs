@@ -38,10 +38,10 @@ fn layer(limiter: &Limiter, name: &str, style: Style, edit: fn(Rule) -> Rule) ->
     RateLimitLayer::builder(limiter).rule(edit(rule)).fields(Fields::new([style]).unwrap())
 }
 
-type Asked = Request<Empty<Bytes>>;
+type TestRequest = Request<Empty<Bytes>>;
 
 /// Answers with the status that its request names, panics, or never answers.
-async fn inner(request: Asked) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn inner(request: TestRequest) -> Result<Response<Full<Bytes>>, Infallible> {
     match request.headers().get("do").map(|what| what.to_str().unwrap()) {
         None => Ok(Response::new(Full::from("inner"))),
         Some("panic") => panic!("the service's own"),
@@ -50,7 +50,7 @@ async fn inner(request: Asked) -> Result<Response<Full<Bytes>>, Infallible> {
     }
 }
 
-fn request(what: Option<&'static str>) -> Asked {
+fn request(what: Option<&'static str>) -> TestRequest {
     let mut request = Request::new(Empty::new());
     if let Some(what) = what {
         request.headers_mut().insert("do", what.parse().unwrap());
@@ -231,7 +231,7 @@ fn three_layers_two_styles_name_limits_once() {
 fn service_fields_are_kept_if_stricter() {
     let limiter = limiter();
     let says = |fields: &'static [(&'static str, &'static str)], status: u16, style: Style| {
-        let service = tower::service_fn(move |_: Asked| async move {
+        let service = tower::service_fn(move |_: TestRequest| async move {
             let mut response = Response::builder().status(status);
             for (name, value) in fields {
                 response = response.header(*name, *value);

@@ -91,7 +91,7 @@ struct Answer {
 }
 
 impl Answer {
-    async fn of(response: Response<hyper::body::Incoming>) -> Answer {
+    async fn from_response(response: Response<hyper::body::Incoming>) -> Answer {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
@@ -135,7 +135,7 @@ async fn http_1_keeps_its_connection_over_denials() {
         }
         connection.ready().await.unwrap();
         let response = connection.send_request(request(address, Version::HTTP_11)).await.unwrap();
-        answers.push(Answer::of(response).await);
+        answers.push(Answer::from_response(response).await);
     }
     assert_answers(&answers);
     assert_eq!(calls.load(Ordering::Relaxed), 3);
@@ -153,7 +153,7 @@ async fn http_2_keeps_its_connection_over_denials() {
         }
         let response = connection.send_request(request(address, Version::HTTP_2)).await.unwrap();
         assert_eq!(response.version(), Version::HTTP_2);
-        answers.push(Answer::of(response).await);
+        answers.push(Answer::from_response(response).await);
     }
     assert_answers(&answers);
     assert_eq!(calls.load(Ordering::Relaxed), 3);
@@ -173,7 +173,9 @@ async fn concurrent_connections_get_exactly_the_burst() {
                 while asked.fetch_add(1, Ordering::Relaxed) < REQUESTS {
                     connection.ready().await.unwrap();
                     let request = request(address, Version::HTTP_11);
-                    let answer = Answer::of(connection.send_request(request).await.unwrap()).await;
+                    let answer =
+                        Answer::from_response(connection.send_request(request).await.unwrap())
+                            .await;
                     if answer.status == StatusCode::TOO_MANY_REQUESTS {
                         assert_eq!(answer.field("retry-after"), "86400");
                         denied.fetch_add(1, Ordering::Relaxed);
@@ -231,7 +233,7 @@ async fn server_without_connect_info_answers_500() {
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
     let mut connection = connect_1(address).await;
     let response = connection.send_request(request(address, Version::HTTP_11)).await.unwrap();
-    let answer = Answer::of(response).await;
+    let answer = Answer::from_response(response).await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(answer.body.contains("serve with connect info"), "{}", answer.body);
 }
@@ -280,12 +282,14 @@ async fn unix_socket_proxy_names_its_clients() {
         ("192.0.2.2, 6.6.6.6", 500),
     ] {
         by_unix.ready().await.unwrap();
-        let answer = Answer::of(by_unix.send_request(asked(client)).await.unwrap()).await;
+        let answer =
+            Answer::from_response(by_unix.send_request(asked(client)).await.unwrap()).await;
         assert_eq!(answer.status.as_u16(), status, "{client}: {}", answer.body);
     }
     // A client that comes by TCP is itself, whatever it writes.
     let mut by_tcp = connect_1(address).await;
-    let answer = Answer::of(by_tcp.send_request(asked("192.0.2.1")).await.unwrap()).await;
+    let answer =
+        Answer::from_response(by_tcp.send_request(asked("192.0.2.1")).await.unwrap()).await;
     assert_eq!((answer.status, answer.field("x-ratelimit-remaining")), (StatusCode::OK, "1"));
     assert_eq!(limiter.stats().cells, 3, "192.0.2.1, 192.0.2.2 and 127.0.0.1");
 }
@@ -335,7 +339,7 @@ async fn tonic_answers_resource_exhausted() {
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = format!("http://{address}/test.Empty/Call").parse().unwrap();
         request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
-        let answer = Answer::of(connection.send_request(request).await.unwrap()).await;
+        let answer = Answer::from_response(connection.send_request(request).await.unwrap()).await;
         assert_eq!(answer.status, StatusCode::OK);
         assert_eq!(answer.field("ratelimit"), r#""PerClient";r=0;t=86400"#);
         statuses.push((

@@ -1,5 +1,5 @@
-//! Nothing is left of a limiter when it is dropped, whatever was held while it lived. A process of its own:
-//! the whole of the process's memory is measured.
+//! A dropped limiter leaves no memory, whatever held memory back while it lived. This test is a binary of
+//! its own because it measures the whole process's memory.
 #![cfg(not(tollgate_loom))]
 
 mod support;
@@ -15,13 +15,13 @@ use support::{hourly, limiter_with, sweep_all};
 use tollgate::clock::ManualClock;
 use tollgate::{IdFormat, Limiter, LimiterOptions, Limits};
 
-/// The bytes that are allocated.
+/// Counts the allocated bytes.
 struct Counting;
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
 #[expect(unsafe_code, reason = "an allocator")]
-// SAFETY: the system's allocator, and a number.
+// SAFETY: each call goes to the system's allocator; the count changes nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
@@ -39,8 +39,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The bytes that are allocated, and those that are mapped without a file, but for the heap, which the
-/// allocator keeps.
+/// The allocated bytes, and the bytes that are mapped without a file, except the heap, which the allocator
+/// keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Memory {
     allocated: isize,
@@ -76,7 +76,7 @@ fn limiter() -> (Limiter, ManualClock) {
     limiter_with(limits, LimiterOptions::default().max_keys(1 << 20))
 }
 
-/// Grows a table to some 10 MB and empties it again, a few times, and reloads between.
+/// Grows a table to some 10 MB and empties it, three times, with a reload after each.
 fn use_up(limiter: &Limiter, hand: &ManualClock) {
     let a = limiter.limit("A").unwrap();
     for round in 0..3 {
@@ -88,7 +88,7 @@ fn use_up(limiter: &Limiter, hand: &ManualClock) {
     }
 }
 
-/// Something that is held while a limiter is used, and ends when it is let go.
+/// Holds memory back while a limiter is used, until it is released.
 struct Held {
     let_go: Sender<()>,
     thread: JoinHandle<()>,
@@ -114,7 +114,7 @@ impl Held {
     }
 }
 
-/// A call of a limiter of its own that stands still, for a key that is new, or known.
+/// Stalls in a call of another limiter, for a new or a known key.
 fn stalled_call(is_known: bool) -> Held {
     Held::new(move |wait| {
         let (point, stopped) = stop_point();
@@ -137,8 +137,8 @@ fn stalled_call(is_known: bool) -> Held {
     })
 }
 
-/// Another user of crossbeam-epoch: a thread that pins and lets go in its default collector, which keeps a
-/// record of the thread, and calls nothing else.
+/// Another user of crossbeam-epoch: a thread that pins and unpins its default collector, which keeps a
+/// record of the thread. The thread calls nothing else.
 struct OtherUser {
     orders: Sender<Sender<Sender<()>>>,
 }
@@ -177,7 +177,7 @@ fn thread_that_called(limiter: &Limiter) -> Held {
     })
 }
 
-/// A limiter that is used while something is held, which ends before the limiter, or after it.
+/// Uses a limiter while something is held, which ends before or after the limiter.
 fn use_while(hold: &dyn Fn() -> Held, ends_before: bool) {
     let held = hold();
     let (limiter, hand) = limiter();
@@ -191,7 +191,7 @@ fn use_while(hold: &dyn Fn() -> Held, ends_before: bool) {
     }
 }
 
-/// A limiter that is used by threads, which end before it, or after it.
+/// Uses a limiter from threads that end before or after it.
 fn use_by_threads(end_before: bool) {
     let (limiter, hand) = limiter();
     let threads: Vec<Held> = (0..8).map(|_| thread_that_called(&limiter)).collect();
@@ -205,8 +205,9 @@ fn use_by_threads(end_before: bool) {
     }
 }
 
-/// Two of the collector's records: of threads that end at the same time more than one may be left for the next
-/// to free. A leak of a record in each case would be more after three of them.
+/// The size of two of the collector's records. Of threads that end at the same time, more than one record
+/// may be left for the next thread to free. A leak of one record in each case would exceed this after three
+/// cases.
 const RECORDS_BYTES: isize = 2 * 2304;
 
 #[test]
@@ -229,8 +230,8 @@ fn dropped_limiter_leaves_nothing() {
             then("threads", ends_before);
         }
     };
-    // What the system's library takes once, the collector, and its records of threads that live on or have
-    // ended last.
+    // The first round allocates what stays: the system library's memory, the collector, and its records of
+    // threads that live on or have ended last.
     let at_start = memory();
     every_case(&|_, _| ());
     let before = memory();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use allocation_counter::measure;
-use forged::{File, Kind};
+use forged::{File, FrameKind};
 use tollgate::options::Engine;
 use tollgate::snapshot::Restored;
 use tollgate::{Error, IdFormat, Limit, Limiter, LimiterOptions, Limits};
@@ -172,7 +172,7 @@ fn numbers_that_no_bucket_has() {
     };
     let forge = |file: &mut File| {
         file.limits([("A".to_owned(), "string")].into_iter());
-        file.frames(Kind::Numbers, (0..400_000).map(|_| numbers()));
+        file.frames(FrameKind::Numbers, (0..400_000).map(|_| numbers()));
     };
     let (_folder, path) = put(|file| {
         forge(file);

@@ -1,4 +1,4 @@
-//! Boulder's own sequences of calls, recorded from it, against a limiter.
+//! Replays Boulder's own sequences of calls, recorded from it, on a limiter.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -60,7 +60,7 @@ struct Replay {
     hand: tollgate::clock::ManualClock,
     now: Duration,
     handles: HashMap<String, KeyedLimit>,
-    /// Which limit a key was used with.
+    /// The limit that each key was used with.
     limit_of: HashMap<String, String>,
 }
 
@@ -107,8 +107,8 @@ impl Replay {
         self.hand.set(self.now);
     }
 
-    /// Boulder's tests write a TAT into the store; here it is spent, in whole units, and what is more
-    /// than a bucket can hold from ahead of time.
+    /// Boulder's tests write a TAT into the store. Here it is spent in whole units; what a bucket cannot
+    /// hold is spent from ahead of time.
     fn put(&self, step: &Step, limit: &str) {
         let handle = &self.handles[limit];
         let numbers = self.limiter.limits().limit_for(limit, step.key.as_str()).unwrap().unwrap();
@@ -130,7 +130,7 @@ fn equals_boulders_recorded_sequences() {
     let path =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/vectors/boulder_limiter_sequences.json");
     let Ok(text) = std::fs::read_to_string(path) else {
-        // Past the test runner, which keeps to itself what a passing test prints.
+        // Written past the test runner, which hides the output of passing tests.
         writeln!(
             std::io::stderr(),
             "NOT CHECKED: ../shared/vectors/boulder_limiter_sequences.json is not here"

@@ -1,5 +1,5 @@
-//! The rule of `examples/own_algorithm.rs` through the laws that every rule keeps to, and in a limiter.
-//! For a rule of your own, copy this file and `laws.rs`.
+//! Puts the rule of `examples/own_algorithm.rs` through the laws that every rule keeps, and through a
+//! limiter. For a custom rule, copy this file and `laws.rs`.
 
 #[path = "../../examples/own_algorithm/halves.rs"]
 mod halves;
@@ -30,7 +30,7 @@ proptest! {
     ) {
         let rule = Halves::new(whole, half, Duration::from_secs(day_s));
         laws::laws(&rule, start_ns, SECOND, &history);
-        // As a limit, by the enum that a limiter calls.
+        // As a limit, through the enum that a limiter calls.
         laws::laws(&Limit::custom(Arc::new(rule)).unwrap(), start_ns, SECOND, &history);
     }
 }
@@ -69,7 +69,7 @@ fn has_a_scale_if_it_says_so() {
     assert_eq!(limit, limit.clone());
 }
 
-/// A rule that writes what it must not.
+/// A rule that writes forbidden words.
 #[derive(Debug)]
 struct Wrong(u64);
 
@@ -115,7 +115,7 @@ fn without_scale_only_0_and_1_are_factors() {
     assert_eq!(limit.scaled("1".parse().unwrap()).unwrap(), Some(limit));
 }
 
-/// A unit a second, of which a word that was charged at a cost of 2 has a mark by which `is_full` panics.
+/// A unit a second. A spend of 2 marks the word, and `is_full` panics at a marked word.
 #[derive(Debug)]
 struct Panics;
 

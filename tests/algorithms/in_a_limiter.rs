@@ -1,5 +1,4 @@
-//! The algorithms behind a limiter: both engines, sweeps at any moment, batches of several algorithms,
-//! and the cap.
+//! The algorithms in a limiter: both engines, sweeps at any moment, batches of several algorithms, the cap.
 
 use super::laws::{Step, steps};
 use super::naive::{Naive, figures};
@@ -21,7 +20,7 @@ proptest! {
     ) {
         for engine in ENGINES {
             for limit in &three {
-                // The other two are there, so that a sweep has to know whose cell it looks at.
+                // The other two limits make a sweep tell whose cell it looks at.
                 let named = [("Fixed", fixed(1, 1)), ("Gcra", Limit::new(1, 1, ms(1)).unwrap()), ("Own", limit.clone())];
                 let (limiter, hand) = limiter(limits(&named), engine);
                 let handle = limiter.limit("Own").unwrap();
@@ -38,7 +37,7 @@ proptest! {
                         Step::Check => (handle.check("id", cost), naive.check(cost)),
                         Step::Refund => (handle.refund("id", cost), naive.refund(cost)),
                         Step::Reset => (handle.reset("id"), naive.reset()),
-                        // A clock that goes back is the laws' part: a sweep has a floor.
+                        // The laws cover a clock that goes back; here a sweep sets a floor.
                         Step::Forward(ns) | Step::Back(ns) => {
                             hand.advance(Duration::from_nanos(ns));
                             now_ns += ns;

@@ -1,5 +1,5 @@
-//! What every algorithm keeps to, as properties: of the built-in ones, and of one's own. A rule is run
-//! by hand here, on a bare word; no limiter is needed.
+//! Checks the laws of every algorithm, built in or custom, as properties. A rule runs by hand on a bare
+//! word, without a limiter.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,13 +15,14 @@ pub(crate) enum Step {
     Check,
     Refund,
     Reset,
-    /// The clock goes on.
+    /// Moves the clock forward.
     Forward(u64),
-    /// The clock goes back.
+    /// Moves the clock back.
     Back(u64),
 }
 
-/// Histories of a rule whose things happen about every `unit_ns`. Costs are parts of the largest.
+/// Generates histories for a rule whose state changes about every `unit_ns`. Costs are parts of the largest
+/// cost.
 pub(crate) fn steps(unit_ns: u64) -> impl Strategy<Value = Vec<(Step, u64)>> {
     let time = prop_oneof![
         3 => 0..=2 * unit_ns,
@@ -58,12 +59,12 @@ impl<'a, A: Algorithm + ?Sized> ByHand<'a, A> {
         ByHand { rule, word: 0, now_ns }
     }
 
-    /// The cost of a step: small numbers as they are, others spread over all that is allowed.
+    /// The cost of a step: small numbers as they are, others spread over all allowed costs.
     pub(crate) fn cost(&self, part: u64) -> u64 {
         part % (self.rule.max_cost() + 1)
     }
 
-    /// Does what a step says; `None` if it is no call.
+    /// Makes a step. Returns `None` if it is no call.
     pub(crate) fn step(&mut self, step: Step, part: u64) -> Option<Decision> {
         let cost = self.cost(part);
         let (rule, word, now_ns) = (self.rule, self.word, self.now_ns);
@@ -103,7 +104,8 @@ impl<A: ?Sized + fmt::Debug> fmt::Debug for ByHand<'_, A> {
     }
 }
 
-/// All laws on one history. `tick_ns` is what the rule's times are cut to: 1, or 1,000,000 for whole ms.
+/// Checks all laws on one history. `tick_ns` is the resolution of the rule's times: 1, or 1,000,000 for
+/// whole ms.
 pub(crate) fn laws<A: Algorithm + ?Sized>(
     rule: &A,
     start_ns: u64,
@@ -115,15 +117,15 @@ pub(crate) fn laws<A: Algorithm + ?Sized>(
     let mut latest_ns = start_ns;
     for &(step, part) in history {
         latest_ns = latest_ns.max(bucket.now_ns);
-        // Where the clock is behind the word, waits count from the word's own time.
+        // If the clock is behind the word, waits count from the word's own time.
         let is_latest = bucket.now_ns == latest_ns;
         of_any_word(&bucket, part, is_latest.then_some(tick_ns), history);
         bucket.step(step, part);
     }
 }
 
-/// The laws of one bucket, whatever a rule has made of its word. Waits count from now where the clock is not
-/// behind the word: then their tick is given.
+/// Checks the laws of one bucket, whatever word a rule has written. The tick is given if the clock is not
+/// behind the word: then waits count from now.
 pub(crate) fn of_any_word<A: Algorithm + ?Sized>(
     bucket: &ByHand<'_, A>,
     part: u64,
@@ -156,8 +158,9 @@ fn writes_only_what_it_must<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, part:
     assert_eq!(given.decision.denied_by(), None, "{bucket:?} {cost}");
 }
 
-/// A denied call is allowed after its wait, and not a tick before; after an allowed one the same cost is
-/// there after its wait, and not a tick before; a bucket is full after its `reset_in`, and not before.
+/// Checks that a denied call is allowed after its wait and not a tick before, that after an allowed call
+/// the same cost is there after its wait and not a tick before, and that a bucket is full after its
+/// `reset_in` and not before.
 fn waits_are_exact<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, part: u64, tick_ns: u64) {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).expect("less than 584 years");
     let (rule, now_ns, cost) = (bucket.rule, bucket.now_ns, bucket.cost(part).max(1));
@@ -172,7 +175,7 @@ fn waits_are_exact<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, part: u64, tic
     assert!(reset_ns < tick_ns || !full(reset_ns - tick_ns), "{after:?}: full, {reset_ns} ns");
 }
 
-/// A bucket that is full may go at any moment: one that starts anew answers the same from then on.
+/// Checks that a full bucket may be dropped at any moment: a new bucket answers the same from then on.
 fn full_is_as_good_as_none<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, later: &[(Step, u64)]) {
     if !bucket.rule.is_full(bucket.word, bucket.now_ns) {
         return;
@@ -182,7 +185,7 @@ fn full_is_as_good_as_none<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, later:
     evicted.word = 0;
     for &(step, part) in later {
         assert_eq!(kept.step(step, part), evicted.step(step, part), "{bucket:?} {step:?} {part}");
-        // A limiter's floor: nothing that was dropped is asked about at an earlier time.
+        // A limiter's floor: no call for a dropped bucket has an earlier time.
         kept.now_ns = kept.now_ns.max(floor_ns);
         evicted.now_ns = evicted.now_ns.max(floor_ns);
     }
@@ -207,9 +210,9 @@ fn resets_and_refunds<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, part: u64) 
     }
 }
 
-/// A charge that is taken back at once was never made. Where others have charged since, each of them has
-/// what it had without it, or less: the bucket denies all that it would deny without the charge, unless
-/// it would allow that with the charge, too.
+/// Checks that a charge that is rolled back at once was never made. If others have charged since, each of
+/// them is left with what it had without the charge, or less: the bucket denies all that it would deny
+/// without the charge, unless it would also allow that with the charge.
 fn charges_are_taken_back<A: Algorithm + ?Sized>(
     bucket: &ByHand<'_, A>,
     part: u64,
@@ -237,7 +240,7 @@ fn charges_are_taken_back<A: Algorithm + ?Sized>(
             }
             Step::Spend if with.step(step, part).is_some_and(|d| d.allowed()) => {
                 charged |= with.cost(part) > 0;
-                // There may be less without the charge: a window that it opened may have ended.
+                // Without the charge there may be less: a window that the charge opened may have ended.
                 if !without.step(step, part).is_some_and(|d| d.allowed()) {
                     return;
                 }

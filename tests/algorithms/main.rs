@@ -1,4 +1,5 @@
-//! The algorithms beside gcra: laws, naive oracles, and the recorded facts of their originals.
+//! The algorithms: laws, naive second implementations, recorded answers of PlugLimit, Sharkey and Boulder,
+//! and a custom rule.
 
 mod ahead;
 mod boulder_sequences;
@@ -35,7 +36,7 @@ fn leaky(size: u32, drip_rate_ms: u64, drip_size: u32) -> Limit {
     Limit::leaky_bucket(size, ms(drip_rate_ms), drip_size).unwrap()
 }
 
-/// Limits of every algorithm that counts, small ones most often, with the time in which something happens.
+/// Limits of every counting algorithm, most often small ones, with the time in which their state changes.
 fn any_limit() -> impl Strategy<Value = (Limit, u64)> {
     let count = || prop_oneof![4 => 1..8u64, 1 => 1..=16_777_215u64];
     let time = || prop_oneof![4 => 1..30u64, 1 => 1..100_000u64];
@@ -45,14 +46,14 @@ fn any_limit() -> impl Strategy<Value = (Limit, u64)> {
             (tokens(limit, window, 1 + part % limit), window * MS)
         }),
         (count(), time(), count()).prop_map(|(size, rate, drip)| {
-            // Empty before the words' time ends, with what a history takes.
+            // The bucket is empty before the words' time ends, even after a history.
             let rate = rate.min((1 << 37) / size.div_ceil(drip));
             (leaky(size as u32, rate, drip as u32), rate * MS)
         }),
     ]
 }
 
-/// With a history of about the limit's own pace.
+/// A limit, and a history at about the limit's pace.
 fn limit_and_history() -> impl Strategy<Value = (Limit, u64, Vec<(laws::Step, u64)>)> {
     let start = prop_oneof![1..3 * MS, Just(1), 1..1u64 << 58];
     (any_limit(), start).prop_flat_map(|((limit, unit_ns), start_ns)| {

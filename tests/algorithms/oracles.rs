@@ -1,4 +1,4 @@
-//! Every call of a history as the naive buckets answer it.
+//! Compares every call of a history with the naive buckets.
 
 use super::laws::{ByHand, Step, steps};
 use super::naive::{Naive, figures};

@@ -1,15 +1,16 @@
-//! What PlugLimit's scripts say, as calls and answers: its own tests (FW, TB) and what they did when they
-//! were run (V). Times in ms.
+//! PlugLimit's scripts as calls and answers: its own tests (FW, TB), and recorded runs (V). Times are in
+//! ms.
 //!
-//! Ours differ as the specification has it. A window excludes its last instant: V-FW3 at 10000, V-FW4 at
-//! 5000, V-TB4 and V-TB8 at 60000 and V-TB9 at 3000 are in the next window. Times are exact where theirs
-//! are seconds rounded half up, or the time of a whole token; V-TB3's call at 9000 waits 1 s, not 5.
+//! This crate differs where the specification says so. A window excludes its last instant: V-FW3 at 10000,
+//! V-FW4 at 5000, V-TB4 and V-TB8 at 60000 and V-TB9 at 3000 are in the next window. Times are exact where
+//! PlugLimit's are seconds rounded half up, or the time of a whole token; V-TB3's call at 9000 waits 1 s,
+//! not 5.
 
 use super::laws::ByHand;
 use super::naive::figures;
 use super::*;
 
-/// When, and allowed, remaining, retry_in, reset_in.
+/// The time; then allowed, remaining, retry_in, reset_in.
 type Row = (u64, (bool, u64, u64, u64));
 
 #[track_caller]

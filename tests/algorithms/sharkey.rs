@@ -1,10 +1,11 @@
-//! What Sharkey's limiter says in its tests (B9), row by row, and what it did when it was run. Times in ms.
+//! Sharkey's limiter as calls and answers: its tests (B9), row by row, and a recorded run. Times are in ms.
 //!
-//! Ours differ as the specification has it. `reset_in` has what has dripped taken off: 900 where row 14
-//! (and 40, 54) say 1000, 4900 where row 71 says 5000, and so in the run. Drips of more than one unit move
-//! the time by one drip (D1), and an empty bucket keeps no phase (D4). Row 73, a switch of the process's
-//! environment, is `enabled: false` in a file. Keys that expire (12, 13, 38, 39, 52, 53, 69, 70) are
-//! buckets that are full. A negative `min_interval` (44) cannot be said in code: a file's is an error.
+//! This crate differs where the specification says so. Drips that have fallen shorten `reset_in`: 900 where
+//! row 14 (and 40, 54) says 1000, 4900 where row 71 says 5000, and likewise in the run. Drips of more than
+//! one unit move the time by one drip (D1), and an empty bucket keeps no phase (D4). Row 73, a switch of
+//! the process's environment, is `enabled: false` in a file. Keys that expire (12, 13, 38, 39, 52, 53, 69,
+//! 70) are full buckets. A negative `min_interval` (44) cannot be written in code; in a file it is an
+//! error.
 
 use super::laws::ByHand;
 use super::naive::figures;
@@ -14,14 +15,14 @@ use tollgate::limit::Factor;
 
 type Figures = (bool, u64, u64, u64);
 
-/// A bucket that holds so much and dripped last at 0; a roomier limit puts it in.
+/// A bucket that holds `counter` units and last dripped at 0; a roomier limit fills it.
 fn preset(limit: &Limit, counter: u64) -> ByHand<'_, Limit> {
     let mut bucket = ByHand::new(limit, 1);
     bucket.word = leaky(100_000, 1000, 1).spend(0, 1, counter).word.unwrap_or(0);
     bucket
 }
 
-/// Calls of one unit at their times, each with its figures.
+/// Checks calls of one unit at their times, each with its figures.
 #[track_caller]
 fn check(limit: &Limit, counter: u64, calls: &[(u64, Figures)]) {
     let mut bucket = preset(limit, counter);
@@ -33,7 +34,7 @@ fn check(limit: &Limit, counter: u64, calls: &[(u64, Figures)]) {
     }
 }
 
-/// Whether each call of one unit is allowed.
+/// Checks whether each call of one unit is allowed.
 #[track_caller]
 fn allows(limit: &Limit, counter: u64, calls: &[(u64, bool)]) {
     let mut bucket = preset(limit, counter);

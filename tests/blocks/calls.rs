@@ -1,4 +1,4 @@
-//! Each call under a block. A second limiter, in which no id is ever blocked, has the bucket without it.
+//! Each call under a block, compared with a second limiter in which no id is ever blocked.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions};
 use super::support::{ENGINES, ms, state};
 use super::{NS, limits, limits_of_all, on};
 
-/// Both handles, of the same limit at the same time.
+/// Runs `check` on the handles of both limiters, for each limit and engine.
 fn for_each_pair(mut check: impl FnMut(&Limit, Engine, [KeyedLimit; 2], &dyn Fn(Duration))) {
     for engine in ENGINES {
         for limit in limits_of_all() {
@@ -122,7 +122,7 @@ fn block_refuses_new_reservations_and_keeps_earlier() {
         assert!(denied.retry_in() >= ms(697));
         let parked = handle.parking().wait_until_allowed("id", 1);
         assert!(parked.unwrap_err().is_blocked(), "at once");
-        // They are given up as without it.
+        // They are cancelled as without a block.
         for [one, two, three] in [places, same_places] {
             three.cancel();
             two.cancel();
@@ -155,7 +155,7 @@ fn blocked_member_denies_batch_or_is_skipped() {
                 assert!(each[0].allowed() && each[1].blocked() && each[1].denied_by() == Some(1));
             }
             assert_eq!(other.check("id", 0).unwrap().remaining(), Some(9), "nothing is charged");
-            // Longer than the block is the other's wait.
+            // The other id's wait is longer than the block.
             assert!(other.reserve("x", 9, Duration::MAX).unwrap().wait().is_zero());
             let places = [(); 100].map(|()| other.reserve("x", 9, Duration::MAX).unwrap());
             let denied = limiter.batch(&[other.member("x"), own.member("id")]).spend().unwrap();
@@ -182,7 +182,7 @@ fn blocked_member_denies_batch_or_is_skipped() {
 fn spend_many_checks_each_ids_block() {
     for engine in ENGINES {
         let (_limiter, handle, _hand) = on(&limits_of_all()[0], engine);
-        // One that is known, and one that is not.
+        // A known id and an unknown one.
         assert!(handle.spend("known", 1).unwrap().allowed());
         handle.block("known", ms(10)).unwrap();
         handle.block("new", ms(10)).unwrap();
@@ -223,21 +223,21 @@ fn a_block_denies_where_its_limit_applies() {
         let (limiter, handle, _hand) = on(&limit, engine);
         handle.block("id", ms(700)).unwrap();
         let is_blocked = || handle.spend("id", 1).unwrap().blocked();
-        // A factor is another size of the same bucket; 0 is no limit.
+        // A factor is another size of the same bucket; 0 disables the limit.
         assert!(handle.scaled("0.5".parse().unwrap()).spend("id", 1).unwrap().blocked());
         assert!(handle.scaled(Factor::ZERO).spend("id", 1).unwrap().allowed());
         limiter.set_enabled(false);
         assert!(!is_blocked() && limiter.blocked().len() == 1, "{engine:?}: switched off");
         limiter.set_enabled(true);
         assert!(is_blocked(), "{engine:?}: switched on");
-        // Without the limit, and with it again.
+        // Reload without the limit, then with it again.
         let none = || Limits::builder().limit("Other", IdFormat::String, limit.clone()).unwrap();
         assert!(limiter.reload(none().build()).unwrap().changed);
         assert!(!is_blocked() && limiter.blocked().len() == 1, "{engine:?}: no limit");
         assert!(handle.block("more", ms(9)).unwrap_err().is_invalid_block());
         assert!(limiter.reload(limits(&limit)).unwrap().changed);
         assert!(is_blocked(), "{engine:?}: the limit is back");
-        // Without numbers for the id.
+        // Reload without numbers for the id.
         let one = none().limit("Own", IdFormat::String, None::<Limit>).unwrap();
         let one = one.override_id("Own", "other", limit.clone()).unwrap().build();
         assert!(limiter.reload(one).unwrap().changed);

@@ -1,4 +1,4 @@
-//! Blocks behind a tower layer.
+//! Blocks in a tower layer.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn layer_denies_blocked_id_until_block_ends() {
     let other = limiter.limit("Other").unwrap();
     assert_eq!(other.check("mallory", 0).unwrap().remaining(), Some(9), "nothing is charged");
     assert_eq!(answer(layer(), "alice").await.0, StatusCode::OK);
-    // A responder may tell it from a denial.
+    // A responder can tell a block from another denial.
     let telling = layer().respond(|denial| {
         let mut response = responder::plain_text(denial);
         if denial.decision().blocked() {
@@ -59,7 +59,7 @@ async fn layer_denies_blocked_id_until_block_ends() {
     assert_eq!(answer(layer(), "mallory").await.0, StatusCode::OK);
 }
 
-/// As `docs/http.md` says it.
+/// As `docs/http.md` says.
 #[tokio::test]
 async fn blocked_ipv6_client_is_answered_per_guide() {
     use std::net::IpAddr;
@@ -104,7 +104,7 @@ async fn blocked_ipv6_client_is_answered_per_guide() {
     assert_eq!(ask("application/grpc").await.1[3], "-1");
 }
 
-/// As `Limiter::set_enabled` and `Switch` say it.
+/// As documented at `Limiter::set_enabled` and `Switch`.
 #[tokio::test]
 async fn disabled_limiter_leaves_the_layers_refusals() {
     let (limiter, handle, _hand) = on(&limits_of_all()[0], tollgate::options::Engine::LockFree);

@@ -1,4 +1,4 @@
-//! Ids that are blocked: denied for a time, whatever their buckets hold.
+//! Blocked ids: denied for a time, whatever their buckets hold.
 #![cfg(not(tollgate_loom))]
 
 mod calls;

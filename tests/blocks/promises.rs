@@ -1,5 +1,5 @@
-//! A block changes no bucket, and nothing that is done to a bucket changes a block. Each of these failed when
-//! a block was a word of the bucket.
+//! A block changes no bucket, and no call on a bucket changes a block. Each of these tests failed when a
+//! block was a word of the bucket.
 
 use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use super::{limits, on};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Spends a unit at a time until it is denied; says how many there were.
+/// Spends one unit at a time until a denial. Returns the number of admitted units.
 fn drain(handle: &KeyedLimit) -> u64 {
     (0..10_000).take_while(|_| handle.spend("id", 1).unwrap().allowed()).count() as u64
 }
@@ -63,7 +63,7 @@ fn waiting_past_a_block_keeps_id_blocked() {
         let denied = handle.spend("id", 1).unwrap();
         assert!(!denied.allowed(), "{engine:?}: it is listed as blocked");
         assert_eq!(denied.retry_in(), seconds(60));
-        // A second `unblock` gives back nothing of a later charge.
+        // A second `unblock` refunds nothing of a later charge.
         assert!(handle.unblock("id").unwrap());
         assert!(handle.spend("id", 1).unwrap().allowed());
         assert!(!handle.unblock("id").unwrap());
@@ -169,7 +169,7 @@ fn restored_limiter_has_blocks_and_their_ends() {
         old.snapshot(&path).unwrap();
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        // Units that come back a thousand times as fast.
+        // Units come back a thousand times as fast.
         let faster = limits(&Limit::new(20, 1, seconds(3)).unwrap());
         let (new, restored) = Limiter::restore(faster, options, &path).unwrap();
         let handle = new.limit("Own").unwrap();
@@ -183,7 +183,7 @@ fn restored_limiter_has_blocks_and_their_ends() {
     }
 }
 
-/// `block` asks no rule, so that no rule of the user's can hold it up, and it holds no lock.
+/// `block` asks no rule, so no custom rule can delay it, and it holds no lock.
 #[test]
 fn block_calls_no_rule_and_delays_no_refund() {
     let (point, stopped) = stop_point();

@@ -1,4 +1,4 @@
-//! Blocks in files of buckets.
+//! Blocks in snapshots.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn restored(
     Ok((limiter, restored, hand))
 }
 
-/// Limit, id and reason of all blocks, sorted.
+/// Limit, id and reason of each block, sorted.
 fn listed(limiter: &Limiter) -> Vec<(String, String, Option<String>)> {
     let mut listed: Vec<_> =
         limiter.blocked().into_iter().map(|it| (it.limit, it.id, it.reason)).collect();
@@ -37,7 +37,7 @@ fn blocks_and_reasons_restore_into_either_engine() {
     let path = folder.path().join("buckets");
     for [from, to] in [[0, 0], [1, 1], [1, 0]].map(|pair| pair.map(|at: usize| ENGINES[at])) {
         let (old, handle, hand) = on(&limits_of_all()[0], from);
-        // More than a frame holds.
+        // Longer than a frame.
         let long = "x".repeat(900);
         for at in 0..200 {
             handle.block_with_reason(&*format!("{at}{long}"), HOUR, &*long).unwrap();
@@ -75,7 +75,7 @@ fn blocks_survive_their_limits_absence() {
         let (new, read, _hand) = restored(only.unwrap().build(), options.clone(), &path).unwrap();
         assert_eq!((read.blocks, read.dropped, &*read.gone), (1, 1, &["Own".to_owned()][..]));
         assert!(new.limit("Own").is_ok_and(|it| it.spend("id", 1).unwrap().allowed()));
-        // Once more by way of a file, and back.
+        // Again through a file and back.
         new.snapshot(&path).unwrap();
         let only = Limits::builder().limit("Other", IdFormat::String, limits_of_all()[0].clone());
         let (new, read, _hand) = restored(only.unwrap().build(), options, &path).unwrap();
@@ -110,7 +110,7 @@ fn mismatched_limits_or_options_are_refused() {
     }
 }
 
-/// As `Limiter::limit` says it.
+/// As documented at `Limiter::limit`.
 #[test]
 fn unknown_limits_are_kept_if_they_have_blocks() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn unknown_limits_are_kept_if_they_have_blocks() {
     }
 }
 
-/// A block ends by the wall clock, though the process was down.
+/// A block ends by the wall clock, even if the process was down.
 #[test]
 fn ended_block_is_not_restored() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! What breaks the bound on the code as it is; `ENDURANCE_WITH=early,blocks` switches some on, and
-//! `ENDURANCE_ALL=1` all of them.
+//! Lists known violations of the bound. `ENDURANCE_WITH=early,blocks` switches some on, `ENDURANCE_ALL=1`
+//! all.
 
-pub(crate) struct Known(&'static str, bool);
+pub(crate) struct KnownFault(&'static str, bool);
 
-impl Known {
+impl KnownFault {
     pub(crate) fn is_on(&self) -> bool {
         let is_named = |named: String| named.split(',').any(|name| name == self.0);
         self.1
@@ -12,11 +12,11 @@ impl Known {
     }
 }
 
-/// Places that are settled before their time. Issue 11, section 3.
-pub(crate) const EARLY: Known = Known("early", true);
+/// Reservations that are settled before their time. Issue 11, section 3.
+pub(crate) const EARLY: KnownFault = KnownFault("early", true);
 
 /// Ids are blocked and unblocked. Issue 11, section 2.
-pub(crate) const BLOCKS: Known = Known("blocks", true);
+pub(crate) const BLOCKS: KnownFault = KnownFault("blocks", true);
 
-/// Accounts' overrides come and go, and defaults with them. Issue 11, section 1.
-pub(crate) const ACCOUNTS: Known = Known("accounts", true);
+/// Overrides of accounts come and go, and defaults with them. Issue 11, section 1.
+pub(crate) const ACCOUNTS: KnownFault = KnownFault("accounts", true);

@@ -1,4 +1,4 @@
-//! One behaviour a test, for either engine.
+//! Checks one behaviour of a limiter in each test, on either engine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Why a call is answered as it is: the entry that applies, and those that only look as if they did.
+//! Explanations: the entry that applies to a call, and the entries that only look as if they did.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ fn explain(text: &str, name: &str, id: &str) -> Explanation {
     limits.explain(name, id, november()).unwrap()
 }
 
-/// The ids and reasons of what does not apply; `-` is the default.
+/// The entries that do not apply: id and reason; `-` is the default.
 fn near(explanation: &Explanation) -> Vec<String> {
     let one = |near: &tollgate::limits::NearEntry| {
         format!("{}: {}", near.id.as_deref().unwrap_or("-"), near.why)
@@ -24,7 +24,7 @@ fn near(explanation: &Explanation) -> Vec<String> {
     explanation.near.iter().map(one).collect()
 }
 
-/// What applies and where, and what does not.
+/// The entry that applies, its location, and the entries that do not.
 fn found(explanation: &Explanation) -> (Applies, String, Vec<String>) {
     let at = explanation.location.as_ref().map(ToString::to_string).unwrap_or_default();
     (explanation.applies, at, near(explanation))

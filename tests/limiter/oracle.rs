@@ -1,4 +1,4 @@
-//! A limiter that is obviously right: unbounded integers, one map, one thread.
+//! A naive limiter: unbounded integers, one map, one thread.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ impl Numbers {
     }
 }
 
-/// allowed, remaining, retry_in, reset_in; `None` is no limit.
+/// allowed, remaining, retry_in and reset_in; `None`: no limit.
 pub(crate) type Figures = Option<(bool, i128, i128, i128)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) enum Mode {
     SpendOnly,
 }
 
-/// A member of a batch: which bucket, its numbers, the cost, what it does.
+/// A member of a batch: bucket, numbers, cost and mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) bucket: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Member {
     pub(crate) mode: Mode,
 }
 
-/// Buckets by number, each the time at which it is full again.
+/// Buckets by number; each value is the time at which the bucket is full.
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     tats: HashMap<u64, i128>,
@@ -46,7 +46,7 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// All full, at the clock's origin.
+    /// All buckets are full, and the clock is at its origin.
     pub(crate) fn new() -> Oracle {
         Oracle { tats: HashMap::new(), now: 1 }
     }
@@ -113,7 +113,7 @@ impl Oracle {
     }
 }
 
-/// Denied before allowed, the longer wait, the fewer remaining, the later.
+/// Returns the strictest decision: denied before allowed, the longer wait, fewer units left, the later one.
 fn strictest(each: impl Iterator<Item = Figures>) -> Figures {
     let rank =
         |(allowed, remaining, retry, _): (bool, i128, i128, i128)| (!allowed, retry, -remaining);

@@ -1,4 +1,4 @@
-//! The limiter beside an oracle: any calls, any order, any costs, with sweeps in between.
+//! Random calls with random sweeps between them, compared with an oracle.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOpt
 
 use super::oracle::{Figures, Member, Mode, Numbers, Oracle};
 
-/// burst, count and period of the two limits: one rounds its interval.
+/// Burst, count and period in ns of the two limits. The second one's interval is rounded.
 const LIMITS: [(u64, u64, u64); 2] = [(5, 10, 1_000), (3, 3, 1_000_000_000)];
-/// Ids that have numbers of their own.
+/// An id with an override, and the override's numbers.
 const OVERRIDE: (u64, (u64, u64, u64)) = (1, (8, 1, 70));
 const IDS: u64 = 4;
 
@@ -25,7 +25,7 @@ enum Op {
     Sweep(usize),
 }
 
-/// A limit, an id, a cost (taken modulo what the bucket can hold, and one) and a mode.
+/// A limit, an id, a cost (taken modulo the burst plus one) and a mode.
 #[derive(Clone, Debug)]
 struct Call {
     limit: usize,
@@ -88,7 +88,7 @@ struct Both {
 }
 
 impl Both {
-    /// Puts the same batch to both; single members also go the way of a handle's own call.
+    /// Makes the same calls on both, as a batch; a single call is also made on the handle itself.
     fn compare(&mut self, op: &Op, calls: &[Call]) -> Result<(), TestCaseError> {
         let modes = [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly];
         let oracle_modes = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly];
@@ -169,8 +169,8 @@ proptest! {
         }
     }
 
-    /// The bound, under a clock that jumps to and fro: of what was admitted with a time in [a, b],
-    /// less what was given back, at most burst + (b - a) / interval.
+    /// The bound under a clock that jumps back and forth: the cost admitted at times in [a, b] is at most
+    /// burst + (b - a) / interval.
     #[test]
     fn the_bound_holds_under_any_clock(
         steps in prop::collection::vec((0..400u64, 1..4u64, 0..8u8), 1..80),
@@ -183,7 +183,8 @@ proptest! {
         let limiter = Limiter::with_options(limits(), options);
         let handle = limiter.limit("A").unwrap();
         let mut latest = 0;
-        // Time of decision, and cost: a decision on a fresh cell counts from the last sweep.
+        // Time and cost of each admission. A decision on a new cell has at least the time of the last
+        // sweep.
         let mut admitted: Vec<(u64, u64)> = Vec::new();
         let mut swept_at = 0;
         for (now, cost, what) in steps {

@@ -1,11 +1,11 @@
-//! Short lists, by hand or of a random run that failed once. One that is known to fail has to fail, so that its
-//! name is switched on when it is mended.
+//! Short lists of operations, written by hand or found by a random run that failed. While a known failure
+//! is switched off, its lists must fail: once they pass, switch it on.
 
 use tollgate::batch::MemberMode::SpendOnly;
 use tollgate::options::AtCap;
 use tollgate::reload::CarryOver::{Afresh, Share, Time, Units};
 
-use super::known::{self, Known};
+use super::known::{self, KnownFault};
 use super::ops::{BatchCall, Op, call};
 use super::run::{Failure, On, Start};
 use super::spec::Numbers::{Fixed, Gcra, Leaky, Tokens};
@@ -21,7 +21,7 @@ fn limit(default: impl Into<Option<Numbers>>, overrides: Vec<Over>) -> Option<Li
     Some(LimitSpec { default, shadow: false, tried: None, overrides })
 }
 
-/// Limits that have one of the known ones.
+/// Limits of which only the one at `place` is set.
 fn at(place: usize, limit: Option<LimitSpec>) -> Spec {
     let mut limits = vec![None; place];
     limits.push(limit);
@@ -41,24 +41,24 @@ fn start(spec: Spec) -> Start {
     Start { spec, now: 200 * 86_400 * S, cap: None }
 }
 
-/// Of two tables, one at least fails as long as what it is about is known to.
-fn judge(known: Option<&Known>, failures: Vec<Failure>) {
+/// Expects no failures, or at least one while the known failure is switched off.
+fn judge(known: Option<&KnownFault>, failures: Vec<Failure>) {
     let is_known = known.is_some_and(|known| !known.is_on());
     let text = failures.first().map_or("", |failure| &failure.text);
     assert_eq!(!failures.is_empty(), is_known, "switch the name on if it does not fail: {text}");
 }
 
-fn answers_exactly(known: Option<&Known>, start: &Start, ops: &[Op]) {
+fn answers_exactly(known: Option<&KnownFault>, start: &Start, ops: &[Op]) {
     let all = [On::LockFree, On::Exact].into_iter();
     judge(known, all.filter_map(|on| run::run(on, start, ops).err()).collect());
 }
 
-fn keeps_the_bound(known: Option<&Known>, start: &Start, ops: &[Op]) {
+fn keeps_the_bound(known: Option<&KnownFault>, start: &Start, ops: &[Op]) {
     let all = [On::LockFree, On::Exact].into_iter();
     judge(known, all.filter_map(|on| bound::run(on, start, ops).err()).collect());
 }
 
-/// A place that is settled before its time, and then a charge from before it: issue 11, section 3.
+/// Issue 11, section 3: a reservation is settled before its time, then a charge from before it is settled.
 #[test]
 fn an_early_settlement_moves_no_place_forward() {
     let start = start(only(Gcra { burst: 3, count: 1, period_ms: 50 }));
@@ -78,7 +78,7 @@ fn an_early_settlement_moves_no_place_forward() {
     keeps_the_bound(Some(&known::EARLY_SETTLEMENTS), &start, &ops);
 }
 
-/// The last place is given up, one beneath it settled down, and then the first: of seed 16966.
+/// Seed 16966: the last reservation is cancelled, the second is settled lower, and then the first.
 #[test]
 fn settlements_beneath_a_cancelled_place_keep_the_bound() {
     let start = start(only(Gcra { burst: 2, count: 1, period_ms: 50 }));
@@ -96,7 +96,7 @@ fn settlements_beneath_a_cancelled_place_keep_the_bound() {
     keeps_the_bound(Some(&known::EARLY_SETTLEMENTS), &start, &ops);
 }
 
-/// A charge from before a reset that is settled after it: issue 11, section 3.
+/// Issue 11, section 3: a charge from before a reset is settled after the reset.
 #[test]
 fn a_reset_ends_what_earlier_receipts_give_back() {
     let start = start(only(Gcra { burst: 3, count: 1, period_ms: 50 }));
@@ -110,7 +110,7 @@ fn a_reset_ends_what_earlier_receipts_give_back() {
     keeps_the_bound(Some(&known::RESETS_AND_RECEIPTS), &start, &ops);
 }
 
-/// Newcomers of a full table share a bucket; one of them has an override, whose numbers stay.
+/// Untracked keys of a full table share a bucket. One of them has an override, which the reload keeps.
 #[test]
 fn default_reload_forgets_no_override_at_cap() {
     let slow = Gcra { burst: 4, count: 3, period_ms: DAYS_100_MS };
@@ -141,7 +141,7 @@ fn shortened_window_ends_by_an_empty_windows_end() {
     answers_exactly(Some(&known::TIME_OF_WINDOWS), &start, &ops);
 }
 
-/// The numbers that are tried have a smaller burst than what is settled, or refunded in a batch.
+/// The shadow limit's burst is smaller than the cost that is settled, or refunded in a batch.
 #[test]
 fn tried_numbers_take_more_than_their_burst() {
     let mut limit = limit(Gcra { burst: 5, count: 2, period_ms: 10_000 }, vec![]);
@@ -154,9 +154,9 @@ fn tried_numbers_take_more_than_their_burst() {
     answers_exactly_if_tried(known, &start, &[Op::Batch(BatchCall::RefundAll, members)]);
 }
 
-/// Runs leave these operations out while they are known to fail.
-fn answers_exactly_if_tried(known: Option<&Known>, start: &Start, ops: &[Op]) {
-    if known.is_none_or(Known::is_on) {
+/// Runs leave these operations out while the failure is switched off.
+fn answers_exactly_if_tried(known: Option<&KnownFault>, start: &Start, ops: &[Op]) {
+    if known.is_none_or(KnownFault::is_on) {
         answers_exactly(None, start, ops);
     } else {
         let all = [On::LockFree, On::Exact].into_iter();
@@ -165,7 +165,7 @@ fn answers_exactly_if_tried(known: Option<&Known>, start: &Start, ops: &[Op]) {
     }
 }
 
-/// Of seed 58: what the end makes of a bucket comes before what the reload makes of that.
+/// Seed 58: the override's end changes the bucket before the reload does.
 #[test]
 fn override_end_then_reload_each_migrate_the_bucket() {
     let long = Gcra { burst: 43, count: 7, period_ms: DAYS_100_MS };
@@ -181,7 +181,7 @@ fn override_end_then_reload_each_migrate_the_bucket() {
     answers_exactly(Some(&known::ENDS), &start(at(1, None)), &ops);
 }
 
-/// Of seed 94: by the override all would be back when the reload comes; it ended before.
+/// Seed 94: by the override the bucket would be full when the reload comes, but the override ended before.
 #[test]
 fn what_an_ended_override_owed_is_not_forgotten() {
     let default = Leaky { size: 12, rate_ms: DAYS_100_MS / 5, drip: 7 };
@@ -193,7 +193,7 @@ fn what_an_ended_override_owed_is_not_forgotten() {
     answers_exactly(Some(&known::ENDS), &start(first), &ops);
 }
 
-/// Of seed 39: another override of the same limit has ended before the reload.
+/// Seed 39: another override of the same limit has ended before the reload.
 #[test]
 fn an_override_applies_beside_one_that_has_ended() {
     let fast = Gcra { burst: 53, count: 7, period_ms: 2500 };
@@ -209,7 +209,8 @@ fn an_override_applies_beside_one_that_has_ended() {
     answers_exactly(Some(&known::ENDS), &start, &ops);
 }
 
-/// Of seed 55: an account's override comes with another default, by whose numbers nothing is carried.
+/// Seed 55: a reload brings an account's override and another default. The bucket is carried to the
+/// override alone.
 #[test]
 fn an_accounts_new_override_carries_its_buckets_once() {
     let first = at(1, limit(Leaky { size: 12, rate_ms: DAYS_100_MS / 5, drip: 7 }, vec![]));
@@ -220,7 +221,7 @@ fn an_accounts_new_override_carries_its_buckets_once() {
     answers_exactly(Some(&known::ACCOUNTS), &start(first), &ops);
 }
 
-/// Issue 11, section 1: the default is removed, and the account gets an override.
+/// Issue 11, section 1: a reload removes the default and gives the account an override.
 #[test]
 fn account_keeps_debt_of_a_removed_default() {
     let first = at(1, limit(Gcra { burst: 10, count: 1, period_ms: 60_000 }, vec![]));
@@ -230,7 +231,7 @@ fn account_keeps_debt_of_a_removed_default() {
     answers_exactly(Some(&known::ACCOUNTS), &start(first), &ops);
 }
 
-/// Issue 11, section 1: a sweep asks the numbers of the account, which are slow, not the default's.
+/// Issue 11, section 1: a sweep uses the account's slow limit, not the default.
 #[test]
 fn a_sweep_keeps_what_an_account_owes() {
     let first = at(1, limit(Gcra { burst: 10, count: 1, period_ms: 1000 }, vec![]));

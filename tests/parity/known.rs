@@ -1,9 +1,9 @@
-//! What fails on the code as it is. Each is a feature of the random runs that its mending switches on;
-//! `PARITY_ALL=1` switches on all of them, and `PARITY_WITH=ends,accounts` those that it names.
+//! Lists known failures. Each keeps a feature out of the random runs until its fault is mended.
+//! `PARITY_ALL=1` switches all features on, `PARITY_WITH=ends,accounts` the named ones.
 
-pub(crate) struct Known(&'static str, bool);
+pub(crate) struct KnownFault(&'static str, bool);
 
-impl Known {
+impl KnownFault {
     /// Whether runs have the feature.
     pub(crate) fn is_on(&self) -> bool {
         let is_named = |named: String| named.split(',').any(|name| name == self.0);
@@ -13,40 +13,41 @@ impl Known {
     }
 }
 
-/// Overrides end while the limiter is at work. Issue 11, section 1: one engine carries an ended override's
-/// buckets at the next call or reload by the rule of that, the other one not at all.
-pub(crate) const ENDS: Known = Known("ends", true);
+/// Overrides end during a run. Issue 11, section 1: one engine carried an ended override's buckets at the
+/// next call or reload, by the rule of that reload; the other engine did not carry them.
+pub(crate) const ENDS: KnownFault = KnownFault("ends", true);
 
-/// Whole accounts have overrides. Issue 11, section 1: a bucket whose numbers the table cannot tell is
-/// carried by the default's first.
-pub(crate) const ACCOUNTS: Known = Known("accounts", true);
+/// Whole accounts have overrides. Issue 11, section 1: a bucket whose limit the table cannot tell was
+/// carried to the default first.
+pub(crate) const ACCOUNTS: KnownFault = KnownFault("accounts", true);
 
-/// Windows are carried by `CarryOver::Time`. A window that is made shorter begins in the future then, and its
-/// waits count from that time: too early ones, for a bucket that owes for longer than an empty one takes.
-pub(crate) const TIME_OF_WINDOWS: Known = Known("time_of_windows", true);
+/// Windows are carried by `CarryOver::Time`. A shortened window began in the future, and its waits counted
+/// from that time. They were too short for a bucket that owes for longer than an empty one takes.
+pub(crate) const TIME_OF_WINDOWS: KnownFault = KnownFault("time_of_windows", true);
 
-/// Settlements upward and refunds in batches of limits that have numbers tried beside theirs. The shadow is
-/// charged or given the whole difference, which may be above its burst: a debug assertion fails, and without
-/// it a product may wrap.
-pub(crate) const TRIED_ABOVE_BURST: Known = Known("tried_above_burst", true);
+/// Settlements upward and refunds in batches, of limits with a shadow. The shadow was charged or refunded
+/// the whole difference, which may be above its burst: a debug assertion failed, and without it a product
+/// could wrap.
+pub(crate) const TRIED_ABOVE_BURST: KnownFault = KnownFault("tried_above_burst", true);
 
-/// Ids are blocked. Issue 11, section 2: a block is written into the bucket's word.
-pub(crate) const BLOCKS: Known = Known("blocks", true);
+/// Ids are blocked. Issue 11, section 2: a block was written into the bucket's word.
+pub(crate) const BLOCKS: KnownFault = KnownFault("blocks", true);
 
-/// A blocked call's `reset_in` is the bucket's as it is: a denial changes nothing. The list of blocks says
-/// what a spend that is not made would leave.
-pub(crate) const RESET_OF_BLOCKED: Known = Known("reset_of_blocked", true);
+/// A blocked call's `reset_in` is that of the unchanged bucket, because a denial changes nothing. The list
+/// of blocks reported the state after the spend that was not made.
+pub(crate) const RESET_OF_BLOCKED: KnownFault = KnownFault("reset_of_blocked", true);
 
-/// Places in the future, and receipts that are settled later. Issue 11, section 3.
-pub(crate) const PLACES: Known = Known("places", true);
+/// Reservations in the future, and receipts that are settled later. Issue 11, section 3.
+pub(crate) const PLACES: KnownFault = KnownFault("places", true);
 
-/// Ids with overrides in a full table where newcomers share a bucket: that has the default's numbers, so that a
-/// reload of these forgot what an id owed whose own numbers had not changed.
-pub(crate) const OVERRIDES_AT_CAP: Known = Known("overrides_at_cap", true);
+/// Ids with overrides in a full table whose untracked keys share a bucket. That bucket counts in the
+/// default, so a reload of the default forgot the debt of an id whose override had not changed.
+pub(crate) const OVERRIDES_AT_CAP: KnownFault = KnownFault("overrides_at_cap", true);
 
-/// Resets and refunds beside places and receipts. Issue 11, section 3: a charge from before a reset that is
-/// settled after it gives the same units back twice.
-pub(crate) const RESETS_AND_RECEIPTS: Known = Known("resets_and_receipts", true);
+/// Resets and refunds beside reservations and receipts. Issue 11, section 3: a charge from before a reset
+/// that was settled after it returned the same units twice.
+pub(crate) const RESETS_AND_RECEIPTS: KnownFault = KnownFault("resets_and_receipts", true);
 
-/// Places that are settled before their time. Issue 11, section 3: a later place may come too early then.
-pub(crate) const EARLY_SETTLEMENTS: Known = Known("early_settlements", true);
+/// Reservations that are settled before their time. Issue 11, section 3: a later reservation could come too
+/// early.
+pub(crate) const EARLY_SETTLEMENTS: KnownFault = KnownFault("early_settlements", true);

@@ -1,4 +1,4 @@
-//! What becomes of what buckets owe.
+//! The debt of buckets across a reload.
 
 use proptest::prelude::*;
 use tollgate::Limit;
@@ -7,7 +7,7 @@ use tollgate::reload::CarryOver;
 
 use super::support::{ENGINES, hourly, limiter, limits, seconds};
 
-/// The units that are left after `spent` were, under `old`, and the limit became `new`.
+/// Spends `spent` units under `old`, reloads with `new`, and returns the units left.
 fn left_after(engine: Engine, debt: CarryOver, old: Limit, spent: u64, new: Limit) -> u64 {
     let (limiter, _hand) = limiter(limits(&[("A", old)]), engine);
     let handle = limiter.limit("A").unwrap();
@@ -31,7 +31,7 @@ fn each_rule_keeps_what_it_says() {
             let left_now = left_after(engine, debt, hourly(50), spent, hourly(5_000));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}, {spent} of 50");
         }
-        // Fewer: nobody owes more than there is.
+        // Fewer units: no id owes more than there is.
         for (debt, spent, left) in [
             (CarryOver::Share, 4_000, 10),
             (CarryOver::Units, 4_000, 0),
@@ -40,7 +40,7 @@ fn each_rule_keeps_what_it_says() {
             let left_now = left_after(engine, debt, hourly(5_000), spent, hourly(50));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}, {spent} of 5,000");
         }
-        // A day becomes an hour: by its time the bucket would owe for a day.
+        // A day becomes an hour: if the time were carried over, the bucket would owe for a day.
         let daily = Limit::new(10, 10, seconds(86_400)).unwrap();
         for (debt, left) in [(CarryOver::Time, 0), (CarryOver::Share, 5), (CarryOver::Units, 5)] {
             assert_eq!(left_after(engine, debt, daily.clone(), 5, hourly(10)), left, "{debt:?}");
@@ -60,7 +60,7 @@ fn windows_keep_their_use_and_their_end() {
             let left_now = left_after(engine, debt, window(10, 60), 8, window(100, 60));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}");
         }
-        // Ten seconds into the window of a minute, which becomes one of an hour, or of five seconds.
+        // Ten seconds into a window of a minute, which becomes one of an hour or of five seconds.
         for (s, ends_in_s) in [(3600, 50), (5, 5)] {
             let (limiter, hand) = limiter(limits(&[("A", window(10, 60))]), engine);
             let handle = limiter.limit("A").unwrap();
@@ -117,7 +117,7 @@ fn another_algorithm_keeps_the_share() {
 }
 
 proptest! {
-    /// Against arithmetic on whole numbers, for gcra, whose word is a time.
+    /// Compares gcra, whose word is a time, with arithmetic on whole numbers.
     #[test]
     fn gcra_keeps_each_rules_figure(
         (old_burst, new_burst) in (1..500u64, 1..500u64),

@@ -1,4 +1,4 @@
-//! Callers with a factor beside a reload.
+//! Calls with a factor beside a reload.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use tollgate::{Clock, Limit, Limiter};
 
 use super::support::{ENGINES, hourly, limiter, limits, seconds, sweep_all};
 
-/// A limiter, and a place for another one whose limits the clock doubles when it is next read.
+/// A limiter, and a slot for a limiter whose limits the clock doubles at its next reading.
 fn reloaded_by_its_clock() -> (Limiter, Arc<Mutex<Option<Limiter>>>) {
     let armed: Arc<Mutex<Option<Limiter>>> = Arc::default();
     let taken = armed.clone();
@@ -35,7 +35,7 @@ fn batched_refund_during_reload_keeps_factor() {
         *armed.lock().unwrap() = with_reload.then(|| limiter.clone());
         let _ = batch.refund().unwrap();
         assert!(armed.lock().unwrap().is_none());
-        // 8 at half the price are 4.
+        // 8 units at half the price are 4.
         assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(left), "reload: {with_reload}");
     }
 }
@@ -52,7 +52,7 @@ fn sweep_after_reload_keeps_slower_drip() {
         assert!(limiter.reload(with_other(2)).unwrap().changed);
         hand.advance(seconds(6));
         sweep_all(&limiter);
-        // By the limit's own numbers it is empty after 5 s, by the factor's after 10 s.
+        // By the limit's own numbers the bucket is empty after 5 s, by the factor's after 10 s.
         let left = handle.scaled(twice).check("id", 0).unwrap().remaining();
         assert_eq!(left, Some(3), "{engine:?}");
     }

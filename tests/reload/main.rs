@@ -1,4 +1,4 @@
-//! Changing the limits while calls go on.
+//! Reloads while calls go on.
 
 #[cfg(feature = "boulder")]
 mod accounts;
@@ -6,10 +6,10 @@ mod debts;
 mod expiry;
 mod factors;
 mod names;
-mod newcomers;
 mod oracle;
 mod overrides;
 mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod traffic;
+mod untracked;

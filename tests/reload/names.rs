@@ -62,7 +62,7 @@ fn other_id_format_is_refused_without_effect() {
     assert_eq!(a.check("x", 0).unwrap().remaining(), Some(10));
 }
 
-/// As `Limiter::limit` says it.
+/// As documented at `Limiter::limit`.
 #[test]
 fn a_removed_limits_name_stays_known() {
     for engine in ENGINES {

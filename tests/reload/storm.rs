@@ -9,7 +9,7 @@ use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits
 
 use super::support::{ENGINES, hourly, in_own_process, limiter, limits, seconds, sweep_all};
 
-/// More than a note tells apart by its lowest bits.
+/// More reloads than the lowest bits of a limit tag tell apart.
 #[test]
 fn many_reloads_keep_buckets_and_memory() {
     in_own_process(|| {
@@ -60,7 +60,7 @@ fn what_newcomers_share_is_carried() {
     }
 }
 
-/// One unit, for good.
+/// One unit, without refill.
 #[derive(Debug)]
 struct Once;
 
@@ -112,7 +112,7 @@ fn custom_rules_word_stays_with_it_or_goes() {
     }
 }
 
-/// A call with a factor finds the new numbers.
+/// A call with a factor uses the new numbers.
 #[test]
 fn factors_scale_the_new_numbers() {
     let limiter = Limiter::new(limits(&[("A", hourly(10))]));

@@ -1,6 +1,6 @@
 //! What stands beside a limit's numbers: shadows, and overrides that end.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tollgate::clock::ManualClock;
 use tollgate::limits::LimitOptions;
@@ -8,11 +8,7 @@ use tollgate::limits::OverrideOptions;
 use tollgate::options::Engine;
 use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::{ENGINES, limiter, options, slow};
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
+use super::{ENGINES, limiter, options, seconds, slow};
 
 #[test]
 fn shadow_buckets_are_saved_with_their_limits() {

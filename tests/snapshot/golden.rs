@@ -11,7 +11,7 @@ use std::time::Duration;
 use tollgate::options::Engine;
 use tollgate::{IdFormat, Limit, Limiter, Limits};
 
-use super::{limiter, options};
+use super::{ENGINES, limiter, options};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const DECADE: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -60,7 +60,7 @@ fn golden(engine: Engine) -> PathBuf {
 #[test]
 #[ignore = "they were written once"]
 fn writes_the_golden_files() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (limiter, hand) = limiter(all_limits(), engine);
         hand.advance(DAY);
         for (name, id, cost) in SPENT {
@@ -87,7 +87,7 @@ fn writes_the_golden_files() {
 
 #[test]
 fn files_of_version_2_can_be_read() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         can_be_read(engine);
     }
 }

@@ -1,4 +1,5 @@
-//! The table as its users see it: growth and shrinking, the cap, batches of ids. Time is moved by hand.
+//! The table through its public effects: growth and shrinking, the cap, calls for many ids. The clock is
+//! manual.
 #![cfg(not(tollgate_loom))]
 
 mod stalled_thread;
@@ -18,7 +19,7 @@ use support::{ENGINES, in_own_process, sweep_all};
 const SECOND: Duration = Duration::from_secs(1);
 const BURST: u64 = 3;
 
-/// Limits A and B: three at once, one more every second.
+/// Limits A and B: three units at once, one more every second.
 fn limits() -> Limits {
     let limit = Limit::new(BURST, 1, SECOND).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::RegId, limit.clone()).unwrap();
@@ -33,7 +34,7 @@ fn spend(handle: &KeyedLimit, id: u64) -> bool {
     handle.spend(id, 1).unwrap().allowed()
 }
 
-/// Spends until denied; returns how many were admitted.
+/// Spends until a denial. Returns the number of admitted spends.
 fn drain(handle: &KeyedLimit, id: u64) -> u64 {
     (0..=BURST).take_while(|_| spend(handle, id)).count() as u64
 }
@@ -61,7 +62,7 @@ fn grow_and_shrink() {
         assert_eq!(drain(&a, id), BURST - 1, "{id}");
     }
     hand.advance(BURST as u32 * SECOND);
-    // Half of them come back before they are swept.
+    // Half of the keys come back before the sweep.
     for id in (0..KEYS).step_by(2) {
         assert!(spend(&a, id), "{id}");
     }
@@ -91,7 +92,7 @@ fn cap_is_exact_and_drops_full_buckets_first() {
         assert!(!denied.allowed() && denied.retry_in() >= SECOND, "{engine:?}: {denied:?}");
         assert!(spend(&a, 3), "{engine:?}: one that is known is no newcomer");
         assert_eq!(limiter.stats().denied_at_cap, 1, "{engine:?}");
-        // All but one are full again.
+        // All buckets but one are full again.
         hand.advance(SECOND);
         for id in 10..19 {
             assert!(spend(&a, id), "{engine:?}: {id} takes the place of a full one");
@@ -102,7 +103,7 @@ fn cap_is_exact_and_drops_full_buckets_first() {
     }
 }
 
-/// As `KeyedLimit::check` says it: it looks at buckets, not at room.
+/// As documented at `KeyedLimit::check`: a check looks at buckets, not at room for new keys.
 #[test]
 fn check_at_cap_answers_for_untracked_id() {
     for engine in ENGINES {
@@ -116,7 +117,7 @@ fn check_at_cap_answers_for_untracked_id() {
             let limiter = Limiter::with_options(limits, options.clock(Clock::manual().0));
             let a = limiter.limit("A").unwrap();
             (0..10).for_each(|id| assert!(spend(&a, id)));
-            // Those that share a bucket use it up.
+            // The keys that share a bucket use it up.
             (0..BURST).for_each(|id| assert_eq!(spend(&a, 100 + id), at_cap != AtCap::Deny));
             let checked = a.check(50, 0).unwrap().remaining();
             assert_eq!(checked, Some(left), "{engine:?} {at_cap:?}");
@@ -151,7 +152,8 @@ fn untracked_keys_share_a_bucket_and_its_debt() {
         assert!(spend(&a, 3) && !spend(&a, 1) && !spend(&a, 4), "{engine:?}: three in all");
         assert_eq!(drain(&b, 1), BURST, "{engine:?}: each limit has its own");
         assert_eq!(limiter.stats().shared, 9, "{engine:?}");
-        // There is room again, and the newcomer's own bucket starts with what it may have spent.
+        // There is room again. The key's own bucket starts with what the shared bucket may have spent for
+        // it.
         hand.advance(SECOND);
         assert!(limiter.limit("A").unwrap().reset(0).unwrap().allowed());
         sweep_all(&limiter);
@@ -228,7 +230,7 @@ fn come_and_go() {
     let options = LimiterOptions::default().max_keys(4096).clock(clock);
     let limiter = Limiter::with_options(limits, options);
     let (slow, fast) = (limiter.limit("Slow").unwrap(), limiter.limit("Fast").unwrap());
-    // These stay, so that the table is not made anew for its being empty.
+    // These keys stay, so that the table is never rebuilt because it is empty.
     (0..1000).for_each(|id| assert!(spend(&slow, id)));
     for _ in 0..10_000 {
         assert!(spend(&fast, 7) && !spend(&fast, 7));
@@ -237,7 +239,8 @@ fn come_and_go() {
     }
     let after = limiter.stats();
     assert_eq!((after.cells, after.swept), (1000, 10_000));
-    // Long before half of the slots are graves, of which a search for the key passes all.
+    // Dead cells are cleared out long before half of the slots are dead; a search for the key passes all of
+    // them.
     assert!(after.migrations > 100, "what is buried is cleared out: {after:?}");
     assert!((0..1000).all(|id| !spend(&slow, id)), "nobody's debt is forgotten");
 }
@@ -272,8 +275,8 @@ fn sweep_drops_a_bucket_exactly_when_full() {
     }
 }
 
-/// Between the look for its cell and the charge to the shared bucket, a newcomer's key gets a cell, is charged
-/// there, becomes full and is dropped.
+/// After an untracked key's search for its cell and before the charge to the shared bucket, the key gets a
+/// cell, is charged there, becomes full and is dropped.
 #[test]
 fn untracked_key_is_not_charged_twice_at_once() {
     // The number of spends to let pass, then a closure to run once.
@@ -303,7 +306,7 @@ fn untracked_key_is_not_charged_twice_at_once() {
         sweep_all(&in_hook);
         assert_eq!(in_hook.stats().cells, 0);
     };
-    // The first asks about no cell, the second is the shared bucket's.
+    // The rule's first spend is for no cell, its second for the shared bucket.
     *pending.lock().unwrap() = Some((1, Box::new(run)));
     let allowed = spend(&a, 1);
     assert!(pending.lock().unwrap().is_none(), "it was in the midst of the call");

@@ -1,5 +1,5 @@
-//! A thread that stands still in the middle of a call holds back a bounded part of the table's memory, and
-//! nobody. A process of its own: all limiters of a process share one reclaimer.
+//! A thread that stalls in the middle of a call holds back a bounded part of the table's memory, and no
+//! other thread. The test has its own process: all limiters of a process share one reclaimer.
 
 use std::thread;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use super::support::{hourly, in_own_process, limiter_with, sweep_all};
 /// The cost at which the rule stops the thread.
 const STOP: u64 = 7;
 
-/// Stands still in a call.
+/// Makes a call that stalls.
 type Stall = fn(&KeyedLimit);
 
-/// In the middle of a call for a key that is new.
+/// Stalls in a call for a new key.
 fn pinned(b: &KeyedLimit) {
     assert!(b.spend("new", STOP).unwrap().allowed());
 }
 
-/// In the middle of a call for a key that is known.
+/// Stalls in a call for a known key.
 fn reading(b: &KeyedLimit) {
-    // The first makes the key known, and the thread.
+    // The first call makes the key and the thread known.
     for cost in [1, 1, STOP] {
         assert!(b.spend("known", cost).unwrap().allowed());
     }
 }
 
-// One after the other: what either holds back the other would hold back, too.
+// One stall after the other: each would hold back what the other retires.
 #[test]
 fn stalled_thread_holds_back_a_bounded_part() {
     in_own_process(|| {
@@ -64,7 +64,7 @@ fn holds_back_a_bounded_part(stall: Stall) {
     assert!(held.bytes < 100 << 20, "{held:?}");
     drop(stopped);
     stalled.join().unwrap();
-    // Each round frees a part of what was held back.
+    // Each round frees a part of the retired memory.
     let is_little_left = (0..10_000_u64).any(|round| {
         hand.advance(Duration::from_secs(4));
         (0..10).for_each(|id| assert!(a.spend(round * 10 + id, 1).is_ok()));
@@ -72,7 +72,7 @@ fn holds_back_a_bounded_part(stall: Stall) {
         limiter.stats().retired < 100
     });
     assert!(is_little_left, "{:?}", limiter.stats());
-    // Where there is no traffic sweeps free the rest.
+    // Without traffic, sweeps free the rest.
     hand.advance(Duration::from_secs(4));
     let is_nothing_left = (0..100).any(|_| {
         sweep_all(&limiter);

@@ -1,4 +1,4 @@
-//! Futures that are dropped while they wait, and places that are given up.
+//! Futures dropped while they wait, and cancelled reservations.
 
 use proptest::prelude::*;
 use tollgate::Bucket;
@@ -7,16 +7,16 @@ use tollgate::limit::Parameters;
 use super::virtual_time::{Task, World, run};
 use super::*;
 
-/// Where a waiter is dropped.
+/// When a waiter is dropped.
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// Before it was polled.
+    /// Before its first poll.
     Unpolled,
     /// While it sleeps.
     Asleep,
-    /// After its time has come, before it was polled again.
+    /// After its time has come, before the next poll.
     Granted,
-    /// In its jitter.
+    /// During its jitter.
     InJitter,
 }
 
@@ -49,11 +49,11 @@ fn dropped_future_refunds_what_was_not_granted() {
     }
 }
 
-/// The times at which so many more would be allowed, from a state of the handle's.
+/// The waits after which the next `number` units would be allowed.
 fn next_places(handle: &KeyedLimit, number: usize) -> Vec<Duration> {
     let places: Vec<_> = (0..number).map(|_| place(handle, 1)).collect();
     let waits = places.iter().map(Reservation::wait).collect();
-    // The last first: what was taken to look is given back.
+    // The last first, so that every probe is rolled back.
     places.into_iter().rev().for_each(Reservation::cancel);
     waits
 }
@@ -74,7 +74,7 @@ fn later_waiter_keeps_its_own_time() {
         assert_eq!(next_places(&handle, 3), behind, "{limit:?}: others stand on it");
         let done = run(&world, tasks);
         let at_ms: Vec<u64> = done.iter().map(|&(_, at_ns, ..)| at_ns / MS).collect();
-        // A token bucket of two with a burst of one has its second when the window ends.
+        // A token bucket of two units with a burst of one has its second unit when the window ends.
         let unit_ms = if limit.algorithm() == "token_bucket" { 2 } else { 1 };
         assert_eq!(at_ms, [1, 2, 4, 5].map(|ms| ms * unit_ms), "{limit:?}");
     }
@@ -95,8 +95,9 @@ fn thousand_cancellations_in_order_restore_the_bucket() {
     }
 }
 
-/// Places that were given up wait in 256 lists for those behind them. Here each list has two kinds of buckets, whose
-/// words are alike: of one kind 5 are spent and a place of 1 is given up, of the other 4 and a place of 2.
+/// Cancelled reservations wait in 256 lists for the reservations behind them. Here each list has two kinds
+/// of buckets with equal words: one kind has spent 5 and cancels a reservation of 1, the other has spent 4
+/// and cancels one of 2.
 #[test]
 fn cancelled_reservation_stays_with_its_bucket() {
     let handle = handle_on(&Limit::new(5, 1, ms(1)).unwrap(), Clock::manual().0);
@@ -139,11 +140,11 @@ fn due_reservation_is_not_refunded() {
     assert_eq!(state(&handle), before, "a millisecond later they may be");
 }
 
-/// What happens to places.
+/// An operation on reservations.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Take(u64),
-    /// One of those that are held.
+    /// Cancels one of the open reservations.
     Cancel(usize),
     Spend(u64),
     Advance(u64),
@@ -159,8 +160,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-/// Of windows, in which a place may stay empty, any interval touches so many and no more; of the others, all
-/// would have been allowed by a fresh bucket.
+/// Checks grants against a limit. For windows, in which a reservation may stay unused, it bounds the units
+/// of any interval. For the other algorithms a fresh bucket must have allowed every grant.
 pub(super) fn keeps_the_bound(limit: &Limit, used: &[(u64, u64)]) {
     if let Parameters::FixedWindow { limit: most, window }
     | Parameters::TokenBucket { limit: most, window, .. } = limit.parameters()
@@ -186,7 +187,7 @@ pub(super) fn keeps_the_bound(limit: &Limit, used: &[(u64, u64)]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Whatever is given up, and in whichever order: what was used, and what is held, keeps to the limit.
+    /// After any cancellations in any order, the used and the open grants keep to the limit.
     #[test]
     fn granted_cost_keeps_bound_despite_cancellations(burst in 3..6u64, ops in ops()) {
         for limit in limits_of_all(burst) {
@@ -198,13 +199,14 @@ proptest! {
                 match op {
                     Op::Take(cost) => {
                         let taken = place(&handle, cost);
-                        // Of a cut ms: by the bucket's own time it is granted when the ms begins.
+                        // In whole ms: by the bucket's own time a grant counts from the beginning of its
+                        // ms.
                         let at_ns = now_ns + taken.wait().as_nanos() as u64;
                         held.push((at_ns, cost, taken));
                     }
                     Op::Cancel(which) if !held.is_empty() => {
                         let (at_ns, cost, taken) = held.swap_remove(which % held.len());
-                        // Whoever may use it, has used it.
+                        // Due reservations count as used.
                         if at_ns < now_ns {
                             used.push((at_ns, cost));
                         }
@@ -224,7 +226,8 @@ proptest! {
         }
     }
 
-    /// Once all have given up, in any order, and nobody has come in between, nothing is left of them.
+    /// After all reservations were cancelled, in any order and without other calls, the bucket is as
+    /// before.
     #[test]
     fn all_that_give_up_leave_nothing(
         burst in 3..6u64, costs in prop::collection::vec(1..4u64, 1..12), order in any::<u64>(), spent in 0..4u64,

@@ -1,12 +1,12 @@
-//! Waiting until it is allowed, giving places up, and settling what was estimated.
+//! Waiting, reserving, cancelling, and settling estimates.
 
 #![cfg(not(tollgate_loom))]
 
 mod dropped;
-mod given_back;
 mod herd;
 mod histories;
 mod places;
+mod rollbacks;
 mod settle;
 mod stalled;
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! What a place costs, when there is none, and what else goes on in the bucket.
+//! Reservations: their waits, their refusals, and other calls on the same bucket.
 
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ fn untracked_keys_wait_from_the_last_sweep() {
     assert_eq!(place("third").wait(), ms(60));
 }
 
-/// A limiter for one key, which is taken.
+/// Builds a limiter with room for one key, which is taken.
 fn at_cap(policy: AtCap) -> KeyedLimit {
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
@@ -138,7 +138,7 @@ fn untracked_keys_beyond_cap_follow_the_policy() {
     let place = |id: &str| shared.reserve(id, 1, Duration::MAX).unwrap();
     let places = [place("a"), place("b"), place("c")];
     assert_eq!(places.each_ref().map(Reservation::wait), [0, 10, 20].map(ms));
-    // Their place in the bucket that they share goes back as in one of their own.
+    // Their reservations in the shared bucket roll back like those in a bucket of their own.
     let [_a, b, c] = places;
     b.cancel();
     assert_eq!(place("d").wait(), ms(30));
@@ -152,11 +152,11 @@ fn untracked_keys_beyond_cap_follow_the_policy() {
     drop(c);
 }
 
-/// One unit, and a rest: a rule that knows no future.
+/// One unit, then a pause: a rule that cannot reserve.
 #[derive(Debug)]
-struct Rest;
+struct Pausing;
 
-impl Algorithm for Rest {
+impl Algorithm for Pausing {
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
         let left = Duration::from_nanos(word.saturating_sub(now_ns));
         let allowed = cost == 0 || left.is_zero();
@@ -183,7 +183,7 @@ impl Algorithm for Rest {
 
 #[test]
 fn custom_rule_grants_only_what_is_there() {
-    let (handle, hand) = by_hand(&Limit::custom(Arc::new(Rest)).unwrap());
+    let (handle, hand) = by_hand(&Limit::custom(Arc::new(Pausing)).unwrap());
     let there = place(&handle, 1);
     assert!(there.wait().is_zero());
     let refused = handle.reserve("id", 1, Duration::MAX).unwrap_err();
@@ -198,8 +198,8 @@ fn custom_rule_grants_only_what_is_there() {
 
 #[test]
 fn denied_batch_takes_nothing_from_later_waiter() {
-    // The batch charges "Own" and is denied by "Last"; meanwhile, between the two, another takes a place
-    // behind it: told here by charging and taking back by hand.
+    // The batch charges "Own" and is denied by "Last". Between the two another caller reserves behind it.
+    // The test charges and rolls back by hand.
     let limit = Limit::new(1, 1, Duration::from_nanos(10)).unwrap();
     let batchs = limit.spend(0, 1, 1).word.unwrap();
     let waiter = limit.reserve(batchs, 1, 1).unwrap();

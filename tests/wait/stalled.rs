@@ -1,4 +1,4 @@
-//! A thread that stands still in the middle of a cancel holds up no call, and nothing is lost by it.
+//! A thread that stalls in the middle of a cancel delays no call, and no charge is lost by it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,7 +7,7 @@ use super::support::hourly;
 use super::support::rules::{RuleCall, hooked, stop_point};
 use super::*;
 
-/// 5,000 keys, some of which share their part of the list of cancels with the one that stands still.
+/// 5,000 keys: some share their list of cancels with the stalled thread.
 const KEYS: u64 = 5_000;
 
 #[test]
@@ -29,7 +29,7 @@ fn thread_stalled_in_cancel_blocks_no_other() {
     let (mail, slow) = (limiter.limit("Mail").unwrap(), limiter.limit("Stands").unwrap());
     let stalled = thread::spawn(move || slow.reserve("id", 1, Duration::MAX).unwrap().cancel());
     stopped.wait();
-    // Each of these calls comes back; the test does not, if one waits.
+    // Each of these calls returns; if one waited, the test would hang.
     for id in 0..KEYS {
         assert!(mail.spend(id, 3).unwrap().allowed());
         let places = [(); 3].map(|()| mail.reserve(id, 1, Duration::MAX).unwrap());
@@ -43,7 +43,7 @@ fn thread_stalled_in_cancel_blocks_no_other() {
     };
     let left = owing();
     assert!((1..200).contains(&left), "{left} keys share a part with the one that stands still");
-    // The list that the stalled thread has is bounded, and so is what a key may lose by it.
+    // The stalled thread's list is bounded, and so is a key's loss by it.
     let shares = (0..KEYS).find(|&id| mail.check(id, 0).unwrap().reset_in() > 3 * second).unwrap();
     let places: Vec<_> =
         (0..5_000).map(|_| mail.reserve(shares, 1, Duration::MAX).unwrap()).collect();

@@ -1,8 +1,8 @@
-//! Every call on a limiter recorded, and all of them checked: that what they say is one history of each
-//! bucket, and that the bound holds over it exactly. `check.rs` says how.
+//! Records every call on a limiter and checks them all: they are one history of each bucket, and the bound
+//! holds over it exactly. `check.rs` has the method.
 //!
-//! By default 100,000 calls of each engine. `WITNESS_CALLS=100000000 cargo test --release --test witness
-//! lock_free -- --nocapture` makes so many, in rounds of a million.
+//! The default is 100,000 calls of each engine. `WITNESS_CALLS=100000000 cargo test --release --test
+//! witness lock_free -- --nocapture` makes that number of calls, in rounds of a million.
 #![cfg(not(tollgate_loom))]
 
 mod check;
@@ -17,7 +17,8 @@ use tollgate::options::Engine;
 const MAX_A_ROUND: u64 = 1_000_000;
 
 fn plan(engine: Engine, calls: u64) -> Plan {
-    // Of few calls many rounds, too: what one round leaves, the next begins with.
+    // Even few calls are made in many rounds, because each round begins with the words that the last one
+    // left.
     let calls_a_round = (calls / 20).clamp(1, MAX_A_ROUND);
     Plan { engine, rounds: calls / calls_a_round, calls_a_round, fault: Fault::None }
 }
@@ -43,7 +44,7 @@ fn is_one_history_within_the_bound(engine: Engine) {
     assert!(counts.admitted > 0 && counts.denied > 0 && counts.refunded > 0, "{report:?}");
     assert!(counts.linked > 0 && report.swept > 0, "{report:?}");
     assert!(engine == Engine::Exact || report.migrations > 0, "{report:?}");
-    // Those that are in no window are few: they say nothing of the others.
+    // Few spends are in no window: the scan does not cover them.
     assert!(counts.late_unknown < counts.admitted / 10, "{report:?}");
 }
 
@@ -57,11 +58,11 @@ fn exact_calls_are_one_history_within_bound() {
     is_one_history_within_the_bound(Engine::Exact);
 }
 
-/// The check has to catch each of these, and for one of these reasons: which of them comes first is the
-/// schedule's.
+/// The check must catch each fault for one of the listed reasons; the schedule decides which of them comes
+/// first.
 #[test]
 fn a_limiter_that_is_broken_is_caught() {
-    // Whatever is wrong may also let more through than the bound, and be seen by that first.
+    // Any fault may also admit more than the bound, and be caught by that first.
     const ALWAYS: &str = "above the bound";
     for (fault, reason) in [
         (Fault::TwoLimiters, "is there"),

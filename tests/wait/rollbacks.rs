@@ -1,4 +1,4 @@
-//! What settlements, cancels and rollbacks may give back, and what not: one history each.
+//! Bounds what settlements, cancels and rollbacks may return to a bucket: one history each.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use super::support::limits;
 use super::support::rules::{RuleCall, hooked, scripted};
 use super::*;
 
-/// Three at once, one more every 50 ms.
+/// Three units at once, one more every 50 ms.
 fn three() -> Limit {
     Limit::new(3, 1, ms(50)).unwrap()
 }
 
-/// The last place is settled before its time, from 3 to 2. It keeps its time, so what came before it may not
-/// give back what another would then have at that time.
+/// The last reservation is settled from 3 to 2 before its time. It keeps its time, so an earlier charge may
+/// not return units that another caller would then have at that time.
 #[test]
 fn reservation_settled_early_keeps_its_time() {
     for engine in ENGINES {
@@ -39,7 +39,7 @@ fn reservation_settled_early_keeps_its_time() {
     }
 }
 
-/// Ten charges, a reset, ten more: the first ten have come back by the reset.
+/// Ten charges, a reset, ten more charges: the reset has returned the first ten already.
 #[test]
 fn a_reset_ends_what_earlier_receipts_give_back() {
     for engine in ENGINES {
@@ -61,7 +61,7 @@ fn a_reset_ends_what_earlier_receipts_give_back() {
     }
 }
 
-/// The reset of a key that is not known to the fast way: by a batch.
+/// A reset by a batch, of a key that the fast path does not know.
 #[test]
 fn batched_reset_ends_refunds_of_earlier_receipts() {
     for limit in limits_of_all(10) {
@@ -77,7 +77,7 @@ fn batched_reset_ends_refunds_of_earlier_receipts() {
     }
 }
 
-/// A place from before a reset: the bucket is full without it.
+/// A reservation from before a reset: the bucket is full without its refund.
 #[test]
 fn a_reset_ends_what_earlier_places_give_back() {
     for limit in limits_of_all(4) {
@@ -94,8 +94,8 @@ fn a_reset_ends_what_earlier_places_give_back() {
     }
 }
 
-/// Of two units that were spent at first a refund gives back all but what has come back by itself; then
-/// another has two. The word is again what the receipt's charge had left.
+/// Two units are spent. A refund returns all that has not come back by itself, then another caller spends
+/// two. The word is again the one that the receipt's charge left.
 #[test]
 fn refund_and_spend_restoring_word_are_seen() {
     let (handle, hand) = by_hand(&three());
@@ -109,8 +109,8 @@ fn refund_and_spend_restoring_word_are_seen() {
     assert!(!handle.spend("id", 2).unwrap().allowed(), "two of three were spent at this instant");
 }
 
-/// A bucket was full, and dropped, and another caller with an older clock has spent in it since: the receipt's
-/// charge has come back by itself.
+/// A bucket became full and was dropped, and another caller with an older clock has spent in it since. The
+/// receipt's charge has come back by itself.
 #[test]
 fn receipt_of_a_dropped_bucket_refunds_nothing() {
     for engine in ENGINES {
@@ -130,7 +130,8 @@ fn receipt_of_a_dropped_bucket_refunds_nothing() {
     }
 }
 
-/// A place is of the limits that it was taken under, the same numbers or others.
+/// A reservation belongs to the limits that it was taken under. A reload, with the same numbers or others,
+/// ends its refund.
 #[test]
 fn reservation_before_a_reload_refunds_nothing() {
     let limits = |count: u64, more: &str| {
@@ -161,7 +162,7 @@ fn reservation_before_a_reload_refunds_nothing() {
     }
 }
 
-/// An override that has ended leaves its bucket under other numbers, without a reload.
+/// An ended override leaves its bucket under other numbers, without a reload.
 #[test]
 fn reservation_before_override_end_refunds_nothing() {
     for engine in ENGINES {
@@ -186,7 +187,7 @@ fn reservation_before_override_end_refunds_nothing() {
     }
 }
 
-/// The bucket is full under the default's numbers, and others have spent all of it since.
+/// The bucket is full under the default's numbers, and other callers have spent all of it since.
 #[test]
 fn receipt_before_override_end_refunds_nothing() {
     let seconds = Duration::from_secs;
@@ -229,8 +230,8 @@ fn with_late_denial(
     (limiter, own, then)
 }
 
-/// Two new keys at the cap share one bucket: the second charge stands on the first. Undone in the other
-/// order, the first is rolled back from beneath the second, which leaves what has passed since.
+/// Two untracked keys at the cap share one bucket, so the second charge builds on the first. A batch that
+/// undid the first charge first would leave the time that has passed since.
 #[test]
 fn a_denied_batch_undoes_its_last_charge_first() {
     for limit in limits_of_all(9) {
@@ -249,8 +250,8 @@ fn a_denied_batch_undoes_its_last_charge_first() {
     }
 }
 
-/// A batch by a factor holds a bucket for longer than its burst offset; a place behind it is of the limit's own
-/// numbers.
+/// A batch with a factor occupies a bucket for longer than the limit's burst offset; the reservation behind
+/// it has no factor.
 #[test]
 fn denied_batch_with_factor_leaves_later_reservation() {
     let (clock, hand) = Clock::manual();
@@ -289,13 +290,13 @@ fn panic_between_batch_charges_leaves_none() {
                 let left = own.check(id, 0).unwrap();
                 assert!(left.reset_in().is_zero(), "{engine:?} {limit:?}: {left:?}");
             }
-            // Nor is anything else held: the next batch goes through the same cells.
+            // No lock is left held: the next batch goes through the same cells.
             assert!(limiter.batch(&members[..2]).spend().unwrap().allowed());
         }
     }
 }
 
-/// Also one that is asked the same once more after its bucket was charged.
+/// This covers a rule that is asked again after its bucket was charged.
 #[test]
 fn panicking_rule_leaves_no_batch_half_charged() {
     for engine in ENGINES {

@@ -1,4 +1,4 @@
-//! New ids in a full table that share a bucket, beside ids with an override.
+//! Untracked keys that share a bucket in a full table, beside ids with an override.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use super::support::{ENGINES, hourly, seconds, sweep_all};
 
 const NAME: &str = "A";
 
-/// A default, and an override of "vip", if there is one, that may end.
+/// A default, and an override of "vip", if given, that may end.
 fn limits(default: Limit, vip: Option<Limit>, end: Option<SystemTime>) -> Limits {
     let builder = Limits::builder().limit(NAME, IdFormat::String, default).unwrap();
     let Some(vip) = vip else { return builder.build() };
@@ -21,7 +21,7 @@ fn limits(default: Limit, vip: Option<Limit>, end: Option<SystemTime>) -> Limits
     builder.override_with(NAME, "vip", vip, options).unwrap().build()
 }
 
-/// A limiter with room for one id, which is there.
+/// Builds a limiter with room for one id, which is taken.
 fn full(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine);
@@ -65,7 +65,7 @@ fn new_override_keeps_its_untracked_ids_debt() {
         assert!(a.spend("vip", 4).unwrap().allowed());
         limiter.reload_with(limits(hourly(10), Some(hourly(100)), None), CarryOver::Share).unwrap();
         assert_eq!(left(&limiter, "vip"), Some(60), "{engine:?}: 4 of 10 are 40 of 100");
-        // What others spend from then on is not the id's.
+        // Later spends of other ids do not count for this id.
         assert!(a.spend("other", 5).unwrap().allowed());
         assert_eq!(left(&limiter, "vip"), Some(60), "{engine:?}");
         limiter.reload_with(limits(hourly(20), Some(hourly(50)), None), CarryOver::Share).unwrap();
@@ -88,7 +88,8 @@ fn ended_overrides_id_is_an_untracked_key() {
     }
 }
 
-/// A window's word says something else by a factor's numbers, and a place in a shared bucket may be another's.
+/// By a factor's numbers a window's word means something else, and a reservation in a shared bucket may be
+/// another id's.
 #[test]
 fn a_newcomer_with_a_factor_shares_no_bucket() {
     for engine in ENGINES {
@@ -142,7 +143,7 @@ fn untracked_key_with_older_clock_spends_from_sweep() {
         let by_the_older_clock = spend("late");
         hand.set(seconds(20));
         let again = spend("late");
-        // From 10 s to 20 s there are at most 5, and 5 more for 10 s.
+        // From 10 s to 20 s at most 5 units are admitted at once, and 5 more in 10 s.
         assert!(!(by_the_older_clock && again), "{engine:?}: 15 in 10 s");
     }
 }
