@@ -19,7 +19,7 @@ const LIB: &str = include_str!("../src/lib.rs");
 
 /// The address of the server on the pages.
 const ADDRESS: &str = "127.0.0.1:3000";
-/// The ends of the commands of `docs/http.md` that `tests/http_guide.rs` runs.
+/// The ends of the commands of `docs/http.md` that `tests/http_api/guide.rs` runs.
 const DENIAL: [&str; 2] = ["http://127.0.0.1:3000/", "http://127.0.0.1:3000/?[1-40]'"];
 
 #[test]

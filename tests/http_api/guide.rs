@@ -1,18 +1,18 @@
 //! The programs of `docs/http.md` are the examples that cargo has built, and they run.
 #![cfg(feature = "tower")]
 
-#[path = "axum_example/server.rs"]
+#[path = "../axum_example/server.rs"]
 mod server;
 
 use std::process::Command;
 
 use server::{Server, program};
 
-const GUIDE: &str = include_str!("../docs/http.md");
+const GUIDE: &str = include_str!("../../docs/http.md");
 const PROGRAMS: [(&str, &str); 3] = [
-    ("http_axum", include_str!("../examples/http_axum.rs")),
-    ("http_tonic", include_str!("../examples/http_tonic.rs")),
-    ("http_hyper", include_str!("../examples/http_hyper.rs")),
+    ("http_axum", include_str!("../../examples/http_axum.rs")),
+    ("http_tonic", include_str!("../../examples/http_tonic.rs")),
+    ("http_hyper", include_str!("../../examples/http_hyper.rs")),
 ];
 
 /// The blocks of a page with this word behind their fence.
