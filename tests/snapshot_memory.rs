@@ -262,7 +262,7 @@ fn large_snapshot_of_limiter_in_own_process() {
 
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "run by the test above, in a process of its own"]
+#[ignore = "run by the test above, in its own process"]
 fn restores_and_says_what_it_took() {
     let made = std::env::var_os(PATH)
         .map(|path| Limiter::restore(limits(), LimiterOptions::default(), path).unwrap());

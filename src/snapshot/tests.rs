@@ -353,7 +353,7 @@ fn slower_drip_by_factor_is_kept() {
 }
 
 #[test]
-fn newcomers_beyond_the_cap_owe_what_they_shared() {
+fn untracked_keys_owe_what_they_shared() {
     let limit = Limit::new(10, 1, ms(1000)).unwrap();
     let limits = || Limits::builder().limit("A", IdFormat::String, limit.clone()).unwrap().build();
     let folder = tempfile::tempdir().unwrap();

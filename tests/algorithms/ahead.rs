@@ -111,14 +111,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn those_that_count_give_places_in_order(
+    fn counting_rules_reserve_in_order(
         (limit, history) in any_limit().prop_flat_map(|(limit, unit_ns)| (Just(limit), steps(unit_ns))),
     ) {
         keeps_all(&limit, MS, &history);
     }
 
     #[test]
-    fn gcra_gives_places_in_order(
+    fn gcra_reservations_are_in_order(
         burst in 1..20u64, interval_ns in 1..5 * MS, history in steps(2 * MS),
     ) {
         let limit = Limit::new(burst, 1, Duration::from_nanos(interval_ns)).unwrap();
@@ -177,7 +177,7 @@ proptest! {
 /// Go's rule returns a reservation's cost less what is behind it. If two reservations below a third are
 /// cancelled one after the other, that is more than the third leaves: three units and one at one instant.
 #[test]
-fn places_given_up_beneath_another_leave_it_alone() {
+fn cancelled_reservations_leave_later_ones_alone() {
     let limit = Limit::new(3, 1, Duration::from_nanos(10)).unwrap();
     let spent = limit.spend(0, 1, 3).word.unwrap();
     let place = |word, cost| limit.reserve(word, 1, cost).unwrap();
@@ -196,7 +196,7 @@ fn places_given_up_beneath_another_leave_it_alone() {
 }
 
 #[test]
-fn a_place_after_the_clocks_end_is_none() {
+fn no_reservation_after_the_clocks_end() {
     let end = (1 << 62) - 1;
     let gcra = Limit::new(2, 1, Duration::from_secs(1)).unwrap();
     let last = gcra.spend(0, end, 2).word.unwrap();

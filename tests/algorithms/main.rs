@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn those_that_count_keep_the_laws((limit, start_ns, history) in limit_and_history()) {
+    fn counting_rules_keep_the_laws((limit, start_ns, history) in limit_and_history()) {
         laws::laws(&limit, start_ns, MS, &history);
     }
 

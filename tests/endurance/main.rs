@@ -9,7 +9,6 @@ mod rng;
 
 mod bound;
 mod clock;
-mod known;
 mod threads;
 
 use std::time::{Duration, Instant};

@@ -10,7 +10,6 @@ use tollgate::reserve::{Receipt, Reservation};
 use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::clock::{Origin, first_reading, last_reading};
-use super::known;
 use super::rng::Rng;
 
 /// A limit of the run: its interval stays, its burst is one of two.
@@ -140,7 +139,7 @@ fn limits(second: [bool; LIMITS.len()], turn: u64) -> Limits {
     for (kind, second) in LIMITS.iter().zip(second) {
         let limit = Limit::new(kind.bursts[usize::from(second)], 1, ns(kind.interval_ns)).unwrap();
         let is_composite = kind.format != IdFormat::String;
-        let has_accounts = is_composite && known::ACCOUNTS.is_on() && turn % 3 == 1;
+        let has_accounts = is_composite && turn % 3 == 1;
         let default = (!has_accounts).then(|| limit.clone());
         builder = builder.limit(kind.name, kind.format, default).unwrap();
         for account in ["1", "2"].iter().filter(|_| has_accounts) {
@@ -195,9 +194,7 @@ impl Threads {
             }
             scope.spawn(|| shared.sweeper());
             scope.spawn(|| shared.writer());
-            if known::BLOCKS.is_on() {
-                scope.spawn(move || shared.blocker(round));
-            }
+            scope.spawn(move || shared.blocker(round));
             std::thread::sleep(time);
             shared.stop.store(true, Ordering::Relaxed);
             spenders.into_iter().flat_map(|spender| spender.join().unwrap()).collect::<Vec<_>>()
@@ -428,9 +425,6 @@ impl Spender<'_> {
         }
         let at = self.rng.below(self.receipts.len() as u64) as usize;
         let is_early = self.receipts[at].2 > Instant::now();
-        if is_early && !known::EARLY.is_on() {
-            return;
-        }
         let (receipt, grant, _) = self.receipts.swap_remove(at);
         let actual = self.rng.within(0, self.grants[grant].cost);
         let _ = receipt.settle(actual);

@@ -124,7 +124,11 @@ fn cost_above_burst_error_names_both_changes_nothing() {
     assert!(users.spend("vip", 40).unwrap().allowed(), "the id's own numbers count");
     let members = [users.member("b"), users.member("c").cost(21)];
     assert!(limiter.batch(&members).spend().unwrap_err().is_cost_above_burst());
-    assert_eq!(users.check("b", 0).unwrap().remaining(), Some(20), "a failed batch charges nobody");
+    assert_eq!(
+        users.check("b", 0).unwrap().remaining(),
+        Some(20),
+        "a failed batch charges no bucket"
+    );
 }
 
 #[test]

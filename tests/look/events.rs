@@ -94,7 +94,7 @@ fn reloads_and_full_tables_emit_events() {
 }
 
 #[test]
-fn who_is_blocked_is_told() {
+fn blocks_emit_events() {
     let limiter = logged(LimiterOptions::default());
     let a = limiter.limit("A").unwrap();
     let lines = lines_of(|| {

@@ -36,7 +36,7 @@ fn reservations_count_as_allowed_or_denied() {
 }
 
 #[test]
-fn a_limit_in_shadow_mode_makes_nobody_wait() {
+fn shadow_mode_makes_no_caller_wait() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 2, tried()), engine);
         let a = limiter.limit("A").unwrap();

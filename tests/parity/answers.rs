@@ -16,9 +16,7 @@ pub(crate) fn figures(decision: &Decision) -> Answer {
         retry: whole(decision.retry_in()),
         reset: whole(decision.reset_in()),
     });
-    // Revisions in which blocks are no list do not tell them from other denials.
-    let blocked = !decision.allowed() && format!("{decision:?}").contains("blocked: true");
-    Answer { figures, denied_by: decision.denied_by(), blocked }
+    Answer { figures, denied_by: decision.denied_by(), blocked: decision.blocked() }
 }
 
 pub(crate) fn ns(time: i128) -> Duration {

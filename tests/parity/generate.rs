@@ -5,7 +5,6 @@ use tollgate::batch::MemberMode;
 use tollgate::options::AtCap;
 use tollgate::reload::CarryOver;
 
-use super::known;
 use super::ops::{BatchCall, Call, ONE, Op};
 use super::rng::Rng;
 use super::run::{LARGEST_FACTOR, Start};
@@ -58,8 +57,8 @@ impl Features {
             reloads: often() || often(),
             defaults: often(),
             overrides,
-            accounts: overrides && known::ACCOUNTS.is_on() && often(),
-            ends: overrides && known::ENDS.is_on() && often(),
+            accounts: overrides && often(),
+            ends: overrides && often(),
             algorithms: often(),
             kinds,
             shadows: often() && often(),
@@ -69,7 +68,7 @@ impl Features {
             files: often() && often(),
             back: often() && often(),
             switch: often() && often() && often(),
-            blocks: known::BLOCKS.is_on() && often(),
+            blocks: often(),
             ids,
             dense: false,
         }
@@ -105,8 +104,6 @@ pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
         let at_cap = rng.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny, AtCap::Allow]);
         (rng.within(1, 6) as usize, at_cap)
     });
-    let has_overrides = cap.is_none() || known::OVERRIDES_AT_CAP.is_on();
-    let features = Features { overrides: features.overrides && has_overrides, ..features };
     let dense =
         Features { reloads: false, batches: false, sweeps: false, files: false, ..features };
     let features = if features.dense && rng.chance(1, 2) { dense } else { features };
@@ -262,27 +259,20 @@ impl Generator {
     }
 
     fn bound_op(&mut self) -> Op {
-        let has_places = known::PLACES.is_on();
-        let is_early = known::EARLY_SETTLEMENTS.is_on();
         match self.rng.below(100) {
-            0..15 if has_places => {
+            0..15 => {
                 let at_most = self.rng.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
                 let call = self.call();
                 Op::Reserve(Call { cost: call.cost.min(6), ..call }, at_most)
             }
-            15..20 if has_places => Op::Cancel(self.rng.below(8) as usize),
-            20..27 if has_places && is_early => Op::Keep(self.rng.below(8) as usize),
-            27..33 if has_places => Op::Charge(self.call()),
-            33..41 if has_places => Op::Settle(self.rng.below(8) as usize, self.rng.below(4)),
+            15..20 => Op::Cancel(self.rng.below(8) as usize),
+            20..27 => Op::Keep(self.rng.below(8) as usize),
+            27..33 => Op::Charge(self.call()),
+            33..41 => Op::Settle(self.rng.below(8) as usize, self.rng.below(4)),
             41..50 => Op::Spend(self.call()),
             _ => match self.op() {
                 // A restore writes the snapshot that it reads.
                 Op::Snapshot => self.advance(),
-                Op::Reset(_) | Op::Refund(_)
-                    if has_places && !known::RESETS_AND_RECEIPTS.is_on() =>
-                {
-                    self.advance()
-                }
                 op => op,
             },
         }
@@ -298,11 +288,7 @@ impl Generator {
     }
 
     fn debt(&mut self) -> CarryOver {
-        let has_windows = self.features.kinds.iter().any(|kind| [1, 2].contains(kind));
-        match self.rng.pick(&DEBTS) {
-            CarryOver::Time if has_windows && !known::TIME_OF_WINDOWS.is_on() => CarryOver::Share,
-            debt => debt,
-        }
+        self.rng.pick(&DEBTS)
     }
 
     fn advance(&mut self) -> Op {

@@ -10,7 +10,6 @@ mod answers;
 mod bound;
 mod cases;
 mod generate;
-mod known;
 mod ledger;
 mod ops;
 mod oracle;

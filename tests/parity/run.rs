@@ -12,7 +12,6 @@ use tollgate::reload::CarryOver;
 use tollgate::{Clock, Decision, Error, KeyedLimit, Limiter};
 
 use super::answers::{between, figures, folder, ns, options};
-use super::known;
 use super::ops::{BatchCall, Call, ONE, Op};
 use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
 use super::spec::{FIRST_IDS, KNOWN, List, Spec};
@@ -52,18 +51,9 @@ pub(crate) struct Failure {
 
 /// Runs the list. A panic is a failure.
 pub(crate) fn run(on: On, start: &Start, ops: &[Op]) -> Result<(), Failure> {
-    run_each(on, start, ops, known::TRIED_ABOVE_BURST.is_on())
-}
-
-/// Like [`run`], with the operations that runs leave out because they are known to fail.
-pub(crate) fn run_with_all(on: On, start: &Start, ops: &[Op]) -> Result<(), Failure> {
-    run_each(on, start, ops, true)
-}
-
-fn run_each(on: On, start: &Start, ops: &[Op], takes_all: bool) -> Result<(), Failure> {
     let mut at = 0;
     let all = catch_unwind(AssertUnwindSafe(|| {
-        let mut machine = Machine { takes_all, ..Machine::new(on, start) };
+        let mut machine = Machine::new(on, start);
         for op in ops {
             machine.apply(op)?;
             at += 1;
@@ -86,8 +76,6 @@ pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 pub(crate) struct Machine {
     on: On,
-    /// Whether limits with a shadow get costs above the shadow's burst.
-    takes_all: bool,
     cap: Option<(usize, AtCap)>,
     began_s: i64,
     pub(crate) limiter: Limiter,
@@ -114,7 +102,6 @@ impl Machine {
         let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
         let mut machine = Machine {
             on,
-            takes_all: known::TRIED_ABOVE_BURST.is_on(),
             cap: start.cap,
             began_s,
             limiter,
@@ -316,11 +303,7 @@ impl Machine {
     }
 
     fn batch(&mut self, what: BatchCall, calls: &[(Call, MemberMode)]) -> Result<(), String> {
-        let is_known = |&&(call, _): &&(Call, MemberMode)| {
-            let is_left_out =
-                what == BatchCall::RefundAll && self.is_left_out_above_burst(call.limit);
-            self.handles[call.limit].is_some() && !is_left_out
-        };
+        let is_known = |(call, _): &&(Call, MemberMode)| self.handles[call.limit].is_some();
         let calls: Vec<(Call, MemberMode)> = calls.iter().filter(is_known).copied().collect();
         let members: Vec<_> = calls
             .iter()
@@ -355,17 +338,10 @@ impl Machine {
         Ok(())
     }
 
-    fn is_left_out_above_burst(&self, limit: usize) -> bool {
-        let spec = self.oracle.terms.spec.limit(limit);
-        spec.is_some_and(|limit| limit.tried.is_some()) && !self.takes_all
-    }
-
     fn settled(&mut self, call: Call, actual: u64) -> Result<(), String> {
         let call = Call { factor: ONE, ..call };
         let spec = self.oracle.terms.spec.limit(call.limit);
         let is_shadow = spec.is_some_and(|limit| limit.shadow);
-        let is_up = actual > call.cost && self.is_left_out_above_burst(call.limit);
-        let actual = if is_up { call.cost } else { actual };
         let Some(handle) = self.handles[call.limit].as_ref().filter(|_| !is_shadow) else {
             return Ok(());
         };

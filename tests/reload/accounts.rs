@@ -57,7 +57,7 @@ fn sweep_keeps_an_accounts_debt_under_override() {
 /// The count of cells is exact after any calls while limits come and go. A count below 0 would refuse all
 /// new keys.
 #[test]
-fn places_are_given_back_once_beside_reloads() {
+fn places_are_freed_once_beside_reloads() {
     const IDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 60_000 };
     for (default_goes, debt) in [(true, CarryOver::Share), (false, CarryOver::Afresh)] {
         let (clock, hand) = Clock::manual();

@@ -45,7 +45,7 @@ fn reload_5000_times() {
 }
 
 #[test]
-fn what_newcomers_share_is_carried() {
+fn shared_bucket_is_carried_over_a_reload() {
     for engine in ENGINES {
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);

@@ -91,7 +91,7 @@ fn ended_overrides_id_is_an_untracked_key() {
 /// By a factor's numbers a window's word means something else, and a reservation in a shared bucket may be
 /// another id's.
 #[test]
-fn a_newcomer_with_a_factor_shares_no_bucket() {
+fn untracked_key_with_factor_shares_no_bucket() {
     for engine in ENGINES {
         let drips = Limit::leaky_bucket(2, seconds(3600), 1).unwrap();
         let builder = Limits::builder().limit(NAME, IdFormat::String, drips).unwrap();

@@ -90,7 +90,7 @@ fn cap_is_exact_and_drops_full_buckets_first() {
         }
         let denied = a.spend(10, 1).unwrap();
         assert!(!denied.allowed() && denied.retry_in() >= SECOND, "{engine:?}: {denied:?}");
-        assert!(spend(&a, 3), "{engine:?}: one that is known is no newcomer");
+        assert!(spend(&a, 3), "{engine:?}: a tracked key needs no room");
         assert_eq!(limiter.stats().denied_at_cap, 1, "{engine:?}");
         // All buckets but one are full again.
         hand.advance(SECOND);
@@ -130,7 +130,7 @@ fn check_at_cap_answers_for_untracked_id() {
 }
 
 #[test]
-fn callers_sweep_where_nobody_else_does() {
+fn callers_sweep_without_a_sweeper() {
     let (limiter, hand) = limiter(LimiterOptions::default().max_keys(1000));
     let a = limiter.limit("A").unwrap();
     (0..800).for_each(|id| assert!(spend(&a, id)));
@@ -164,12 +164,12 @@ fn untracked_keys_share_a_bucket_and_its_debt() {
 }
 
 #[test]
-fn newcomers_may_be_let_through_uncounted() {
+fn untracked_keys_may_pass_uncounted() {
     let (limiter, _hand) = limiter(LimiterOptions::default().max_keys(1).at_cap(AtCap::Allow));
     let a = limiter.limit("A").unwrap();
     assert_eq!(drain(&a, 0), BURST);
     assert!((0..10).all(|_| a.spend(1, BURST).unwrap().allowed()));
-    assert!(!spend(&a, 0), "who has a bucket is limited");
+    assert!(!spend(&a, 0), "a key with a bucket is limited");
     assert_eq!((limiter.stats().allowed_at_cap, limiter.stats().cells), (10, 1));
 }
 
@@ -241,8 +241,8 @@ fn come_and_go() {
     assert_eq!((after.cells, after.swept), (1000, 10_000));
     // Dead cells are cleared out long before half of the slots are dead; a search for the key passes all of
     // them.
-    assert!(after.migrations > 100, "what is buried is cleared out: {after:?}");
-    assert!((0..1000).all(|id| !spend(&slow, id)), "nobody's debt is forgotten");
+    assert!(after.migrations > 100, "dead cells are cleared out: {after:?}");
+    assert!((0..1000).all(|id| !spend(&slow, id)), "no debt is forgotten");
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn jitter_delays_within_its_maximum_never_early() {
         .collect();
     assert!(late.iter().all(|&late_ns| late_ns < 7 * MS), "{late:?}");
     assert!(late.iter().any(|&late_ns| late_ns > 4 * MS) && late.iter().any(|&ns| ns < 3 * MS));
-    assert_eq!(done[0].1, 0, "who need not wait does not");
+    assert_eq!(done[0].1, 0, "a caller with a unit at once does not wait");
 }
 
 #[test]

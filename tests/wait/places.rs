@@ -61,7 +61,7 @@ fn zero_cost_waits_for_debt_without_reservation() {
 }
 
 #[test]
-fn where_nothing_is_limited_nobody_waits() {
+fn unlimited_ids_never_wait() {
     let (clock, _hand) = Clock::manual();
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
@@ -191,7 +191,7 @@ fn custom_rule_grants_only_what_is_there() {
     there.cancel();
     let (decision, receipt) = handle.spend_estimate("id", 1).unwrap();
     assert!(decision.allowed(), "given back");
-    assert_eq!(receipt.unwrap().settle(3).remaining(), Some(0), "what is more is forgiven");
+    assert_eq!(receipt.unwrap().settle(3).remaining(), Some(0), "the rest is forgiven");
     hand.advance(ms(1));
     assert!(place(&handle, 1).wait().is_zero());
 }

@@ -41,7 +41,7 @@ fn reservation_settled_early_keeps_its_time() {
 
 /// Ten charges, a reset, ten more charges: the reset has returned the first ten already.
 #[test]
-fn a_reset_ends_what_earlier_receipts_give_back() {
+fn reset_ends_refunds_of_earlier_receipts() {
     for engine in ENGINES {
         for limit in limits_of_all(10) {
             for settles in [true, false] {
@@ -79,7 +79,7 @@ fn batched_reset_ends_refunds_of_earlier_receipts() {
 
 /// A reservation from before a reset: the bucket is full without its refund.
 #[test]
-fn a_reset_ends_what_earlier_places_give_back() {
+fn reset_ends_refunds_of_earlier_reservations() {
     for limit in limits_of_all(4) {
         let (handle, _hand) = by_hand(&limit);
         assert!(handle.spend("id", 4).unwrap().allowed());

@@ -100,7 +100,7 @@ fn an_estimate_of_nothing_can_be_settled() {
 }
 
 #[test]
-fn who_waited_settles_too() {
+fn receipts_of_waiters_settle() {
     let (handle, hand) = by_hand(&Limit::new(10, 1, ms(1)).unwrap());
     assert!(handle.spend("id", 10).unwrap().allowed());
     let place = place(&handle, 6);
@@ -110,7 +110,7 @@ fn who_waited_settles_too() {
     assert_eq!((said.allowed(), said.remaining()), (true, Some(4)));
 }
 
-/// Three charges below a waiter's are settled. Each settlement must count what the others have lowered, or
+/// Settles three charges that a waiter's charge builds on. Each settlement must count what the others have lowered, or
 /// four units are used at one instant, of a burst of three.
 #[test]
 fn many_refunds_leave_the_waiters_reservation() {

@@ -144,6 +144,6 @@ pub(crate) fn run<T>(world: &World, tasks: Vec<Task<'_, T>>) -> Vec<(usize, u64,
         if waiting.is_empty() {
             return done;
         }
-        world.wake_next().expect("nobody sleeps, and some are not done");
+        world.wake_next().expect("no task sleeps, and some are not done");
     }
 }

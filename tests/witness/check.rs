@@ -180,7 +180,7 @@ impl Checker {
             let Some(&at) = fitting.first() else {
                 let who: Vec<_> =
                     calls.iter().filter(|call| self.met_ns(call) == Some(word_ns)).collect();
-                return Err(Violation(format!("key {key}: nobody left {word_ns}: {who:?}")));
+                return Err(Violation(format!("key {key}: no call left {word_ns}: {who:?}")));
             };
             may_be_late.retain(|&other| other != at);
             late.insert(at, word_ns - self.cost_ns(&calls[at]));

@@ -67,14 +67,14 @@ fn a_limiter_that_is_broken_is_caught() {
     for (fault, reason) in [
         (Fault::TwoLimiters, "is there"),
         (Fault::BurstAndOne, "more than a burst"),
-        (Fault::Forgets, "nobody left"),
+        (Fault::Forgets, "no call left"),
         (Fault::LosesSpends, "met twice"),
     ] {
         for engine in [Engine::LockFree, Engine::Exact] {
             let plan = Plan { fault, ..plan(engine, 200_000) };
             let violation = run(plan).expect_err("the fault is not caught").0;
             println!("{engine:?}, {fault:?}: {violation}");
-            let is_one = [reason, ALWAYS, "nobody left"].iter().any(|one| violation.contains(one));
+            let is_one = [reason, ALWAYS, "no call left"].iter().any(|one| violation.contains(one));
             assert!(is_one, "{engine:?}, {fault:?}: {violation}");
         }
     }

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use tollgate::reload::CarryOver;
 
-use super::known;
 use super::ops::{Call, ONE};
 use super::spec::{KNOWN, Spec};
 use bucket::{Figures, Rule, State};
@@ -150,8 +149,7 @@ impl Oracle {
         let left = self.blocked(call.limit, call.id)?;
         let own = if answer.allowed { 0 } else { answer.retry };
         let bucket = self.ask(CallKind::Check, rule, Call { cost: 0, ..call }).1;
-        let reset = if known::RESET_OF_BLOCKED.is_on() { bucket.reset } else { answer.reset };
-        Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset })
+        Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset: bucket.reset })
     }
 
     /// The next end of an override.

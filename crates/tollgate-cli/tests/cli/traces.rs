@@ -102,7 +102,7 @@ fn a_batch_is_all_or_nothing() {
 }
 
 #[test]
-fn refund_and_reset_give_back_and_name_nobody() {
+fn refund_and_reset_name_no_denying_limit() {
     let b = r#"{"limit":"B","id":"y"}"#;
     let trace = [
         operation(1, "refund", b),
