@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# House rules: atomics from one place, files under 500 lines, imports that go down.
+# House rules: atomics from one place, files under 500 lines, names of at most eight words, imports that go down.
 . "$(dirname "$0")/common.sh"
 
 # (A pipeline behind `!` never ends a script: these are asked outright.)
@@ -7,6 +7,10 @@ if grep -rn 'sync::atomic' src crates --include='*.rs' | grep -v -e '^src/util/s
     exit 1
 fi
 if git ls-files '*.rs' | xargs wc -l | awk '$2 != "total" && $1 > 500' | grep .; then
+    exit 1
+fi
+if git grep -nE 'fn ([a-z0-9]+_){8}' -- '*.rs'; then
+    echo "names of tests and functions have at most eight words"
     exit 1
 fi
 ci/imports.py

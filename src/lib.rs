@@ -162,7 +162,7 @@ pub mod limits;
 mod models;
 mod observe;
 #[cfg(all(test, not(tollgate_loom)))]
-#[path = "../tests/own_process/mod.rs"]
+#[path = "../tests/support/own_process.rs"]
 mod own_process;
 #[cfg(feature = "snapshot")]
 pub mod snapshot;

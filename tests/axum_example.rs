@@ -32,7 +32,7 @@ fn remaining(address: &str) -> Vec<u64> {
 }
 
 #[test]
-fn each_limit_has_its_route_and_its_fields_and_the_rest_is_not_limited() {
+fn limited_routes_have_fields_others_are_unlimited() {
     let server = Server::start(&[]);
     let address = &server.address;
     for _ in 0..30 {
@@ -69,7 +69,7 @@ fn it_ends_when_it_is_interrupted() {
 }
 
 #[test]
-fn it_takes_another_file_of_limits_and_refuses_what_it_does_not_know() {
+fn other_limits_load_and_unknown_arguments_fail() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);

@@ -1,27 +1,27 @@
-//! Nothing is left of a limiter when it is dropped, whatever was held while it lived. A process of its own:
-//! the whole of the process's memory is measured.
+//! A dropped limiter leaves no memory, whatever held memory back while it lived. This test is a binary of
+//! its own because it measures the whole process's memory.
 #![cfg(not(tollgate_loom))]
+
+mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tollgate::Limits;
-use tollgate::algorithm::Algorithm;
-use tollgate::algorithm::Outcome;
+use support::rules::{RuleCall, hooked, stop_point};
+use support::{hourly, limiter_with, sweep_all};
 use tollgate::clock::ManualClock;
-use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions};
+use tollgate::{IdFormat, Limiter, LimiterOptions, Limits};
 
-/// The bytes that are allocated.
+/// Counts the allocated bytes.
 struct Counting;
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
 #[expect(unsafe_code, reason = "an allocator")]
-// SAFETY: the system's allocator, and a number.
+// SAFETY: each call goes to the system's allocator; the count changes nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
@@ -39,8 +39,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The bytes that are allocated, and those that are mapped without a file, but for the heap, which the
-/// allocator keeps.
+/// The allocated bytes, and the bytes that are mapped without a file, except the heap, which the allocator
+/// keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Memory {
     allocated: isize,
@@ -68,66 +68,27 @@ fn mapped() -> usize {
     0
 }
 
-/// A rule that stands still when it is asked for this cost, until it is let go.
-#[derive(Debug)]
-struct Stands {
-    stands: Sender<()>,
-    go_on: Mutex<Receiver<()>>,
-}
-
-const STAND: u64 = 7;
-
-impl Algorithm for Stands {
-    fn spend(&self, _: u64, now_ns: u64, cost: u64) -> Outcome {
-        if cost == STAND {
-            // An error, once the other end is gone.
-            let _ = self.stands.send(());
-            let _ = self.go_on.lock().unwrap().recv();
-        }
-        let decision = Decision::to_spend(true, 1, Duration::ZERO, Duration::ZERO);
-        Outcome { word: Some(now_ns + 1_000_000_000_000), decision }
-    }
-
-    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        word <= now_ns
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        10
-    }
-}
-
-fn limit(burst: u64) -> Limit {
-    Limit::new(burst, burst, Duration::from_secs(3600)).unwrap()
-}
+/// The cost at which the rule stops the thread.
+const STOP: u64 = 7;
 
 fn limiter() -> (Limiter, ManualClock) {
-    let limits = Limits::builder().limit("A", IdFormat::RegId, limit(3)).unwrap().build();
-    let (clock, hand) = Clock::manual();
-    (Limiter::with_options(limits, LimiterOptions::default().max_keys(1 << 20).clock(clock)), hand)
+    let limits = Limits::builder().limit("A", IdFormat::RegId, hourly(3)).unwrap().build();
+    limiter_with(limits, LimiterOptions::default().max_keys(1 << 20))
 }
 
-/// Grows a table to some 10 MB and empties it again, a few times, and reloads between.
+/// Grows a table to some 10 MB and empties it, three times, with a reload after each.
 fn use_up(limiter: &Limiter, hand: &ManualClock) {
     let a = limiter.limit("A").unwrap();
     for round in 0..3 {
         (0..100_000_u64).for_each(|id| assert!(a.spend(id, 1).is_ok()));
         hand.advance(Duration::from_secs(7200));
-        while !limiter.sweep(4096).finished {}
-        let others = Limits::builder().limit("A", IdFormat::RegId, limit(4 + round)).unwrap();
+        sweep_all(limiter);
+        let others = Limits::builder().limit("A", IdFormat::RegId, hourly(4 + round)).unwrap();
         limiter.reload(others.build()).unwrap();
     }
 }
 
-/// Something that is held while a limiter is used, and ends when it is let go.
+/// Holds memory back while a limiter is used, until it is released.
 struct Held {
     let_go: Sender<()>,
     thread: JoinHandle<()>,
@@ -153,29 +114,31 @@ impl Held {
     }
 }
 
-/// A call of a limiter of its own that stands still, for a key that is new, or known.
+/// Stalls in a call of another limiter, for a new or a known key.
 fn stalled_call(is_known: bool) -> Held {
     Held::new(move |wait| {
-        let (stands, is_standing) = channel();
-        let (let_go, go_on) = channel::<()>();
-        let rule = Stands { stands, go_on: Mutex::new(go_on) };
-        let own = Limit::custom(Arc::new(rule)).unwrap();
+        let (point, stopped) = stop_point();
+        let own = hooked(hourly(10), move |call| {
+            if let RuleCall::Spend { cost: STOP, .. } = call {
+                point.stop();
+            }
+        });
         let limits = Limits::builder().limit("B", IdFormat::String, own).unwrap().build();
         let limiter = Limiter::new(limits);
         let b = limiter.limit("B").unwrap();
         let stalled = thread::spawn(move || {
-            let costs = if is_known { &[1, 1, STAND][..] } else { &[STAND] };
+            let costs = if is_known { &[1, 1, STOP][..] } else { &[STOP] };
             costs.iter().for_each(|&cost| assert!(b.spend("b", cost).unwrap().allowed()));
         });
-        is_standing.recv().unwrap();
+        stopped.wait();
         wait();
-        drop((is_standing, let_go));
+        drop(stopped);
         stalled.join().unwrap();
     })
 }
 
-/// Another user of crossbeam-epoch: a thread that pins and lets go in its default collector, which keeps a
-/// record of the thread, and calls nothing else.
+/// Another user of crossbeam-epoch: a thread that pins and unpins its default collector, which keeps a
+/// record of the thread. The thread calls nothing else.
 struct OtherUser {
     orders: Sender<Sender<Sender<()>>>,
 }
@@ -214,7 +177,7 @@ fn thread_that_called(limiter: &Limiter) -> Held {
     })
 }
 
-/// A limiter that is used while something is held, which ends before the limiter, or after it.
+/// Uses a limiter while something is held, which ends before or after the limiter.
 fn use_while(hold: &dyn Fn() -> Held, ends_before: bool) {
     let held = hold();
     let (limiter, hand) = limiter();
@@ -228,7 +191,7 @@ fn use_while(hold: &dyn Fn() -> Held, ends_before: bool) {
     }
 }
 
-/// A limiter that is used by threads, which end before it, or after it.
+/// Uses a limiter from threads that end before or after it.
 fn use_by_threads(end_before: bool) {
     let (limiter, hand) = limiter();
     let threads: Vec<Held> = (0..8).map(|_| thread_that_called(&limiter)).collect();
@@ -242,12 +205,13 @@ fn use_by_threads(end_before: bool) {
     }
 }
 
-/// Two of the collector's records: of threads that end at the same time more than one may be left for the next
-/// to free. A leak of a record in each case would be more after three of them.
+/// The size of two of the collector's records. Of threads that end at the same time, more than one record
+/// may be left for the next thread to free. A leak of one record in each case would exceed this after three
+/// cases.
 const RECORDS_BYTES: isize = 2 * 2304;
 
 #[test]
-fn nothing_is_left_of_a_limiter_that_is_dropped() {
+fn dropped_limiter_leaves_nothing() {
     let other_user = OtherUser::new();
     let other_users_pin = || other_user.pinned();
     let (inserting, knowing) = (|| stalled_call(false), || stalled_call(true));
@@ -266,8 +230,8 @@ fn nothing_is_left_of_a_limiter_that_is_dropped() {
             then("threads", ends_before);
         }
     };
-    // What the system's library takes once, the collector, and its records of threads that live on or have
-    // ended last.
+    // The first round allocates what stays: the system library's memory, the collector, and its records of
+    // threads that live on or have ended last.
     let at_start = memory();
     every_case(&|_, _| ());
     let before = memory();

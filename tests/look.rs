@@ -12,6 +12,7 @@ mod facade;
 mod prometheus;
 #[path = "look/shadow.rs"]
 mod shadow;
+mod support;
 #[path = "look/top_denied.rs"]
 mod top_denied;
 #[path = "look/waiting.rs"]
@@ -19,18 +20,12 @@ mod waiting;
 
 use std::time::Duration;
 
+use support::{ENGINES, hourly};
 use tollgate::clock::ManualClock;
 use tollgate::limits::{LimitMode, LimitOptions, LimitsBuilder};
 use tollgate::metrics::LimitCounters;
 use tollgate::options::Engine;
-use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
-
-const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
-
-/// A limit of `burst` units that refill in an hour.
-fn hourly(burst: u64) -> Limit {
-    Limit::new(burst, burst, Duration::from_secs(3600)).unwrap()
-}
+use tollgate::{Clock, IdFormat, Limiter, LimiterOptions, Limits};
 
 fn add(builder: LimitsBuilder, name: &str, burst: u64, options: LimitOptions) -> LimitsBuilder {
     builder.limit_with(name, IdFormat::String, hourly(burst), options).unwrap()
@@ -47,12 +42,10 @@ fn shadow_beside(burst: u64) -> LimitOptions {
 }
 
 fn limiter(limits: LimitsBuilder, engine: Engine) -> (Limiter, ManualClock) {
-    let (clock, hand) = Clock::manual();
-    let options = LimiterOptions::default().clock(clock).engine(engine).counting(true);
-    (Limiter::with_options(limits.build(), options), hand)
+    support::limiter_with(limits.build(), LimiterOptions::default().engine(engine).counting(true))
 }
 
-fn of(limiter: &Limiter, name: &str) -> LimitCounters {
+fn counters_of(limiter: &Limiter, name: &str) -> LimitCounters {
     let counters = limiter.counters();
     counters.limits.into_iter().find(|limit| limit.name == name).unwrap()
 }

@@ -1,6 +1,6 @@
-//! The page of `examples/axum.rs` in headless Chromium: its buttons are pressed until they are denied, the
-//! wait that the answer says is waited, and then they are pressed again. The test of the same name in
-//! `crates/tollgate-cli` looks at the page of `tollgate replay --report`.
+//! Tests the page of `examples/axum.rs` in headless Chromium: presses its buttons until they are denied,
+//! waits as long as the answer says, and presses them again. The test of the same name in
+//! `crates/tollgate-cli` tests the page of `tollgate replay --report`.
 #![cfg(all(feature = "tower", feature = "yaml"))]
 
 #[path = "axum_example/browser.rs"]
@@ -17,7 +17,7 @@ use server::Server;
 /// More presses than any limit of the example allows at once.
 const PRESSES_MAX: u32 = 20;
 
-/// The part of the page that is about one limit.
+/// The part of the page for one limit.
 struct Card<'b> {
     browser: &'b Browser,
     name: &'static str,
@@ -27,20 +27,20 @@ struct Card<'b> {
     calls: u32,
 }
 
-/// A denial, as the page tells it.
+/// A denial, as the page shows it.
 struct Denied {
     pressed: Instant,
     wait_s: u64,
 }
 
 impl<'b> Card<'b> {
-    fn of(browser: &'b Browser, name: &'static str) -> Card<'b> {
+    fn new(browser: &'b Browser, name: &'static str) -> Card<'b> {
         let part = |part: &str| browser.find(&format!("#limit-{name} {part}"));
         let (button, status, left) = (part("button"), part(".status"), part(".left"));
         Card { browser, name, button, status, left, calls: 0 }
     }
 
-    /// Presses the button, and returns what the page says of the answer.
+    /// Presses the button and returns the answer that the page shows.
     fn press(&mut self) -> String {
         self.calls += 1;
         let start = format!("Call {}: ", self.calls);
@@ -64,7 +64,7 @@ impl<'b> Card<'b> {
             .to_owned()
     }
 
-    /// Presses until a call is denied, and looks at all that the page tells then.
+    /// Presses until a call is denied, and checks all that the page then shows.
     fn press_until_denied(&mut self) -> Denied {
         for _ in 0..PRESSES_MAX {
             let pressed = Instant::now();
@@ -82,8 +82,8 @@ impl<'b> Card<'b> {
         panic!("{}: {PRESSES_MAX} calls, and none denied", self.name);
     }
 
-    /// Whether the button waits still, keeps its focus, and does nothing when it is pressed: looked at in
-    /// one step, because the wait may end at any time.
+    /// Whether the button keeps its focus while it waits, and ignores a press. Checked in one step, because
+    /// the wait may end at any time.
     fn ignores_a_click(&self) -> bool {
         let seen = self.browser.run(&format!(
             "const of = (part) => document.querySelector('#limit-{} ' + part);\
@@ -101,7 +101,7 @@ impl<'b> Card<'b> {
         true
     }
 
-    /// Waits until the page lets the button be pressed, which is no sooner than the answer has said.
+    /// Waits until the page enables the button, which is no sooner than the answer said.
     fn wait(&self, denied: &Denied) {
         wait_for(&format!("{}: the end of the wait", self.name), || {
             (self.status.text() == "You may spend again.").then_some(())
@@ -114,19 +114,19 @@ impl<'b> Card<'b> {
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn a_button_is_pressed_until_it_is_denied_and_admitted_after_the_wait() {
+fn button_is_denied_then_admitted_after_the_wait() {
     let server = Server::start(&[]);
     let browser = Browser::start();
     browser.open(&format!("http://{}/", server.address));
     let mut cards: Vec<Card<'_>> =
-        ["search", "orders", "notes", "calls"].map(|name| Card::of(&browser, name)).into();
+        ["search", "orders", "notes", "calls"].map(|name| Card::new(&browser, name)).into();
 
     let (mut denied, mut denials) = (Vec::new(), 0);
     for card in &mut cards {
         let full = wait_for("what remains", || Some(card.left.text()).filter(|t| !t.is_empty()));
         let (all, rest) = full.split_once(" of ").unwrap();
         assert!(rest.starts_with(&format!("{all} can be spent now")), "{}: {full}", card.name);
-        // Notes the bar and the figure of the moment in which nothing can be spent, however short it is.
+        // Records the bar and the figure at the moment in which nothing can be spent, however short it is.
         browser.run(&format!(
             "const of = (part) => document.querySelector('#limit-{0} ' + part);\
              window.empty ??= {{}};\
@@ -136,7 +136,7 @@ fn a_button_is_pressed_until_it_is_denied_and_admitted_after_the_wait() {
              }}).observe(of('.bar'), {{ attributes: true }});",
             card.name
         ));
-        // Again if the machine stood still for as long as the wait is.
+        // Again if the machine stalled for as long as the wait is.
         let denial = loop {
             let denial = card.press_until_denied();
             denials += 1;
@@ -145,8 +145,8 @@ fn a_button_is_pressed_until_it_is_denied_and_admitted_after_the_wait() {
             }
         };
         denied.push(denial);
-        // While it denies, the figure and the bar say that nothing can be spent, whatever is left of a
-        // window's quota.
+        // While the limit denies, the figure and the bar show that nothing can be spent, whatever is left
+        // of a window's quota.
         let empty = format!("return window.empty['{}'] ?? null", card.name);
         let shown = wait_for(card.name, || Some(browser.run(&empty)).filter(|s| !s.is_null()));
         assert_eq!(shown, json!(["0%", "0"]), "{}", card.name);
@@ -163,7 +163,7 @@ fn a_button_is_pressed_until_it_is_denied_and_admitted_after_the_wait() {
         let said = card.press();
         assert!(said.starts_with("200, allowed"), "{} after the wait: {said}", card.name);
     }
-    // A 429 is an answer that the browser mentions; anything else would be a fault of the page.
+    // The browser reports a 429; any other complaint is a fault of the page.
     let complaints = browser.complaints();
     assert_eq!(complaints.len(), denials, "{complaints:#?}");
     assert!(complaints.iter().all(|line| line.contains("429")), "{complaints:#?}");
@@ -171,12 +171,12 @@ fn a_button_is_pressed_until_it_is_denied_and_admitted_after_the_wait() {
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn the_page_loads_nothing_else_fits_a_phone_and_says_what_everything_is() {
+fn page_is_self_contained_labelled_and_fits_phones() {
     let server = Server::start(&[]);
     let browser = Browser::start();
     browser.resize(500, 800);
     browser.open(&format!("http://{}/", server.address));
-    let mut together = Card::of(&browser, "together");
+    let mut together = Card::new(&browser, "together");
     assert_eq!(together.press(), "200, allowed");
     assert!(together.field("ratelimit").starts_with("\"search\";r=4;"));
 
@@ -194,8 +194,8 @@ fn the_page_loads_nothing_else_fits_a_phone_and_says_what_everything_is() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// The words of the page that are broken over two lines. A word ends at a space, and behind a separator of
-/// fields' values.
+/// The words of the page that are broken over two lines. A word ends at a space, or after a separator in a
+/// field's value.
 const BROKEN: &str = "
     const broken = [];
     const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -214,12 +214,12 @@ const BROKEN: &str = "
 
 #[test]
 #[ignore = "needs Chromium: .ci/run installs it"]
-fn together_names_the_limits_that_deny_and_no_word_is_broken() {
+fn together_names_denying_limits_without_broken_words() {
     let server = Server::start(&[]);
     let browser = Browser::start();
     browser.open(&format!("http://{}/", server.address));
     let denied_by = |all: &str, expected: &str| {
-        // Again if the machine stood still for so long that a limit allows a call again.
+        // Again if the machine stalled so long that a limit allows a call again.
         wait_for(expected, || {
             browser.open(&format!("http://{}/", server.address));
             let _ = browser.find("#limit-together");
@@ -230,7 +230,7 @@ fn together_names_the_limits_that_deny_and_no_word_is_broken() {
                      asks.send();\
                  }}"
             ));
-            let said = Card::of(&browser, "together").press();
+            let said = Card::new(&browser, "together").press();
             said.starts_with(&format!("429, denied by {expected}: again in ")).then_some(())
         });
     };
@@ -238,7 +238,7 @@ fn together_names_the_limits_that_deny_and_no_word_is_broken() {
     denied_by("['search', 'orders']", "search and orders");
     denied_by("['search', 'orders', 'calls']", "search, orders and calls");
     for name in ["search", "orders", "notes", "calls"] {
-        let _ = Card::of(&browser, name).press();
+        let _ = Card::new(&browser, name).press();
     }
     for width in [1000, 700, 500, 360, 320] {
         let metrics =
@@ -249,7 +249,7 @@ fn together_names_the_limits_that_deny_and_no_word_is_broken() {
             "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
         assert_eq!(browser.run(overflow), 0, "at {width}");
     }
-    // What looks for broken words finds one.
+    // The search for broken words finds one.
     let narrow = "for (const value of document.querySelectorAll('dd'))\
                       value.style.cssText = 'width: 2rem; padding: 0'";
     browser.run(narrow);

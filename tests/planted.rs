@@ -1,10 +1,11 @@
-//! Faults that a sanitizer must report, and beside each the same without the fault, which it must not:
-//! what `tests/sanitize.sh` asks before it believes a run without a report. Empty without its cfg.
+//! Plants faults that a sanitizer must report, and beside each the same accesses without the fault, which
+//! it must not report. `tests/sanitize.sh` requires both before it believes a run without a report. The
+//! file is empty without its cfg.
 //!
-//! What passes between the threads is published by the limiter alone: one writes a place beside the
-//! table and spends, the other waits until it sees the bucket empty and reads. So the clean half also
-//! shows that the sanitizer understands the table's orderings, and the faulty one that the same two
-//! accesses are reported once nothing orders them.
+//! Only the limiter publishes what one thread passes to the other: one thread writes a value beside the
+//! table and spends, the other waits until it sees the bucket empty and reads. So the clean half also shows
+//! that the sanitizer follows the table's orderings, and the faulty half that it reports the same two
+//! accesses when nothing orders them.
 #![cfg(tollgate_planted)]
 #![expect(unsafe_code, reason = "the faults are what safe code cannot have")]
 
@@ -16,11 +17,11 @@ use std::time::Duration;
 use tollgate::options::Engine;
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-/// A number that any thread may read and write, with nothing to order it.
-struct Place(UnsafeCell<u64>);
+/// A number that any thread may read and write, without an ordering.
+struct SharedNumber(UnsafeCell<u64>);
 
-// SAFETY: not sound, which is the point: its users order their accesses, or are to be reported.
-unsafe impl Sync for Place {}
+// SAFETY: not sound, on purpose: its users order their accesses, or the sanitizer must report them.
+unsafe impl Sync for SharedNumber {}
 
 /// A block of memory that any thread may read and free.
 struct Block(*mut u64);
@@ -28,7 +29,7 @@ struct Block(*mut u64);
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
-impl Place {
+impl SharedNumber {
     #[inline(never)]
     fn write(&self, number: u64) {
         // SAFETY: the callers' order, where there is one.
@@ -60,10 +61,10 @@ impl Block {
     }
 }
 
-/// So often each is done, so that no one schedule hides it.
+/// The number of rounds, so that no single schedule hides a fault.
 const ROUNDS: u64 = 200;
 
-/// Buckets of one unit, in a table that moves while they are used.
+/// Buckets of one unit, in a table that migrates while they are used.
 fn buckets() -> KeyedLimit {
     let (clock, _hand) = Clock::manual();
     let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
@@ -76,15 +77,15 @@ fn publish(buckets: &KeyedLimit, id: u64) {
     assert!(buckets.spend(id, 1).unwrap().allowed());
 }
 
-/// Bounded by the other thread, which spends the one unit that there is.
+/// Waits until the other thread has spent the one unit that there is.
 fn wait_until_published(buckets: &KeyedLimit, id: u64) {
     while buckets.check(id, 1).unwrap().allowed() {
         thread::yield_now();
     }
 }
 
-/// Runs both for every round, each in a thread of its own. `one` waits for `other` after each round: ahead of
-/// it, what it does later, a migration say, would be seen with an order of its own.
+/// Runs both closures for every round, each in its own thread. `one` waits for `other` after each round: if
+/// it ran ahead, its later work, such as a migration, would add an ordering of its own.
 fn together(one: impl Fn(u64) + Send, other: impl Fn(u64) + Send) {
     let (done, is_done) = mpsc::channel();
     thread::scope(|scope| {
@@ -103,8 +104,8 @@ fn together(one: impl Fn(u64) + Send, other: impl Fn(u64) + Send) {
     });
 }
 
-fn places() -> Vec<Place> {
-    (0..ROUNDS).map(|_| Place(UnsafeCell::new(0))).collect()
+fn places() -> Vec<SharedNumber> {
+    (0..ROUNDS).map(|_| SharedNumber(UnsafeCell::new(0))).collect()
 }
 
 fn blocks() -> Vec<Block> {

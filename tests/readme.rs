@@ -19,7 +19,7 @@ const LIB: &str = include_str!("../src/lib.rs");
 
 /// The address of the server on the pages.
 const ADDRESS: &str = "127.0.0.1:3000";
-/// The ends of the commands of `docs/http.md` that `tests/http_guide.rs` runs.
+/// The ends of the commands of `docs/http.md` that `tests/http_api/guide.rs` runs.
 const DENIAL: [&str; 2] = ["http://127.0.0.1:3000/", "http://127.0.0.1:3000/?[1-40]'"];
 
 #[test]
@@ -172,7 +172,7 @@ fn curl_gets_the_fields_of_the_three_algorithms() {
 }
 
 #[test]
-fn times_may_be_less_and_nothing_else_may_differ() {
+fn only_times_may_differ_and_only_downward() {
     for (line, shown, alike) in [
         ("HTTP/1.1 200 OK", "HTTP/1.1 200 OK", true),
         ("HTTP/1.1 429 OK", "HTTP/1.1 200 OK", false),

@@ -24,8 +24,7 @@ sysroot=$(rustc --print sysroot)
 libraries=$sysroot/lib/rustlib/$host/lib
 cargo=(cargo)
 build=(--manifest-path tests/sanitized/Cargo.toml --target "$host")
-tests=(--test limiter --test limiter_oracle --test reload --test stress --test stalled_thread --test table
-    --test witness)
+tests=(--test limiter --test reload --test stress --test table --test witness)
 
 llvm_major() { "$1" -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p'; }
 

@@ -14,39 +14,24 @@ mod golden;
 mod kill;
 #[path = "snapshot/refused.rs"]
 mod refused;
+mod support;
 #[path = "snapshot/traffic.rs"]
 mod traffic;
 
-use std::time::Duration;
-
+use support::{ENGINES, limiter, limits, seconds};
 use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
-use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
-
-const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
+use tollgate::{Clock, Limit, Limiter, LimiterOptions};
 
 /// `burst` at once, and one more an hour: no test lasts long enough to see any of it.
 fn slow(burst: u64) -> Limit {
-    Limit::new(burst, 1, Duration::from_secs(3600)).unwrap()
-}
-
-fn limits(named: &[(&str, Limit)]) -> Limits {
-    let mut builder = Limits::builder();
-    for (name, limit) in named {
-        builder = builder.limit(name, IdFormat::String, limit.clone()).unwrap();
-    }
-    builder.build()
+    Limit::new(burst, 1, seconds(3600)).unwrap()
 }
 
 /// Options with a clock that stands still.
 fn options(engine: Engine) -> (LimiterOptions, ManualClock) {
     let (clock, hand) = Clock::manual();
     (LimiterOptions::default().clock(clock).engine(engine), hand)
-}
-
-fn limiter(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
-    let (options, hand) = options(engine);
-    (Limiter::with_options(limits, options), hand)
 }
 
 /// What is used of a bucket that holds `burst`, in whole units, rounded up.

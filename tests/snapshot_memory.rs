@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use allocation_counter::measure;
-use forged::{File, Kind};
+use forged::{File, FrameKind};
 use tollgate::options::Engine;
 use tollgate::snapshot::Restored;
 use tollgate::{Error, IdFormat, Limit, Limiter, LimiterOptions, Limits};
@@ -172,7 +172,7 @@ fn numbers_that_no_bucket_has() {
     };
     let forge = |file: &mut File| {
         file.limits([("A".to_owned(), "string")].into_iter());
-        file.frames(Kind::Numbers, (0..400_000).map(|_| numbers()));
+        file.frames(FrameKind::Numbers, (0..400_000).map(|_| numbers()));
     };
     let (_folder, path) = put(|file| {
         forge(file);
@@ -198,7 +198,7 @@ fn numbers_that_no_bucket_has() {
 
 /// A limiter that was restored has places without a limit, which its own file has to say.
 #[test]
-fn places_of_limits_that_are_gone_are_kept_in_the_next_file() {
+fn removed_limits_numbers_stay_in_next_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let named = |names: &[&str]| {
@@ -232,7 +232,7 @@ const PATH: &str = "RESTORE_FROM";
 /// What a process takes that does nothing else, tables and all, as the system counts it.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_large_file_of_a_limiter_in_a_process_of_its_own() {
+fn large_snapshot_of_limiter_in_own_process() {
     const BUCKETS: u64 = 2_000_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
@@ -262,7 +262,7 @@ fn a_large_file_of_a_limiter_in_a_process_of_its_own() {
 
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "run by the test above, in a process of its own"]
+#[ignore = "run by the test above, in its own process"]
 fn restores_and_says_what_it_took() {
     let made = std::env::var_os(PATH)
         .map(|path| Limiter::restore(limits(), LimiterOptions::default(), path).unwrap());

@@ -5,7 +5,6 @@
 mod lives;
 #[path = "watch/mutated.rs"]
 mod mutated;
-mod own_process;
 #[path = "watch/pairs.rs"]
 mod pairs;
 #[cfg(unix)]
@@ -17,12 +16,14 @@ mod refusals;
 mod saves;
 #[path = "watch/storms.rs"]
 mod storms;
+mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use support::ms as millis;
 use tempfile::TempDir;
 use tollgate::limits::YamlLoader;
 use tollgate::watch::{WatchOptions, Watcher};
@@ -30,10 +31,6 @@ use tollgate::{Limiter, Limits};
 
 /// So long that no test sees what only a poll can see.
 const NEVER: Duration = Duration::from_secs(3600);
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Waits for what is bound to come; how long that takes is not what is tested.
 fn until(what: &str, is_so: impl Fn() -> bool) {

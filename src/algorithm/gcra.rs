@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_limit_at_the_latest_time_does_not_wrap() {
+    fn largest_limit_at_latest_time_does_not_wrap() {
         let rule = rule(1 << 62, 1, Duration::from_nanos(1));
         let outcome = rule.spend(0, MAX_NOW_NS, 1 << 62);
         assert_eq!(outcome.word, Some(MAX_NOW_NS + (1 << 62)));

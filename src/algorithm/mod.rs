@@ -96,7 +96,7 @@ pub struct Grant {
 /// * **Cost.** The caller has checked that a cost is at most [`max_cost`](Algorithm::max_cost).
 ///
 /// `tests/laws/mod.rs` in the repository checks the contract with property tests. To check your own algorithm, copy
-/// that file and `tests/custom_algorithm.rs`.
+/// that file and `tests/algorithms/custom.rs`.
 ///
 /// # Example: one unit, then none until a second has passed
 ///

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reading_in_a_sweep_denies_no_later_key() {
+    fn wrong_reading_in_sweep_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
             let (clock, hand) = Clock::manual_machine();
             let limiter = limiter(clock, engine, 1000);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_applies_through_the_end_of_its_last_day() {
+    fn override_applies_to_the_end_of_its_day() {
         let last = of("2026-12-31");
         // date -u -d '2027-01-01 00:00:00' +%s
         assert_eq!(last, Expiry(1_798_761_600));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn is_shown_as_its_last_day_or_as_the_time_within_a_day() {
+    fn shown_as_last_day_or_time_of_day() {
         for text in ["1970-01-01", "1999-12-31", "2000-02-29", "2026-12-31", "9999-12-31"] {
             assert_eq!(of(text).to_string(), text);
         }
@@ -222,7 +222,7 @@ mod tests {
 
         proptest! {
             #[test]
-            fn ten_characters_are_a_date_if_jiff_says_so(
+            fn ten_characters_are_a_date_as_in_jiff(
                 year in 0..=9999_u32, month in 0..=14_u32, day in 0..=33_u32,
             ) {
                 let text = format!("{year:04}-{month:02}-{day:02}");

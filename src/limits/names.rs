@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_letter_then_letters_digits_and_three_marks() {
+    fn name_is_a_letter_then_letters_digits_marks() {
         for name in ["a", "Z9", "Requests_Per.Client-2", &"x".repeat(128)] {
             assert!(is_valid_name(name), "{name}");
         }

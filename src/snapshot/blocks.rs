@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_reads_back_and_a_part_of_it_does_not() {
+    fn block_reads_back_and_truncated_one_fails() {
         for reason in [None, Some(""), Some("ticket 4711")] {
             let bytes = written(b"mallory", reason);
             let item = read_back(&bytes).unwrap();

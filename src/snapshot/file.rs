@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_file_stays_until_the_new_one_is_in_place() {
+    fn old_file_stays_until_new_one_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("buckets");
         fs::write(&target, "old").unwrap();
@@ -188,7 +188,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_the_owner_may_read_it_and_links_are_not_followed() {
+    fn only_owner_may_read_and_links_not_followed() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
         let (target, other) = (folder.path().join("buckets"), folder.path().join("other"));

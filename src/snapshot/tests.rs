@@ -305,7 +305,7 @@ fn restarted(
 }
 
 #[test]
-fn who_came_before_the_origin_moved_owes_no_less() {
+fn moving_the_origin_reduces_no_debt() {
     // A window of three years, in its second year; by a clock that is a hundred years ahead, and by its own.
     let limits = || {
         let window = Limit::fixed_window(10, 3 * YEAR).unwrap();
@@ -332,7 +332,7 @@ fn who_came_before_the_origin_moved_owes_no_less() {
 }
 
 #[test]
-fn what_dripped_slower_for_some_is_kept_for_them() {
+fn slower_drip_by_factor_is_kept() {
     let limits = || {
         let leaky = Limit::leaky_bucket(10, ms(1000), 1).unwrap();
         Limits::builder().limit("A", IdFormat::String, leaky).unwrap().build()
@@ -353,7 +353,7 @@ fn what_dripped_slower_for_some_is_kept_for_them() {
 }
 
 #[test]
-fn newcomers_beyond_the_cap_owe_what_they_shared() {
+fn untracked_keys_owe_what_they_shared() {
     let limit = Limit::new(10, 1, ms(1000)).unwrap();
     let limits = || Limits::builder().limit("A", IdFormat::String, limit.clone()).unwrap().build();
     let folder = tempfile::tempdir().unwrap();
@@ -375,7 +375,7 @@ fn newcomers_beyond_the_cap_owe_what_they_shared() {
 }
 
 #[test]
-fn who_owed_nothing_before_a_sweep_decides_at_its_time() {
+fn untracked_key_decides_at_the_sweeps_time() {
     let limits = || {
         let limit = Limit::new(1, 1, ms(1000)).unwrap();
         Limits::builder().limit("A", IdFormat::String, limit).unwrap().build()
@@ -401,7 +401,7 @@ fn who_owed_nothing_before_a_sweep_decides_at_its_time() {
 }
 
 #[test]
-fn a_long_block_keeps_its_end_when_the_origin_moves() {
+fn long_block_keeps_its_end_over_origin_move() {
     let limits = || {
         let limit = Limit::new(1, 1, ms(1000)).unwrap();
         Limits::builder().limit("A", IdFormat::String, limit).unwrap().build()
@@ -439,7 +439,7 @@ impl<F: FnOnce()> std::io::Write for Beside<F> {
 }
 
 #[test]
-fn ids_swept_beside_a_snapshot_decide_as_of_the_sweep() {
+fn ids_swept_during_snapshot_decide_as_of_sweep() {
     const KEYS: u64 = 20_000;
     let limits = || {
         let limit = Limit::new(1, 1, ms(1000)).unwrap();

@@ -1,15 +1,15 @@
-//! Words that lie beyond what a bucket holds: places in the future, debt, blocks.
+//! Words beyond what a bucket holds: reservations in the future, and debt.
 
 use super::laws::{self, ByHand, Step, steps};
 use super::*;
 use tollgate::algorithm::{Algorithm, Charge, Grant};
 
-/// The time of a tick that a call's time is cut to: the first ns of its ms, or itself.
+/// Cuts a call's time to its tick: the first ns of its ms, or the time itself.
 fn cut(ns: u64, tick_ns: u64) -> u64 {
     (ns - 1) / tick_ns * tick_ns + 1
 }
 
-/// Takes places and spends as a history says, and calls `then` at each of its steps.
+/// Reserves and spends as a history says, and calls `then` at each of its steps.
 fn with_places(
     rule: &Limit,
     history: &[(Step, u64)],
@@ -26,7 +26,7 @@ fn with_places(
             }
             Step::Spend if bucket.spend(cost).allowed() => granted.push((bucket.now_ns, cost)),
             Step::Check | Step::Refund | Step::Reset => {
-                // Not so far ahead that the words' time ends.
+                // Not so far ahead that it leaves the range of the word's time.
                 if let Some(grant) = rule.reserve(bucket.word, bucket.now_ns, cost)
                     && grant.at_ns < 1 << 58
                 {
@@ -40,7 +40,7 @@ fn with_places(
     granted
 }
 
-/// A place is the earliest at which a spend of the same cost would be allowed, and no earlier.
+/// Checks that a reservation's time is the earliest at which a spend of the same cost would be allowed.
 fn is_exact(bucket: &ByHand<'_, Limit>, cost: u64, tick_ns: u64) {
     let (rule, word, now_ns) = (bucket.rule, bucket.word, bucket.now_ns);
     let said = rule.spend(word, now_ns, cost);
@@ -54,16 +54,16 @@ fn is_exact(bucket: &ByHand<'_, Limit>, cost: u64, tick_ns: u64) {
     assert_eq!(at_ns, cut(now_ns, tick_ns) + retry_ns, "{bucket:?} {cost}");
     let allowed = |ns| rule.spend(word, ns, cost).decision.allowed();
     assert!(allowed(at_ns) && !allowed(at_ns - 1), "{bucket:?} {cost} at {at_ns}");
-    // Whoever is behind waits until the place has come, and finds nothing that was not there before.
+    // A call behind it waits until the reservation's time, and finds nothing that was not there before.
     let behind = rule.spend(placed, now_ns, cost).decision;
     assert!(!behind.allowed(), "{bucket:?} {cost}");
     if rule.algorithm() != "token_bucket" {
-        // Which counts the window's quota.
+        // This counts the window's quota.
         assert_eq!(behind.remaining(), Some(0), "{bucket:?} {cost}");
     }
     let (there, with) = (rule.spend(word, at_ns, cost), rule.spend(placed, at_ns, 0));
     assert_eq!(there.decision.remaining(), with.decision.remaining(), "{bucket:?} {cost}");
-    // A denial by debt or by a place ends exactly when it says.
+    // A denial by debt or by a reservation ends exactly when it says.
     let wait_ns = behind.retry_in().as_nanos() as u64;
     let later = |ns| rule.spend(placed, cut(now_ns, tick_ns) + ns, cost).decision.allowed();
     assert!(later(wait_ns) && !later(wait_ns - 1), "{bucket:?} {cost} behind");
@@ -72,7 +72,7 @@ fn is_exact(bucket: &ByHand<'_, Limit>, cost: u64, tick_ns: u64) {
     assert!(full(full_ns) && !full(full_ns - 1), "{bucket:?} {cost} full");
 }
 
-/// What was granted, and when, is what plain spends at these times would have had of a fresh bucket.
+/// Checks that a fresh bucket would have allowed plain spends at the granted times.
 fn replayed(rule: &Limit, granted: &mut [(u64, u64)]) {
     granted.sort_by_key(|&(at_ns, _)| at_ns);
     let mut bucket = ByHand::new(rule, 1);
@@ -91,7 +91,7 @@ fn keeps_all(rule: &Limit, tick_ns: u64, history: &[(Step, u64)]) {
     replayed(rule, &mut granted);
 }
 
-/// Two places that are given up, the last one first, leave the bucket as it was.
+/// Checks that two reservations, cancelled last first, leave the bucket as it was.
 fn goes_back_in_order(bucket: &ByHand<'_, Limit>, cost: u64) {
     let (rule, before, now_ns) = (bucket.rule, bucket.word, bucket.now_ns);
     let Some(first) = rule.reserve(before, now_ns, cost) else { return };
@@ -111,14 +111,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn those_that_count_give_places_in_order(
+    fn counting_rules_reserve_in_order(
         (limit, history) in any_limit().prop_flat_map(|(limit, unit_ns)| (Just(limit), steps(unit_ns))),
     ) {
         keeps_all(&limit, MS, &history);
     }
 
     #[test]
-    fn gcra_gives_places_in_order(
+    fn gcra_reservations_are_in_order(
         burst in 1..20u64, interval_ns in 1..5 * MS, history in steps(2 * MS),
     ) {
         let limit = Limit::new(burst, 1, Duration::from_nanos(interval_ns)).unwrap();
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn no_word_makes_a_place_or_a_debt_panic(
+    fn no_word_makes_reservation_or_debt_panic(
         (limit, _) in any_limit(), gcra in any::<bool>(), word in 0..1u64 << 63, now_ns in any::<u64>(),
         cost in any::<u64>(), more in any::<u64>(),
     ) {
@@ -142,14 +142,14 @@ proptest! {
     }
 
     #[test]
-    fn what_is_owed_is_at_most_so_much_beyond_empty(
+    fn debt_is_at_most_its_limit_beyond_empty(
         (limit, _) in any_limit(), spent in any::<u64>(), more in 0..40u64, max_debt in 0..20u64, wait in 0..30 * MS,
     ) {
         let mut bucket = ByHand::new(&limit, 1);
         let _ = bucket.spend(bucket.cost(spent));
         bucket.now_ns += wait;
         let there = |word| {
-            // What a spend could have at once, by asking.
+            // Search for the largest cost that a spend could have at once.
             let (mut low, mut high) = (0, limit.max_cost());
             while low < high {
                 let cost = low + (high - low).div_ceil(2);
@@ -163,21 +163,21 @@ proptest! {
         let after = owed.unwrap_or(bucket.word);
         prop_assert!(there(after) >= before.saturating_sub(more));
         if limit.algorithm() == "token_bucket" {
-            // Tokens that are more than a call may ask for.
+            // These are more tokens than a call may ask for.
             return Ok(());
         }
         prop_assert_eq!(there(after), before.saturating_sub(more));
-        // What is left of the debt is asked of the same rule with as much less room.
+        // The rest of the debt is asked of the same rule with that much less room.
         let beyond = more.saturating_sub(before).min(max_debt);
         let again = limit.owe(after, bucket.now_ns, 1, beyond);
         prop_assert!(beyond < more.saturating_sub(before) || more <= before || again.is_none(), "{:?}", limit);
     }
 }
 
-/// Go's rule gives back a place's cost less what is behind it. Where two places beneath a third are given
-/// up one after the other, that is more than the third leaves: three units and one at one instant.
+/// Go's rule returns a reservation's cost less what is behind it. If two reservations below a third are
+/// cancelled one after the other, that is more than the third leaves: three units and one at one instant.
 #[test]
-fn places_given_up_beneath_another_leave_it_alone() {
+fn cancelled_reservations_leave_later_ones_alone() {
     let limit = Limit::new(3, 1, Duration::from_nanos(10)).unwrap();
     let spent = limit.spend(0, 1, 3).word.unwrap();
     let place = |word, cost| limit.reserve(word, 1, cost).unwrap();
@@ -196,7 +196,7 @@ fn places_given_up_beneath_another_leave_it_alone() {
 }
 
 #[test]
-fn a_place_after_the_clocks_end_is_none() {
+fn no_reservation_after_the_clocks_end() {
     let end = (1 << 62) - 1;
     let gcra = Limit::new(2, 1, Duration::from_secs(1)).unwrap();
     let last = gcra.spend(0, end, 2).word.unwrap();
@@ -209,7 +209,7 @@ fn a_place_after_the_clocks_end_is_none() {
         let word = limit.spend(0, end, limit.max_cost()).word.unwrap();
         assert_eq!(limit.reserve(word, end, limit.max_cost()), None, "{limit:?}");
     }
-    // 24 bits of count: places for 16,777,215 units and no more.
+    // 24 bits of count: reservations for at most 16,777,215 units.
     let mut word = 0;
     for _ in 0..15 {
         word = fixed(1 << 20, 1).reserve(word, 1, 1 << 20).unwrap().word;

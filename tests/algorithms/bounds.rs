@@ -1,12 +1,12 @@
-//! What a limit promises, counted from outside, whatever the clock says; and the ends of the ranges.
+//! The bound of a limit, counted from outside under any clock, and the ends of the ranges of numbers.
 
 use super::laws::{ByHand, Step};
 use super::*;
 use tollgate::algorithm::Algorithm;
 use tollgate::limit::Parameters;
 
-/// The charges that were admitted, with the time in ms that they were admitted at: no earlier than the
-/// bucket's, so the largest so far.
+/// Returns the admitted charges with the times in ms at which they were admitted. No time is earlier than
+/// the bucket's, so each is the largest so far.
 fn admitted(limit: &Limit, start_ns: u64, history: &[(Step, u64)]) -> Vec<(u64, u64)> {
     let mut bucket = ByHand::new(limit, start_ns);
     let mut admitted = Vec::new();
@@ -38,7 +38,7 @@ proptest! {
                 (first, last, sum) = (first.min(at), last.max(at), sum + cost);
                 let length = last - first;
                 let most = match limit.parameters() {
-                    // An interval shorter than two windows touches three at most.
+                    // An interval shorter than two windows touches at most three.
                     Parameters::FixedWindow { limit, window }
                     | Parameters::TokenBucket { limit, window, .. } => {
                         (length / window.as_millis() as u64 + 2) * limit
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn no_word_and_no_time_makes_a_rule_panic(
+    fn no_word_or_time_makes_rules_panic(
         (limit, _) in any_limit(), word in 0..1u64 << 63, now_ns in any::<u64>(), cost in any::<u64>(),
     ) {
         for outcome in [limit.spend(word, now_ns, cost), limit.refund(word, now_ns, cost), limit.reset(word, now_ns)] {
@@ -93,7 +93,7 @@ proptest! {
 }
 
 #[test]
-fn the_largest_numbers_at_the_latest_time_do_not_wrap() {
+fn largest_numbers_at_latest_time_do_not_wrap() {
     let longest = (1 << 39) - 1;
     let most = 16_777_215;
     let now_ns = (1 << 62) - 1;
@@ -110,7 +110,7 @@ fn the_largest_numbers_at_the_latest_time_do_not_wrap() {
         assert_eq!(word >> 63, 0, "{limit:?}");
         let denied = limit.spend(word, now_ns, 1).decision;
         assert!(!denied.allowed() && denied.retry_in() >= ms(32_769), "{limit:?} {denied:?}");
-        // The time of the words ends after 17.4 years: it stands still from there.
+        // The words' time ends after 17.4 years and stands still from there.
         assert_eq!(limit.spend(word, 1 << 60, 1).decision, denied, "{limit:?}");
     }
 }

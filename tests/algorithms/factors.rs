@@ -51,7 +51,7 @@ fn of_0_1_and_out_of_range() {
     assert_eq!(text, "invalid factor \"-1\": negative; at least 0 is allowed");
 }
 
-/// size, drip_rate in ms, drip_size.
+/// size, drip_rate in ms and drip_size.
 fn legacy(max: f64, duration_ms: u64, min_interval_ms: Option<u64>) -> (u64, u64, u64) {
     let made =
         Limit::leaky_bucket_legacy(Some(max), Some(ms(duration_ms)), min_interval_ms.map(ms));
@@ -132,7 +132,7 @@ proptest! {
     fn factors_are_exact(burst in 1..1u64 << 24, interval in 1..1u64 << 20, millionths in 1..1u64 << 30) {
         let limit = Limit::new(burst, 1, Duration::from_nanos(interval)).unwrap();
         let made = limit.scaled(Factor::from_millionths(millionths)).unwrap().unwrap();
-        // Rounded up: the least number that, times the factor, is as much or more.
+        // Rounded up: the least number whose product with the factor is as large or larger.
         let (wide, one) = (u128::from(burst) * 1_000_000, u128::from(millionths));
         let by = u128::from(made.burst()) * one;
         prop_assert!(by >= wide && (by - one < wide));

@@ -1,38 +1,28 @@
-//! The algorithms behind a limiter: both engines, sweeps at any moment, batches of several algorithms,
-//! and the cap.
+//! The algorithms in a limiter: both engines, sweeps at any moment, batches of several algorithms, the cap.
 
 use super::laws::{Step, steps};
 use super::naive::{Naive, figures};
+use super::support::{ENGINES, limiter, limits, sweep_all};
 use super::*;
 use tollgate::options::{AtCap, Engine};
 use tollgate::{Bucket, Clock, IdFormat, Limiter, LimiterOptions, Limits};
-
-fn limiter_of(named: &[(&str, Limit)], engine: Engine) -> (Limiter, tollgate::clock::ManualClock) {
-    let mut builder = Limits::builder();
-    for (name, limit) in named {
-        builder = builder.limit(name, IdFormat::String, limit.clone()).unwrap();
-    }
-    let (clock, hand) = Clock::manual();
-    let options = LimiterOptions::default().engine(engine).clock(clock);
-    (Limiter::with_options(builder.build(), options), hand)
-}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn answer_as_the_oracle_while_full_buckets_are_swept(
-        limits in (1..5u64, 1..20u64, 1..9u64, 1..5u64).prop_map(|(count, time, more, drip)| {
+    fn answer_as_the_oracle_despite_sweeps(
+        three in (1..5u64, 1..20u64, 1..9u64, 1..5u64).prop_map(|(count, time, more, drip)| {
             [fixed(count, time), tokens(count + more, time, count), leaky(count as u32, time, drip as u32)]
         }),
         history in steps(8 * MS),
         sweep_every in 1..6usize,
     ) {
-        for engine in [Engine::LockFree, Engine::Exact] {
-            for limit in &limits {
-                // The other two are there, so that a sweep has to know whose cell it looks at.
+        for engine in ENGINES {
+            for limit in &three {
+                // The other two limits make a sweep tell whose cell it looks at.
                 let named = [("Fixed", fixed(1, 1)), ("Gcra", Limit::new(1, 1, ms(1)).unwrap()), ("Own", limit.clone())];
-                let (limiter, hand) = limiter_of(&named, engine);
+                let (limiter, hand) = limiter(limits(&named), engine);
                 let handle = limiter.limit("Own").unwrap();
                 let mut naive = Naive::new(limit);
                 let mut now_ns = 1;
@@ -47,7 +37,7 @@ proptest! {
                         Step::Check => (handle.check("id", cost), naive.check(cost)),
                         Step::Refund => (handle.refund("id", cost), naive.refund(cost)),
                         Step::Reset => (handle.reset("id"), naive.reset()),
-                        // A clock that goes back is the laws' part: a sweep has a floor.
+                        // The laws cover a clock that goes back; here a sweep sets a floor.
                         Step::Forward(ns) | Step::Back(ns) => {
                             hand.advance(Duration::from_nanos(ns));
                             now_ns += ns;
@@ -62,7 +52,7 @@ proptest! {
 }
 
 #[test]
-fn a_denied_batch_leaves_every_algorithms_bucket_as_it_was() {
+fn denied_batch_leaves_each_algorithms_bucket_unchanged() {
     let named = [
         ("Gcra", Limit::new(2, 1, ms(1000)).unwrap()),
         ("Fixed", fixed(2, 1000)),
@@ -70,8 +60,8 @@ fn a_denied_batch_leaves_every_algorithms_bucket_as_it_was() {
         ("Leaky", leaky(2, 1000, 1)),
         ("Last", fixed(1, 1000)),
     ];
-    for engine in [Engine::LockFree, Engine::Exact] {
-        let (limiter, hand) = limiter_of(&named, engine);
+    for engine in ENGINES {
+        let (limiter, hand) = limiter(limits(&named), engine);
         let handles: Vec<_> = named.iter().map(|(name, _)| limiter.limit(name).unwrap()).collect();
         let members: Vec<_> = handles.iter().map(|handle| handle.member("id")).collect();
         assert!(limiter.batch(&members).spend().unwrap().allowed());
@@ -89,7 +79,7 @@ fn a_denied_batch_leaves_every_algorithms_bucket_as_it_was() {
 }
 
 #[test]
-fn a_cost_that_never_fits_is_named_in_the_limits_own_words() {
+fn cost_that_never_fits_names_limits_parameter() {
     for (limit, wanted) in [
         (fixed(3, 1000), "cost 4 is above the limit 3"),
         (tokens(9, 1000, 3), "cost 4 is above the burst 3"),
@@ -102,7 +92,7 @@ fn a_cost_that_never_fits_is_named_in_the_limits_own_words() {
 }
 
 #[test]
-fn newcomers_beyond_the_cap_share_a_bucket_of_any_algorithm() {
+fn untracked_keys_share_bucket_of_any_algorithm() {
     for limit in [fixed(2, 1000), tokens(2, 1000, 2), leaky(2, 1000, 2)] {
         for (at_cap, admitted) in [(AtCap::Share, 2), (AtCap::Deny, 0), (AtCap::Allow, 50)] {
             let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
@@ -124,10 +114,10 @@ fn newcomers_beyond_the_cap_share_a_bucket_of_any_algorithm() {
 }
 
 #[test]
-fn a_factor_counts_on_the_same_bucket_and_0_is_no_limit() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+fn factor_shares_the_bucket_and_0_disables() {
+    for engine in ENGINES {
         let named = [("Leaky", leaky(4, 1000, 1)), ("Fixed", fixed(4, 1000))];
-        let (limiter, _hand) = limiter_of(&named, engine);
+        let (limiter, _hand) = limiter(limits(&named), engine);
         for handle in named.each_ref().map(|(name, _)| limiter.limit(name).unwrap()) {
             let (half, double) = (handle.scaled(0.5.try_into().unwrap()), handle.scaled(2.into()));
             assert!(handle.spend("id", 4).unwrap().allowed());
@@ -150,18 +140,18 @@ fn a_factor_counts_on_the_same_bucket_and_0_is_no_limit() {
 }
 
 #[test]
-fn a_sweep_keeps_what_drips_slowly_by_a_factor() {
-    for engine in [Engine::LockFree, Engine::Exact] {
-        let (limiter, hand) = limiter_of(&[("Leaky", leaky(4, 1000, 1))], engine);
+fn sweep_keeps_a_bucket_slowed_by_factor() {
+    for engine in ENGINES {
+        let (limiter, hand) = limiter(limits(&[("Leaky", leaky(4, 1000, 1))]), engine);
         let leaky = limiter.limit("Leaky").unwrap();
         let slow = leaky.scaled(4.into());
         assert!(slow.spend("id", 1).unwrap().allowed(), "one unit, one drip in 4 s");
         hand.advance(ms(3999));
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 1, "{engine:?}: full by the limit, not by the factor");
         assert!(!slow.spend("id", 1).unwrap().allowed());
         hand.advance(ms(1));
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 0, "{engine:?}");
         assert!(slow.spend("id", 1).unwrap().allowed());
     }
@@ -170,7 +160,7 @@ fn a_sweep_keeps_what_drips_slowly_by_a_factor() {
 #[test]
 fn each_member_of_a_batch_says_its_own() {
     let named = [("Gcra", Limit::new(3, 1, ms(1000)).unwrap()), ("Fixed", fixed(1, 1000))];
-    let (limiter, _hand) = limiter_of(&named, Engine::LockFree);
+    let (limiter, _hand) = limiter(limits(&named), Engine::LockFree);
     let (gcra, fixed) = (limiter.limit("Gcra").unwrap(), limiter.limit("Fixed").unwrap());
     let members = [fixed.member("id"), gcra.member("id"), fixed.scaled(0.into()).member("other")];
     let batch = limiter.batch(&members);

@@ -1,10 +1,10 @@
-//! The algorithms once more, in another way: a plain state without a word, advanced a millisecond at a
-//! time, with the rate of a token bucket as fractions of a token that are added up.
+//! A second implementation of the counting algorithms: a plain state instead of a word, advanced one
+//! millisecond at a time. The rate of a token bucket adds up fractions of a token.
 
 use tollgate::limit::Parameters;
 use tollgate::{Decision, Limit};
 
-/// The four figures, waits in ms; and for a refund, whether anything was given back.
+/// The four figures, waits in ms. For a refund the first one is whether anything was refunded.
 pub(crate) type Figures = (bool, u64, u64, u64);
 
 pub(crate) fn figures(decision: Decision) -> Figures {
@@ -16,21 +16,22 @@ pub(crate) fn figures(decision: Decision) -> Figures {
     (decision.allowed(), remaining, ms(decision.retry_in()), ms(decision.reset_in()))
 }
 
-/// A bucket of any of the three. No charge is no state.
+/// A bucket of any of the three algorithms. Without a charge there is no state.
 #[derive(Clone, Debug)]
 pub(crate) struct Naive {
     numbers: Numbers,
-    /// What was last written: when the window opened, the last drip, or the time at which the last
-    /// charge was given back; and what was used.
+    /// The last write: the time at which the window opened, of the last drip, or at which the last charge
+    /// was refunded; and the units used.
     written: (i64, i64),
-    /// The time of the call, reached from there one millisecond after the other, and what it finds.
+    /// The time of the call, reached from the last write one millisecond after the other, and the state
+    /// then.
     now: i64,
     charged: Option<State>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Numbers {
-    /// limit, window, burst: of a fixed window the burst is the limit.
+    /// limit, window, burst. A fixed window's burst is its limit.
     Window {
         limit: i64,
         window: i64,
@@ -49,7 +50,7 @@ struct State {
     used: i64,
     /// Milliseconds since the window opened, or since the last drip.
     age: i64,
-    /// What the rate has brought: in parts of which `window` are a token.
+    /// The units that the rate has brought, in parts of which `window` are a token.
     gained: i64,
 }
 
@@ -78,7 +79,7 @@ impl Naive {
         Naive { numbers, written: (0, 0), now: 0, charged: None }
     }
 
-    /// The bucket as a call at this millisecond finds it; what was written later counts as now.
+    /// Brings the bucket up to a call's millisecond; a later write counts as now.
     pub(crate) fn at(&mut self, now: u64) {
         let (time, used) = self.written;
         self.now = time;
@@ -128,14 +129,14 @@ impl Naive {
             Numbers::Window { limit, is_fixed: true, .. } => used <= limit,
             Numbers::Window { window, burst, .. } => {
                 let gained = self.charged.map_or(0, |state| state.gained);
-                // As fractions of a token, of which `window` make one.
+                // In fractions of a token, of which `window` make one.
                 i128::from(used - burst) * i128::from(window) <= i128::from(gained)
             }
             Numbers::Leaky { size, .. } => used <= size,
         }
     }
 
-    /// The ticks until something holds.
+    /// The ticks until a condition holds.
     fn until(&self, holds: impl Fn(&Naive) -> bool) -> u64 {
         let mut later = self.clone();
         let mut ticks = 0;

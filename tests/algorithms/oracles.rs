@@ -1,4 +1,4 @@
-//! Every call of a history as the naive buckets answer it.
+//! Compares every call of a history with the naive buckets.
 
 use super::laws::{ByHand, Step, steps};
 use super::naive::{Naive, figures};
@@ -54,7 +54,7 @@ proptest! {
 }
 
 #[test]
-fn a_clock_that_went_back_counts_as_the_words_own_time() {
+fn backward_clock_counts_as_the_words_time() {
     for limit in [fixed(2, 10), tokens(2, 10, 1), leaky(2, 10, 1)] {
         let mut bucket = ByHand::new(&limit, 1 + 100 * MS);
         assert!(bucket.spend(1).allowed());

@@ -1,15 +1,16 @@
-//! What PlugLimit's scripts say, as calls and answers: its own tests (FW, TB) and what they did when they
-//! were run (V). Times in ms.
+//! PlugLimit's scripts as calls and answers: its own tests (FW, TB), and recorded runs (V). Times are in
+//! ms.
 //!
-//! Ours differ as the specification has it. A window excludes its last instant: V-FW3 at 10000, V-FW4 at
-//! 5000, V-TB4 and V-TB8 at 60000 and V-TB9 at 3000 are in the next window. Times are exact where theirs
-//! are seconds rounded half up, or the time of a whole token; V-TB3's call at 9000 waits 1 s, not 5.
+//! This crate differs where the specification says so. A window excludes its last instant: V-FW3 at 10000,
+//! V-FW4 at 5000, V-TB4 and V-TB8 at 60000 and V-TB9 at 3000 are in the next window. Times are exact where
+//! PlugLimit's are seconds rounded half up, or the time of a whole token; V-TB3's call at 9000 waits 1 s,
+//! not 5.
 
 use super::laws::ByHand;
 use super::naive::figures;
 use super::*;
 
-/// When, and allowed, remaining, retry_in, reset_in.
+/// The time; then allowed, remaining, retry_in, reset_in.
 type Row = (u64, (bool, u64, u64, u64));
 
 #[track_caller]
@@ -37,7 +38,7 @@ fn fw1_and_fw2_three_in_a_window() {
 }
 
 #[test]
-fn v_fw3_a_window_counts_from_its_first_call() {
+fn v_fw3_window_counts_from_first_call() {
     check(
         &fixed(10, 10_000),
         &[
@@ -69,7 +70,7 @@ fn v_fw4_one_in_five_seconds() {
 }
 
 #[test]
-fn tb1_and_tb2_a_burst_and_what_the_rate_brings() {
+fn tb1_and_tb2_burst_plus_rate() {
     check(
         &tokens(5, 2000, 3),
         &[
@@ -120,7 +121,7 @@ fn v_tb3_a_token_every_five_seconds() {
 }
 
 #[test]
-fn v_tb4_v_tb7_and_v_tb8_to_the_windows_end() {
+fn v_tb4_tb7_tb8_to_window_end() {
     check(
         &tokens(6, 60_000, 3),
         &[
@@ -178,7 +179,7 @@ fn v_tb5_half_tokens() {
 }
 
 #[test]
-fn v_tb6_tokens_are_not_capped_inside_a_window() {
+fn v_tb6_tokens_not_capped_in_window() {
     let mut rows = vec![(0, (true, 9, 1112, 10_000))];
     rows.extend((1..8).map(|n| (9000, (true, 9 - n, 0, 1000))));
     rows.extend([(9000, (true, 1, 1000, 1000)), (9000, (false, 1, 1000, 1000))]);

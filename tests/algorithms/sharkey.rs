@@ -1,10 +1,11 @@
-//! What Sharkey's limiter says in its tests (B9), row by row, and what it did when it was run. Times in ms.
+//! Sharkey's limiter as calls and answers: its tests (B9), row by row, and a recorded run. Times are in ms.
 //!
-//! Ours differ as the specification has it. `reset_in` has what has dripped taken off: 900 where row 14
-//! (and 40, 54) say 1000, 4900 where row 71 says 5000, and so in the run. Drips of more than one unit move
-//! the time by one drip (D1), and an empty bucket keeps no phase (D4). Row 73, a switch of the process's
-//! environment, is `enabled: false` in a file. Keys that expire (12, 13, 38, 39, 52, 53, 69, 70) are
-//! buckets that are full. A negative `min_interval` (44) cannot be said in code: a file's is an error.
+//! This crate differs where the specification says so. Drips that have fallen shorten `reset_in`: 900 where
+//! row 14 (and 40, 54) says 1000, 4900 where row 71 says 5000, and likewise in the run. Drips of more than
+//! one unit move the time by one drip (D1), and an empty bucket keeps no phase (D4). Row 73, a switch of
+//! the process's environment, is `enabled: false` in a file. Keys that expire (12, 13, 38, 39, 52, 53, 69,
+//! 70) are full buckets. A negative `min_interval` (44) cannot be written in code; in a file it is an
+//! error.
 
 use super::laws::ByHand;
 use super::naive::figures;
@@ -14,14 +15,14 @@ use tollgate::limit::Factor;
 
 type Figures = (bool, u64, u64, u64);
 
-/// A bucket that holds so much and dripped last at 0; a roomier limit puts it in.
+/// A bucket that holds `counter` units and last dripped at 0; a roomier limit fills it.
 fn preset(limit: &Limit, counter: u64) -> ByHand<'_, Limit> {
     let mut bucket = ByHand::new(limit, 1);
     bucket.word = leaky(100_000, 1000, 1).spend(0, 1, counter).word.unwrap_or(0);
     bucket
 }
 
-/// Calls of one unit at their times, each with its figures.
+/// Checks calls of one unit at their times, each with its figures.
 #[track_caller]
 fn check(limit: &Limit, counter: u64, calls: &[(u64, Figures)]) {
     let mut bucket = preset(limit, counter);
@@ -33,7 +34,7 @@ fn check(limit: &Limit, counter: u64, calls: &[(u64, Figures)]) {
     }
 }
 
-/// Whether each call of one unit is allowed.
+/// Checks whether each call of one unit is allowed.
 #[track_caller]
 fn allows(limit: &Limit, counter: u64, calls: &[(u64, bool)]) {
     let mut bucket = preset(limit, counter);
@@ -57,7 +58,7 @@ fn expires(limit: &Limit, after_ms: u64) {
 }
 
 #[test]
-fn rows_1_to_27_28_to_45_and_46_to_61_a_bucket_of_one() {
+fn rows_1_to_61_bucket_of_one() {
     // The same bucket in three forms.
     let forms = [
         leaky(1, 1000, 1),
@@ -107,7 +108,7 @@ fn rows_1_to_27_28_to_45_and_46_to_61_a_bucket_of_one() {
 }
 
 #[test]
-fn rows_17_to_25_43_and_58_to_60_numbers() {
+fn selected_rows_17_to_60_numbers() {
     for wrong in [0.0, -1.0, 0.5] {
         assert!(Limit::leaky_bucket(wrong, ms(1000), 1).is_err(), "17 to 19: {wrong}");
         assert!(Limit::leaky_bucket(1, ms(1000), wrong).is_err(), "23 to 25: {wrong}");
@@ -124,7 +125,7 @@ fn rows_17_to_25_43_and_58_to_60_numbers() {
 }
 
 #[test]
-fn rows_47_to_49_and_55_of_max_and_duration() {
+fn rows_47_to_49_55_max_duration() {
     let ten = legacy(Some(10.0), Some(10_000), None).unwrap();
     let row_47 =
         [(0, false), (1000, true), (3000, true), (3000, true), (3000, false), (5000, true)];
@@ -136,7 +137,7 @@ fn rows_47_to_49_and_55_of_max_and_duration() {
 }
 
 #[test]
-fn rows_62_to_72_of_max_duration_and_min_interval() {
+fn rows_62_to_72_max_duration_min_interval() {
     let limit = legacy(Some(10.0), Some(5000), Some(1000)).unwrap();
     assert_eq!(limit, leaky(10, 1000, 2));
     check(&limit, 0, &[(0, (true, 9, 0, 1000))]);

@@ -14,11 +14,11 @@ pub(crate) struct Server {
 impl Server {
     #[allow(dead_code, reason = "one of the files that share this starts others")]
     pub(crate) fn start(args: &[&str]) -> Server {
-        Server::of(command().args(["--listen", "127.0.0.1:0"]).args(args))
+        Server::run(command().args(["--listen", "127.0.0.1:0"]).args(args))
     }
 
     /// Of any example, which prints where it listens.
-    pub(crate) fn of(command: &mut Command) -> Server {
+    pub(crate) fn run(command: &mut Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the example starts");
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();

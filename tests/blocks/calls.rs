@@ -1,4 +1,4 @@
-//! Each call under a block. A second limiter, in which no id is ever blocked, has the bucket without it.
+//! Each call under a block, compared with a second limiter in which no id is ever blocked.
 
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use tollgate::reserve::ReserveError;
 use tollgate::{Clock, Limits};
 use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions};
 
-use super::{ENGINES, NS, limits, limits_of_all, ms, on, standing};
+use super::support::{ENGINES, ms, state};
+use super::{NS, limits, limits_of_all, on};
 
-/// Both handles, of the same limit at the same time.
+/// Runs `check` on the handles of both limiters, for each limit and engine.
 fn for_each_pair(mut check: impl FnMut(&Limit, Engine, [KeyedLimit; 2], &dyn Fn(Duration))) {
     for engine in ENGINES {
         for limit in limits_of_all() {
@@ -27,7 +28,7 @@ fn for_each_pair(mut check: impl FnMut(&Limit, Engine, [KeyedLimit; 2], &dyn Fn(
 }
 
 #[test]
-fn a_block_denies_until_its_end_and_not_a_moment_longer() {
+fn block_denies_exactly_until_its_end() {
     for (spent, time) in [(0, ms(1)), (3, ms(25)), (4, ms(5)), (4, ms(700)), (1, ms(86_400_000))] {
         for_each_pair(|limit, engine, [handle, same], advance| {
             for handle in [&handle, &same] {
@@ -52,14 +53,14 @@ fn a_block_denies_until_its_end_and_not_a_moment_longer() {
             assert!(handle.spend("id", 1).unwrap().blocked(), "{context}");
             advance(NS);
             assert_eq!(handle.blocked("id").unwrap(), None, "{context}");
-            assert_eq!(standing(&handle), standing(&same), "{context}");
+            assert_eq!(state(&handle), state(&same), "{context}");
             assert_eq!(handle.spend("id", 1).unwrap(), same.spend("id", 1).unwrap(), "{context}");
         });
     }
 }
 
 #[test]
-fn lifting_a_block_leaves_the_bucket_as_it_would_be() {
+fn lifting_a_block_leaves_the_bucket_unchanged() {
     for (spent, later) in [(0, 0), (3, 0), (4, 0), (4, 15), (4, 1000)] {
         for_each_pair(|limit, engine, [handle, same], advance| {
             for handle in [&handle, &same] {
@@ -67,20 +68,16 @@ fn lifting_a_block_leaves_the_bucket_as_it_would_be() {
             }
             handle.block("id", ms(5000)).unwrap();
             advance(ms(later));
-            assert!(standing(&handle).blocked() && !standing(&same).blocked());
+            assert!(state(&handle).blocked() && !state(&same).blocked());
             assert!(handle.unblock("id").unwrap());
-            assert_eq!(
-                standing(&handle),
-                standing(&same),
-                "{engine:?} {limit:?}: {spent}, {later}"
-            );
+            assert_eq!(state(&handle), state(&same), "{engine:?} {limit:?}: {spent}, {later}");
             assert!(!handle.unblock("id").unwrap(), "there is none any more");
         });
     }
 }
 
 #[test]
-fn what_is_given_back_goes_to_the_bucket_as_without_a_block() {
+fn refunds_under_a_block_reach_the_bucket() {
     for_each_pair(|limit, engine, [handle, same], advance| {
         for handle in [&handle, &same] {
             assert!(handle.spend("id", 3).unwrap().allowed());
@@ -89,19 +86,19 @@ fn what_is_given_back_goes_to_the_bucket_as_without_a_block() {
             [&handle, &same].map(|handle| handle.spend_estimate("id", 1).unwrap());
         handle.block("id", ms(700)).unwrap();
         assert_eq!(handle.refund("id", 1).unwrap(), same.refund("id", 1).unwrap());
-        assert!(standing(&handle).blocked(), "{engine:?} {limit:?}: it stays");
+        assert!(state(&handle).blocked(), "{engine:?} {limit:?}: it stays");
         let settled = [receipt, same_receipt].map(|receipt| receipt.unwrap().settle(0));
         assert_eq!(settled[0], settled[1], "{engine:?} {limit:?}");
         advance(ms(3));
         assert_eq!(handle.reset("id").unwrap(), same.reset("id").unwrap(), "{engine:?} {limit:?}");
-        assert!(standing(&handle).blocked(), "{engine:?} {limit:?}: it stays");
+        assert!(state(&handle).blocked(), "{engine:?} {limit:?}: it stays");
         assert!(handle.unblock("id").unwrap());
-        assert_eq!(standing(&handle), standing(&same), "{engine:?} {limit:?}");
+        assert_eq!(state(&handle), state(&same), "{engine:?} {limit:?}");
     });
 }
 
 #[test]
-fn places_are_refused_under_a_block_and_those_before_keep_their_time() {
+fn block_refuses_new_reservations_and_keeps_earlier() {
     for_each_pair(|limit, engine, [handle, same], advance| {
         let place = |handle: &KeyedLimit| handle.reserve("id", 4, Duration::MAX);
         let places = |handle: &KeyedLimit| [(); 3].map(|()| place(handle).unwrap());
@@ -125,21 +122,21 @@ fn places_are_refused_under_a_block_and_those_before_keep_their_time() {
         assert!(denied.retry_in() >= ms(697));
         let parked = handle.parking().wait_until_allowed("id", 1);
         assert!(parked.unwrap_err().is_blocked(), "at once");
-        // They are given up as without it.
+        // They are cancelled as without a block.
         for [one, two, three] in [places, same_places] {
             three.cancel();
             two.cancel();
             drop(one);
         }
         assert!(handle.unblock("id").unwrap());
-        assert_eq!(standing(&handle), standing(&same), "{engine:?} {limit:?}");
+        assert_eq!(state(&handle), state(&same), "{engine:?} {limit:?}");
         let next = |handle: &KeyedLimit| place(handle).unwrap().wait();
         assert_eq!(next(&handle), next(&same), "{engine:?} {limit:?}");
     });
 }
 
 #[test]
-fn a_batch_is_denied_by_a_blocked_member_or_goes_on_without_it() {
+fn blocked_member_denies_batch_or_is_skipped() {
     for engine in ENGINES {
         for limit in limits_of_all() {
             let (limiter, own, _hand) = on(&limit, engine);
@@ -158,7 +155,7 @@ fn a_batch_is_denied_by_a_blocked_member_or_goes_on_without_it() {
                 assert!(each[0].allowed() && each[1].blocked() && each[1].denied_by() == Some(1));
             }
             assert_eq!(other.check("id", 0).unwrap().remaining(), Some(9), "nothing is charged");
-            // Longer than the block is the other's wait.
+            // The other id's wait is longer than the block.
             assert!(other.reserve("x", 9, Duration::MAX).unwrap().wait().is_zero());
             let places = [(); 100].map(|()| other.reserve("x", 9, Duration::MAX).unwrap());
             let denied = limiter.batch(&[other.member("x"), own.member("id")]).spend().unwrap();
@@ -182,10 +179,10 @@ fn a_batch_is_denied_by_a_blocked_member_or_goes_on_without_it() {
 }
 
 #[test]
-fn many_ids_at_once_are_asked_each_for_its_block() {
+fn spend_many_checks_each_ids_block() {
     for engine in ENGINES {
         let (_limiter, handle, _hand) = on(&limits_of_all()[0], engine);
-        // One that is known, and one that is not.
+        // A known id and an unknown one.
         assert!(handle.spend("known", 1).unwrap().allowed());
         handle.block("known", ms(10)).unwrap();
         handle.block("new", ms(10)).unwrap();
@@ -197,7 +194,7 @@ fn many_ids_at_once_are_asked_each_for_its_block() {
 }
 
 #[test]
-fn a_wrong_call_is_wrong_under_a_block_as_well() {
+fn invalid_call_is_an_error_under_a_block() {
     let (limiter, handle, _hand) = on(&limits_of_all()[0], Engine::LockFree);
     handle.block("id", ms(10)).unwrap();
     assert!(handle.spend("id", 5).unwrap_err().is_cost_above_burst());
@@ -207,7 +204,7 @@ fn a_wrong_call_is_wrong_under_a_block_as_well() {
 }
 
 #[test]
-fn a_block_makes_no_bucket_and_its_denials_write_nothing() {
+fn block_creates_no_bucket_and_writes_nothing() {
     for engine in ENGINES {
         let (limiter, handle, _hand) = on(&limits_of_all()[0], engine);
         handle.block("id", ms(700)).unwrap();
@@ -226,21 +223,21 @@ fn a_block_denies_where_its_limit_applies() {
         let (limiter, handle, _hand) = on(&limit, engine);
         handle.block("id", ms(700)).unwrap();
         let is_blocked = || handle.spend("id", 1).unwrap().blocked();
-        // A factor is another size of the same bucket; 0 is no limit.
+        // A factor is another size of the same bucket; 0 disables the limit.
         assert!(handle.scaled("0.5".parse().unwrap()).spend("id", 1).unwrap().blocked());
         assert!(handle.scaled(Factor::ZERO).spend("id", 1).unwrap().allowed());
         limiter.set_enabled(false);
         assert!(!is_blocked() && limiter.blocked().len() == 1, "{engine:?}: switched off");
         limiter.set_enabled(true);
         assert!(is_blocked(), "{engine:?}: switched on");
-        // Without the limit, and with it again.
+        // Reload without the limit, then with it again.
         let none = || Limits::builder().limit("Other", IdFormat::String, limit.clone()).unwrap();
         assert!(limiter.reload(none().build()).unwrap().changed);
         assert!(!is_blocked() && limiter.blocked().len() == 1, "{engine:?}: no limit");
         assert!(handle.block("more", ms(9)).unwrap_err().is_invalid_block());
         assert!(limiter.reload(limits(&limit)).unwrap().changed);
         assert!(is_blocked(), "{engine:?}: the limit is back");
-        // Without numbers for the id.
+        // Reload without numbers for the id.
         let one = none().limit("Own", IdFormat::String, None::<Limit>).unwrap();
         let one = one.override_id("Own", "other", limit.clone()).unwrap().build();
         assert!(limiter.reload(one).unwrap().changed);
@@ -254,7 +251,7 @@ fn a_block_denies_where_its_limit_applies() {
 
 #[cfg(feature = "yaml")]
 #[test]
-fn a_limit_in_shadow_mode_denies_nobody_for_a_block_and_counts_it() {
+fn shadow_mode_counts_blocked_calls_without_denying() {
     let limits =
         Limits::from_yaml("Own: {burst: 4, count: 1, period: 1s, id: string, mode: shadow}")
             .unwrap();
@@ -273,7 +270,7 @@ fn a_limit_in_shadow_mode_denies_nobody_for_a_block_and_counts_it() {
 }
 
 #[test]
-fn a_shadow_beside_a_limit_is_not_asked_about_a_blocked_call() {
+fn blocked_call_does_not_reach_the_shadow() {
     for engine in ENGINES {
         let beside = LimitOptions::default().shadow(Limit::new(1, 1, ms(1000)).unwrap());
         let limit = Limit::new(4, 1, ms(1000)).unwrap();
@@ -294,7 +291,7 @@ fn a_shadow_beside_a_limit_is_not_asked_about_a_blocked_call() {
 }
 
 #[test]
-fn an_explanation_says_the_buckets_own_state_and_the_block() {
+fn explanation_shows_bucket_state_and_block() {
     let (_limiter, handle, hand) = on(&limits_of_all()[0], Engine::LockFree);
     assert!(handle.spend("id", 1).unwrap().allowed());
     handle.block("id", ms(100)).unwrap();

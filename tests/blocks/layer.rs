@@ -1,4 +1,4 @@
-//! Blocks behind a tower layer.
+//! Blocks in a tower layer.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn answer(builder: RateLimitBuilder, user: &str) -> (StatusCode, String, S
 }
 
 #[tokio::test]
-async fn a_layer_denies_a_blocked_id_until_its_block_ends() {
+async fn layer_denies_blocked_id_until_block_ends() {
     let (limiter, handle, hand) = on(&limits_of_all()[0], tollgate::options::Engine::LockFree);
     let layer = || {
         let user = |name: &str| {
@@ -46,7 +46,7 @@ async fn a_layer_denies_a_blocked_id_until_its_block_ends() {
     let other = limiter.limit("Other").unwrap();
     assert_eq!(other.check("mallory", 0).unwrap().remaining(), Some(9), "nothing is charged");
     assert_eq!(answer(layer(), "alice").await.0, StatusCode::OK);
-    // A responder may tell it from a denial.
+    // A responder can tell a block from another denial.
     let telling = layer().respond(|denial| {
         let mut response = responder::plain_text(denial);
         if denial.decision().blocked() {
@@ -59,9 +59,9 @@ async fn a_layer_denies_a_blocked_id_until_its_block_ends() {
     assert_eq!(answer(layer(), "mallory").await.0, StatusCode::OK);
 }
 
-/// As `docs/http.md` says it.
+/// As `docs/http.md` says.
 #[tokio::test]
-async fn a_blocked_ipv6_client_is_answered_as_the_guide_says() {
+async fn blocked_ipv6_client_is_answered_per_guide() {
     use std::net::IpAddr;
     use tollgate::http::{ClientAddress, Peer};
     use tollgate::{IdFormat, Limit, Limiter, Limits};
@@ -104,9 +104,9 @@ async fn a_blocked_ipv6_client_is_answered_as_the_guide_says() {
     assert_eq!(ask("application/grpc").await.1[3], "-1");
 }
 
-/// As `Limiter::set_enabled` and `Switch` say it.
+/// As documented at `Limiter::set_enabled` and `Switch`.
 #[tokio::test]
-async fn a_limiter_that_is_off_leaves_the_layers_refusals() {
+async fn disabled_limiter_leaves_the_layers_refusals() {
     let (limiter, handle, _hand) = on(&limits_of_all()[0], tollgate::options::Engine::LockFree);
     let rule = || Rule::new(handle.clone(), extract::header(HeaderName::from_static("other")));
     limiter.set_enabled(false);

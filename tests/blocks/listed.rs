@@ -7,10 +7,11 @@ use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, Limiter, LimiterOptions};
 
-use super::{ENGINES, limits, limits_of_all, ms, on, standing};
+use super::support::{ENGINES, ms, state};
+use super::{limits, limits_of_all, on};
 
 #[test]
-fn blocks_are_listed_by_limit_and_id_with_their_reasons() {
+fn blocks_are_listed_by_limit_and_id() {
     for engine in ENGINES {
         let (limiter, handle, hand) = on(&limits_of_all()[0], engine);
         let other = limiter.limit("Other").unwrap();
@@ -47,14 +48,14 @@ fn the_longer_block_stays_with_its_reason() {
         assert_eq!(handle.block_with_reason("id", ms(300), "shorter").unwrap(), ms(500));
         assert_eq!(reason().as_deref(), Some("first"));
         assert_eq!(handle.block_with_reason("id", ms(900), "longer").unwrap(), ms(900));
-        assert_eq!(standing(&handle).retry_in(), ms(900));
+        assert_eq!(state(&handle).retry_in(), ms(900));
         assert_eq!(reason().as_deref(), Some("longer"));
         assert!(handle.unblock("id").unwrap());
         handle.block("id", ms(10)).unwrap();
         hand.advance(ms(600));
         assert!(!handle.unblock("id").unwrap(), "it was over");
         assert_eq!(handle.block("id", ms(50)).unwrap(), ms(50));
-        // One of no time is none, and one of all time has an end.
+        // A block of no time is no block, and a block of all time has an end.
         assert_eq!(handle.block("x", Duration::ZERO).unwrap(), Duration::ZERO);
         assert!(handle.block("x", Duration::MAX).unwrap() > 100 * 365 * ms(86_400_000));
         assert_eq!(limiter.blocked().len(), 2);
@@ -62,7 +63,7 @@ fn the_longer_block_stays_with_its_reason() {
 }
 
 #[test]
-fn one_block_more_than_max_blocks_is_an_error_that_names_it() {
+fn exceeding_max_blocks_is_an_error_naming_it() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_blocks(3);
@@ -109,13 +110,13 @@ fn the_default_bound_holds_exactly() {
 }
 
 #[test]
-fn ended_blocks_dropped_by_later_ones_are_not_counted() {
+fn dropped_ended_blocks_are_not_counted() {
     const MOST: u32 = 5000;
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_blocks(MOST as usize);
     let limiter = Limiter::with_options(limits(&limits_of_all()[0]), options);
     let handle = limiter.limit("Own").unwrap();
-    // More ids than bins: each round's blocks drop those of the round before from their bins.
+    // More ids than bins: each round's blocks drop the previous round's from their bins.
     for round in 0..3 {
         for id in 0..4000 {
             handle.block(&*format!("{round}-{id}"), ms(10)).unwrap();
@@ -151,7 +152,7 @@ fn a_reload_to_any_numbers_keeps_blocks() {
                 assert!(limiter.reload_with(limits(&other), debt).unwrap().changed);
                 assert_eq!(handle.blocked("id").unwrap(), Some(ms(600)));
                 let context = format!("{limit:?} to {other:?} by {debt:?}");
-                assert_eq!(standing(&handle).retry_in(), ms(600), "{context}");
+                assert_eq!(state(&handle).retry_in(), ms(600), "{context}");
                 assert!(handle.unblock("id").unwrap());
                 assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(0), "{context}");
             }
@@ -159,8 +160,8 @@ fn a_reload_to_any_numbers_keeps_blocks() {
     }
 }
 
-/// Blocks, unblocks and spends of eight threads: an id that a thread has blocked stays denied until that thread
-/// lifts it, and afterwards nothing is listed or counted.
+/// Eight threads block, unblock and spend. An id that a thread has blocked stays denied until that thread
+/// lifts the block, and afterwards nothing is listed or counted.
 #[test]
 fn no_block_is_lost_among_threads() {
     for engine in ENGINES {
@@ -174,7 +175,7 @@ fn no_block_is_lost_among_threads() {
                 scope.spawn(move || {
                     let hour = Duration::from_secs(3600);
                     for round in 0..if cfg!(miri) { 3 } else { 2000_u32 } {
-                        // Four ids of its own: there is room for all.
+                        // Each thread has four ids: there is room for all.
                         let id = format!("{thread}-{}", round % 4);
                         handle.block(&*id, hour + ms(u64::from(round))).unwrap();
                         handle.block(&*id, ms(1)).unwrap();
@@ -189,7 +190,7 @@ fn no_block_is_lost_among_threads() {
         });
         assert!(spent.into_inner() > 0);
         assert!(limiter.blocked().is_empty());
-        // Nothing is counted: as many as there may be can be listed.
+        // Nothing is counted any more: the maximum of blocks can be listed.
         for id in 0..8_u64 * 4 {
             handle.block(&*id.to_string(), ms(60_000)).unwrap();
         }

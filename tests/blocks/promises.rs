@@ -1,30 +1,26 @@
-//! A block changes no bucket, and nothing that is done to a bucket changes a block. Each of these failed when
-//! a block was a word of the bucket.
+//! A block changes no bucket, and no call on a bucket changes a block. Each of these tests failed when a
+//! block was a word of the bucket.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
-use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::limits::{LimitOptions, OverrideOptions};
 use tollgate::options::{AtCap, Engine};
-use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::{ENGINES, limits, on, standing};
+use super::support::rules::{RuleCall, hooked, stop_point};
+use super::support::{ENGINES, limiter, limits as named, seconds, state};
+use super::{limits, on};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-/// Spends a unit at a time until it is denied; says how many there were.
+/// Spends one unit at a time until a denial. Returns the number of admitted units.
 fn drain(handle: &KeyedLimit) -> u64 {
     (0..10_000).take_while(|_| handle.spend("id", 1).unwrap().allowed()).count() as u64
 }
 
 #[test]
-fn a_window_that_is_blocked_again_and_again_admits_its_limit() {
+fn window_blocked_repeatedly_still_admits_its_limit() {
     for limit in [Limit::fixed_window(10, HOUR).unwrap(), Limit::token_bucket(10, HOUR, 9).unwrap()]
     {
         for engine in ENGINES {
@@ -43,7 +39,7 @@ fn a_window_that_is_blocked_again_and_again_admits_its_limit() {
 }
 
 #[test]
-fn a_block_gives_nothing_back_of_a_days_quota() {
+fn block_refunds_nothing_of_a_daily_quota() {
     let day = 24 * HOUR;
     let limits = [Limit::fixed_window(1000, day), Limit::token_bucket(1000, day, 999)];
     for limit in limits.map(Result::unwrap) {
@@ -57,7 +53,7 @@ fn a_block_gives_nothing_back_of_a_days_quota() {
 }
 
 #[test]
-fn an_id_that_waits_for_longer_than_its_block_stays_blocked() {
+fn waiting_past_a_block_keeps_id_blocked() {
     for engine in ENGINES {
         let (_, handle, _hand) = on(&Limit::new(1, 1, seconds(1)).unwrap(), engine);
         let places: Vec<_> =
@@ -67,7 +63,7 @@ fn an_id_that_waits_for_longer_than_its_block_stays_blocked() {
         let denied = handle.spend("id", 1).unwrap();
         assert!(!denied.allowed(), "{engine:?}: it is listed as blocked");
         assert_eq!(denied.retry_in(), seconds(60));
-        // A second `unblock` gives back nothing of a later charge.
+        // A second `unblock` refunds nothing of a later charge.
         assert!(handle.unblock("id").unwrap());
         assert!(handle.spend("id", 1).unwrap().allowed());
         assert!(!handle.unblock("id").unwrap());
@@ -76,7 +72,7 @@ fn an_id_that_waits_for_longer_than_its_block_stays_blocked() {
 }
 
 #[test]
-fn a_reload_keeps_a_block_and_the_places_of_a_blocked_id() {
+fn reload_keeps_block_and_reservations() {
     for engine in ENGINES {
         let limit = Limit::new(1, 1, seconds(1)).unwrap();
         let (limiter, handle, hand) = on(&limit, engine);
@@ -87,7 +83,7 @@ fn a_reload_keeps_a_block_and_the_places_of_a_blocked_id() {
         let more = more.limit("More", IdFormat::String, limit).unwrap().build();
         assert!(limiter.reload(more).unwrap().changed);
         assert_eq!(handle.blocked("id").unwrap(), Some(seconds(60)), "{engine:?}");
-        assert_eq!(standing(&handle).retry_in(), seconds(60), "{engine:?}");
+        assert_eq!(state(&handle).retry_in(), seconds(60), "{engine:?}");
         assert!(handle.unblock("id").unwrap());
         let next = handle.reserve("id", 1, Duration::MAX).unwrap();
         assert_eq!(next.wait(), seconds(20), "{engine:?}: behind the 20 that were there before");
@@ -122,7 +118,7 @@ fn the_end_of_an_override_keeps_a_block() {
 }
 
 #[test]
-fn a_settlement_upward_of_a_blocked_id_is_owed() {
+fn upward_settlement_of_blocked_id_is_owed() {
     for engine in ENGINES {
         let owing = LimitOptions::default().max_debt(100);
         let limit = Limit::new(10, 1, seconds(1)).unwrap();
@@ -139,7 +135,7 @@ fn a_settlement_upward_of_a_blocked_id_is_owed() {
 }
 
 #[test]
-fn an_id_without_a_bucket_is_blocked_at_the_cap() {
+fn untracked_id_is_blocked_at_the_cap() {
     for engine in ENGINES {
         for at_cap in [AtCap::Share, AtCap::Deny, AtCap::Allow] {
             let (clock, _hand) = Clock::manual();
@@ -164,7 +160,7 @@ fn an_id_without_a_bucket_is_blocked_at_the_cap() {
 
 #[test]
 #[cfg(feature = "snapshot")]
-fn a_restored_limiter_has_the_blocks_and_their_ends() {
+fn restored_limiter_has_blocks_and_their_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -173,7 +169,7 @@ fn a_restored_limiter_has_the_blocks_and_their_ends() {
         old.snapshot(&path).unwrap();
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        // Units that come back a thousand times as fast.
+        // Units come back a thousand times as fast.
         let faster = limits(&Limit::new(20, 1, seconds(3)).unwrap());
         let (new, restored) = Limiter::restore(faster, options, &path).unwrap();
         let handle = new.limit("Own").unwrap();
@@ -187,50 +183,18 @@ fn a_restored_limiter_has_the_blocks_and_their_ends() {
     }
 }
 
-/// Allows all, and stands still when it is asked about more than 5 units until it is let go.
-#[derive(Debug)]
-struct Stands {
-    stands: Sender<()>,
-    go_on: Mutex<Receiver<()>>,
-}
-
-impl Algorithm for Stands {
-    fn spend(&self, _: u64, now_ns: u64, cost: u64) -> Outcome {
-        if now_ns > 1_000_000_000_000 {
-            self.stands.send(()).unwrap();
-            let _ = self.go_on.lock().unwrap().recv();
-        }
-        let decision = Decision::to_spend(true, 1, Duration::ZERO, Duration::ZERO);
-        Outcome { word: (cost > 0).then_some(now_ns + HOUR.as_nanos() as u64), decision }
-    }
-
-    fn refund(&self, _: u64, now_ns: u64, _: u64) -> Outcome {
-        Outcome { word: Some(now_ns), decision: Decision::to_refund(true, 1, Duration::ZERO) }
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        word <= now_ns
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        10
-    }
-}
-
-/// `block` asks no rule, so that no rule of the user's can hold it up, and it holds no lock.
+/// `block` asks no rule, so no custom rule can delay it, and it holds no lock.
 #[test]
-fn a_block_asks_no_rule_and_holds_up_no_refund() {
-    let (stand, stands) = channel();
-    let (go_on, wait) = channel::<()>();
-    let rule = Stands { stands: stand, go_on: Mutex::new(wait) };
-    let limits =
-        Limits::builder().limit("Own", IdFormat::String, Limit::custom(Arc::new(rule)).unwrap());
-    let (clock, hand) = Clock::manual();
-    let limiter = Limiter::with_clock(limits.unwrap().build(), clock);
+fn block_calls_no_rule_and_delays_no_refund() {
+    let (point, stopped) = stop_point();
+    // A unit comes back in more than two hours, so that one can be refunded below.
+    let daily = Limit::new(10, 10, 24 * HOUR).unwrap();
+    let rule = hooked(daily, move |call| {
+        if matches!(call, RuleCall::Spend { now_ns, .. } if now_ns > 1_000_000_000_000) {
+            point.stop();
+        }
+    });
+    let (limiter, hand) = limiter(named(&[("Own", rule)]), Engine::LockFree);
     let handle = limiter.limit("Own").unwrap();
     assert!(handle.spend("other", 1).unwrap().allowed());
     hand.set(seconds(2000));
@@ -244,13 +208,13 @@ fn a_block_asks_no_rule_and_holds_up_no_refund() {
         })
     };
     let first = is_done.recv_timeout(seconds(5));
-    let stood = stands.try_recv().is_ok();
+    let has_stopped = stopped.has_stopped();
     std::thread::spawn(move || {
         let refunded = handle.refund("other", 1).unwrap().allowed();
         let _ = done.send(if refunded { "refunded" } else { "nothing" });
     });
     let second = is_done.recv_timeout(seconds(5));
-    drop(go_on);
+    drop(stopped);
     assert!(blocker.join().unwrap().is_ok());
-    assert_eq!((first, second, stood), (Ok("blocked"), Ok("refunded"), false));
+    assert_eq!((first, second, has_stopped), (Ok("blocked"), Ok("refunded"), false));
 }

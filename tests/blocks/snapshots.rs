@@ -1,4 +1,4 @@
-//! Blocks in files of buckets.
+//! Blocks in snapshots.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use tollgate::options::Engine;
 use tollgate::snapshot::Restored;
 use tollgate::{Clock, Error, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::{ENGINES, limits, limits_of_all, ms, on};
+use super::support::{ENGINES, ms};
+use super::{limits, limits_of_all, on};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -22,7 +23,7 @@ fn restored(
     Ok((limiter, restored, hand))
 }
 
-/// Limit, id and reason of all blocks, sorted.
+/// Limit, id and reason of each block, sorted.
 fn listed(limiter: &Limiter) -> Vec<(String, String, Option<String>)> {
     let mut listed: Vec<_> =
         limiter.blocked().into_iter().map(|it| (it.limit, it.id, it.reason)).collect();
@@ -31,12 +32,12 @@ fn listed(limiter: &Limiter) -> Vec<(String, String, Option<String>)> {
 }
 
 #[test]
-fn blocks_and_reasons_are_written_and_read_into_either_engine() {
+fn blocks_and_reasons_restore_into_either_engine() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for [from, to] in [[0, 0], [1, 1], [1, 0]].map(|pair| pair.map(|at: usize| ENGINES[at])) {
         let (old, handle, hand) = on(&limits_of_all()[0], from);
-        // More than a frame holds.
+        // Longer than a frame.
         let long = "x".repeat(900);
         for at in 0..200 {
             handle.block_with_reason(&*format!("{at}{long}"), HOUR, &*long).unwrap();
@@ -61,7 +62,7 @@ fn blocks_and_reasons_are_written_and_read_into_either_engine() {
 }
 
 #[test]
-fn blocks_of_a_limit_that_is_gone_apply_when_it_comes_back() {
+fn blocks_survive_their_limits_absence() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -74,7 +75,7 @@ fn blocks_of_a_limit_that_is_gone_apply_when_it_comes_back() {
         let (new, read, _hand) = restored(only.unwrap().build(), options.clone(), &path).unwrap();
         assert_eq!((read.blocks, read.dropped, &*read.gone), (1, 1, &["Own".to_owned()][..]));
         assert!(new.limit("Own").is_ok_and(|it| it.spend("id", 1).unwrap().allowed()));
-        // Once more by way of a file, and back.
+        // Again through a file and back.
         new.snapshot(&path).unwrap();
         let only = Limits::builder().limit("Other", IdFormat::String, limits_of_all()[0].clone());
         let (new, read, _hand) = restored(only.unwrap().build(), options, &path).unwrap();
@@ -85,7 +86,7 @@ fn blocks_of_a_limit_that_is_gone_apply_when_it_comes_back() {
 }
 
 #[test]
-fn what_does_not_go_with_the_limits_or_options_is_refused() {
+fn mismatched_limits_or_options_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let refused = |limits: Limits, options: LimiterOptions| {
@@ -109,9 +110,9 @@ fn what_does_not_go_with_the_limits_or_options_is_refused() {
     }
 }
 
-/// As `Limiter::limit` says it.
+/// As documented at `Limiter::limit`.
 #[test]
-fn of_limits_that_only_the_file_has_those_with_blocks_are_known() {
+fn unknown_limits_are_kept_if_they_have_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -126,9 +127,9 @@ fn of_limits_that_only_the_file_has_those_with_blocks_are_known() {
     }
 }
 
-/// A block ends by the wall clock, though the process was down.
+/// A block ends by the wall clock, even if the process was down.
 #[test]
-fn a_block_that_has_ended_meanwhile_is_not_read() {
+fn ended_block_is_not_restored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let (old, handle, _hand) = on(&limits_of_all()[0], Engine::LockFree);

@@ -1,31 +1,31 @@
-//! Every window of the grants of each id, by one pass: the sum up to a grant less what a window that ends there
-//! may have is compared with the least of all windows' beginnings.
+//! Checks every window of each id's grants in one pass. It compares the sum up to a grant, less what a
+//! window that ends there may have, with the least of all windows' beginnings.
 
 use std::fmt;
 
 use super::threads::{Done, Grant, IDS, LIMITS};
 
-/// Where more was granted than may be.
+/// A window in which too much was granted.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is printed")]
 pub(crate) struct Violation {
     limit: usize,
     id: usize,
     at_ns: u64,
-    /// Of a unit's time, how much too early.
+    /// How much too early, in ns of a unit's time.
     by_ns: i128,
-    /// The grants of the window, as far as they are of this round.
+    /// The grants of the window that are in this round.
     window: Vec<Grant>,
 }
 
-/// What is kept of one id's grants.
+/// One id's state between rounds.
 #[derive(Clone, Default)]
 struct Passed {
     /// All units so far.
     sum: i128,
     /// The latest time of a grant.
     latest: i128,
-    /// The least of what the windows that have begun start with.
+    /// The least start value of the windows that have begun.
     least: Option<i128>,
     grants: i128,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Bound {
     passed: Vec<Passed>,
     windows: i128,
     grants: i128,
-    /// The least room that a window had, in units.
+    /// The least room of any window, in units.
     worst: f64,
 }
 
@@ -48,7 +48,7 @@ impl Bound {
         self.windows
     }
 
-    /// Checks the grants of a round, which all come after those of the rounds before.
+    /// Checks the grants of a round. All of them come after those of earlier rounds.
     pub(crate) fn check(&mut self, grants: &[Grant], done: &Done, violations: &mut Vec<Violation>) {
         for (limit, of) in LIMITS.iter().enumerate() {
             for id in 0..IDS {
@@ -79,7 +79,7 @@ impl Passed {
     ) -> i128 {
         let interval = i128::from(LIMITS[limit].interval_ns);
         let generations = &done.generations[limit];
-        // The first generation that this grant, or one after it, was asked for under.
+        // The first generation under which this grant, or a later one, was asked for.
         let mut firsts: Vec<usize> =
             grants.iter().map(|grant| generations.first_at(grant.asked_ns)).collect();
         for at in (1..firsts.len()).rev() {

@@ -1,4 +1,4 @@
-//! A clock that remembers what each thread read: when exactly a call was decided.
+//! A clock that remembers each thread's readings, which tell exactly when a call was decided.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -35,14 +35,14 @@ impl Origin {
     }
 }
 
-/// Makes a call; says what the clock read first in it.
+/// Makes a call. Also returns the clock's first reading in it.
 pub(crate) fn first_reading<R>(call: impl FnOnce() -> R) -> (R, u64) {
     FIRST.set(0);
     let result = call();
     (result, FIRST.get())
 }
 
-/// What the clock read last.
+/// The clock's last reading.
 pub(crate) fn last_reading() -> u64 {
     LAST.get()
 }

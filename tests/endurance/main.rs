@@ -1,8 +1,7 @@
-//! Threads that do everything at once, for a time, and a check of every window of what they were granted.
+//! Runs threads that use all features at once, and checks every window of their grants.
 //!
-//! Four threads spend, take places, give them up and settle charges; others reload, sweep, write files, block
-//! and unblock. `ENDURANCE_S=600` runs that for ten minutes; the default is five seconds. The figures are
-//! printed: see them with `--nocapture`.
+//! Four threads spend, reserve, cancel and settle; others reload, sweep, snapshot, block and unblock.
+//! `ENDURANCE_S=600` runs for ten minutes; the default is five seconds. `--nocapture` shows the figures.
 #![cfg(all(feature = "snapshot", feature = "boulder"))]
 
 #[path = "../parity/rng.rs"]
@@ -10,7 +9,6 @@ mod rng;
 
 mod bound;
 mod clock;
-mod known;
 mod threads;
 
 use std::time::{Duration, Instant};
@@ -21,7 +19,7 @@ use bound::Bound;
 use threads::Threads;
 
 const DEFAULT_S: u64 = 5;
-/// A round's grants are checked and forgotten before the next one begins.
+/// A round's grants are checked and dropped before the next round begins.
 const ROUND: Duration = Duration::from_millis(1000);
 
 #[test]

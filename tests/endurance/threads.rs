@@ -1,4 +1,4 @@
-//! The threads of a round, and what they were granted.
+//! Runs the threads of a round and records their grants.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,21 +10,20 @@ use tollgate::reserve::{Receipt, Reservation};
 use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::clock::{Origin, first_reading, last_reading};
-use super::known;
 use super::rng::Rng;
 
-/// A limit of the run. Its interval stays; its burst is one of two.
-pub(crate) struct Kind {
+/// A limit of the run: its interval stays, its burst is one of two.
+pub(crate) struct RunLimit {
     name: &'static str,
     format: IdFormat,
     bursts: [u64; 2],
     pub(crate) interval_ns: u64,
 }
 
-pub(crate) const LIMITS: [Kind; 3] = [
-    Kind { name: "Slow", format: IdFormat::String, bursts: [3, 3], interval_ns: 5_000_000 },
-    Kind { name: "Fast", format: IdFormat::String, bursts: [4, 9], interval_ns: 250_000 },
-    Kind {
+pub(crate) const LIMITS: [RunLimit; 3] = [
+    RunLimit { name: "Slow", format: IdFormat::String, bursts: [3, 3], interval_ns: 5_000_000 },
+    RunLimit { name: "Fast", format: IdFormat::String, bursts: [4, 9], interval_ns: 250_000 },
+    RunLimit {
         name: "CertificatesPerDomainPerAccount",
         format: IdFormat::RegIdDomainOrCidr,
         bursts: [4, 7],
@@ -37,23 +36,24 @@ const SPENDERS: u64 = 4;
 const MAX_WAIT: Duration = Duration::from_millis(60);
 const MAX_HELD: usize = 24;
 
-/// A cost that was granted; 0 if nothing came of it.
+/// A granted cost; 0 if it was not used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) limit: usize,
     pub(crate) id: usize,
-    /// When it may be used: by the reading of the clock that the call was decided by.
+    /// When the cost may be used, by the clock's reading that decided the call.
     pub(crate) at_ns: u64,
-    /// Later than `at_ns` for a place whose time had come when it was first looked at: at some time until then.
+    /// Later than `at_ns` for a reservation that was already due when it was first looked at: it was
+    /// granted at some time until then.
     latest_ns: u64,
-    /// When it was asked for, and when the call was over.
+    /// The begin of the call, and its end.
     pub(crate) asked_ns: u64,
     over_ns: u64,
-    /// What it came to.
+    /// The final cost.
     pub(crate) cost: u64,
     #[expect(dead_code, reason = "it is printed")]
     first_cost: u64,
-    /// When it was settled or given up.
+    /// When it was settled or cancelled.
     ended_ns: u64,
 }
 
@@ -63,10 +63,10 @@ pub(crate) struct Generations(Vec<Generation>);
 
 #[derive(Clone, Copy)]
 struct Generation {
-    /// The call that changed it, from its begin to its end.
+    /// The begin of the call that changed it, and its end.
     began_ns: u64,
     over_ns: u64,
-    /// The bursts of this one and all before.
+    /// The bursts of this generation and all before.
     bursts: i128,
 }
 
@@ -76,13 +76,13 @@ impl Generations {
         self.0.push(Generation { began_ns, over_ns, bursts: before + i128::from(burst) });
     }
 
-    /// The first generation that a call at this time may be decided by: until the change is over, the one
-    /// before.
+    /// The first generation that may decide a call at this time: until a change is complete, the one before
+    /// it.
     pub(crate) fn first_at(&self, at_ns: u64) -> usize {
         self.0.partition_point(|generation| generation.over_ns < at_ns).saturating_sub(1)
     }
 
-    /// The last one that it may be decided by.
+    /// The last generation that may decide it.
     pub(crate) fn last_at(&self, at_ns: u64) -> usize {
         self.0.partition_point(|generation| generation.began_ns <= at_ns).saturating_sub(1)
     }
@@ -96,15 +96,15 @@ impl Generations {
     }
 }
 
-/// What the other threads have done by now.
+/// The other threads' calls so far.
 pub(crate) struct Done {
     pub(crate) generations: [Generations; LIMITS.len()],
-    /// The readings of the sweeps: a bucket that one has dropped is new as of then.
+    /// The readings of the sweeps: a bucket that a sweep dropped is new as of its reading.
     sweeps_ns: Vec<u64>,
 }
 
 impl Done {
-    /// The latest time as of which a grant may have been decided.
+    /// The latest time at which a grant may have been decided.
     pub(crate) fn latest_of(&self, grant: &Grant) -> u64 {
         let before = self.sweeps_ns.partition_point(|&at| at <= grant.over_ns);
         let swept_ns = before.checked_sub(1).map_or(0, |last| self.sweeps_ns[last]);
@@ -132,21 +132,21 @@ pub(crate) struct Threads {
     folder: tempfile::TempDir,
 }
 
-/// The limits of a generation: which of the two bursts, and whether accounts have overrides in place of
-/// the default.
+/// The limits of a generation: which of the two bursts each has, and whether accounts have overrides in
+/// place of the default.
 fn limits(second: [bool; LIMITS.len()], turn: u64) -> Limits {
     let mut builder = Limits::builder();
     for (kind, second) in LIMITS.iter().zip(second) {
         let limit = Limit::new(kind.bursts[usize::from(second)], 1, ns(kind.interval_ns)).unwrap();
         let is_composite = kind.format != IdFormat::String;
-        let has_accounts = is_composite && known::ACCOUNTS.is_on() && turn % 3 == 1;
+        let has_accounts = is_composite && turn % 3 == 1;
         let default = (!has_accounts).then(|| limit.clone());
         builder = builder.limit(kind.name, kind.format, default).unwrap();
         for account in ["1", "2"].iter().filter(|_| has_accounts) {
             builder = builder.override_id(kind.name, *account, limit.clone()).unwrap();
         }
     }
-    // One that changes nothing for the others.
+    // A limit that changes nothing for the others.
     let other = Limit::new(1 + turn, 1, Duration::from_secs(1)).unwrap();
     builder.limit("Other", IdFormat::String, other).unwrap().build()
 }
@@ -180,8 +180,8 @@ impl Threads {
         self.done.lock().unwrap()
     }
 
-    /// Runs all threads for a time, and until every place that was kept has had its time. In one round of
-    /// three nothing is reloaded, because a reload ends what receipts give back.
+    /// Runs all threads for a time, and until every reservation that was kept is due. In one round of three
+    /// nothing is reloaded, because a reload ends the refunds of receipts.
     pub(crate) fn round(&mut self, round: u64, time: Duration) -> Vec<Grant> {
         self.done.lock().unwrap().sweeps_ns.clear();
         self.stop.store(false, Ordering::Relaxed);
@@ -194,9 +194,7 @@ impl Threads {
             }
             scope.spawn(|| shared.sweeper());
             scope.spawn(|| shared.writer());
-            if known::BLOCKS.is_on() {
-                scope.spawn(move || shared.blocker(round));
-            }
+            scope.spawn(move || shared.blocker(round));
             std::thread::sleep(time);
             shared.stop.store(true, Ordering::Relaxed);
             spenders.into_iter().flat_map(|spender| spender.join().unwrap()).collect::<Vec<_>>()
@@ -212,7 +210,7 @@ impl Threads {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Sweeps everything once all has come back: nothing may be left.
+    /// Sweeps everything after all units have come back: nothing may be left.
     pub(crate) fn end(self) {
         std::thread::sleep(Duration::from_millis(200));
         for _ in 0..2 {
@@ -264,8 +262,8 @@ impl Threads {
             let turn = self.counts.reloads.fetch_add(1, Ordering::Relaxed);
             let before = second;
             second = std::array::from_fn(|limit| limit > 0 && rng.chance(1, 2));
-            // Not `Afresh`: it forgets places, which keep their times beside the new ones, so that for a while
-            // there are two rates.
+            // Not `Afresh`: it forgets reservations, which keep their times beside new ones, so that there
+            // are two rates for a while.
             let debt = rng.pick(&[CarryOver::Share, CarryOver::Units, CarryOver::Time]);
             let limits = limits(second, turn);
             let began = self.origin.now();
@@ -273,13 +271,13 @@ impl Threads {
             let over = self.origin.now();
             let mut done = self.done.lock().unwrap();
             for (limit, generations) in done.generations.iter_mut().enumerate() {
-                // The same numbers change no bucket, wherever they come from.
+                // Unchanged numbers change no bucket, wherever they come from.
                 if before[limit] != second[limit] {
                     generations.add(began, over, LIMITS[limit].bursts[usize::from(second[limit])]);
                 }
             }
         }
-        // As in the beginning, for the round to come.
+        // Back to the first limits, for the next round.
         let began = self.origin.now();
         self.limiter.reload_with(limits([false; LIMITS.len()], 0), CarryOver::Share).unwrap();
         let over = self.origin.now();
@@ -306,7 +304,7 @@ impl Threads {
             let limits = limits([false; LIMITS.len()], 0);
             let read = Limiter::restore(limits, LimiterOptions::default(), &file);
             if let Err(error) = read {
-                // What keeps no ids is read into one engine alone.
+                // A snapshot without ids can be read into one engine only.
                 panic!("{error}");
             }
             self.counts.files.fetch_add(1, Ordering::Relaxed);
@@ -335,7 +333,7 @@ struct Spender<'a> {
     all: &'a Threads,
     rng: Rng,
     grants: Vec<Grant>,
-    /// With the places of their grants.
+    /// Open reservations, each with the index of its grant.
     places: Vec<(Reservation, usize)>,
     receipts: Vec<(Receipt, usize, Instant)>,
 }
@@ -404,7 +402,7 @@ impl Spender<'_> {
         self.places.push((place, grant));
     }
 
-    /// Gives up a place, or makes a receipt of it.
+    /// Cancels a reservation or turns it into a receipt.
     fn end_place(&mut self) {
         if self.places.is_empty() {
             return;
@@ -427,9 +425,6 @@ impl Spender<'_> {
         }
         let at = self.rng.below(self.receipts.len() as u64) as usize;
         let is_early = self.receipts[at].2 > Instant::now();
-        if is_early && !known::EARLY.is_on() {
-            return;
-        }
         let (receipt, grant, _) = self.receipts.swap_remove(at);
         let actual = self.rng.within(0, self.grants[grant].cost);
         let _ = receipt.settle(actual);

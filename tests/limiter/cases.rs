@@ -1,4 +1,4 @@
-//! One behaviour a test, for either engine.
+//! Checks one behaviour of a limiter in each test, on either engine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -12,10 +12,14 @@ use tollgate::options::Engine;
 use tollgate::sweep::SweepOptions;
 use tollgate::{Clock, Id, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::ENGINE;
-use super::own_process::in_own_process;
+use super::support::{in_own_process, ms, sweep_all};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// The engine: this file is the module `exact` and the module `lock_free`.
+fn engine() -> Engine {
+    if module_path!().ends_with("::exact") { Engine::Exact } else { Engine::LockFree }
+}
 
 fn limit(burst: u64, count: u64) -> Limit {
     Limit::new(burst, count, SECOND).unwrap()
@@ -49,18 +53,18 @@ fn limiter() -> (Limiter, ManualClock) {
 }
 
 fn with_clock(limits: Limits, clock: Clock) -> Limiter {
-    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(ENGINE))
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(engine()))
 }
 
 #[test]
-fn an_unknown_name_is_an_error_there_and_then() {
+fn unknown_name_is_an_immediate_error() {
     let error = limiter().0.limit("PerUsr").unwrap_err();
     assert!(error.is_invalid_name());
     assert_eq!(error.to_string(), "unknown limit \"PerUsr\"; did you mean PerUser?");
 }
 
 #[test]
-fn a_name_of_boulders_without_numbers_is_no_limit() {
+fn boulder_name_without_numbers_is_no_limit() {
     let (limiter, _hand) = limiter();
     let orders = limiter.limit("CertificatesPerDomain").unwrap();
     let decision = orders.spend("example.com", 1_000_000).unwrap();
@@ -70,7 +74,7 @@ fn a_name_of_boulders_without_numbers_is_no_limit() {
 }
 
 #[test]
-fn an_id_is_the_same_bucket_in_each_of_its_types() {
+fn each_type_of_id_names_one_bucket() {
     let (limiter, _hand) = limiter();
     let accounts = limiter.limit("NewOrdersPerAccount").unwrap();
     for (id, left) in [(Id::from("7"), 2), (Id::from(7u64), 1), (Id::from("007"), 0)] {
@@ -86,7 +90,7 @@ fn an_id_is_the_same_bucket_in_each_of_its_types() {
     assert!(sets.spend(&set, 1).unwrap().allowed());
     assert!(!sets.spend("example.com,example.org", 1).unwrap().allowed());
     let kept = ["36b9d2294255745d0f491b3f04f6490de45cc7241f650ba58c3e4e61a2344efc".to_owned()];
-    assert_eq!(sets.ids(), (ENGINE == Engine::Exact).then_some(kept.into()));
+    assert_eq!(sets.ids(), (engine() == Engine::Exact).then_some(kept.into()));
 }
 
 #[test]
@@ -109,7 +113,7 @@ fn an_override_shares_numbers_and_not_a_bucket() {
 }
 
 #[test]
-fn a_cost_above_the_burst_is_an_error_that_names_both_numbers_and_changes_nothing() {
+fn cost_above_burst_error_names_both_changes_nothing() {
     let (limiter, _hand) = limiter();
     let users = limiter.limit("PerUser").unwrap();
     for error in [users.spend("a", 21), users.check("a", 21), users.refund("a", 21)] {
@@ -120,7 +124,11 @@ fn a_cost_above_the_burst_is_an_error_that_names_both_numbers_and_changes_nothin
     assert!(users.spend("vip", 40).unwrap().allowed(), "the id's own numbers count");
     let members = [users.member("b"), users.member("c").cost(21)];
     assert!(limiter.batch(&members).spend().unwrap_err().is_cost_above_burst());
-    assert_eq!(users.check("b", 0).unwrap().remaining(), Some(20), "a failed batch charges nobody");
+    assert_eq!(
+        users.check("b", 0).unwrap().remaining(),
+        Some(20),
+        "a failed batch charges no bucket"
+    );
 }
 
 #[test]
@@ -140,7 +148,7 @@ fn checks_and_costs_of_0_keep_no_cell() {
 }
 
 #[test]
-fn a_batch_names_the_member_that_denied_it_by_its_place() {
+fn denied_batch_names_the_denying_members_index() {
     let (limiter, _hand) = limiter();
     let (users, addresses) =
         (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
@@ -155,7 +163,7 @@ fn a_batch_names_the_member_that_denied_it_by_its_place() {
 }
 
 #[test]
-fn a_spend_only_member_never_denies_and_is_dropped_when_it_does_not_fit() {
+fn spend_only_member_is_dropped_instead_of_denying() {
     let (limiter, _hand) = limiter();
     let (users, addresses) =
         (limiter.limit("PerUser").unwrap(), limiter.limit("PerAddress").unwrap());
@@ -174,7 +182,7 @@ fn a_spend_only_member_never_denies_and_is_dropped_when_it_does_not_fit() {
 }
 
 #[test]
-fn a_bucket_named_twice_in_a_batch_is_an_error() {
+fn bucket_named_twice_in_batch_is_error() {
     let (limiter, _hand) = limiter();
     let accounts = limiter.limit("NewOrdersPerAccount").unwrap();
     let members = [accounts.member("07"), accounts.member(8u64), accounts.member(7u64)];
@@ -238,7 +246,7 @@ fn fill_and_sweep() {
     assert_eq!((grown.cells, grown.swept), (10_000, 0));
     assert!(grown.bytes >= 10_000 * 32, "{grown:?}");
     // A unit comes back every 50 ms: half are full.
-    hand.advance(Duration::from_millis(50));
+    hand.advance(ms(50));
     let mut steps = 0;
     loop {
         let swept = limiter.sweep(100);
@@ -251,10 +259,10 @@ fn fill_and_sweep() {
     let swept = limiter.stats();
     assert_eq!((swept.cells, swept.swept, swept.steps), (5_000, 5_000, steps));
     let ids = users.ids();
-    assert_eq!(ids.is_some(), ENGINE == Engine::Exact);
+    assert_eq!(ids.is_some(), engine() == Engine::Exact);
     assert!(ids.iter().flatten().all(|id| id.parse::<u64>().unwrap() % 2 == 1));
-    hand.advance(Duration::from_millis(50));
-    while !limiter.sweep(1000).finished {}
+    hand.advance(ms(50));
+    sweep_all(&limiter);
     let empty = limiter.stats();
     assert_eq!((empty.cells, empty.swept), (0, 10_000));
     assert!(
@@ -287,7 +295,7 @@ fn the_sweeper_works_until_its_handle_drops() {
 }
 
 #[test]
-fn the_sweeper_survives_a_panic_and_is_joined_at_once() {
+fn sweeper_survives_panic_and_joins_at_once() {
     let broken = Arc::new(AtomicBool::new(false));
     let breaks = broken.clone();
     let clock = Clock::custom(move || {
@@ -332,14 +340,13 @@ fn the_sweeper_keeps_no_limiter_alive() {
 }
 
 #[test]
-fn the_walk_through_of_boulders_readme_step_by_step() {
+fn walk_through_of_boulder_readme() {
     let limits =
         Limits::builder().limit("NewFoosPerIPAddress", IdFormat::IpAddress, limit(20, 20)).unwrap();
     let (clock, hand) = Clock::manual();
     let limiter = with_clock(limits.build(), clock);
     let foos = limiter.limit("NewFoosPerIPAddress").unwrap();
     let address = Ipv4Addr::new(172, 23, 45, 22);
-    let ms = Duration::from_millis;
 
     let first = foos.spend(address, 1).unwrap();
     assert!(first.allowed());

@@ -32,7 +32,7 @@ fn said<'a>(
 }
 
 #[test]
-fn overrides_have_a_comment_an_owner_and_an_end() {
+fn overrides_have_comment_owner_and_end() {
     let limits = Limits::from_yaml(
         "Own: {burst: 1, count: 1, period: 1s, id: string}\n\
          Own:a: {comment: 'a: trial', expires: 2026-12-31, burst: 2, count: 1, period: 1s, owner: sales}\n\
@@ -51,7 +51,7 @@ fn overrides_have_a_comment_an_owner_and_an_end() {
 
 /// In the list form, both the list and each of its ids may say it; an id's own word counts.
 #[test]
-fn what_an_id_says_counts_before_what_its_list_says() {
+fn fields_of_an_id_precede_its_lists() {
     for ids_come_first in [true, false] {
         let ids = "    ids:\n    - a\n    - {id: b, comment: own}\n    \
                    - {expires: 2026-12-31, owner: me, id: c}\n    - {id: d, expires: 2027-06-30}\n    \
@@ -103,7 +103,7 @@ fn every_entry_knows_its_file_and_line() {
 }
 
 #[test]
-fn limits_have_a_mode_a_shadow_and_a_debt() {
+fn limits_have_mode_shadow_and_debt() {
     let limits = Limits::from_yaml(
         "A: {burst: 20, count: 10, period: 1s, id: string}\n\
          B: {burst: 20, count: 10, period: 1s, id: string, mode: shadow, max_debt: 0}\n\
@@ -131,7 +131,7 @@ fn limits_have_a_mode_a_shadow_and_a_debt() {
 }
 
 #[test]
-fn a_debt_without_room_is_refused_where_it_is_written_and_else_cut() {
+fn debt_without_room_is_refused_or_cut() {
     let window = "algorithm: fixed_window, limit: 16777210, window: 1s, id: string";
     let limits = Limits::from_yaml(&format!(
         "A: {{{window}, max_debt: 5}}\nA:x: {{limit: 16777213, window: 1s}}\n"
@@ -275,7 +275,7 @@ fn what_is_refused() {
 }
 
 #[test]
-fn in_code_limits_and_overrides_are_held_to_the_same() {
+fn limits_in_code_obey_the_same_rules() {
     let text = IdFormat::String;
     let gcra = || Limit::new(20, 10, SECOND).unwrap();
     let window = Limit::fixed_window(1, SECOND).unwrap();

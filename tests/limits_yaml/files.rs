@@ -9,7 +9,7 @@ fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn load_from_disk_and_faults_of_both_are_reported() {
+fn faults_of_both_files_are_reported() {
     let limits = file(DEFAULTS.as_bytes());
     let overrides = file(MAP.replace("10.0.0.2", "64.112.117.1").as_bytes());
     let loaded = Limits::from_yaml_files(limits.path(), Some(overrides.path())).unwrap();
@@ -23,7 +23,7 @@ fn load_from_disk_and_faults_of_both_are_reported() {
 }
 
 #[test]
-fn that_cannot_be_read_are_io_errors_unless_more_is_wrong() {
+fn unreadable_is_io_error_unless_other_faults() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing.yml");
     let error = Limits::from_yaml_files(&missing, None).unwrap_err();
@@ -83,7 +83,7 @@ fn above_128_mib_are_not_read() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn without_a_length_are_read_no_further_than_128_mib() {
+fn without_length_reading_stops_at_128_mib() {
     let error = Limits::from_yaml_files("/dev/zero", None).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -103,7 +103,7 @@ fn nesting_above_64_and_not_64() {
 }
 
 #[test]
-fn all_ten_faults_of_a_file_in_its_order() {
+fn ten_faults_in_order_of_the_file() {
     let text = "\
 NewOrdersPerAccount:
   burst: 20.7

@@ -347,7 +347,7 @@ fn ids() {
 }
 
 #[test]
-fn duplicate_ids_with_the_place_where_they_were_given_first() {
+fn duplicate_ids_with_the_first_ones_place() {
     check(
         &[
             (

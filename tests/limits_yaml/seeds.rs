@@ -42,7 +42,7 @@ fn the_overrides_load_with_public_addresses() {
 }
 
 #[test]
-fn a_limit_that_is_not_boulders_is_refused_until_it_is_declared() {
+fn custom_limit_is_refused_until_declared() {
     for (text, path) in
         [(FOO_LIST, "1: [0].NewFoosPerIPAddress"), (FOO_MAP, "1: NewFoosPerIPAddress:172.23.45.22")]
     {
@@ -85,7 +85,7 @@ fn lost_indentation_is_refused_by_name() {
 }
 
 #[test]
-fn the_sample_ids_of_the_text_load_once_they_are_canonical_and_public() {
+fn sample_ids_load_if_canonical_and_public() {
     let limits = Limits::from_yaml(
         "\
 NewRegistrationsPerIPAddress:64.112.117.1: {burst: 1, count: 1, period: 1s}
@@ -155,7 +155,7 @@ mod allow_reserved {
     /// The 13 sample ids of the text: 5 load without the option and 11 with it. Two are refused for their
     /// form alone, as by Boulder; the message has the form that loads.
     #[test]
-    fn the_sample_ids_of_the_text_load_in_canonical_form() {
+    fn sample_ids_load_in_canonical_form() {
         let allowing = YamlLoader::new().allow_reserved(true);
         for (name, id, loads_without, loads_with) in [
             ("NewRegistrationsPerIPAddress", "10.0.0.1", false, true),
@@ -192,7 +192,7 @@ mod allow_reserved {
 
     /// Every other rule for ids stays.
     #[test]
-    fn ids_that_are_none_are_refused_all_the_same() {
+    fn invalid_ids_are_still_refused() {
         let allowing = YamlLoader::new().allow_reserved(true);
         for (name, id) in [
             ("NewRegistrationsPerIPAddress", "::ffff:10.0.0.1"),

@@ -19,7 +19,7 @@ fn messages(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn stricter_is_a_smaller_burst_or_a_lower_rate() {
+fn stricter_means_smaller_burst_or_lower_rate() {
     for (default, own, wanted) in [
         ("burst: 20, count: 10, period: 1s", "burst: 20, count: 20, period: 2s", ""),
         ("burst: 20, count: 10, period: 1s", "burst: 21, count: 11, period: 1s", ""),
@@ -126,7 +126,7 @@ fn an_end_is_near_for_14_days() {
 
 /// Overrides that all equal the default.
 #[test]
-fn of_many_a_thousand_are_listed_and_the_rest_is_counted() {
+fn thousand_warnings_are_listed_the_rest_counted() {
     let mut text = "A: {burst: 5, count: 1, period: 1s, id: string}\n".to_owned();
     for at in 0..50_000 {
         text += &format!("A:id{}: {{burst: 5, count: 1, period: 1s}}\n", 49_999 - at);

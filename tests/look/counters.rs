@@ -6,7 +6,7 @@ use tollgate::limit::Factor;
 use tollgate::options::AtCap;
 
 fn figures(limiter: &Limiter, name: &str) -> [u64; 6] {
-    let of = of(limiter, name);
+    let of = counters_of(limiter, name);
     [of.allowed, of.denied, of.near, of.cost, of.shadow_denied, of.errors]
 }
 
@@ -100,7 +100,11 @@ fn reloads_keep_counters_by_name() {
         let next = add(next, "A", 4, LimitOptions::default()).build();
         limiter.reload(next).unwrap();
         assert!(allowed(&limiter, "A", "k", 1) && allowed(&limiter, "B", "k", 3));
-        assert_eq!((of(&limiter, "A").allowed, of(&limiter, "B").cost), (2, 3), "{engine:?}");
+        assert_eq!(
+            (counters_of(&limiter, "A").allowed, counters_of(&limiter, "B").cost),
+            (2, 3),
+            "{engine:?}"
+        );
         let numbers = Limits::builder().limit("A", IdFormat::RegId, hourly(1)).unwrap();
         assert!(limiter.reload(numbers.build()).is_err());
         let after = limiter.counters();

@@ -5,7 +5,7 @@ use tollgate::batch::MemberMode;
 use tollgate::reload::CarryOver;
 
 fn shadow_denied(limiter: &Limiter, name: &str) -> u64 {
-    of(limiter, name).shadow_denied
+    counters_of(limiter, name).shadow_denied
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn shadow_mode_charges_counts_and_denies_no_call() {
         assert!(a.check("k", 1).unwrap().allowed());
         assert!(a.spend("k", 3).unwrap().allowed(), "more than the burst");
         assert!(a.refund("k", 3).is_ok() && a.spend("", 1).is_err());
-        let of_a = of(&limiter, "A");
+        let of_a = counters_of(&limiter, "A");
         assert_eq!((of_a.shadow_denied, of_a.allowed, of_a.denied), (3, 5, 0), "{engine:?}");
         assert_eq!(of_a.cost, 2, "a spend that it would have denied is not charged");
         hand.advance(Duration::from_secs(1800));

@@ -31,7 +31,7 @@ fn every_denial_is_listed_and_nothing_else() {
     let denied = limiter.batch(&members).spend().unwrap();
     assert_eq!(denied.denied_by(), Some(1));
     assert_eq!(as_text(&limiter.top_denied()), ["A:x 4 0", "A:y 1 0"]);
-    assert_eq!(of(&limiter, "A").denied, 5, "the list enables counting");
+    assert_eq!(counters_of(&limiter, "A").denied, 5, "the list enables counting");
     assert_eq!(limiter.top_denied_missed(), 0);
 }
 

@@ -11,12 +11,16 @@ fn places_count_as_allowed_and_refusals_as_denied() {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 10, LimitOptions::default()), engine);
         let a = limiter.limit("A").unwrap();
         let place = a.reserve("k", 4, HOUR).unwrap();
-        assert_eq!((of(&limiter, "A").allowed, of(&limiter, "A").near), (1, 0), "6 of 10 are left");
+        assert_eq!(
+            (counters_of(&limiter, "A").allowed, counters_of(&limiter, "A").near),
+            (1, 0),
+            "6 of 10 are left"
+        );
         let behind = a.reserve("k", 8, HOUR).unwrap();
         assert!(behind.wait() > Duration::ZERO);
         assert!(matches!(a.reserve("k", 1, Duration::ZERO), Err(ReserveError::NotInTime { .. })));
         assert!(a.reserve("k", 11, HOUR).unwrap_err().is_never());
-        let of_a = of(&limiter, "A");
+        let of_a = counters_of(&limiter, "A");
         assert_eq!(
             (of_a.allowed, of_a.near, of_a.denied, of_a.errors, of_a.cost),
             (2, 1, 1, 1, 12)
@@ -26,7 +30,7 @@ fn places_count_as_allowed_and_refusals_as_denied() {
         let (decision, receipt) = a.spend_estimate("other", 3).unwrap();
         assert!(decision.allowed());
         let _ = receipt.unwrap().settle(1);
-        let of_a = of(&limiter, "A");
+        let of_a = counters_of(&limiter, "A");
         assert_eq!((of_a.allowed, of_a.cost), (3, 15), "settled units are not subtracted");
     }
 }
@@ -38,13 +42,13 @@ fn shadow_mode_makes_no_caller_wait() {
         let a = limiter.limit("A").unwrap();
         for so_far in [0, 0, 1, 2] {
             assert_eq!(a.reserve("k", 1, Duration::ZERO).unwrap().wait(), Duration::ZERO);
-            assert_eq!(of(&limiter, "A").shadow_denied, so_far, "{engine:?}");
+            assert_eq!(counters_of(&limiter, "A").shadow_denied, so_far, "{engine:?}");
         }
         assert!(a.reserve("k", 3, HOUR).unwrap().wait().is_zero(), "more than the burst");
         let (decision, receipt) = a.spend_estimate("k", 1).unwrap();
         assert!(decision.allowed());
         assert!(receipt.unwrap().settle(0).allowed(), "there was nothing to give back");
-        let of_a = of(&limiter, "A");
+        let of_a = counters_of(&limiter, "A");
         assert_eq!((of_a.shadow_denied, of_a.allowed, of_a.denied, of_a.cost), (4, 6, 0, 2));
         assert_eq!(a.check("k", 0).unwrap().remaining(), Some(0));
     }
@@ -55,7 +59,7 @@ fn shadow_limits_follow_places_and_receipts() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 8, shadow_beside(3)), engine);
         let a = limiter.limit("A").unwrap();
-        let would_deny = || of(&limiter, "A").shadow_denied;
+        let would_deny = || counters_of(&limiter, "A").shadow_denied;
         a.reserve("k", 3, HOUR).unwrap().cancel();
         let (_, receipt) = a.spend_estimate("k", 3).unwrap();
         assert_eq!(would_deny(), 0, "{engine:?}: the place was cancelled in both buckets");

@@ -1,14 +1,14 @@
-//! What a limiter says, as the oracle says it; and how a limiter of a run is made.
+//! Converts a limiter's answers to the oracle's form, and builds the options of a run's limiters.
 
 use std::time::{Duration, SystemTime};
 
 use tollgate::options::{AtCap, Engine};
 use tollgate::{Clock, Decision, LimiterOptions};
 
-use super::oracle::Said;
+use super::oracle::Answer;
 use super::oracle::bucket::Figures;
 
-pub(crate) fn figures(decision: &Decision) -> Said {
+pub(crate) fn figures(decision: &Decision) -> Answer {
     let whole = |time: Duration| time.as_nanos() as i128;
     let figures = decision.remaining().map(|remaining| Figures {
         allowed: decision.allowed(),
@@ -16,16 +16,14 @@ pub(crate) fn figures(decision: &Decision) -> Said {
         retry: whole(decision.retry_in()),
         reset: whole(decision.reset_in()),
     });
-    // Revisions in which blocks are no list do not tell them from other denials.
-    let blocked = !decision.allowed() && format!("{decision:?}").contains("blocked: true");
-    Said { figures, denied_by: decision.denied_by(), blocked }
+    Answer { figures, denied_by: decision.denied_by(), blocked: decision.blocked() }
 }
 
 pub(crate) fn ns(time: i128) -> Duration {
     Duration::from_nanos(u64::try_from(time).expect("a time of the clock"))
 }
 
-/// From one time to another, in ns.
+/// The time from `from` to `to` in ns, negative if `to` is earlier.
 pub(crate) fn between(from: SystemTime, to: SystemTime) -> i128 {
     match to.duration_since(from) {
         Ok(time) => time.as_nanos() as i128,
@@ -41,7 +39,7 @@ pub(crate) fn options(cap: Option<(usize, AtCap)>, clock: Clock, engine: Engine)
     }
 }
 
-/// A folder for files of buckets, in memory where there is such a place: each file is synced.
+/// Makes a folder for snapshots, in memory where that is possible: each file is synced.
 pub(crate) fn folder() -> tempfile::TempDir {
     let memory = std::path::Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };

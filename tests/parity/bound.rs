@@ -1,5 +1,6 @@
-//! A list of operations on one engine where answers are not exact: places in the future, receipts that are
-//! settled later, tables that are full. Nothing may be granted beyond the bound, and both engines answer alike.
+//! Runs a list of operations on one engine where answers are not exact: reservations in the future,
+//! receipts that are settled later, full tables. Checks that nothing is granted beyond the bound, and
+//! returns the answers, which must be alike on both engines.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,41 +10,41 @@ use tollgate::batch::MemberMode;
 use tollgate::options::AtCap;
 use tollgate::reserve::{Receipt, Reservation};
 
-use super::ledger::{Ledger, Place};
+use super::ledger::{GrantId, Ledger};
 use super::ops::{BatchCall, Call, Op};
 use super::run::{Failure, Machine, On, Start, text_of};
 use super::spec::KNOWN;
 
-/// What calls were told.
-pub(crate) type Told = Vec<String>;
+/// The answers of a run's calls, as text.
+pub(crate) type Answers = Vec<String>;
 
 struct Bounded {
     machine: Machine,
     ledger: Ledger,
-    told: Told,
-    places: Vec<(Reservation, Place)>,
-    receipts: Vec<(Receipt, Place)>,
+    answers: Answers,
+    places: Vec<(Reservation, GrantId)>,
+    receipts: Vec<(Receipt, GrantId)>,
 }
 
-/// Runs the list; says what its calls were told, and the least room that a window had.
-pub(crate) fn run(on: On, start: &Start, ops: &[Op]) -> Result<(Told, i128), Failure> {
+/// Runs the list. Returns the answers and the least room that any window had.
+pub(crate) fn run(on: On, start: &Start, ops: &[Op]) -> Result<(Answers, i128), Failure> {
     let mut at = 0;
     let all = catch_unwind(AssertUnwindSafe(|| {
         let machine = Machine::new(on, start);
-        let (told, places, receipts) = (Vec::new(), Vec::new(), Vec::new());
-        let mut run = Bounded { machine, ledger: Ledger::default(), told, places, receipts };
+        let (answers, places, receipts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut run = Bounded { machine, ledger: Ledger::default(), answers, places, receipts };
         run.note_rules(run.machine.now());
         for op in ops {
             run.apply(op)?;
             at += 1;
         }
-        // What is allowed beyond a full table is in no bucket.
+        // Calls that a full table allows are charged to no bucket.
         let is_counted = start.cap.is_none_or(|cap| cap.1 != AtCap::Allow);
         let room = if is_counted { run.ledger.check()? } else { 0 };
-        Ok((run.told, room))
+        Ok((run.answers, room))
     }));
     let text = match all {
-        Ok(Ok(told)) => return Ok(told),
+        Ok(Ok(answers)) => return Ok(answers),
         Ok(Err(text)) => text,
         Err(panic) => text_of(&*panic),
     };
@@ -56,11 +57,11 @@ impl Bounded {
         self.ledger.note_rules(at, |limit, id| terms.rule(limit, id, at));
     }
 
-    fn tell(&mut self, decision: &Decision) {
-        self.told.push(format!("{decision:?}"));
+    fn note_answer(&mut self, decision: &Decision) {
+        self.answers.push(format!("{decision:?}"));
     }
 
-    fn grant(&mut self, call: Call, at: i128) -> Place {
+    fn grant(&mut self, call: Call, at: i128) -> GrantId {
         let blocked = self.machine.oracle.blocked(call.limit, call.id);
         assert_eq!(blocked, None, "{call:?} was granted to a blocked id");
         let now = self.machine.now();
@@ -89,23 +90,23 @@ impl Bounded {
             Op::Settle(at, actual) => {
                 if let Some((receipt, granted)) = taken(&mut self.receipts, *at) {
                     let after = receipt.settle(*actual);
-                    self.tell(&after);
+                    self.note_answer(&after);
                     self.ledger.settle(granted, (*actual).into());
                 }
             }
-            // Its answer would have to be exact.
+            // These operations need exact answers.
             Op::Check(_) | Op::SpendMany { .. } | Op::Settled(..) | Op::Back(_) => {}
             other => self.other(other)?,
         }
         self.machine.check_cap()
     }
 
-    /// What is no call for a bucket. Ends of overrides on the way are noted.
+    /// Applies an operation that is no call for a bucket, and notes the overrides that end meanwhile.
     fn other(&mut self, op: &Op) -> Result<(), String> {
         let before = self.machine.now();
         let terms = self.machine.oracle.terms.clone();
         if matches!(op, Op::Restore(..)) {
-            // What was spent since the last file would be forgotten.
+            // The restore would forget the spends since the last snapshot.
             self.machine.apply(&Op::Snapshot)?;
         }
         self.machine.apply(op)?;
@@ -121,26 +122,26 @@ impl Bounded {
 
     fn spend(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok(said) = handle.spend(KNOWN[call.limit].ids[call.id], call.cost) else { return };
-        self.tell(&said);
-        if said.allowed() && said.remaining().is_some() {
+        let Ok(answer) = handle.spend(KNOWN[call.limit].ids[call.id], call.cost) else { return };
+        self.note_answer(&answer);
+        if answer.allowed() && answer.remaining().is_some() {
             self.grant(call, self.machine.now());
         }
     }
 
     fn refund(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok(said) = handle.refund(KNOWN[call.limit].ids[call.id], call.cost) else { return };
-        self.tell(&said);
-        if said.allowed() {
+        let Ok(answer) = handle.refund(KNOWN[call.limit].ids[call.id], call.cost) else { return };
+        self.note_answer(&answer);
+        if answer.allowed() {
             self.ledger.give(call.limit, call.id, self.machine.now(), call.cost.into());
         }
     }
 
     fn reset(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok(said) = handle.reset(KNOWN[call.limit].ids[call.id]) else { return };
-        self.tell(&said);
+        let Ok(answer) = handle.reset(KNOWN[call.limit].ids[call.id]) else { return };
+        self.note_answer(&answer);
         self.ledger.reset(call.limit, call.id, self.machine.now());
     }
 
@@ -162,12 +163,13 @@ impl Bounded {
             return;
         }
         let mut each = Vec::new();
-        let Ok(said) = self.machine.limiter.batch(&members).spend_each(&mut each) else { return };
-        self.tell(&said);
-        for (said_of, &(call, mode)) in each.iter().zip(&calls) {
-            self.tell(said_of);
-            let is_charged = said.allowed() && said_of.allowed() && mode != MemberMode::CheckOnly;
-            if is_charged && said_of.remaining().is_some() {
+        let Ok(answer) = self.machine.limiter.batch(&members).spend_each(&mut each) else { return };
+        self.note_answer(&answer);
+        for (member_answer, &(call, mode)) in each.iter().zip(&calls) {
+            self.note_answer(member_answer);
+            let is_charged =
+                answer.allowed() && member_answer.allowed() && mode != MemberMode::CheckOnly;
+            if is_charged && member_answer.remaining().is_some() {
                 self.grant(call, self.machine.now());
             }
         }
@@ -179,24 +181,25 @@ impl Bounded {
         match handle.reserve(id, call.cost, Duration::from_nanos(at_most)) {
             Ok(place) => {
                 let wait = place.wait();
-                self.told.push(format!("place in {wait:?}"));
+                self.answers.push(format!("place in {wait:?}"));
                 if self.machine.has_limit(call) {
                     let granted = self.grant(call, self.machine.now() + wait.as_nanos() as i128);
                     self.places.push((place, granted));
                 }
             }
-            Err(refused) => self.told.push(format!("{refused:?}")),
+            Err(error) => self.answers.push(format!("{error:?}")),
         }
     }
 
     fn charge(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok((said, receipt)) = handle.spend_estimate(KNOWN[call.limit].ids[call.id], call.cost)
+        let Ok((answer, receipt)) =
+            handle.spend_estimate(KNOWN[call.limit].ids[call.id], call.cost)
         else {
             return;
         };
-        self.tell(&said);
-        if let Some(receipt) = receipt.filter(|_| said.remaining().is_some()) {
+        self.note_answer(&answer);
+        if let Some(receipt) = receipt.filter(|_| answer.remaining().is_some()) {
             let granted = self.grant(call, self.machine.now());
             self.receipts.push((receipt, granted));
         }

@@ -1,10 +1,10 @@
-//! Random runs. Each has some of the features, so that a fault can be told from another's.
+//! Generates random runs. Each run has only some of the features, which helps to tell the cause of a
+//! failure.
 
 use tollgate::batch::MemberMode;
 use tollgate::options::AtCap;
 use tollgate::reload::CarryOver;
 
-use super::known;
 use super::ops::{BatchCall, Call, ONE, Op};
 use super::rng::Rng;
 use super::run::{LARGEST_FACTOR, Start};
@@ -18,21 +18,21 @@ pub(crate) const DEBTS: [CarryOver; 4] =
     [CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh];
 const PERIODS_MS: [u64; 7] = [1000, 2500, 10_000, 60_000, 600_000, 3_600_000, 100 * DAY_S * 1000];
 
-/// The algorithms of a run, by number: gcra, fixed_window, token_bucket, leaky_bucket.
+/// The sets of algorithms that a run may use: 0 gcra, 1 fixed_window, 2 token_bucket, 3 leaky_bucket.
 const KINDS: &[&[u64]] = &[&[0, 1, 2, 3], &[0, 1, 2, 3], &[0], &[0, 3], &[1, 2], &[3]];
 
-/// What a run may have.
+/// The features of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Features {
     reloads: bool,
-    /// Limits come, go and are without a default.
+    /// Reloads add and remove limits and defaults.
     defaults: bool,
     overrides: bool,
     accounts: bool,
     ends: bool,
-    /// Another algorithm with a reload.
+    /// Reloads change a limit's algorithm.
     algorithms: bool,
-    /// The algorithms that limits may have.
+    /// The algorithms of the limits.
     kinds: &'static [u64],
     shadows: bool,
     factors: bool,
@@ -42,9 +42,9 @@ pub(crate) struct Features {
     back: bool,
     switch: bool,
     blocks: bool,
-    /// Of four, how many ids are used.
+    /// How many quarters of the ids are used.
     ids: u64,
-    /// One id, short intervals, small steps: calls meet often.
+    /// One id, short intervals and small steps, so that calls often meet.
     dense: bool,
 }
 
@@ -57,8 +57,8 @@ impl Features {
             reloads: often() || often(),
             defaults: often(),
             overrides,
-            accounts: overrides && known::ACCOUNTS.is_on() && often(),
-            ends: overrides && known::ENDS.is_on() && often(),
+            accounts: overrides && often(),
+            ends: overrides && often(),
             algorithms: often(),
             kinds,
             shadows: often() && often(),
@@ -68,27 +68,27 @@ impl Features {
             files: often() && often(),
             back: often() && often(),
             switch: often() && often() && often(),
-            blocks: known::BLOCKS.is_on() && often(),
+            blocks: often(),
             ids,
             dense: false,
         }
     }
 }
 
-/// A run of some hundred operations.
+/// Generates a run of at most 300 operations with exact answers.
 pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
     let mut rng = Rng::new(seed);
     let features = Features::any(&mut rng);
     let now = if rng.chance(1, 3) { 1 } else { rng.within(1, 150 * DAY_S * NS_PER_S) };
     let length = rng.within(10, 300);
-    let mut making = Making { algorithms: [0; KNOWN.len()], features, rng };
-    making.algorithms = std::array::from_fn(|_| making.algorithm());
-    let start = Start { spec: making.first_spec(), now, cap: None };
-    let ops = (0..length).map(|_| making.op()).collect();
+    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, rng };
+    generator.algorithms = std::array::from_fn(|_| generator.algorithm());
+    let start = Start { spec: generator.first_spec(), now, cap: None };
+    let ops = (0..length).map(|_| generator.op()).collect();
     (start, ops)
 }
 
-/// A run in which answers are not exact, of a few ids.
+/// Generates a run without exact answers, with few ids.
 pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
     let mut rng = Rng::new(seed);
     let features = Features {
@@ -104,28 +104,26 @@ pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
         let at_cap = rng.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny, AtCap::Allow]);
         (rng.within(1, 6) as usize, at_cap)
     });
-    let has_overrides = cap.is_none() || known::OVERRIDES_AT_CAP.is_on();
-    let features = Features { overrides: features.overrides && has_overrides, ..features };
     let dense =
         Features { reloads: false, batches: false, sweeps: false, files: false, ..features };
     let features = if features.dense && rng.chance(1, 2) { dense } else { features };
     let length = rng.within(10, 150);
     let now = rng.within(1, 150 * DAY_S * NS_PER_S);
-    let mut making = Making { algorithms: [0; KNOWN.len()], features, rng };
-    making.algorithms = std::array::from_fn(|_| making.algorithm());
-    let start = Start { spec: making.first_spec(), now, cap };
-    let ops = (0..length).map(|_| making.bound_op()).collect();
+    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, rng };
+    generator.algorithms = std::array::from_fn(|_| generator.algorithm());
+    let start = Start { spec: generator.first_spec(), now, cap };
+    let ops = (0..length).map(|_| generator.bound_op()).collect();
     (start, ops)
 }
 
-struct Making {
+struct Generator {
     rng: Rng,
     features: Features,
-    /// Each limit's, as of the last reload.
+    /// The algorithm of each limit since the last reload.
     algorithms: [u64; KNOWN.len()],
 }
 
-impl Making {
+impl Generator {
     fn algorithm(&mut self) -> u64 {
         self.rng.pick(self.features.kinds)
     }
@@ -186,13 +184,13 @@ impl Making {
         if !self.features.ends || self.rng.chance(1, 3) {
             return None;
         }
-        // One that has ended already, or one that does in a while.
+        // -5 has ended already.
         Some(self.rng.pick(&[-5, 60, 60, 90, 3600, 3600, 7200, 86_400, 40 * 86_400]))
     }
 
     fn first_spec(&mut self) -> Spec {
         let limits = (0..KNOWN.len()).map(|limit| {
-            // The last one comes later.
+            // A reload adds the last limit.
             (limit + 1 < KNOWN.len()).then(|| self.limit_spec(limit, false))
         });
         Spec(List(limits.collect()))
@@ -261,27 +259,20 @@ impl Making {
     }
 
     fn bound_op(&mut self) -> Op {
-        let has_places = known::PLACES.is_on();
-        let is_early = known::EARLY_SETTLEMENTS.is_on();
         match self.rng.below(100) {
-            0..15 if has_places => {
+            0..15 => {
                 let at_most = self.rng.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
                 let call = self.call();
                 Op::Reserve(Call { cost: call.cost.min(6), ..call }, at_most)
             }
-            15..20 if has_places => Op::Cancel(self.rng.below(8) as usize),
-            20..27 if has_places && is_early => Op::Keep(self.rng.below(8) as usize),
-            27..33 if has_places => Op::Charge(self.call()),
-            33..41 if has_places => Op::Settle(self.rng.below(8) as usize, self.rng.below(4)),
+            15..20 => Op::Cancel(self.rng.below(8) as usize),
+            20..27 => Op::Keep(self.rng.below(8) as usize),
+            27..33 => Op::Charge(self.call()),
+            33..41 => Op::Settle(self.rng.below(8) as usize, self.rng.below(4)),
             41..50 => Op::Spend(self.call()),
             _ => match self.op() {
-                // A file that a restore reads is written by it.
+                // A restore writes the snapshot that it reads.
                 Op::Snapshot => self.advance(),
-                Op::Reset(_) | Op::Refund(_)
-                    if has_places && !known::RESETS_AND_RECEIPTS.is_on() =>
-                {
-                    self.advance()
-                }
                 op => op,
             },
         }
@@ -297,11 +288,7 @@ impl Making {
     }
 
     fn debt(&mut self) -> CarryOver {
-        let has_windows = self.features.kinds.iter().any(|kind| [1, 2].contains(kind));
-        match self.rng.pick(&DEBTS) {
-            CarryOver::Time if has_windows && !known::TIME_OF_WINDOWS.is_on() => CarryOver::Share,
-            debt => debt,
-        }
+        self.rng.pick(&DEBTS)
     }
 
     fn advance(&mut self) -> Op {
@@ -317,7 +304,7 @@ impl Making {
             _ => 60 * DAY_S * NS_PER_S,
         };
         let by = self.rng.within(1, most);
-        // Whole seconds come often, so that edges are met.
+        // Whole seconds are frequent, so that the clock hits the edges of windows.
         let is_whole = by > NS_PER_S && self.rng.chance(1, 2);
         Op::Advance(if is_whole { by / NS_PER_S * NS_PER_S } else { by })
     }
@@ -335,7 +322,7 @@ impl Making {
         let mut members: Vec<(Call, MemberMode)> =
             (0..length).map(|_| (self.call(), self.rng.pick(&MODES))).collect();
         if !self.rng.chance(1, 10) {
-            // Most name no bucket twice, and cost what may be there.
+            // Most batches name no bucket twice and have small costs.
             members.sort_by_key(|(call, _)| (call.limit, call.id));
             members.dedup_by_key(|(call, _)| (call.limit, call.id));
             members.iter_mut().for_each(|(call, _)| call.cost = call.cost.min(3));
@@ -354,7 +341,7 @@ impl Making {
     }
 }
 
-/// Whether any override ends, which is at a time that differs from run to run.
+/// Whether any override ends: ends are by the system's clock and differ from run to run.
 pub(crate) fn has_ends(start: &Start, ops: &[Op]) -> bool {
     let ends = |spec: &Spec| {
         spec.limits().any(|(_, limit)| limit.overrides.0.iter().any(|over| over.ends_s.is_some()))

@@ -1,25 +1,25 @@
-//! The bound: what was granted to each id, and the most that any window of time may have.
+//! Records the grants of each id and checks the bound: no window of time has more than its limits admit.
 
 use std::collections::BTreeMap;
 
 use super::oracle::bucket::{Rule, ms_of};
 use super::spec::KNOWN;
 
-/// A cost that was granted.
+/// A granted cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    /// When it may be used: for a place, its time.
+    /// When the cost may be used: a reservation's time.
     pub(crate) at: i128,
-    /// When it was asked for.
+    /// The time of the call.
     pub(crate) charged: i128,
-    /// The number of the terms that it was asked for under.
+    /// The index of the terms at the time of the call.
     terms: usize,
     pub(crate) cost: i128,
 }
 
-/// Where a grant is, for what it came to in the end.
+/// Identifies a grant, so that it can be settled later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct GrantId {
     key: (usize, usize),
     at: usize,
 }
@@ -27,9 +27,10 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, Default)]
 struct Account {
     grants: Vec<Grant>,
-    /// What was given back by hand, and when.
+    /// Refunds: time and cost.
     given: Vec<(i128, i128)>,
-    /// The numbers that applied from each time on. A reset begins a bucket anew.
+    /// The rules, each with the time from which it applied. A reset adds an entry, because it starts the
+    /// bucket anew.
     terms: Vec<(i128, Option<Rule>)>,
 }
 
@@ -41,7 +42,7 @@ impl Ledger {
         self.0.entry((limit, id)).or_default()
     }
 
-    /// Notes the numbers that apply to all ids from a time on.
+    /// Notes the rules that apply to all ids from a time on.
     pub(crate) fn note_rules(&mut self, from: i128, rule: impl Fn(usize, usize) -> Option<Rule>) {
         for (limit, known) in KNOWN.iter().enumerate() {
             for id in 0..known.ids.len() {
@@ -53,22 +54,22 @@ impl Ledger {
         }
     }
 
-    /// Notes a cost that is granted `at` a time, and was asked for when it was `charged`.
+    /// Notes a cost that a call at the time `charged` is granted for the time `at`.
     pub(crate) fn grant(
         &mut self,
         (limit, id): (usize, usize),
         at: i128,
         charged: i128,
         cost: i128,
-    ) -> Place {
+    ) -> GrantId {
         let account = self.account(limit, id);
         let terms = account.terms.len().saturating_sub(1);
         account.grants.push(Grant { at, charged, terms, cost });
-        Place { key: (limit, id), at: account.grants.len() - 1 }
+        GrantId { key: (limit, id), at: account.grants.len() - 1 }
     }
 
-    /// What a grant came to, which is no more than it was.
-    pub(crate) fn settle(&mut self, place: Place, cost: i128) {
+    /// Lowers a grant to its final cost.
+    pub(crate) fn settle(&mut self, place: GrantId, cost: i128) {
         let (limit, id) = place.key;
         let grant = &mut self.account(limit, id).grants[place.at];
         grant.cost = grant.cost.min(cost);
@@ -84,7 +85,7 @@ impl Ledger {
         account.terms.push((at, rule));
     }
 
-    /// The first window that has more than it may; else the least that any could have had more.
+    /// Returns the least room that any window had, or the first window that exceeds its bound.
     pub(crate) fn check(&self) -> Result<i128, String> {
         let mut least = i128::MAX;
         for (&(limit, id), account) in &self.0 {
@@ -121,8 +122,8 @@ impl Account {
         Ok(least)
     }
 
-    /// What was given back by hand in the time of these grants. Where places are still to come it shortens what
-    /// they wait for, so that it counts for those that were asked for before.
+    /// The refunds that count for a window of grants: those within it, and those after the call of a grant
+    /// in it, because a refund shortens the wait of a reservation that is still to come.
     fn given(&self, grants: &[Grant]) -> i128 {
         let (Some(first), Some(last)) = (grants.first(), grants.last()) else { return 0 };
         let counts = |at: i128| {
@@ -131,17 +132,17 @@ impl Account {
         self.given.iter().filter(|given| counts(given.0)).map(|given| given.1).sum()
     }
 
-    /// The most that may be granted from the time of the first of these to that of the last: the bursts of all
-    /// numbers that have applied since the first was asked for, and what their rates bring. Places keep their times by the numbers that they
-    /// were asked for under, so that those apply until the last of them.
+    /// The most that may be granted from the first of these grants to the last: the bursts of all rules
+    /// that have applied since the first grant's call, and what their rates refill. A reservation keeps its
+    /// time by the rule that it was taken under, so that rule counts until the last such grant.
     fn most(&self, grants: &[Grant]) -> i128 {
         let (Some(first), Some(last)) = (grants.first(), grants.last()) else { return 0 };
         let first_terms = grants.iter().map(|grant| grant.terms).min().unwrap_or(0);
         let ends = self.terms.iter().skip(1).map(|&(from, _)| from).chain([i128::MAX]);
         let terms = self.terms.iter().zip(ends).enumerate().skip(first_terms);
         let applied = terms.filter_map(|(at, (&(begins, rule), ends))| {
-            let asked = |grant: &&Grant| grant.terms == at;
-            let until = grants.iter().filter(asked).map(|grant| grant.at).max();
+            let is_under = |grant: &&Grant| grant.terms == at;
+            let until = grants.iter().filter(is_under).map(|grant| grant.at).max();
             let ends = ends.max(until.unwrap_or(ends));
             let time = last.at.min(ends) - first.at.max(begins);
             (time >= 0).then_some((time, rule?))
@@ -151,7 +152,8 @@ impl Account {
     }
 }
 
-/// The most units in an interval of time, in ns.
+/// The most units that a rule admits in a time in ns. With `is_part`, other rules applied in the same
+/// window: then a part of an interval counts as a whole one.
 fn most_of(rule: Rule, time: i128, is_part: bool) -> i128 {
     match rule {
         Rule::Gcra { burst, interval } => {

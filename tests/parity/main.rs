@@ -1,16 +1,15 @@
-//! All features at once: random operations on both engines, beside an oracle in plain integers.
+//! Runs random operations with all features on both engines, and compares each answer with an oracle in
+//! plain integers.
 //!
-//! `PARITY_OPS=1000000 cargo test --all-features --test parity` runs as many operations on each engine;
-//! `PARITY_SEED` is the first run's seed, `PARITY_ENGINE=Exact` one of the
-//! tests. A failure prints its seed and a shortest list of operations that
-//! fails, to be put into `cases.rs`.
+//! `PARITY_OPS=1000000 cargo test --all-features --test parity` runs that number of operations on each
+//! engine. `PARITY_SEED` is the first run's seed, and `PARITY_ENGINE=Exact` selects one of the tests. A
+//! failure prints its seed and a shortest list of operations that fails: put that list into `cases.rs`.
 #![cfg(all(feature = "snapshot", feature = "boulder"))]
 
 mod answers;
 mod bound;
 mod cases;
 mod generate;
-mod known;
 mod ledger;
 mod ops;
 mod oracle;
@@ -23,9 +22,9 @@ use ops::Op;
 use run::{Failure, On, Start};
 use shrink::Run;
 
-/// Operations of a run of the whole suite, on each engine.
+/// Operations on each engine if `PARITY_OPS` is not set.
 const FEW_OPS: usize = 20_000;
-/// Failures that are made short and printed, before a run ends.
+/// Failures that are shrunk and printed before the test ends.
 const MAX_FAILURES: usize = 1;
 
 fn number_of(variable: &str) -> Option<u64> {
@@ -43,7 +42,8 @@ fn report(on: &str, seed: u64, (start, ops): (Start, Vec<Op>), run: Run<'_>) -> 
     list + "];\n"
 }
 
-/// Makes runs until there are so many operations; panics with those that fail, each as short as it can be made.
+/// Makes runs until they have the wanted number of operations. Panics with the failures, each as short as
+/// possible.
 fn all(on: &str, make: impl Fn(u64) -> (Start, Vec<Op>), run: Run<'_>) {
     if std::env::var("PARITY_ENGINE").is_ok_and(|wanted| wanted != on) {
         return;
@@ -82,14 +82,14 @@ fn the_exact_table_answers_as_the_oracle() {
 }
 
 #[test]
-fn a_table_restored_into_another_answers_as_the_oracle() {
+fn restored_table_answers_as_the_oracle() {
     exact(On::Both);
 }
 
-/// What is told depends on hashes where buckets share a place for what was given back, so that a list
-/// counts only if it fails in several tables.
+/// Answers depend on hashes where buckets share a slot for their rollbacks, so a list counts as failing
+/// only if it fails in several tables.
 #[test]
-fn nothing_is_granted_beyond_the_bound_and_both_tables_answer_alike() {
+fn both_tables_keep_bound_and_answer_alike() {
     let once = |start: &Start, ops: &[Op]| {
         let both = [On::LockFree, On::Exact].map(|on| bound::run(on, start, ops));
         match both {

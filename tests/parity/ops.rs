@@ -1,11 +1,11 @@
-//! What can be done to a limiter.
+//! Defines the operations of a run.
 
 use tollgate::batch::MemberMode;
 use tollgate::reload::CarryOver;
 
 use super::spec::{List, Spec};
 
-/// A call for one bucket: places of the limit and the id, a cost, and a factor in millionths.
+/// A call for one bucket: the indices of limit and id, a cost, and a factor in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) limit: usize,
@@ -14,10 +14,10 @@ pub(crate) struct Call {
     pub(crate) factor: u64,
 }
 
-/// A factor that changes nothing.
+/// The factor 1.
 pub(crate) const ONE: u64 = 1_000_000;
 
-/// Names as they are written in the lists of operations.
+/// Builds a call without a factor, for the lists of `cases.rs`.
 #[allow(dead_code, reason = "for lists that are pasted")]
 pub(crate) const fn call(limit: usize, id: usize, cost: u64) -> Call {
     Call { limit, id, cost, factor: ONE }
@@ -25,11 +25,11 @@ pub(crate) const fn call(limit: usize, id: usize, cost: u64) -> Call {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
-    /// The clock goes on.
+    /// Moves the clock forward.
     Advance(u64),
-    /// The clock goes back, but not behind the last sweep, reload, restore or end.
+    /// Moves the clock back, but not behind the last sweep, reload, restore or end of an override.
     Back(u64),
-    /// The clock goes to the next end of an override, and this much further.
+    /// Moves the clock to the next end of an override, plus this time.
     ToEnd(i64),
     Spend(Call),
     Check(Call),
@@ -43,27 +43,27 @@ pub(crate) enum Op {
     Batch(BatchCall, List<(Call, MemberMode)>),
     /// A charge that is settled at once.
     Settled(Call, u64),
-    /// Takes a place that comes within this number of ns.
+    /// Reserves with at most this wait in ns.
     Reserve(Call, u64),
-    /// Gives up one of the places that are held: its number, counted round.
+    /// Cancels one of the open reservations: its index, modulo their number.
     Cancel(usize),
-    /// Makes a receipt of a place.
+    /// Turns an open reservation into a receipt.
     Keep(usize),
-    /// Charges with a receipt.
+    /// Spends an estimate and keeps its receipt.
     Charge(Call),
-    /// Settles one of the receipts that are held.
+    /// Settles one of the open receipts.
     Settle(usize, u64),
-    /// Blocks an id, for this number of ns.
+    /// Blocks an id for this number of ns.
     Block(usize, usize, u64),
     Unblock(usize, usize),
     Reload(Spec, CarryOver),
-    /// A step over about this number of cells.
+    /// Sweeps about this number of cells.
     Sweep(usize),
     SweepAll,
     Enable(bool),
-    /// Writes a file; a restore reads the last one.
+    /// Writes a snapshot.
     Snapshot,
-    /// A new limiter of the last file takes over.
+    /// Replaces the limiter by one restored from the last snapshot.
     Restore(Spec, CarryOver),
 }
 

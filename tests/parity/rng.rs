@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats: SplitMix64.
+//! Generates pseudorandom numbers from a seed: SplitMix64.
 
 pub(crate) struct Rng(u64);
 

@@ -1,4 +1,4 @@
-//! A list of operations on one engine, beside the oracle.
+//! Runs a list of operations on one engine and compares its answers with the oracle's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -12,57 +12,48 @@ use tollgate::reload::CarryOver;
 use tollgate::{Clock, Decision, Error, KeyedLimit, Limiter};
 
 use super::answers::{between, figures, folder, ns, options};
-use super::known;
 use super::ops::{BatchCall, Call, ONE, Op};
-use super::oracle::{Kind, Oracle, Refused, Said, Terms};
+use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
 use super::spec::{FIRST_IDS, KNOWN, List, Spec};
 
-/// The largest factor of a call. It is noted before anything else, so that no sweep comes before it.
+/// The largest factor of a call. A run uses it first, so that no sweep comes before the limiter knows it.
 pub(crate) const LARGEST_FACTOR: u64 = 3_000_000;
-/// A restored limiter's clock goes on by the system's; from there it is moved to a whole one of these.
+/// A restored limiter's clock continues by the system's clock. The run then moves it to a whole multiple of
+/// this.
 const RESTORE_STEP_NS: i128 = 1_000_000_000;
-/// The clock goes no further: 800 days, so that a restore moves no times.
+/// The latest time of the clock: 800 days, so that a restore shifts no times.
 const LATEST_NS: i128 = 800 * 86_400 * 1_000_000_000;
 
-/// Which tables a run uses.
+/// The engines of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
     LockFree,
     Exact,
-    /// Exact until a restore, and the other one from then on.
+    /// Exact until a restore, lock-free from then on.
     Both,
 }
 
-/// The limits that a run begins with, and the time.
+/// The limits and the time at which a run begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) spec: Spec,
     pub(crate) now: u64,
-    /// The most buckets, and what becomes of an id that has none then.
+    /// The maximum of keys, and the policy at that cap.
     pub(crate) cap: Option<(usize, AtCap)>,
 }
 
-/// Where an answer was wrong.
+/// A wrong answer, and the index of its operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) at: usize,
     pub(crate) text: String,
 }
 
-/// Runs the list; a panic is a failure as well.
+/// Runs the list. A panic is a failure.
 pub(crate) fn run(on: On, start: &Start, ops: &[Op]) -> Result<(), Failure> {
-    run_each(on, start, ops, known::TRIED_ABOVE_BURST.is_on())
-}
-
-/// As [`run`], with what is left out of runs because it is known to fail.
-pub(crate) fn run_with_all(on: On, start: &Start, ops: &[Op]) -> Result<(), Failure> {
-    run_each(on, start, ops, true)
-}
-
-fn run_each(on: On, start: &Start, ops: &[Op], takes_all: bool) -> Result<(), Failure> {
     let mut at = 0;
     let all = catch_unwind(AssertUnwindSafe(|| {
-        let mut machine = Machine { takes_all, ..Machine::new(on, start) };
+        let mut machine = Machine::new(on, start);
         for op in ops {
             machine.apply(op)?;
             at += 1;
@@ -85,14 +76,12 @@ pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 pub(crate) struct Machine {
     on: On,
-    /// Whether limits with tried numbers get costs above their burst.
-    takes_all: bool,
     cap: Option<(usize, AtCap)>,
     began_s: i64,
     pub(crate) limiter: Limiter,
     handles: Vec<Option<KeyedLimit>>,
     hand: ManualClock,
-    /// What the limiter's clock shows when the hand is at its origin.
+    /// The limiter's time when the manual clock is at its origin.
     base: i128,
     pub(crate) oracle: Oracle,
     folder: Option<tempfile::TempDir>,
@@ -113,7 +102,6 @@ impl Machine {
         let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
         let mut machine = Machine {
             on,
-            takes_all: known::TRIED_ABOVE_BURST.is_on(),
             cap: start.cap,
             began_s,
             limiter,
@@ -153,7 +141,7 @@ impl Machine {
         self.oracle.enabled && self.oracle.terms.rule(call.limit, call.id, self.now()).is_some()
     }
 
-    /// There are never more buckets than may be.
+    /// Checks that the limiter has no more cells than the cap.
     pub(crate) fn check_cap(&self) -> Result<(), String> {
         let (cells, most) = (self.limiter.stats().cells, self.cap.map_or(1 << 20, |cap| cap.0));
         if cells <= most { Ok(()) } else { Err(format!("{cells} cells, at most {most} may be")) }
@@ -169,9 +157,10 @@ impl Machine {
         self.set_hand(now);
     }
 
-    /// The limits with the ends of their overrides on the limiter's clock, which showed `at` when they were
-    /// put in place, between two times of the system's clock. When exactly that was is asked of an id to
-    /// which other numbers apply after an end; where there is none, it does not matter.
+    /// Builds the terms of limits that were put in place at `at` of the limiter's clock, between the times
+    /// `before` and `after` of the system's clock. To find the ends of overrides on the limiter's clock, it
+    /// searches for the time at which an end changes an id's limit. Without such an id the exact time does
+    /// not matter.
     fn with_ends(&self, spec: &Spec, at: i128, (before, after): (SystemTime, SystemTime)) -> Terms {
         let mut read = after;
         let all = spec
@@ -187,7 +176,7 @@ impl Machine {
                     && self.numbers(handle, text, first - 1) != self.numbers(handle, text, last)
             });
             let Some((_, id)) = observable else { continue };
-            // The first time at which the other numbers apply.
+            // Search for the first time at which the other limit applies.
             let (mut low, mut high) = (first, last);
             let later = self.numbers(handle, id, last);
             while low < high {
@@ -224,10 +213,10 @@ impl Machine {
                     self.set_now((end + i128::from(*by)).max(self.oracle.now));
                 }
             }
-            Op::Spend(call) => self.one(Kind::Spend, *call)?,
-            Op::Check(call) => self.one(Kind::Check, *call)?,
-            Op::Refund(call) => self.one(Kind::Refund, *call)?,
-            Op::Reset(call) => self.one(Kind::Reset, *call)?,
+            Op::Spend(call) => self.one(CallKind::Spend, *call)?,
+            Op::Check(call) => self.one(CallKind::Check, *call)?,
+            Op::Refund(call) => self.one(CallKind::Refund, *call)?,
+            Op::Reset(call) => self.one(CallKind::Reset, *call)?,
             Op::SpendMany { limit, ids, cost } => self.many(*limit, ids, *cost)?,
             Op::Batch(what, members) => self.batch(*what, &members.0)?,
             Op::Settled(call, actual) => self.settled(*call, *actual)?,
@@ -255,12 +244,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Every bucket once more, when all is done.
+    /// Compares every bucket once more at the end of a run.
     fn check_all(&mut self) -> Result<(), String> {
         self.apply(&Op::Enable(true))?;
         for (limit, known) in KNOWN.iter().enumerate() {
             for id in 0..known.ids.len() {
-                self.one(Kind::Check, Call { limit, id, cost: 0, factor: ONE })?;
+                self.one(CallKind::Check, Call { limit, id, cost: 0, factor: ONE })?;
                 let Some(handle) = &self.handles[limit] else { continue };
                 let left =
                     handle.blocked(known.ids[id]).unwrap().map(|left| left.as_nanos() as i128);
@@ -276,49 +265,45 @@ impl Machine {
         Ok(())
     }
 
-    fn one(&mut self, kind: Kind, call: Call) -> Result<(), String> {
+    fn one(&mut self, kind: CallKind, call: Call) -> Result<(), String> {
         let Some(handle) = &self.handles[call.limit] else { return Ok(()) };
         let (id, cost) = (KNOWN[call.limit].ids[call.id], call.cost);
-        let said = if call.factor == ONE {
+        let answer = if call.factor == ONE {
             match kind {
-                Kind::Spend => handle.spend(id, cost),
-                Kind::Check => handle.check(id, cost),
-                Kind::Refund => handle.refund(id, cost),
-                Kind::Reset => handle.reset(id),
+                CallKind::Spend => handle.spend(id, cost),
+                CallKind::Check => handle.check(id, cost),
+                CallKind::Refund => handle.refund(id, cost),
+                CallKind::Reset => handle.reset(id),
             }
         } else {
             let scaled = handle.scaled(Factor::from_millionths(call.factor));
             match kind {
-                Kind::Spend => scaled.spend(id, cost),
-                Kind::Check => scaled.check(id, cost),
-                Kind::Refund => scaled.refund(id, cost),
-                Kind::Reset => scaled.reset(id),
+                CallKind::Spend => scaled.spend(id, cost),
+                CallKind::Check => scaled.check(id, cost),
+                CallKind::Refund => scaled.refund(id, cost),
+                CallKind::Reset => scaled.reset(id),
             }
         };
         let expected = self.oracle.call(kind, call);
-        self.same(said, expected, || format!("{kind:?} {} {id}", KNOWN[call.limit].name))
+        self.same(answer, expected, || format!("{kind:?} {} {id}", KNOWN[call.limit].name))
     }
 
     fn many(&mut self, limit: usize, ids: &List<usize>, cost: u64) -> Result<(), String> {
         let Some(handle) = &self.handles[limit] else { return Ok(()) };
-        let mut said = Vec::new();
-        handle.spend_many(ids.0.iter().map(|&id| KNOWN[limit].ids[id]), cost, &mut said);
-        if said.len() != ids.0.len() {
-            return Err(format!("{} answers for {} ids", said.len(), ids.0.len()));
+        let mut answer = Vec::new();
+        handle.spend_many(ids.0.iter().map(|&id| KNOWN[limit].ids[id]), cost, &mut answer);
+        if answer.len() != ids.0.len() {
+            return Err(format!("{} answers for {} ids", answer.len(), ids.0.len()));
         }
-        for (said, &id) in said.into_iter().zip(&ids.0) {
-            let expected = self.oracle.call(Kind::Spend, Call { limit, id, cost, factor: ONE });
-            self.same(said, expected, || format!("one of many: {}", KNOWN[limit].ids[id]))?;
+        for (answer, &id) in answer.into_iter().zip(&ids.0) {
+            let expected = self.oracle.call(CallKind::Spend, Call { limit, id, cost, factor: ONE });
+            self.same(answer, expected, || format!("one of many: {}", KNOWN[limit].ids[id]))?;
         }
         Ok(())
     }
 
     fn batch(&mut self, what: BatchCall, calls: &[(Call, MemberMode)]) -> Result<(), String> {
-        let is_known = |&&(call, _): &&(Call, MemberMode)| {
-            let is_left_out =
-                what == BatchCall::RefundAll && self.is_left_out_above_burst(call.limit);
-            self.handles[call.limit].is_some() && !is_left_out
-        };
+        let is_known = |(call, _): &&(Call, MemberMode)| self.handles[call.limit].is_some();
         let calls: Vec<(Call, MemberMode)> = calls.iter().filter(is_known).copied().collect();
         let members: Vec<_> = calls
             .iter()
@@ -330,48 +315,43 @@ impl Machine {
             })
             .collect();
         let batch = self.limiter.batch(&members);
-        let mut told = Vec::new();
-        let said = match what {
+        let mut each_answer = Vec::new();
+        let answer = match what {
             BatchCall::SpendAll => batch.spend(),
-            BatchCall::SpendEach => batch.spend_each(&mut told),
+            BatchCall::SpendEach => batch.spend_each(&mut each_answer),
             BatchCall::CheckAll => batch.check(),
             BatchCall::RefundAll => batch.refund(),
             BatchCall::ResetAll => batch.reset(),
         };
         let (expected, each) = match self.oracle.batch(what, &calls) {
-            Ok((said, each)) => (Ok(said), each),
-            Err(refused) => (Err(refused), Vec::new()),
+            Ok((answer, each)) => (Ok(answer), each),
+            Err(error) => (Err(error), Vec::new()),
         };
-        self.same(said, expected, || format!("{what:?}"))?;
+        self.same(answer, expected, || format!("{what:?}"))?;
         if what == BatchCall::SpendEach && expected.is_ok() {
-            for ((told, expected), (call, _)) in told.iter().zip(&each).zip(&calls) {
-                self.same(Ok(*told), Ok(*expected), || format!("{what:?}: member {call:?}"))?;
+            for ((each_answer, expected), (call, _)) in each_answer.iter().zip(&each).zip(&calls) {
+                self.same(Ok(*each_answer), Ok(*expected), || {
+                    format!("{what:?}: member {call:?}")
+                })?;
             }
         }
         Ok(())
-    }
-
-    fn is_left_out_above_burst(&self, limit: usize) -> bool {
-        let spec = self.oracle.terms.spec.limit(limit);
-        spec.is_some_and(|limit| limit.tried.is_some()) && !self.takes_all
     }
 
     fn settled(&mut self, call: Call, actual: u64) -> Result<(), String> {
         let call = Call { factor: ONE, ..call };
         let spec = self.oracle.terms.spec.limit(call.limit);
         let is_shadow = spec.is_some_and(|limit| limit.shadow);
-        let is_up = actual > call.cost && self.is_left_out_above_burst(call.limit);
-        let actual = if is_up { call.cost } else { actual };
         let Some(handle) = self.handles[call.limit].as_ref().filter(|_| !is_shadow) else {
             return Ok(());
         };
         let charged = handle.spend_estimate(KNOWN[call.limit].ids[call.id], call.cost);
         let expected = self.oracle.settled(call, actual);
-        let (said, receipt) = match charged {
-            Ok((said, receipt)) => (Ok(said), receipt),
+        let (answer, receipt) = match charged {
+            Ok((answer, receipt)) => (Ok(answer), receipt),
             Err(error) => (Err(error), None),
         };
-        self.same(said, expected.map(|expected| expected.0), || format!("charge {call:?}"))?;
+        self.same(answer, expected.map(|expected| expected.0), || format!("charge {call:?}"))?;
         match (receipt, expected.ok().and_then(|expected| expected.1)) {
             (Some(receipt), Some(expected)) => {
                 let after = receipt.settle(actual);
@@ -384,19 +364,23 @@ impl Machine {
 
     fn block(&mut self, limit: usize, id: usize, time: u64) -> Result<(), String> {
         let Some(handle) = &self.handles[limit] else { return Ok(()) };
-        let said = handle.block(KNOWN[limit].ids[id], Duration::from_nanos(time));
-        match (said, self.oracle.block(limit, id, time.into())) {
-            (Ok(said), Some(left)) if said.as_nanos() as i128 == left => Ok(()),
+        let answer = handle.block(KNOWN[limit].ids[id], Duration::from_nanos(time));
+        match (answer, self.oracle.block(limit, id, time.into())) {
+            (Ok(answer), Some(left)) if answer.as_nanos() as i128 == left => Ok(()),
             (Err(error), None) if error.is_invalid_block() => Ok(()),
-            (said, expected) => Err(format!("block: {said:?}, expected {expected:?} ns")),
+            (answer, expected) => Err(format!("block: {answer:?}, expected {expected:?} ns")),
         }
     }
 
     fn unblock(&mut self, limit: usize, id: usize) -> Result<(), String> {
         let Some(handle) = &self.handles[limit] else { return Ok(()) };
-        let said = handle.unblock(KNOWN[limit].ids[id]).unwrap();
+        let answer = handle.unblock(KNOWN[limit].ids[id]).unwrap();
         let expected = self.oracle.unblock(limit, id);
-        if said == expected { Ok(()) } else { Err(format!("unblock: {said}, expected {expected}")) }
+        if answer == expected {
+            Ok(())
+        } else {
+            Err(format!("unblock: {answer}, expected {expected}"))
+        }
     }
 
     fn reload(&mut self, spec: &Spec, debt: CarryOver) -> Result<(), String> {
@@ -438,7 +422,7 @@ impl Machine {
     }
 
     fn restore(&mut self, spec: &Spec, debt: CarryOver) -> Result<(), String> {
-        // What becomes of a block whose limit is gone, no document says.
+        // No document says what becomes of a block whose limit was removed.
         let saved = self.saved.clone().filter(|saved| !saved.blocks_more_than(spec));
         let Some(saved) = saved else { return Ok(()) };
         let (clock, hand) = Clock::manual();
@@ -455,7 +439,7 @@ impl Machine {
         self.find_handles();
         let terms = self.with_ends(spec, self.base, (before, after));
         self.oracle.restore(terms, debt, self.base);
-        // A file of fingerprints can be restored into this engine alone.
+        // A snapshot of fingerprints can be restored into the lock-free engine only.
         if self.on == On::Both {
             self.on = On::LockFree;
         }
@@ -465,24 +449,24 @@ impl Machine {
         Ok(())
     }
 
-    /// Compares an answer with what is expected.
+    /// Compares an answer with the oracle's.
     fn same(
         &self,
-        said: Result<Decision, Error>,
-        expected: Result<Said, Refused>,
+        answer: Result<Decision, Error>,
+        expected: Result<Answer, CallError>,
         of: impl FnOnce() -> String,
     ) -> Result<(), String> {
-        let is_same = match (&said, &expected) {
-            (Ok(said), Ok(expected)) => figures(said) == *expected,
-            (Err(error), Err(Refused::Cost)) => error.is_cost_above_burst(),
-            (Err(error), Err(Refused::Batch)) => error.is_invalid_batch(),
+        let is_same = match (&answer, &expected) {
+            (Ok(answer), Ok(expected)) => figures(answer) == *expected,
+            (Err(error), Err(CallError::Cost)) => error.is_cost_above_burst(),
+            (Err(error), Err(CallError::Batch)) => error.is_invalid_batch(),
             _ => false,
         };
         if is_same {
             return Ok(());
         }
         let now = self.oracle.now;
-        let said = said.map(|said| figures(&said));
-        Err(format!("{} at {now}: said {said:?}\n    expected {expected:?}", of()))
+        let answer = answer.map(|answer| figures(&answer));
+        Err(format!("{} at {now}: answer {answer:?}\n    expected {expected:?}", of()))
     }
 }

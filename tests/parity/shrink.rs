@@ -1,20 +1,20 @@
-//! A shorter list that fails as well.
+//! Shortens a list of operations that fails.
 
 use super::ops::Op;
 use super::run::{Failure, Start};
 use super::spec::Spec;
 
-/// The table's seeds are random: a list is taken to hold if it does in this number of runs.
+/// Runs of a list before it counts as passing: the table's hash seeds are random.
 const TRIES: usize = 3;
 
-/// Runs a list: the failure, if it fails.
+/// Runs a list and returns its failure.
 pub(crate) type Run<'a> = &'a dyn Fn(&Start, &[Op]) -> Option<Failure>;
 
 fn fails(run: Run<'_>, start: &Start, ops: &[Op]) -> Option<Failure> {
     (0..TRIES).find_map(|_| run(start, ops))
 }
 
-/// Deletes operations, and then parts of limits, as long as the rest still fails.
+/// Deletes operations, then parts of limits, while the rest still fails.
 pub(crate) fn shrunk(
     run: Run<'_>,
     start: Start,
@@ -49,8 +49,8 @@ pub(crate) fn shrunk(
     (start, ops, Some(failure))
 }
 
-/// Leaves out of the limits of one operation what the failure does not need; of those at the start after the
-/// last one.
+/// Removes the parts of one operation's limits that the failure does not need. The index after the last
+/// operation means the limits at the start.
 fn simpler_spec(run: Run<'_>, start: &mut Start, ops: &mut [Op], at: usize, failure: &mut Failure) {
     let spec_of = |start: &Start, ops: &[Op]| match ops.get(at) {
         None => Some(start.spec.clone()),
@@ -77,7 +77,7 @@ fn simpler_spec(run: Run<'_>, start: &mut Start, ops: &mut [Op], at: usize, fail
     }
 }
 
-/// The limits with one part less. `None` when all parts have been tried.
+/// Returns the limits without one part, or `None` after the last part.
 fn simpler(spec: &Spec, step: usize) -> Option<Spec> {
     let mut spec = spec.clone();
     let (limit, what) = (step / 32, step % 32);
@@ -92,7 +92,7 @@ fn simpler(spec: &Spec, step: usize) -> Option<Spec> {
         2 => limit.tried = None,
         3 => limit.overrides.0.clear(),
         4..16 => {
-            // From the last one, so that those before keep their places.
+            // From the last override, so that the others keep their indices.
             if let Some(at) = limit.overrides.0.len().checked_sub(what - 3) {
                 limit.overrides.0.remove(at);
             }

@@ -1,4 +1,4 @@
-//! The limits of a run, in a form that can be printed, pasted and made smaller.
+//! Describes the limits of a run in a form that can be printed, pasted and shrunk.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,33 +7,37 @@ use tollgate::limits::{LimitMode, LimitOptions, OverrideOptions};
 use tollgate::{IdFormat, Limit, Limits};
 
 /// A limit that runs use: its name, the format of its ids, and its ids.
-pub(crate) struct Known {
+pub(crate) struct TestLimit {
     pub(crate) name: &'static str,
     pub(crate) format: IdFormat,
     pub(crate) ids: &'static [&'static str],
 }
 
-/// The first four are in every run from its start; the last one comes with a reload.
-pub(crate) const KNOWN: [Known; 5] = [
-    Known { name: "Plain", format: IdFormat::String, ids: &["a", "b", "c", "d", "e", "f"] },
-    Known {
+/// Every run starts with the first four; a reload adds the last one.
+pub(crate) const KNOWN: [TestLimit; 5] = [
+    TestLimit { name: "Plain", format: IdFormat::String, ids: &["a", "b", "c", "d", "e", "f"] },
+    TestLimit {
         name: "CertificatesPerDomainPerAccount",
         format: IdFormat::RegIdDomainOrCidr,
         ids: &["1:a.com", "1:b.com", "2:a.com", "2:b.com", "3:a.com"],
     },
-    Known {
+    TestLimit {
         name: "PerDomain",
         format: IdFormat::RegIdDomain,
         ids: &["7:x.org", "7:y.org", "8:x.org", "8:y.org", "9:z.org"],
     },
-    Known { name: "Accounts", format: IdFormat::RegId, ids: &["11", "12", "13", "14"] },
-    Known { name: "Late", format: IdFormat::String, ids: &["a", "b", "a longer id than most are"] },
+    TestLimit { name: "Accounts", format: IdFormat::RegId, ids: &["11", "12", "13", "14"] },
+    TestLimit {
+        name: "Late",
+        format: IdFormat::String,
+        ids: &["a", "b", "a longer id than most are"],
+    },
 ];
 
-/// An id that no operation uses: by it a run notes its largest factor.
+/// For each limit an id that no operation uses. With it a run uses its largest factor first.
 pub(crate) const FIRST_IDS: [&str; 5] = ["none", "99:none.com", "99:none.org", "99", "none"];
 
-impl Known {
+impl TestLimit {
     /// The account that an id belongs to.
     pub(crate) fn account_of(&self, id: usize) -> Option<u64> {
         let (account, _) = self.ids[id].split_once(':')?;
@@ -41,7 +45,7 @@ impl Known {
     }
 }
 
-/// A list that is printed as it is written in code.
+/// A list whose `Debug` output is code.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
@@ -61,7 +65,7 @@ pub(crate) enum Numbers {
     Leaky { size: u64, rate_ms: u64, drip: u64 },
 }
 
-/// The limits of one generation, in the places of [`KNOWN`]. `None`: they do not have the limit.
+/// The limits of one generation, in the order of [`KNOWN`]. `None`: the generation lacks the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spec(pub(crate) List<Option<LimitSpec>>);
 
@@ -70,7 +74,7 @@ pub(crate) struct LimitSpec {
     pub(crate) default: Option<Numbers>,
     /// Whether the limit is in shadow mode.
     pub(crate) shadow: bool,
-    /// Numbers that are tried beside the default's.
+    /// The shadow limit beside the default.
     pub(crate) tried: Option<Numbers>,
     pub(crate) overrides: List<Over>,
 }
@@ -79,13 +83,13 @@ pub(crate) struct LimitSpec {
 pub(crate) struct Over {
     pub(crate) target: Target,
     pub(crate) numbers: Option<Numbers>,
-    /// When it ends: seconds since the run began, by the system's clock.
+    /// When it ends, in seconds of the system's clock since the run began.
     pub(crate) ends_s: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A place among the limit's ids.
+    /// An index into the limit's ids.
     Id(usize),
     Account(u64),
 }
@@ -108,14 +112,14 @@ impl Numbers {
 }
 
 impl Over {
-    /// When it ends by the system's clock; `began_s` is when the run began, in seconds since 1970.
+    /// The end by the system's clock. `began_s` is the start of the run in seconds since 1970.
     pub(crate) fn ends(&self, began_s: i64) -> Option<SystemTime> {
         let at = |s: i64| UNIX_EPOCH + Duration::from_secs((began_s + s).max(0) as u64);
         self.ends_s.map(at)
     }
 
-    /// Whether it is for this id of a limit, by itself or by its account.
-    pub(crate) fn is_for(&self, known: &Known, id: usize) -> bool {
+    /// Whether it names this id or the id's account.
+    pub(crate) fn is_for(&self, known: &TestLimit, id: usize) -> bool {
         match self.target {
             Target::Id(at) => at == id,
             Target::Account(account) => known.account_of(id) == Some(account),

@@ -1,4 +1,5 @@
-//! Overrides of accounts whose ids have buckets already: the table keeps no ids, and is to know their accounts.
+//! Overrides of accounts whose ids have buckets already. The table stores no ids, and must still tell their
+//! accounts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -8,13 +9,12 @@ use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::own_process::in_own_process;
-use super::{ENGINES, hourly, limiter, seconds};
+use super::support::{ENGINES, hourly, in_own_process, limiter, seconds, sweep_all};
 
 const NAME: &str = "CertificatesPerDomainPerAccount";
 const FORMAT: IdFormat = IdFormat::RegIdDomainOrCidr;
 
-/// A default, if there is one, and an override of account 7, if there is one.
+/// A default and an override of account 7, each if given.
 fn limits(default: Option<Limit>, account: Option<Limit>) -> Limits {
     let builder = Limits::builder().limit(NAME, FORMAT, default).unwrap();
     match account {
@@ -28,7 +28,7 @@ fn left(handle: &KeyedLimit, id: &str) -> Option<u64> {
 }
 
 #[test]
-fn debt_stays_where_an_override_takes_the_defaults_place() {
+fn debt_stays_when_override_replaces_default() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(limits(Some(hourly(10)), None), engine);
         let handle = limiter.limit(NAME).unwrap();
@@ -40,7 +40,7 @@ fn debt_stays_where_an_override_takes_the_defaults_place() {
 }
 
 #[test]
-fn a_sweep_keeps_what_an_account_owes_by_its_override() {
+fn sweep_keeps_an_accounts_debt_under_override() {
     for engine in ENGINES {
         let slow = Limit::new(10, 10, seconds(100 * 24 * 3600)).unwrap();
         let quick = Limit::new(10, 10, seconds(10)).unwrap();
@@ -49,15 +49,15 @@ fn a_sweep_keeps_what_an_account_owes_by_its_override() {
         assert!(handle.spend("7:a.com", 10).unwrap().allowed());
         limiter.reload_with(limits(Some(quick), Some(slow)), CarryOver::Share).unwrap();
         hand.advance(seconds(60));
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
         assert_eq!(left(&handle, "7:a.com"), Some(0), "{engine:?}");
     }
 }
 
-/// The cells that are counted are those that there are, whatever meets while limits come and go: a count that goes
-/// below 0 refuses all new keys.
+/// The count of cells is exact after any calls while limits come and go. A count below 0 would refuse all
+/// new keys.
 #[test]
-fn places_are_given_back_once_beside_reloads() {
+fn places_are_freed_once_beside_reloads() {
     const IDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 60_000 };
     for (default_goes, debt) in [(true, CarryOver::Share), (false, CarryOver::Afresh)] {
         let (clock, hand) = Clock::manual();
@@ -90,16 +90,16 @@ fn places_are_given_back_once_beside_reloads() {
         });
         assert!(limiter.stats().cells <= IDS as usize, "{:?}", limiter.stats());
         hand.advance(seconds(2 * 3600));
-        while !limiter.sweep(1 << 20).finished {}
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
+        sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 0, "{debt:?}: all was swept");
         assert!(handle.spend("7:new.com", 1).unwrap().allowed());
         assert_eq!(limiter.stats().cells, 1);
     }
 }
 
-/// Spends by each of many ids of one account, and returns the migrations that this made and the bytes beyond those
-/// that there were.
+/// Spends by each of many ids of one account. Returns the migrations that this made and the bytes that it
+/// added.
 fn spend_each(limiter: &Limiter, ids: u64) -> (u64, usize) {
     let handle = limiter.limit(NAME).unwrap();
     let (before, mut most) = (limiter.stats(), 0);
@@ -117,7 +117,7 @@ fn spend_each(limiter: &Limiter, ids: u64) -> (u64, usize) {
 
 const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 200_000 };
 
-/// A table that many ids of account 7 have spent from.
+/// A table in which many ids of account 7 have spent.
 fn with_many(limits: Limits) -> (Limiter, tollgate::clock::ManualClock) {
     let (limiter, hand) = limiter(limits, Engine::LockFree);
     spend_each(&limiter, MANY);
@@ -125,7 +125,7 @@ fn with_many(limits: Limits) -> (Limiter, tollgate::clock::ManualClock) {
 }
 
 #[test]
-fn calls_after_an_accounts_override_has_come_move_no_other_cells() {
+fn account_override_start_moves_no_other_cells() {
     in_own_process(|| {
         let (limiter, _hand) = with_many(limits(Some(hourly(10)), None));
         limiter.reload(limits(Some(hourly(10)), Some(hourly(1_000)))).unwrap();
@@ -136,7 +136,7 @@ fn calls_after_an_accounts_override_has_come_move_no_other_cells() {
 }
 
 #[test]
-fn calls_after_an_accounts_override_has_ended_move_one_cell_each() {
+fn account_override_end_moves_one_cell_each() {
     in_own_process(|| {
         let end = SystemTime::now() + seconds(3600);
         let ending = OverrideOptions::default().expires(end);
@@ -151,19 +151,19 @@ fn calls_after_an_accounts_override_has_ended_move_one_cell_each() {
         assert_eq!(left(&handle, "7:d0.com"), Some(9), "2 of 1,000 are 1 of 10, rounded up");
         let bytes = limiter.stats().bytes;
         let (migrations, more) = spend_each(&limiter, MANY);
-        // Each moved cell takes a slot more until its shard is cleared out, to a segment of the same size: once, or
-        // a few times where the shard was nearly full.
+        // Each moved cell takes another slot until its shard migrates to a segment of the same size: once,
+        // or a few times where the shard was nearly full.
         assert!(migrations <= 4 * 768, "{migrations} migrations");
-        // While a shard is cleared out it has both segments; the shards take turns.
+        // A migrating shard has both segments; the shards take turns.
         assert!(2 * more <= bytes, "{more} bytes more than {bytes}");
-        // What was left waits for two pins.
+        // Retired segments wait for two pins.
         for _ in 0..4 {
-            while !limiter.sweep(1 << 20).finished {}
+            sweep_all(&limiter);
         }
         let left_bytes = limiter.stats().bytes;
         assert!(left_bytes <= bytes + bytes / 8, "{left_bytes} after {bytes}");
         assert_eq!(left(&handle, "7:d0.com"), Some(8));
-        // Once more, known by then.
+        // The second pass: the ids are known by then.
         assert_eq!(spend_each(&limiter, MANY).0, 0);
     });
 }

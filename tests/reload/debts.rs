@@ -1,13 +1,13 @@
-//! What becomes of what buckets owe.
+//! The debt of buckets across a reload.
 
 use proptest::prelude::*;
 use tollgate::Limit;
 use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 
-use super::{ENGINES, hourly, limiter, limits, seconds};
+use super::support::{ENGINES, hourly, limiter, limits, seconds};
 
-/// The units that are left after `spent` were, under `old`, and the limit became `new`.
+/// Spends `spent` units under `old`, reloads with `new`, and returns the units left.
 fn left_after(engine: Engine, debt: CarryOver, old: Limit, spent: u64, new: Limit) -> u64 {
     let (limiter, _hand) = limiter(limits(&[("A", old)]), engine);
     let handle = limiter.limit("A").unwrap();
@@ -31,7 +31,7 @@ fn each_rule_keeps_what_it_says() {
             let left_now = left_after(engine, debt, hourly(50), spent, hourly(5_000));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}, {spent} of 50");
         }
-        // Fewer: nobody owes more than there is.
+        // Fewer units: no id owes more than there is.
         for (debt, spent, left) in [
             (CarryOver::Share, 4_000, 10),
             (CarryOver::Units, 4_000, 0),
@@ -40,7 +40,7 @@ fn each_rule_keeps_what_it_says() {
             let left_now = left_after(engine, debt, hourly(5_000), spent, hourly(50));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}, {spent} of 5,000");
         }
-        // A day becomes an hour: by its time the bucket would owe for a day.
+        // A day becomes an hour: if the time were carried over, the bucket would owe for a day.
         let daily = Limit::new(10, 10, seconds(86_400)).unwrap();
         for (debt, left) in [(CarryOver::Time, 0), (CarryOver::Share, 5), (CarryOver::Units, 5)] {
             assert_eq!(left_after(engine, debt, daily.clone(), 5, hourly(10)), left, "{debt:?}");
@@ -53,14 +53,14 @@ fn window(limit: u64, s: u64) -> Limit {
 }
 
 #[test]
-fn windows_keep_what_is_used_and_end_when_they_would_have() {
+fn windows_keep_their_use_and_their_end() {
     for engine in ENGINES {
         for (debt, left) in [(CarryOver::Share, 20), (CarryOver::Units, 92), (CarryOver::Time, 20)]
         {
             let left_now = left_after(engine, debt, window(10, 60), 8, window(100, 60));
             assert_eq!(left_now, left, "{engine:?}, {debt:?}");
         }
-        // Ten seconds into the window of a minute, which becomes one of an hour, or of five seconds.
+        // Ten seconds into a window of a minute, which becomes one of an hour or of five seconds.
         for (s, ends_in_s) in [(3600, 50), (5, 5)] {
             let (limiter, hand) = limiter(limits(&[("A", window(10, 60))]), engine);
             let handle = limiter.limit("A").unwrap();
@@ -117,7 +117,7 @@ fn another_algorithm_keeps_the_share() {
 }
 
 proptest! {
-    /// Against arithmetic on whole numbers, for gcra, whose word is a time.
+    /// Compares gcra, whose word is a time, with arithmetic on whole numbers.
     #[test]
     fn gcra_keeps_each_rules_figure(
         (old_burst, new_burst) in (1..500u64, 1..500u64),

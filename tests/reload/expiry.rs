@@ -1,4 +1,4 @@
-//! Overrides that end while the limiter is at work.
+//! Overrides that end while the limiter runs.
 
 use std::time::SystemTime;
 
@@ -8,16 +8,16 @@ use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{IdFormat, Limit, Limiter, Limits};
 
-use super::{ENGINES, limiter, seconds};
+use super::support::{ENGINES, limiter, seconds, sweep_all};
 
 const DAY_S: u64 = 86_400;
 
-/// `burst` at once, and all of it back in a hundred days.
+/// Admits `burst` units at once and refills them all in a hundred days.
 fn slow(burst: u64) -> Limit {
     Limit::new(burst, burst, seconds(100 * DAY_S)).unwrap()
 }
 
-/// 10 for everybody; 100 for x until an hour from now, and 50 for y for good.
+/// 10 units for every id; 100 for x for an hour, and 50 for y without an end.
 fn ending_in_an_hour(engine: Engine) -> (Limiter, ManualClock) {
     let until = OverrideOptions::default().expires(SystemTime::now() + seconds(3600));
     let builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
@@ -45,15 +45,15 @@ fn after_an_override_has_ended_the_default_applies() {
         assert!(a.spend("x", 5).unwrap().allowed());
         assert!(!a.spend("x", 1).unwrap().allowed());
         assert_eq!(left("y"), 40, "{engine:?}");
-        // In a batch, too.
+        // Also in a batch.
         let members = [a.member("x"), a.member("y")];
         assert_eq!(limiter.batch(&members).spend().unwrap().denied_by(), Some(0));
     }
 }
 
-/// As `OverrideOptions::expires` says it.
+/// As documented at `OverrideOptions::expires`.
 #[test]
-fn an_end_keeps_to_the_debt_of_the_reload_that_put_the_limits_in_place() {
+fn override_end_uses_the_reloads_carry_over() {
     let until = SystemTime::now() + seconds(3600);
     let limits = |burst| {
         let options = OverrideOptions::default().expires(until);
@@ -87,7 +87,7 @@ fn an_override_that_has_ended_before_never_applies() {
 
 /// By the override the bucket is full long before it is by the default.
 #[test]
-fn a_sweep_keeps_what_the_default_says_is_owed() {
+fn sweep_keeps_debt_counted_by_the_default() {
     let fast = |burst| Limit::new(burst, 1, seconds(1)).unwrap();
     let until = OverrideOptions::default().expires(SystemTime::now() + seconds(100));
     let builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
@@ -95,20 +95,21 @@ fn a_sweep_keeps_what_the_default_says_is_owed() {
     let (limiter, hand) = limiter(limits, Engine::LockFree);
     let a = limiter.limit("A").unwrap();
     assert!(a.spend("x", 590).unwrap().allowed());
-    // Some 490 of 1,000 were used when it ended, and a second had brought one back by it.
+    // About 490 of 1,000 units were used when the override ended. By the override a unit came back each
+    // second.
     hand.advance(seconds(5000));
-    while !limiter.sweep(1 << 20).finished {}
+    sweep_all(&limiter);
     assert_eq!(limiter.stats().cells, 1, "it owes for 50 days");
     assert_eq!(a.check("x", 0).unwrap().remaining(), Some(5));
     hand.advance(seconds(51 * DAY_S));
     for _ in 0..2 {
-        while !limiter.sweep(1 << 20).finished {}
+        sweep_all(&limiter);
     }
     assert_eq!(limiter.stats().cells, 0);
 }
 
 #[test]
-fn many_overrides_that_end_at_once_are_carried_together() {
+fn overrides_ending_at_once_migrate_together() {
     let until = OverrideOptions::default().expires(SystemTime::now() + seconds(100));
     let mut builder = Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
     let ids: Vec<String> = (0..3000).map(|i| format!("id {i}")).collect();

@@ -1,13 +1,13 @@
-//! Callers with a factor beside a reload.
+//! Calls with a factor beside a reload.
 
 use std::sync::{Arc, Mutex};
 
 use tollgate::limit::Factor;
 use tollgate::{Clock, Limit, Limiter};
 
-use super::{ENGINES, hourly, limiter, limits, seconds};
+use super::support::{ENGINES, hourly, limiter, limits, seconds, sweep_all};
 
-/// A limiter, and a place for another one whose limits the clock doubles when it is next read.
+/// A limiter, and a slot for a limiter whose limits the clock doubles at its next reading.
 fn reloaded_by_its_clock() -> (Limiter, Arc<Mutex<Option<Limiter>>>) {
     let armed: Arc<Mutex<Option<Limiter>>> = Arc::default();
     let taken = armed.clone();
@@ -22,7 +22,7 @@ fn reloaded_by_its_clock() -> (Limiter, Arc<Mutex<Option<Limiter>>>) {
 }
 
 #[test]
-fn a_batch_refund_that_meets_a_reload_keeps_the_factor() {
+fn batched_refund_during_reload_keeps_factor() {
     // 8 of 10 are used, 4 of them at half the price. With the reload that is 16 of 20.
     for (with_reload, left) in [(false, 6), (true, 8)] {
         let (limiter, armed) = reloaded_by_its_clock();
@@ -35,13 +35,13 @@ fn a_batch_refund_that_meets_a_reload_keeps_the_factor() {
         *armed.lock().unwrap() = with_reload.then(|| limiter.clone());
         let _ = batch.refund().unwrap();
         assert!(armed.lock().unwrap().is_none());
-        // 8 at half the price are 4.
+        // 8 units at half the price are 4.
         assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(left), "reload: {with_reload}");
     }
 }
 
 #[test]
-fn a_sweep_after_a_reload_keeps_what_drips_slower() {
+fn sweep_after_reload_keeps_slower_drip() {
     let drips = Limit::leaky_bucket(10, seconds(1), 1).unwrap();
     let with_other = |other| limits(&[("A", drips.clone()), ("B", hourly(other))]);
     for engine in ENGINES {
@@ -51,8 +51,8 @@ fn a_sweep_after_a_reload_keeps_what_drips_slower() {
         assert!(handle.scaled(twice).spend("id", 5).unwrap().allowed());
         assert!(limiter.reload(with_other(2)).unwrap().changed);
         hand.advance(seconds(6));
-        while !limiter.sweep(1 << 20).finished {}
-        // By the limit's own numbers it is empty after 5 s, by the factor's after 10 s.
+        sweep_all(&limiter);
+        // By the limit's own numbers the bucket is empty after 5 s, by the factor's after 10 s.
         let left = handle.scaled(twice).check("id", 0).unwrap().remaining();
         assert_eq!(left, Some(3), "{engine:?}");
     }

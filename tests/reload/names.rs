@@ -4,10 +4,10 @@ use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{IdFormat, Limits};
 
-use super::{ENGINES, hourly, limiter, limits};
+use super::support::{ENGINES, hourly, limiter, limits};
 
 #[test]
-fn a_bucket_follows_its_limits_name_whatever_the_order() {
+fn bucket_follows_limit_name_in_any_order() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(limits(&[("A", hourly(10)), ("B", hourly(20))]), engine);
         let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
@@ -23,7 +23,7 @@ fn a_bucket_follows_its_limits_name_whatever_the_order() {
 }
 
 #[test]
-fn a_removed_limit_is_no_limit_and_its_cells_are_gone() {
+fn removed_limit_admits_all_and_drops_cells() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(limits(&[("A", hourly(10)), ("B", hourly(20))]), engine);
         let a = limiter.limit("A").unwrap();
@@ -49,7 +49,7 @@ fn the_same_limits_once_more_change_nothing() {
 }
 
 #[test]
-fn another_format_of_ids_is_refused_and_nothing_changes() {
+fn other_id_format_is_refused_without_effect() {
     let (limiter, _hand) = limiter(limits(&[("A", hourly(10))]), Engine::LockFree);
     let other = Limits::builder().limit("A", IdFormat::IpAddress, hourly(5)).unwrap().build();
     let error = limiter.reload(other).unwrap_err();
@@ -62,7 +62,7 @@ fn another_format_of_ids_is_refused_and_nothing_changes() {
     assert_eq!(a.check("x", 0).unwrap().remaining(), Some(10));
 }
 
-/// As `Limiter::limit` says it.
+/// As documented at `Limiter::limit`.
 #[test]
 fn a_removed_limits_name_stays_known() {
     for engine in ENGINES {

@@ -1,4 +1,4 @@
-//! Calls and reloads in any order, beside a bucket on whole numbers without bounds; and the bound across
+//! Calls and reloads in any order, compared with a bucket of unbounded whole numbers; and the bound across
 //! changes.
 
 use std::time::Duration;
@@ -7,16 +7,16 @@ use proptest::prelude::*;
 use tollgate::Limit;
 use tollgate::reload::CarryOver;
 
-use super::{ENGINES, limiter, limits};
+use super::support::{ENGINES, limiter, limits};
 
 const NS_PER_MS: u128 = 1_000_000;
-/// All intervals divide it, so that what comes back in a time is a whole number of its parts.
+/// A multiple of all intervals, so that the units that come back in a time are a whole number of parts.
 const ALL_MS: u64 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     burst: u64,
-    /// A unit comes back in.
+    /// The time in which a unit comes back.
     ms: u64,
 }
 
@@ -47,7 +47,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..80)
 }
 
-/// What a bucket owes, in ns, as of a time.
+/// A bucket's debt in ns, as of a time.
 struct Oracle {
     numbers: Numbers,
     owed_ns: u128,
@@ -93,11 +93,11 @@ impl Oracle {
     }
 }
 
-/// Numbers, and from when on they applied.
+/// Numbers, and the time from which they applied.
 type Change = (u128, Numbers);
 
-/// The most that may be admitted from one time to another: every burst that applied in it, and what comes
-/// back by the rates, in parts of which a unit has `ALL_MS * NS_PER_MS`.
+/// The most that may be admitted from one time to another: every burst that applied, and the units that the
+/// rates bring back. In parts, of which a unit has `ALL_MS * NS_PER_MS`.
 fn most_parts(changes: &[Change], from_ns: u128, to_ns: u128) -> u128 {
     let unit = u128::from(ALL_MS) * NS_PER_MS;
     let ends = changes.iter().skip(1).map(|change| change.0).chain([u128::MAX]);
@@ -114,7 +114,7 @@ fn most_parts(changes: &[Change], from_ns: u128, to_ns: u128) -> u128 {
 
 proptest! {
     #[test]
-    fn calls_and_reloads_are_as_the_oracle_says_and_keep_the_bound(first in numbers(), ops in ops()) {
+    fn reloads_match_the_oracle_and_keep_bound(first in numbers(), ops in ops()) {
         for engine in ENGINES {
             let of = |it: Numbers| {
                 let limit = Limit::new(it.burst, 1, Duration::from_millis(it.ms)).unwrap();
@@ -162,7 +162,7 @@ proptest! {
                 let mut sum = 0;
                 for &(to_ns, cost) in &admitted[at..] {
                     sum += u128::from(cost);
-                    // By a rule that forgets what is owed a bucket holds its burst anew after each change.
+                    // Under a rule that forgets debt, a bucket holds its burst again after each change.
                     prop_assert!(sum * unit <= most_parts(&changes, from_ns, to_ns));
                 }
             }

@@ -3,7 +3,7 @@
 use tollgate::limits::LimitsBuilder;
 use tollgate::{IdFormat, KeyedLimit, Limits};
 
-use super::{ENGINES, hourly, limiter};
+use super::support::{ENGINES, hourly, limiter};
 
 fn with_overrides(overrides: &[(&str, u64)]) -> Limits {
     let builder = Limits::builder().limit("A", IdFormat::String, hourly(10)).unwrap();
@@ -29,7 +29,7 @@ fn an_override_comes_changes_and_goes() {
             (&[("x", 100)][..], 50, 5),
             (&[("x", 1000), ("y", 20)], 500, 10),
             (&[("y", 20)], 5, 10),
-            // The last one, too.
+            // Including the last one.
             (&[], 5, 5),
         ] {
             limiter.reload(with_overrides(overrides)).unwrap();
@@ -73,7 +73,7 @@ mod accounts {
                 assert!(handle.spend(id, 4).unwrap().allowed());
             }
             for (overrides, expected) in [
-                // One that the table cannot tell: it knows no accounts of ids with the default.
+                // An id that the table cannot tell: it does not know the accounts of ids with the default.
                 (&[("12", 100)][..], [60, 60, 6]),
                 (&[("12", 1000)], [600, 600, 6]),
                 (&[("12", 1000), ("12:a.com", 50)], [30, 600, 6]),
@@ -84,7 +84,7 @@ mod accounts {
                 limiter.reload(limits(overrides)).unwrap();
                 for read_only in [true, false] {
                     if !read_only {
-                        // Charged and given back: the word is under the new numbers now.
+                        // Charged and refunded, so that the word is under the new numbers.
                         for id in ids {
                             assert!(handle.spend(id, 1).unwrap().allowed());
                             assert!(handle.refund(id, 1).unwrap().allowed());
@@ -99,7 +99,7 @@ mod accounts {
     }
 
     #[test]
-    fn many_ids_of_one_account_are_brought_over_one_by_one() {
+    fn ids_of_one_account_migrate_one_by_one() {
         let (limiter, _hand) = limiter(limits(&[]), Engine::LockFree);
         let handle = limiter.limit(NAME).unwrap();
         let ids: Vec<String> = (0..2000).map(|i| format!("{}:d{i}.com", 10 + i % 4)).collect();

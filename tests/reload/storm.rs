@@ -7,12 +7,11 @@ use tollgate::options::AtCap;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::own_process::in_own_process;
-use super::{ENGINES, hourly, limiter, limits, seconds};
+use super::support::{ENGINES, hourly, in_own_process, limiter, limits, seconds, sweep_all};
 
-/// More than a note tells apart by its lowest bits.
+/// More reloads than the lowest bits of a limit tag tell apart.
 #[test]
-fn five_thousand_reloads_keep_the_buckets_and_the_memory() {
+fn many_reloads_keep_buckets_and_memory() {
     in_own_process(|| {
         reload_5000_times();
     });
@@ -32,7 +31,7 @@ fn reload_5000_times() {
             let reloaded = limiter.reload(limits(&[("A", limit)])).unwrap();
             assert_eq!(reloaded.generation, round);
             if round % 1000 == 0 {
-                while !limiter.sweep(1 << 20).finished {}
+                sweep_all(&limiter);
                 bytes.push(limiter.stats().bytes);
             }
         }
@@ -46,7 +45,7 @@ fn reload_5000_times() {
 }
 
 #[test]
-fn what_newcomers_share_is_carried() {
+fn shared_bucket_is_carried_over_a_reload() {
     for engine in ENGINES {
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
@@ -61,7 +60,7 @@ fn what_newcomers_share_is_carried() {
     }
 }
 
-/// One unit, for good.
+/// One unit, without refill.
 #[derive(Debug)]
 struct Once;
 
@@ -97,7 +96,7 @@ impl Algorithm for Once {
 }
 
 #[test]
-fn a_word_of_ones_own_rule_stays_with_it_or_goes() {
+fn custom_rules_word_stays_with_it_or_goes() {
     for engine in ENGINES {
         let own = || Limit::custom(Arc::new(Once)).unwrap();
         let (limiter, _hand) = limiter(limits(&[("A", own())]), engine);
@@ -113,7 +112,7 @@ fn a_word_of_ones_own_rule_stays_with_it_or_goes() {
     }
 }
 
-/// A call with a factor finds the new numbers.
+/// A call with a factor uses the new numbers.
 #[test]
 fn factors_scale_the_new_numbers() {
     let limiter = Limiter::new(limits(&[("A", hourly(10))]));

@@ -7,11 +7,10 @@ use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, Limiter, LimiterOptions, Limits};
 
-use super::own_process::in_own_process;
-use super::{ENGINES, hourly, limits};
+use super::support::{ENGINES, hourly, in_own_process, limits};
 
-/// On a clock that stands still nobody gets more than the largest of the bursts, whatever is reloaded
-/// when; and what is left of each is what nobody has spent.
+/// While the clock stands still, no id is admitted more than the largest of the bursts, whatever is
+/// reloaded, and each id keeps the units that were not spent.
 #[test]
 fn nothing_is_lost_or_won_beside_traffic() {
     const KEYS: usize = 300;
@@ -45,9 +44,10 @@ fn nothing_is_lost_or_won_beside_traffic() {
             }
             let mut reloads = 0;
             for round in 0..200 {
-                // 40 units stay 40: each takes as long as it took, or ten times as long, or a tenth.
+                // 40 units stay 40: each takes as long as before, ten times as long, or a tenth.
                 let period = [3600, 36_000, 360][round % 3];
-                let limit = tollgate::Limit::new(MOST, MOST, super::seconds(period)).unwrap();
+                let limit =
+                    tollgate::Limit::new(MOST, MOST, super::support::seconds(period)).unwrap();
                 reloads += u64::from(limiter.reload(limits(&[("A", limit)])).unwrap().changed);
             }
             stop.store(true, Ordering::Relaxed);
@@ -62,15 +62,16 @@ fn nothing_is_lost_or_won_beside_traffic() {
     }
 }
 
-/// A batch is charged under one generation of limits, or under the next, and taken back across both.
+/// A batch is charged under one generation of limits or under the next, and rolled back across both.
 #[test]
 fn batches_beside_reloads_are_all_or_nothing() {
     for engine in ENGINES {
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let of = |seconds| {
-            let limit =
-                |burst| tollgate::Limit::new(burst, burst, super::seconds(seconds)).unwrap();
+            let limit = |burst| {
+                tollgate::Limit::new(burst, burst, super::support::seconds(seconds)).unwrap()
+            };
             let with = |builder: tollgate::limits::LimitsBuilder, name, burst| {
                 builder.limit(name, IdFormat::String, limit(burst)).unwrap()
             };
@@ -80,7 +81,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
         let limiter = Limiter::with_options(of(10_000_000), options);
         let (wide, narrow) = (limiter.limit("Wide").unwrap(), limiter.limit("Narrow").unwrap());
         let stop = AtomicBool::new(false);
-        // How many batches each of two threads has made.
+        // The number of batches that each of two threads has made.
         let made = [const { AtomicU64::new(0) }; 2];
         let admitted = thread::scope(|scope| {
             let (wide, narrow, limiter, stop) = (&wide, &narrow, &limiter, &stop);
@@ -98,7 +99,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
             for round in 0..100 {
                 let seconds = [5_000_000, 10_000_000][round % 2];
                 limiter.reload_with(of(seconds), CarryOver::Units).unwrap();
-                // A batch that lasts over two reloads is not taken back (docs/internals/reload.md).
+                // A batch that lasts over two reloads is not rolled back (docs/internals/reload.md).
                 for (made, spender) in made.iter().zip(&spenders) {
                     let before = made.load(Ordering::Relaxed);
                     while made.load(Ordering::Relaxed) == before && !spender.is_finished() {
@@ -116,13 +117,13 @@ fn batches_beside_reloads_are_all_or_nothing() {
     }
 }
 
-/// Four threads charge the same two buckets, whose numbers stay, while another limit's change: a batch that meets the
-/// reload takes back what it was charged, and others have taken back meanwhile, too.
+/// Four threads charge the same two buckets, whose numbers stay, while another limit's change. A batch that
+/// meets the reload rolls its charges back, and other batches have rolled back meanwhile.
 #[test]
 fn batches_of_many_threads_beside_reloads_charge_once() {
     for engine in ENGINES {
         let of = |other| limits(&[("A", lasting()), ("B", lasting()), ("Other", hourly(other))]);
-        let (limiter, _hand) = super::limiter(of(5), engine);
+        let (limiter, _hand) = super::support::limiter(of(5), engine);
         let stop = AtomicBool::new(false);
         let made = [const { AtomicU64::new(0) }; 4];
         thread::scope(|scope| {
@@ -139,7 +140,7 @@ fn batches_of_many_threads_beside_reloads_charge_once() {
             }
             for round in 0..80 {
                 limiter.reload(of(6 + round % 7)).unwrap();
-                // As above: no batch lasts over two reloads.
+                // No batch lasts over two reloads, as above.
                 for made in &made {
                     let before = made.load(Ordering::Relaxed);
                     while made.load(Ordering::Relaxed) == before {
@@ -159,13 +160,13 @@ fn batches_of_many_threads_beside_reloads_charge_once() {
 
 const LASTING: u64 = 1 << 25;
 
-/// Units for any number of calls, of which none comes back meanwhile.
+/// Units for any number of calls; none comes back meanwhile.
 fn lasting() -> tollgate::Limit {
-    tollgate::Limit::new(LASTING, 1, super::seconds(60)).unwrap()
+    tollgate::Limit::new(LASTING, 1, super::support::seconds(60)).unwrap()
 }
 
-/// Each reload moves the whole table. With known keys alone and no sweeper, nobody but the reload itself is
-/// left to give back what it leaves.
+/// Each reload moves the whole table. With known keys only and without a sweeper, only the reload itself
+/// can free the old segments.
 #[test]
 fn reloads_leave_no_memory_behind() {
     in_own_process(|| {
@@ -175,9 +176,10 @@ fn reloads_leave_no_memory_behind() {
 
 fn reload_beside_known_keys() {
     const KEYS: u64 = 100_000;
-    /// More than there are processors: some stand still in a call while the reload goes on.
+    /// More threads than processors: some stall in a call while a reload runs.
     const SPENDERS: u64 = 8;
-    let (limiter, _hand) = super::limiter(limits(&[("A", hourly(1000))]), Engine::LockFree);
+    let (limiter, _hand) =
+        super::support::limiter(limits(&[("A", hourly(1000))]), Engine::LockFree);
     let handle = limiter.limit("A").unwrap();
     let spend = |key: u64| assert!(handle.spend(key.to_string().as_str(), 1).unwrap().allowed());
     (0..KEYS).for_each(spend);

@@ -1,6 +1,6 @@
 //! What stands beside a limit's numbers: shadows, and overrides that end.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tollgate::clock::ManualClock;
 use tollgate::limits::LimitOptions;
@@ -8,14 +8,10 @@ use tollgate::limits::OverrideOptions;
 use tollgate::options::Engine;
 use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::{ENGINES, limiter, options, slow};
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
+use super::{ENGINES, limiter, options, seconds, slow};
 
 #[test]
-fn the_buckets_of_a_shadow_are_kept_with_those_of_its_limit() {
+fn shadow_buckets_are_saved_with_their_limits() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let of = |shadow: Option<u64>| {
@@ -54,7 +50,7 @@ fn ending(own: Limit, until: u64) -> Limits {
 }
 
 #[test]
-fn what_is_owed_by_an_override_that_has_ended_is_owed_by_the_default_as_of_its_end() {
+fn debt_of_ended_override_moves_to_default() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     // One comes back a second: full long before the default's bucket is.

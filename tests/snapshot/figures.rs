@@ -8,7 +8,7 @@ use tollgate::{IdFormat, Limiter, Limits};
 use super::{ENGINES, limiter, limits, options, slow, used};
 
 #[test]
-fn buckets_are_found_by_their_limits_names_in_any_order() {
+fn buckets_follow_limit_names_in_any_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -59,7 +59,7 @@ fn full_buckets_are_left_out() {
 }
 
 #[test]
-fn what_kept_ids_can_be_read_into_either_engine() {
+fn snapshot_with_ids_restores_into_either_engine() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let builder = Limits::builder().limit("A", IdFormat::RegId, slow(10)).unwrap();
@@ -81,7 +81,7 @@ fn what_kept_ids_can_be_read_into_either_engine() {
 
 /// Other caps make other numbers of shards.
 #[test]
-fn many_buckets_come_back_into_tables_of_other_shapes() {
+fn many_buckets_restore_into_tables_of_other_shapes() {
     const KEYS: u64 = 50_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");

@@ -10,7 +10,7 @@ const MAX_PAYLOAD: usize = 1 << 16;
 /// What is in a frame.
 #[derive(Clone, Copy)]
 #[repr(u32)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     Limits = 1,
     Numbers = 2,
     End = 4,
@@ -35,7 +35,7 @@ impl File {
         File { bytes, sum }
     }
 
-    pub(crate) fn frame(&mut self, kind: Kind, payload: &[u8]) {
+    pub(crate) fn frame(&mut self, kind: FrameKind, payload: &[u8]) {
         assert!(payload.len() <= MAX_PAYLOAD);
         let at = self.bytes.len();
         self.bytes.extend((kind as u32).to_le_bytes());
@@ -46,7 +46,7 @@ impl File {
     }
 
     /// As many frames as these things take.
-    pub(crate) fn frames(&mut self, kind: Kind, items: impl Iterator<Item = Vec<u8>>) {
+    pub(crate) fn frames(&mut self, kind: FrameKind, items: impl Iterator<Item = Vec<u8>>) {
         let mut payload = Vec::new();
         for item in items {
             if payload.len() + item.len() > MAX_PAYLOAD {
@@ -66,12 +66,12 @@ impl File {
             item.extend(1_000_000_u64.to_le_bytes());
             item
         };
-        self.frames(Kind::Limits, limits.map(item));
+        self.frames(FrameKind::Limits, limits.map(item));
     }
 
     pub(crate) fn end(&mut self, records: u64) {
         let payload = [records.to_le_bytes(), 0_u64.to_le_bytes()].concat();
-        self.frame(Kind::End, &payload);
+        self.frame(FrameKind::End, &payload);
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tollgate::options::Engine;
 use tollgate::{IdFormat, Limit, Limiter, Limits};
 
-use super::{limiter, options};
+use super::{ENGINES, limiter, options};
 
 /// Whether ahash computes the fingerprints of the program that wrote the files: on the usual targets, without AES
 /// instructions. Elsewhere a restore may refuse the file of fingerprints, and its error must then say why.
@@ -64,7 +64,7 @@ fn golden(engine: Engine) -> PathBuf {
 #[test]
 #[ignore = "the files were written once"]
 fn writes_the_golden_files() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (limiter, hand) = limiter(all_limits(), engine);
         hand.advance(DAY);
         for (name, id, cost) in SPENT {
@@ -91,7 +91,7 @@ fn writes_the_golden_files() {
 
 #[test]
 fn files_of_version_2_can_be_read() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         can_be_read(engine);
     }
 }

@@ -109,7 +109,7 @@ fn kill_writers(kills: usize, seed: u64) -> usize {
 }
 
 #[test]
-fn a_thousand_killed_writers_leave_the_old_file_or_the_new_one() {
+fn killed_writers_leave_old_or_new_file() {
     let threads: Vec<_> = (0..THREADS as u64)
         .map(|seed| thread::spawn(move || kill_writers(KILLS / THREADS, seed)))
         .collect();

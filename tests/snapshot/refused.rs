@@ -19,7 +19,7 @@ fn restored(limits: Limits, options: LimiterOptions, path: &std::path::Path) -> 
 }
 
 #[test]
-fn what_does_not_go_together_is_refused_with_a_reason() {
+fn mismatched_snapshots_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
@@ -51,7 +51,7 @@ fn what_does_not_go_together_is_refused_with_a_reason() {
 }
 
 #[test]
-fn fingerprints_are_not_read_into_the_engine_that_keeps_ids() {
+fn exact_engine_refuses_a_snapshot_of_fingerprints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
@@ -121,7 +121,7 @@ impl Algorithm for Rest {
 }
 
 #[test]
-fn rules_of_ones_own_are_told_by_their_names() {
+fn custom_rules_are_matched_by_name() {
     let own = |name| Limit::custom(Arc::new(Rest(name))).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
@@ -150,7 +150,7 @@ fn rules_of_ones_own_are_told_by_their_names() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_or_written_is_an_error_of_the_system() {
+fn unreadable_or_unwritable_file_is_an_io_error() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("gone").join("buckets");
     let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
@@ -193,7 +193,7 @@ fn under_a_file_size_limit(first: &str) -> (std::process::Output, u64) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_is_full_keeps_the_old_file() {
+fn full_disk_keeps_the_old_file() {
     // Without the signal, so that the write itself fails.
     let (ran, used) = under_a_file_size_limit("trap '' XFSZ");
     assert!(ran.status.success(), "{ran:?}");
@@ -204,7 +204,7 @@ fn a_disk_that_is_full_keeps_the_old_file() {
 /// As the documentation of `Limiter::snapshot` says.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_size_limit_ends_a_process_that_does_not_ignore_its_signal() {
+fn file_size_limit_kills_unless_signal_is_ignored() {
     use std::os::unix::process::ExitStatusExt as _;
     let (ran, used) = under_a_file_size_limit(":");
     assert_eq!(ran.status.signal(), Some(25), "SIGXFSZ: {ran:?}");

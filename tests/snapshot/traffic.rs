@@ -13,7 +13,7 @@ const KEYS: usize = 3_000;
 
 /// What every bucket owed when a snapshot was begun is in it, whatever goes on.
 #[test]
-fn what_was_spent_before_a_snapshot_is_in_it() {
+fn snapshot_has_all_earlier_spends() {
     for engine in ENGINES {
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1 << 20);

@@ -1,5 +1,5 @@
-//! Eight threads on one limiter, its sweeper running: what is admitted is what the limits allow, to
-//! the unit. Time is moved by hand; nothing waits for the wall clock.
+//! Eight threads on one limiter while its sweeper runs: they are admitted exactly what the limits allow.
+//! The tests move the time; nothing waits for the wall clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -7,10 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate::clock::ManualClock;
+use tollgate::options::Engine;
 use tollgate::sweep::{SweepOptions, Sweeper};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
-
-use super::ENGINE;
 
 const THREADS: usize = 8;
 const ROUNDS: usize = 200;
@@ -19,7 +18,12 @@ const BURST: u64 = 20;
 const INTERVAL: Duration = Duration::from_secs(3600);
 const FULL_AGAIN: Duration = Duration::from_secs(20 * 3600);
 
-/// Limits of so many units, each with one more every [`INTERVAL`].
+/// The engine: this file is the module `exact` and the module `lock_free`.
+fn engine() -> Engine {
+    if module_path!().ends_with("::exact") { Engine::Exact } else { Engine::LockFree }
+}
+
+/// Limits with these bursts, each with one more every [`INTERVAL`].
 fn limits(limits: &[(&str, u64)]) -> Limits {
     let mut builder = Limits::builder();
     for &(name, burst) in limits {
@@ -30,10 +34,10 @@ fn limits(limits: &[(&str, u64)]) -> Limits {
 }
 
 fn with_clock(limits: Limits, clock: Clock) -> Limiter {
-    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(ENGINE))
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(engine()))
 }
 
-/// A limiter with these limits, and a sweeper that never rests.
+/// Builds a limiter with these limits and starts a sweeper that never pauses.
 fn limiter(of: &[(&str, u64)]) -> (Limiter, ManualClock, Sweeper) {
     let (clock, hand) = Clock::manual();
     let limiter = with_clock(limits(of), clock);
@@ -42,7 +46,8 @@ fn limiter(of: &[(&str, u64)]) -> (Limiter, ManualClock, Sweeper) {
     (limiter, hand, sweeper)
 }
 
-/// Runs `work` on all threads, which start together; returns what each admitted, by its number.
+/// Runs `work` on all threads, which start together. Returns the units that each thread was admitted, by
+/// its number.
 fn together(work: impl Fn(usize) -> u64 + Sync) -> Vec<u64> {
     let start = Barrier::new(THREADS);
     thread::scope(|scope| {
@@ -55,20 +60,20 @@ fn together(work: impl Fn(usize) -> u64 + Sync) -> Vec<u64> {
     })
 }
 
-/// Spends one unit `tries` times; returns how many were admitted.
+/// Spends one unit `tries` times. Returns the number of admitted spends.
 fn spend(limit: &KeyedLimit, id: &str, tries: usize) -> u64 {
     (0..tries).map(|_| u64::from(limit.spend(id, 1).unwrap().allowed())).sum()
 }
 
-/// Spends until denied, while time stands still for the caller; returns how many were admitted.
+/// Spends until a denial while the caller's time stands still. Returns the number of admitted spends.
 fn drain(limit: &KeyedLimit, id: &str) -> u64 {
-    // Bounded: no more than the burst is there at one time, whoever takes it.
+    // The burst bounds the loop: the threads together cannot spend more at one time.
     (0..=BURST).take_while(|_| limit.spend(id, 1).unwrap().allowed()).count() as u64
 }
 
-/// Drops every full cell; the sweeper may have had them before.
-fn sweep_all(limiter: &Limiter) {
-    // Bounded: an id of these tests is in one of the table's parts, and a step takes one at least.
+/// Sweeps every part of the table. The number of steps is bounded because the sweeper runs beside them; a step
+/// takes at least one part.
+fn sweep_every_part(limiter: &Limiter) {
     (0..1000).for_each(|_| _ = limiter.sweep(1));
 }
 
@@ -86,7 +91,7 @@ fn one_key_admits_exactly_its_burst() {
 }
 
 #[test]
-fn one_key_that_is_full_again_and_swept_admits_exactly_its_burst() {
+fn swept_full_key_admits_exactly_its_burst() {
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
     let limit = limiter.limit("PerKey").unwrap();
     for round in 0..ROUNDS {
@@ -94,20 +99,20 @@ fn one_key_that_is_full_again_and_swept_admits_exactly_its_burst() {
         assert_eq!(admitted.iter().sum::<u64>(), BURST, "round {round}: {admitted:?}");
         hand.advance(FULL_AGAIN);
     }
-    sweep_all(&limiter);
+    sweep_every_part(&limiter);
     assert_eq!(limiter.stats().cells, 0, "all is full and gone");
 }
 
 #[test]
-fn every_one_of_many_keys_admits_exactly_its_burst() {
+fn many_keys_each_admit_exactly_their_burst() {
     const KEYS: usize = 64;
     const TRIES: usize = 6;
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
     let limit = limiter.limit("PerKey").unwrap();
     let ids: Vec<String> = (0..KEYS).map(|key| format!("key {key}")).collect();
     for round in 0..ROUNDS {
-        // The threads go round the keys from different places, half of them backwards, and each
-        // comes by every key often enough for the burst to be asked for more than twice over.
+        // The threads visit the keys from different starts, half of them backwards. Each visits every key
+        // often enough that together they ask for more than twice the burst.
         let admitted = together(|me| {
             let at =
                 |step: usize| if me.is_multiple_of(2) { step } else { KEYS * TRIES - 1 - step };
@@ -120,23 +125,23 @@ fn every_one_of_many_keys_admits_exactly_its_burst() {
             "round {round}: {admitted:?}"
         );
         for id in &ids {
-            // All keys together admitted what they may, and none admitted less.
+            // The sum is right and each key is empty, so no key admitted less.
             assert_eq!(limit.check(id, 1).unwrap().remaining(), Some(0), "round {round}, {id}");
         }
-        // On to the same keys, full and swept or about to be.
+        // Go on with the same keys, which are full, and swept or about to be.
         hand.advance(FULL_AGAIN);
     }
 }
 
 #[test]
-fn while_time_moves_admits_exactly_the_burst_and_what_refills() {
+fn moving_time_admits_exactly_burst_plus_refill() {
     const STEP: Duration = Duration::from_secs(7 * 3600 + 1234);
     const STEPS: u32 = 40_000;
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
     let limit = limiter.limit("PerKey").unwrap();
-    // Thread 0 takes what is left before it moves the clock, by less than the burst's time: so the
-    // bucket never sits full, and no part of an interval is lost. The others spend all the while,
-    // often with an older time in hand.
+    // Thread 0 takes the remaining units, then moves the clock by less than a burst's time. So the bucket
+    // is never full and no part of an interval is lost. The other threads keep spending, often with an
+    // older time.
     let admitted = together(|me| match me {
         0 => (0..STEPS)
             .map(|_| {
@@ -154,9 +159,9 @@ fn while_time_moves_admits_exactly_the_burst_and_what_refills() {
 }
 
 #[test]
-fn a_sweep_gives_a_caller_with_an_older_time_nothing() {
+fn sweep_gives_older_clock_nothing() {
     const STEPS: u64 = 20_000;
-    // A clock that lets the others run after it was read: what a caller has in hand is often old.
+    // A clock that lets other threads run after it was read, so that a caller often has an old time.
     let time_ns = Arc::new(AtomicU64::new(0));
     let read = time_ns.clone();
     let clock = Clock::custom(move || {
@@ -167,9 +172,9 @@ fn a_sweep_gives_a_caller_with_an_older_time_nothing() {
     let limiter = with_clock(limits(&[("PerKey", BURST)]), clock);
     let limit = limiter.limit("PerKey").unwrap();
     let member = [limit.member("key")];
-    // Thread 0 takes what is left and moves the clock until the bucket is full: exactly a burst is
-    // admitted at each time. It sweeps the full cell away at once, under the hands of the others:
-    // batches, which read the clock before they charge.
+    // Thread 0 takes the remaining units and moves the clock until the bucket is full, so exactly one burst
+    // is admitted at each time. It sweeps the full cell at once, while the batches of the other threads,
+    // which read the clock before they charge, are under way.
     let admitted = together(|me| match me {
         0 => (0..STEPS)
             .map(|_| {
@@ -217,7 +222,7 @@ fn batches_in_opposite_orders_charge_all_or_nothing() {
             }
         };
         at_rest(batches);
-        // What batches denied each other in passing is still there.
+        // Units that concurrent batches denied each other are still there.
         while batch(round) == 1 {
             batches += 1;
         }
@@ -234,7 +239,7 @@ fn batches_while_time_moves_stay_below_every_bound() {
     let accounts = limiter.limit("PerAccount").unwrap();
     let addresses = limiter.limit("PerAddress").unwrap();
     let (account, address) = (accounts.member("id"), addresses.member("id"));
-    // Thread 0 moves the clock, thread 1 spends beside the batches, on the bucket that refuses most.
+    // Thread 0 moves the clock. Thread 1 spends beside the batches, on the bucket that denies most.
     let admitted = together(|me| match me {
         0 => {
             (0..STEPS).for_each(|_| hand.advance(STEP));

@@ -1,4 +1,4 @@
-//! Futures that are dropped while they wait, and places that are given up.
+//! Futures dropped while they wait, and cancelled reservations.
 
 use proptest::prelude::*;
 use tollgate::Bucket;
@@ -7,59 +7,59 @@ use tollgate::limit::Parameters;
 use super::virtual_time::{Task, World, run};
 use super::*;
 
-/// Where a waiter is dropped.
+/// When a waiter is dropped.
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// Before it was polled.
+    /// Before its first poll.
     Unpolled,
     /// While it sleeps.
     Asleep,
-    /// After its time has come, before it was polled again.
+    /// After its time has come, before the next poll.
     Granted,
-    /// In its jitter.
+    /// During its jitter.
     InJitter,
 }
 
 #[test]
-fn dropped_at_any_point_it_gives_back_what_it_has_not_had() {
+fn dropped_future_refunds_what_was_not_granted() {
     for limit in limits_of_all(3) {
         for at in [At::Unpolled, At::Asleep, At::Granted, At::InJitter] {
             let (handle, hand) = by_hand(&limit);
             let world = World::new(hand);
             assert!(handle.spend("id", 3).unwrap().allowed());
-            let before = standing(&handle);
+            let before = state(&handle);
             let jitter = if matches!(at, At::InJitter) { ms(1000) } else { ms(0) };
             let waiting = handle.waiting(world.clone()).jitter(jitter);
             let mut task = Task::new(waiting.until_allowed("id", 2));
             if !matches!(at, At::Unpolled) {
                 assert!(task.poll().is_pending());
-                assert_ne!(standing(&handle), before, "{limit:?} {at:?}: the place is taken");
+                assert_ne!(state(&handle), before, "{limit:?} {at:?}: the place is taken");
             }
             let granted_in = handle.check("id", 0).unwrap().retry_in();
             if matches!(at, At::Granted | At::InJitter) {
                 world.advance(granted_in + Duration::from_nanos(1));
-                let there = standing(&handle);
+                let there = state(&handle);
                 drop(task);
-                assert_eq!(standing(&handle), there, "{limit:?} {at:?}: it was used, or could be");
+                assert_eq!(state(&handle), there, "{limit:?} {at:?}: it was used, or could be");
             } else {
                 drop(task);
-                assert_eq!(standing(&handle), before, "{limit:?} {at:?}");
+                assert_eq!(state(&handle), before, "{limit:?} {at:?}");
             }
         }
     }
 }
 
-/// The times at which so many more would be allowed, from a state of the handle's.
+/// The waits after which the next `number` units would be allowed.
 fn next_places(handle: &KeyedLimit, number: usize) -> Vec<Duration> {
     let places: Vec<_> = (0..number).map(|_| place(handle, 1)).collect();
     let waits = places.iter().map(Reservation::wait).collect();
-    // The last first: what was taken to look is given back.
+    // The last first, so that every probe is rolled back.
     places.into_iter().rev().for_each(Reservation::cancel);
     waits
 }
 
 #[test]
-fn who_is_behind_keeps_its_time_and_nobody_else_has_it() {
+fn later_waiter_keeps_its_own_time() {
     for limit in limits_of_all(1) {
         let (handle, hand) = by_hand(&limit);
         let world = World::new(hand);
@@ -74,31 +74,32 @@ fn who_is_behind_keeps_its_time_and_nobody_else_has_it() {
         assert_eq!(next_places(&handle, 3), behind, "{limit:?}: others stand on it");
         let done = run(&world, tasks);
         let at_ms: Vec<u64> = done.iter().map(|&(_, at_ns, ..)| at_ns / MS).collect();
-        // A token bucket of two with a burst of one has its second when the window ends.
+        // A token bucket of two units with a burst of one has its second unit when the window ends.
         let unit_ms = if limit.algorithm() == "token_bucket" { 2 } else { 1 };
         assert_eq!(at_ms, [1, 2, 4, 5].map(|ms| ms * unit_ms), "{limit:?}");
     }
 }
 
 #[test]
-fn a_thousand_that_hang_up_in_their_order_leave_the_bucket_as_it_was() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+fn thousand_cancellations_in_order_restore_the_bucket() {
+    for engine in ENGINES {
         for limit in limits_of_all(5) {
             let (clock, _hand) = Clock::manual();
             let handle = limiter_on(&limit, clock, engine).limit("Own").unwrap();
             assert!(handle.spend("id", 4).unwrap().allowed());
-            let before = standing(&handle);
+            let before = state(&handle);
             let places: Vec<_> = (0..1000).map(|n| place(&handle, 1 + n % 3)).collect();
             places.into_iter().for_each(Reservation::cancel);
-            assert_eq!(standing(&handle), before, "{engine:?} {limit:?}");
+            assert_eq!(state(&handle), before, "{engine:?} {limit:?}");
         }
     }
 }
 
-/// Places that were given up wait in 256 lists for those behind them. Here each list has two kinds of buckets, whose
-/// words are alike: of one kind 5 are spent and a place of 1 is given up, of the other 4 and a place of 2.
+/// Cancelled reservations wait in 256 lists for the reservations behind them. Here each list has two kinds
+/// of buckets with equal words: one kind has spent 5 and cancels a reservation of 1, the other has spent 4
+/// and cancels one of 2.
 #[test]
-fn a_place_given_up_is_not_taken_for_another_buckets() {
+fn cancelled_reservation_stays_with_its_bucket() {
     let handle = handle_on(&Limit::new(5, 1, ms(1)).unwrap(), Clock::manual().0);
     let mut behind: Vec<(String, u64, Reservation)> = Vec::new();
     for number in 0..600 {
@@ -125,25 +126,25 @@ fn a_reservation_that_is_dropped_stays_charged() {
 }
 
 #[test]
-fn a_place_whose_time_has_come_is_not_given_back() {
+fn due_reservation_is_not_refunded() {
     let (handle, hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
     let (first, second) = (place(&handle, 1), place(&handle, 1));
     hand.advance(ms(10));
     second.cancel();
-    assert!(standing(&handle).0, "at its very time it is not used yet");
+    assert!(state(&handle).allowed(), "at its very time it is not used yet");
     let third = place(&handle, 1);
     hand.advance(ms(1));
-    let before = standing(&handle);
+    let before = state(&handle);
     third.cancel();
     first.cancel();
-    assert_eq!(standing(&handle), before, "a millisecond later they may be");
+    assert_eq!(state(&handle), before, "a millisecond later they may be");
 }
 
-/// What happens to places.
+/// An operation on reservations.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Take(u64),
-    /// One of those that are held.
+    /// Cancels one of the open reservations.
     Cancel(usize),
     Spend(u64),
     Advance(u64),
@@ -159,8 +160,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-/// Of windows, in which a place may stay empty, any interval touches so many and no more; of the others, all
-/// would have been allowed by a fresh bucket.
+/// Checks grants against a limit. For windows, in which a reservation may stay unused, it bounds the units
+/// of any interval. For the other algorithms a fresh bucket must have allowed every grant.
 pub(super) fn keeps_the_bound(limit: &Limit, used: &[(u64, u64)]) {
     if let Parameters::FixedWindow { limit: most, window }
     | Parameters::TokenBucket { limit: most, window, .. } = limit.parameters()
@@ -186,9 +187,9 @@ pub(super) fn keeps_the_bound(limit: &Limit, used: &[(u64, u64)]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Whatever is given up, and in whichever order: what was used, and what is held, keeps to the limit.
+    /// After any cancellations in any order, the used and the open grants keep to the limit.
     #[test]
-    fn what_is_used_keeps_the_bound_whoever_gives_up(burst in 3..6u64, ops in ops()) {
+    fn granted_cost_keeps_bound_despite_cancellations(burst in 3..6u64, ops in ops()) {
         for limit in limits_of_all(burst) {
             let (handle, hand) = by_hand(&limit);
             let mut now_ns = 0;
@@ -198,13 +199,14 @@ proptest! {
                 match op {
                     Op::Take(cost) => {
                         let taken = place(&handle, cost);
-                        // Of a cut ms: by the bucket's own time it is granted when the ms begins.
+                        // In whole ms: by the bucket's own time a grant counts from the beginning of its
+                        // ms.
                         let at_ns = now_ns + taken.wait().as_nanos() as u64;
                         held.push((at_ns, cost, taken));
                     }
                     Op::Cancel(which) if !held.is_empty() => {
                         let (at_ns, cost, taken) = held.swap_remove(which % held.len());
-                        // Whoever may use it, has used it.
+                        // Due reservations count as used.
                         if at_ns < now_ns {
                             used.push((at_ns, cost));
                         }
@@ -224,7 +226,8 @@ proptest! {
         }
     }
 
-    /// Once all have given up, in any order, and nobody has come in between, nothing is left of them.
+    /// After all reservations were cancelled, in any order and without other calls, the bucket is as
+    /// before.
     #[test]
     fn all_that_give_up_leave_nothing(
         burst in 3..6u64, costs in prop::collection::vec(1..4u64, 1..12), order in any::<u64>(), spent in 0..4u64,
@@ -232,7 +235,7 @@ proptest! {
         for limit in limits_of_all(burst) {
             let (handle, _hand) = by_hand(&limit);
             prop_assert!(handle.spend("id", spent.min(burst)).unwrap().allowed());
-            let before = standing(&handle);
+            let before = state(&handle);
             let mut places: Vec<_> = costs.iter().map(|&cost| place(&handle, cost)).collect();
             let mut order = order;
             while !places.is_empty() {
@@ -240,7 +243,7 @@ proptest! {
                 order = order.rotate_right(7) ^ 0x9e37_79b9;
                 places.swap_remove(which).cancel();
             }
-            prop_assert_eq!(standing(&handle), before, "{:?}", limit);
+            prop_assert_eq!(state(&handle), before, "{:?}", limit);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A thousand waiters on one key: in order, two polls each, and never more than the limit allows.
+//! A thousand waiters on one key: they are served in order, with two polls each, within the limit.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use super::*;
 
 const WAITERS: usize = 1000;
 
-/// That all these instants, in ns since the origin and in order, keep to the limit: each is one at which a
-/// plain spend on a fresh bucket would have been allowed.
+/// Checks that grants, in ns since the origin and in order, keep to the limit: a fresh bucket would have
+/// allowed a plain spend at each time.
 fn keeps_the_bound(limit: &Limit, admitted: &[(u64, u64)]) {
     let (clock, hand) = Clock::manual();
     let bucket = Bucket::new(limit.clone(), clock);
@@ -26,7 +26,7 @@ fn keeps_the_bound(limit: &Limit, admitted: &[(u64, u64)]) {
     }
 }
 
-/// In any interval of length t at most `burst + t / emission interval`, reckoned for every interval.
+/// Checks that in every interval of length t at most `burst + t / emission interval` units were admitted.
 fn keeps_gcras_bound(burst: u64, interval_ns: u64, admitted: &[(u64, u64)]) {
     for (first, &(from_ns, _)) in admitted.iter().enumerate() {
         let mut sum = 0;
@@ -39,7 +39,7 @@ fn keeps_gcras_bound(burst: u64, interval_ns: u64, admitted: &[(u64, u64)]) {
 }
 
 #[test]
-fn a_thousand_are_served_in_order_with_two_polls_each() {
+fn thousand_waiters_in_order_two_polls_each() {
     for limit in limits_of_all(5) {
         let (handle, hand) = by_hand(&limit);
         let world = World::new(hand);
@@ -53,7 +53,7 @@ fn a_thousand_are_served_in_order_with_two_polls_each() {
         assert_eq!(order, (0..WAITERS).collect::<Vec<_>>(), "{limit:?}: first come, first served");
         assert!(done.iter().all(|&(_, _, polls, _)| polls <= 2), "{limit:?}");
         assert!(done.iter().all(|(_, _, _, said)| said.is_ok()), "{limit:?}");
-        // Who has its time at once never sleeps, and nobody sleeps twice.
+        // A waiter whose time has come never sleeps, and no waiter sleeps twice.
         assert!(world.sleeps() < WAITERS as u64, "{limit:?}");
         let admitted: Vec<_> =
             done.iter().map(|&(number, at_ns, ..)| (at_ns, cost(number))).collect();
@@ -78,7 +78,7 @@ impl<F: Future> Future for Polled<F> {
     }
 }
 
-/// Has a thousand tasks wait on tokio's timer; returns when each was admitted, by the handle's clock.
+/// Lets a thousand tasks wait on tokio's timer. Returns when each was admitted, by the handle's clock.
 async fn with_tokio(
     handle: &KeyedLimit,
     now_ns: impl Fn() -> u64 + Clone + Send + 'static,
@@ -105,7 +105,7 @@ async fn with_tokio(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_keep_the_bound_on_a_paused_clock() {
+async fn thousand_waiters_keep_bound_on_paused_clock() {
     let started = tokio::time::Instant::now();
     let clock = Clock::custom(move || started.elapsed());
     let limit = Limit::new(10, 1, ms(1)).unwrap();
@@ -118,13 +118,13 @@ async fn a_thousand_keep_the_bound_on_a_paused_clock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_thousand_keep_the_bound_on_a_real_clock() {
+async fn thousand_waiters_keep_bound_on_real_clock() {
     let limit = Limit::new(10, 1, Duration::from_micros(200)).unwrap();
     let handle = handle_on(&limit, Clock::instant());
     let started = std::time::Instant::now();
     let mut admitted = with_tokio(&handle, move || started.elapsed().as_nanos() as u64).await;
     admitted.sort_unstable();
-    // When they come back is up to the scheduler; but none is back before its time.
+    // The scheduler decides when a task resumes, but no task resumes before its time.
     for (number, &at_ns) in admitted.iter().enumerate() {
         let earliest_ns = (number as u64).saturating_sub(9) * 200_000;
         assert!(at_ns >= earliest_ns, "number {number} at {at_ns} ns, allowed at {earliest_ns}");
@@ -159,7 +159,7 @@ fn a_thread_that_may_not_park_is_refused() {
 }
 
 #[test]
-fn jitter_is_late_by_less_than_it_says_and_never_early() {
+fn jitter_delays_within_its_maximum_never_early() {
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let (handle, hand) = by_hand(&limit);
     let world = World::new(hand);
@@ -172,7 +172,7 @@ fn jitter_is_late_by_less_than_it_says_and_never_early() {
         .collect();
     assert!(late.iter().all(|&late_ns| late_ns < 7 * MS), "{late:?}");
     assert!(late.iter().any(|&late_ns| late_ns > 4 * MS) && late.iter().any(|&ns| ns < 3 * MS));
-    assert_eq!(done[0].1, 0, "who need not wait does not");
+    assert_eq!(done[0].1, 0, "a caller with a unit at once does not wait");
 }
 
 #[test]

@@ -1,18 +1,18 @@
-//! Random histories of one bucket: what was granted, at its final cost, keeps to the limit in every window.
+//! Random histories of one bucket: the granted units, at their final costs, keep to the limit in every
+//! window.
 //!
-//! The numbers are small, so that histories collide. Between the two charges of a batch other calls are
-//! made, by a rule that makes them when it is charged, and then denies.
+//! The numbers are small, so that calls of a history interact. Between the two charges of a batch a custom
+//! rule makes other calls, and then denies.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
-use tollgate::Decision;
-use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::algorithm::Algorithm;
 use tollgate::limit::Parameters;
 use tollgate::limits::LimitOptions;
 use tollgate::reserve::Receipt;
 
+use super::support::rules::scripted;
 use super::*;
 
 pub(super) const HISTORIES: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
@@ -33,15 +33,15 @@ impl Random {
     }
 }
 
-/// What was granted: by which call, when, and what it came to.
+/// A grant: the number of its call, its time and its final cost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Granted {
+pub(super) struct Grant {
     pub(super) order: usize,
     pub(super) at_ns: u64,
     pub(super) cost: u64,
 }
 
-/// What a refund or a reset gave back: as ns of the time until full, and as units.
+/// What a refund or a reset returned: as ns of the time until full, and as units.
 #[derive(Clone, Copy, Debug)]
 struct GivenBack {
     order: usize,
@@ -55,18 +55,18 @@ pub(super) enum Open {
     Place(Reservation),
 }
 
-/// A charge that is not final: which of the granted, and the units charged.
-pub(super) struct Held {
+/// An open charge: the index of its grant, and the units charged.
+pub(super) struct OpenCharge {
     pub(super) granted: usize,
     pub(super) cost: u64,
     pub(super) open: Open,
 }
 
-/// What happened in one history.
+/// The record of one history.
 #[derive(Default)]
 pub(super) struct Record {
     order: usize,
-    granted: Vec<Granted>,
+    granted: Vec<Grant>,
     given_back: Vec<GivenBack>,
     calls: Vec<String>,
 }
@@ -81,10 +81,10 @@ struct History {
     id: String,
     random: Random,
     now_ns: u64,
-    /// By how much the clock moves on at once, at most some times.
+    /// The clock moves by at most one and a half of these at once.
     step_ns: u64,
     has_batches: bool,
-    held: Vec<Held>,
+    held: Vec<OpenCharge>,
     record: Record,
 }
 
@@ -95,40 +95,20 @@ thread_local! {
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Allows when it is looked at. When it is charged, makes other calls of the history first, and denies.
-#[derive(Debug)]
-struct Fickle;
-
-impl Algorithm for Fickle {
-    fn spend(&self, _: u64, now_ns: u64, _: u64) -> Outcome {
-        let asked = ASKED.replace(ASKED.get() + 1);
+/// A rule that allows when a batch asks it. When the batch charges it, it first makes other calls of the history,
+/// and denies.
+fn fickle() -> Limit {
+    scripted(|| {
+        let asked_before = ASKED.replace(ASKED.get() + 1);
         let history = BETWEEN.with_borrow(Clone::clone);
-        if asked == 1
+        if asked_before == 1
             && let Some(history) = history
         {
             let number = history.borrow_mut().random.below(4);
             (0..number).for_each(|_| step(&history, false));
         }
-        let wait = Duration::from_nanos(u64::from(asked > 0));
-        let decision = Decision::to_spend(asked == 0, 1, wait, wait);
-        Outcome { word: (asked == 0).then_some(now_ns + 1), decision }
-    }
-
-    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        word <= now_ns
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        1
-    }
+        asked_before == 0
+    })
 }
 
 pub(super) fn limiter_of(limit: &Limit, clock: Clock, engine: Engine) -> Limiter {
@@ -136,13 +116,13 @@ pub(super) fn limiter_of(limit: &Limit, clock: Clock, engine: Engine) -> Limiter
     let limits = Limits::builder()
         .limit_with("Own", IdFormat::String, limit.clone(), own)
         .unwrap()
-        .limit("Zfickle", IdFormat::String, Limit::custom(Arc::new(Fickle)).unwrap())
+        .limit("Zfickle", IdFormat::String, fickle())
         .unwrap();
     let options = LimiterOptions::default().clock(clock).engine(engine);
     Limiter::with_options(limits.build(), options)
 }
 
-/// Makes one call; `is_first`: not in the midst of another.
+/// Makes one call. `is_first` is false in the middle of another call.
 fn step(history: &Shared, is_first: bool) {
     let batch_of = history.borrow_mut().call(is_first);
     let Some(cost) = batch_of else { return };
@@ -159,7 +139,7 @@ fn step(history: &Shared, is_first: bool) {
 }
 
 impl History {
-    /// Makes a call. A batch of so many units is left to the caller.
+    /// Makes a call. If it is a batch, returns its cost, and the caller makes it.
     fn call(&mut self, is_first: bool) -> Option<u64> {
         self.record.order += 1;
         let (order, now_ns) = (self.record.order, self.now_ns);
@@ -169,11 +149,11 @@ impl History {
         self.record.calls.push(format!("at {now_ns}: {kind}, cost {cost}"));
         match kind {
             0..=2 if self.handle.spend(&*id, cost).unwrap().allowed() => {
-                self.record.granted.push(Granted { order, at_ns: now_ns, cost });
+                self.record.granted.push(Grant { order, at_ns: now_ns, cost });
             }
             3..=5 => {
                 if let (_, Some(receipt)) = self.handle.spend_estimate(&*id, cost).unwrap() {
-                    self.hold(Granted { order, at_ns: now_ns, cost }, Open::Receipt(receipt));
+                    self.hold(Grant { order, at_ns: now_ns, cost }, Open::Receipt(receipt));
                 }
             }
             6..=8 => {
@@ -183,7 +163,7 @@ impl History {
                     0 => Open::Place(place),
                     _ => Open::Receipt(place.into_receipt()),
                 };
-                self.hold(Granted { order, at_ns, cost }, open);
+                self.hold(Grant { order, at_ns, cost }, open);
             }
             9..=12 if !self.held.is_empty() => self.close(),
             13 => self.give_back(cost, false),
@@ -200,8 +180,8 @@ impl History {
         None
     }
 
-    fn hold(&mut self, granted: Granted, open: Open) {
-        self.held.push(Held { granted: self.record.granted.len(), cost: granted.cost, open });
+    fn hold(&mut self, granted: Grant, open: Open) {
+        self.held.push(OpenCharge { granted: self.record.granted.len(), cost: granted.cost, open });
         self.record.granted.push(granted);
     }
 
@@ -213,10 +193,10 @@ impl History {
         self.handle.check(&*self.id, 0).unwrap().remaining().unwrap()
     }
 
-    /// Settles a receipt, or gives up a place.
+    /// Settles a receipt or cancels a reservation.
     fn close(&mut self) {
         let which = self.random.below(self.held.len() as u64) as usize;
-        let Held { granted, cost, open } = self.held.swap_remove(which);
+        let OpenCharge { granted, cost, open } = self.held.swap_remove(which);
         let more = if self.random.below(8) == 0 { 3 } else { 0 };
         let actual = self.random.below(cost + 1) + more;
         let before_ns = self.reset_in_ns();
@@ -252,13 +232,14 @@ impl History {
         }
         self.record.calls.push(format!("given back, a reset: {is_reset}"));
         let ns = before.0 - self.reset_in_ns().min(before.0);
-        // Beyond empty nothing remains: a reset gives back all that there was, a refund what was asked for.
+        // In debt `remaining` is 0 and cannot measure the units: a reset counts as returning all, a refund
+        // its cost.
         let units = if is_reset { u64::MAX / 2 } else { cost };
         let order = self.record.order;
         self.record.given_back.push(GivenBack { order, ns, units, is_reset });
     }
 
-    /// What every window may hold, and what the bucket has to owe.
+    /// Checks every window against the limit, and the bucket's debt against the grants.
     fn check(&self) {
         self.record.keeps_the_bound(&self.limit);
         let Parameters::Gcra { burst, .. } = self.limit.parameters() else { return };
@@ -275,20 +256,20 @@ impl History {
 }
 
 impl Record {
-    /// What was granted by calls of which the order is not known.
-    pub(super) fn of(granted: Vec<Granted>) -> Record {
+    /// Builds a record of grants whose calls have no known order.
+    pub(super) fn from_grants(granted: Vec<Grant>) -> Record {
         Record { granted, ..Record::default() }
     }
 
-    /// What was given back between the first and the last call of those that were granted in a window.
+    /// The units returned between the first and the last call of a window's grants.
     fn given_back(&self, orders: (usize, usize), of: impl Fn(&GivenBack) -> u64) -> u64 {
         let between = |it: &&GivenBack| (orders.0..=orders.1).contains(&it.order);
         self.given_back.iter().filter(between).map(of).fold(0, u64::saturating_add)
     }
 
-    /// The costs in any window, less what was given back between them, are what the limit allows.
+    /// Checks that the costs in any window, less the units returned in between, are within the limit.
     pub(super) fn keeps_the_bound(&self, limit: &Limit) {
-        let mut granted: Vec<Granted> =
+        let mut granted: Vec<Grant> =
             self.granted.iter().copied().filter(|it| it.cost > 0).collect();
         granted.sort_unstable_by_key(|it| (it.at_ns, it.order));
         for (first, from) in granted.iter().enumerate() {
@@ -312,7 +293,7 @@ impl Record {
         }
     }
 
-    /// Until when a gcra bucket at least owes: for each time, as if all that was granted since had been
+    /// The time until which a gcra bucket owes at least: for each time, as if all later grants had been
     /// charged then.
     fn owes_until(&self, unit_ns: u64) -> i128 {
         let since = |from_ns: u64| {
@@ -326,7 +307,7 @@ impl Record {
     }
 }
 
-/// The most that may be granted in a window, its ends included.
+/// The most that may be granted in a window, ends included.
 fn bound(limit: &Limit, from_ns: u64, to_ns: u64) -> u64 {
     let ms_of = |ns: u64| ns / MS;
     match limit.parameters() {
@@ -347,7 +328,7 @@ fn bound(limit: &Limit, from_ns: u64, to_ns: u64) -> u64 {
     }
 }
 
-/// A limiter of which each history takes a new id.
+/// Runs histories on one limiter, each with a new id.
 fn histories(limit: &Limit, engine: Engine, number: u64, seed: u64) {
     let (clock, hand) = Clock::manual();
     let limiter = limiter_of(limit, clock, engine);
@@ -368,7 +349,7 @@ fn histories(limit: &Limit, engine: Engine, number: u64, seed: u64) {
             random: Random(seed ^ (at << 20)),
             now_ns,
             step_ns,
-            // The other engine holds a lock while a rule is asked.
+            // The exact engine holds a lock while it asks a rule.
             has_batches: engine == Engine::LockFree,
             held: Vec::new(),
             record: Record::default(),
@@ -394,7 +375,7 @@ fn small_gcra() -> Vec<Limit> {
 }
 
 #[test]
-fn no_history_grants_more_than_the_bound_of_gcra() {
+fn no_history_exceeds_the_bound_of_gcra() {
     for (seed, limit) in (0..).zip(small_gcra()) {
         histories(&limit, Engine::LockFree, HISTORIES, seed);
         histories(&limit, Engine::Exact, HISTORIES / 10, seed + 100);
@@ -402,7 +383,7 @@ fn no_history_grants_more_than_the_bound_of_gcra() {
 }
 
 #[test]
-fn no_history_grants_more_than_the_bound_of_those_that_count() {
+fn no_history_exceeds_bound_of_counting_rules() {
     let window = Limit::fixed_window(3, ms(4)).unwrap();
     let tokens = Limit::token_bucket(6, ms(6), 3).unwrap();
     let leaky = |size, rate_ms, drip| Limit::leaky_bucket(size, ms(rate_ms), drip).unwrap();

@@ -1,4 +1,4 @@
-//! What a place costs, when there is none, and what else goes on in the bucket.
+//! Reservations: their waits, their refusals, and other calls on the same bucket.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::virtual_time::{Task, World};
 use super::*;
 
 #[test]
-fn a_refusal_is_known_at_once_and_charges_nothing() {
+fn refusal_is_immediate_and_charges_nothing() {
     for limit in limits_of_all(2) {
         let (handle, hand) = by_hand(&limit);
         let world = World::new(hand);
         assert!(handle.spend("id", 2).unwrap().allowed());
-        let (before, needed) = (standing(&handle), handle.check("id", 2).unwrap().retry_in());
+        let (before, needed) = (state(&handle), handle.check("id", 2).unwrap().retry_in());
         let short = needed - Duration::from_nanos(1);
         let late = handle.reserve("id", 2, short).unwrap_err();
         assert_eq!(late.needed(), Some(needed), "{limit:?}");
@@ -26,7 +26,7 @@ fn a_refusal_is_known_at_once_and_charges_nothing() {
         let waiting = handle.waiting(world.clone()).at_most(short);
         let mut future = Task::new(waiting.until_allowed("id", 2));
         assert!(matches!(future.poll(), std::task::Poll::Ready(Err(_))), "at its first poll");
-        assert_eq!(standing(&handle), before, "{limit:?}");
+        assert_eq!(state(&handle), before, "{limit:?}");
         let in_time = handle.reserve("id", 2, needed).unwrap();
         assert_eq!(in_time.wait(), needed, "{limit:?}");
     }
@@ -48,7 +48,7 @@ fn a_refusal_says_why() {
 }
 
 #[test]
-fn a_cost_of_nothing_waits_for_what_is_owed_and_takes_no_place() {
+fn zero_cost_waits_for_debt_without_reservation() {
     let (handle, hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
     assert!(place(&handle, 0).wait().is_zero());
     let _held = (place(&handle, 1), place(&handle, 1));
@@ -57,11 +57,11 @@ fn a_cost_of_nothing_waits_for_what_is_owed_and_takes_no_place() {
     assert_eq!(place(&handle, 1).wait(), ms(20));
     nothing.cancel();
     hand.advance(ms(20));
-    assert_eq!(standing(&handle).2, ms(10));
+    assert_eq!(state(&handle).retry_in(), ms(10));
 }
 
 #[test]
-fn where_nothing_is_limited_nobody_waits() {
+fn unlimited_ids_never_wait() {
     let (clock, _hand) = Clock::manual();
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
@@ -74,12 +74,12 @@ fn where_nothing_is_limited_nobody_waits() {
         assert_eq!(place.into_receipt().settle(7).remaining(), None);
     }
     limiter.set_enabled(true);
-    assert!(standing(&handle).0, "nothing was charged");
+    assert!(state(&handle).allowed(), "nothing was charged");
 }
 
 #[test]
-fn who_comes_with_an_older_clock_waits_from_the_last_sweep() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+fn older_clock_waits_from_the_last_sweep() {
+    for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let limiter = limiter_on(&Limit::new(1, 1, ms(10)).unwrap(), clock, engine);
         let handle = limiter.limit("Own").unwrap();
@@ -95,7 +95,7 @@ fn who_comes_with_an_older_clock_waits_from_the_last_sweep() {
 }
 
 #[test]
-fn newcomers_that_share_a_bucket_wait_from_the_last_sweep() {
+fn untracked_keys_wait_from_the_last_sweep() {
     let limits =
         Limits::builder().limit("Own", IdFormat::String, Limit::new(1, 1, ms(10)).unwrap());
     let (clock, hand) = Clock::manual();
@@ -114,7 +114,7 @@ fn newcomers_that_share_a_bucket_wait_from_the_last_sweep() {
     assert_eq!(place("third").wait(), ms(60));
 }
 
-/// A limiter for one key, which is taken.
+/// Builds a limiter with room for one key, which is taken.
 fn at_cap(policy: AtCap) -> KeyedLimit {
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
@@ -125,7 +125,7 @@ fn at_cap(policy: AtCap) -> KeyedLimit {
 }
 
 #[test]
-fn newcomers_beyond_the_cap_are_treated_as_the_policy_says() {
+fn untracked_keys_beyond_cap_follow_the_policy() {
     let refused = at_cap(AtCap::Deny).reserve("new", 1, Duration::MAX).unwrap_err();
     assert!(matches!(refused, ReserveError::NoRoom), "{refused}");
 
@@ -138,7 +138,7 @@ fn newcomers_beyond_the_cap_are_treated_as_the_policy_says() {
     let place = |id: &str| shared.reserve(id, 1, Duration::MAX).unwrap();
     let places = [place("a"), place("b"), place("c")];
     assert_eq!(places.each_ref().map(Reservation::wait), [0, 10, 20].map(ms));
-    // Their place in the bucket that they share goes back as in one of their own.
+    // Their reservations in the shared bucket roll back like those in a bucket of their own.
     let [_a, b, c] = places;
     b.cancel();
     assert_eq!(place("d").wait(), ms(30));
@@ -152,11 +152,11 @@ fn newcomers_beyond_the_cap_are_treated_as_the_policy_says() {
     drop(c);
 }
 
-/// One unit, and a rest: a rule that knows no future.
+/// One unit, then a pause: a rule that cannot reserve.
 #[derive(Debug)]
-struct Rest;
+struct Pausing;
 
-impl Algorithm for Rest {
+impl Algorithm for Pausing {
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
         let left = Duration::from_nanos(word.saturating_sub(now_ns));
         let allowed = cost == 0 || left.is_zero();
@@ -182,8 +182,8 @@ impl Algorithm for Rest {
 }
 
 #[test]
-fn a_rule_of_ones_own_gives_only_what_is_there() {
-    let (handle, hand) = by_hand(&Limit::custom(Arc::new(Rest)).unwrap());
+fn custom_rule_grants_only_what_is_there() {
+    let (handle, hand) = by_hand(&Limit::custom(Arc::new(Pausing)).unwrap());
     let there = place(&handle, 1);
     assert!(there.wait().is_zero());
     let refused = handle.reserve("id", 1, Duration::MAX).unwrap_err();
@@ -191,15 +191,15 @@ fn a_rule_of_ones_own_gives_only_what_is_there() {
     there.cancel();
     let (decision, receipt) = handle.spend_estimate("id", 1).unwrap();
     assert!(decision.allowed(), "given back");
-    assert_eq!(receipt.unwrap().settle(3).remaining(), Some(0), "what is more is forgiven");
+    assert_eq!(receipt.unwrap().settle(3).remaining(), Some(0), "the rest is forgiven");
     hand.advance(ms(1));
     assert!(place(&handle, 1).wait().is_zero());
 }
 
 #[test]
-fn a_denied_batch_takes_nothing_from_who_waits_behind_it() {
-    // The batch charges "Own" and is denied by "Last"; meanwhile, between the two, another takes a place
-    // behind it: told here by charging and taking back by hand.
+fn denied_batch_takes_nothing_from_later_waiter() {
+    // The batch charges "Own" and is denied by "Last". Between the two another caller reserves behind it.
+    // The test charges and rolls back by hand.
     let limit = Limit::new(1, 1, Duration::from_nanos(10)).unwrap();
     let batchs = limit.spend(0, 1, 1).word.unwrap();
     let waiter = limit.reserve(batchs, 1, 1).unwrap();
@@ -210,7 +210,7 @@ fn a_denied_batch_takes_nothing_from_who_waits_behind_it() {
 }
 
 #[test]
-fn after_a_reload_nothing_is_given_back_and_places_are_kept() {
+fn reload_keeps_reservations_and_refunds_nothing() {
     let with = |burst| {
         let limit = Limit::new(burst, 1, ms(10)).unwrap();
         Limits::builder().limit("Own", IdFormat::String, limit).unwrap().build()
@@ -222,9 +222,9 @@ fn after_a_reload_nothing_is_given_back_and_places_are_kept() {
     let (held, given_up) = (place(&handle, 1), place(&handle, 1));
     let (_, receipt) = handle.spend_estimate("other", 1).unwrap();
     limiter.reload(with(2)).unwrap();
-    let (before, others) = (standing(&handle), handle.check("other", 1).unwrap());
+    let (before, others) = (state(&handle), handle.check("other", 1).unwrap());
     given_up.cancel();
-    assert_eq!(standing(&handle), before);
+    assert_eq!(state(&handle), before);
     let said = receipt.unwrap().settle(0);
     assert_eq!(said.reset_in(), others.reset_in(), "nothing is given back");
     assert_eq!(held.wait(), ms(10));

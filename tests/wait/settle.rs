@@ -1,4 +1,4 @@
-//! Charges by an estimate, settled by what they came to.
+//! Estimated charges and their settlement.
 
 use proptest::prelude::*;
 use tollgate::limit::Parameters;
@@ -8,7 +8,7 @@ use tollgate::reserve::Receipt;
 use super::dropped::keeps_the_bound;
 use super::*;
 
-/// A limiter whose buckets may owe so much.
+/// A limiter whose buckets may owe `max_debt` units.
 fn limiter_owing(limit: &Limit, max_debt: u64, clock: Clock, engine: Engine) -> Limiter {
     let options = LimitOptions::default().max_debt(max_debt);
     let limits = Limits::builder().limit_with("Own", IdFormat::String, limit.clone(), options);
@@ -22,18 +22,18 @@ fn owing(limit: &Limit, max_debt: u64) -> (KeyedLimit, ManualClock) {
 }
 
 #[test]
-fn what_was_estimated_too_much_goes_back_and_no_more() {
+fn overestimate_is_refunded_and_no_more() {
     for limit in limits_of_all(10) {
         let (handle, _hand) = by_hand(&limit);
         let left = |handle: &KeyedLimit| handle.check("id", 0).unwrap().remaining().unwrap();
         let full = left(&handle);
         let (_, receipt) = handle.spend_estimate("id", 8).unwrap();
         assert_eq!(receipt.unwrap().settle(3).remaining(), Some(full - 3), "{limit:?}");
-        // Settled from beneath another's charge, and to nothing.
+        // Settled to nothing while another caller's charge builds on it.
         let (_, first) = handle.spend_estimate("id", 4).unwrap();
         assert!(handle.spend("id", 2).unwrap().allowed());
         assert_eq!(first.unwrap().settle(0).remaining(), Some(full - 5), "{limit:?}");
-        // As estimated, and not at all.
+        // Settled at the estimate, and not settled.
         let (_, same) = handle.spend_estimate("id", 1).unwrap();
         assert_eq!(same.unwrap().settle(1).remaining(), Some(full - 6), "{limit:?}");
         drop(handle.spend_estimate("id", 1).unwrap());
@@ -44,7 +44,7 @@ fn what_was_estimated_too_much_goes_back_and_no_more() {
 }
 
 #[test]
-fn those_under_way_together_are_settled_in_any_order_to_the_unit() {
+fn concurrent_receipts_settle_exactly_in_any_order() {
     for limit in limits_of_all(40) {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
             let (handle, _hand) = by_hand(&limit);
@@ -61,17 +61,17 @@ fn those_under_way_together_are_settled_in_any_order_to_the_unit() {
 }
 
 #[test]
-fn what_was_estimated_too_little_is_owed_down_to_the_floor() {
+fn underestimate_is_owed_down_to_the_floor() {
     for limit in limits_of_all(10) {
         for (max_debt, more, owed) in [(0, 5, 2), (4, 5, 5), (4, 6, 6), (4, 50, 6)] {
             let (handle, _hand) = owing(&limit, max_debt);
             let (_, receipt) = handle.spend_estimate("id", 8).unwrap();
             let after = receipt.unwrap().settle(8 + more);
             assert_eq!(after.allowed(), owed <= 2, "{limit:?} {max_debt} {more}");
-            // What is owed has to come back before one unit is there.
+            // The debt has to come back before one unit is there.
             let (same, _same_hand) = owing(&limit, 100);
             let _ = same.spend_estimate("id", 8).unwrap().1.unwrap().settle(8 + owed);
-            assert_eq!(standing(&handle), standing(&same), "{limit:?} {max_debt} {more}");
+            assert_eq!(state(&handle), state(&same), "{limit:?} {max_debt} {more}");
         }
     }
 }
@@ -100,7 +100,7 @@ fn an_estimate_of_nothing_can_be_settled() {
 }
 
 #[test]
-fn who_waited_settles_too() {
+fn receipts_of_waiters_settle() {
     let (handle, hand) = by_hand(&Limit::new(10, 1, ms(1)).unwrap());
     assert!(handle.spend("id", 10).unwrap().allowed());
     let place = place(&handle, 6);
@@ -110,10 +110,10 @@ fn who_waited_settles_too() {
     assert_eq!((said.allowed(), said.remaining()), (true, Some(4)));
 }
 
-/// Three that are given back from beneath one who waits: each reckons with what the others have lowered,
-/// or four units are used at one instant, of a burst of three.
+/// Settles three charges that a waiter's charge builds on. Each settlement must count what the others have lowered, or
+/// four units are used at one instant, of a burst of three.
 #[test]
-fn many_that_are_given_back_leave_the_place_of_who_waits() {
+fn many_refunds_leave_the_waiters_reservation() {
     let (handle, hand) = by_hand(&Limit::new(3, 1, ms(10)).unwrap());
     let receipts = [(); 3].map(|()| handle.spend_estimate("id", 1).unwrap().1.unwrap());
     let waiter = place(&handle, 1);
@@ -127,10 +127,9 @@ fn many_that_are_given_back_leave_the_place_of_who_waits() {
     assert!(!handle.spend("id", 3).unwrap().allowed(), "beside the waiter's one");
 }
 
-/// Those who wait were told their times by windows that are used up and by drips: nothing of these can be
-/// given to others.
+/// The waiters' times follow from used-up windows and drips. No unit of these can go to other callers.
 #[test]
-fn while_others_wait_a_window_and_a_leaky_bucket_give_nothing_back() {
+fn windows_and_leaky_buckets_never_refund_under_waiters() {
     for limit in limits_of_all(4) {
         let (handle, _hand) = by_hand(&limit);
         let receipts = [(); 2].map(|()| handle.spend_estimate("id", 2).unwrap().1.unwrap());
@@ -149,9 +148,9 @@ fn while_others_wait_a_window_and_a_leaky_bucket_give_nothing_back() {
         let after = next(&handle);
         match limit.algorithm() {
             "fixed_window" | "leaky_bucket" => assert_eq!(after, before, "{limit:?}"),
-            // What the waiter does not need: it has its two of four at its time.
+            // The units that the waiter does not need: it has its two of four at its time.
             "gcra" => assert_eq!(after, told + ms(2), "{limit:?}"),
-            // All are counted from the window's start.
+            // All units count from the window's start.
             _ => assert!(after < before, "{limit:?}"),
         }
         assert_eq!(waiter.wait(), told);
@@ -161,7 +160,7 @@ fn while_others_wait_a_window_and_a_leaky_bucket_give_nothing_back() {
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Charge(u64),
-    /// One that is under way, and what it came to.
+    /// Settles an open receipt to a final cost.
     Settle(usize, u64),
     Spend(u64),
     Place(u64),
@@ -188,11 +187,11 @@ fn ops(with_refunds: bool, with_back: bool) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(prop::strategy::Union::new_weighted(kinds), 1..50)
 }
 
-/// What happened to a bucket, with what was settled in place of what was estimated: a naive gcra bucket in
-/// unbounded integers is charged with it anew for each question.
+/// An event of a bucket, with final costs in place of estimates. For each question a naive gcra bucket in
+/// unbounded integers is charged with all events again.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Used at a time that was granted: what it came to, and the estimate.
+    /// Used at a granted time: the final cost and the estimate.
     Used {
         at: i128,
         actual: u64,
@@ -202,20 +201,20 @@ enum Event {
         at: i128,
         units: u64,
     },
-    /// More than was estimated, as far as the floor left room at that time.
+    /// More than the estimate, as far as the debt floor left room at that time.
     Owed {
         at: i128,
         ns: i128,
     },
 }
 
-struct Naive {
+struct NaiveBucket {
     interval: i128,
     events: Vec<Event>,
 }
 
-impl Naive {
-    /// When the bucket is full, of the estimates or of what they came to.
+impl NaiveBucket {
+    /// When the bucket is full, by the estimates or by the final costs.
     fn full_at(&self, by_estimate: bool) -> i128 {
         self.events.iter().fold(0, |tat, event| match *event {
             Event::Used { at, actual, estimate } => {
@@ -238,7 +237,7 @@ struct UnderWay {
     charged_at: i128,
 }
 
-/// One history on a limiter and on the naive bucket; returns what was used, at its times.
+/// Runs one history on a limiter and on the naive bucket. Returns the used costs and their times.
 fn settles_as_the_oracle(
     limit: &Limit,
     max_debt: u64,
@@ -248,15 +247,15 @@ fn settles_as_the_oracle(
     let (clock, hand) = Clock::manual();
     let handle = limiter_owing(limit, max_debt, clock, engine).limit("Own").unwrap();
     let Parameters::Gcra { period, .. } = limit.parameters() else { panic!("{limit:?}") };
-    let mut naive = Naive { interval: period.as_nanos() as i128, events: Vec::new() };
+    let mut naive = NaiveBucket { interval: period.as_nanos() as i128, events: Vec::new() };
     let most_ns = limit.burst_offset().as_nanos() as i128 + naive.interval * i128::from(max_debt);
     let full_in =
         |handle: &KeyedLimit| handle.check("id", 0).unwrap().reset_in().as_nanos() as i128;
     let mut under_way: Vec<UnderWay> = Vec::new();
     let (mut now_ns, mut latest_ns) = (0u64, 0u64);
-    // What settlements may be wrong by: what refunds gave back, and how far the clock was behind.
+    // The allowed error of settlements: refunds, and how far the clock was behind.
     let (mut refunded, mut behind, mut held) = (0, 0, 0);
-    // Whether anybody may have had to wait, by all that was ever charged: then less may be given back.
+    // Whether any caller may have had to wait, by all charges so far: then a settlement may return less.
     let (mut is_brimful, mut went_back) = (false, false);
     for &op in ops {
         let now = i128::from(now_ns);
@@ -306,7 +305,7 @@ fn settles_as_the_oracle(
         let now = i128::from(now_ns);
         let said = now + full_in(&handle);
         let (least, most) = (naive.full_at(false), naive.full_at(true));
-        // Nothing that others had is forgotten; nothing is charged that was not.
+        // No charge of another caller is forgotten, and nothing is charged that was not spent.
         prop_assert!(
             said + refunded + behind >= least.max(now),
             "{} of {}: {:?}",
@@ -314,14 +313,14 @@ fn settles_as_the_oracle(
             least,
             naive.events
         );
-        // A bucket that is full at a time stays so at an earlier one.
+        // A full bucket stays full when the clock goes back.
         went_back |= now_ns < latest_ns;
         if refunded == 0 && !went_back {
             prop_assert!(said <= most.max(now), "{} of {}: {:?}", said, most, naive.events);
         }
         is_brimful |= most > now + limit.burst_offset().as_nanos() as i128;
         if refunded == 0 && !went_back && !is_brimful {
-            // Off by what was held, and only for as long.
+            // Off by at most the cost that was held, and only for that time.
             prop_assert!(
                 said <= (least + held).max(now),
                 "{} of {}, held {}: {:?}",
@@ -347,7 +346,7 @@ proptest! {
     #[test]
     fn settled_is_as_if_it_had_been_known(burst in 8..30u64, max_debt in 0..12u64, ops in ops(false, false)) {
         let limit = Limit::new(burst, 1, ms(1)).unwrap();
-        for engine in [Engine::LockFree, Engine::Exact] {
+        for engine in ENGINES {
             let mut used = settles_as_the_oracle(&limit, max_debt, engine, &ops)?;
             used.sort_unstable();
             keeps_the_bound(&limit, &used);
@@ -355,17 +354,17 @@ proptest! {
     }
 
     #[test]
-    fn refunds_and_a_clock_that_goes_back_are_all_that_settling_can_be_wrong_by(
+    fn settling_errs_only_by_refunds_and_backward_clocks(
         burst in 8..30u64, max_debt in 0..12u64, ops in ops(true, true),
     ) {
         let limit = Limit::new(burst, 1, ms(1)).unwrap();
         settles_as_the_oracle(&limit, max_debt, Engine::LockFree, &ops)?;
     }
 
-    /// Of the other algorithms what was used keeps to the limit, whatever was settled, and a settlement never
+    /// Under the other algorithms used costs keep to the limit whatever is settled, and a settlement never
     /// takes more than the estimate.
     #[test]
-    fn what_was_used_keeps_the_bound_of_any_algorithm(burst in 8..30u64, ops in ops(false, false)) {
+    fn settled_use_keeps_bound_of_any_algorithm(burst in 8..30u64, ops in ops(false, false)) {
         for limit in limits_of_all(burst) {
             let (handle, hand) = by_hand(&limit);
             let mut now_ns = 0;

@@ -1,25 +1,25 @@
-//! Four threads that spend, take places, settle and give up: what was granted keeps to the limit.
+//! Four threads spend, reserve, settle and cancel: their grants keep to the limit.
 
 use std::sync::Barrier;
 
 use tollgate::algorithm::Algorithm;
 
-use super::histories::{Granted, HISTORIES, Held, Open, Random, Record, limiter_of};
+use super::histories::{Grant, HISTORIES, Open, OpenCharge, Random, Record, limiter_of};
 use super::*;
 
-/// What one of the threads does to a bucket at one time; the times of what was granted, and its final cost.
+/// One thread's calls on a bucket at one time, with the times and final costs of its grants.
 struct Worker<'a> {
     handle: &'a KeyedLimit,
     id: &'a str,
     random: Random,
-    granted: Vec<Granted>,
-    held: Vec<Held>,
+    granted: Vec<Grant>,
+    held: Vec<OpenCharge>,
 }
 
 impl Worker<'_> {
     fn call(&mut self, now_ns: u64, most: u64) {
         let cost = 1 + self.random.below(most);
-        let granted = |at_ns| Granted { order: 0, at_ns, cost };
+        let granted = |at_ns| Grant { order: 0, at_ns, cost };
         match self.random.below(9) {
             0 if self.handle.spend(self.id, cost).unwrap().allowed() => {
                 self.granted.push(granted(now_ns));
@@ -40,7 +40,7 @@ impl Worker<'_> {
             }
             _ if !self.held.is_empty() => {
                 let which = self.random.below(self.held.len() as u64) as usize;
-                let Held { granted, cost, open } = self.held.swap_remove(which);
+                let OpenCharge { granted, cost, open } = self.held.swap_remove(which);
                 let granted = &mut self.granted[granted];
                 match open {
                     Open::Receipt(receipt) => {
@@ -59,13 +59,13 @@ impl Worker<'_> {
         }
     }
 
-    fn hold(&mut self, granted: Granted, open: Open) {
-        self.held.push(Held { granted: self.granted.len(), cost: granted.cost, open });
+    fn hold(&mut self, granted: Grant, open: Open) {
+        self.held.push(OpenCharge { granted: self.granted.len(), cost: granted.cost, open });
         self.granted.push(granted);
     }
 }
 
-/// Four threads that call at the same times: the clock is moved while none of them calls.
+/// Four threads call at the same times: the clock moves while none of them calls.
 fn histories_of_threads(limit: &Limit, engine: Engine, number: u64) {
     const THREADS: u64 = 4;
     const TIMES: u64 = 6;
@@ -94,18 +94,18 @@ fn histories_of_threads(limit: &Limit, engine: Engine, number: u64) {
         all
     };
     let work = &work;
-    let of_threads: Vec<Vec<Vec<Granted>>> = std::thread::scope(|scope| {
+    let of_threads: Vec<Vec<Vec<Grant>>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|me| scope.spawn(move || work(me))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for history in 0..number as usize {
         let granted = of_threads.iter().flat_map(|of| of[history].iter().copied()).collect();
-        Record::of(granted).keeps_the_bound(limit);
+        Record::from_grants(granted).keeps_the_bound(limit);
     }
 }
 
 #[test]
-fn four_threads_are_granted_no_more_than_the_bound() {
+fn four_threads_are_granted_at_most_bound() {
     let number = HISTORIES / 100;
     let mut limits = limits_of_all(3).to_vec();
     limits.extend([Limit::new(5, 1, ms(2)).unwrap(), Limit::new(2, 1, ms(3)).unwrap()]);

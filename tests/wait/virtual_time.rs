@@ -1,4 +1,4 @@
-//! An executor and timers on a clock that is moved by hand, which count every poll.
+//! An executor and timers on a manual clock, which count every poll.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tollgate::clock::ManualClock;
 use tollgate::reserve::Timer;
 
-/// Time, and who is to be woken when.
+/// The time, and the tasks that sleep.
 #[derive(Clone)]
 pub(crate) struct World(Rc<RefCell<Inner>>);
 
@@ -35,14 +35,14 @@ impl World {
         self.0.borrow().now_ns
     }
 
-    /// Moves the clock, and wakes nobody.
+    /// Moves the clock without waking a task.
     pub(crate) fn advance(&self, by: Duration) {
         let mut inner = self.0.borrow_mut();
         inner.now_ns += by.as_nanos() as u64;
         inner.hand.set(Duration::from_nanos(inner.now_ns));
     }
 
-    /// Moves the clock to when the next sleeper is to be woken, and wakes it. `None`: nobody sleeps.
+    /// Moves the clock to the next sleeper's time and wakes it. Returns `None` if no task sleeps.
     fn wake_next(&self) -> Option<()> {
         let mut inner = self.0.borrow_mut();
         let ((at_ns, _), waker) = inner.sleepers.pop_first()?;
@@ -53,7 +53,7 @@ impl World {
         Some(())
     }
 
-    /// How often anybody went to sleep.
+    /// The number of times that a task went to sleep.
     pub(crate) fn sleeps(&self) -> u64 {
         self.0.borrow().sleeps
     }
@@ -97,7 +97,7 @@ impl Drop for Sleep {
     }
 }
 
-/// A future of somebody's, and how often it was polled.
+/// A future and the number of its polls.
 pub(crate) struct Task<'a, T> {
     future: Pin<Box<dyn Future<Output = T> + 'a>>,
     woken: Arc<Woken>,
@@ -117,7 +117,7 @@ impl<'a, T> Task<'a, T> {
         Task { future: Box::pin(future), woken: Arc::new(Woken(AtomicBool::new(true))), polls: 0 }
     }
 
-    /// Polls it if it was woken, or never polled.
+    /// Polls the future if it was woken or never polled.
     pub(crate) fn poll(&mut self) -> Poll<T> {
         if !self.woken.0.swap(false, Ordering::Relaxed) {
             return Poll::Pending;
@@ -128,8 +128,8 @@ impl<'a, T> Task<'a, T> {
     }
 }
 
-/// Runs all until they are done; says for each, in the order in which they were, which it was, when, how
-/// often it was polled, and what came of it.
+/// Runs all tasks to their ends. Returns for each, in the order of the ends, its index, the time, its
+/// number of polls and its output.
 pub(crate) fn run<T>(world: &World, tasks: Vec<Task<'_, T>>) -> Vec<(usize, u64, u32, T)> {
     let mut waiting: Vec<_> = tasks.into_iter().enumerate().collect();
     let mut done = Vec::new();
@@ -144,6 +144,6 @@ pub(crate) fn run<T>(world: &World, tasks: Vec<Task<'_, T>>) -> Vec<(usize, u64,
         if waiting.is_empty() {
             return done;
         }
-        world.wake_next().expect("nobody sleeps, and some are not done");
+        world.wake_next().expect("no task sleeps, and some are not done");
     }
 }

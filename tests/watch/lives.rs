@@ -53,7 +53,7 @@ fn the_callback_is_told_of_each_attempt() {
 }
 
 #[test]
-fn a_panic_of_the_callback_is_counted_and_the_thread_goes_on() {
+fn callback_panic_is_counted_and_thread_continues() {
     let site = Site::new();
     let options = quick().on_reload(|reloaded| {
         if reloaded.as_ref().is_ok_and(|reloaded| reloaded.generation == 1) {

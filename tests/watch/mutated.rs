@@ -161,7 +161,7 @@ fn files_are_taken_whole_or_not_at_all() {
 
 /// A file that is cut off anywhere is taken if what is left is a file: never as no limits.
 #[test]
-fn files_that_are_cut_off_are_never_no_limits() {
+fn truncated_files_never_mean_no_limits() {
     for end in 0..GOOD.len() {
         if let Ok(limits) = Limits::from_yaml(&GOOD[..end]) {
             assert!(limits.names().next().is_some(), "{:?}", &GOOD[..end]);

@@ -22,7 +22,7 @@ fn ends(watcher: Watcher) {
 
 /// Without a writer, a pipe that is opened for reading waits for one.
 #[test]
-fn a_pipe_that_is_renamed_over_the_file_between_two_steps_of_a_look() {
+fn pipe_renamed_over_file_between_two_steps() {
     let site = Site::new();
     let made = Command::new("mkfifo").arg(site.path("pipe")).status().unwrap();
     assert!(made.success());

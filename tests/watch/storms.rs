@@ -2,7 +2,7 @@
 
 use allocation_counter::measure;
 
-use super::own_process::in_own_process;
+use super::support::in_own_process;
 use super::*;
 
 #[test]

@@ -1,16 +1,17 @@
-//! Checks recorded calls: that they are one history of each bucket, and that the bound holds over it.
+//! Checks that recorded calls are one history of each bucket, and that the bound holds over it.
 //!
-//! A decision tells when its bucket is full again, and the clock's reading is known, so each call tells
-//! the word that it left, to the nanosecond; and if the bucket was not full, the word that it met:
+//! A decision tells when its bucket is full again, and the clock's reading is recorded. So each call tells
+//! the word that it left, to the nanosecond, and, unless the bucket was full, the word that it found:
 //!
-//! - **The chain.** What a call met is what another left, and no two calls met the same. A spend that was
-//!   lost, or decided on a stale word, is met twice or never. What a denial met was left by somebody.
-//! - **The bound.** Over all windows, by one scan: what was admitted in `[a, b]`, less what was given back
-//!   by refunds that may have been in between, is at most `burst + (b - a) / interval`.
+//! * **The chain.** Each word that a call found was left by another call, and no two calls found the same
+//!   one. The word of a spend that was lost, or decided on a stale word, is found twice or never. A denial
+//!   found a word that another call left.
+//! * **The bound.** Over all windows, by one scan: the units admitted in `[a, b]`, less refunds that may
+//!   have happened in between, are at most `burst + (b - a) / interval`.
 //!
-//! Sorting is all it takes: n log n. One thing is not told: a spend of a bucket that was dropped may have
-//! been decided at the time of the sweep, which is later than the caller's. Such a stamp is found by who
-//! met what the spend left; if nobody did, the spend stands in no window, and is counted.
+//! The check sorts: n log n. One fact is not recorded: a spend on a dropped bucket may have been decided at
+//! the time of the sweep, which is later than the caller's. The call that found the spend's word tells that
+//! time. If no call found it, the spend is in no window, and is counted.
 
 use std::collections::HashMap;
 
@@ -22,10 +23,10 @@ pub(crate) struct Rule {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CallKind {
     Admitted,
     Denied,
-    /// A refund that gave something back.
+    /// A refund that returned units.
     Refunded,
 }
 
@@ -33,47 +34,47 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) key: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CallKind,
     pub(crate) cost: u8,
-    /// The reading of the clock that the call decided by.
+    /// The clock's reading that decided the call.
     pub(crate) now_ns: u64,
-    /// In how long the bucket is full again, the call included.
+    /// The time after `now_ns` until the bucket is full, with this call included.
     pub(crate) full_in_ns: u64,
     /// A time after the call.
     pub(crate) end_ns: u64,
-    /// No sweep that the call can have met was made at a later time.
+    /// No sweep that the call can have seen has a later time.
     pub(crate) swept_ns: u64,
 }
 
-/// A bucket's history is none, or breaks the bound.
+/// Calls that are not one history, or exceed the bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation(pub(crate) String);
 
-/// What has been checked so far.
+/// Counts of the calls checked so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) admitted: u64,
     pub(crate) denied: u64,
     pub(crate) refunded: u64,
-    /// Spends that met what another call left; the others met a full bucket.
+    /// Spends that found a word of another call; the others found a full bucket.
     pub(crate) linked: u64,
-    /// Stamps of sweeps, found by who came next.
+    /// Spends whose sweep time a later call revealed.
     pub(crate) late_found: u64,
-    /// Spends in no window.
+    /// Spends that are in no window.
     pub(crate) late_unknown: u64,
-    /// The least that any window had left, in ns of its limit.
+    /// The least room of any window, in ns of its limit.
     pub(crate) least_left_ns: Option<u64>,
 }
 
-/// What is carried from round to round of one bucket.
+/// A bucket's state between rounds.
 #[derive(Clone, Copy, Default)]
 struct Carried {
-    /// What the bucket's word is; 0: full.
+    /// The bucket's word; 0: full.
     word_ns: u64,
     scan: Scan,
 }
 
-/// The running minimum over all windows' beginnings.
+/// The running minimum over the beginnings of all windows.
 #[derive(Clone, Copy, Default)]
 struct Scan {
     spent_ns: i128,
@@ -96,8 +97,8 @@ impl Checker {
         Checker { rule, buckets: HashMap::new(), counts: Counts::default() }
     }
 
-    /// Checks a round: all calls since the last one, of all threads, in any order. `word_of` tells when a
-    /// bucket is full, now that nobody calls; 0 if it is.
+    /// Checks a round: all calls of all threads since the last one, in any order. `word_of` returns the
+    /// time at which a bucket is full, now that no thread calls; 0 if it is full.
     pub(crate) fn round(
         &mut self,
         records: &mut [Record],
@@ -119,20 +120,20 @@ impl Checker {
         self.rule.interval_ns * u64::from(call.cost)
     }
 
-    /// The word that a call met, if it tells: not if the bucket was full, or is by a refund.
+    /// The word that a call found, if its record tells: not if the bucket was full, or is full by a refund.
     fn met_ns(&self, call: &Record) -> Option<u64> {
         let word_ns = call.now_ns + call.full_in_ns;
         match call.kind {
-            Kind::Admitted => {
+            CallKind::Admitted => {
                 (call.full_in_ns > self.cost_ns(call)).then(|| word_ns - self.cost_ns(call))
             }
-            Kind::Denied => Some(word_ns),
-            Kind::Refunded => (call.full_in_ns > 0).then(|| word_ns + self.cost_ns(call)),
+            CallKind::Denied => Some(word_ns),
+            CallKind::Refunded => (call.full_in_ns > 0).then(|| word_ns + self.cost_ns(call)),
         }
     }
 
-    /// Matches what calls met with what others left. Returns the times of those spends, by their places
-    /// in `calls`, that a sweep made later; 0: not known.
+    /// Matches the words that calls found with the words that others left. Returns, by index in `calls`,
+    /// the later time at which a sweep let a spend be decided; 0: not known.
     fn chain(
         &mut self,
         calls: &[Record],
@@ -140,20 +141,20 @@ impl Checker {
         last_ns: u64,
     ) -> Result<HashMap<usize, u64>, Violation> {
         let key = calls[0].key;
-        // How often each word was left and not met, and whether it was ever.
+        // How often each word was left and not yet found, for every word that was ever left.
         let mut left: HashMap<u64, i64> = HashMap::with_capacity(calls.len());
         left.insert(first_ns, 1);
         let mut may_be_late = Vec::new();
         for (at, call) in calls.iter().enumerate() {
-            if call.kind == Kind::Denied {
+            if call.kind == CallKind::Denied {
                 continue;
             }
             // (A refund by a clock that is behind may leave more.)
             let burst_ns = self.rule.burst * self.rule.interval_ns;
-            if call.kind == Kind::Admitted && call.full_in_ns > burst_ns {
+            if call.kind == CallKind::Admitted && call.full_in_ns > burst_ns {
                 return Err(Violation(format!("key {key}: more than a burst is owed: {call:?}")));
             }
-            let met_full = call.kind == Kind::Admitted && call.full_in_ns == self.cost_ns(call);
+            let met_full = call.kind == CallKind::Admitted && call.full_in_ns == self.cost_ns(call);
             if met_full && call.swept_ns > call.now_ns {
                 may_be_late.push(at);
                 continue;
@@ -167,18 +168,19 @@ impl Checker {
         missing.sort_unstable();
         missing.dedup();
         for word_ns in missing {
-            // The spend that left it: its decision is later than its reading, and no later than the sweep.
+            // The spend that left the word: it was decided later than its reading, and no later than the
+            // sweep.
             let is_it = |&at: &usize| {
                 let at_ns = word_ns.checked_sub(self.cost_ns(&calls[at]));
                 at_ns.is_some_and(|at_ns| (calls[at].now_ns..=calls[at].swept_ns).contains(&at_ns))
             };
             let mut fitting: Vec<usize> = may_be_late.iter().copied().filter(is_it).collect();
-            // The one that has the least choice.
+            // Of the spends that fit, the one with the least choice.
             fitting.sort_unstable_by_key(|&at| calls[at].swept_ns);
             let Some(&at) = fitting.first() else {
                 let who: Vec<_> =
                     calls.iter().filter(|call| self.met_ns(call) == Some(word_ns)).collect();
-                return Err(Violation(format!("key {key}: nobody left {word_ns}: {who:?}")));
+                return Err(Violation(format!("key {key}: no call left {word_ns}: {who:?}")));
             };
             may_be_late.retain(|&other| other != at);
             late.insert(at, word_ns - self.cost_ns(&calls[at]));
@@ -194,16 +196,16 @@ impl Checker {
         }
     }
 
-    /// Takes what calls met from what was left; and counts.
+    /// Removes the words that calls found from those that were left, and counts.
     fn meet(&mut self, calls: &[Record], left: &mut HashMap<u64, i64>) -> Result<(), Violation> {
         for call in calls {
             match call.kind {
-                Kind::Denied => {
+                CallKind::Denied => {
                     self.counts.denied += 1;
                     continue;
                 }
-                Kind::Admitted => self.counts.admitted += 1,
-                Kind::Refunded => self.counts.refunded += 1,
+                CallKind::Admitted => self.counts.admitted += 1,
+                CallKind::Refunded => self.counts.refunded += 1,
             }
             let Some(met_ns) = self.met_ns(call) else { continue };
             self.counts.linked += 1;
@@ -217,8 +219,9 @@ impl Checker {
         Ok(())
     }
 
-    /// The bound. Who stood still after reading the clock spends later than its stamp tells; so a refund
-    /// counts as in between if it began before the end of any spend of the window, or of an earlier stamp.
+    /// Checks the bound. A thread that stalled after it read the clock spends later than its stamp tells.
+    /// So a refund counts as in between if it began before the end of any spend of the window, or of a
+    /// spend with an earlier stamp.
     fn scan(
         &mut self,
         calls: &[Record],
@@ -230,11 +233,11 @@ impl Checker {
         for (at, call) in calls.iter().enumerate() {
             let ns = self.cost_ns(call);
             match (call.kind, late.get(&at)) {
-                (Kind::Denied, _) | (Kind::Admitted, Some(0)) => {}
-                (Kind::Admitted, at_ns) => {
+                (CallKind::Denied, _) | (CallKind::Admitted, Some(0)) => {}
+                (CallKind::Admitted, at_ns) => {
                     spends.push((at_ns.copied().unwrap_or(call.now_ns), call.end_ns, ns));
                 }
-                (Kind::Refunded, _) => {
+                (CallKind::Refunded, _) => {
                     begins.push((call.now_ns, ns));
                     ends.push((call.end_ns, ns));
                 }

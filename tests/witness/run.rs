@@ -1,4 +1,4 @@
-//! Makes the calls and records them: threads on one limiter beside a sweeper, its keys coming and going.
+//! Makes and records the calls: threads on one limiter beside a sweeper, with keys that come and go.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,29 +9,30 @@ use std::time::{Duration, Instant};
 use tollgate::options::Engine;
 use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::check::{Checker, Counts, Kind, Record, Rule, Violation};
+use super::check::{CallKind, Checker, Counts, Record, Rule, Violation};
 
-/// Ten at once, one more every 20 us: less than the threads ask of one of the hot keys, and more than of
-/// one that comes and goes.
+/// Ten units at once, one more every 20 us: less than the threads ask of one hot key, and more than they
+/// ask of a key that comes and goes.
 pub(crate) const RULE: Rule = Rule { burst: 10, interval_ns: 20_000 };
 const THREADS: u64 = 4;
 const HOT_KEYS: u64 = 8;
-/// Keys that come and go, in rounds in which the table grows, and in those in which it shrinks.
+/// The number of keys that come and go: in rounds in which the table grows, and in those in which it
+/// shrinks.
 const KEYS: [u64; 2] = [2_000, 40];
-/// So many that neither the cap nor what comes before it can be reached: there the shared bucket decides.
+/// Too many for a run to reach the cap or the pressure before it, where the shared bucket decides.
 const MAX_KEYS: usize = 8_000;
 const _: () = assert!(HOT_KEYS + KEYS[0] < MAX_KEYS as u64 / 2 && KEYS[1] < KEYS[0]);
-/// The sweeper's clock is behind by so much, so that few calls are decided by it: those of threads that
-/// stood still in between.
+/// The lag of the sweeper's clock, so that a sweep decides few calls: only those of threads that stalled in
+/// between.
 const SWEEPER_LAG_NS: u64 = 20_000;
 
 thread_local! {
-    /// What this thread read last.
+    /// The thread's last reading.
     static READ_NS: Cell<u64> = const { Cell::new(0) };
     static IS_SWEEPER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The clock of a run, which notes what each thread reads.
+/// The clock of a run. It records the readings of each thread.
 #[derive(Clone)]
 struct Time {
     started: Instant,
@@ -41,7 +42,7 @@ struct Time {
 
 impl Time {
     fn now_ns(&self) -> u64 {
-        // From well behind the origin, so that no lag is before it.
+        // Starts well after the origin, so that no lag goes before it.
         self.started.elapsed().as_nanos() as u64 + 1_000_000
     }
 
@@ -49,7 +50,8 @@ impl Time {
         let mut now_ns = self.now_ns();
         if IS_SWEEPER.get() {
             now_ns -= SWEEPER_LAG_NS;
-            // Before the sweep uses it: whoever meets what was swept sees it.
+            // Stored before the sweep uses the reading: a call that sees the sweep's effect sees the
+            // reading.
             self.swept_ns.fetch_max(now_ns, Ordering::SeqCst);
         }
         READ_NS.set(now_ns);
@@ -57,7 +59,7 @@ impl Time {
     }
 }
 
-/// What a run is asked for, and what is wrong with it.
+/// The size of a run, and the fault planted in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) engine: Engine,
@@ -66,21 +68,21 @@ pub(crate) struct Plan {
     pub(crate) fault: Fault,
 }
 
-/// What the check must catch.
+/// The faults that the check must catch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Every other thread has a limiter of its own.
+    /// Every other thread has its own limiter.
     TwoLimiters,
-    /// The limiter allows one unit more at once.
+    /// The limiter's burst is one unit larger.
     BurstAndOne,
-    /// A bucket is made full now and then, which nobody records.
+    /// A bucket is made full now and then, without a record.
     Forgets,
-    /// A spend's charge is lost now and then: it is given back, which nobody records.
+    /// A spend's charge is refunded now and then, without a record.
     LosesSpends,
 }
 
-/// What a run was.
+/// The results of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub(crate) counts: Counts,
@@ -91,7 +93,7 @@ pub(crate) struct Report {
 
 struct Run {
     time: Time,
-    /// One, or with [`Fault::TwoLimiters`] one for every other thread.
+    /// One limiter, or with [`Fault::TwoLimiters`] two, which the threads use in turn.
     limiters: Vec<(Limiter, KeyedLimit)>,
     plan: Plan,
 }
@@ -119,7 +121,7 @@ impl Run {
         &self.limiters[thread as usize % self.limiters.len()].1
     }
 
-    /// When the bucket is full again; 0 if it is. For a time at which nobody calls.
+    /// When the bucket is full again; 0 if it is full. No thread may call meanwhile.
     fn word_of(&self, key: u32) -> u64 {
         let decision = self.limiters[0].1.check(u64::from(key), 0).unwrap();
         match decision.reset_in().as_nanos() as u64 {
@@ -128,7 +130,7 @@ impl Run {
         }
     }
 
-    /// One round; all that was called, of all threads.
+    /// Runs a round. Returns the records of all threads.
     fn round(&self, round: u64) -> Vec<Record> {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -169,7 +171,7 @@ impl Run {
         records
     }
 
-    /// One call; `None`: it changed nothing and tells nothing.
+    /// Makes a call. Returns `None` if the call changed nothing, and so tells nothing.
     fn call(&self, me: u64, key: u64, cost: u64, is_refund: bool) -> Option<Record> {
         let handle = self.handle(me);
         let decision = match is_refund {
@@ -179,9 +181,9 @@ impl Run {
         let now_ns = READ_NS.get();
         let kind = match (is_refund, decision.allowed()) {
             (true, false) => return None,
-            (true, true) => Kind::Refunded,
-            (false, true) => Kind::Admitted,
-            (false, false) => Kind::Denied,
+            (true, true) => CallKind::Refunded,
+            (false, true) => CallKind::Admitted,
+            (false, false) => CallKind::Denied,
         };
         Some(Record {
             key: key as u32,
@@ -209,7 +211,7 @@ fn full_in_ns(decision: Decision) -> u64 {
     decision.reset_in().as_nanos() as u64
 }
 
-/// Runs a plan, and checks every round of it.
+/// Runs a plan and checks every round.
 pub(crate) fn run(plan: Plan) -> Result<Report, Violation> {
     let run = Run::new(plan);
     let mut checker = Checker::new(RULE);
@@ -224,7 +226,7 @@ pub(crate) fn run(plan: Plan) -> Result<Report, Violation> {
     Ok(Report { counts: checker.counts, calls, migrations, swept })
 }
 
-/// Numbers that look random (splitmix64), the same in every run.
+/// Generates the same pseudorandom numbers in every run (SplitMix64).
 struct Random(u64);
 
 impl Random {

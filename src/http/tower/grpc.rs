@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn pushback_is_rounded_up_and_fits_into_32_bits() {
+    fn pushback_rounds_up_and_fits_32_bits() {
         for (ns, ms) in [
             (0, "1"),
             (1, "1"),

@@ -147,7 +147,7 @@ fn encodings_are_as_short_as_they_can_be() {
 }
 
 #[test]
-fn an_id_of_another_type_or_part_is_refused() {
+fn id_of_another_type_or_part_is_refused() {
     let set = IdentifierSet::new(["example.com"]).unwrap();
     let address = IpAddr::from([8, 8, 8, 8]);
     for (format, id, message) in [
@@ -213,7 +213,7 @@ fn an_id_of_another_type_or_part_is_refused() {
 }
 
 #[test]
-fn an_override_is_refused_with_what_it_should_be() {
+fn override_error_says_what_it_should_be() {
     for (format, text, message) in [
         (
             IdFormat::DomainOrCidr,

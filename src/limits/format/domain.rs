@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_names_as_requests_are_after_normalising() {
+    fn file_names_equal_normalised_request_names() {
         for (text, why) in [
             ("EXAMPLE.com", "invalid character, 'E': must be in lower case"),
             ("b\u{fc}cher.de", "invalid character, '\u{fc}': must be in ASCII"),

@@ -17,7 +17,7 @@ fn stored(format: IdFormat, text: &str, public_only: bool) -> Result<String, Err
 }
 
 #[test]
-fn text_keeps_its_bytes_and_other_ids_are_written_out() {
+fn text_ids_keep_bytes_others_are_written_out() {
     let format = IdFormat::String;
     let mapped = IpAddr::V6(Ipv4Addr::new(9, 9, 9, 9).to_ipv6_mapped());
     for (id, text) in [
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_file_may_have_is_what_a_request_becomes(
+    fn files_may_have_what_a_request_becomes(
         format in any_format(),
         text in any_id_text(),
         public_only: bool,

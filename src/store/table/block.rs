@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_aligned_and_zeroed_and_go_in_pieces() {
+    fn blocks_are_aligned_zeroed_and_freed_in_pieces() {
         const PIECE_BYTES: usize = 16 << 10;
         for bytes in [64, 4096, MAPPED_BYTES - 1, MAPPED_BYTES, 10 * PIECE_BYTES + 64] {
             let mut block = Block::new(bytes);

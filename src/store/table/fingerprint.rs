@@ -211,7 +211,7 @@ mod tests {
     use crate::store::key::LimitIndex;
 
     #[test]
-    fn ids_that_differ_in_a_byte_a_length_or_a_limit_differ() {
+    fn fingerprints_differ_by_byte_length_and_limit() {
         let seeds = Seeds::new();
         let mut seen = HashSet::new();
         let mut count = 0;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_one_account_have_its_bits_and_no_others_have() {
+    fn only_ids_of_one_account_share_its_bits() {
         let seeds = Seeds::new();
         let fingerprint = |account: u64, rest: &[u8]| {
             let id = [&account.to_be_bytes(), rest].concat();
@@ -263,7 +263,7 @@ mod tests {
     // Under loom they are the same each time.
     #[cfg(all(feature = "snapshot", not(tollgate_loom)))]
     #[test]
-    fn seeds_are_new_each_time_and_can_be_made_again() {
+    fn seeds_are_new_each_time_and_reproducible() {
         let (one, other) = (Seeds::new(), Seeds::new());
         let again = Seeds::of_bits(one.bits());
         assert_eq!(again.check(), one.check());

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_goes_piece_by_piece_and_is_counted_until_the_last() {
+    fn freed_block_counts_until_its_last_piece() {
         let memory = Memory::default();
         let (large, small) = (retired(&memory, 300 << 10), retired(&memory, 1000));
         memory.put_back(large);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_frees_a_large_piece_or_many_blocks_and_the_end_the_rest() {
+    fn step_frees_large_piece_or_many_small_blocks() {
         let memory = Memory::default();
         memory.put_back(retired(&memory, 700 << 10));
         (0..3).for_each(|_| memory.put_back(retired(&memory, 1000)));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_leave_a_sweep_its_work_but_not_more_than_a_bound() {
+    fn calls_leave_bounded_work_to_the_sweep() {
         let memory = Memory::default();
         memory.free_some();
         (0..4).for_each(|_| memory.put_back(retired(&memory, 1 << 20)));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_the_lock_taken_frees_its_own_block() {
+    fn caller_without_the_lock_frees_its_block() {
         let memory = Memory::default();
         let (one, other) = (retired(&memory, 1000), retired(&memory, 1000));
         memory.put_back(one);

@@ -154,7 +154,7 @@ impl Bench {
 const LATE_BYTES: usize = 3 << 20;
 
 #[test]
-fn migrations_by_known_keys_alone_free_what_they_leave() {
+fn migrations_by_known_keys_free_old_segments() {
     in_own_process(|| {
         // Small blocks of the allocator, cuts of regions, mappings.
         for keys in [200, 6000, 60_000] {
@@ -179,7 +179,7 @@ fn migrations_by_known_keys_alone_free_what_they_leave() {
 /// What a pin holds is at most what the table has in use, or 16 MiB if that is more, and one segment; past it
 /// no migration begins that live cells do not need. Each that completes afterwards frees what it leaves.
 #[test]
-fn a_pin_holds_a_bounded_part_and_no_segment_grows_for_it() {
+fn pin_holds_bounded_memory_without_segment_growth() {
     in_own_process(|| {
         for keys in [6000, 400_000] {
             let bench = Bench::new(keys);
@@ -222,7 +222,7 @@ fn a_pin_holds_a_bounded_part_and_no_segment_grows_for_it() {
 /// Live cells get room while memory is held back; a segment that is full of dropped ones stays as it is, and
 /// new keys are as at the cap until the pin ends.
 #[test]
-fn while_a_pin_holds_much_only_live_cells_make_a_segment_grow() {
+fn under_a_pin_only_live_cells_cause_growth() {
     in_own_process(|| {
         let bench = Bench::new(6000);
         let guard = pin();

@@ -90,7 +90,7 @@ fn read_vs_retire() {
 
 #[test]
 #[should_panic(expected = "Causality violation: Concurrent read and write accesses")]
-fn a_segment_that_is_retired_before_it_is_unlinked_is_read_after_it_was_freed() {
+fn segment_retired_before_unlinked_is_read_after_free() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.max_branches = 10_000;

@@ -100,7 +100,7 @@ mod tests {
     const BYTES: usize = (32 << 10) + 128;
 
     #[test]
-    fn cuts_of_a_size_share_a_region_and_do_not_overlap() {
+    fn cuts_of_one_size_share_regions_without_overlap() {
         let mut rests = Rests::default();
         for bytes in [0, 64, (1 << MIN_LOG2) - 1, MAPPED_BYTES, 4 * MAPPED_BYTES] {
             assert!(rests.cut(bytes).is_none(), "{bytes} bytes");

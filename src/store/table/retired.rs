@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_stays_while_a_reader_from_before_is_in_its_call() {
+    fn retired_item_stays_while_older_reader_is_inside() {
         in_own_process(|| {
             let things = Things::new();
             let reader = things.readers.join();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_stays_while_a_pin_from_before_lives() {
+    fn retired_item_stays_while_older_pin_lives() {
         in_own_process(|| {
             let things = Things::new();
             let (pinned, is_pinned) = std::sync::mpsc::channel();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_frees_all_of_it_when_it_goes_whatever_is_held() {
+    fn dropped_list_frees_all_despite_readers() {
         in_own_process(|| {
             let things = Things::new();
             let _pinned = pin();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_that_panics_leaves_none_of_the_others() {
+    fn panicking_item_does_not_stop_the_others() {
         in_own_process(|| {
             struct Panics(Option<Arc<()>>);
             impl Drop for Panics {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_finds_the_lock_taken_leaves_all_to_the_next() {
+    fn thread_without_the_lock_leaves_items_for_next() {
         in_own_process(|| {
             let things = Things::new();
             things.retired.batches.try_with(|_| {

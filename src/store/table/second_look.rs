@@ -63,7 +63,7 @@ impl Rules for Meanwhile<'_> {
 }
 
 #[test]
-fn a_key_that_got_its_cell_meanwhile_is_not_refused_at_the_cap() {
+fn key_that_got_a_cell_meanwhile_is_admitted() {
     let table = Table::with_shape(1, 1, FIRST_LOG2, Seeds::new());
     let id_bytes = FIRST.to_le_bytes();
     let first = store_key(&table, &id_bytes);

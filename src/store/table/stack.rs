@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn frees_what_nobody_took() {
+    fn frees_what_no_thread_took() {
         let value = Arc::new(());
         let stack = Stack::new();
         (0..3).for_each(|_| stack.push(value.clone()));

@@ -1,148 +1,154 @@
-//! Several buckets as one.
+//! Computes a batch's answer from those of its members.
 
 use tollgate::batch::MemberMode;
 
 use super::bucket::{Figures, Rule};
-use super::{Kind, Oracle, Refused, Said};
+use super::{Answer, CallError, CallKind, Oracle};
 use crate::ops::{BatchCall, Call};
 
 /// A member to which a limit applies.
 #[derive(Clone, Copy)]
-struct Asked {
+struct LimitedMember {
     position: usize,
     call: Call,
     rule: Rule,
     mode: MemberMode,
     is_shadow: bool,
     figures: Figures,
-    /// Whether its answer can be a denial: a refund's is none.
-    asks: bool,
+    /// Whether the answer can be a denial; a refund's cannot.
+    can_be_denial: bool,
     blocked: bool,
 }
 
-impl Asked {
+impl LimitedMember {
     fn can_deny(&self) -> bool {
         self.mode != MemberMode::SpendOnly && !self.is_shadow
     }
 
-    fn said(&self) -> Said {
-        let denied_by = (self.asks && !self.figures.allowed).then_some(self.position);
+    fn answer(&self) -> Answer {
+        let denied_by = (self.can_be_denial && !self.figures.allowed).then_some(self.position);
         let blocked = self.blocked && denied_by.is_some();
-        Said { figures: Some(self.figures), denied_by, blocked }
+        Answer { figures: Some(self.figures), denied_by, blocked }
     }
 }
 
-/// The strictest answer: denied before allowed, then the longer wait, then the fewer that remain, then the
-/// later one.
-fn strictest(answers: impl Iterator<Item = Said>) -> Said {
-    let rank = |said: &Said| {
-        said.figures.map(|figures| (!figures.allowed, figures.retry, -figures.remaining))
+/// Returns the strictest answer: denied before allowed, then the longer wait, then fewer units left, then
+/// the later member.
+fn strictest(answers: impl Iterator<Item = Answer>) -> Answer {
+    let rank = |answer: &Answer| {
+        answer.figures.map(|figures| (!figures.allowed, figures.retry, -figures.remaining))
     };
     answers.fold(
-        Said::UNLIMITED,
+        Answer::UNLIMITED,
         |first, later| if rank(&first) > rank(&later) { first } else { later },
     )
 }
 
 impl Oracle {
-    /// The batch's answer, and those of its members if each is asked for.
+    /// Returns the batch's answer and its members' answers.
     pub(crate) fn batch(
         &mut self,
         what: BatchCall,
         members: &[(Call, MemberMode)],
-    ) -> Result<(Said, Vec<Said>), Refused> {
-        let mut each = vec![Said::UNLIMITED; members.len()];
+    ) -> Result<(Answer, Vec<Answer>), CallError> {
+        let mut each = vec![Answer::UNLIMITED; members.len()];
         if !self.enabled {
-            return Ok((Said::UNLIMITED, each));
+            return Ok((Answer::UNLIMITED, each));
         }
-        let mut asked = self.members(what, members)?;
-        let said = match what {
-            BatchCall::SpendAll | BatchCall::SpendEach => self.spend_all(&mut asked),
-            BatchCall::CheckAll => {
-                strictest(asked.iter().filter(|member| member.can_deny()).map(Asked::said))
-            }
-            BatchCall::RefundAll | BatchCall::ResetAll => self.give_all(what, &mut asked),
+        let mut limited = self.members(what, members)?;
+        let answer = match what {
+            BatchCall::SpendAll | BatchCall::SpendEach => self.spend_all(&mut limited),
+            BatchCall::CheckAll => strictest(
+                limited.iter().filter(|member| member.can_deny()).map(LimitedMember::answer),
+            ),
+            BatchCall::RefundAll | BatchCall::ResetAll => self.give_all(what, &mut limited),
         };
-        for member in &asked {
-            each[member.position] = self.told(member, &said);
+        for member in &limited {
+            each[member.position] = self.member_answer(member, &answer);
         }
-        Ok((said, each))
+        Ok((answer, each))
     }
 
     fn members(
         &self,
         what: BatchCall,
         members: &[(Call, MemberMode)],
-    ) -> Result<Vec<Asked>, Refused> {
-        let mut asked: Vec<Asked> = Vec::new();
+    ) -> Result<Vec<LimitedMember>, CallError> {
+        let mut limited: Vec<LimitedMember> = Vec::new();
         for (position, &(call, mode)) in members.iter().enumerate() {
             let Some(rule) = self.rule(call) else { continue };
             let is_shadow = self.terms.is_shadow(call.limit);
             let is_above = i128::from(call.cost) > rule.most();
             if is_above && !is_shadow && what != BatchCall::ResetAll {
-                return Err(Refused::Cost);
+                return Err(CallError::Cost);
             }
             let call = if is_above { Call { cost: 0, ..call } } else { call };
-            let figures = self.ask(Kind::Check, rule, call).1;
+            let figures = self.ask(CallKind::Check, rule, call).1;
             let denied = self.under_block(rule, call, figures);
             let (figures, blocked) = (denied.unwrap_or(figures), denied.is_some());
-            asked.push(Asked {
+            limited.push(LimitedMember {
                 position,
                 call,
                 rule,
                 mode,
                 is_shadow,
                 figures,
-                asks: true,
+                can_be_denial: true,
                 blocked,
             });
         }
-        let is_same = |a: &Asked, b: &Asked| (a.call.limit, a.call.id) == (b.call.limit, b.call.id);
-        let named_twice = |at: usize| asked[..at].iter().any(|before| is_same(before, &asked[at]));
-        if (0..asked.len()).any(named_twice) { Err(Refused::Batch) } else { Ok(asked) }
+        let is_same = |a: &LimitedMember, b: &LimitedMember| {
+            (a.call.limit, a.call.id) == (b.call.limit, b.call.id)
+        };
+        let named_twice =
+            |at: usize| limited[..at].iter().any(|before| is_same(before, &limited[at]));
+        if (0..limited.len()).any(named_twice) { Err(CallError::Batch) } else { Ok(limited) }
     }
 
-    fn spend_all(&mut self, asked: &mut [Asked]) -> Said {
-        let said = strictest(asked.iter().filter(|member| member.can_deny()).map(Asked::said));
-        if said.figures.is_none_or(|figures| figures.allowed) {
+    fn spend_all(&mut self, limited: &mut [LimitedMember]) -> Answer {
+        let answer =
+            strictest(limited.iter().filter(|member| member.can_deny()).map(LimitedMember::answer));
+        if answer.figures.is_none_or(|figures| figures.allowed) {
             let is_charged =
-                |member: &&Asked| member.mode != MemberMode::CheckOnly && !member.blocked;
-            for member in asked.iter().filter(is_charged) {
-                let (state, _) = self.ask(Kind::Spend, member.rule, member.call);
+                |member: &&LimitedMember| member.mode != MemberMode::CheckOnly && !member.blocked;
+            for member in limited.iter().filter(is_charged) {
+                let (state, _) = self.ask(CallKind::Spend, member.rule, member.call);
                 self.store(member.call, state);
             }
         }
-        said
+        answer
     }
 
-    fn give_all(&mut self, what: BatchCall, asked: &mut [Asked]) -> Said {
-        for member in asked.iter_mut() {
+    fn give_all(&mut self, what: BatchCall, limited: &mut [LimitedMember]) -> Answer {
+        for member in limited.iter_mut() {
             let is_left_alone = member.mode == MemberMode::CheckOnly;
             let (kind, call) = match what {
                 BatchCall::RefundAll if is_left_alone => {
-                    (Kind::Refund, Call { cost: 0, ..member.call })
+                    (CallKind::Refund, Call { cost: 0, ..member.call })
                 }
-                BatchCall::RefundAll => (Kind::Refund, member.call),
-                _ if is_left_alone => (Kind::Check, Call { cost: 0, ..member.call }),
-                _ => (Kind::Reset, member.call),
+                BatchCall::RefundAll => (CallKind::Refund, member.call),
+                _ if is_left_alone => (CallKind::Check, Call { cost: 0, ..member.call }),
+                _ => (CallKind::Reset, member.call),
             };
             let (state, figures) = self.ask(kind, member.rule, call);
             self.store(member.call, state);
-            (member.figures, member.asks, member.blocked) = (figures, kind == Kind::Check, false);
+            (member.figures, member.can_be_denial, member.blocked) =
+                (figures, kind == CallKind::Check, false);
         }
-        strictest(asked.iter().map(Asked::said))
+        strictest(limited.iter().map(LimitedMember::answer))
     }
 
-    /// What a member is told of a spend. In a denied batch one that would have been allowed says what is
-    /// there.
-    fn told(&self, member: &Asked, said: &Said) -> Said {
+    /// A member's answer to a spend. In a denied batch a member that would have been allowed answers with
+    /// its present state.
+    fn member_answer(&self, member: &LimitedMember, answer: &Answer) -> Answer {
         let mut member = *member;
-        let is_denied = said.figures.is_some_and(|figures| !figures.allowed);
+        let is_denied = answer.figures.is_some_and(|figures| !figures.allowed);
         if is_denied && (member.figures.allowed || member.is_shadow) {
             let call = Call { cost: 0, ..member.call };
-            (member.figures, member.blocked) = (self.ask(Kind::Check, member.rule, call).1, false);
+            (member.figures, member.blocked) =
+                (self.ask(CallKind::Check, member.rule, call).1, false);
         }
         member.figures.allowed |= member.is_shadow;
-        member.said()
+        member.answer()
     }
 }

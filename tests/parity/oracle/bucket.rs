@@ -1,14 +1,14 @@
-//! One bucket in plain integers, by `spec/algorithms.md`. Waits are not computed but searched: the first
-//! time at which the bucket holds what is asked.
+//! Computes one bucket's answers in plain integers, by `spec/algorithms.md`. It searches for waits instead
+//! of computing them: the first time at which the bucket holds the cost.
 
 use super::super::spec::Numbers;
 
 pub(crate) const NS_PER_MS: i128 = 1_000_000;
 
-/// The longest wait that a decision tells: 584 years.
+/// The longest wait that a decision can tell: 584 years.
 const MAX_WAIT: i128 = u64::MAX as i128;
 
-/// The numbers of a limit. Times of gcra are ns, of the others ms.
+/// The numbers of a limit. Times of gcra are in ns, of the other algorithms in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Gcra { burst: i128, interval: i128 },
@@ -17,17 +17,17 @@ pub(crate) enum Rule {
     Leaky { size: i128, rate: i128, drip: i128 },
 }
 
-/// What a bucket keeps. A bucket that was never charged has no state.
+/// The state of a bucket. A bucket that was never charged has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// gcra: when it is full, in ns.
+    /// gcra: the time in ns at which the bucket is full.
     Tat(i128),
-    /// The others: when the window opened, or the last drip, in ms; and what was used. With nothing used,
-    /// the time that no later call comes before.
+    /// The other algorithms: the time in ms at which the window opened or the last drip fell, and the units
+    /// used. If no unit is used, no later call has a time before `at`.
     Counted { at: i128, used: i128 },
 }
 
-/// The figures of a decision. Waits are ns.
+/// The figures of a decision. Waits are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Figures {
     pub(crate) allowed: bool,
@@ -36,16 +36,16 @@ pub(crate) struct Figures {
     pub(crate) reset: i128,
 }
 
-/// A state, as a call finds it at a time.
+/// A state brought up to the time of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct CurrentCount {
     pub(crate) at: i128,
     pub(crate) used: i128,
-    /// The time of the call: no earlier than the state's own.
+    /// The time of the call, at least the state's own.
     pub(crate) now: i128,
 }
 
-/// The millisecond that a time in ns is in. The origin, 1 ns, is in the first one.
+/// The millisecond that contains a time in ns. The origin, 1 ns, is in the first one.
 pub(crate) fn ms_of(now: i128) -> i128 {
     (now - 1).max(0) / NS_PER_MS + 1
 }
@@ -69,7 +69,7 @@ impl Rule {
         }
     }
 
-    /// The numbers for a caller with a factor in millionths, which is not 0.
+    /// The numbers for a caller with a factor, in millionths and not 0.
     pub(crate) fn scaled(self, factor: u64) -> Rule {
         let factor = i128::from(factor);
         let less = |number: i128| ceil(number * 1_000_000, factor).max(1);
@@ -97,7 +97,7 @@ impl Rule {
         }
     }
 
-    /// What can be used of it: what a share is a share of. Of gcra in ns, else in units.
+    /// The room of the bucket, in ns for gcra, else in units. Shares are parts of it.
     pub(crate) fn capacity(self) -> i128 {
         match self {
             Rule::Gcra { burst, interval } => burst * interval,
@@ -106,7 +106,7 @@ impl Rule {
         }
     }
 
-    /// A bucket that was never charged, at a time.
+    /// The state of a bucket that was never charged, at a time.
     fn new_state(self, now: i128) -> State {
         match self {
             Rule::Gcra { .. } => State::Tat(now),
@@ -114,14 +114,14 @@ impl Rule {
         }
     }
 
-    /// What a call at this ms finds: windows that are over and drips that have fallen are gone.
-    pub(crate) fn found(self, at: i128, used: i128, now_ms: i128) -> Found {
+    /// Brings a state up to a call's millisecond: removes windows that are over and drips that have fallen.
+    pub(crate) fn current(self, at: i128, used: i128, now_ms: i128) -> CurrentCount {
         let now = now_ms.max(at);
         let (left, begins) = match self {
             Rule::Gcra { .. } => unreachable!("its state is no count"),
             Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => {
                 let passed = (now - at) / window;
-                // A window takes its limit; the next ones what it did not hold.
+                // A window takes its limit; the next windows take the rest.
                 ((used - passed * limit).max(0), at + passed * window)
             }
             Rule::Leaky { rate, drip, .. } => {
@@ -129,25 +129,26 @@ impl Rule {
                 ((used - drips * drip).max(0), at + drips * rate)
             }
         };
-        Found { at: if left == 0 { now } else { begins }, used: left, now }
+        CurrentCount { at: if left == 0 { now } else { begins }, used: left, now }
     }
 
-    /// Whether a cost is there at this ms.
+    /// Whether the bucket holds a cost at this ms.
     fn holds(self, at: i128, used: i128, now_ms: i128, cost: i128) -> bool {
-        let found = self.found(at, used, now_ms);
+        let current = self.current(at, used, now_ms);
         match self {
             Rule::Gcra { .. } => unreachable!("its state is no count"),
-            Rule::Fixed { limit, .. } => found.used + cost <= limit,
-            Rule::Leaky { size, .. } => found.used + cost <= size,
+            Rule::Fixed { limit, .. } => current.used + cost <= limit,
+            Rule::Leaky { size, .. } => current.used + cost <= size,
             Rule::Tokens { limit, window, burst } => {
-                let gained = (limit - burst) * (found.now - found.at);
-                (burst - found.used) * window + gained >= cost * window
+                let gained = (limit - burst) * (current.now - current.at);
+                (burst - current.used) * window + gained >= cost * window
             }
         }
     }
 
-    /// The ms until something holds of a state, counted from now, or from the state's own time if the clock
-    /// went back behind it. What is used beyond the capacity has its times to come, and counts from now.
+    /// The ms until `is_so` holds of a state, counted from now, or from the state's own time if the clock
+    /// went back behind it. Units beyond the capacity belong to times to come, so a state with such units
+    /// counts from now.
     fn until(self, at: i128, used: i128, now_ms: i128, is_so: impl Fn(i128) -> bool) -> i128 {
         let from = if used > self.capacity() { now_ms } else { now_ms.max(at) };
         let step = match self {
@@ -171,18 +172,18 @@ impl Rule {
     }
 
     fn figures(self, allowed: bool, at: i128, used: i128, now_ms: i128, cost: i128) -> Figures {
-        let found = self.found(at, used, now_ms);
+        let current = self.current(at, used, now_ms);
         let until_there = self.until(at, used, now_ms, |ms| self.holds(at, used, ms, cost));
-        let until_full = self.until(at, used, now_ms, |ms| self.found(at, used, ms).used == 0);
+        let until_full = self.until(at, used, now_ms, |ms| self.current(at, used, ms).used == 0);
         Figures {
             allowed,
-            remaining: (self.capacity() - found.used).max(0),
+            remaining: (self.capacity() - current.used).max(0),
             retry: (until_there * NS_PER_MS).min(MAX_WAIT),
             reset: (until_full * NS_PER_MS).min(MAX_WAIT),
         }
     }
 
-    /// Asks for a cost, and charges it if it is there. `None`: the bucket stays as it is.
+    /// Charges a cost if the bucket holds it. If the returned state is `None`, the bucket is unchanged.
     pub(crate) fn spend(
         self,
         state: Option<State>,
@@ -210,8 +211,8 @@ impl Rule {
                 if !self.holds(at, used, now_ms, cost) {
                     return (None, self.figures(false, at, used, now_ms, cost));
                 }
-                let found = self.found(at, used, now_ms);
-                let after = (found.at, found.used + cost);
+                let current = self.current(at, used, now_ms);
+                let after = (current.at, current.used + cost);
                 let figures = self.figures(true, after.0, after.1, now_ms, cost);
                 let state = State::Counted { at: after.0, used: after.1 };
                 ((cost > 0).then_some(state), figures)
@@ -220,7 +221,7 @@ impl Rule {
         }
     }
 
-    /// Gives back up to a cost; `allowed` says whether there was anything.
+    /// Refunds up to a cost; `allowed` says whether there was anything to refund.
     pub(crate) fn refund(
         self,
         state: Option<State>,
@@ -238,13 +239,13 @@ impl Rule {
                 (allowed.then_some(State::Tat(given)), figures)
             }
             (_, State::Counted { at, used }) => {
-                let found = self.found(at, used, ms_of(now));
-                let left = (found.used - cost).max(0);
-                let allowed = left != found.used;
-                let at = if left == 0 { found.now } else { found.at };
-                let said = self.figures(allowed, at, left, ms_of(now), 0);
+                let current = self.current(at, used, ms_of(now));
+                let left = (current.used - cost).max(0);
+                let allowed = left != current.used;
+                let at = if left == 0 { current.now } else { current.at };
+                let answer = self.figures(allowed, at, left, ms_of(now), 0);
                 let state = State::Counted { at, used: left };
-                (allowed.then_some(state), Figures { retry: 0, ..said })
+                (allowed.then_some(state), Figures { retry: 0, ..answer })
             }
             _ => unreachable!("{self:?} {state:?}"),
         }
@@ -260,15 +261,15 @@ impl Rule {
         let full = match state {
             Some(State::Tat(tat)) => (tat > now).then_some(State::Tat(now)),
             Some(State::Counted { at, used }) => {
-                let found = self.found(at, used, ms_of(now));
-                (found.used > 0).then_some(State::Counted { at: found.now, used: 0 })
+                let current = self.current(at, used, ms_of(now));
+                (current.used > 0).then_some(State::Counted { at: current.now, used: 0 })
             }
             None => None,
         };
         (full, figures)
     }
 
-    /// Charges a cost, whether it is there or not, as far as the bucket holds.
+    /// Charges a cost whether or not the bucket holds it, down to an empty bucket.
     pub(crate) fn owe(self, state: Option<State>, now: i128, cost: i128) -> Option<State> {
         let state = state.unwrap_or(self.new_state(now));
         match (self, state) {
@@ -279,28 +280,28 @@ impl Rule {
                 (owed > from).then_some(State::Tat(owed))
             }
             (_, State::Counted { at, used }) => {
-                let found = self.found(at, used, ms_of(now));
+                let current = self.current(at, used, ms_of(now));
                 let most = match self {
                     Rule::Tokens { limit, window, burst } => {
-                        let gained = (limit - burst) * (found.now - found.at) / window;
+                        let gained = (limit - burst) * (current.now - current.at) / window;
                         (burst + gained).min(limit)
                     }
                     _ => self.capacity(),
                 };
-                let owed = (found.used + cost).min(most);
-                (owed > found.used).then_some(State::Counted { at: found.at, used: owed })
+                let owed = (current.used + cost).min(most);
+                (owed > current.used).then_some(State::Counted { at: current.at, used: owed })
             }
             _ => unreachable!("{self:?} {state:?}"),
         }
     }
 
-    /// Whether nothing is used at a time.
+    /// Whether the bucket is full at a time.
     pub(crate) fn is_full(self, state: State, now: i128) -> bool {
         match state {
             State::Tat(tat) => tat <= now,
             State::Counted { at, used } => {
-                let found = self.found(at, used, ms_of(now));
-                found.used == 0 && found.now <= ms_of(now)
+                let current = self.current(at, used, ms_of(now));
+                current.used == 0 && current.now <= ms_of(now)
             }
         }
     }

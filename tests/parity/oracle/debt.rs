@@ -1,23 +1,23 @@
-//! What a bucket owes when its numbers change, by the documentation of [`CarryOver`].
+//! Computes a bucket's debt after its numbers changed, by the documentation of [`CarryOver`].
 //!
-//! Where that is silent, this is the rule:
-//! * A window that is kept ends when it would have, or a whole new window after the change if that is sooner,
-//!   by every rule; but windows behind it that are used up keep the present one's end.
+//! Where that says nothing, these rules apply:
+//! * A kept window ends at its old end, or one new window after the change if that is sooner, by every
+//!   carry-over. With used-up windows behind it, it keeps its old end.
 //! * A drip's phase begins with the change.
-//! * Under another algorithm the window begins, and the first drip counts, with the change, and of what is
-//!   beyond the capacity the same share is kept.
-//! * What takes more than the 24 bits of a count is forgotten.
+//! * Under another algorithm the window begins, and the first drip counts, with the change; of units beyond
+//!   the capacity the same share is kept.
+//! * Debt beyond the 24 bits of a count is forgotten.
 
 use tollgate::reload::CarryOver;
 
 use super::bucket::{Rule, State, ceil, ms_of};
 
-/// The most that is counted: a word has 24 bits for it. What is owed beyond is forgotten.
+/// The largest count: a word has 24 bits for it. Debt beyond it is forgotten.
 const MOST: i128 = (1 << 24) - 1;
-/// The latest time that a word has room for.
+/// The latest time that a word can hold.
 const MAX_NS: i128 = (1 << 63) - 1;
 
-/// The state under `new` of a bucket that had `state` under `old` when the numbers changed. `None`: it is full.
+/// The state under `new` of a bucket that had `state` under `old` when the numbers changed. `None`: full.
 pub(crate) fn carried(
     debt: CarryOver,
     old: Rule,
@@ -58,7 +58,7 @@ pub(crate) fn carried(
         _ => {
             let used = match state {
                 State::Tat(tat) => tat - now,
-                State::Counted { at, used } => old.found(at, used, ms_of(now)).used,
+                State::Counted { at, used } => old.current(at, used, ms_of(now)).used,
             };
             let share = ceil(used * new.capacity(), old.capacity());
             match new {
@@ -84,10 +84,10 @@ fn window(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> Sta
     let State::Counted { at, used } = state else { unreachable!("{state:?}") };
     let (mut at, mut used) = (at, used);
     if used > old.capacity() {
-        let found = old.found(at, used, ms_of(now));
-        (at, used) = (found.at, found.used);
+        let current = old.current(at, used, ms_of(now));
+        (at, used) = (current.at, current.used);
     }
-    // Whole windows that are used up, and what is used of the last one.
+    // Whole used-up windows, and the units used in the last one.
     let behind = (used - 1).max(0) / old.capacity();
     let within = used - behind * old.capacity();
     let kept = match debt {
@@ -110,7 +110,7 @@ fn drips(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> Stat
     else {
         unreachable!("{old:?} {new:?}")
     };
-    let used = old.found(at, used, ms_of(now)).used;
+    let used = old.current(at, used, ms_of(now)).used;
     let within = used.min(old.capacity());
     let in_time = |units: i128| ceil(ceil(units, drip) * rate, new_rate) * new_drip;
     let kept = match debt {

@@ -1,4 +1,5 @@
-//! What every call must answer: a map from limit and id to a bucket in plain integers, which no sweep touches.
+//! Computes what every call must answer, from a map of limit and id to a bucket in plain integers. No sweep
+//! touches the map.
 
 mod batch;
 pub(crate) mod bucket;
@@ -8,40 +9,39 @@ use std::collections::BTreeMap;
 
 use tollgate::reload::CarryOver;
 
-use super::known;
 use super::ops::{Call, ONE};
 use super::spec::{KNOWN, Spec};
 use bucket::{Figures, Rule, State};
 
-/// An answer; `figures` is `None` where no limit applies.
+/// An answer. `figures` is `None` if no limit applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct Answer {
     pub(crate) figures: Option<Figures>,
     pub(crate) denied_by: Option<usize>,
-    /// Whether it is a denial by a block.
+    /// Whether a block denied the call.
     pub(crate) blocked: bool,
 }
 
-impl Said {
-    pub(crate) const UNLIMITED: Said = Said { figures: None, denied_by: None, blocked: false };
+impl Answer {
+    pub(crate) const UNLIMITED: Answer = Answer { figures: None, denied_by: None, blocked: false };
 }
 
 /// Why a call is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum CallError {
     Cost,
     Batch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CallKind {
     Spend,
     Check,
     Refund,
     Reset,
 }
 
-/// The limits of a generation, with the ends of their overrides on the limiter's clock: in ns, by limit and
+/// The limits of a generation, and the ends of their overrides on the limiter's clock, in ns, by limit and
 /// override.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
@@ -50,8 +50,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The numbers that apply to an id at a time: those of its own override, else its account's, else the
-    /// default's.
+    /// The numbers that apply to an id at a time: its override's, else its account's, else the default's.
     pub(crate) fn rule(&self, limit: usize, id: usize, now: i128) -> Option<Rule> {
         let spec = self.spec.limit(limit)?;
         let given = |own: bool| {
@@ -71,7 +70,7 @@ impl Terms {
         self.spec.limit(limit).is_some_and(|limit| limit.shadow)
     }
 
-    /// The ends that come after a time, and until another.
+    /// The ends of overrides after one time, up to another.
     pub(crate) fn ends_within(&self, after: i128, until: i128) -> Vec<i128> {
         let all = self.ends.iter().flatten().flatten().copied();
         let mut ends: Vec<i128> = all.filter(|&end| after < end && end <= until).collect();
@@ -84,14 +83,14 @@ impl Terms {
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     pub(crate) now: i128,
-    /// The clock goes back no further than this.
+    /// The clock never goes back behind this.
     pub(crate) floor: i128,
     pub(crate) enabled: bool,
     pub(crate) terms: Terms,
-    /// The last reload's.
+    /// The carry-over of the last reload.
     debt: CarryOver,
     buckets: BTreeMap<(usize, usize), State>,
-    /// When the block of an id ends.
+    /// The end of each id's block.
     blocks: BTreeMap<(usize, usize), i128>,
 }
 
@@ -102,7 +101,8 @@ impl Oracle {
         Oracle { now, floor: now, enabled: true, terms, debt, buckets, blocks }
     }
 
-    /// Moves the clock. An override's end is a reload at its instant, by the rule of the last reload.
+    /// Moves the clock. The end of an override is a reload at that instant, with the last reload's
+    /// carry-over.
     pub(crate) fn set_now(&mut self, now: i128) {
         for end in self.terms.ends_within(self.now, now) {
             let terms = self.terms.clone();
@@ -111,14 +111,14 @@ impl Oracle {
             });
             self.floor = end;
         }
-        // A block that is over is not there any more.
+        // Blocks that are over are dropped.
         let over = self.blocks.values().copied().filter(|&until| until <= now).max();
         self.blocks.retain(|_, until| *until > now);
         self.floor = self.floor.max(over.unwrap_or(0));
         self.now = now;
     }
 
-    /// The time for which an id is blocked after this; `None`: no limit applies to it.
+    /// Blocks an id, and returns the time for which it is then blocked; `None` if no limit applies.
     pub(crate) fn block(&mut self, limit: usize, id: usize, time: i128) -> Option<i128> {
         let now = self.now;
         self.terms.rule(limit, id, now)?;
@@ -133,24 +133,23 @@ impl Oracle {
         self.blocks.remove(&(limit, id)).is_some()
     }
 
-    /// The time until the block of an id ends.
+    /// The time until an id's block ends.
     pub(crate) fn blocked(&self, limit: usize, id: usize) -> Option<i128> {
         self.blocks.get(&(limit, id)).map(|until| until - self.now)
     }
 
-    /// Whether an id of a limit is blocked that these limits do not have.
+    /// Whether an id is blocked whose limit is not among these.
     pub(crate) fn blocks_more_than(&self, spec: &Spec) -> bool {
         self.blocks.keys().any(|&(limit, _)| spec.limit(limit).is_none())
     }
 
-    /// What a call of a blocked id is told: nothing is there, until the block is over and the bucket holds the
-    /// cost. The bucket stays as it is.
-    fn under_block(&self, rule: Rule, call: Call, said: Figures) -> Option<Figures> {
+    /// The denial of a blocked id: no unit is left until the block is over and the bucket holds the cost.
+    /// The bucket stays unchanged.
+    fn under_block(&self, rule: Rule, call: Call, answer: Figures) -> Option<Figures> {
         let left = self.blocked(call.limit, call.id)?;
-        let own = if said.allowed { 0 } else { said.retry };
-        let bucket = self.ask(Kind::Check, rule, Call { cost: 0, ..call }).1;
-        let reset = if known::RESET_OF_BLOCKED.is_on() { bucket.reset } else { said.reset };
-        Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset })
+        let own = if answer.allowed { 0 } else { answer.retry };
+        let bucket = self.ask(CallKind::Check, rule, Call { cost: 0, ..call }).1;
+        Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset: bucket.reset })
     }
 
     /// The next end of an override.
@@ -158,7 +157,7 @@ impl Oracle {
         self.terms.ends_within(self.now, i128::MAX).first().copied()
     }
 
-    /// Carries every bucket from its old numbers to its new ones. Where there are none, nothing is left.
+    /// Carries every bucket from its old numbers to its new ones. A bucket without new numbers is dropped.
     fn carry(
         &mut self,
         debt: CarryOver,
@@ -174,13 +173,13 @@ impl Oracle {
             .collect();
     }
 
-    /// A reload that changed something.
+    /// Applies a reload that changed something.
     pub(crate) fn reload(&mut self, terms: Terms, debt: CarryOver) {
         self.put_in_place(terms, debt, self.now);
         self.debt = debt;
     }
 
-    /// A limiter that a file was read into at `at`. Buckets are carried as of the file's time.
+    /// Continues as a limiter that was restored at `at`. Buckets are carried as of the snapshot's time.
     pub(crate) fn restore(&mut self, terms: Terms, debt: CarryOver, at: i128) {
         self.put_in_place(terms, debt, at);
         self.debt = debt;
@@ -188,7 +187,7 @@ impl Oracle {
         self.now = at;
     }
 
-    /// Puts limits in place that apply as they do at `at`.
+    /// Puts limits in place as they apply at `at`.
     fn put_in_place(&mut self, terms: Terms, debt: CarryOver, at: i128) {
         let now = self.now;
         let before = std::mem::replace(&mut self.terms, terms);
@@ -211,7 +210,7 @@ impl Oracle {
         self.buckets.get(&(call.limit, call.id)).copied()
     }
 
-    /// The numbers for a call, its factor included; `None` is no limit.
+    /// The numbers for a call, scaled by its factor; `None`: no limit.
     fn rule(&self, call: Call) -> Option<Rule> {
         let rule = self.terms.rule(call.limit, call.id, self.now)?;
         match call.factor {
@@ -221,63 +220,64 @@ impl Oracle {
         }
     }
 
-    fn ask(&self, kind: Kind, rule: Rule, call: Call) -> (Option<State>, Figures) {
+    fn ask(&self, kind: CallKind, rule: Rule, call: Call) -> (Option<State>, Figures) {
         let (state, now, cost) = (self.state(call), self.now, i128::from(call.cost));
         match kind {
-            Kind::Spend => rule.spend(state, now, cost),
-            Kind::Check => (None, rule.spend(state, now, cost).1),
-            Kind::Refund => rule.refund(state, now, cost),
-            Kind::Reset => rule.reset(state, now),
+            CallKind::Spend => rule.spend(state, now, cost),
+            CallKind::Check => (None, rule.spend(state, now, cost).1),
+            CallKind::Refund => rule.refund(state, now, cost),
+            CallKind::Reset => rule.reset(state, now),
         }
     }
 
-    /// A call for one bucket.
-    pub(crate) fn call(&mut self, kind: Kind, call: Call) -> Result<Said, Refused> {
+    /// Answers a call for one bucket.
+    pub(crate) fn call(&mut self, kind: CallKind, call: Call) -> Result<Answer, CallError> {
         let Some(rule) = self.rule(call).filter(|_| self.enabled) else {
-            return Ok(Said::UNLIMITED);
+            return Ok(Answer::UNLIMITED);
         };
         let is_shadow = self.terms.is_shadow(call.limit);
-        let is_above = kind != Kind::Reset && i128::from(call.cost) > rule.most();
+        let is_above = kind != CallKind::Reset && i128::from(call.cost) > rule.most();
         if is_above && !is_shadow {
-            return Err(Refused::Cost);
+            return Err(CallError::Cost);
         }
         let call = if is_above { Call { cost: 0, ..call } } else { call };
         let (state, mut figures) = self.ask(kind, rule, call);
-        let asks = matches!(kind, Kind::Spend | Kind::Check);
-        let denied = if asks { self.under_block(rule, call, figures) } else { None };
+        let can_be_denial = matches!(kind, CallKind::Spend | CallKind::Check);
+        let denied = if can_be_denial { self.under_block(rule, call, figures) } else { None };
         match denied {
             Some(denied) => figures = denied,
             None => self.store(call, state),
         }
         // A limit in shadow mode denies no call.
-        figures.allowed |= asks && is_shadow;
-        let denied_by = (asks && !figures.allowed).then_some(0);
+        figures.allowed |= can_be_denial && is_shadow;
+        let denied_by = (can_be_denial && !figures.allowed).then_some(0);
         let blocked = denied.is_some() && !is_shadow;
-        Ok(Said { figures: Some(figures), denied_by, blocked })
+        Ok(Answer { figures: Some(figures), denied_by, blocked })
     }
 
-    /// A charge of an estimate that is settled at once: whether it was allowed, and the bucket after it.
+    /// Spends an estimate and settles it at once. Returns the decision and the bucket's state after the
+    /// settlement.
     pub(crate) fn settled(
         &mut self,
         call: Call,
         actual: u64,
-    ) -> Result<(Said, Option<Said>), Refused> {
+    ) -> Result<(Answer, Option<Answer>), CallError> {
         let before = self.clone();
-        let said = self.call(Kind::Spend, call)?;
-        if said.figures.is_some_and(|figures| !figures.allowed) {
-            return Ok((said, None));
+        let answer = self.call(CallKind::Spend, call)?;
+        if answer.figures.is_some_and(|figures| !figures.allowed) {
+            return Ok((answer, None));
         }
         if actual < call.cost {
             *self = before;
-            // What is left of a new bucket is one that is full now, and before that it is not asked.
+            // A swept bucket is full now, and no later call may have an earlier time.
             self.floor = self.now;
-            self.call(Kind::Spend, Call { cost: actual, ..call })?;
+            self.call(CallKind::Spend, Call { cost: actual, ..call })?;
         } else if let Some(rule) = self.rule(call).filter(|_| self.enabled && actual > call.cost) {
             let more = i128::from(actual - call.cost);
             let state = rule.owe(self.state(call), self.now, more);
             self.store(call, state);
         }
-        let after = self.call(Kind::Check, Call { cost: 0, ..call })?;
-        Ok((said, Some(after)))
+        let after = self.call(CallKind::Check, Call { cost: 0, ..call })?;
+        Ok((answer, Some(after)))
     }
 }

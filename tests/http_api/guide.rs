@@ -1,0 +1,104 @@
+//! The programs of `docs/http.md` are the examples that cargo has built, and they run.
+#![cfg(feature = "tower")]
+
+#[path = "../axum_example/server.rs"]
+mod server;
+
+use std::process::Command;
+
+use server::{Server, program};
+
+const GUIDE: &str = include_str!("../../docs/http.md");
+const PROGRAMS: [(&str, &str); 3] = [
+    ("http_axum", include_str!("../../examples/http_axum.rs")),
+    ("http_tonic", include_str!("../../examples/http_tonic.rs")),
+    ("http_hyper", include_str!("../../examples/http_hyper.rs")),
+];
+
+/// The blocks of a page with this word behind their fence.
+fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
+    let fence = format!("```{language}\n");
+    page.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// A program without the line that says what it is.
+fn code(source: &str) -> &str {
+    source.split_once("\n\n").unwrap().1
+}
+
+#[test]
+fn the_guide_shows_the_programs_that_are_built() {
+    let shown = blocks(GUIDE, "rust,no_run");
+    let built: Vec<&str> = PROGRAMS.iter().map(|(_, source)| code(source)).collect();
+    assert_eq!(shown, built);
+    for (program, source) in PROGRAMS {
+        assert!(GUIDE.contains(&format!("cargo run --example {program} --features tower")));
+        assert!(source.contains("async fn main()"));
+    }
+}
+
+/// What curl gets of the server, head and all.
+fn curl(args: &[&str], url: &str) -> String {
+    let ran = Command::new("curl").args(["-si", "--max-time", "20"]).args(args).arg(url).output();
+    let ran = ran.expect("this test needs curl: install Debian's package curl");
+    assert!(ran.status.success(), "{ran:?}");
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// Asks until the answer has this in it, much more often than the burst allows.
+fn ask_until(args: &[&str], url: &str, expected: &str) -> String {
+    let mut answers = (0..1000).map(|_| curl(args, url));
+    answers.find(|answer| answer.contains(expected)).unwrap_or_else(|| panic!("no {expected}"))
+}
+
+fn start(name: &str) -> Server {
+    Server::run(program(name).arg("127.0.0.1:0"))
+}
+
+#[test]
+fn axum_and_hyper_answer_as_the_guide() {
+    let shown = blocks(GUIDE, "console");
+    let (_, shown) = shown[0].split_once("http://127.0.0.1:3000/\n").unwrap();
+    for name in ["http_axum", "http_hyper"] {
+        let server = start(name);
+        let url = format!("http://{}/", server.address);
+        let first = curl(&[], &url);
+        assert!(first.starts_with("HTTP/1.1 200 OK\r\n") && first.ends_with("hello\n"), "{first}");
+        assert!(first.contains("ratelimit: \"PerClient\";r=19;t=1\r\n"), "{first}");
+        let denied = ask_until(&[], &url, " 429 ");
+        let lines = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| !line.starts_with("date: "));
+            lines.map(|line| line.trim_end().to_owned()).collect()
+        };
+        assert_eq!(lines(&denied), lines(shown), "{name}");
+    }
+    let server = start("http_axum");
+    for _ in 0..50 {
+        let health = curl(&[], &format!("http://{}/health", server.address));
+        assert!(health.starts_with("HTTP/1.1 200 OK\r\n"), "{health}");
+    }
+}
+
+#[test]
+fn tonic_answers_in_grpcs_terms() {
+    let server = start("http_tonic");
+    let url = format!("http://{}/hello.Greeter/SayHello", server.address);
+    let grpc = ["--http2-prior-knowledge", "-X", "POST", "-H", "content-type: application/grpc"];
+    let first = curl(&grpc, &url);
+    assert!(first.starts_with("HTTP/2 200") && first.contains("grpc-status: 12\r\n"), "{first}");
+    let denied = ask_until(&grpc, &url, "grpc-status: 8\r\n");
+    assert!(denied.starts_with("HTTP/2 200"), "{denied}");
+    for field in
+        ["content-type: application/grpc\r\n", "cache-control: no-store\r\n", "retry-after: 1\r\n"]
+    {
+        assert!(denied.contains(field), "{denied}");
+    }
+    let pushback = denied.lines().find_map(|line| line.strip_prefix("grpc-retry-pushback-ms: "));
+    let pushback: u64 = pushback.unwrap().trim_end().parse().unwrap();
+    assert!((1..=100).contains(&pushback), "one comes back every 100 ms: {pushback}");
+    // What only looks like gRPC is told so by its status.
+    let mut plain = grpc;
+    plain[2] = "GET";
+    let denied = ask_until(&plain, &url, "cache-control: no-store\r\n");
+    assert!(denied.starts_with("HTTP/2 429"), "{denied}");
+}

@@ -1,0 +1,13 @@
+//! The HTTP side: clients, fields, and the tower layer alone, nested, on sockets and in other stacks.
+
+mod algorithms;
+mod client;
+mod features;
+mod fields;
+mod grpc;
+mod guide;
+mod layer;
+mod nested;
+mod refunds;
+mod socket;
+mod stack;

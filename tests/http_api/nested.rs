@@ -1,0 +1,374 @@
+//! Layers within layers: a global limit around a stricter one, in every style.
+#![cfg(feature = "tower")]
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
+use http_body_util::{Empty, Full};
+use tollgate::http::{
+    Denied, Fields, PlugLimitNames, RateLimitBuilder, RateLimitLayer, Reset, Rule, Style, extract,
+};
+use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+use tower::{Layer, Service, ServiceExt};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// `Global` has 20 at once and 1 every second, `Login` 2, one every 30 s.
+fn limiter() -> Limiter {
+    limiter_of(Limit::new(20, 1, SECOND).unwrap(), Limit::new(2, 2, 60 * SECOND).unwrap())
+}
+
+fn limiter_of(global: Limit, login: Limit) -> Limiter {
+    let limits = Limits::builder()
+        .limit("Global", IdFormat::String, global)
+        .unwrap()
+        .limit("Login", IdFormat::String, login)
+        .unwrap()
+        .build();
+    Limiter::with_clock(limits, Clock::manual().0)
+}
+
+fn layer(limiter: &Limiter, name: &str, style: Style, edit: fn(Rule) -> Rule) -> RateLimitBuilder {
+    let rule = Rule::new(limiter.limit(name).unwrap(), extract::everyone("all"));
+    RateLimitLayer::builder(limiter).rule(edit(rule)).fields(Fields::new([style]).unwrap())
+}
+
+type TestRequest = Request<Empty<Bytes>>;
+
+/// Answers with the status that its request names, panics, or never answers.
+async fn inner(request: TestRequest) -> Result<Response<Full<Bytes>>, Infallible> {
+    match request.headers().get("do").map(|what| what.to_str().unwrap()) {
+        None => Ok(Response::new(Full::from("inner"))),
+        Some("panic") => panic!("the service's own"),
+        Some("hang") => std::future::pending().await,
+        Some(status) => Ok(Response::builder().status(status).body(Full::default()).unwrap()),
+    }
+}
+
+fn request(what: Option<&'static str>) -> TestRequest {
+    let mut request = Request::new(Empty::new());
+    if let Some(what) = what {
+        request.headers_mut().insert("do", what.parse().unwrap());
+    }
+    request
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// The outer layer around the inner one.
+struct Nested {
+    limiter: Limiter,
+    outer: RateLimitLayer,
+    inner: RateLimitLayer,
+}
+
+impl Nested {
+    fn new(limiter: Limiter, style: Style) -> Nested {
+        Nested::with(limiter, [style.clone(), style], |rule| rule)
+    }
+
+    fn with(limiter: Limiter, [outer, inner]: [Style; 2], edit: fn(Rule) -> Rule) -> Nested {
+        let outer = layer(&limiter, "Global", outer, edit).build().unwrap();
+        let inner = layer(&limiter, "Login", inner, |rule| rule).build().unwrap();
+        Nested { limiter, outer, inner }
+    }
+
+    fn ask(&self, what: Option<&'static str>) -> (StatusCode, HeaderMap) {
+        let service = self.outer.layer(self.inner.layer(tower::service_fn(inner)));
+        let response = block_on(service.oneshot(request(what))).unwrap();
+        (response.status(), response.headers().clone())
+    }
+
+    /// The status and the fields of limits, each a line; the last of so many calls.
+    fn lines(&self, calls: u32) -> String {
+        let mut last = String::new();
+        for _ in 0..calls {
+            let (status, headers) = self.ask(None);
+            let mut lines: Vec<_> = headers
+                .iter()
+                .filter(|(name, _)| {
+                    name.as_str() == "retry-after" || name.as_str().contains("ratelimit")
+                })
+                .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+                .collect();
+            lines.sort();
+            lines.insert(0, status.as_str().to_owned());
+            last = lines.join(" | ");
+        }
+        last
+    }
+
+    fn remaining(&self, name: &str) -> u64 {
+        self.limiter.limit(name).unwrap().check("all", 0).unwrap().remaining().unwrap()
+    }
+}
+
+#[test]
+fn the_inner_denial_stands_in_every_style() {
+    let table = [
+        (
+            Style::Ietf,
+            r#"429 | ratelimit-policy: "Login";q=2;w=60, "Global";q=20;w=20 | ratelimit: "Login";r=0;t=30, "Global";r=17;t=3 | retry-after: 30"#,
+        ),
+        (
+            Style::Draft06,
+            "429 | ratelimit-limit: 2 | ratelimit-policy: 2;w=60, 20;w=20 | ratelimit-remaining: 0 | ratelimit-reset: 30 | retry-after: 30",
+        ),
+        (
+            Style::Draft03,
+            "429 | ratelimit-limit: 2, 2;w=60, 20;w=20 | ratelimit-remaining: 0 | ratelimit-reset: 30 | retry-after: 30",
+        ),
+        (
+            Style::XRateLimit(Reset::Delta),
+            "429 | retry-after: 30 | x-ratelimit-limit: 2 | x-ratelimit-remaining: 0 | x-ratelimit-reset: 60",
+        ),
+        (
+            Style::PlugLimit(PlugLimitNames::default()),
+            "429 | retry-after: 30 | x-ratelimit-limit: 2 | x-ratelimit-remaining: 0 | x-ratelimit-reset: 60",
+        ),
+        (
+            Style::Sharkey,
+            "429 | retry-after: 30 | x-ratelimit-clear: 60.000 | x-ratelimit-remaining: 0 | x-ratelimit-reset: 30.000",
+        ),
+    ];
+    for (style, expected) in table {
+        let nested = Nested::new(limiter(), style.clone());
+        assert_eq!(nested.lines(3), expected, "{style:?}");
+    }
+}
+
+#[test]
+fn of_two_that_allow_the_stricter_number_stands() {
+    let x = || Style::XRateLimit(Reset::Delta);
+    let (few, many) = (|| Limit::new(3, 1, SECOND).unwrap(), || Limit::new(9, 1, SECOND).unwrap());
+    let line = "200 | x-ratelimit-limit: 3 | x-ratelimit-remaining: 2 | x-ratelimit-reset: 1";
+    assert_eq!(Nested::new(limiter_of(many(), few()), x()).lines(1), line, "the inner one");
+    assert_eq!(Nested::new(limiter_of(few(), many()), x()).lines(1), line, "the outer one");
+    let draft03 = |global, login| Nested::new(limiter_of(global, login), Style::Draft03).lines(1);
+    assert_eq!(
+        draft03(few(), many()),
+        "200 | ratelimit-limit: 3, 9;w=9, 3;w=3 | ratelimit-remaining: 2 | ratelimit-reset: 1"
+    );
+    assert_eq!(
+        draft03(many(), few()),
+        "200 | ratelimit-limit: 3, 3;w=3, 9;w=9 | ratelimit-remaining: 2 | ratelimit-reset: 1"
+    );
+    // A token bucket denies with quota left: fewer remain of the outer limit, which allows.
+    let login = Limit::token_bucket(12, 30 * SECOND, 2).unwrap();
+    let nested = Nested::new(limiter_of(Limit::new(9, 1, SECOND).unwrap(), login), x());
+    let line = "429 | retry-after: 3 | x-ratelimit-limit: 12 | x-ratelimit-remaining: 10 | x-ratelimit-reset: 30";
+    assert_eq!(nested.lines(3), line);
+}
+
+#[test]
+fn stricter_set_of_sharkey_fields_stands_whole() {
+    let limit = |burst| Limit::new(burst, 1, 3600 * SECOND).unwrap();
+    let limiter = limiter_of(limit(3), limit(10));
+    let outer = layer(&limiter, "Global", Style::Sharkey, |rule| rule).build().unwrap();
+    let inner = layer(&limiter, "Login", Style::Sharkey, |rule| rule.cost(|_| 6));
+    let inner = inner.permissive(true).build().unwrap();
+    let nested = Nested { limiter, outer, inner };
+    // The inner layer lets a second call on, for which it has 4 of 6: with a time at which it would be allowed. The
+    // outer layer has 1 of 3 left, and allows.
+    let line = "200 | x-ratelimit-clear: 7200.000 | x-ratelimit-remaining: 1";
+    assert_eq!(nested.lines(2), line);
+}
+
+/// Of a denial whose status is no 429, the extension tells the outer layer.
+#[test]
+fn a_denial_with_another_status_stands_as_well() {
+    let login = || Limit::token_bucket(12, 30 * SECOND, 2).unwrap();
+    let x = || Style::XRateLimit(Reset::Delta);
+    let own: fn(RateLimitBuilder) -> RateLimitBuilder =
+        |builder| builder.respond(|_| Response::builder().status(403).body("no").unwrap());
+    let grpc: fn(RateLimitBuilder) -> RateLimitBuilder = |builder| builder.grpc();
+    for (options, status) in [(own, 403), (grpc, 200)] {
+        let limiter = limiter_of(Limit::new(9, 1, SECOND).unwrap(), login());
+        let outer = layer(&limiter, "Global", x(), |rule| rule).build().unwrap();
+        let inner_layer = options(layer(&limiter, "Login", x(), |rule| rule)).build().unwrap();
+        let service = || outer.layer(inner_layer.layer(tower::service_fn(inner)));
+        for call in 1..=3 {
+            let mut request = request(None);
+            *request.method_mut() = http::Method::POST;
+            request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+            let response = block_on(service().oneshot(request)).unwrap();
+            if call == 3 {
+                assert_eq!(response.status().as_u16(), status);
+                assert_eq!(response.headers()["x-ratelimit-limit"], "12", "{status}");
+                assert_eq!(response.headers()["x-ratelimit-remaining"], "10", "{status}");
+            }
+        }
+    }
+}
+
+#[test]
+fn three_layers_two_styles_name_limits_once() {
+    let nested =
+        Nested::with(limiter(), [Style::Ietf, Style::XRateLimit(Reset::Delta)], |rule| rule);
+    let line = r#"200 | ratelimit-policy: "Global";q=20;w=20 | ratelimit: "Global";r=19;t=1 | x-ratelimit-limit: 2 | x-ratelimit-remaining: 1 | x-ratelimit-reset: 30"#;
+    assert_eq!(nested.lines(1), line);
+
+    let limiter = limiter();
+    let one = |name| layer(&limiter, name, Style::Ietf, |rule| rule);
+    let inner_layer = one("Login").build().unwrap();
+    let middle = one("Global").build().unwrap();
+    let shown = |rule: Rule| rule.shown_as("All");
+    let outer = layer(&limiter, "Global", Style::Ietf, shown).build().unwrap();
+    let service = outer.layer(middle.layer(inner_layer.layer(tower::service_fn(inner))));
+    let response = block_on(service.oneshot(request(None))).unwrap();
+    let fields: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
+    assert_eq!(fields, [r#""Login";r=1;t=30, "Global";r=18;t=2, "All";r=19;t=1"#]);
+}
+
+#[test]
+fn service_fields_are_kept_if_stricter() {
+    let limiter = limiter();
+    let says = |fields: &'static [(&'static str, &'static str)], status: u16, style: Style| {
+        let service = tower::service_fn(move |_: TestRequest| async move {
+            let mut response = Response::builder().status(status);
+            for (name, value) in fields {
+                response = response.header(*name, *value);
+            }
+            Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
+        });
+        let layer = layer(&limiter, "Global", style, |rule| rule).build().unwrap();
+        let headers = block_on(layer.layer(service).oneshot(request(None))).unwrap();
+        let _ = limiter.limit("Global").unwrap().reset("all").unwrap();
+        move |name: &'static str| -> String {
+            let all = headers.headers().get_all(name).iter();
+            all.map(|value| value.to_str().unwrap()).collect::<Vec<_>>().join(" + ")
+        }
+    };
+    // As an upstream server that is limited itself says it, in two lines.
+    let upstream = &[("ratelimit", r#""up";r=1"#), ("ratelimit", r#""there";r=2;t=9"#)];
+    let said = says(upstream, 200, Style::Ietf);
+    assert_eq!(said("ratelimit"), r#""up";r=1, "there";r=2;t=9, "Global";r=19;t=1"#);
+    let x = || Style::XRateLimit(Reset::Delta);
+    let said = says(&[("x-ratelimit-remaining", "5"), ("x-ratelimit-limit", "6")], 200, x());
+    assert_eq!((said("x-ratelimit-limit"), said("x-ratelimit-reset")), ("6".into(), "".into()));
+    let said = says(&[("x-ratelimit-remaining", "50"), ("x-ratelimit-limit", "60")], 200, x());
+    assert_eq!((said("x-ratelimit-limit"), said("x-ratelimit-reset")), ("20".into(), "1".into()));
+    let said = says(&[("x-ratelimit-remaining", "50"), ("x-ratelimit-limit", "60")], 429, x());
+    assert_eq!(said("x-ratelimit-limit"), "60", "which denied");
+    let said = says(&[("x-ratelimit-remaining", "many")], 429, x());
+    assert_eq!(said("x-ratelimit-remaining"), "19", "what is no number says nothing");
+}
+
+#[test]
+fn inner_denial_refunds_the_outer_charge() {
+    let refunds = |rule: Rule| rule.refund_if_denied_within();
+    for style in [Style::Ietf, Style::Sharkey] {
+        let nested = Nested::with(limiter(), [style.clone(), style], refunds);
+        for _ in 0..2 {
+            assert_eq!(nested.ask(None).0, StatusCode::OK);
+        }
+        for _ in 0..50 {
+            let (status, headers) = nested.ask(None);
+            assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+            if let Some(said) = headers.get("ratelimit") {
+                assert_eq!(said, r#""Login";r=0;t=30, "Global";r=18;t=2"#, "what is there now");
+            }
+        }
+        assert_eq!(nested.remaining("Global"), 18, "two were let through");
+    }
+    // Without the option each denied call is charged, until the outer layer denies it itself.
+    let nested = Nested::new(limiter(), Style::Ietf);
+    for _ in 0..20 {
+        let _ = nested.ask(None);
+    }
+    assert_eq!(nested.remaining("Global"), 0);
+    let (status, headers) = nested.ask(None);
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(headers["ratelimit"], r#""Global";r=0;t=1"#, "the inner one was not asked");
+}
+
+#[test]
+fn only_denial_by_an_inner_layer_refunds() {
+    let refunds = |rule: Rule| rule.refund_if_denied_within();
+    let nested = Nested::with(limiter(), [Style::Ietf, Style::Ietf], refunds);
+    // The service's own 429 and its error are no denials of a layer.
+    assert_eq!(nested.ask(Some("429")).0, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(nested.ask(Some("500")).0, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!((nested.remaining("Global"), nested.remaining("Login")), (18, 0));
+
+    // Nor is a response that never comes: of a service that panics, or of a client that leaves.
+    let nested = Nested::with(limiter(), [Style::Ietf, Style::Ietf], refunds);
+    let service = || nested.outer.layer(nested.inner.layer(tower::service_fn(inner)));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        block_on(service().oneshot(request(Some("panic"))))
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(nested.remaining("Global"), 19);
+    let mut left = Box::pin(service().oneshot(request(Some("hang"))));
+    assert!(left.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(left);
+    assert_eq!(nested.remaining("Global"), 18);
+    // A denial is decided when the layer is called. One that is dropped before it is read gives nothing
+    // back; one that is read does, whatever becomes of its body.
+    let mut inner_service = service();
+    drop(inner_service.call(request(None)));
+    assert_eq!(nested.remaining("Global"), 17);
+    let response = pin!(inner_service.call(request(None)))
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .map(Result::unwrap);
+    let std::task::Poll::Ready(response) = response else { panic!("a denial waits for nothing") };
+    assert!(response.extensions().get::<Denied>().is_some());
+    drop(response);
+    assert_eq!(nested.remaining("Global"), 17);
+}
+
+#[test]
+fn layer_dropping_extensions_leaves_charge_and_fields() {
+    let limiter = limiter();
+    let refunds = |rule: Rule| rule.refund_if_denied_within();
+    let outer =
+        layer(&limiter, "Global", Style::XRateLimit(Reset::Delta), refunds).build().unwrap();
+    let inner_layer =
+        layer(&limiter, "Login", Style::XRateLimit(Reset::Delta), |rule| rule).build().unwrap();
+    let between = tower::util::MapResponseLayer::new(|response: Response<_>| {
+        let (parts, body) = response.into_parts();
+        let mut made = Response::builder().status(parts.status).body(body).unwrap();
+        *made.headers_mut() = parts.headers;
+        made
+    });
+    let mut last = None;
+    for _ in 0..3 {
+        let service = outer.layer(between.layer(inner_layer.layer(tower::service_fn(inner))));
+        last = Some(block_on(service.oneshot(request(None))).unwrap());
+    }
+    let last = last.unwrap();
+    assert_eq!(last.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(last.headers()["x-ratelimit-limit"], "2", "the 429 says it was a denial");
+    let global = limiter.limit("Global").unwrap();
+    assert_eq!(global.check("all", 0).unwrap().remaining(), Some(17));
+}
+
+#[test]
+fn two_rules_of_which_one_gives_back() {
+    let limiter = limiter();
+    let user = |name: &str, id: &'static str| {
+        let rule = Rule::new(limiter.limit(name).unwrap(), extract::everyone(id));
+        rule.when(|parts| parts.headers.contains_key(HeaderName::from_static("host")))
+    };
+    let outer = RateLimitLayer::builder(&limiter)
+        .rule(user("Global", "kept"))
+        .rule(user("Global", "back").refund_if_denied_within())
+        .build()
+        .unwrap();
+    let inner_layer = layer(&limiter, "Login", Style::Ietf, |rule| rule).build().unwrap();
+    for _ in 0..5 {
+        let mut request = request(None);
+        request.headers_mut().insert("host", "a".parse().unwrap());
+        let service = outer.layer(inner_layer.layer(tower::service_fn(inner)));
+        let _ = block_on(service.oneshot(request)).unwrap();
+    }
+    let left = |id| limiter.limit("Global").unwrap().check(id, 0).unwrap().remaining();
+    assert_eq!((left("kept"), left("back")), (Some(15), Some(18)));
+}

@@ -1,0 +1,15 @@
+//! The limiter: its promises, one behaviour a test, on each engine; explanations; random calls beside an oracle.
+#![allow(clippy::duplicate_mod, reason = "cases.rs runs once on each engine")]
+
+#[cfg(feature = "boulder")]
+#[path = "cases.rs"]
+mod exact;
+#[cfg(all(feature = "yaml", feature = "boulder"))]
+mod explain;
+#[cfg(feature = "boulder")]
+#[path = "cases.rs"]
+mod lock_free;
+mod oracle;
+mod random_calls;
+#[path = "../support/mod.rs"]
+mod support;

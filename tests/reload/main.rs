@@ -1,0 +1,15 @@
+//! Reloads while calls go on.
+
+#[cfg(feature = "boulder")]
+mod accounts;
+mod debts;
+mod expiry;
+mod factors;
+mod names;
+mod oracle;
+mod overrides;
+mod storm;
+#[path = "../support/mod.rs"]
+mod support;
+mod traffic;
+mod untracked;

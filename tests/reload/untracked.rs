@@ -1,0 +1,149 @@
+//! Untracked keys that share a bucket in a full table, beside ids with an override.
+
+use std::time::SystemTime;
+
+use tollgate::clock::ManualClock;
+use tollgate::limits::OverrideOptions;
+use tollgate::options::{AtCap, Engine};
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+
+use super::support::{ENGINES, hourly, seconds, sweep_all};
+
+const NAME: &str = "A";
+
+/// A default, and an override of "vip", if given, that may end.
+fn limits(default: Limit, vip: Option<Limit>, end: Option<SystemTime>) -> Limits {
+    let builder = Limits::builder().limit(NAME, IdFormat::String, default).unwrap();
+    let Some(vip) = vip else { return builder.build() };
+    let options = OverrideOptions::default();
+    let options = end.map_or(options.clone(), |end| options.clone().expires(end));
+    builder.override_with(NAME, "vip", vip, options).unwrap().build()
+}
+
+/// Builds a limiter with room for one id, which is taken.
+fn full(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).engine(engine);
+    let limiter = Limiter::with_options(limits, options.max_keys(1).at_cap(AtCap::Share));
+    assert!(limiter.limit(NAME).unwrap().spend("inside", 10).unwrap().allowed());
+    (limiter, hand)
+}
+
+/// Makes room for another id.
+fn make_room(limiter: &Limiter) {
+    assert!(limiter.limit(NAME).unwrap().reset("inside").unwrap().allowed());
+    sweep_all(&limiter);
+    assert_eq!(limiter.stats().cells, 0);
+}
+
+fn left(limiter: &Limiter, id: &str) -> Option<u64> {
+    limiter.limit(NAME).unwrap().check(id, 0).unwrap().remaining()
+}
+
+#[test]
+fn an_id_with_an_override_shares_no_bucket() {
+    for engine in ENGINES {
+        let (limiter, _hand) = full(limits(hourly(10), Some(hourly(5)), None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert_eq!(a.spend("one", 4).unwrap().remaining(), Some(6), "{engine:?}");
+        let vip = a.spend("vip", 1).unwrap();
+        assert!(!vip.allowed() && vip.retry_in() > seconds(0), "{engine:?}: {vip:?}");
+        assert_eq!(a.spend("other", 1).unwrap().remaining(), Some(5), "{engine:?}");
+        let stats = limiter.stats();
+        assert_eq!((stats.shared, stats.denied_at_cap), (2, 1), "{engine:?}");
+        make_room(&limiter);
+        assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(4), "{engine:?}: its own");
+    }
+}
+
+#[test]
+fn new_override_keeps_its_untracked_ids_debt() {
+    for engine in ENGINES {
+        let (limiter, _hand) = full(limits(hourly(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("vip", 4).unwrap().allowed());
+        limiter.reload_with(limits(hourly(10), Some(hourly(100)), None), CarryOver::Share).unwrap();
+        assert_eq!(left(&limiter, "vip"), Some(60), "{engine:?}: 4 of 10 are 40 of 100");
+        // Later spends of other ids do not count for this id.
+        assert!(a.spend("other", 5).unwrap().allowed());
+        assert_eq!(left(&limiter, "vip"), Some(60), "{engine:?}");
+        limiter.reload_with(limits(hourly(20), Some(hourly(50)), None), CarryOver::Share).unwrap();
+        assert_eq!(left(&limiter, "vip"), Some(30), "{engine:?}: 20 of 50");
+        make_room(&limiter);
+        assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(29), "{engine:?}");
+    }
+}
+
+#[test]
+fn ended_overrides_id_is_an_untracked_key() {
+    for engine in ENGINES {
+        let end = SystemTime::now() + seconds(3600);
+        let default = Limit::new(10, 10, seconds(36_000_000)).unwrap();
+        let (limiter, hand) = full(limits(default, Some(hourly(5)), Some(end)), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("one", 4).unwrap().allowed());
+        hand.advance(seconds(3602));
+        assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(5), "{engine:?}");
+    }
+}
+
+/// By a factor's numbers a window's word means something else, and a reservation in a shared bucket may be
+/// another id's.
+#[test]
+fn untracked_key_with_factor_shares_no_bucket() {
+    for engine in ENGINES {
+        let drips = Limit::leaky_bucket(2, seconds(3600), 1).unwrap();
+        let builder = Limits::builder().limit(NAME, IdFormat::String, drips).unwrap();
+        let (clock, _hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1);
+        let limiter = Limiter::with_options(builder.build(), options);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("inside", 1).unwrap().allowed());
+        assert!(a.spend("one", 1).unwrap().allowed());
+        let half = "0.5".parse().unwrap();
+        assert!(!a.scaled(half).spend("two", 1).unwrap().allowed(), "{engine:?}");
+        assert_eq!(a.check("one", 0).unwrap().remaining(), Some(1), "{engine:?}");
+    }
+}
+
+#[test]
+fn refund_or_reset_of_untracked_key_tells_state() {
+    for engine in ENGINES {
+        let (limiter, _hand) = full(limits(hourly(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("one", 4).unwrap().allowed());
+        let said = [a.refund("two", 1).unwrap(), a.reset("two").unwrap()];
+        for said in said {
+            assert!(!said.allowed(), "{engine:?}: nothing was given back");
+            assert_eq!(said.remaining(), Some(6), "{engine:?}");
+        }
+        assert_eq!(left(&limiter, "two"), Some(6), "{engine:?}");
+    }
+}
+
+#[test]
+fn untracked_key_with_older_clock_spends_from_sweep() {
+    for engine in ENGINES {
+        // 5 at once, one more every 2 s.
+        let default = Limit::new(5, 1, seconds(2)).unwrap();
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let options = options.max_keys(2).at_cap(AtCap::Share);
+        let limiter = Limiter::with_options(limits(default, None, None), options);
+        let a = limiter.limit(NAME).unwrap();
+        let spend = |id: &str| a.spend(id, 5).unwrap().allowed();
+        hand.set(seconds(10));
+        assert!(spend("late"));
+        hand.set(seconds(20));
+        sweep_all(&limiter);
+        assert_eq!(limiter.stats().cells, 0, "{engine:?}");
+        assert!(spend("one") && spend("two"), "they take the two places");
+        hand.set(seconds(10));
+        let by_the_older_clock = spend("late");
+        hand.set(seconds(20));
+        let again = spend("late");
+        // From 10 s to 20 s at most 5 units are admitted at once, and 5 more in 10 s.
+        assert!(!(by_the_older_clock && again), "{engine:?}: 15 in 10 s");
+    }
+}
