@@ -100,7 +100,7 @@ impl Error {
         Error(Arc::new(Repr { kind, message, faults, has_unread_file: false, source: None }))
     }
 
-    /// Makes an error from one of the operating system's; `what` says what could not be done.
+    /// Makes an error from an error of the operating system. `what` names the file or thread and the failure.
     #[cold]
     pub(crate) fn from_io(what: impl fmt::Display, source: io::Error) -> Error {
         let (kind, message) = (ErrorKind::Io, format!("{what}: {source}"));

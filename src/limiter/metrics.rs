@@ -63,8 +63,8 @@ impl Limiter {
     }
 
     /// Returns the ids denied most since the limiter was made, most first, over all limits. The list has at most
-    /// [`LimiterOptions::top_denied`](crate::LimiterOptions::top_denied) entries, `n`. An id with more than one `n`th of
-    /// all denials is always in it.
+    /// [`LimiterOptions::top_denied`](crate::LimiterOptions::top_denied) entries, `n`. An id with more than one `n`th
+    /// of all denials is always in it.
     ///
     /// Two denials at the same time do not wait for each other: one of them is missing in the list, and
     /// [counted](Limiter::top_denied_missed).

@@ -206,8 +206,8 @@ impl Limiter {
 
     /// Sweeps one step: looks at the next cells, about `cells` of them, and drops the full ones. For programs that want
     /// no sweeper thread. Empty cells are counted in `cells`. With [`Engine::Exact`](crate::options::Engine::Exact) a
-    /// step ends at the end of the part of the table in which it reaches `cells`. A part is at most a 32nd of the table,
-    /// and the step locks half of a part at a time.
+    /// step ends at the end of the part of the table in which it reaches `cells`. A part is at most a 32nd of the
+    /// table, and the step locks half of a part at a time.
     ///
     /// # A clock that is wrongly ahead
     ///
@@ -249,6 +249,23 @@ impl Limiter {
 
     /// Returns figures about the table and the sweeps. Cheap, except with
     /// [`Engine::Exact`](crate::options::Engine::Exact), which reads every part of its table.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// for id in ["alice", "bob", "alice"] {
+    ///     let _ = users.spend(id, 1)?;
+    /// }
+    /// let stats = limiter.stats();
+    /// assert_eq!((stats.cells, stats.swept), (2, 0));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         self.inner.stats()
     }

@@ -25,7 +25,8 @@ impl Default for SweepOptions {
 }
 
 impl SweepOptions {
-    /// Sets the time from the end of one pass over the whole table to the start of the next; 0 is allowed. Default: 1 s.
+    /// Sets the time from the end of one pass over the whole table to the start of the next; 0 is allowed. Default: 1
+    /// s.
     pub fn interval(self, interval: Duration) -> SweepOptions {
         SweepOptions { interval, ..self }
     }

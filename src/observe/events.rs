@@ -1,5 +1,5 @@
-//! Writes the `tracing` events: reloads, sweeps, blocks, keys that find the table full, and some denials. An allowed call
-//! writes none.
+//! Writes the `tracing` events: reloads, sweeps, blocks, keys that find the table full, and some denials. An allowed
+//! call writes none.
 
 use std::time::Duration;
 

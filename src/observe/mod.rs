@@ -1,4 +1,4 @@
-//! Counts what a limiter does, and shows it: counters, Prometheus, the ids denied most, events.
+//! Counts and shows the work of a limiter: counters, Prometheus, the ids denied most, events.
 
 pub(crate) mod counters;
 #[cfg(feature = "tracing")]

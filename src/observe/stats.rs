@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-/// Holds figures about a limiter's table and sweeps. Made by [`Limiter::stats`](crate::Limiter::stats). All counts start
-/// when the limiter is made.
+/// Holds figures about a limiter's table and sweeps. Made by [`Limiter::stats`](crate::Limiter::stats). All counts
+/// start when the limiter is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -24,8 +24,8 @@ pub struct Stats {
     /// panics while a call processes another call's [cancel](crate::reserve::Reservation::cancel), that place stays
     /// taken.
     pub rule_panics: u64,
-    /// Steps that were skipped because the clock was wrongly ahead, also the steps of calls that found the table full: see
-    /// [`Limiter::sweep`](crate::Limiter::sweep).
+    /// Steps that were skipped because the clock was wrongly ahead, also the steps of calls that found the table full:
+    /// see [`Limiter::sweep`](crate::Limiter::sweep).
     pub clock_skips: u64,
     /// The end of the last step.
     pub last_run: Option<Instant>,
@@ -39,8 +39,8 @@ pub struct Stats {
     /// retired only to make room for buckets that are not full. So [`bytes`](Stats::bytes) is at most three times the
     /// bytes in use, plus 16 MiB; a reload beside such a thread retires the whole table once more.
     pub retired: usize,
-    /// Migrations that were put off because of that bound. If dropped buckets have used up the slots of a part, the part
-    /// counts as full for untracked keys ([`AtCap`](crate::options::AtCap)) until the stalled thread goes on.
+    /// Migrations that were put off because of that bound. If dropped buckets have used up the slots of a part, the
+    /// part counts as full for untracked keys ([`AtCap`](crate::options::AtCap)) until the stalled thread goes on.
     pub put_off: u64,
     /// Calls for untracked keys that used the shared bucket, because the table was full.
     pub shared: u64,

@@ -18,7 +18,8 @@ const MAX_BYTES: usize = 288;
 /// The most characters that [`DeniedId`] has of an id.
 const MAX_CHARS: usize = 256;
 
-/// Names an id that was denied often. Made by [`Limiter::top_denied`](crate::Limiter::top_denied), which has an example.
+/// Names an id that was denied often. Made by [`Limiter::top_denied`](crate::Limiter::top_denied), which has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeniedId {

@@ -40,8 +40,8 @@ pub(super) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result
     Ok(now_ns)
 }
 
-/// Charges the members that can deny, in order, then those that cannot and whose buckets have the units. If a member that
-/// can deny is denied, or the limits have changed, all charges are rolled back.
+/// Charges the members that can deny, in order, then those that cannot and whose buckets have the units. If a member
+/// that can deny is denied, or the limits have changed, all charges are rolled back.
 fn charge_all(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],

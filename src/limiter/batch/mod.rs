@@ -1,8 +1,8 @@
 //! Charges several buckets as one: all of them, or none.
 //!
-//! A batch first looks at the words of all its members and decides. Only if the decision is to allow, it charges them, with
-//! one compare-and-swap each, in the order of their keys. If another caller has meanwhile taken units that a member
-//! needed, the batch rolls back the charges that it has made, and is denied.
+//! A batch first looks at the words of all its members and decides. Only if the decision is to allow, it charges them,
+//! with one compare-and-swap each, in the order of their keys. If another caller has meanwhile taken units that a
+//! member needed, the batch rolls back the charges that it has made, and is denied.
 
 mod charge;
 mod count;
@@ -30,16 +30,16 @@ use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest
 
 /// Charges several buckets together or not at all. Made by [`Limiter::batch`].
 ///
-/// A batch has one decision: that of its strictest member. A denial is stricter than an allowance; then a longer wait is
-/// stricter, then fewer remaining units, then the later position. Members to which no limit applies do not count. If
+/// A batch has one decision: that of its strictest member. A denial is stricter than an allowance; then a longer wait
+/// is stricter, then fewer remaining units, then the later position. Members to which no limit applies do not count. If
 /// no member can deny, the decision is as if no limit applied.
 ///
-/// A batch never admits more than any of its limits allows. A batch that is denied or fails leaves every bucket as if it
-/// had not been called, with these exceptions:
+/// A batch never admits more than any of its limits allows. A batch that is denied or fails leaves every bucket as if
+/// it had not been called, with these exceptions:
 ///
 /// * While a batch charges its members, its charges may deny concurrent callers, also if the batch is denied then.
-/// * A refund or a reset at that moment may return units that the batch has just charged. If the batch is denied then, it
-///   does not return them once more.
+/// * A refund or a reset at that moment may return units that the batch has just charged. If the batch is denied then,
+///   it does not return them once more.
 /// * A charge of a denied batch may stay if two [reloads](Limiter::reload) happen meanwhile, or if one reload changes
 ///   the limit of a bucket to which another call returns units. Such a charge denies calls, and admits none.
 ///
@@ -92,9 +92,9 @@ impl<'a> Batch<'a> {
         self.spend_and_report(false, |_, _| ())
     }
 
-    /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If the
-    /// batch is denied, the decision of a member that would have been allowed is that of a check at a cost of 0, since
-    /// the member was charged nothing.
+    /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If
+    /// the batch is denied, the decision of a member that would have been allowed is that of a check at a cost of 0,
+    /// since the member was charged nothing.
     ///
     /// # Errors
     ///
@@ -133,9 +133,9 @@ impl<'a> Batch<'a> {
         Ok(decision)
     }
 
-    /// Like [`spend`](Batch::spend), for callers that may return the charges later. Calls `tell`, in any order, for each
-    /// member whose limit is enforced, with its position, its own decision and its limit. If the batch is allowed, calls
-    /// `keep` with the claim on the charge of each member for whose position `keeps` is true.
+    /// Like [`spend`](Batch::spend), for callers that may return the charges later. Calls `tell`, in any order, for
+    /// each member whose limit is enforced, with its position, its own decision and its limit. If the batch is allowed,
+    /// calls `keep` with the claim on the charge of each member for whose position `keeps` is true.
     #[cfg(feature = "tower")]
     pub(crate) fn spend_keeping(
         &self,
@@ -159,8 +159,8 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Spends and counts the batch, and then calls `report` for each member that a limit applies to. `looks_again`: if the
-    /// batch is denied, the decisions of the members that did not deny it are renewed by a check at a cost of 0.
+    /// Spends and counts the batch, and then calls `report` for each member that a limit applies to. `looks_again`: if
+    /// the batch is denied, the decisions of the members that did not deny it are renewed by a check at a cost of 0.
     fn spend_and_report(
         &self,
         looks_again: bool,
@@ -202,6 +202,27 @@ impl<'a> Batch<'a> {
     /// # Errors
     ///
     /// See [`Batch`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+    /// let limiter = Limiter::new(
+    ///     Limits::builder()
+    ///         .limit("PerUser", IdFormat::String, limit(2)?)?
+    ///         .limit("PerTeam", IdFormat::String, limit(9)?)?
+    ///         .build(),
+    /// );
+    /// let (users, teams) = (limiter.limit("PerUser")?, limiter.limit("PerTeam")?);
+    /// let members = [users.member("alice").cost(2), teams.member("a-team").cost(2)];
+    /// assert!(limiter.batch(&members).spend()?.allowed());
+    /// assert!(limiter.batch(&members).refund()?.allowed()); // the work was not done
+    /// assert_eq!(teams.check("a-team", 0)?.remaining(), Some(9));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn refund(&self) -> Result<Decision, Error> {
         self.give_each(
             true,
@@ -262,8 +283,8 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Prepares the members, in the order of their keys, and calls `call`. Begins again when `call` finds that the limits
-    /// have changed; it must have changed nothing then. `checks_cost`: a cost above the burst is an error.
+    /// Prepares the members, in the order of their keys, and calls `call`. Begins again when `call` finds that the
+    /// limits have changed; it must have changed nothing then. `checks_cost`: a cost above the burst is an error.
     fn with_members(
         &self,
         checks_cost: bool,

@@ -39,7 +39,7 @@ pub(super) struct Prepared<'a> {
     pub(super) is_in_shadow: bool,
 }
 
-/// How a member's limit is tried: what it would deny is counted, not denied.
+/// How a member's limit is tried: its denials are counted, but deny no batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trial {
     /// The limit is enforced.
@@ -50,8 +50,8 @@ pub(super) enum Trial {
     ShadowBeside,
 }
 
-/// The members that a limit applies to, sorted by their keys. Because every batch charges in this order, one of two equal
-/// batches at the same time is allowed.
+/// The members that a limit applies to, sorted by their keys. Because every batch charges in this order, one of two
+/// equal batches at the same time is allowed.
 pub(super) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
 
 impl Prepared<'_> {

@@ -1,7 +1,7 @@
 //! Blocks ids: denies their calls for a time, whatever their buckets hold.
 //!
-//! The blocks are in a [list](crate::core::block_list) beside the buckets. Only calls that can be denied search the list:
-//! refunds, resets, settlements and cancels change the bucket as if there were no block.
+//! The blocks are in a [list](crate::core::block_list) beside the buckets. Only calls that can be denied search the
+//! list: refunds, resets, settlements and cancels change the bucket as if there were no block.
 
 #[cfg(all(test, feature = "snapshot", not(tollgate_loom)))]
 mod tests;
@@ -42,8 +42,8 @@ pub(crate) const REASON_MAX_BYTES: usize = 1024;
 impl KeyedLimit {
     /// Blocks an id for a time from now on: every call for it is denied. Returns the time until its block ends.
     ///
-    /// A block is not a charge and never changes the bucket: the bucket refills, and is refunded, reset and settled as if
-    /// there were no block. While an id is blocked,
+    /// A block is not a charge and never changes the bucket: the bucket refills, and is refunded, reset and settled as
+    /// if there were no block. While an id is blocked,
     ///
     /// * [`spend`](KeyedLimit::spend), [`check`](KeyedLimit::check) and [`spend_estimate`](KeyedLimit::spend_estimate)
     ///   are denied, also at a cost of 0: [`Decision::blocked`] is true, [`remaining`](Decision::remaining) is 0, and
@@ -223,8 +223,8 @@ impl KeyedLimit {
 }
 
 impl Limiter {
-    /// Lists the [blocked](KeyedLimit::block) ids, in no order. It copies the whole list, so it is for operators, not for
-    /// every request.
+    /// Lists the [blocked](KeyedLimit::block) ids, in no order; [`block_with_reason`](KeyedLimit::block_with_reason)
+    /// has an example. It copies the whole list, so it is for operators, not for every request.
     pub fn blocked(&self) -> Vec<Blocked> {
         let inner = &*self.inner;
         let now_ns = inner.clock.now_ns();

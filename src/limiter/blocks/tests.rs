@@ -1,6 +1,6 @@
-//! Compares a limiter that has blocks with a simple oracle: a map of the blocks, and a twin of the limiter without blocks.
-//! A call for a blocked id is not made to the twin. Every other call is, and must get the same decision from both. Both
-//! start with the same seeds and read the same time, so that their tables behave alike.
+//! Compares a limiter that has blocks with a simple oracle: a map of the blocks, and a twin of the limiter without
+//! blocks. A call for a blocked id is not made to the twin. Every other call is, and must get the same decision from
+//! both. Both start with the same seeds and read the same time, so that their tables behave alike.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -28,22 +28,22 @@ impl Limiter {
 
     /// Replaces the limits while calls go on. `debt` says how the buckets' debts are carried over.
     ///
-    /// A bucket follows the name of its limit. If a limit is not among the new ones, its handles allow every call from then
-    /// on, and its buckets are dropped when this returns; if a later reload declares the limit again, its buckets start
-    /// full. Handles stay valid. A call, and also a batch, sees all old limits or all new ones.
+    /// A bucket follows the name of its limit. If a limit is not among the new ones, its handles allow every call from
+    /// then on, and its buckets are dropped when this returns; if a later reload declares the limit again, its buckets
+    /// start full. Handles stay valid. A call, and also a batch, sees all old limits or all new ones.
     ///
     /// No call waits. The reload moves the buckets part by part, about 0.2 us per bucket, and returns when it has moved
-    /// all. Until a bucket is moved, the old limits decide its calls. A batch with buckets of both kinds is decided by the
-    /// new limits, and helps to move the others. Concurrent reloads wait for each other. Meanwhile the table takes about an
-    /// eighth more memory; if a thread is stalled in a call, it may take twice the memory, and the reload up to 0.2 s
-    /// longer.
+    /// all. Until a bucket is moved, the old limits decide its calls. A batch with buckets of both kinds is decided by
+    /// the new limits, and helps to move the others. Concurrent reloads wait for each other. Meanwhile the table takes
+    /// about an eighth more memory; if a thread is stalled in a call, it may take twice the memory, and the reload up
+    /// to 0.2 s longer.
     ///
     /// # The bound across the change
     ///
-    /// Until the change the old limit's bound holds, after it the new one's, and across it the sum of both: at most `old
-    /// burst + new burst` plus the units of the rates. With [`CarryOver::Share`] it is less: a key that has used a share
-    /// of the old burst has used the same share of the new one. A call that began before the change may still be decided
-    /// by the old limits.
+    /// Until the change the old limit's bound holds, after it the new one's, and across it the sum of both: at most
+    /// `old burst + new burst` plus the units of the rates. With [`CarryOver::Share`] it is less: a key that has used a
+    /// share of the old burst has used the same share of the new one. A call that began before the change may still be
+    /// decided by the old limits.
     ///
     /// # Errors
     ///

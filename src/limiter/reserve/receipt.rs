@@ -70,20 +70,21 @@ impl Receipt {
         self.cost
     }
 
-    /// Charges `actual` units in place of the estimate. Returns the decision of a [`check`](KeyedLimit::check) at a cost
-    /// of 0 after it: a denial if the bucket is in debt.
+    /// Charges `actual` units in place of the estimate. Returns the decision of a [`check`](KeyedLimit::check) at a
+    /// cost of 0 after it: a denial if the bucket is in debt.
     ///
-    /// * **The estimate was too high.** The difference is returned, except for the units that have refilled since: a bucket
-    ///   that would be full without the charge gets nothing. The charges and the places of later callers stay as they
-    ///   are, so less is returned while others wait, and nothing for a fixed window or a leaky bucket.
-    /// * **The estimate was too low.** The difference is charged, even if the bucket does not have it, down to a debt of
-    ///   [`max_debt`](crate::limits::LimitOptions::max_debt) units. Units beyond that are not charged.
+    /// * **The estimate was too high.** The difference is returned, except for the units that have refilled since: a
+    ///   bucket that would be full without the charge gets nothing. The charges and the places of later callers stay as
+    ///   they are, so less is returned while others wait, and nothing for a fixed window or a leaky bucket.
+    /// * **The estimate was too low.** The difference is charged, even if the bucket does not have it, down to a debt
+    ///   of [`max_debt`](crate::limits::LimitOptions::max_debt) units. Units beyond that are not charged.
     ///
     /// A place that is settled before its time is still granted at its time.
     ///
     /// Units are returned once. A receipt returns nothing after a later [refund](KeyedLimit::refund) or
     /// [reset](KeyedLimit::reset) of the bucket, after a [reload](crate::Limiter::reload), or after the end of the
-    /// [override](crate::limits::OverrideOptions) that applied. So settle a receipt, and do not refund its units by hand.
+    /// [override](crate::limits::OverrideOptions) that applied. So settle a receipt, and do not refund its units by
+    /// hand.
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {

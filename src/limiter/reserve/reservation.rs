@@ -26,13 +26,13 @@ pub struct Reservation {
 
 impl KeyedLimit {
     /// Takes the earliest place for `cost` units, after all places that are taken, if it is granted within `at_most`.
-    /// The caller does its own waiting, and may act once [`Reservation::wait`] is zero. Places are granted in the order in
-    /// which they were taken. Spends without a place are denied until the bucket has units after the last place.
+    /// The caller does its own waiting, and may act once [`Reservation::wait`] is zero. Places are granted in the order
+    /// in which they were taken. Spends without a place are denied until the bucket has units after the last place.
     ///
     /// With a cost of 0 the place is granted when the bucket's debt is gone.
     ///
-    /// A place does not span two fixed windows: the units that the first window has left are lost if they do not suffice.
-    /// Likewise the units of a leaky bucket's drip beyond those that a place needs are lost. Places have no
+    /// A place does not span two fixed windows: the units that the first window has left are lost if they do not
+    /// suffice. Likewise the units of a leaky bucket's drip beyond those that a place needs are lost. Places have no
     /// [factor](KeyedLimit::scaled).
     ///
     /// # Errors
@@ -130,8 +130,8 @@ impl Reservation {
 
     /// Cancels the place, and returns its units if no other caller depends on them:
     ///
-    /// * If the place is the last, all its units are returned. Then the place before it is the last; if that was cancelled
-    ///   earlier, its units are returned as well, and so on.
+    /// * If the place is the last, all its units are returned. Then the place before it is the last; if that was
+    ///   cancelled earlier, its units are returned as well, and so on.
     /// * While there are later places, nothing is returned, because their times were computed on top of this place. Its
     ///   units are returned once all later places are cancelled.
     /// * Nothing is returned once the place is granted, or after a [refund](KeyedLimit::refund) or a

@@ -15,9 +15,25 @@ use crate::util::time::saturating_ns;
 
 /// Makes futures that are ready after a given time. This is all that waiting needs from a runtime.
 ///
-/// Any function from a [`Duration`] to a future is a timer, such as `tokio::time::sleep`, or
-/// `|time| async move { smol::Timer::after(time).await; }`. If a timer is early, the waiter reads the limiter's clock and
-/// sleeps again; it is never admitted early.
+/// Any function from a [`Duration`] to a future is a timer, such as `tokio::time::sleep`, or `|time| async move {
+/// smol::Timer::after(time).await; }`. If a timer is early, the waiter reads the limiter's clock and sleeps again; it
+/// is never admitted early.
+///
+/// # Example: a type that is a timer
+///
+/// ```
+/// use std::future::Future;
+/// use std::time::Duration;
+/// use tollgate::reserve::Timer;
+///
+/// struct Tokio;
+///
+/// impl Timer for Tokio {
+///     fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
+///         tokio::time::sleep(time)
+///     }
+/// }
+/// ```
 pub trait Timer {
     /// Returns a future that is ready once `time` has passed.
     fn sleep(&self, time: Duration) -> impl Future<Output = ()>;
@@ -52,9 +68,9 @@ impl KeyedLimit {
     /// Takes the next place for `cost` units, and sleeps once until the place is granted, however long that takes. The
     /// receipt can be dropped, or [settled](Receipt::settle) by the actual cost.
     ///
-    /// The first poll of the future takes the place. If the future is dropped before it is ready, the place is cancelled
-    /// as by [`Reservation::cancel`]. The future is polled twice: at its start, and when the place is granted. For a
-    /// longest wait and jitter see [`waiting`](KeyedLimit::waiting).
+    /// The first poll of the future takes the place. If the future is dropped before it is ready, the place is
+    /// cancelled as by [`Reservation::cancel`]. The future is polled twice: at its start, and when the place is
+    /// granted. For a longest wait and jitter see [`waiting`](KeyedLimit::waiting).
     ///
     /// # Errors
     ///
@@ -143,9 +159,9 @@ impl<T> Waiting<'_, T> {
         Waiting { at_most, ..self }
     }
 
-    /// Adds a random time below `jitter`, evenly distributed, to every wait that is not zero. So callers whose places are
-    /// granted at the same time do not all act at once. The places keep their order; the callers may act in another.
-    /// Default: 0.
+    /// Adds a random time below `jitter`, evenly distributed, to every wait that is not zero. So callers whose places
+    /// are granted at the same time do not all act at once. The places keep their order; the callers may act in
+    /// another. Default: 0.
     pub fn jitter(self, jitter: Duration) -> Self {
         Waiting { jitter, ..self }
     }
