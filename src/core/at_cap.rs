@@ -98,14 +98,14 @@ impl SharedBuckets {
     pub(crate) fn word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
         match self.cell(limit).map_or(Word::Live(0), Cell::word) {
             Word::Live(word) => Ok(word),
-            Word::Gone(_) => Err(Outdated),
+            Word::Frozen(_) => Err(Outdated),
         }
     }
 
     /// The word that the newcomers of a limit have, or had last.
     pub(crate) fn last_word(&self, limit: LimitIndex) -> u64 {
         match self.cell(limit).map_or(Word::Live(0), Cell::word) {
-            Word::Live(word) | Word::Gone(word) => word,
+            Word::Live(word) | Word::Frozen(word) => word,
         }
     }
 

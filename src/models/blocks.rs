@@ -97,7 +97,7 @@ fn block_vs_block_model() {
 #[test]
 fn block_vs_block() {
     explore_bounded(SOME, block_vs_block_model);
-    assert!(fault::count(Race::BlockSwapLost) > 0, "no change met another");
+    assert!(coverage::count(Race::BlockSwapLost) > 0, "no change met another");
     let count = "the count is not that of the list";
     fails_bounded(SOME, Fault::BlockByStore, count, block_vs_block_model);
     let because = "the longer stays, none is lost";
@@ -145,7 +145,7 @@ fn unblock_vs_block() {
     let (in_stays, in_ends) = (stays.clone(), ends.clone());
     explore(move || unblock_vs_block_model(&in_stays, &in_ends));
     assert!(stays.get() > 0 && ends.get() > 0, "{} and {}", stays.get(), ends.get());
-    assert!(fault::count(Race::BlockSwapLost) > 0, "no change met another");
+    assert!(coverage::count(Race::BlockSwapLost) > 0, "no change met another");
     let because = "the count is not that of the list";
     fails_without_the_rule(Fault::BlockByStore, because, || {
         unblock_vs_block_model(&Tally::default(), &Tally::default());
@@ -186,7 +186,7 @@ fn block_vs_sweep_model() {
 #[test]
 fn block_vs_sweep() {
     explore_bounded(SOME, block_vs_sweep_model);
-    assert!(fault::count(Race::EndedBlocksDropped) > 0, "none was dropped");
-    assert!(fault::count(Race::BlockSwapLost) > 0, "no change met another");
+    assert!(coverage::count(Race::EndedBlocksDropped) > 0, "none was dropped");
+    assert!(coverage::count(Race::BlockSwapLost) > 0, "no change met another");
     fails_bounded(SOME, Fault::BlockByStore, "none is lost", block_vs_sweep_model);
 }

@@ -40,7 +40,7 @@ fn overflow_vs_eviction() {
     let (in_shared, in_own) = (shared.clone(), own.clone());
     explore_bounded(SOME, move || overflow_vs_eviction_model(&in_shared, &in_own));
     assert!(shared.get() > 0 && own.get() > 0, "shared {}, own {}", shared.get(), own.get());
-    assert!(fault::count(Race::SharedRolledBack) > 0, "no charge was taken back");
+    assert!(coverage::count(Race::SharedRolledBack) > 0, "no charge was taken back");
     for fault in [Fault::ForgetShared, Fault::NoSecondLook, Fault::NoFence] {
         fails_bounded(SOME, fault, "one unit was there: true true", || {
             overflow_vs_eviction_model(&Tally::default(), &Tally::default());
@@ -62,7 +62,7 @@ fn batch_vs_migration_model() {
 #[test]
 fn batch_vs_migration() {
     explore_bounded(SOME, batch_vs_migration_model);
-    assert!(fault::count(Race::Completed) > 0);
+    assert!(coverage::count(Race::Completed) > 0);
     fails_bounded(SOME, Fault::CompleteEarly, "each is charged", batch_vs_migration_model);
 }
 
@@ -84,6 +84,6 @@ fn roll_back_vs_migration_model() {
 #[test]
 fn roll_back_vs_migration() {
     explore_bounded(Some(1), roll_back_vs_migration_model);
-    assert!(fault::count(Race::RolledBack) > 0, "no charge was taken back");
+    assert!(coverage::count(Race::RolledBack) > 0, "no charge was taken back");
     fails_bounded(Some(1), Fault::NoRollBack, "all or nothing", roll_back_vs_migration_model);
 }

@@ -170,7 +170,7 @@ fn spend_vs_sweep_by_fullness(kind: Kind, faults: &[Fault]) {
     let in_seen = seen.clone();
     explore_bounded(SOME, move || spend_vs_sweep_by_fullness_model(kind, &in_seen));
     seen.assert_both();
-    assert!(fault::count(Race::Buried) > 0, "nothing was buried");
+    assert!(coverage::count(Race::Evicted) > 0, "nothing was buried");
     for &fault in faults {
         fails_bounded(SOME, fault, "what was spent is forgotten", move || {
             spend_vs_sweep_by_fullness_model(kind, &Seen::default());
@@ -181,11 +181,11 @@ fn spend_vs_sweep_by_fullness(kind: Kind, faults: &[Fault]) {
 #[test]
 fn spend_vs_sweep_by_fullness_of_gcra() {
     // Its word says by itself when it is full, whatever the numbers are.
-    spend_vs_sweep_by_fullness(Kind::Gcra, &[Fault::BuryByStore, Fault::FullEarly]);
+    spend_vs_sweep_by_fullness(Kind::Gcra, &[Fault::EvictByStore, Fault::FullEarly]);
 }
 
 /// Of those whose words do not say when they are full.
-const FAULTS: [Fault; 3] = [Fault::BuryByStore, Fault::FullEarly, Fault::FullByDefault];
+const FAULTS: [Fault; 3] = [Fault::EvictByStore, Fault::FullEarly, Fault::FullByDefault];
 
 #[test]
 fn spend_vs_sweep_by_fullness_of_fixed_window() {
@@ -232,7 +232,7 @@ fn older_spend_vs_sweep_by_fullness(kind: Kind) {
     let in_seen = seen.clone();
     explore_bounded(SOME, move || older_spend_vs_sweep_by_fullness_model(kind, &in_seen));
     seen.assert_both();
-    assert!(fault::count(Race::FloorUsed) > 0, "no decision needed the floor");
+    assert!(coverage::count(Race::FloorUsed) > 0, "no decision needed the floor");
     fails_bounded(SOME, Fault::NoFloor, "what was spent is forgotten", move || {
         older_spend_vs_sweep_by_fullness_model(kind, &Seen::default());
     });
@@ -289,7 +289,7 @@ fn spend_with_factor_vs_sweep() {
     let in_seen = seen.clone();
     explore_bounded(SOME, move || spend_with_factor_vs_sweep_model(&in_seen));
     seen.assert_both();
-    assert!(fault::count(Race::KeptByFactor) > 0, "no bucket was kept for its factor");
+    assert!(coverage::count(Race::KeptByFactor) > 0, "no bucket was kept for its factor");
     for fault in [Fault::FactorNotedLate, Fault::FactorNotNoted, Fault::RollBackRelaxed] {
         fails_bounded(SOME, fault, "what was spent with the factor is forgotten", || {
             spend_with_factor_vs_sweep_model(&Seen::default());
@@ -336,7 +336,7 @@ fn batch_vs_sweep_by_fullness(a: Kind, b: Kind) {
     seen.assert_both();
     let [denied, admitted] = both.map(|tally| tally.get());
     assert!(denied > 0 && admitted > 0, "denied {denied}, admitted {admitted}");
-    for fault in [Fault::BuryByStore, Fault::FullEarly, Fault::NoFloor] {
+    for fault in [Fault::EvictByStore, Fault::FullEarly, Fault::NoFloor] {
         fails_bounded(SOME, fault, "what was spent is forgotten", move || {
             batch_vs_sweep_by_fullness_model(a, b, &Seen::default(), &Default::default());
         });

@@ -25,9 +25,8 @@ use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, Limits};
 use crate::store::Engine;
-use crate::util::coverage::Race;
-use crate::util::fault as probe;
-use crate::util::fault::Fault;
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 
 loom::thread_local! {
     /// This thread's clock, in ns since the origin.
@@ -58,7 +57,7 @@ pub(crate) fn explore_bounded(
     preemptions: Option<usize>,
     model: impl Fn() + Send + Sync + 'static,
 ) {
-    fault::break_rule(None);
+    fault::plant(None);
     let runs = Tally::default();
     let counted = runs.clone();
     let started = std::time::Instant::now();
@@ -83,7 +82,7 @@ pub(crate) fn fails_bounded(
     because: &str,
     model: impl Fn() + Send + Sync + 'static,
 ) {
-    fault::break_rule(Some(fault));
+    fault::plant(Some(fault));
     let runs = Tally::default();
     let counted = runs.clone();
     let failed = catch_unwind(AssertUnwindSafe(|| {
@@ -92,7 +91,7 @@ pub(crate) fn fails_bounded(
             model();
         });
     }));
-    fault::break_rule(None);
+    fault::plant(None);
     let Err(panic) = failed else {
         panic!("the model passes with {fault:?}: it proves nothing ({} interleavings)", runs.get());
     };
@@ -178,7 +177,7 @@ fn spend_vs_spend_model() {
 #[test]
 fn spend_vs_spend() {
     explore(spend_vs_spend_model);
-    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
+    assert!(coverage::count(Race::SwapLost) > 0, "no swap met another's");
     fails_without_the_rule(Fault::StoreForSwap, "one unit was there", spend_vs_spend_model);
 }
 
@@ -195,7 +194,7 @@ fn insert_vs_insert_same_key_model() {
 #[test]
 fn insert_vs_insert_same_key() {
     explore(insert_vs_insert_same_key_model);
-    assert!(fault::count(Race::InsertLost) > 0, "no insert met another's");
+    assert!(coverage::count(Race::InsertLost) > 0, "no insert met another's");
     fails_without_the_rule(Fault::InsertBlindly, "one cell", insert_vs_insert_same_key_model);
 }
 
@@ -250,7 +249,7 @@ fn spend_with_older_clock(engine: Engine, preemptions: Option<usize>) {
     let in_dropped = dropped.clone();
     explore_bounded(preemptions, move || spend_with_older_clock_model(engine, &in_dropped));
     assert!(dropped.get() > 0, "nothing was swept");
-    assert!(fault::count(Race::FloorUsed) > 0, "no decision needed the floor");
+    assert!(coverage::count(Race::FloorUsed) > 0, "no decision needed the floor");
     fails_bounded(preemptions, Fault::NoFloor, "it counts from the sweep", move || {
         spend_with_older_clock_model(engine, &Tally::default());
     });
@@ -262,7 +261,7 @@ fn spend_with_older_clock_vs_sweep() {
 }
 
 #[test]
-fn spend_with_older_clock_vs_bury() {
+fn spend_with_older_clock_vs_evict() {
     spend_with_older_clock(Engine::LockFree, Some(1));
 }
 
@@ -280,7 +279,7 @@ fn batch_vs_batch_in_opposite_order_model() {
 #[test]
 fn batch_vs_batch_in_opposite_order() {
     explore_bounded(Some(3), batch_vs_batch_in_opposite_order_model);
-    assert!(fault::count(Race::InsertLost) > 0, "the batches did not meet");
+    assert!(coverage::count(Race::InsertLost) > 0, "the batches did not meet");
     fails_without_the_rule(
         Fault::CallersOrder,
         "there was room for one: false false",
@@ -307,7 +306,7 @@ fn batch_vs_spend() {
     let in_both_denied = both_denied.clone();
     explore(move || batch_vs_spend_model(&in_both_denied));
     assert_eq!(both_denied.get(), 0);
-    assert!(fault::count(Race::RolledBack) > 0, "no charge was taken back");
+    assert!(coverage::count(Race::RolledBack) > 0, "no charge was taken back");
     fails_without_the_rule(Fault::NoRollBack, "all or nothing", || {
         batch_vs_spend_model(&Tally::default())
     });
@@ -342,7 +341,7 @@ fn roll_back_vs_spend() {
     explore_bounded(Some(3), move || roll_back_vs_spend_model(&in_beneath));
     assert!(beneath.get() > 0);
     assert!(
-        fault::count(Race::RolledBackBeneath) > 0,
+        coverage::count(Race::RolledBackBeneath) > 0,
         "no charge was taken back from beneath another"
     );
     fails_without_the_rule(Fault::RefundForRollBack, "are left of 10", || {
@@ -380,7 +379,7 @@ fn refund_vs_spend() {
     assert!(gave_first.get() > 0, "the spend never came after the refund");
     fails_without_the_rule(Fault::StoreForSwap, "3 - 2 + 1 - 1", two_refunds_vs_spend_model);
     explore(two_refunds_vs_spend_model);
-    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
+    assert!(coverage::count(Race::SwapLost) > 0, "no swap met another's");
 }
 
 /// As above with a unit to spare, so that both write.

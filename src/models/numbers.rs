@@ -37,6 +37,6 @@ fn numbers_vs_migration_model() {
 #[test]
 fn numbers_vs_migration() {
     explore_bounded(SOME, numbers_vs_migration_model);
-    assert!(fault::count(Race::Completed) > 0);
+    assert!(coverage::count(Race::Completed) > 0);
     fails_bounded(SOME, Fault::FreezeRelaxed, "half of it is spent", numbers_vs_migration_model);
 }

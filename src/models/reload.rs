@@ -30,8 +30,8 @@ fn spend_vs_reload_on_locks_model() {
 #[test]
 fn spend_vs_reload_on_locks() {
     explore_bounded(SOME, spend_vs_reload_on_locks_model);
-    assert!(fault::count(Race::ShardRenewed) > 0, "no word was carried");
-    assert!(fault::count(Race::Outdated) > 0, "no call began again");
+    assert!(coverage::count(Race::ShardRenewed) > 0, "no word was carried");
+    assert!(coverage::count(Race::Outdated) > 0, "no call began again");
     for (fault, because) in [
         // The word under the old limits is counted by the new ones, under which it is not as much.
         (Fault::ChargeBeforeRenewal, "the second unit was there"),
@@ -62,8 +62,8 @@ fn denied_batch_vs_reload_model() {
 #[test]
 fn denied_batch_vs_reload() {
     explore_bounded(SOME, denied_batch_vs_reload_model);
-    assert!(fault::count(Race::RolledBack) > 0, "nothing was taken back");
-    assert!(fault::count(Race::Outdated) > 0, "no call began again");
+    assert!(coverage::count(Race::RolledBack) > 0, "nothing was taken back");
+    assert!(coverage::count(Race::Outdated) > 0, "no call began again");
     let because = "A is charged with B";
     fails_bounded(SOME, Fault::NoRollBack, because, denied_batch_vs_reload_model);
 }
@@ -98,7 +98,7 @@ fn with_override(is_over: bool) -> Limits {
 #[test]
 fn sweep_vs_reload_on_locks() {
     explore_bounded(SOME, sweep_vs_reload_on_locks_model);
-    assert!(fault::count(Race::ShardRenewed) > 0, "no word was carried");
+    assert!(coverage::count(Race::ShardRenewed) > 0, "no word was carried");
     let because = "all of the default's two units";
     fails_bounded(SOME, Fault::SweepByOldLimits, because, sweep_vs_reload_on_locks_model);
 }

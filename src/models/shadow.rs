@@ -32,7 +32,7 @@ fn shadow_vs_spend_model(name: &'static str, at: usize) {
 fn shadow_vs_spend() {
     for (name, at) in [("A", 0), ("B", 1)] {
         explore_bounded(Some(2), move || shadow_vs_spend_model(name, at));
-        assert!(fault::count(Race::InsertLost) > 0, "no insert met another's");
+        assert!(coverage::count(Race::InsertLost) > 0, "no insert met another's");
     }
     let model = || shadow_vs_spend_model("A", 0);
     fails_bounded(Some(2), Fault::ShadowByCheck, "one of two would", model);

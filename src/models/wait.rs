@@ -43,7 +43,7 @@ fn reserve_vs_spend() {
     let (in_waited, in_at_once) = (waited.clone(), at_once.clone());
     explore(move || reserve_vs_spend_model(&in_waited, &in_at_once));
     assert!(waited.get() > 0 && at_once.get() > 0, "{} and {}", waited.get(), at_once.get());
-    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
+    assert!(coverage::count(Race::SwapLost) > 0, "no swap met another's");
     fails_without_the_rule(Fault::StoreForSwap, "one unit was there", || {
         reserve_vs_spend_model(&Tally::default(), &Tally::default());
     });
@@ -75,7 +75,7 @@ fn cancel_vs_reserve_model() {
 #[test]
 fn cancel_vs_reserve() {
     explore(cancel_vs_reserve_model);
-    assert!(fault::count(Race::VacatedBeneath) > 0, "nobody was behind one that was given up");
+    assert!(coverage::count(Race::VacatedBeneath) > 0, "nobody was behind one that was given up");
     let because = "a time that was told to another";
     fails_without_the_rule(Fault::RefundForCancel, because, cancel_vs_reserve_model);
 }
@@ -95,8 +95,8 @@ fn cancel_vs_cancel_model() {
 #[test]
 fn cancel_vs_cancel() {
     explore(cancel_vs_cancel_model);
-    assert!(fault::count(Race::VacatedLater) > 0, "none was given back later");
-    assert!(fault::count(Race::CancelLeftToAnother) > 0, "none was left to the other thread");
+    assert!(coverage::count(Race::VacatedLater) > 0, "none was given back later");
+    assert!(coverage::count(Race::CancelLeftToAnother) > 0, "none was left to the other thread");
     fails_without_the_rule(Fault::VacateUnlocked, "both were given up", cancel_vs_cancel_model);
     let left = Fault::CancelsNotLookedForAgain;
     fails_without_the_rule(left, "both were given up", cancel_vs_cancel_model);
@@ -115,7 +115,7 @@ fn cancel_vs_cancel_vs_cancel_model() {
 #[test]
 fn cancel_vs_cancel_vs_cancel() {
     explore_bounded(Some(2), cancel_vs_cancel_vs_cancel_model);
-    assert!(fault::count(Race::CancelLeftToAnother) > 0, "none was left to another thread");
+    assert!(coverage::count(Race::CancelLeftToAnother) > 0, "none was left to another thread");
     let left = Fault::CancelsNotLookedForAgain;
     fails_bounded(Some(2), left, "all were given up", cancel_vs_cancel_vs_cancel_model);
 }
@@ -173,8 +173,8 @@ fn settle_vs_spend_model() {
 #[test]
 fn settle_vs_spend() {
     explore(settle_vs_spend_model);
-    assert!(fault::count(Race::RolledBack) > 0, "never before the other's charge");
-    assert!(fault::count(Race::RolledBackBeneath) > 0, "never from beneath it");
+    assert!(coverage::count(Race::RolledBack) > 0, "never before the other's charge");
+    assert!(coverage::count(Race::RolledBackBeneath) > 0, "never from beneath it");
     let because = "part of another's charge is forgotten";
     fails_without_the_rule(Fault::RefundForSettle, because, settle_vs_spend_model);
 }

@@ -128,7 +128,7 @@ fn limit(fields: &mut Fields<'_>) -> Option<LimitItem> {
 fn record<'a>(keys: Keys, fields: &mut Fields<'a>) -> Option<Record<'a>> {
     let who = match keys {
         Keys::Fingerprints => {
-            Who::Fingerprint(Fingerprint::of_halves([fields.u64()?, fields.u64()?])?)
+            Who::Fingerprint(Fingerprint::from_halves([fields.u64()?, fields.u64()?])?)
         }
         Keys::Ids => Who::Id(fields.bytes()?),
     };

@@ -79,7 +79,7 @@ fn store_for(header: &Header, options: &LimiterOptions) -> Result<Store, Damage>
             refused("it has fingerprints of ids, not the ids: Engine::LockFree is allowed")
         }
         (Keys::Fingerprints, Engine::LockFree) => {
-            let store = Store::of_seeds(options.max_keys, header.seeds);
+            let store = Store::from_seeds(options.max_keys, header.seeds);
             if store.seeds() != Some((header.seeds, header.check)) {
                 return refused(
                     "its fingerprints are of another hash function: only a program with the same version of ahash, on a processor with the same instructions for it, is allowed",

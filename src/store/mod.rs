@@ -275,7 +275,7 @@ impl Store {
     /// Frees memory that no call uses any more, at the end of a sweep's pass: without a pin over it.
     pub(crate) fn free_unread(&self) {
         if let Store::LockFree(table) = self {
-            table.free_unread();
+            table.free_unused();
         }
     }
 

@@ -18,8 +18,8 @@ pub(crate) enum Whose {
 
 impl Store {
     /// Makes a lock-free store for `max_keys` keys, with the seeds of another store's fingerprints.
-    pub(crate) fn of_seeds(max_keys: usize, seeds: SeedBits) -> Store {
-        Store::LockFree(Table::of_seeds(max_keys, seeds))
+    pub(crate) fn from_seeds(max_keys: usize, seeds: SeedBits) -> Store {
+        Store::LockFree(Table::from_seeds(max_keys, seeds))
     }
 
     /// The seeds of the fingerprints, and the check of what is made of them. `None`: keys are kept.

@@ -25,7 +25,7 @@ pub(crate) enum Race {
     /// A cell that was never charged and was not carried.
     UnchargedDropped,
     /// A cell that was full and was dropped where it was.
-    Buried,
+    Evicted,
     /// A migration that another had begun.
     StartLost,
     /// A chunk that another had carried.
@@ -46,8 +46,8 @@ pub(crate) enum Race {
     ShardRenewed,
     /// A word that went on in a later slot, in the units of other numbers.
     Renumbered,
-    /// A cell of which a reload left nothing.
-    CarriedNowhere,
+    /// A word of which a reload left nothing.
+    NothingLeft,
     /// A reader's record that another thread had left.
     RecordTakenOver,
     /// A call that found the limits changed while it went on, and began again.

@@ -34,8 +34,8 @@ pub(crate) enum Fault {
     CompleteRelaxed,
     /// The frontier is read and moved without ordering.
     FrontierRelaxed,
-    /// A cell is buried by a store.
-    BuryByStore,
+    /// A store, not a swap, marks a cell dead.
+    EvictByStore,
     /// A carried word is put in if it is larger than what is there.
     SeedByMax,
     /// Fresh keys may take the room of those that are carried.
@@ -52,8 +52,8 @@ pub(crate) enum Fault {
     NoPoison,
     /// An insert that finds its key there keeps its claim.
     ClaimLeaked,
-    /// A note is stored, whatever another has noted meanwhile.
-    NoteByStore,
+    /// A store, not a swap, sets a limit tag.
+    TagByStore,
     /// Everyone who meets a dropped cell gives its place back.
     EveryoneReleases,
     /// A migration is completed with the first chunk.
@@ -64,8 +64,8 @@ pub(crate) enum Fault {
     TakeByStore,
     /// A word in the old segment is taken for what is, though the migration may be over.
     OldWordUnchecked,
-    /// A carried word passes the buried cell of its key, and gets another.
-    SeedPassesBuried,
+    /// A migrated word passes the dead cell of its key, and gets another.
+    SeedPassesDead,
     /// A migration begins before the last one is over.
     StartWhileMoving,
     /// A reader goes into a call without a fence.
@@ -98,10 +98,10 @@ pub(crate) enum Fault {
     FactorNotNoted,
     /// New limits are published without ordering.
     PublishedRelaxed,
-    /// A cell that was gone is carried without a look for a later one of its key.
-    CarriedUnlooked,
-    /// A sweep drops a slot that a word is on its way to.
-    BuryAwaited,
+    /// A migration moves the word of a frozen cell without a look for a later cell of the key.
+    MigrateUnchecked,
+    /// A sweep drops a slot that a word is about to move to.
+    EvictAwaited,
     /// A cell whose word is on its way is ended though the word has not come anywhere.
     EndUnlooked,
     /// A word goes on in another slot than the key's next.
