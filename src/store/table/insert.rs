@@ -9,6 +9,7 @@ use super::slot::{KeyMatch, Slot};
 use super::{Change, Rules, Table};
 use crate::store::capacity::Reservation;
 use crate::store::cell::Word;
+use crate::store::key::LimitTag;
 use crate::store::{Absent, CellKey};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
@@ -34,6 +35,23 @@ pub(super) enum SlotOutcome<'g> {
 pub(super) struct Frozen<'g> {
     pub(super) slot: &'g Slot,
     pub(super) word: u64,
+}
+
+impl Frozen<'_> {
+    /// Returns the tag and the word in the units of the generation of `newest`; `None` if nothing is
+    /// left of the word.
+    fn in_units_of(
+        self,
+        newest: Segment<'_>,
+        fingerprint: Fingerprint,
+        rules: &impl Rules,
+    ) -> Option<(LimitTag, u64)> {
+        let tag = self.slot.tag();
+        if tag.is_of_generation(newest.generation()) {
+            return Some((tag, self.word));
+        }
+        rules.carried(CellKey::Fingerprint(fingerprint), tag, self.word)
+    }
 }
 
 /// The outcome of [`Table::migrate_word`].
@@ -197,12 +215,7 @@ impl Table {
         frozen: Frozen<'g>,
         rules: &impl Rules,
     ) -> MoveOutcome<'g> {
-        let tag = frozen.slot.tag();
-        let migrated = match tag.is_of_generation(newest.generation()) {
-            true => Some((tag, frozen.word)),
-            false => rules.carried(CellKey::Fingerprint(fingerprint), tag, frozen.word),
-        };
-        let Some((tag, word)) = migrated else {
+        let Some((tag, word)) = frozen.in_units_of(newest, fingerprint, rules) else {
             coverage::hit(Race::NothingLeft);
             self.end_moved(old, frozen);
             return MoveOutcome::NothingLeft;
@@ -280,16 +293,10 @@ impl Table {
                 _ => SlotOutcome::Retry,
             };
         };
-        let claims = match newest.claim(view.is_migrating()) {
-            ClaimOutcome::Granted(claims) => claims,
-            ClaimOutcome::Full if view.is_migrating() => {
-                self.finish_migration(guard, shard, view, rules);
-                return SlotOutcome::Retry;
-            }
-            ClaimOutcome::Full | ClaimOutcome::Sealed => {
-                let is_begun = self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
-                return if is_begun { SlotOutcome::Retry } else { SlotOutcome::AtCap };
-            }
+        let goal = MigrationGoal::Grow(1);
+        let claims = match self.claim_or_migrate(guard, shard, view, newest, goal, rules) {
+            Ok(claims) => claims,
+            Err(refused) => return refused,
         };
         let OwnSlot { slot, is_new, steps } = match self.take_slot(newest, fingerprint) {
             Some(own) => own,
@@ -314,6 +321,30 @@ impl Table {
             self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
         }
         SlotOutcome::At(slot)
+    }
+
+    /// Claims a slot for a new key and returns the number of claims. If the segment refuses, finishes
+    /// its migration or begins one for `goal`: then the caller begins again, or the table is full.
+    pub(super) fn claim_or_migrate<'g>(
+        &self,
+        guard: &'g Guard,
+        shard: &Shard,
+        view: ShardView<'g>,
+        newest: Segment<'g>,
+        goal: MigrationGoal,
+        rules: &impl Rules,
+    ) -> Result<u64, SlotOutcome<'g>> {
+        match newest.claim(view.is_migrating()) {
+            ClaimOutcome::Granted(claims) => Ok(claims),
+            ClaimOutcome::Full if view.is_migrating() => {
+                self.finish_migration(guard, shard, view, rules);
+                Err(SlotOutcome::Retry)
+            }
+            ClaimOutcome::Full | ClaimOutcome::Sealed => {
+                let is_begun = self.start_migration(shard, view, goal, rules);
+                Err(if is_begun { SlotOutcome::Retry } else { SlotOutcome::AtCap })
+            }
+        }
     }
 
     /// Takes a slot for a key, or finds the slot that another thread has taken for it. `None` if a

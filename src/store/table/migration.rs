@@ -71,8 +71,8 @@ impl Table {
             return true;
         }
         let generation = rules.generation().max(old.generation());
-        let is_put_off = generation == old.generation() && goal != MigrationGoal::ClearDead;
-        let holds_back = is_put_off && self.holds_back();
+        let may_wait = generation == old.generation() && goal != MigrationGoal::ClearDead;
+        let holds_back = may_wait && self.holds_back();
         let grows_to = |used| {
             let log2 = self.successor_log2(old.log2(), used, goal);
             match goal {

@@ -327,12 +327,7 @@ impl Table {
                 return Ok(());
             }
             if self.is_outdated(view, rules) {
-                coverage::hit(Race::ShardRenewed);
-                if view.is_migrating() {
-                    self.finish_migration(&guard, shard, view, rules);
-                } else {
-                    self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
-                }
+                self.renew_once(&guard, shard, view, rules);
                 continue;
             }
             if view.is_migrating() && !helped {
@@ -373,6 +368,17 @@ impl Table {
     fn is_outdated(&self, view: ShardView<'_>, rules: &impl Rules) -> bool {
         !fault::active(Fault::ChargeBeforeRenewal)
             && view.newest().is_some_and(|it| it.generation() < rules.generation())
+    }
+
+    /// Begins a migration of an outdated shard to the units of the caller's limits, or finishes the
+    /// one that is under way.
+    fn renew_once(&self, guard: &Guard, shard: &Shard, view: ShardView<'_>, rules: &impl Rules) {
+        coverage::hit(Race::ShardRenewed);
+        if view.is_migrating() {
+            self.finish_migration(guard, shard, view, rules);
+        } else {
+            self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
+        }
     }
 
     #[inline]

@@ -21,9 +21,9 @@
 
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
-use super::insert::Frozen;
+use super::insert::{Frozen, SlotOutcome};
 use super::migration::MigrationGoal;
-use super::segment::{ClaimOutcome, Segment};
+use super::segment::Segment;
 use super::shard::{Shard, ShardView};
 use super::slot::{KeyMatch, Slot};
 use super::{Rules, Table};
@@ -52,16 +52,11 @@ impl Table {
             // the word stays.
             rules.under(key.cell_key(), slot.tag(), word, key.tag)?;
         }
-        match newest.claim(view.is_migrating()) {
-            ClaimOutcome::Granted(_) => {}
-            ClaimOutcome::Full if view.is_migrating() => {
-                self.finish_migration(guard, shard, view, rules);
-                return Ok(());
-            }
-            ClaimOutcome::Full | ClaimOutcome::Sealed => {
-                let is_begun = self.start_migration(shard, view, MigrationGoal::ClearDead, rules);
-                return if is_begun { Ok(()) } else { Err(Undone::AtCap) };
-            }
+        let goal = MigrationGoal::ClearDead;
+        match self.claim_or_migrate(guard, shard, view, newest, goal, rules) {
+            Ok(_) => {}
+            Err(SlotOutcome::AtCap) => return Err(Undone::AtCap),
+            Err(_) => return Ok(()),
         }
         let reservation = self.written.reservations.reserve_another();
         // Before the freeze: a caller with an older clock that finds the frozen cell then uses the
@@ -97,7 +92,7 @@ impl Table {
             && !is_held
             && newest.is_worth_clearing(self.shard_index(key.fingerprint))
         {
-            self.start_migration(shard, view, MigrationGoal::ClearDead, rules);
+            self.start_migration(shard, view, goal, rules);
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ impl<T: Send> Retired<T> {
         self.pushed.push((bytes, value));
     }
 
-    #[cfg_attr(tollgate_loom, allow(dead_code, reason = "waiting by limits, not by models"))]
+    #[cfg_attr(tollgate_loom, allow(dead_code, reason = "models do not ask"))]
     pub(super) fn is_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }

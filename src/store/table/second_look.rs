@@ -34,7 +34,7 @@ impl Rules for Meanwhile<'_> {
         at_ns: u64,
     ) -> Option<(LimitTag, u64)> {
         if self.is_due.replace(false) {
-            assert_eq!(spend(self.table, OTHER, &OneLimit), Ok(()), "it takes the one place");
+            assert_eq!(spend(self.table, OTHER, &OneLimit), Ok(()), "it takes the only room");
         }
         OneLimit.owed(key, tag, word, at_ns)
     }

@@ -41,7 +41,7 @@ fn refund_vs_migration_model() {
     let helper = spawn(&bench, Bench::migrate);
     refunder.join().unwrap();
     helper.join().unwrap();
-    assert_eq!(bench.debt(K), 0, "it was given back");
+    assert_eq!(bench.debt(K), 0, "it was refunded");
     assert_eq!(bench.taken(), 1, "one cell");
 }
 
@@ -49,7 +49,7 @@ fn refund_vs_migration_model() {
 fn refund_vs_migration() {
     explore_bounded(PREEMPTIONS_2, refund_vs_migration_model);
     assert_reached(&[Race::SeededBefore, Race::HelpedTwice, Race::Completed]);
-    fails_bounded(PREEMPTIONS_2, Fault::SeedByMax, "it was given back", refund_vs_migration_model);
+    fails_bounded(PREEMPTIONS_2, Fault::SeedByMax, "it was refunded", refund_vs_migration_model);
 }
 
 /// Excluded: a reset or a spend beside a migration is lost.

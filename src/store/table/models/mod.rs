@@ -181,7 +181,7 @@ fn shrink_vs_returning_keys_model() {
     assert!(returning.join().unwrap());
     sweeper.join().unwrap();
     assert_eq!(bench.debt(K), UNIT_NS, "K's spend is kept");
-    assert!((1..=2).contains(&bench.taken()), "L's may be gone: {}", bench.taken());
+    assert!((1..=2).contains(&bench.taken()), "L's cell may be dropped: {}", bench.taken());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn cap_vs_three_inserts_model(full: &Tally) {
     let third = bench.try_spend(M).is_ok();
     let admitted = spenders.map(|spender| spender.join().unwrap());
     let count = admitted.into_iter().chain([third]).filter(|&admitted| admitted).count();
-    assert_eq!(count, 2, "two places were there");
+    assert_eq!(count, 2, "there was room for two");
     assert_eq!(bench.taken(), 2, "two are taken");
     full.add();
 }
@@ -218,7 +218,7 @@ fn cap_vs_three_inserts() {
     let in_full = full.clone();
     explore_bounded(PREEMPTIONS_1, move || cap_vs_three_inserts_model(&in_full));
     assert!(full.get() > 0);
-    fails_bounded(PREEMPTIONS_1, Fault::CapUnreserved, "two places were there", || {
+    fails_bounded(PREEMPTIONS_1, Fault::CapUnreserved, "there was room for two", || {
         cap_vs_three_inserts_model(&Tally::default());
     });
 }
@@ -245,7 +245,7 @@ fn cap_vs_migration_model() {
     migrator.join().unwrap();
     helper.join().unwrap();
     bench.sweep();
-    assert_eq!(bench.taken(), 1, "L's place alone");
+    assert_eq!(bench.taken(), 1, "only L's reservation");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn cap_vs_migration() {
     fails_bounded(
         PREEMPTIONS_2,
         Fault::EveryoneReleases,
-        "L's place alone",
+        "only L's reservation",
         cap_vs_migration_model,
     );
 }

@@ -200,7 +200,7 @@ fn nothing_left_vs_spend_and_helper() {
     explore_bounded(PREEMPTIONS_2, move || nothing_left_vs_spend_and_helper_model(&old, &new));
     assert!(by_old.get() > 0 && by_new.get() > 0, "{} and {}", by_old.get(), by_new.get());
     assert_reached(&[Race::NothingLeft, Race::ShardRenewed]);
-    // The count of places goes below 0: there is room for none.
+    // The count of reservations goes below 0, so that there is room for none.
     fails_bounded(PREEMPTIONS_2, Fault::EveryoneReleases, "there is room", || {
         nothing_left_vs_spend_and_helper_model(&Tally::default(), &Tally::default());
     });
