@@ -60,7 +60,7 @@ fn report(limits: &Limits) {
     let now = UNIX_EPOCH + Duration::from_secs(NOW_S);
     let warnings = limits.warnings(now);
     assert!(warnings.len() <= 1_000 && (warnings.more == 0 || warnings.len() == 1_000));
-    for warning in warnings {
+    for warning in warnings.listed {
         assert!(!warning.message.is_empty() && warning.location.is_some(), "{warning:?}");
     }
     let applied = limits.clone().as_of(now);

@@ -39,9 +39,9 @@ impl Limiter {
                 let counted = tally.counted();
                 LimitCounters {
                     name: entry.name.to_string(),
-                    mode: entry.terms.options.mode,
+                    mode: entry.options.mode,
                     numbers: entry.default.clone(),
-                    shadow: entry.terms.options.shadow.clone(),
+                    shadow: entry.options.shadow.clone(),
                     allowed: counted.allowed,
                     denied: counted.denied,
                     near: counted.near,

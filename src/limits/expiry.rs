@@ -1,11 +1,11 @@
-//! When an override ends, and the dates by which people say so.
+//! The end of an override, and its date as text.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 
-/// What a date may look like, for messages.
+/// The part of messages that says which dates are allowed.
 #[cfg(feature = "yaml")]
 const ALLOWED: &str = "a date such as 2026-12-31, from 1970-01-01 to 9999-12-31, is allowed";
 
@@ -18,30 +18,30 @@ pub(crate) struct Expiry(u64);
 impl Expiry {
     pub(crate) const NEVER: Expiry = Expiry(u64::MAX);
 
-    /// From this time on; a time before the epoch is the epoch, and parts of a second are dropped.
+    /// Returns the end at a time, without the fraction of its second. A time before the epoch becomes the epoch.
     pub(crate) fn at(time: SystemTime) -> Expiry {
         Expiry(seconds(time))
     }
 
-    /// From the end of a day on, in UTC; else what was wrong with `text`, which is `YYYY-MM-DD`.
+    /// Returns the end of the day `YYYY-MM-DD`, in UTC. An error says which dates are allowed.
     #[cfg(feature = "yaml")]
     pub(crate) fn after_day(text: &str) -> Result<Expiry, &'static str> {
         let day = day_of(text).ok_or(ALLOWED)?;
         Ok(Expiry((day + 1) * SECONDS_A_DAY))
     }
 
-    /// Whether it has come by `now_s`, in seconds since the epoch.
+    /// Whether the override has ended by `now_s`, in seconds since the epoch.
     #[inline]
     pub(crate) fn is_over(self, now_s: u64) -> bool {
         self.0 <= now_s
     }
 
-    /// The seconds that are left at `now_s`; 0 once it is over.
+    /// Returns the seconds that are left at `now_s`; 0 after the end.
     pub(crate) fn left_s(self, now_s: u64) -> u64 {
         self.0.saturating_sub(now_s)
     }
 
-    /// The time, unless it never comes.
+    /// Returns the time; `None` if the override does not end.
     pub(crate) fn time(self) -> Option<SystemTime> {
         if self == Expiry::NEVER {
             return None;
@@ -50,7 +50,7 @@ impl Expiry {
     }
 }
 
-/// The last day on which an override applies; where it ends within a day, that day and the time.
+/// Shows the last day on which the override applies. If it ends within a day, shows that day and the time.
 impl fmt::Display for Expiry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Expiry::NEVER {
@@ -68,12 +68,12 @@ impl fmt::Display for Expiry {
     }
 }
 
-/// Whole seconds since the Unix epoch; a time before it is 0.
+/// Returns the whole seconds since the Unix epoch; 0 for a time before it.
 pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The days since the epoch of a date as `YYYY-MM-DD`, if there is such a date.
+/// Returns the days from the epoch to the date `YYYY-MM-DD`, if that date exists.
 #[cfg(feature = "yaml")]
 fn day_of(text: &str) -> Option<u64> {
     let bytes: &[u8; 10] = text.as_bytes().try_into().ok()?;
@@ -104,7 +104,7 @@ fn days_in(year: u64, month: u64) -> u64 {
     }
 }
 
-/// The days from the epoch to a year's first.
+/// Returns the days from the epoch to the first day of a year.
 fn days_before(year: u64) -> u64 {
     let leap_days = |year: u64| year / 4 - year / 100 + year / 400;
     let (first, years) = (*YEARS.start(), year - YEARS.start());
@@ -116,12 +116,12 @@ fn days_before_month(year: u64, month: u64) -> u64 {
     (1..month).map(|before| days_in(year, before)).sum()
 }
 
-/// Writes the date that is `days` after the epoch; beyond the year 9999, the days.
+/// Writes the date `days` after the epoch; after the year 9999, the number of days.
 fn write_date(f: &mut fmt::Formatter<'_>, days: u64) -> fmt::Result {
     if days >= days_before(YEARS.end() + 1) {
         return write!(f, "day {days}");
     }
-    // A guess that is at most a year late, for no year is longer than 366 days.
+    // No year has more than 366 days, so this guess is never too late.
     let mut year = YEARS.start() + days / 366;
     while days_before(year + 1) <= days {
         year += 1;

@@ -1,4 +1,4 @@
-//! Why a call is answered as it is: which entry applies to an id, and which only look as if they did.
+//! The explanation of a call: which entry applies to an id, which do not, and what the bucket answers.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,58 +7,57 @@ use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limits::{IdFormat, LimitMode, Location};
 
-/// Which entry of the limits applies to an id, its numbers, and what it would answer.
+/// Explains which entry of the limits applies to an id, and what a call would be answered.
 ///
-/// Made by [`Limits::explain`](crate::Limits::explain), which knows the entries alone, and by
-/// [`KeyedLimit::explain`](crate::KeyedLimit::explain), which asks the id's bucket, too. Making one changes
-/// nothing.
+/// [`Limits::explain`](crate::Limits::explain), which has an example, knows the entries only.
+/// [`KeyedLimit::explain`](crate::KeyedLimit::explain) also reads the id's bucket. Neither changes anything.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The limit's name.
     pub limit: String,
-    /// The id in normal form. The limit's name and this are the bucket's key.
+    /// The id in normal form. With the limit's name it is the bucket's key.
     pub id: String,
-    /// How the limit's ids look.
+    /// The format of the limit's ids.
     pub format: IdFormat,
-    /// What kind of entry applies.
+    /// The kind of entry that applies.
     pub applies: Applies,
-    /// Where that entry is; `None` if it was given in code, or nothing applies.
+    /// Where that entry was given; `None` if it was given in code, or none applies.
     pub location: Option<Location>,
-    /// Its numbers; `None` is no limit.
+    /// The limit of that entry; `None` is no limit.
     pub numbers: Option<Limit>,
-    /// Whether the limit denies.
+    /// Whether the limit denies calls.
     pub mode: LimitMode,
-    /// The numbers that are tried beside them: beside the default's alone, whose place an override takes.
+    /// The shadow limit. Only a default has one: an override replaces both.
     pub shadow: Option<Limit>,
     /// The units that the bucket may owe beyond its burst.
     pub max_debt: u64,
-    /// Why the override that applies is there.
+    /// The comment of the override that applies.
     pub comment: Option<String>,
-    /// Whom to ask about it.
+    /// The owner of that override.
     pub owner: Option<String>,
-    /// The last day, in UTC, on which it applies, such as `2026-12-31`.
+    /// The last day, in UTC, on which that override applies, such as `2026-12-31`.
     pub last_day: Option<String>,
-    /// Entries that do not apply and may be taken for one that does: those that would if it were not for
-    /// another first, then those of ids that are near; 8 at most.
+    /// Entries that do not apply and that a reader may take for the one that does, at most 8: first less specific and
+    /// expired entries, then overrides of similar ids.
     pub near: Vec<NearEntry>,
-    /// What the id's bucket says.
+    /// The answer of the id's bucket, from [`KeyedLimit::explain`](crate::KeyedLimit::explain).
     pub call: Option<ExplainedCall>,
 }
 
-/// What kind of entry applies to an id.
+/// The kind of entry that applies to an id. Its text is the name in backquotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Applies {
-    /// `override`: the id's own.
+    /// `override`: the id's own override.
     Override,
     /// `account`: the override of the account that the id belongs to.
     Account,
     /// `default`: the limit's default.
     Default,
-    /// `disabled`: the limit was switched off, for everybody.
+    /// `disabled`: the limit was switched off, for all ids.
     Disabled,
-    /// `nothing`: the limit has no default, and the id no override: no limit.
+    /// `nothing`: the limit has no default and the id no override, so that no limit applies.
     Nothing,
 }
 
@@ -78,33 +77,33 @@ impl fmt::Display for Applies {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NearEntry {
-    /// The id that it is of, in normal form; `None` is the default.
+    /// The override's id in normal form; `None` if the entry is the default.
     pub id: Option<String>,
-    /// Where it is; `None` if it was given in code.
+    /// Where the entry was given; `None` if it was given in code.
     pub location: Option<Location>,
-    /// Its numbers; `None` is no limit.
+    /// The limit of the entry; `None` is no limit.
     pub numbers: Option<Limit>,
-    /// Why it does not apply.
+    /// Why the entry does not apply.
     pub why: WhyNot,
 }
 
-/// Why an entry does not apply to an id. Its text says so in words.
+/// Why an entry does not apply to an id. Its text is a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhyNot {
-    /// It has ended. Its last day.
+    /// The entry expired, after this last day.
     Expired(String),
-    /// An entry that is more specific applies.
+    /// A more specific entry applies.
     LessSpecific,
-    /// It is of an id that differs in the case of its letters.
+    /// The entry's id differs in the case of its letters.
     Case,
-    /// It is of an id that differs in one character, or in the order of two.
+    /// The entry's id differs in one character, or in the order of two neighbours.
     OneCharacter,
-    /// It is of another address in the same network, of so many bits.
+    /// The entry's id is another address in the same network. The field is the network's prefix length.
     Network(u8),
-    /// It is of another name in the same registered domain.
+    /// The entry's id is another name in this registered domain.
     Domain(String),
-    /// It is of another id of the same account.
+    /// The entry's id is another id of the same account.
     SameAccount,
 }
 
@@ -122,16 +121,16 @@ impl fmt::Display for WhyNot {
     }
 }
 
-/// What an id's bucket says of a call.
+/// The answer of an id's bucket to a call: see [`KeyedLimit::explain`](crate::KeyedLimit::explain).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ExplainedCall {
-    /// The units that are asked for.
+    /// The units that the call spends.
     pub cost: u64,
-    /// The bucket as it is: [`remaining`](Decision::remaining), and when it is full again.
+    /// The bucket's state: [`remaining`](Decision::remaining), and when it is full again.
     pub state: Decision,
-    /// The answer to a spend of the cost now; `None` if the cost is above what the bucket can ever hold,
-    /// and the call an error. Of a limiter that is switched off it is that there is no limit.
+    /// The answer to a spend of the cost now; `None` if the call would be an error, because the bucket can never hold
+    /// that cost. If the limiter is switched off, the answer is that there is no limit.
     pub decision: Option<Decision>,
     /// Whether the limiter is [switched on](crate::Limiter::is_enabled).
     pub is_enabled: bool,

@@ -1,4 +1,4 @@
-//! Ids as callers have them, and the formats that say how a limit's ids look.
+//! Ids as callers give them, and the formats of a limit's ids.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[cfg(feature = "boulder")]
 use crate::limits::IdentifierSet;
 
-/// An id in its natural type: text, a number, an address, or an account's number and one of these.
+/// An id in its natural type: text, a number, an address, a set, or an account's number with one of these.
 ///
-/// Calls take anything that converts into it; nothing is formatted or allocated for it.
+/// Calls take any type that converts into it. The conversion formats and allocates nothing.
 ///
 /// # Example
 ///
@@ -112,7 +112,7 @@ impl<'a> From<(u64, &'a IdentifierSet)> for Id<'a> {
     }
 }
 
-/// The id as it is. It may come from a client: it is not to be shown on a terminal without escaping.
+/// Shows the id as it was given. It may come from a client: escape it before it is shown on a terminal.
 impl fmt::Display for Id<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -129,7 +129,16 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-/// How the ids of a limit look. YAML names them as here, in `camelCase`.
+/// The format of a limit's ids. Its text, also in YAML, is the name in backquotes.
+///
+/// ```
+/// use tollgate::{IdFormat, Limits};
+///
+/// let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, None)?.build();
+/// assert!(limits.limit_for("PerClient", "2001:DB8::1").is_ok());
+/// assert!(limits.limit_for("PerClient", "localhost").unwrap_err().is_invalid_id());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IdFormat {
@@ -139,7 +148,7 @@ pub enum IdFormat {
     IpAddress,
     /// `regId`: a number from 0 to 2^64 - 1 in decimal, such as an account's.
     RegId,
-    /// `ipv6RangeCIDR`: an IPv6 network of 48 bits; an address stands for its network.
+    /// `ipv6RangeCIDR`: an IPv6 network with a prefix of 48 bits. An address stands for its network.
     #[cfg(feature = "boulder")]
     Ipv6RangeCidr,
     /// `identValue`: a domain name or an address.
@@ -151,22 +160,22 @@ pub enum IdFormat {
     /// `fqdnSet`: a set of domain names and addresses, separated by commas.
     #[cfg(feature = "boulder")]
     FqdnSet,
-    /// `regId:identValue`.
+    /// `regId:identValue`: an account's number, alone or with an `identValue`.
     #[cfg(feature = "boulder")]
     RegIdIdentValue,
-    /// `regId:domainOrCIDR`.
+    /// `regId:domainOrCIDR`: an account's number, alone or with a `domainOrCIDR`.
     #[cfg(feature = "boulder")]
     RegIdDomainOrCidr,
-    /// `regId:domain`: an account's number and a domain name.
+    /// `regId:domain`: an account's number, alone or with a domain name.
     #[cfg(feature = "boulder")]
     RegIdDomain,
-    /// `regId:fqdnSet`.
+    /// `regId:fqdnSet`: an account's number, alone or with an `fqdnSet`.
     #[cfg(feature = "boulder")]
     RegIdFqdnSet,
 }
 
 impl IdFormat {
-    /// All formats and their names in YAML.
+    /// All formats with their names.
     pub(crate) const ALL: &'static [(&'static str, IdFormat)] = &[
         ("string", IdFormat::String),
         ("ipAddress", IdFormat::IpAddress),

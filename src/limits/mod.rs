@@ -1,22 +1,24 @@
-//! Which numbers apply to whom: names, formats of ids, defaults and overrides.
+//! Finds which limit applies to an id: names, formats of ids, defaults and overrides.
 
 mod expiry;
 mod explanation;
 mod format;
 mod id;
 #[cfg(feature = "boulder")]
-mod identifier;
+mod identifier_set;
 mod names;
 mod options;
 mod registry;
 #[cfg(feature = "yaml")]
 mod yaml;
 
+use crate::util::escape::quoted;
+
 pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 pub(crate) use format::{STRING_MAX_BYTES, Scratch, account_of, decode, encode};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
-pub use identifier::IdentifierSet;
+pub use identifier_set::IdentifierSet;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};
 pub(crate) use registry::{BEFORE_ALL_ENDS_NS, Entry, OverrideById};
 pub use registry::{
@@ -26,3 +28,24 @@ pub use registry::{
 pub use yaml::YamlLoader;
 #[cfg(feature = "watch")]
 pub(crate) use yaml::{FileCopy, Identity};
+
+/// How much of a given text a message shows.
+const SHOWN_MAX_CHARS: usize = 64;
+
+/// Shows a given text in a message: in quotes, escaped, and cut after [`SHOWN_MAX_CHARS`].
+fn shown(text: &str) -> String {
+    quoted(text, SHOWN_MAX_CHARS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_text_is_cut_and_escaped() {
+        let long = "\u{e9}".repeat(64);
+        assert_eq!(shown("a\"\n"), "\"a\\\"\\n\"");
+        assert_eq!(shown(&long), format!("\"{long}\""));
+        assert_eq!(shown(&format!("{long}\u{e9}")), format!("\"{long}\"..."));
+    }
+}

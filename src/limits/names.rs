@@ -1,52 +1,33 @@
-//! Names of limits: which are well formed, which are Boulder's, and which was probably meant.
+//! Names of limits: which are valid, which are Boulder's, and which one an unknown name was probably meant to be.
 
 use crate::limits::IdFormat;
 
-/// A name that is known without being declared.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "boulder"), allow(dead_code, reason = "there is none"))]
-pub(crate) struct BoulderName {
-    pub(crate) name: &'static str,
-    /// Boulder's own number of it, which begins its bucket keys; an older name has none.
-    #[cfg_attr(not(test), allow(dead_code, reason = "its vectors are told apart by it"))]
-    pub(crate) number: Option<u8>,
-    pub(crate) format: IdFormat,
-}
-
-/// Boulder's names in the order of their numbers, then the older one.
+/// Boulder's names with the formats of their ids, which need no declaration: in the order of the numbers that begin
+/// Boulder's bucket keys, then an older name without a number.
 #[cfg(feature = "boulder")]
-pub(crate) const BOULDER: &[BoulderName] = &[
-    boulder("NewRegistrationsPerIPAddress", Some(1), IdFormat::IpAddress),
-    boulder("NewRegistrationsPerIPv6Range", Some(2), IdFormat::Ipv6RangeCidr),
-    boulder("NewOrdersPerAccount", Some(3), IdFormat::RegId),
-    boulder("FailedAuthorizationsPerDomainPerAccount", Some(4), IdFormat::RegIdIdentValue),
-    boulder("CertificatesPerDomain", Some(5), IdFormat::DomainOrCidr),
-    boulder("CertificatesPerDomainPerAccount", Some(6), IdFormat::RegIdDomainOrCidr),
-    boulder("CertificatesPerFQDNSet", Some(7), IdFormat::FqdnSet),
-    boulder(
-        "FailedAuthorizationsForPausingPerDomainPerAccount",
-        Some(8),
-        IdFormat::RegIdIdentValue,
-    ),
-    boulder("LimitOverrideRequestsPerIPAddress", Some(9), IdFormat::IpAddress),
-    boulder("CertificatesPerFQDNSetPerAccount", None, IdFormat::RegIdFqdnSet),
+pub(crate) const BOULDER: &[(&str, IdFormat)] = &[
+    ("NewRegistrationsPerIPAddress", IdFormat::IpAddress),
+    ("NewRegistrationsPerIPv6Range", IdFormat::Ipv6RangeCidr),
+    ("NewOrdersPerAccount", IdFormat::RegId),
+    ("FailedAuthorizationsPerDomainPerAccount", IdFormat::RegIdIdentValue),
+    ("CertificatesPerDomain", IdFormat::DomainOrCidr),
+    ("CertificatesPerDomainPerAccount", IdFormat::RegIdDomainOrCidr),
+    ("CertificatesPerFQDNSet", IdFormat::FqdnSet),
+    ("FailedAuthorizationsForPausingPerDomainPerAccount", IdFormat::RegIdIdentValue),
+    ("LimitOverrideRequestsPerIPAddress", IdFormat::IpAddress),
+    ("CertificatesPerFQDNSetPerAccount", IdFormat::RegIdFqdnSet),
 ];
 
-/// Without the feature no name is known that was not declared.
+/// Without the feature, every name has to be declared.
 #[cfg(not(feature = "boulder"))]
-pub(crate) const BOULDER: &[BoulderName] = &[];
+pub(crate) const BOULDER: &[(&str, IdFormat)] = &[];
 
 const NAME_MAX_CHARS: usize = 128;
 
-/// A guess takes time by the product of both lengths, and nobody mistypes a name of this length.
+/// The longest text that is compared with known names: a comparison takes time by the product of both lengths.
 const GUESS_MAX_BYTES: usize = 2 * NAME_MAX_CHARS;
 
-#[cfg(feature = "boulder")]
-const fn boulder(name: &'static str, number: Option<u8>, format: IdFormat) -> BoulderName {
-    BoulderName { name, number, format }
-}
-
-/// Whether `name` is a letter, then letters, digits, `_`, `.` or `-`: at most 128 in all.
+/// Whether `name` is a letter, then letters, digits, `_`, `.` or `-`, at most 128 characters in all.
 pub(crate) fn is_valid_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     name.len() <= NAME_MAX_CHARS
@@ -54,9 +35,13 @@ pub(crate) fn is_valid_name(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
-/// The one of `known` that `given` was probably meant to be: at most a third of it differs,
-/// whatever the case of its letters.
-pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns `; did you mean ...?` with the nearest of the known words, or nothing if none is near.
+pub(crate) fn hint<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
+    nearest(given, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
+}
+
+/// Returns the word that `given` was probably meant to be: at most a third of it differs, regardless of case.
+fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if given.len() > GUESS_MAX_BYTES {
         return None;
     }
@@ -64,18 +49,9 @@ pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> 
     known
         .map(|name| (strsim::damerau_levenshtein(&given, &name.to_lowercase()), name))
         .filter(|(distance, name)| 3 * distance <= given.len().max(name.len()))
-        // By the name too, so that the order of a hash map does not show.
+        // Equally near words are ordered by their text, so that the order of a hash map does not show.
         .min()
         .map(|(_, name)| name)
-}
-
-/// The text for a name that is neither declared nor Boulder's.
-pub(crate) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let hint = match nearest(name, known) {
-        Some(near) => format!("; did you mean {near}?"),
-        None => String::new(),
-    };
-    format!("unknown limit {name:?}{hint}")
 }
 
 #[cfg(test)]
@@ -95,12 +71,10 @@ mod tests {
 
     #[cfg(feature = "boulder")]
     #[test]
-    fn boulders_numbers_are_in_order_and_its_names_are_well_formed() {
-        let numbers: Vec<_> = BOULDER.iter().filter_map(|known| known.number).collect();
-        assert_eq!(numbers, (1..=9).collect::<Vec<u8>>());
-        assert!(BOULDER.iter().all(|known| is_valid_name(known.name)));
-        assert_eq!(BOULDER[9].name, "CertificatesPerFQDNSetPerAccount");
-        assert_eq!(BOULDER[9].format, IdFormat::RegIdFqdnSet);
+    fn boulders_names_are_well_formed() {
+        assert!(BOULDER.iter().all(|(name, _)| is_valid_name(name)));
+        assert_eq!(BOULDER.len(), 10);
+        assert_eq!(BOULDER[9], ("CertificatesPerFQDNSetPerAccount", IdFormat::RegIdFqdnSet));
     }
 
     #[test]

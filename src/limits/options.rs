@@ -1,4 +1,4 @@
-//! What is said of a limit, or of an override, beside its numbers.
+//! The options of a limit and of an override.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -6,14 +6,14 @@ use std::time::SystemTime;
 use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 
-/// Whether a limit denies, or only says that it would. YAML names them as here, in lower case.
+/// Whether a limit denies calls. In YAML it has the name in backquotes. See [`LimitOptions::mode`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitMode {
-    /// `enforce`: the limit denies.
+    /// `enforce`: the limit denies calls.
     #[default]
     Enforce,
-    /// `shadow`: the limit charges and counts, denies nobody, and makes nobody wait.
+    /// `shadow`: the limit charges buckets and counts the calls that it would deny. No call is denied or waits.
     Shadow,
 }
 
@@ -26,10 +26,9 @@ impl fmt::Display for LimitMode {
     }
 }
 
-/// What a limit is given beside its numbers, in
-/// [`LimitsBuilder::limit_with`](crate::limits::LimitsBuilder::limit_with).
+/// The options of a limit, for [`LimitsBuilder::limit_with`](crate::limits::LimitsBuilder::limit_with).
 ///
-/// # Example: an enforced limit, and numbers that are only tried
+/// # Example: an enforced limit with a stricter shadow
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,33 +54,37 @@ pub struct LimitOptions {
 }
 
 impl LimitOptions {
-    /// The same in another mode. Default: [`LimitMode::Enforce`].
+    /// Sets the mode. Default: [`LimitMode::Enforce`].
+    ///
+    /// ```
+    /// use tollgate::limits::{LimitMode, LimitOptions};
+    /// let tried = LimitOptions::default().mode(LimitMode::Shadow); // counts denials, denies no call
+    /// ```
     pub fn mode(self, mode: LimitMode) -> LimitOptions {
         LimitOptions { mode, ..self }
     }
 
-    /// The same with numbers that are tried beside those that are enforced: of the same algorithm, and for
-    /// ids without an override, which has numbers of its own. Default: none.
+    /// Sets a shadow limit, which counts the calls that it would deny, beside the enforced limit. It has the same
+    /// algorithm, and applies to ids without an override. Default: none.
     pub fn shadow(self, limit: Limit) -> LimitOptions {
         LimitOptions { shadow: Some(limit), ..self }
     }
 
-    /// The same with the units that a bucket may owe beyond its burst, once what a call really cost is
-    /// [settled](crate::reserve::Receipt::settle); what is above that is forgiven. Default: 0, so that a settlement
-    /// never owes what is not there.
+    /// Sets the units that a bucket may owe beyond its burst when a call
+    /// [settles](crate::reserve::Receipt::settle) its real cost. Cost beyond that is forgiven. Default: 0, so that a
+    /// settlement leaves no debt.
     ///
-    /// The bound is as much higher: in any interval of length `t` the cost, admitted and settled, is at most
-    /// `burst + max_debt + t / emission_interval`. Places that were [reserved](crate::KeyedLimit::reserve) lie
-    /// beyond the burst, too: a bucket that others wait for owes the less.
+    /// The bound grows by the debt: in any interval of length `t` the cost, admitted and settled, is at most
+    /// `burst + max_debt + t / emission_interval`. [Reserved](crate::KeyedLimit::reserve) places also lie beyond the
+    /// burst: while callers wait for a bucket, it can owe that much less.
     pub fn max_debt(self, units: u64) -> LimitOptions {
         LimitOptions { max_debt: units, ..self }
     }
 }
 
-/// What an override is given beside its numbers, in
-/// [`LimitsBuilder::override_with`](crate::limits::LimitsBuilder::override_with).
+/// The options of an override, for [`LimitsBuilder::override_with`](crate::limits::LimitsBuilder::override_with).
 ///
-/// # Example: until the end of a quarter
+/// # Example: an override that ends
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -108,7 +111,7 @@ pub struct OverrideOptions {
     pub(crate) max_debt: Option<u64>,
 }
 
-/// Why an override is there, and whose it is.
+/// The comment and the owner of an override.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Note {
     pub(crate) comment: Option<Box<str>>,
@@ -128,27 +131,27 @@ impl Default for OverrideOptions {
 }
 
 impl OverrideOptions {
-    /// The same with a comment: why the override is there. Default: none.
+    /// Sets a comment: why the override is there. Default: none.
     pub fn comment(self, text: impl Into<String>) -> OverrideOptions {
         let comment = Some(text.into().into());
         OverrideOptions { note: Note { comment, ..self.note }, ..self }
     }
 
-    /// The same with an owner: whom to ask about it. Default: none.
+    /// Sets an owner: whom to ask about the override. Default: none.
     pub fn owner(self, text: impl Into<String>) -> OverrideOptions {
         let owner = Some(text.into().into());
         OverrideOptions { note: Note { owner, ..self.note }, ..self }
     }
 
-    /// The same until `time`, in whole seconds, rounded down: from then on it is as if the override were
-    /// not there. Default: it stays.
+    /// Ends the override at `time`, in whole seconds, rounded down. From then on it counts as absent. Default: it does
+    /// not end.
     ///
-    /// What the bucket owes at that time is carried over to the numbers that apply since by the
+    /// The bucket's debt at that time is carried over to the limit that applies since, by the
     /// [`CarryOver`](crate::reload::CarryOver) of the reload that put these limits in place
-    /// ([`Limiter::reload_with`](crate::Limiter::reload_with)), or of the restore; of a new limiter's limits, by
+    /// ([`Limiter::reload_with`](crate::Limiter::reload_with)) or of the restore. For the limits of a new limiter it is
     /// [`CarryOver::Share`](crate::reload::CarryOver::Share).
     ///
-    /// # Example: half of it is used before and after
+    /// # Example: half of the bucket is used before and after the end
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -173,7 +176,7 @@ impl OverrideOptions {
         OverrideOptions { expires: Expiry::at(time), ..self }
     }
 
-    /// The same with a debt of its own: see [`LimitOptions::max_debt`]. Default: the limit's.
+    /// Sets the debt: see [`LimitOptions::max_debt`]. Default: the limit's.
     pub fn max_debt(self, units: u64) -> OverrideOptions {
         OverrideOptions { max_debt: Some(units), ..self }
     }

@@ -172,7 +172,7 @@ fn what_is_refused() {
             (
                 "A:x: 1",
                 &[
-                    "1: A:x: unknown limit \"A\"; a limit of one's own is declared before its overrides, with the format of its ids, such as id: ipAddress",
+                    "1: A:x: unknown limit \"A\"; a custom limit is declared before its overrides, with the format of its ids, such as id: ipAddress",
                     "1: A:x: \"1\": a map with burst, count and period is allowed",
                 ],
             ),

@@ -212,7 +212,7 @@ fn algorithms() {
 
 #[test]
 fn names() {
-    let own = "a limit of one's own is declared before its overrides, with the format of its ids, such as id: ipAddress";
+    let own = "a custom limit is declared before its overrides, with the format of its ids, such as id: ipAddress";
     let unknown = |line: u64, path: &str, name: &str, hint: &str| {
         format!("{line}: {path}: unknown limit {name:?}{hint}; {own}")
     };

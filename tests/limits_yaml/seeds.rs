@@ -46,7 +46,7 @@ fn a_limit_that_is_not_boulders_is_refused_until_it_is_declared() {
     for (text, path) in
         [(FOO_LIST, "1: [0].NewFoosPerIPAddress"), (FOO_MAP, "1: NewFoosPerIPAddress:172.23.45.22")]
     {
-        let hint = "a limit of one's own is declared before its overrides, with the format of its ids, such as id: ipAddress";
+        let hint = "a custom limit is declared before its overrides, with the format of its ids, such as id: ipAddress";
         assert_eq!(
             override_faults(text),
             [format!("{path}: unknown limit \"NewFoosPerIPAddress\"; {hint}")]

@@ -15,7 +15,7 @@ fn november() -> SystemTime {
 fn messages(text: &str) -> Vec<String> {
     let limits = Limits::from_yaml(text).expect(text);
     let name = |message: String| message.split_once(" of x ").expect("of x").1.to_owned();
-    limits.warnings(november()).into_iter().map(|warning| name(warning.message)).collect()
+    limits.warnings(november()).listed.into_iter().map(|warning| name(warning.message)).collect()
 }
 
 #[test]

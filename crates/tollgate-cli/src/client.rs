@@ -1,12 +1,12 @@
-//! IPv6 clients of a log, counted by their network as the tower layer counts them.
+//! Maps IPv6 clients of a log to their networks, as the tower layer does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// IPv4 in IPv6 for translators (RFC 6052).
+/// The prefix of IPv4 addresses that a translator writes as IPv6 (RFC 6052).
 const NAT64_PREFIX: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 
-/// The base address of the client's network of `prefix` bits, 1 to 128, or the IPv4 address that is written as
-/// IPv6; `None` for a client that stays as it was written: IPv4, and text that is no address.
+/// Returns the base address of the client's network of `prefix` bits, 1 to 128. An IPv4 address written as
+/// IPv6 gives the IPv4 address. Returns `None` if the client stays as written: IPv4, or no address.
 pub(crate) fn network_of(client: &[u8], prefix: u8) -> Option<String> {
     let address: Ipv6Addr = std::str::from_utf8(client).ok()?.parse().ok()?;
     if let IpAddr::V4(mapped) = address.to_canonical() {
@@ -37,7 +37,7 @@ mod tests {
             ("192.0.2.1", 64, None),
             ("::ffff:192.0.2.1", 64, Some("192.0.2.1")),
             ("fe80::1%eth0", 64, None),
-            ("somebody", 64, None),
+            ("name", 64, None),
         ] {
             assert_eq!(of(client, prefix).as_deref(), network, "{client}/{prefix}");
         }

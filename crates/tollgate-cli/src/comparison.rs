@@ -1,14 +1,15 @@
-//! What a comparison of two files came to: part of the summary's JSON, and tables for people.
+//! Formats the comparison with a candidate as a part of the summary's JSON or as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
 
+use crate::escape::{Escaped, shortened};
 use crate::summary::{LimitCounts, MAX_ID_CHARS, table};
-use crate::text::{Escaped, counted, shortened, time};
+use crate::text::{counted, time};
 
-/// What is told of each limit.
+/// The columns of the table of limits.
 pub(crate) const BY_LIMIT: [&str; 7] = [
     "limit",
     "newly denied",
@@ -19,16 +20,16 @@ pub(crate) const BY_LIMIT: [&str; 7] = [
     "denied then",
 ];
 
-/// What the candidate said, and how that differs from the limits in force. Its field order is that of
-/// the JSON.
+/// The decisions of the candidate and how they differ from those of the limits in force, with their fields
+/// in the order of the JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Comparison {
-    /// The candidate's file.
+    /// The path of `--against`.
     pub(crate) file: String,
-    /// Lines that failed under the candidate; of a trace only.
+    /// Lines with errors under the candidate; `None` for a log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) errors: Option<u64>,
-    /// Lines that only one of the two has an answer to.
+    /// Spends that only one of the two files decided.
     pub(crate) not_compared: u64,
     /// Lines that the candidate allowed.
     pub(crate) allowed: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Comparison {
     pub(crate) top_newly_allowed: Vec<Changed>,
 }
 
-/// Counts of lines that both files have an answer to.
+/// Counts of the spends that both files decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Changes {
     pub(crate) newly_denied: u64,
@@ -51,36 +52,51 @@ pub(crate) struct Changes {
     pub(crate) allowed_by_both: u64,
 }
 
-/// The figures of one limit. Lines count as they do in the summary, at the candidate's limits; those
-/// newly allowed count at the limit in force that had denied them.
+/// The counts of one limit. Lines count at the candidate's limits by the rules of the summary. A line that
+/// is newly allowed counts at the limit in force that denied it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct LimitComparison {
     #[serde(flatten)]
     pub(crate) changes: Changes,
     /// Lines that the limit in force denied.
     pub(crate) denied_in_force: u64,
-    /// The candidate's.
+    /// The counts of the candidate.
     #[serde(flatten)]
     pub(crate) counts: LimitCounts,
 }
 
-/// Whom a change hits, and how often.
+/// An id with changed decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Changed {
     pub(crate) limit: String,
     pub(crate) id: String,
-    /// Lines that changed.
+    /// Lines with a changed decision.
     pub(crate) lines: u64,
-    /// Lines that the limit in force denied the id.
+    /// Lines that the id's key denied under the limits in force.
     pub(crate) denied_in_force: u64,
-    /// Lines that the candidate's limit denied the id.
+    /// Lines that the id's key denied under the candidate.
     pub(crate) denied: u64,
-    /// When the first of them came, since the Unix epoch.
+    /// The time of the first of these lines, since the Unix epoch.
     pub(crate) first_at_ns: u64,
 }
 
+impl LimitComparison {
+    /// Returns the counts in the order of [`BY_LIMIT`].
+    pub(crate) fn columns(&self) -> [u64; 6] {
+        let LimitComparison { changes, denied_in_force, counts } = self;
+        [
+            changes.newly_denied,
+            changes.newly_allowed,
+            changes.denied_by_both,
+            changes.allowed_by_both,
+            *denied_in_force,
+            counts.denied,
+        ]
+    }
+}
+
 impl Comparison {
-    /// Tables; `in_force` is the file of `--limits`.
+    /// Appends the tables to a text. `in_force` is the path of `--limits`.
     pub(crate) fn write_text(&self, text: &mut String, in_force: &str) {
         let Changes { newly_denied, newly_allowed, denied_by_both, allowed_by_both } = self.changes;
         // Writing to a string does not fail.
@@ -101,16 +117,8 @@ impl Comparison {
         }
         if !self.limits.is_empty() {
             let rows = self.limits.iter().map(|(name, limit)| {
-                let LimitComparison { changes, denied_in_force, counts } = limit;
-                let numbers = [
-                    changes.newly_denied,
-                    changes.newly_allowed,
-                    changes.denied_by_both,
-                    changes.allowed_by_both,
-                    *denied_in_force,
-                    counts.denied,
-                ];
-                [name.clone()].into_iter().chain(numbers.map(|number| number.to_string()))
+                let counts = limit.columns().map(|count| count.to_string());
+                [name.clone()].into_iter().chain(counts)
             });
             let _ = writeln!(text, "\n{}", table(&BY_LIMIT, rows, 1));
         }
@@ -135,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_says_which_file_is_which_and_who_is_hit() {
+    fn text_names_both_files_and_the_ids() {
         let changes =
             Changes { newly_denied: 2, newly_allowed: 1, denied_by_both: 3, allowed_by_both: 4 };
         let counts = LimitCounts { allowed: 5, denied: 5, keys: 2, keys_denied: 1 };

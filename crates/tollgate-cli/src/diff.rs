@@ -1,22 +1,23 @@
-//! `tollgate diff`: what changes from one set of limits to another, for whom, and for live buckets.
+//! `tollgate diff`: compares two sets of limits.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use serde::ser::{Serialize, SerializeStruct, Serializer};
+use serde::ser::{Serialize, Serializer};
+use serde_json::json;
 use tollgate::limits::{LimitEntry, OverrideEntry};
 use tollgate::{Limit, Limits};
 
 use crate::args::DiffArgs;
-use crate::debt::DebtRule;
-use crate::numbers::{self, Number, numbers};
+use crate::carry_over::CarryOver;
+use crate::fields::{ALGORITHM, Field, fields};
 use crate::output::{Destination, print, to_json};
 use crate::{Failure, Outcome, diff_text, validate};
 
-/// Overrides of a limit that are shown without `--all`.
-const MAX_SHOWN: usize = 20;
+/// Overrides of a limit that are listed without `--all`.
+const MAX_LISTED: usize = 20;
 
-/// What changes. The field order of this and what is in it is that of the JSON.
+/// All differences. The order of the fields of this and its parts is that of the JSON.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Difference {
     pub(crate) limits: Vec<LimitChange>,
@@ -28,8 +29,18 @@ pub(crate) enum Change {
     Added,
     Removed,
     Changed,
-    /// The ids have another format: a reload refuses the file.
+    /// The format of the ids changes, and a reload refuses that.
     Refused,
+}
+
+impl Change {
+    fn new<T>(old: Option<T>, new: Option<T>) -> Change {
+        match (old, new) {
+            (None, _) => Change::Added,
+            (_, None) => Change::Removed,
+            _ => Change::Changed,
+        }
+    }
 }
 
 #[derive(Debug, serde::Serialize)]
@@ -37,66 +48,31 @@ pub(crate) struct LimitChange {
     pub(crate) limit: String,
     pub(crate) change: Change,
     pub(crate) fields: Vec<FieldChange>,
-    /// Whom the fields are for.
+    /// The ids that the fields apply to.
     #[serde(rename = "for")]
-    pub(crate) for_whom: &'static str,
+    pub(crate) applies_to: &'static str,
     pub(crate) live_buckets: Option<String>,
     pub(crate) overrides: OverrideChanges,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+/// A field that differs; `None` if an entry does not have it.
+#[derive(Debug)]
 pub(crate) struct FieldChange {
-    pub(crate) field: &'static str,
-    /// `None`: it was not there.
-    pub(crate) old: Option<Value>,
-    pub(crate) new: Option<Value>,
+    pub(crate) old: Option<Field>,
+    pub(crate) new: Option<Field>,
 }
 
-/// What a field has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
-    Text(String),
-    Flag(bool),
-    Number(Number),
-    Limit(Limit),
-}
-
-impl Value {
-    /// The value as people read it.
-    pub(crate) fn to_text(&self) -> String {
-        match self {
-            Value::Text(text) => text.clone(),
-            Value::Flag(flag) => flag.to_string(),
-            Value::Number(number) => number.to_text(),
-            Value::Limit(limit) => limit.to_string(),
-        }
-    }
-}
-
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Value::Text(text) => serializer.serialize_str(text),
-            Value::Flag(flag) => serializer.serialize_bool(*flag),
-            Value::Number(number) => serializer.serialize_u64(number.to_u64()),
-            Value::Limit(limit) => numbers::to_json(Some(limit)).serialize(serializer),
-        }
+impl FieldChange {
+    pub(crate) fn name(&self) -> &'static str {
+        self.old.as_ref().or(self.new.as_ref()).map_or("", |field| field.name)
     }
 }
 
 impl Serialize for FieldChange {
-    /// The name of a time says its unit.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let FieldChange { field, old, new } = self;
-        let name = match old.as_ref().or(new.as_ref()) {
-            Some(Value::Number(number)) => number.json_name(field),
-            _ => (*field).to_owned(),
-        };
-        let mut object = serializer.serialize_struct("FieldChange", 3)?;
-        object.serialize_field("field", &name)?;
-        object.serialize_field("old", old)?;
-        object.serialize_field("new", new)?;
-        object.end()
+        let name = self.old.as_ref().or(self.new.as_ref()).map(Field::json_name);
+        let json = |field: &Option<Field>| field.as_ref().map(|field| field.json.clone());
+        json!({"field": name, "old": json(&self.old), "new": json(&self.new)}).serialize(serializer)
     }
 }
 
@@ -105,17 +81,18 @@ pub(crate) struct OverrideChanges {
     pub(crate) added: usize,
     pub(crate) removed: usize,
     pub(crate) changed: usize,
-    /// In the order of their ids.
-    pub(crate) shown: Vec<OverrideChange>,
+    /// Sorted by id.
+    #[serde(rename = "shown")]
+    pub(crate) listed: Vec<OverrideChange>,
 }
 
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct OverrideChange {
     pub(crate) id: String,
     pub(crate) change: Change,
-    /// Whom it is for.
+    /// The ids that the override applies to.
     #[serde(rename = "for")]
-    pub(crate) for_whom: &'static str,
+    pub(crate) applies_to: &'static str,
     pub(crate) fields: Vec<FieldChange>,
     pub(crate) live_buckets: Option<String>,
 }
@@ -129,250 +106,219 @@ impl OverrideChanges {
 pub(crate) fn run(args: &DiffArgs) -> Result<Outcome, Failure> {
     let old = validate::load(&args.old_files())?;
     let new = validate::load(&args.new_files())?;
-    let asked = Asked { now: args.today.now(), debt: args.debt, shows_all: args.all };
-    let difference = asked.difference(&old, &new);
+    let differ = Differ { now: args.today.now(), carry_over: args.debt, lists_all: args.all };
+    let difference = differ.difference(&old, &new);
     let text = match args.json {
         true => to_json(&difference),
         false => diff_text::text(&difference),
     };
     print(Destination::Stdout, &text)?;
-    let differs = args.exit_code && !difference.limits.is_empty();
-    Ok(if differs { Outcome::Found } else { Outcome::NothingFound })
+    let is_found = args.exit_code && !difference.limits.is_empty();
+    Ok(if is_found { Outcome::Found } else { Outcome::NothingFound })
 }
 
-/// What is asked of two sets of limits.
-struct Asked {
+/// Compares two sets of limits. Overrides that have expired do not count.
+struct Differ {
     now: SystemTime,
-    debt: DebtRule,
-    shows_all: bool,
+    carry_over: CarryOver,
+    lists_all: bool,
 }
 
-/// Whom an account's override is for.
+/// The ids that an account's override applies to.
 pub(crate) const ACCOUNT: &str = "the account's ids without an override";
 
-const EVERYONE: &str = "everyone without an override";
+const EVERYONE: &str = "everyone";
+const WITHOUT_OVERRIDE: &str = "everyone without an override";
 
-impl Asked {
-    /// The limits that change: the old ones in their order, then those that are new.
+impl Differ {
+    /// Returns the changed limits: first those of the old set in its order, then the added ones.
     fn difference(&self, old: &Limits, new: &Limits) -> Difference {
-        let (old_names, new_names): (HashSet<_>, HashSet<_>) =
-            (old.names().collect(), new.names().collect());
-        let mut changes = Vec::new();
-        for limit in old.entries() {
-            let is_there = new_names.contains(limit.name());
-            let after = new.limit(limit.name()).ok().filter(|_| is_there);
-            changes.extend(match after {
-                Some(after) => self.changed(limit, after),
-                None => Some(self.gone(limit)),
-            });
-        }
-        for limit in new.entries().filter(|limit| !old_names.contains(limit.name())) {
-            changes.push(self.come(limit));
-        }
-        Difference { limits: changes }
+        let new_names: HashSet<_> = new.names().collect();
+        let old_names: HashSet<_> = old.names().collect();
+        // `limit` also finds names of Boulder's that the file does not declare.
+        let kept = old.entries().filter_map(|limit| {
+            let name = limit.name();
+            let new = new_names.contains(name).then(|| new.limit(name).ok()).flatten();
+            self.limit(Some(limit), new)
+        });
+        let added = new.entries().filter(|limit| !old_names.contains(limit.name()));
+        let added = added.filter_map(|limit| self.limit(None, Some(limit)));
+        Difference { limits: kept.chain(added).collect() }
     }
 
-    fn gone(&self, old: LimitEntry<'_>) -> LimitChange {
-        let removed = old.overrides().filter(|given| !given.is_expired(self.now)).count();
-        LimitChange {
-            limit: old.name().into(),
-            change: Change::Removed,
-            fields: changed_fields(&terms(&old), &[]),
-            for_whom: "everyone",
-            live_buckets: self.debt.effect(old.default_numbers(), None),
-            overrides: OverrideChanges { removed, ..OverrideChanges::default() },
-        }
-    }
-
-    fn come(&self, new: LimitEntry<'_>) -> LimitChange {
-        let added = new.overrides().filter(|given| !given.is_expired(self.now)).count();
-        LimitChange {
-            limit: new.name().into(),
-            change: Change::Added,
-            fields: changed_fields(&[], &terms(&new)),
-            for_whom: EVERYONE,
-            live_buckets: self.debt.effect(None, new.default_numbers()),
-            overrides: OverrideChanges { added, ..OverrideChanges::default() },
-        }
-    }
-
-    fn changed(&self, old: LimitEntry<'_>, new: LimitEntry<'_>) -> Option<LimitChange> {
-        let fields = changed_fields(&terms(&old), &terms(&new));
-        if old.format() != new.format() {
-            return Some(LimitChange {
-                limit: old.name().into(),
-                change: Change::Refused,
-                fields,
-                for_whom: "everyone",
-                live_buckets: None,
-                overrides: OverrideChanges::default(),
-            });
-        }
-        // A limit that is off has no overrides to compare.
-        let is_off = old.is_disabled() || new.is_disabled();
-        let overrides = match is_off {
-            true => OverrideChanges::default(),
-            false => self.overrides(old, new),
+    /// Compares two entries, of which one is there; returns `None` if they are the same.
+    fn limit(
+        &self,
+        old: Option<LimitEntry<'_>>,
+        new: Option<LimitEntry<'_>>,
+    ) -> Option<LimitChange> {
+        let [old_fields, new_fields] =
+            [old, new].map(|limit| limit.map_or(Vec::new(), |limit| limit_fields(&limit)));
+        let [old_default, new_default] =
+            [old, new].map(|limit| limit.and_then(|limit| limit.default_numbers()));
+        let is_off = [old, new].into_iter().flatten().any(|limit| limit.is_disabled());
+        let mut change = LimitChange {
+            limit: old.or(new)?.name().to_owned(),
+            change: Change::new(old, new),
+            applies_to: WITHOUT_OVERRIDE,
+            live_buckets: self.carry_over.effect(old_default, new_default),
+            overrides: OverrideChanges::default(),
+            fields: changed_fields(&old_fields, &new_fields),
         };
-        if fields.is_empty() && overrides.count() == 0 {
-            return None;
+        match (old, new) {
+            (Some(old), None) => {
+                change.applies_to = EVERYONE;
+                change.overrides.removed = self.valid_overrides(old).count();
+            }
+            (None, Some(new)) => change.overrides.added = self.valid_overrides(new).count(),
+            (Some(old), Some(new)) if old.format() != new.format() => {
+                change.change = Change::Refused;
+                change.applies_to = EVERYONE;
+                change.live_buckets = None;
+            }
+            // A limit that is switched off has no overrides to compare.
+            _ if is_off => change.applies_to = EVERYONE,
+            (Some(old), Some(new)) => {
+                change.applies_to = applies_to(&change.fields);
+                change.overrides = self.overrides(old, new);
+            }
+            (None, None) => {}
         }
-        Some(LimitChange {
-            limit: old.name().into(),
-            change: Change::Changed,
-            for_whom: match is_off {
-                true => "everyone",
-                false => for_whom(&fields),
-            },
-            fields,
-            live_buckets: self.debt.effect(old.default_numbers(), new.default_numbers()),
-            overrides,
-        })
+        let is_same = change.change == Change::Changed
+            && change.fields.is_empty()
+            && change.overrides.count() == 0;
+        (!is_same).then_some(change)
     }
 
-    /// Overrides that have expired are as if they were not there.
+    fn is_valid(&self, entry: &OverrideEntry<'_>) -> bool {
+        !entry.is_expired(self.now)
+    }
+
+    fn valid_overrides<'a>(
+        &self,
+        limit: LimitEntry<'a>,
+    ) -> impl Iterator<Item = OverrideEntry<'a>> {
+        limit.overrides().filter(|entry| self.is_valid(entry))
+    }
+
     fn overrides(&self, old: LimitEntry<'_>, new: LimitEntry<'_>) -> OverrideChanges {
-        let applies = |given: &OverrideEntry<'_>| !given.is_expired(self.now);
-        let mut pairs = Vec::new();
-        for before in old.overrides().filter(applies) {
-            let after = new.override_like(&before).filter(applies);
-            if after.is_none_or(|after| differ(&before, &after)) {
-                pairs.push((before.id(), Some(before), after));
-            }
-        }
-        for after in new.overrides().filter(applies) {
-            if old.override_like(&after).filter(applies).is_none() {
-                pairs.push((after.id(), None, Some(after)));
-            }
-        }
+        let like = |limit: LimitEntry<'_>, entry: &OverrideEntry<'_>| {
+            limit.override_like(entry).is_some_and(|like| self.is_valid(&like))
+        };
+        let changed = self.valid_overrides(old).filter_map(|before| {
+            let after = new.override_like(&before).filter(|after| self.is_valid(after));
+            let differ = after.is_none_or(|after| differ(&before, &after));
+            differ.then(|| (before.id(), Some(before), after))
+        });
+        let added = self.valid_overrides(new).filter(|after| !like(old, after));
+        let added = added.map(|after| (after.id(), None, Some(after)));
+        let mut pairs: Vec<_> = changed.chain(added).collect();
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
+
         let mut changes = OverrideChanges::default();
         for (_, before, after) in &pairs {
-            match (before, after) {
-                (None, _) => changes.added += 1,
-                (_, None) => changes.removed += 1,
-                _ => changes.changed += 1,
+            match Change::new(before.as_ref(), after.as_ref()) {
+                Change::Added => changes.added += 1,
+                Change::Removed => changes.removed += 1,
+                Change::Changed | Change::Refused => changes.changed += 1,
             }
         }
-        let most = if self.shows_all { pairs.len() } else { MAX_SHOWN };
-        let shown = pairs.into_iter().take(most);
-        changes.shown =
-            shown.map(|(id, before, after)| self.one(id, (old, before), (new, after))).collect();
+        let max_listed = if self.lists_all { pairs.len() } else { MAX_LISTED };
+        let listed = pairs
+            .into_iter()
+            .take(max_listed)
+            .map(|(id, before, after)| self.override_change(id, (old, before), (new, after)));
+        changes.listed = listed.collect();
         changes
     }
 
-    fn one(
+    fn override_change(
         &self,
         id: String,
         (old, before): (LimitEntry<'_>, Option<OverrideEntry<'_>>),
         (new, after): (LimitEntry<'_>, Option<OverrideEntry<'_>>),
     ) -> OverrideChange {
-        let change = match (before, after) {
-            (None, _) => Change::Added,
-            (_, None) => Change::Removed,
-            _ => Change::Changed,
+        let fields_of = |entry: Option<OverrideEntry<'_>>| {
+            entry.map_or(Vec::new(), |entry| override_fields(&entry))
         };
-        let given =
-            |given: Option<OverrideEntry<'_>>| given.map(|given| notes(&given)).unwrap_or_default();
-        // What applied before, and what will: with another override or the default in its place.
-        let of = |limit: LimitEntry<'_>, given: Option<OverrideEntry<'_>>| match given {
-            Some(given) => given.numbers().cloned(),
-            None => self.instead(limit, before.or(after)),
-        };
-        let is_of_account = before.or(after).is_some_and(|given| given.is_of_account());
+        // The limit that applies to the id: that of the override, else of its account, else the default.
+        let limit_for =
+            |limit: LimitEntry<'_>, entry: Option<OverrideEntry<'_>>| -> Option<Limit> {
+                let account = || limit.override_of_account(&before.or(after)?);
+                match entry.or_else(|| account().filter(|account| self.is_valid(account))) {
+                    Some(entry) => entry.numbers().cloned(),
+                    None => limit.default_numbers().cloned(),
+                }
+            };
+        let is_of_account = before.or(after).is_some_and(|entry| entry.is_of_account());
+        let (old, new) = (limit_for(old, before), limit_for(new, after));
         OverrideChange {
             id,
-            change,
-            for_whom: if is_of_account { ACCOUNT } else { "the id" },
-            fields: changed_fields(&given(before), &given(after)),
-            live_buckets: self.debt.effect(of(old, before).as_ref(), of(new, after).as_ref()),
-        }
-    }
-
-    /// The numbers for an id that has no override there.
-    fn instead(&self, limit: LimitEntry<'_>, of: Option<OverrideEntry<'_>>) -> Option<Limit> {
-        let account = of.and_then(|given| limit.override_of_account(&given));
-        match account.filter(|account| !account.is_expired(self.now)) {
-            Some(account) => account.numbers().cloned(),
-            None => limit.default_numbers().cloned(),
+            change: Change::new(before, after),
+            applies_to: if is_of_account { ACCOUNT } else { "the id" },
+            fields: changed_fields(&fields_of(before), &fields_of(after)),
+            live_buckets: self.carry_over.effect(old.as_ref(), new.as_ref()),
         }
     }
 }
 
-/// Whether two overrides of an id differ in anything that [`notes`] shows: there may be millions.
+/// Returns whether two overrides differ in one of their [`override_fields`]. There may be millions of them,
+/// so this allocates nothing.
 fn differ(a: &OverrideEntry<'_>, b: &OverrideEntry<'_>) -> bool {
-    let beside = |given: &OverrideEntry<'_>| (given.own_max_debt(), given.expires());
     a.numbers() != b.numbers()
-        || beside(a) != beside(b)
+        || (a.own_max_debt(), a.expires()) != (b.own_max_debt(), b.expires())
         || (a.comment(), a.owner()) != (b.comment(), b.owner())
 }
 
-const ALGORITHM: &str = "algorithm";
 const MODE: &str = "mode";
-const SHADOW: &str = "shadow";
 const MAX_DEBT: &str = "max_debt";
 
-/// Whom the changes of a limit that is on are for: overrides have numbers of their own, which stand in the
-/// place of what is tried beside the default's, too.
-fn for_whom(fields: &[FieldChange]) -> &'static str {
-    let is_beside = |change: &FieldChange| [MODE, MAX_DEBT].contains(&change.field);
-    match (fields.iter().all(is_beside), fields.iter().any(is_beside)) {
-        (true, _) => "everyone",
-        (false, false) => EVERYONE,
+/// Returns the ids that the changed fields of a default apply to. An override replaces the default's
+/// parameters and its shadow limit; mode and `max_debt` also apply to ids with an override.
+fn applies_to(fields: &[FieldChange]) -> &'static str {
+    let is_for_everyone = |change: &FieldChange| [MODE, MAX_DEBT].contains(&change.name());
+    match (fields.iter().all(is_for_everyone), fields.iter().any(is_for_everyone)) {
+        (true, _) => EVERYONE,
+        (false, false) => WITHOUT_OVERRIDE,
         (false, true) => "everyone without an override; mode and max_debt for everyone",
     }
 }
 
-type Fields = Vec<(&'static str, Value)>;
-
-/// What a default says.
-fn terms(limit: &LimitEntry<'_>) -> Fields {
-    let mut fields = vec![("id", Value::Text(limit.format().to_string()))];
+/// Returns the fields of a limit and its default.
+fn limit_fields(limit: &LimitEntry<'_>) -> Vec<Field> {
+    let mut all = vec![Field::text("id", limit.format())];
     match limit.is_disabled() {
-        true => fields.push(("enabled", Value::Flag(false))),
-        false => fields.extend(of_numbers(limit.default_numbers())),
+        true => all.push(Field::flag("enabled", false)),
+        false => all.extend(parameters(limit.default_numbers())),
     }
-    fields.push((MODE, Value::Text(limit.mode().to_string())));
-    fields.extend(limit.shadow().map(|shadow| (SHADOW, Value::Limit(shadow.clone()))));
-    fields.push((MAX_DEBT, units(limit.max_debt())));
-    fields
+    all.push(Field::text(MODE, limit.mode()));
+    all.extend(limit.shadow().map(|shadow| Field::limit("shadow", shadow)));
+    all.push(Field::units(MAX_DEBT, limit.max_debt()));
+    all
 }
 
-/// What an override says.
-fn notes(given: &OverrideEntry<'_>) -> Fields {
-    // One limit has one algorithm: its default says which.
-    let mut fields = of_numbers(given.numbers());
-    fields.retain(|(field, _)| *field != ALGORITHM);
-    fields.extend(given.own_max_debt().map(|debt| (MAX_DEBT, units(debt))));
-    fields.extend(given.comment().map(|text| ("comment", Value::Text(text.to_owned()))));
-    fields.extend(given.owner().map(|text| ("owner", Value::Text(text.to_owned()))));
-    fields.extend(given.last_day().map(|day| ("expires", Value::Text(day))));
-    fields
+/// Returns the fields of an override, without the algorithm: it is the same as the default's.
+fn override_fields(entry: &OverrideEntry<'_>) -> Vec<Field> {
+    let mut all = parameters(entry.numbers());
+    all.retain(|field| field.name != ALGORITHM);
+    all.extend(entry.own_max_debt().map(|units| Field::units(MAX_DEBT, units)));
+    all.extend(entry.comment().map(|text| Field::text("comment", text)));
+    all.extend(entry.owner().map(|text| Field::text("owner", text)));
+    all.extend(entry.last_day().map(|day| Field::text("expires", day)));
+    all
 }
 
-fn units(units: u64) -> Value {
-    Value::Number(Number::Units(units))
+fn parameters(limit: Option<&Limit>) -> Vec<Field> {
+    limit.map_or_else(|| vec![Field::text("numbers", "no limit")], fields)
 }
 
-fn of_numbers(limit: Option<&Limit>) -> Fields {
-    let Some(limit) = limit else { return vec![("numbers", Value::Text("no limit".into()))] };
-    let algorithm = Value::Text(limit.algorithm().to_owned());
-    let numbers = numbers(limit).into_iter().map(|(name, number)| (name, Value::Number(number)));
-    std::iter::once((ALGORITHM, algorithm)).chain(numbers).collect()
-}
-
-/// The fields that differ: in the old order, then those that are new.
-fn changed_fields(
-    old: &[(&'static str, Value)],
-    new: &[(&'static str, Value)],
-) -> Vec<FieldChange> {
-    let of = |fields: &[(&str, Value)], name: &str| {
-        fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone())
-    };
-    let mut seen = HashSet::new();
-    let names = old.iter().chain(new).map(|(name, _)| *name).filter(|name| seen.insert(*name));
-    names
-        .map(|field| FieldChange { field, old: of(old, field), new: of(new, field) })
-        .filter(|change| change.old != change.new)
-        .collect()
+/// Returns the fields that differ: first those of `old` in their order, then the added ones.
+fn changed_fields(old: &[Field], new: &[Field]) -> Vec<FieldChange> {
+    let find =
+        |fields: &[Field], name: &str| fields.iter().find(|field| field.name == name).cloned();
+    let removed_or_changed = old.iter().map(|field| (Some(field.clone()), find(new, field.name)));
+    let added = new.iter().filter(|field| find(old, field.name).is_none());
+    let added = added.map(|field| (None, Some(field.clone())));
+    let all = removed_or_changed.chain(added).filter(|(old, new)| old != new);
+    all.map(|(old, new)| FieldChange { old, new }).collect()
 }

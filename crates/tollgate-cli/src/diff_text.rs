@@ -1,16 +1,18 @@
-//! What a diff came to, for people.
+//! Formats differences for people.
 
 use std::fmt::Write;
 
 use crate::diff::{
-    ACCOUNT, Change, Difference, FieldChange, LimitChange, OverrideChange, OverrideChanges, Value,
+    ACCOUNT, Change, Difference, FieldChange, LimitChange, OverrideChange, OverrideChanges,
 };
-use crate::text::{grouped, shortened};
+use crate::escape::shortened;
+use crate::fields::Field;
+use crate::text::grouped;
 
-/// Characters of an id or a comment that are shown.
-const MAX_SHOWN_CHARS: usize = 1024;
+/// Characters of an id or a comment that are printed.
+const MAX_TEXT_CHARS: usize = 1024;
 
-/// A paragraph a limit.
+/// Formats one paragraph for each limit.
 pub(crate) fn text(difference: &Difference) -> String {
     if difference.limits.is_empty() {
         return "no differences\n".into();
@@ -22,34 +24,27 @@ pub(crate) fn text(difference: &Difference) -> String {
 // Writing to a string does not fail.
 
 fn limit(change: &LimitChange) -> String {
-    let mut text = String::new();
-    let _ = match change.change {
-        Change::Added => writeln!(text, "{}: added", change.limit),
-        Change::Removed => writeln!(text, "{}: removed", change.limit),
-        Change::Changed => writeln!(text, "{}: changed", change.limit),
-        Change::Refused => writeln!(
-            text,
-            "{}: a reload refuses this, the format of its ids changes: give it another name",
+    let mut text = match change.change {
+        Change::Added => format!("{}: added\n", change.limit),
+        Change::Removed => format!("{}: removed\n", change.limit),
+        Change::Changed => format!("{}: changed\n", change.limit),
+        Change::Refused => format!(
+            "{}: a reload refuses this, the format of its ids changes: give it another name\n",
             change.limit
         ),
     };
-    match change.change {
-        Change::Added | Change::Removed => {
-            let _ = writeln!(text, "  {}", all(&change.fields));
-        }
-        Change::Changed | Change::Refused => {
-            for field in &change.fields {
-                let _ = writeln!(text, "  {}", line(field));
-            }
-        }
+    let separator = match change.change {
+        Change::Added | Change::Removed => ", ",
+        Change::Changed | Change::Refused => "\n  ",
+    };
+    if !change.fields.is_empty() {
+        let _ = writeln!(text, "  {}", fields(change.change, &change.fields, separator));
     }
     if !change.fields.is_empty() && change.change != Change::Refused {
-        let _ = writeln!(text, "  for {}", change.for_whom);
+        let _ = writeln!(text, "  for {}", change.applies_to);
     }
-    for field in &change.fields {
-        if let Some(meaning) = of_mode(field) {
-            let _ = writeln!(text, "  {meaning}");
-        }
+    for meaning in change.fields.iter().filter_map(mode_change) {
+        let _ = writeln!(text, "  {meaning}");
     }
     if let Some(effect) = &change.live_buckets {
         let _ = writeln!(text, "  live buckets: {effect}");
@@ -58,12 +53,12 @@ fn limit(change: &LimitChange) -> String {
     text
 }
 
-/// What a change of mode means for calls.
-fn of_mode(field: &FieldChange) -> Option<&'static str> {
-    let text = |value: &Option<Value>| value.as_ref().map(Value::to_text);
-    match (field.field, text(&field.old).as_deref(), text(&field.new).as_deref()) {
+/// Explains what a change of mode means for calls.
+fn mode_change(field: &FieldChange) -> Option<&'static str> {
+    let text = |field: &Option<Field>| field.as_ref().map(|field| field.text.clone());
+    match (field.name(), text(&field.old).as_deref(), text(&field.new).as_deref()) {
         ("mode", Some("enforce"), Some("shadow")) => {
-            Some("nobody is denied any more; buckets keep what was used")
+            Some("no call is denied any more; buckets keep what was used")
         }
         ("mode", Some("shadow"), Some("enforce")) => {
             Some("calls are denied from then on; what was used in shadow counts")
@@ -75,38 +70,31 @@ fn of_mode(field: &FieldChange) -> Option<&'static str> {
 fn overrides(text: &mut String, changes: &OverrideChanges) {
     let counts =
         [(changes.added, "added"), (changes.removed, "removed"), (changes.changed, "changed")];
-    let counts: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{} {what}", grouped(*count as u64)))
-        .collect();
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> =
+        counts.map(|(count, verb)| format!("{} {verb}", grouped(count as u64))).collect();
     if counts.is_empty() {
         return;
     }
     let _ = writeln!(text, "  overrides: {}", counts.join(", "));
-    for change in &changes.shown {
-        one(text, change);
+    for change in &changes.listed {
+        override_change(text, change);
     }
-    let left = changes.count() - changes.shown.len();
-    if left > 0 && !changes.shown.is_empty() {
-        let _ = writeln!(text, "    and {} more, which --all shows", grouped(left as u64));
+    let rest = changes.count() - changes.listed.len();
+    if rest > 0 && !changes.listed.is_empty() {
+        let _ = writeln!(text, "    and {} more, which --all shows", grouped(rest as u64));
     }
 }
 
-fn one(text: &mut String, change: &OverrideChange) {
+fn override_change(text: &mut String, change: &OverrideChange) {
     let sign = match change.change {
         Change::Added => '+',
         Change::Removed => '-',
         Change::Changed | Change::Refused => '~',
     };
-    let fields = match change.change {
-        Change::Added | Change::Removed => all(&change.fields),
-        Change::Changed | Change::Refused => {
-            change.fields.iter().map(line).collect::<Vec<_>>().join(", ")
-        }
-    };
-    let _ = writeln!(text, "    {sign} {}: {fields}", tamed(&change.id));
-    if change.for_whom == ACCOUNT {
+    let (id, fields) = (escaped(&change.id), fields(change.change, &change.fields, ", "));
+    let _ = writeln!(text, "    {sign} {id}: {fields}");
+    if change.applies_to == ACCOUNT {
         let _ = writeln!(text, "      for {ACCOUNT}");
     }
     if let Some(effect) = &change.live_buckets {
@@ -114,21 +102,19 @@ fn one(text: &mut String, change: &OverrideChange) {
     }
 }
 
-/// The fields of what is there in one of both only.
-fn all(fields: &[FieldChange]) -> String {
-    let text = |field: &FieldChange| {
-        let value = field.old.as_ref().or(field.new.as_ref());
-        format!("{} {}", field.field, tamed(&value.map(Value::to_text).unwrap_or_default()))
+/// Formats the values of an entry that was added or removed, else the old and the new ones.
+fn fields(change: Change, fields: &[FieldChange], separator: &str) -> String {
+    let value = |field: &Option<Field>| {
+        field.as_ref().map_or("none".to_owned(), |field| escaped(&field.text))
     };
-    fields.iter().map(text).collect::<Vec<_>>().join(", ")
+    let text = |field: &FieldChange| match change {
+        Change::Added => format!("{} {}", field.name(), value(&field.new)),
+        Change::Removed => format!("{} {}", field.name(), value(&field.old)),
+        _ => format!("{} {} -> {}", field.name(), value(&field.old), value(&field.new)),
+    };
+    fields.iter().map(text).collect::<Vec<_>>().join(separator)
 }
 
-fn line(field: &FieldChange) -> String {
-    let text = |value: &Value| tamed(&value.to_text());
-    let of = |value: &Option<Value>| value.as_ref().map_or("none".into(), text);
-    format!("{} {} -> {}", field.field, of(&field.old), of(&field.new))
-}
-
-fn tamed(text: &str) -> String {
-    shortened(text, MAX_SHOWN_CHARS)
+fn escaped(text: &str) -> String {
+    shortened(text, MAX_TEXT_CHARS)
 }

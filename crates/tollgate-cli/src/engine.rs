@@ -1,34 +1,33 @@
-//! A limiter whose clock is moved by what is replayed.
+//! A limiter with a clock that the replayed traffic moves.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate::batch::MemberMode;
 use tollgate::clock::ManualClock;
-use tollgate::limit::{Factor, Parameters};
-use tollgate::limits::Explanation;
-use tollgate::limits::OverrideEntry;
+use tollgate::limit::Factor;
+use tollgate::limits::{Explanation, OverrideEntry};
 use tollgate::{Clock, Decision, Error, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
+use crate::fields::capacity;
 use crate::trace::Op;
 
-/// The limits at work.
+/// A limiter, its clock, and the limits that the traffic has named.
 pub(crate) struct Engine {
     limiter: Limiter,
-    hand: ManualClock,
-    handles: Vec<KeyedLimit>,
+    clock: ManualClock,
+    limits: Vec<KeyedLimit>,
     by_name: HashMap<Box<str>, LimitNo, ahash::RandomState>,
-    /// The first time, and the latest: both since the Unix epoch.
-    first_and_reached_ns: Option<(u64, u64)>,
+    /// The first and the latest time of the traffic, since the Unix epoch.
+    first_and_latest_ns: Option<(u64, u64)>,
 }
 
-/// A limit's place in its [`Engine`].
+/// The index of a limit in its [`Engine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitNo(u32);
 
-/// One bucket of an operation.
+/// A member of an operation: one bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge<'a> {
     pub(crate) limit: LimitNo,
@@ -38,13 +37,12 @@ pub(crate) struct Charge<'a> {
     pub(crate) factor: Factor,
 }
 
-/// Few enough for the stack, as a rule.
+/// The members of an operation. Most operations have few, which fit on the stack.
 pub(crate) type Charges<'a> = SmallVec<[Charge<'a>; 8]>;
 
 impl LimitNo {
-    /// The limit at that place.
     pub(crate) fn new(index: usize) -> LimitNo {
-        LimitNo(u32::try_from(index).expect("fewer limits than a file has bytes"))
+        LimitNo(u32::try_from(index).expect("a file has fewer limits than bytes"))
     }
 
     pub(crate) fn index(self) -> usize {
@@ -53,66 +51,77 @@ impl LimitNo {
 }
 
 impl Engine {
-    /// The furthest that a limiter's clock goes from its origin.
+    /// The longest time that a limiter's clock can count.
     const MAX_SPAN_NS: u64 = (1 << 62) - 2;
 
-    /// `limits` are those of one [day](Limits::as_of): no override ends while traffic is replayed.
+    /// Starts a limiter. `limits` are those of one [day](Limits::as_of), so that no override expires during
+    /// the replay.
     pub(crate) fn new(limits: Limits) -> Engine {
-        let (clock, hand) = Clock::manual();
-        // A replay is to be exact, however many ids there are.
+        let (clock, manual_clock) = Clock::manual();
+        // Without a bound on the keys, decisions are exact for any number of ids.
         let options = LimiterOptions::default().clock(clock).max_keys(usize::MAX);
         Engine {
             limiter: Limiter::with_options(limits, options),
-            hand,
-            handles: Vec::new(),
+            clock: manual_clock,
+            limits: Vec::new(),
             by_name: HashMap::default(),
-            first_and_reached_ns: None,
+            first_and_latest_ns: None,
         }
     }
 
-    pub(crate) fn limits(&self) -> Arc<Limits> {
-        self.limiter.limits()
-    }
-
-    /// The limit of that name; an unknown one is the library's error.
+    /// Returns the number of a limit; fails for an unknown name.
     pub(crate) fn limit(&mut self, name: &str) -> Result<LimitNo, Error> {
         if let Some(&known) = self.by_name.get(name) {
             return Ok(known);
         }
-        let handle = self.limiter.limit(name)?;
-        let limit = LimitNo::new(self.handles.len());
-        self.handles.push(handle);
+        let limit = LimitNo::new(self.limits.len());
+        self.limits.push(self.limiter.limit(name)?);
         self.by_name.insert(name.into(), limit);
         Ok(limit)
     }
 
-    /// The limit of that name, if anything has asked for it.
+    /// Returns the number of a limit that [`limit`](Engine::limit) has found before.
     pub(crate) fn known(&self, name: &str) -> Option<LimitNo> {
         self.by_name.get(name).copied()
     }
 
     pub(crate) fn name(&self, limit: LimitNo) -> &str {
-        self.handle(limit).name()
+        self.keyed(limit).name()
     }
 
-    /// An id as its bucket's key has it.
+    /// Returns whether the limits file declares a limit.
+    pub(crate) fn is_declared(&self, name: &str) -> bool {
+        self.limiter.limits().names().any(|declared| declared == name)
+    }
+
+    /// Returns the default of a limit; fails for an unknown name.
+    pub(crate) fn default_limit(&self, name: &str) -> Result<Option<Limit>, Error> {
+        Ok(self.limiter.limits().limit(name)?.default_numbers().cloned())
+    }
+
+    /// Returns how many overrides a limit has.
+    pub(crate) fn overrides(&self, name: &str) -> usize {
+        self.limiter.limits().limit(name).map_or(0, |limit| limit.overrides().len())
+    }
+
+    /// Returns an id in normal form.
     pub(crate) fn normalize(&self, limit: LimitNo, id: &str) -> Result<String, Error> {
-        self.handle(limit).normalize(id)
+        self.keyed(limit).normalize(id)
     }
 
-    /// Whether the limit has numbers for the id.
+    /// Returns whether a limit applies to the id.
     pub(crate) fn applies(&self, limit: LimitNo, id: &str) -> Result<bool, Error> {
-        Ok(self.handle(limit).check(id, 0)?.remaining().is_some())
+        Ok(self.keyed(limit).check(id, 0)?.remaining().is_some())
     }
 
-    /// Whether the charge would be allowed by itself; an error will show in the call proper.
+    /// Returns whether a charge would be allowed alone. An error counts as no: the call itself reports it.
     pub(crate) fn fits(&self, charge: &Charge<'_>) -> bool {
-        let decision = self.handle(charge.limit).check(charge.id, charge.cost);
+        let decision = self.keyed(charge.limit).check(charge.id, charge.cost);
         decision.is_ok_and(|decision| decision.allowed())
     }
 
-    /// How many tenths of what a key may have at most are in use, rounded down and at most 9: `remaining`
-    /// is what is left of it, and is asked for if it is not known. `None` where no limit applies.
+    /// Returns the used share of a bucket in tenths, rounded down and at most 9; `None` if no limit applies.
+    /// `remaining` is the number of units left; if it is `None`, this asks the limiter.
     pub(crate) fn used_tenths(
         &self,
         limit: LimitNo,
@@ -120,39 +129,34 @@ impl Engine {
         factor: Factor,
         remaining: Option<u64>,
     ) -> Option<u8> {
-        let handle = self.handle(limit);
-        let numbers = handle.limit_for(id).ok()??.scaled(factor).ok()??;
-        let most = match numbers.parameters() {
-            // What remains is of the window; the burst is what is there at its start.
-            Parameters::TokenBucket { limit, .. } => limit,
-            _ => numbers.burst(),
-        };
-        let look = || handle.scaled(factor).check(id, 0).ok()?.remaining();
-        let used = most.saturating_sub(remaining.or_else(look)?);
-        let tenths = u128::from(used) * 10 / u128::from(most.max(1));
+        let keyed = self.keyed(limit);
+        let capacity = capacity(&keyed.limit_for(id).ok()??.scaled(factor).ok()??);
+        let ask = || keyed.scaled(factor).check(id, 0).ok()?.remaining();
+        let used = capacity.saturating_sub(remaining.or_else(ask)?);
+        let tenths = u128::from(used) * 10 / u128::from(capacity.max(1));
         Some(tenths.min(9) as u8)
     }
 
-    /// The id of the override that applies to an id, which may be its account, and its numbers: `None` is no
-    /// limit. `None` where none applies.
+    /// Returns the override that applies to an id, that of the id or of its account: the id of the override
+    /// and its limit, which is `None` if the override is "no limit".
     pub(crate) fn override_of(&self, limit: &str, id: &str) -> Option<(String, Option<Limit>)> {
-        let limits = self.limits();
+        let limits = self.limiter.limits();
         let limit = limits.limit(limit).ok()?;
-        let own = limit.override_of(id).ok()?;
         let of_account = || {
             let (account, _) = id.split_once(':')?;
             limit.override_of(account).ok()?.filter(OverrideEntry::is_of_account)
         };
-        let given = own.or_else(of_account)?;
-        Some((given.id(), given.numbers().cloned()))
+        let entry = limit.override_of(id).ok()?.or_else(of_account)?;
+        Some((entry.id(), entry.numbers().cloned()))
     }
 
-    /// Moves the clock; a time that it cannot show is refused, and nothing has moved.
+    /// Moves the clock to a time of the traffic. Fails, and does not move it, if that time is before the
+    /// latest one or too far from the first.
     pub(crate) fn move_to(&mut self, at_ns: u64) -> Result<(), String> {
-        let (first_ns, reached_ns) = *self.first_and_reached_ns.get_or_insert((at_ns, at_ns));
-        if at_ns < reached_ns {
+        let (first_ns, latest_ns) = *self.first_and_latest_ns.get_or_insert((at_ns, at_ns));
+        if at_ns < latest_ns {
             return Err(format!(
-                "at_ns {at_ns} is before the line above: at least {reached_ns} is allowed"
+                "at_ns {at_ns} is before the line above: at least {latest_ns} is allowed"
             ));
         }
         let since_first_ns = at_ns.saturating_sub(first_ns);
@@ -162,29 +166,28 @@ impl Engine {
                 first_ns.saturating_add(Engine::MAX_SPAN_NS)
             ));
         }
-        self.hand.set(Duration::from_nanos(since_first_ns));
-        self.first_and_reached_ns = Some((first_ns, at_ns));
+        self.clock.set(Duration::from_nanos(since_first_ns));
+        self.first_and_latest_ns = Some((first_ns, at_ns));
         Ok(())
     }
 
-    /// Does `op` to all buckets as one.
+    /// Calls the limiter with all members of an operation, as one batch.
     pub(crate) fn call(&self, op: Op, charges: &[Charge<'_>]) -> Result<Decision, Error> {
+        // A single member needs no batch.
         if let [Charge { limit, id, cost, mode: MemberMode::CheckAndSpend, factor }] = *charges {
-            let handle = self.handle(limit).scaled(factor);
+            let limit = self.keyed(limit).scaled(factor);
             return match op {
-                Op::Spend => handle.spend(id, cost),
-                Op::Check => handle.check(id, cost),
-                Op::Refund => handle.refund(id, cost),
-                Op::Reset => handle.reset(id),
+                Op::Spend => limit.spend(id, cost),
+                Op::Check => limit.check(id, cost),
+                Op::Refund => limit.refund(id, cost),
+                Op::Reset => limit.reset(id),
             };
         }
-        let members: SmallVec<[_; 8]> = charges
-            .iter()
-            .map(|charge| {
-                let member = self.handle(charge.limit).member(charge.id).factor(charge.factor);
-                member.cost(charge.cost).mode(charge.mode)
-            })
-            .collect();
+        let members = charges.iter().map(|charge| {
+            let member = self.keyed(charge.limit).member(charge.id).factor(charge.factor);
+            member.cost(charge.cost).mode(charge.mode)
+        });
+        let members: SmallVec<[_; 8]> = members.collect();
         let batch = self.limiter.batch(&members);
         match op {
             Op::Spend => batch.spend(),
@@ -194,7 +197,7 @@ impl Engine {
         }
     }
 
-    /// Why a spend would be answered as it would, at the time that was reached.
+    /// Explains the decision on a spend at the latest time.
     pub(crate) fn explain(
         &mut self,
         name: &str,
@@ -202,10 +205,10 @@ impl Engine {
         cost: u64,
     ) -> Result<Explanation, Error> {
         let limit = self.limit(name)?;
-        self.handle(limit).explain(id, cost)
+        self.keyed(limit).explain(id, cost)
     }
 
-    fn handle(&self, limit: LimitNo) -> &KeyedLimit {
-        &self.handles[limit.index()]
+    fn keyed(&self, limit: LimitNo) -> &KeyedLimit {
+        &self.limits[limit.index()]
     }
 }

@@ -1,50 +1,35 @@
-//! `tollgate explain`: why is a call answered as it is?
-
-use std::fmt::Write;
+//! `tollgate explain`: shows why a call gets its decision.
 
 use serde_json::{Value, json};
-use tollgate::limits::{Applies, ExplainedCall, Explanation, NearEntry};
-use tollgate::limits::{LimitMode, Location};
+use tollgate::limits::{Applies, ExplainedCall, Explanation, LimitMode, Location, NearEntry};
 use tollgate::{Decision, Limit};
 
 use crate::args::ExplainArgs;
-use crate::engine::Engine;
-use crate::input::{Lines, name};
-use crate::numbers::{self, capacity, nanos};
-use crate::output::{Destination, Results, print, to_json};
-use crate::progress::Progress;
+use crate::escape::shortened;
+use crate::fields::{self, capacity, nanos};
+use crate::input::Lines;
+use crate::output::{Destination, print, to_json};
 use crate::replay::{LineCounts, Session, replay};
-use crate::side::Side;
-use crate::tally::Tally;
-use crate::text::{grouped, shortened, wait};
+use crate::text::{grouped, wait};
 use crate::{Failure, Outcome, validate};
 
-/// Characters of an id or a comment that are shown.
-const MAX_SHOWN_CHARS: usize = 1024;
+/// Characters of an id or a comment that are printed.
+const MAX_TEXT_CHARS: usize = 1024;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let mut lines = args.traffic.path().map(Lines::open).transpose()?;
     let limits = validate::load(&args.files)?;
     let now = args.today.now();
-    // Its buckets are those of that day, whatever day it is.
-    let mut engine = Engine::new(limits.clone().as_of(now));
+    let mut session = Session::new(limits.clone().as_of(now), &args.files);
     let (mut counts, mut skipped) = (LineCounts::default(), Vec::new());
     if let Some(lines) = &mut lines {
-        let mut session = Session {
-            side: Side { engine, tally: Tally::default() },
-            file: name(&args.files.limits),
-            against: None,
-            decisions: Results::open(None)?,
-            collected: None,
-            progress: Progress::new(lines),
-        };
         (counts, skipped) = replay(lines, &mut session, &args.traffic)?;
-        session.progress.finish();
-        engine = session.side.engine;
+        lines.finish();
     }
-    let refused = |error: tollgate::Error| Failure::NotDone(error.to_string());
-    let mut explanation = limits.explain(&args.limit, &*args.id, now).map_err(refused)?;
-    explanation.call = engine.explain(&args.limit, &args.id, args.cost).map_err(refused)?.call;
+    let failure = |error: tollgate::Error| Failure::NotDone(error.to_string());
+    let mut explanation = limits.explain(&args.limit, &*args.id, now).map_err(failure)?;
+    let engine = &mut session.side.engine;
+    explanation.call = engine.explain(&args.limit, &args.id, args.cost).map_err(failure)?.call;
     let text = match args.json {
         true => to_json(&object(&explanation)),
         false => text(&explanation),
@@ -55,18 +40,18 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     Ok(counts.outcome())
 }
 
-/// One fact a line.
+/// Formats one fact a line.
 fn text(explanation: &Explanation) -> String {
     let Explanation { limit, id, format, max_debt, .. } = explanation;
     let mut lines = vec![
-        ("key".to_owned(), format!("{limit}:{} ({format})", tamed(id))),
+        ("key".to_owned(), format!("{limit}:{} ({format})", escaped(id))),
         ("applies".into(), applies(explanation)),
     ];
     let mut fact = |name: &str, fact: Option<String>| {
         lines.extend(fact.map(|fact| (name.to_owned(), fact)));
     };
-    fact("comment", explanation.comment.as_deref().map(tamed));
-    fact("owner", explanation.owner.as_deref().map(tamed));
+    fact("comment", explanation.comment.as_deref().map(escaped));
+    fact("owner", explanation.owner.as_deref().map(escaped));
     fact("until the end of", explanation.last_day.clone());
     fact("mode", (explanation.mode != LimitMode::Enforce).then(|| explanation.mode.to_string()));
     fact("shadow", explanation.shadow.as_ref().map(Limit::to_string));
@@ -75,19 +60,14 @@ fn text(explanation: &Explanation) -> String {
         fact("state", Some(state(&call.state, explanation.numbers.as_ref())));
         fact(&format!("a spend of {}", grouped(call.cost)), Some(answer(call)));
     }
-    for near in &explanation.near {
-        fact("does not apply", Some(not(near)));
+    for entry in &explanation.near {
+        fact("does not apply", Some(near(entry)));
     }
-    let mut text = String::new();
-    for (name, fact) in lines {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name}: {fact}");
-    }
-    text
+    lines.into_iter().map(|(name, fact)| format!("{name}: {fact}\n")).collect()
 }
 
 fn applies(explanation: &Explanation) -> String {
-    let what = match explanation.applies {
+    let entry = match explanation.applies {
         Applies::Override => "the override of this id",
         Applies::Account => "the override of its account",
         Applies::Default => "the default",
@@ -96,21 +76,21 @@ fn applies(explanation: &Explanation) -> String {
     };
     let at = at(explanation.location.as_ref());
     match (explanation.applies, &explanation.numbers) {
-        (_, Some(numbers)) => format!("{what}{at}: {numbers}"),
+        (_, Some(numbers)) => format!("{entry}{at}: {numbers}"),
         (Applies::Override | Applies::Account | Applies::Default, None) => {
-            format!("{what}{at}: no limit")
+            format!("{entry}{at}: no limit")
         }
-        (_, None) => format!("{what}{at}"),
+        (_, None) => format!("{entry}{at}"),
     }
 }
 
-fn not(near: &NearEntry) -> String {
-    let what = match &near.id {
-        Some(id) => format!("the override of {}", tamed(id)),
+fn near(near: &NearEntry) -> String {
+    let entry = match &near.id {
+        Some(id) => format!("the override of {}", escaped(id)),
         None => "the default".into(),
     };
     let numbers = near.numbers.as_ref().map_or("no limit".into(), Limit::to_string);
-    format!("{what}{}, {numbers}: {}", at(near.location.as_ref()), near.why)
+    format!("{entry}{}, {numbers}: {}", at(near.location.as_ref()), near.why)
 }
 
 fn at(location: Option<&Location>) -> String {
@@ -139,8 +119,8 @@ fn answer(call: &ExplainedCall) -> String {
     }
 }
 
-fn tamed(text: &str) -> String {
-    shortened(text, MAX_SHOWN_CHARS)
+fn escaped(text: &str) -> String {
+    shortened(text, MAX_TEXT_CHARS)
 }
 
 fn object(explanation: &Explanation) -> Value {
@@ -151,7 +131,7 @@ fn object(explanation: &Explanation) -> Value {
             "id": near.id,
             "file": file(&near.location),
             "line": line(&near.location),
-            "numbers": numbers::to_json(near.numbers.as_ref()),
+            "numbers": fields::to_json(near.numbers.as_ref()),
             "why": near.why.to_string(),
         })
     };
@@ -163,9 +143,9 @@ fn object(explanation: &Explanation) -> Value {
         "applies": explanation.applies.to_string(),
         "file": file(&explanation.location),
         "line": line(&explanation.location),
-        "numbers": numbers::to_json(explanation.numbers.as_ref()),
+        "numbers": fields::to_json(explanation.numbers.as_ref()),
         "mode": explanation.mode.to_string(),
-        "shadow": numbers::to_json(explanation.shadow.as_ref()),
+        "shadow": fields::to_json(explanation.shadow.as_ref()),
         "max_debt": explanation.max_debt,
         "comment": explanation.comment,
         "owner": explanation.owner,

@@ -1,4 +1,4 @@
-//! JSON in which no character is raw that a terminal could obey or that a reader does not see.
+//! Writes JSON in which the characters that [`is_visible`] refuses are escaped.
 
 use std::io::{self, Write};
 
@@ -7,13 +7,13 @@ use serde_json::ser::Formatter;
 
 use crate::escape::is_visible;
 
-/// One JSON value, in which every character is escaped that a terminal could obey or a reader does not see.
+/// Writes one JSON value.
 pub(crate) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(out, Escaping);
     Ok(value.serialize(&mut serializer)?)
 }
 
-/// Escapes more than JSON has to.
+/// Escapes more characters than JSON requires.
 struct Escaping;
 
 impl Formatter for Escaping {
@@ -22,15 +22,13 @@ impl Formatter for Escaping {
         out: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        let mut rest = fragment;
-        // Each turn is shorter by one character at least.
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| !is_visible(*c)) {
-            out.write_all(&rest.as_bytes()[..at])?;
-            for unit in c.encode_utf16(&mut [0; 2]) {
+        for part in fragment.split_inclusive(|c| !is_visible(c)) {
+            let last = part.chars().next_back().filter(|c| !is_visible(*c));
+            out.write_all(&part.as_bytes()[..part.len() - last.map_or(0, char::len_utf8)])?;
+            for unit in last.iter().flat_map(|c| c.encode_utf16(&mut [0; 2]).to_vec()) {
                 write!(out, "\\u{unit:04x}")?;
             }
-            rest = &rest[at + c.len_utf8()..];
         }
-        out.write_all(rest.as_bytes())
+        Ok(())
     }
 }

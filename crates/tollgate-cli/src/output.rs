@@ -1,25 +1,26 @@
-//! Where results go: standard output, standard error, and the files that were asked for.
+//! Writes results to standard output, to standard error and to files.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tempfile::TempPath;
 
 use crate::Failure;
 use crate::args::is_standard;
+use crate::escape::Escaped;
 use crate::input::name;
 use crate::json::write_json;
-use crate::text::Escaped;
 
-/// Where a text is printed.
+/// The stream that a text is printed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     Stdout,
     Stderr,
 }
 
-/// Prints a text as a whole.
+/// Prints a whole text.
 pub(crate) fn print(destination: Destination, text: &str) -> Result<(), Failure> {
     let printed = match destination {
         Destination::Stdout => {
@@ -31,49 +32,47 @@ pub(crate) fn print(destination: Destination, text: &str) -> Result<(), Failure>
     printed.map_err(|error| failure("standard output", &error))
 }
 
-/// One JSON object and a line feed.
+/// Formats one JSON object and a line feed.
 pub(crate) fn to_json(object: &impl Serialize) -> String {
     let mut json = Vec::new();
-    write_json(&mut json, object).expect("numbers and text under names of text are JSON");
+    write_json(&mut json, object).expect("every key is a string");
     json.push(b'\n');
-    String::from_utf8(json).expect("JSON is text")
+    String::from_utf8(json).expect("JSON is UTF-8")
 }
 
-/// A file of results, decisions or a report, if it was asked for.
+/// A results file, `--decisions` or `--report`, if the arguments name one.
 ///
-/// A file appears under its name only when a run got to its end: until then it is a file beside
-/// that name, which goes away with a run that fails.
+/// A run writes to a temporary file in the same folder and renames it at the end. A run that fails leaves
+/// the file that was there before, and removes the temporary one.
+#[derive(Default)]
 pub(crate) struct Results {
     out: Option<BufWriter<Box<dyn Write>>>,
-    /// As it was given.
+    /// The path from the arguments.
     name: String,
-    draft: Option<Draft>,
-}
-
-/// A file that is not yet where it belongs.
-struct Draft {
-    path: PathBuf,
-    target: PathBuf,
-    is_done: bool,
+    /// The temporary file and the path that it gets.
+    rename: Option<(TempPath, PathBuf)>,
 }
 
 const BUFFER_BYTES: usize = 1 << 17;
 
 impl Results {
     pub(crate) fn open(path: Option<&Path>) -> Result<Results, Failure> {
-        let Some(path) = path else {
-            return Ok(Results { out: None, name: String::new(), draft: None });
+        let mut results = Results::default();
+        let Some(path) = path else { return Ok(results) };
+        let out: Box<dyn Write> = if is_standard(path) {
+            results.name = "standard output".into();
+            Box::new(io::stdout().lock())
+        } else {
+            results.name = name(path);
+            let (out, rename) = open(path).map_err(|error| failure(&results.name, &error))?;
+            results.rename = rename;
+            out
         };
-        if is_standard(path) {
-            let name = "standard output".to_owned();
-            return Ok(Results { out: Some(buffered(io::stdout().lock())), name, draft: None });
-        }
-        let name = name(path);
-        let (file, draft) = open(path).map_err(|error| failure(&name, &error))?;
-        Ok(Results { out: Some(buffered(file)), name, draft })
+        results.out = Some(BufWriter::with_capacity(BUFFER_BYTES, out));
+        Ok(results)
     }
 
-    /// Lets `put` write, if the file was asked for.
+    /// Calls `put` with the file, if there is one.
     pub(crate) fn write(
         &mut self,
         put: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,
@@ -84,30 +83,13 @@ impl Results {
         }
     }
 
-    /// Brings everything to where it belongs.
+    /// Flushes the file and gives it its name.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.write(|out| out.flush())?;
-        // Closed first: some systems move no open file.
+        // Some systems cannot rename an open file.
         self.out = None;
-        let placed = self.draft.as_mut().map_or(Ok(()), Draft::place);
-        placed.map_err(|error| failure(&self.name, &error))
-    }
-}
-
-impl Draft {
-    fn place(&mut self) -> io::Result<()> {
-        fs::rename(&self.path, &self.target)?;
-        self.is_done = true;
-        Ok(())
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if !self.is_done {
-            // The run has failed already, and says why.
-            let _ = fs::remove_file(&self.path);
-        }
+        let renamed = self.rename.map_or(Ok(()), |(temporary, target)| temporary.persist(target));
+        renamed.map_err(|error| failure(&self.name, &error.error))
     }
 }
 
@@ -118,51 +100,39 @@ fn failure(name: &str, error: &io::Error) -> Failure {
     Failure::NotDone(format!("{}: cannot be written: {error}", Escaped(name)))
 }
 
-fn buffered(out: impl Write + 'static) -> BufWriter<Box<dyn Write>> {
-    BufWriter::with_capacity(BUFFER_BYTES, Box::new(out))
-}
+type Opened = (Box<dyn Write>, Option<(TempPath, PathBuf)>);
 
-fn open(path: &Path) -> io::Result<(File, Option<Draft>)> {
+fn open(path: &Path) -> io::Result<Opened> {
     let mut target = path.to_owned();
+    let mut permissions = None;
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Err(ErrorKind::IsADirectory.into()),
         Ok(metadata) => {
-            // Opening it says whether it may be written, and changes nothing.
+            // This fails if the run may not write to the file, and does not change it.
             let file = OpenOptions::new().write(true).open(path)?;
             if !metadata.is_file() {
-                // A device or a pipe is written as it is: a file must not take its place.
-                return Ok((file, None));
+                // A device or a pipe: no file must replace it.
+                return Ok((Box::new(file), None));
             }
-            // A link stays a link: what it points to is replaced.
+            // Of a symbolic link, replace the file that it points to.
             target = path.canonicalize()?;
+            permissions = Some(metadata.permissions());
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let permissions = fs::metadata(&target).ok().map(|metadata| metadata.permissions());
-    let (file, path) = create_beside(&target)?;
-    let draft = Draft { path, target, is_done: false };
-    if let Some(permissions) = permissions {
-        file.set_permissions(permissions)?;
-    }
-    Ok((file, Some(draft)))
-}
-
-/// Creates a file in the folder of `target`.
-fn create_beside(target: &Path) -> io::Result<(File, PathBuf)> {
-    /// Other runs' files that are passed over before giving up.
-    const MAX_TRIES: u32 = 100;
     if target.file_name().is_none() {
         return Err(ErrorKind::InvalidFilename.into());
     }
-    let mut last = ErrorKind::AlreadyExists.into();
-    for attempt in 0..MAX_TRIES {
-        let path = target.with_file_name(format!(".tollgate-{}-{attempt}.tmp", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((file, path)),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => last = error,
-            Err(error) => return Err(error),
-        }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".tollgate-").suffix(".tmp");
+    // As for any new file, the umask takes bits away.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let (file, temporary) = builder.tempfile_in(folder.unwrap_or(Path::new(".")))?.into_parts();
+    if let Some(permissions) = permissions {
+        file.set_permissions(permissions)?;
     }
-    Err(last)
+    Ok((Box::new(file), Some((temporary, target))))
 }

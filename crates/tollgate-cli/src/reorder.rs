@@ -1,27 +1,27 @@
-//! The time window: items come roughly in order of time and leave in it.
+//! Sorts items by time within a time window.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Holds items back until nothing within the window can come before them.
+/// Holds each item until the window has passed its time.
 ///
-/// Items of one time leave in the order in which they came. Logs count whole seconds, so that a
-/// window has few times with many items each: a map of queues moves less than a heap.
+/// Items with the same time leave in the order in which they came. The times of logs are whole seconds, so
+/// that a window has few times with many items each, and a map of queues is faster than a heap.
 #[derive(Debug)]
 pub(crate) struct Reorder<T> {
     window_ns: u64,
     max_held: usize,
     by_time: BTreeMap<u64, VecDeque<T>>,
     held: usize,
-    /// The latest time that came.
+    /// The latest time of all items.
     latest_ns: u64,
-    /// The time of the item that left last, if one has.
+    /// The time of the last item that left.
     reached_ns: Option<u64>,
     late: u64,
     ended: bool,
 }
 
 impl<T> Reorder<T> {
-    /// Holds at most `max_held` items: beyond that, the oldest leaves early.
+    /// Creates a window that holds at most `max_held` items. If more come, the oldest leaves early.
     pub(crate) fn new(window_ns: u64, max_held: usize) -> Reorder<T> {
         Reorder {
             window_ns,
@@ -35,8 +35,8 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Takes an item in. One that is older than the window, or than what has left, is late: it gets
-    /// the time already reached.
+    /// Adds an item. An item is late if it is older than the window or than the last item that left; it gets
+    /// the time of that last item.
     pub(crate) fn push(&mut self, at_ns: u64, item: T) {
         let is_outside = at_ns < self.latest_ns.saturating_sub(self.window_ns);
         let is_late = is_outside || self.reached_ns.is_some_and(|reached_ns| at_ns < reached_ns);
@@ -47,7 +47,7 @@ impl<T> Reorder<T> {
         self.held += 1;
     }
 
-    /// The next item that may leave, and its time; times never go back.
+    /// Returns the next item that may leave, and its time. The times never decrease.
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         let mut oldest = self.by_time.first_entry()?;
         let at_ns = *oldest.key();
@@ -64,12 +64,12 @@ impl<T> Reorder<T> {
         Some((at_ns, item))
     }
 
-    /// Nothing comes any more: everything may leave.
+    /// Lets all items leave, because no more come.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// How many items came too late.
+    /// Returns how many items were late.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_leaves_when_the_window_has_passed_it() {
+    fn items_leave_once_the_window_passed() {
         let mut reorder = Reorder::new(10, 100);
         reorder.push(100, 'a');
         reorder.push(110, 'b');
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_item_gets_the_time_already_reached() {
+    fn late_items_get_the_last_time() {
         let mut reorder = Reorder::new(10, 100);
         let taken = run(&mut reorder, &[100, 120, 95, 130, 121]);
         assert_eq!(taken, [(100, 0), (100, 2), (120, 1), (121, 4), (130, 3)]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_older_than_the_window_is_late_even_if_nothing_has_passed_it() {
+    fn items_older_than_the_window_are_late() {
         let mut reorder = Reorder::new(10, 100);
         assert_eq!(run(&mut reorder, &[100, 200, 150]), [(100, 0), (100, 2), (200, 1)]);
         assert_eq!(reorder.late(), 1);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_leaves_early_when_too_many_are_held() {
+    fn a_full_window_releases_the_oldest() {
         let mut reorder = Reorder::new(1000, 2);
         let taken = run(&mut reorder, &[5, 4, 3, 2]);
         assert_eq!(taken, [(3, 2), (3, 3), (4, 1), (5, 0)]);
@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn inside_the_window_it_is_a_stable_sort(
+        fn inside_the_window_the_sort_is_stable(
             times in proptest::collection::vec(0_u64..50, 0..300), base in 0_u64..1 << 61,
         ) {
             let times: Vec<u64> = times.iter().map(|time| base + time).collect();
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_leaves_once_and_times_never_go_back(
+        fn each_item_leaves_once_in_order(
             times in proptest::collection::vec(0_u64..1000, 0..300),
             window_ns in 0_u64..500, max_held in 0_usize..50,
         ) {

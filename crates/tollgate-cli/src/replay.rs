@@ -1,71 +1,81 @@
-//! `tollgate replay`: what would these limits have done?
+//! `tollgate replay`: replays recorded traffic against limits.
 
 use std::io::Write;
 
-use crate::against::Against;
-use crate::args::{ReplayArgs, Traffic};
+use tollgate::Limits;
+
+use crate::args::{LimitFiles, ReplayArgs, Traffic};
+use crate::candidate::Candidate;
 use crate::input::{Lines, name};
 use crate::output::{Destination, Results, print, to_json};
-use crate::progress::Progress;
-use crate::report::{Collected, Replayed, page};
-use crate::side::Side;
+use crate::report::{Collected, Run, page};
+use crate::side::{Answer, Side};
 use crate::summary::Summary;
-use crate::{Failure, Outcome, replay_log, replay_trace, validate};
+use crate::{Failure, Outcome, replay_log, replay_trace, trace, validate};
 
-/// What a run works with.
+/// The state of a run.
 pub(crate) struct Session {
     /// The limits in force: those of `--limits`.
     pub(crate) side: Side,
-    /// The file of `--limits`, as it was given.
+    /// The path of `--limits`.
     pub(crate) file: String,
-    pub(crate) against: Option<Against>,
+    pub(crate) candidate: Option<Candidate>,
     pub(crate) decisions: Results,
-    /// For the report, if one was asked for.
+    /// The data for the report, if there is one.
     pub(crate) collected: Option<Collected>,
-    pub(crate) progress: Progress,
 }
 
-/// Counts of lines; those of spends are in the [`Tally`].
+/// Counts of lines. A [`Tally`](crate::tally::Tally) has those of spends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LineCounts {
     pub(crate) parsed: u64,
     pub(crate) skipped: u64,
     pub(crate) late: u64,
-    /// Of a trace only.
+    /// `None` for a log.
     pub(crate) errors: Option<u64>,
 }
 
-const MAX_TOP_DENIED: usize = 10;
+/// Ids in each list of the summary.
+const MAX_TOP: usize = 10;
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
-    // What can fail at once goes first: the limits may take seconds.
+    // Loading the limits may take seconds: whatever can fail at once comes before it.
     let mut lines = Lines::open(args.traffic())?;
     let decisions = Results::open(args.decisions.as_deref())?;
-    let report = Results::open(args.report.as_deref())?;
-    let (side, against) = load(args)?;
-    let progress = Progress::new(&lines);
-    let file = name(&args.files.limits);
-    let collected = args.report.as_ref().map(|_| Collected::new(args.traffic.log.is_some()));
-    let mut session = Session { side, file, against, decisions, collected, progress };
+    let mut report = Results::open(args.report.as_deref())?;
+    let mut session = load(args)?;
+    session.decisions = decisions;
+    session.collected = args.report.as_ref().map(|_| Collected::new(args.traffic.log.is_some()));
 
     let (counts, skipped) = replay(&mut lines, &mut session, &args.traffic)?;
     let summary = session.summary(lines.count(), counts);
-    write_report(report, args, &lines, &session, &summary)?;
+    if let Some(collected) = &session.collected {
+        let run = Run {
+            traffic: lines.name(),
+            rules: &args.traffic.rules,
+            summary: &summary,
+            side: &session.side,
+            candidate: session.candidate.as_ref(),
+            collected,
+        };
+        report.write(|out| out.write_all(page(&run).as_bytes()))?;
+    }
+    report.finish()?;
     session.decisions.finish()?;
-    session.progress.finish();
+    lines.finish();
     let destination =
         if args.is_output_taken() { Destination::Stderr } else { Destination::Stdout };
     print(destination, &if args.json { to_json(&summary) } else { summary.to_text() })?;
     for text in skipped {
-        session.progress.report(&text);
+        lines.report(&text);
     }
-    match session.against {
-        Some(Against { errors: 1.., .. }) => Ok(Outcome::Found),
+    match session.candidate {
+        Some(Candidate { errors: 1.., .. }) => Ok(Outcome::Found),
         _ => Ok(counts.outcome()),
     }
 }
 
-/// Replays all lines. Returns the counts, and the texts for the first that were skipped.
+/// Replays all lines. Returns the counts, and messages about the first lines that were skipped.
 pub(crate) fn replay(
     lines: &mut Lines,
     session: &mut Session,
@@ -79,46 +89,26 @@ pub(crate) fn replay(
 
 impl LineCounts {
     pub(crate) fn outcome(&self) -> Outcome {
-        if self.errors.is_some_and(|errors| errors > 0) {
-            Outcome::Found
-        } else {
-            Outcome::NothingFound
+        match self.errors {
+            None | Some(0) => Outcome::NothingFound,
+            Some(_) => Outcome::Found,
         }
     }
 }
 
-/// Writes the report, if one was asked for.
-fn write_report(
-    mut report: Results,
-    args: &ReplayArgs,
-    lines: &Lines,
-    session: &Session,
-    summary: &Summary,
-) -> Result<(), Failure> {
-    let Some(collected) = &session.collected else { return Ok(()) };
-    let Session { side, against, .. } = session;
-    let replayed = Replayed {
-        traffic: lines.name(),
-        rules: &args.traffic.rules,
-        summary,
-        side,
-        candidate: against.as_ref().map(|against| &against.side),
-        against: against.as_ref(),
-        collected,
-    };
-    report.write(|out| out.write_all(page(&replayed).as_bytes()))?;
-    report.finish()
-}
-
-/// Reads the limits, and those to compare them with; a failure has every fault of both.
-fn load(args: &ReplayArgs) -> Result<(Side, Option<Against>), Failure> {
+/// Reads the limits and the candidate. The failure lists the faults of both.
+fn load(args: &ReplayArgs) -> Result<Session, Failure> {
     let load = |files| Ok(validate::load(files)?.as_of(args.today.now()));
     let in_force = load(&args.files);
-    let Some(files) = args.candidate() else { return Ok((Side::new(in_force?), None)) };
-    match (in_force, load(&files)) {
+    let candidate_files = args.candidate();
+    let candidate = candidate_files.as_ref().map(load).transpose();
+    match (in_force, candidate) {
         (Ok(in_force), Ok(candidate)) => {
-            let against = Against::new(candidate, name(&files.limits));
-            Ok((Side::new(in_force), Some(against)))
+            let mut session = Session::new(in_force, &args.files);
+            let candidate = candidate.zip(candidate_files);
+            session.candidate =
+                candidate.map(|(limits, files)| Candidate::new(limits, name(&files.limits)));
+            Ok(session)
         }
         (Err(Failure::NotDone(text)), Err(Failure::NotDone(more))) => {
             Err(Failure::NotDone(format!("{text}\n{more}")))
@@ -128,11 +118,54 @@ fn load(args: &ReplayArgs) -> Result<(Side, Option<Against>), Failure> {
 }
 
 impl Session {
+    /// Starts a session without candidate, decisions and report.
+    pub(crate) fn new(limits: Limits, files: &LimitFiles) -> Session {
+        Session {
+            side: Side::new(limits),
+            file: name(&files.limits),
+            candidate: None,
+            decisions: Results::default(),
+            collected: None,
+        }
+    }
+
+    /// Writes a decision of the limits in force to `--decisions`.
+    pub(crate) fn write_decision(&mut self, answer: &Answer) -> Result<(), Failure> {
+        let denied_by = answer.denied_by().map(|key| self.side.key(key));
+        self.decisions.write(|out| trace::write_decision(out, &answer.decision, denied_by))
+    }
+
+    /// Counts a spend. `old` is the answer of the limits in force and `new` that of the candidate; `None` if
+    /// the spend failed there.
+    pub(crate) fn count(&mut self, at_ns: u64, old: Option<&Answer>, new: Option<&Answer>) {
+        let Session { side, candidate, collected, .. } = self;
+        if let Some(old) = old {
+            side.tally.count(old);
+            if let Some(collected) = collected {
+                collected.count(at_ns, side, old);
+            }
+        }
+        let Some(candidate) = candidate else { return };
+        if let Some(new) = new {
+            candidate.side.tally.count(new);
+        }
+        match (old, new) {
+            (Some(old), Some(new)) => {
+                let change = candidate.compare(at_ns, side, old, new);
+                if let Some(collected) = collected {
+                    collected.count_candidate(&candidate.side, new, change);
+                }
+            }
+            (None, None) => {}
+            _ => candidate.not_compared += 1,
+        }
+    }
+
     fn summary(&self, lines: u64, counts: LineCounts) -> Summary {
         let Side { engine, tally } = &self.side;
-        let name = |limit| engine.name(limit).to_owned();
         let is_trace = counts.errors.is_some();
-        let compare = |against: &Against| against.comparison(&self.side, is_trace, MAX_TOP_DENIED);
+        let comparison =
+            |candidate: &Candidate| candidate.comparison(&self.side, is_trace, MAX_TOP);
         Summary {
             lines,
             parsed: counts.parsed,
@@ -141,9 +174,12 @@ impl Session {
             errors: counts.errors,
             allowed: tally.allowed,
             denied: tally.denied,
-            limits: tally.by_limit().map(|(limit, counts)| (name(limit), counts)).collect(),
-            top_denied: tally.most_denied(engine, MAX_TOP_DENIED),
-            against: self.against.as_ref().map(compare),
+            limits: tally
+                .by_limit()
+                .map(|(limit, counts)| (engine.name(limit).to_owned(), counts))
+                .collect(),
+            top_denied: tally.most_denied(engine, MAX_TOP),
+            against: self.candidate.as_ref().map(comparison),
             file: self.file.clone(),
         }
     }

@@ -1,4 +1,4 @@
-//! One file's limits at work, and what came of them.
+//! The limits of one file at work: a limiter and its counts.
 
 use smallvec::SmallVec;
 use tollgate::batch::MemberMode;
@@ -9,33 +9,25 @@ use crate::engine::{Charge, Charges, Engine, LimitNo};
 use crate::tally::{KeyNo, Keys, Tally};
 use crate::trace::{Op, Operation};
 
-/// The limits of one file, and the counts of what they said. A run has one, and a second if it compares.
+/// A limiter and the counts of its decisions. A run has one, and with `--against` a second one.
 pub(crate) struct Side {
     pub(crate) engine: Engine,
     pub(crate) tally: Tally,
 }
 
-/// What a side said to a line of a trace.
+/// The decision of a side on one operation.
 pub(crate) struct Answer {
     pub(crate) decision: Decision,
-    /// The line's keys; none unless it is a spend.
+    /// The keys of the members of a spend or a check; empty for other operations.
     pub(crate) keys: Keys,
-    /// Which of them an allowed spend was charged to.
-    pub(crate) is_charged: SmallVec<[bool; 8]>,
-    pub(crate) denied_by: DeniedBy,
+    /// For each member of a spend its factor, if the spend charges it when it is allowed.
+    pub(crate) charged: SmallVec<[Option<Factor>; 4]>,
 }
 
-/// A limit's name and an id in normal form.
-pub(crate) type DeniedBy = Option<(String, String)>;
-
 impl Answer {
-    /// The factor of each key, if an allowed spend was charged to it.
-    pub(crate) fn factors(&self, operation: &Operation<'_>) -> impl Fn(usize) -> Option<Factor> {
-        move |position| {
-            let factor = self.is_charged[position].then(|| operation.txns[position].0.factor());
-            // A line with a bad factor is not read.
-            factor.and_then(Result::ok)
-        }
+    /// Returns the key that denied a spend or a check.
+    pub(crate) fn denied_by(&self) -> Option<KeyNo> {
+        self.decision.denied_by().and_then(|position| self.keys.get(position).copied())
     }
 }
 
@@ -44,62 +36,58 @@ impl Side {
         Side { engine: Engine::new(limits), tally: Tally::default() }
     }
 
-    /// The limit of that name, which the summary will show if the file has it; an unknown one is the
-    /// library's error.
-    pub(crate) fn find(&mut self, name: &str) -> Result<LimitNo, Error> {
+    /// Returns the number of a limit, and shows it in the summary if the file declares it. Fails for an
+    /// unknown name.
+    pub(crate) fn limit(&mut self, name: &str) -> Result<LimitNo, Error> {
         let limit = self.engine.limit(name)?;
-        if self.engine.limits().names().any(|known| known == name) {
+        if self.engine.is_declared(name) {
             self.tally.show(limit);
         }
         Ok(limit)
     }
 
-    /// Charges all of a line's keys 1, or none; else says why not, and nothing was charged.
+    /// Charges one unit to each key of a log's line, or nothing if the spend is denied or fails.
     #[inline]
-    pub(crate) fn spend(&mut self, at_ns: u64, keys: &[KeyNo]) -> Result<Decision, String> {
+    pub(crate) fn spend(&mut self, at_ns: u64, keys: &[KeyNo]) -> Result<Answer, String> {
         self.engine.move_to(at_ns)?;
-        let keys = keys.iter().map(|key| self.tally.get(*key));
-        let charges: Charges<'_> = keys
-            .map(|key| {
-                let (mode, factor) = (MemberMode::CheckAndSpend, Factor::ONE);
-                Charge { limit: key.limit, id: &key.id, cost: 1, mode, factor }
-            })
-            .collect();
-        self.engine.call(Op::Spend, &charges).map_err(|error| error.to_string())
+        let charge = |key: &KeyNo| {
+            let key = self.tally.get(*key);
+            let (mode, factor) = (MemberMode::CheckAndSpend, Factor::ONE);
+            Charge { limit: key.limit, id: &key.id, cost: 1, mode, factor }
+        };
+        let charges: Charges<'_> = keys.iter().map(charge).collect();
+        let decision = self.engine.call(Op::Spend, &charges).map_err(|error| error.to_string())?;
+        let charged = keys.iter().map(|_| Some(Factor::ONE)).collect();
+        Ok(Answer { decision, keys: keys.into(), charged })
     }
 
-    /// Does what a line of a trace says; else says why not, and nothing was charged. Counts nothing.
+    /// Carries out a line of a trace, and counts nothing. A line that fails changes nothing but the clock,
+    /// which moves if the line's time is valid.
     pub(crate) fn carry_out(&mut self, operation: &Operation<'_>) -> Result<Answer, String> {
-        // A line whose time is good moves the clock, whatever becomes of its buckets.
         self.engine.move_to(operation.at_ns)?;
         let charges = self.charges(operation)?;
-        let is_charged = self.charged(operation, &charges);
-        let Side { engine, tally } = self;
+        let op = operation.op;
+        let charged = charges.iter().filter(|_| op == Op::Spend);
+        let charged =
+            charged.map(|charge| self.is_charged(charge).then_some(charge.factor)).collect();
         let text = |error: Error| error.to_string();
-        let decision = engine.call(operation.op, &charges).map_err(text)?;
+        let decision = self.engine.call(op, &charges).map_err(text)?;
         let mut keys = Keys::new();
-        if operation.op == Op::Spend {
+        if matches!(op, Op::Spend | Op::Check) {
             for charge in &charges {
-                keys.push(tally.key(engine, charge.limit, charge.id).map_err(text)?);
+                keys.push(self.tally.key(&self.engine, charge.limit, charge.id).map_err(text)?);
             }
         }
-        let denied_by = match decision.denied_by() {
-            Some(position) if matches!(operation.op, Op::Spend | Op::Check) => {
-                let Charge { limit, id, .. } = charges[position];
-                Some((engine.name(limit).to_owned(), engine.normalize(limit, id).map_err(text)?))
-            }
-            _ => None,
-        };
-        Ok(Answer { decision, keys, is_charged, denied_by })
+        Ok(Answer { decision, keys, charged })
     }
 
-    /// The name of a key's limit, and its id in normal form.
+    /// Returns the name of a key's limit and its id in normal form.
     pub(crate) fn key(&self, key: KeyNo) -> (&str, &str) {
         let key = self.tally.get(key);
         (self.engine.name(key.limit), &key.normalized)
     }
 
-    /// How often a key was the one that denied.
+    /// Returns how many spends a key has denied.
     pub(crate) fn denied(&self, limit: &str, normalized: &str) -> u64 {
         let limit = self.engine.known(limit);
         limit.map_or(0, |limit| self.tally.denied(limit, normalized))
@@ -114,18 +102,14 @@ impl Side {
         charges.collect()
     }
 
-    /// Which buckets an allowed spend will be charged to. A spend-only one that does not fit is left
-    /// alone, and only a look beforehand tells.
-    fn charged(&self, operation: &Operation<'_>, charges: &[Charge<'_>]) -> SmallVec<[bool; 8]> {
-        if operation.op != Op::Spend {
-            return SmallVec::new();
-        }
-        let is_charged = charges.iter().map(|charge| match charge.mode {
-            _ if charge.cost == 0 => false,
-            MemberMode::CheckOnly => false,
-            MemberMode::SpendOnly => self.engine.fits(charge),
-            _ => true,
-        });
-        is_charged.collect()
+    /// Returns whether an allowed spend will charge this member. A spend-only member that does not fit is
+    /// not charged, and the decision does not say so: only a check before the spend does.
+    fn is_charged(&self, charge: &Charge<'_>) -> bool {
+        charge.cost > 0
+            && match charge.mode {
+                MemberMode::CheckOnly => false,
+                MemberMode::SpendOnly => self.engine.fits(charge),
+                _ => true,
+            }
     }
 }

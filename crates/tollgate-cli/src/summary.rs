@@ -1,4 +1,4 @@
-//! What a run came to: as one JSON object, or as tables for people.
+//! Formats the results of a replay as one JSON object or as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,16 +7,17 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::comparison::Comparison;
-use crate::text::{counted, shortened};
+use crate::escape::shortened;
+use crate::text::counted;
 
-/// The figures of a run. Its field order is that of the JSON.
+/// The results of a replay, with their fields in the order of the JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) lines: u64,
     pub(crate) parsed: u64,
     pub(crate) skipped: u64,
     pub(crate) late: u64,
-    /// Lines that failed; of a trace only.
+    /// Lines with errors; `None` for a log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) errors: Option<u64>,
     pub(crate) allowed: u64,
@@ -24,15 +25,15 @@ pub(crate) struct Summary {
     /// By name.
     pub(crate) limits: BTreeMap<String, LimitCounts>,
     pub(crate) top_denied: Vec<Denied>,
-    /// What would change under another file, if one was given.
+    /// The comparison with the limits of `--against`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) against: Option<Comparison>,
-    /// The file of `--limits`.
+    /// The path of `--limits`.
     #[serde(skip)]
     pub(crate) file: String,
 }
 
-/// The figures of one limit.
+/// The counts of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct LimitCounts {
     pub(crate) allowed: u64,
@@ -41,7 +42,7 @@ pub(crate) struct LimitCounts {
     pub(crate) keys_denied: u64,
 }
 
-/// Who was denied, and how often.
+/// An id and how often its key denied a spend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Denied {
     pub(crate) limit: String,
@@ -61,9 +62,8 @@ impl Summary {
         if !self.limits.is_empty() {
             let rows = self.limits.iter().map(|(name, counts)| {
                 let LimitCounts { allowed, denied, keys, keys_denied } = counts;
-                [name.clone()]
-                    .into_iter()
-                    .chain([allowed, denied, keys, keys_denied].map(u64::to_string))
+                let counts = [allowed, denied, keys, keys_denied].map(u64::to_string);
+                [name.clone()].into_iter().chain(counts)
             });
             let header = ["limit", "allowed", "denied", "keys", "keys denied"];
             let _ = writeln!(text, "\n{}", table(&header, rows, 1));
@@ -82,10 +82,10 @@ impl Summary {
     }
 }
 
-/// Longer ids are cut in a table.
+/// Characters of an id in a table.
 pub(crate) const MAX_ID_CHARS: usize = 60;
 
-/// A table whose columns from `numbers_from` on are numbers.
+/// Formats a table. The columns from `numbers_from` on are numbers, aligned to the right.
 pub(crate) fn table(
     header: &[&str],
     rows: impl Iterator<Item = impl Iterator<Item = String>>,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_fields_in_the_order_of_the_format() {
+    fn json_keeps_the_order_of_fields() {
         let expected = concat!(
             r#"{"lines":1240,"parsed":1240,"skipped":1,"late":0,"allowed":1234,"denied":5,"#,
             r#""limits":{"PerClient":{"allowed":1234,"denied":5,"keys":6,"keys_denied":1}},"#,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_tables_with_numbers_to_the_right() {
+    fn tables_align_numbers_to_the_right() {
         let expected = "\
 1240 lines: 1240 parsed, 1 skipped, 0 late
 1234 allowed, 5 denied

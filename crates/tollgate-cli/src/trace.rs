@@ -1,4 +1,4 @@
-//! The trace format: one line read, and one decision written.
+//! Parses a line of a trace, and writes a decision.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,9 +15,9 @@ use tollgate::limit::Factor;
 use crate::escape::shortened;
 use crate::json::write_json;
 
-/// Characters of a message about a line that are shown.
-const MAX_SHOWN_CHARS: usize = 1000;
-/// Characters of a factor that are shown.
+/// Characters of an error about a line.
+const MAX_ERROR_CHARS: usize = 1000;
+/// Characters of a factor in an error.
 const MAX_FACTOR_CHARS: usize = 40;
 
 /// One line of a trace.
@@ -31,7 +31,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) txns: Vec<Object<Txn<'a>>>,
 }
 
-/// What is done to the buckets of a line.
+/// The operation on the buckets of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Spend,
@@ -40,7 +40,7 @@ pub(crate) enum Op {
     Reset,
 }
 
-/// One bucket of a line.
+/// A transaction: one bucket of a line.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Txn<'a> {
@@ -57,7 +57,7 @@ pub(crate) struct Txn<'a> {
 }
 
 impl Txn<'_> {
-    /// The factor, of the text as it was written: it is a decimal, which a float would not keep.
+    /// Parses the factor from the text of the line: it is a decimal, and a float would lose digits.
     pub(crate) fn factor(&self) -> Result<Factor, String> {
         let Some(raw) = self.factor else { return Ok(Factor::ONE) };
         let short = shortened(raw.get(), MAX_FACTOR_CHARS);
@@ -68,7 +68,7 @@ impl Txn<'_> {
     }
 }
 
-/// Reads a line, without its line feed; else says why not.
+/// Parses a line without its line feed.
 pub(crate) fn parse(line: &[u8]) -> Result<Operation<'_>, String> {
     let text = std::str::from_utf8(line)
         .map_err(|error| format!("invalid UTF-8 at column {}", error.valid_up_to() + 1))?;
@@ -87,7 +87,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Operation<'_>, String> {
     Ok(operation)
 }
 
-/// Writes the object for a decision and a line feed. `denied_by` is a limit's name and an id.
+/// Writes the object of a decision and a line feed. `denied_by` is the name of a limit and an id.
 pub(crate) fn write_decision(
     out: &mut impl Write,
     decision: &Decision,
@@ -108,19 +108,19 @@ pub(crate) fn write_decision(
     out.write_all(b"}\n")
 }
 
-/// Writes the object for a line that failed and a line feed.
+/// Writes the object of an error and a line feed.
 pub(crate) fn write_error(out: &mut impl Write, error: &str) -> io::Result<()> {
     out.write_all(b"{\"error\":")?;
     write_json(out, &error)?;
     out.write_all(b"}\n")
 }
 
-/// The text of an error, without the line that `serde_json` counts: to it, every line is the first.
+/// Formats an error without the line number of `serde_json`, for which every line is the first.
 fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    // serde_json quotes what the line has, as it is and whole.
-    let text = shortened(text.strip_suffix(&place).unwrap_or(&text), MAX_SHOWN_CHARS);
+    // The text may quote a part of the line, of any length and unescaped.
+    let text = shortened(text.strip_suffix(&place).unwrap_or(&text), MAX_ERROR_CHARS);
     let cut = if error.is_eof() { "the line is cut off: " } else { "" };
     match error.column() {
         0 => format!("{cut}{text}"),
@@ -128,7 +128,7 @@ fn without_line(error: &serde_json::Error) -> String {
     }
 }
 
-/// Reads `T` from an object only: a derived struct would take an array too, by position.
+/// Deserializes `T` from an object only. A derived struct would also accept an array.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -152,7 +152,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// Reads one of a few words from a string only: a derived enum would take an object too.
+/// Deserializes one of a few words from a string only. A derived enum would also accept an object.
 struct WordVisitor<T: 'static>(&'static [&'static str], &'static [T]);
 
 impl<T: Copy> Visitor<'_> for WordVisitor<T> {
@@ -183,7 +183,7 @@ fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MemberMode, D::Err
     deserializer.deserialize_str(WordVisitor(WORDS, MODES))
 }
 
-/// Reads a whole number, and names the field when it is none.
+/// Deserializes a whole number; its error names the field.
 struct WholeVisitor(&'static str);
 
 impl Visitor<'_> for WholeVisitor {
@@ -214,7 +214,7 @@ fn one() -> u64 {
 mod tests {
     use super::*;
 
-    fn refusal(line: &str) -> String {
+    fn error(line: &str) -> String {
         parse(line.as_bytes()).expect_err(line)
     }
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_line_with_every_field() {
+    fn all_fields_are_parsed() {
         let line = with(r#","cost":3,"mode":"spend_only","factor":1.0"#);
         let operation = parse(line.as_bytes()).unwrap();
         assert_eq!((operation.at_ns, operation.op), (1, Op::Spend));
@@ -232,11 +232,11 @@ mod tests {
             (&*txn.limit, &*txn.id, txn.cost, txn.mode),
             ("A", "x", 3, MemberMode::SpendOnly)
         );
-        assert!(matches!(txn.id, Cow::Borrowed(_)), "an id without escapes is not copied");
+        assert!(matches!(txn.id, Cow::Borrowed(_)), "an id without escapes is borrowed");
     }
 
     #[test]
-    fn what_is_left_out_is_one_and_check_and_spend() {
+    fn missing_fields_get_their_defaults() {
         let line = with("");
         let operation = parse(line.as_bytes()).unwrap();
         let txn = &operation.txns[0].0;
@@ -244,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn an_escaped_id_is_unescaped() {
+    fn escapes_in_ids_are_decoded() {
         let line = r#"{"at_ns":1,"op":"check","txns":[{"limit":"A","id":"a\"\u00e9"}]}"#;
         assert_eq!(parse(line.as_bytes()).unwrap().txns[0].0.id, "a\"\u{e9}");
     }
 
     #[test]
-    fn says_what_is_wrong_and_where() {
+    fn errors_say_what_and_where() {
         let cut = &with("")[..38];
         let cost = "expected cost: a whole number from 0 to 18446744073709551615";
         for (line, text) in [
@@ -266,21 +266,21 @@ mod tests {
             (r#"{"at_ns":1,"op":"spend","txns":[]}"#, "txns is empty: at least one transaction".into()),
             (r#"{"op":"spend","txns":[]}"#, "missing field `at_ns` at column 24".into()),
         ] {
-            assert_eq!(refusal(line), text, "{line}");
+            assert_eq!(error(line), text, "{line}");
         }
         assert_eq!(parse(b"{\"at_ns\":\xff").unwrap_err(), "invalid UTF-8 at column 10");
     }
 
     #[test]
-    fn forms_that_serde_would_take_by_position_or_as_objects_are_refused() {
-        refusal(r#"{"at_ns":1,"op":"spend","txns":[["A","x"]]}"#);
-        refusal(r#"{"at_ns":1,"op":{"spend":null},"txns":[{"limit":"A","id":"x"}]}"#);
-        refusal(r#"{"at_ns":1,"at_ns":1,"op":"spend","txns":[{"limit":"A","id":"x"}]}"#);
-        refusal(&format!("{} {{}}", with("")));
+    fn arrays_and_objects_for_words_are_refused() {
+        error(r#"{"at_ns":1,"op":"spend","txns":[["A","x"]]}"#);
+        error(r#"{"at_ns":1,"op":{"spend":null},"txns":[{"limit":"A","id":"x"}]}"#);
+        error(r#"{"at_ns":1,"at_ns":1,"op":"spend","txns":[{"limit":"A","id":"x"}]}"#);
+        error(&format!("{} {{}}", with("")));
     }
 
     #[test]
-    fn a_factor_is_taken_exactly_or_refused() {
+    fn factors_are_exact_or_refused() {
         for (text, millionths) in [
             ("1", 1_000_000),
             ("1.0", 1_000_000),
@@ -293,13 +293,13 @@ mod tests {
             assert_eq!(operation.txns[0].0.factor().unwrap().millionths(), millionths, "{text}");
         }
         for invalid in ["-1", "-0.5", "1.0000000", "1e0", "\"1\"", "[1]", "true"] {
-            let text = refusal(&with(&format!(",\"factor\":{invalid}")));
+            let text = error(&with(&format!(",\"factor\":{invalid}")));
             assert!(text.starts_with("invalid factor "), "{invalid}: {text}");
         }
     }
 
     #[test]
-    fn an_error_is_written_as_json() {
+    fn errors_are_written_as_json() {
         let mut out = Vec::new();
         write_error(&mut out, "a \"b\"\n").unwrap();
         assert_eq!(out, b"{\"error\":\"a \\\"b\\\"\\n\"}\n");

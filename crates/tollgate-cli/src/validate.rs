@@ -1,4 +1,4 @@
-//! `tollgate validate`: are the files good?
+//! `tollgate validate`: checks limits files.
 
 use std::path::Path;
 
@@ -8,38 +8,43 @@ use tollgate::limits::{Warning, YamlLoader};
 use tollgate::{Error, Limits};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
+use crate::escape::shortened;
 use crate::output::{Destination, print, to_json};
-use crate::text::{counted, grouped, shortened};
+use crate::text::{counted, grouped};
 use crate::{Failure, Outcome};
 
-/// Characters of a warning that are shown: an id may be as long as 1024.
-const MAX_SHOWN_CHARS: usize = 4096;
+/// Characters of a warning that are printed. An id in it may have 1024.
+const MAX_WARNING_CHARS: usize = 4096;
 
 pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     let limits = match read(&args.files) {
         Ok(limits) => limits,
-        // Faults were looked for, and these are they: unless a file was not looked at.
-        Err(error) if !error.is_io() => {
+        // If a file could not be read, its faults are not known.
+        Err(error) if error.is_io() => return Err(Failure::NotDone(error.to_string())),
+        Err(error) => {
             print(Destination::Stderr, &format!("{error}\n"))?;
             if args.json {
-                let faults = error.faults().iter().map(FaultJson::from).collect();
-                print(Destination::Stdout, &to_json(&Refused { valid: false, faults }))?;
+                let faults = error.faults().iter().map(Message::from_fault).collect();
+                print(Destination::Stdout, &to_json(&Invalid { valid: false, faults }))?;
             }
             return Ok(Outcome::Found);
         }
-        Err(error) => return Err(Failure::NotDone(error.to_string())),
     };
     let warnings = limits.warnings(args.today.now());
     let (names, overrides) = (limits.names().count() as u64, limits.overrides() as u64);
     if args.json {
-        let more_warnings = warnings.more;
-        let warnings = warnings.iter().map(WarningJson::of).collect();
-        let found = Found { valid: true, limits: names, overrides, warnings, more_warnings };
-        print(Destination::Stdout, &to_json(&found))?;
+        let valid = Valid {
+            valid: true,
+            limits: names,
+            overrides,
+            warnings: warnings.iter().map(Message::from_warning).collect(),
+            more_warnings: Some(warnings.more).filter(|more| *more > 0),
+        };
+        print(Destination::Stdout, &to_json(&valid))?;
         return Ok(Outcome::NothingFound);
     }
     let line =
-        |warning: &Warning| shortened(&format!("warning: {warning}"), MAX_SHOWN_CHARS) + "\n";
+        |warning: &Warning| shortened(&format!("warning: {warning}"), MAX_WARNING_CHARS) + "\n";
     let mut lines: String = warnings.iter().map(line).collect();
     if warnings.more > 0 {
         lines += &format!("warning: and {} more\n", grouped(warnings.more));
@@ -50,81 +55,67 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::NothingFound)
 }
 
-/// What is in the files. Its field order is that of the JSON.
+/// The JSON for valid files, with its fields in order.
 #[derive(Serialize)]
-struct Found {
+struct Valid<'a> {
     valid: bool,
     limits: u64,
     overrides: u64,
-    warnings: Vec<WarningJson>,
-    /// Those that are not listed.
-    #[serde(skip_serializing_if = "is_none")]
-    more_warnings: u64,
+    warnings: Vec<Message<'a>>,
+    /// The number of warnings that are not listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_warnings: Option<u64>,
 }
 
-/// What is wrong with the files. Its field order is that of the JSON.
+/// The JSON for files with faults, with its fields in order.
 #[derive(Serialize)]
-struct Refused {
+struct Invalid<'a> {
     valid: bool,
-    faults: Vec<FaultJson>,
+    faults: Vec<Message<'a>>,
 }
 
+/// The JSON for a warning or a fault, with its fields in order. A fault has no kind, limit and id.
 #[derive(Serialize)]
-struct FaultJson {
-    file: String,
+struct Message<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    file: Option<&'a str>,
     line: Option<u64>,
-    path: String,
-    message: String,
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    message: &'a str,
 }
 
-impl From<&ConfigFault> for FaultJson {
-    fn from(fault: &ConfigFault) -> FaultJson {
-        let ConfigFault { file, line, path, message, .. } = fault.clone();
-        FaultJson { file, line, path, message }
+impl<'a> Message<'a> {
+    fn from_fault(fault: &'a ConfigFault) -> Message<'a> {
+        let ConfigFault { file, line, path, message, .. } = fault;
+        Message { kind: None, file: Some(file), line: *line, path, limit: None, id: None, message }
     }
-}
 
-fn is_none(count: &u64) -> bool {
-    *count == 0
-}
-
-#[derive(Serialize)]
-struct WarningJson {
-    kind: String,
-    file: Option<String>,
-    line: Option<u32>,
-    path: String,
-    limit: String,
-    id: String,
-    message: String,
-}
-
-impl WarningJson {
-    fn of(warning: &Warning) -> WarningJson {
-        WarningJson {
-            kind: warning.kind.to_string(),
-            file: warning.location.as_ref().map(|location| location.file.clone()),
-            line: warning.location.as_ref().map(|location| location.line),
-            path: warning.path.clone(),
-            limit: warning.limit.clone(),
-            id: warning.id.clone(),
-            message: warning.message.clone(),
+    fn from_warning(warning: &'a Warning) -> Message<'a> {
+        let location = warning.location.as_ref();
+        Message {
+            kind: Some(warning.kind.to_string()),
+            file: location.map(|location| &*location.file),
+            line: location.map(|location| location.line.into()),
+            path: &warning.path,
+            limit: Some(&warning.limit),
+            id: Some(&warning.id),
+            message: &warning.message,
         }
     }
 }
 
-/// What the system has for `-`.
-fn standard_input_as_file(path: &Path) -> &Path {
-    if is_standard(path) { Path::new("/dev/stdin") } else { path }
-}
-
-/// Reads the limits; a failure has every fault.
+/// Reads the limits. The failure lists every fault.
 pub(crate) fn load(files: &LimitFiles) -> Result<Limits, Failure> {
     read(files).map_err(|error| Failure::NotDone(error.to_string()))
 }
 
 fn read(files: &LimitFiles) -> Result<Limits, Error> {
-    let limits = standard_input_as_file(&files.limits);
-    let overrides = files.overrides.as_deref().map(standard_input_as_file);
-    YamlLoader::new().allow_reserved(files.allow_reserved).files(limits, overrides)
+    let path = |path| if is_standard(path) { Path::new("/dev/stdin") } else { path };
+    let overrides = files.overrides.as_deref().map(path);
+    YamlLoader::new().allow_reserved(files.allow_reserved).files(path(&files.limits), overrides)
 }

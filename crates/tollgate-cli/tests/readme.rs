@@ -36,7 +36,7 @@ fn one_command_from_a_log_to_the_report() {
 }
 
 #[test]
-fn what_the_operators_commands_say() {
+fn the_operators_commands_give_their_output() {
     let shown = shown(OPERATOR);
     for command in ["cat", "validate", "explain", "diff"] {
         assert!(shown.iter().any(|one| one.command.contains(command)), "{command}");

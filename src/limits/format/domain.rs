@@ -1,4 +1,4 @@
-//! Domain names: which are valid, their form in ASCII, and their registered domain.
+//! Domain names: checks them, and finds their form in ASCII and their registered domain.
 
 use std::borrow::Cow;
 
@@ -13,18 +13,21 @@ const LABELS_MIN: usize = 2;
 const LABELS_MAX: usize = 10;
 const WILDCARD: &[u8] = b"*.";
 
-/// No name of 253 bytes is longer in Unicode, and mapping a longer text would only cost time.
+/// A longer text is refused before it is mapped: no name of 253 bytes is longer in Unicode.
 const GIVEN_MAX_BYTES: usize = 4 * NAME_MAX_BYTES;
 
 /// Where a name and its registered domain begin in the scratch.
-pub(super) struct Found {
+pub(super) struct PushedName {
     start: usize,
     registered: usize,
 }
 
-/// Appends the domain name that `text` is, in normal form: a request's is brought there, a file's
-/// must be there already.
-pub(super) fn push(text: &str, origin: Origin, scratch: &mut Scratch) -> Result<Found, String> {
+/// Appends a domain name in normal form. A request's name is converted to it; a file's must be in it.
+pub(super) fn push(
+    text: &str,
+    origin: Origin,
+    scratch: &mut Scratch,
+) -> Result<PushedName, String> {
     let is_request = matches!(origin, Origin::Request);
     let ascii = match is_request {
         true => to_ascii(text)?,
@@ -36,20 +39,20 @@ pub(super) fn push(text: &str, origin: Origin, scratch: &mut Scratch) -> Result<
         None => &ascii,
     };
     check_characters(name, is_request)?;
-    let start = scratch.0.len();
+    let start = scratch.len();
     let base = name.strip_prefix("*.").unwrap_or(name);
     if base.len() > NAME_MAX_BYTES {
         return Err(format!("name is longer than {NAME_MAX_BYTES} bytes"));
     }
-    scratch.push(name.as_bytes());
-    scratch.0[start..].make_ascii_lowercase();
-    let registered = check_labels(&scratch.0[start..], is_request)?;
-    Ok(Found { start, registered: start + registered })
+    scratch.extend_from_slice(name.as_bytes());
+    scratch[start..].make_ascii_lowercase();
+    let registered = check_labels(&scratch[start..], is_request)?;
+    Ok(PushedName { start, registered: start + registered })
 }
 
-impl Found {
-    /// Leaves the registered domain alone. A file must name just that: under `domainOrCIDR` there
-    /// is no bucket for a name below it.
+impl PushedName {
+    /// Cuts the name to its registered domain. A file must give that domain itself: under `domainOrCIDR` there is no
+    /// bucket for a name below it.
     pub(super) fn cut_to_registered(
         self,
         origin: Origin,
@@ -60,17 +63,17 @@ impl Found {
             return Ok(());
         }
         if matches!(origin, Origin::Override { .. }) {
-            let registered = String::from_utf8_lossy(&scratch.0[self.registered..]).into_owned();
+            let registered = String::from_utf8_lossy(&scratch[self.registered..]).into_owned();
             return Err(format!(
                 "is below a registered domain and would never match: must be {registered:?}"
             ));
         }
-        scratch.0.drain(below);
+        scratch.drain(below);
         Ok(())
     }
 }
 
-/// ASCII stays as it is: it is cheaper to check than to map.
+/// Returns the name in ASCII. A name that is ASCII stays as it is, because a check is cheaper than mapping.
 fn to_ascii(text: &str) -> Result<Cow<'_, str>, String> {
     if text.is_ascii() {
         return Ok(Cow::Borrowed(text));
@@ -102,9 +105,9 @@ fn is_allowed(c: char, is_request: bool) -> bool {
     matches!(c, 'a'..='z' | '0'..='9' | '.' | '-' | '*') || (is_request && c.is_ascii_uppercase())
 }
 
-/// Checks a name in lower-case ASCII and returns where its registered domain begins in it.
+/// Checks a name in lower-case ASCII and returns where its registered domain begins.
 ///
-/// A request may be for a public suffix itself: its own registered domain, as in Boulder.
+/// A request's name may be a public suffix, which is its own registered domain, as in Boulder.
 fn check_labels(name: &[u8], is_request: bool) -> Result<usize, String> {
     let base = name.strip_prefix(WILDCARD).unwrap_or(name);
     if base.contains(&b'*') {
@@ -116,8 +119,8 @@ fn check_labels(name: &[u8], is_request: bool) -> Result<usize, String> {
         LABELS_MIN..=LABELS_MAX => {}
         _ => return Err(format!("name has more than {LABELS_MAX} labels")),
     }
-    labels.into_iter().try_for_each(check_label)?;
-    let Some(suffixes) = Suffixes::of(base) else {
+    labels.clone().try_for_each(check_label)?;
+    let Some(suffixes) = Suffixes::find(base) else {
         return Err("name does not end in a public suffix that ICANN knows".into());
     };
     let is_suffix = suffixes.icann_bytes == base.len();
@@ -148,42 +151,42 @@ fn check_label(label: &[u8]) -> Result<(), String> {
     if !label.starts_with(b"xn") {
         return Err("name has a label in a reserved format, '??--' without \"xn\"".into());
     }
-    // Mapping leaves a label as it is just when it is the encoding of a valid one in NFC.
+    // Mapping leaves a label unchanged if and only if it encodes a valid label in NFC.
     match map(label) {
         Some(mapped) if mapped.as_bytes() == label => Ok(()),
         _ => Err("name has an \"xn--\" label that is malformed punycode".into()),
     }
 }
 
-/// How much of a name's end is a public suffix: by the rules of ICANN's section, and by all rules.
+/// The lengths of a name's public suffix: by the rules of ICANN's section, and by all rules.
 struct Suffixes {
     icann_bytes: usize,
     any_bytes: usize,
 }
 
 impl Suffixes {
-    /// None if the name ends in no suffix of ICANN's section.
-    fn of(name: &[u8]) -> Option<Suffixes> {
-        let longest = find(name);
+    /// Finds the suffixes; `None` if the name ends in no suffix of ICANN's section.
+    fn find(name: &[u8]) -> Option<Suffixes> {
+        let longest = longest_rule(name);
         let mut rule = longest;
-        // A private suffix lies below ICANN's; each turn is a label shorter.
+        // A private suffix lies below a suffix of ICANN's; each step removes a label.
         while rule.typ == Some(Type::Private) {
             let suffix = &name[name.len().checked_sub(rule.len)?..];
             let dot = suffix.iter().position(|&byte| byte == b'.')?;
-            rule = find(&suffix[dot + 1..]);
+            rule = longest_rule(&suffix[dot + 1..]);
         }
         (rule.typ == Some(Type::Icann))
             .then_some(Suffixes { icann_bytes: rule.len, any_bytes: longest.len })
     }
 
-    /// Where the suffix and one label more begin in `name`; 0 if it is a suffix itself.
+    /// Returns where the suffix with one more label begins in `name`; 0 if the name is a suffix.
     fn registered_start(&self, name: &[u8]) -> usize {
         let Some(dot) = name.len().checked_sub(self.any_bytes + 1) else { return 0 };
         name[..dot].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1)
     }
 }
 
-fn find(name: &[u8]) -> Info {
+fn longest_rule(name: &[u8]) -> Info {
     List.find(name.rsplit(|&byte| byte == b'.'))
 }
 
@@ -195,11 +198,11 @@ mod tests {
 
     fn run(text: &str, origin: Origin, is_cut: bool) -> Result<String, String> {
         let mut scratch = Scratch::new();
-        let found = super::push(text, origin, &mut scratch)?;
+        let name = super::push(text, origin, &mut scratch)?;
         if is_cut {
-            found.cut_to_registered(origin, &mut scratch)?;
+            name.cut_to_registered(origin, &mut scratch)?;
         }
-        Ok(String::from_utf8(scratch.0.to_vec()).unwrap())
+        Ok(String::from_utf8(scratch.to_vec()).unwrap())
     }
 
     fn push(text: &str, origin: Origin) -> Result<String, String> {

@@ -1,11 +1,15 @@
-//! The formats of ids: from what a caller or a file gives to bytes in normal form, and back.
+//! The formats of ids: converts the id of a call or a file to bytes in normal form, and back to text.
 
 mod address;
 #[cfg(all(test, feature = "boulder"))]
 mod boulder_tests;
 #[cfg(feature = "boulder")]
 mod domain;
+#[cfg(feature = "boulder")]
+mod network;
 mod parts;
+#[cfg(feature = "boulder")]
+mod reserved;
 #[cfg(test)]
 mod tests;
 
@@ -21,43 +25,27 @@ use smallvec::SmallVec;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "boulder")]
 use crate::limits::IdentifierSet;
-use crate::limits::{Id, IdFormat};
-use crate::util::escape::quoted;
+use crate::limits::{Id, IdFormat, shown};
 
 pub(crate) use parts::{address_of, is_account, is_composite, name_of, registered_domain};
 
 /// The longest id of the format `string`.
 pub(crate) const STRING_MAX_BYTES: usize = 1024;
 
-/// How much of an id an error shows.
-const SHOWN_MAX_CHARS: usize = 64;
-
-/// The first byte of an address where a name may be, too: no name begins with these.
+/// The first byte of an address in formats that also have names. No name begins with these bytes.
 #[cfg(feature = "boulder")]
 const TAG_V4: u8 = 4;
 #[cfg(feature = "boulder")]
 const TAG_V6: u8 = 6;
 
-/// An account's number and the longest name, in a whole number of words.
+/// The bytes of an account's number and the longest name, rounded up to whole words.
 const SCRATCH_BYTES: usize = 264;
 
-/// Room on the stack for an id in normal form; only long text that has to be written takes the heap.
-/// Bytes that are not used are not touched.
-pub(crate) struct Scratch(SmallVec<[u8; SCRATCH_BYTES]>);
+/// Room on the stack for an id in normal form. Only an id of the format `string` that is made of other types and text may
+/// need the heap. Unused bytes are not touched.
+pub(crate) type Scratch = SmallVec<[u8; SCRATCH_BYTES]>;
 
-impl Scratch {
-    #[inline]
-    pub(crate) fn new() -> Scratch {
-        Scratch(SmallVec::new())
-    }
-
-    #[inline]
-    fn push(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-}
-
-/// Where an id comes from: a request's is brought into normal form, an override's must have it.
+/// The origin of an id. A request's id is converted to normal form; an override's must be in it.
 #[derive(Clone, Copy)]
 pub(super) enum Origin {
     Request,
@@ -67,7 +55,7 @@ pub(super) enum Origin {
     },
 }
 
-/// What an id is, beside the account's number that a composite has before it.
+/// The part of an id after the account's number, or the whole id of a format without an account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     IpAddress,
@@ -84,16 +72,17 @@ enum Part {
     FqdnSet,
 }
 
+/// The parts of a format's ids.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Whether an account's number comes first, and may be all there is.
+    /// Whether an account's number comes first. It may be the whole id.
     is_composite: bool,
     part: Part,
 }
 
-/// The id of a request in normal form: in `scratch`, or as it was given.
+/// Returns the id of a request in normal form: in `scratch`, or as it was given.
 ///
-/// Nothing is allocated but for names that are not ASCII, and for sets given as text.
+/// Allocates for names that are not ASCII and for sets given as text only, and where [`Scratch`] is too short.
 #[inline]
 pub(crate) fn encode<'s>(
     format: IdFormat,
@@ -103,7 +92,7 @@ pub(crate) fn encode<'s>(
     encode_from(format, id, Origin::Request, scratch)
 }
 
-/// The id of an override as a file has it, held to every rule of its format, because what is not
+/// Returns the id of an override in normal form. The text must follow every rule of its format, because an id that is not
 /// in normal form would never match. `public_only` refuses addresses in reserved blocks.
 #[cfg_attr(not(feature = "yaml"), allow(dead_code, reason = "only files have these ids"))]
 pub(crate) fn encode_override<'s>(
@@ -121,50 +110,50 @@ pub(super) fn encode_from<'s>(
     origin: Origin,
     scratch: &'s mut Scratch,
 ) -> Result<&'s [u8], Error> {
-    let Some(shape @ Shape { is_composite, part }) = Shape::of(format) else {
+    let Some(shape @ Shape { is_composite, part }) = Shape::new(format) else {
         return encode_string(id, scratch);
     };
-    scratch.0.clear();
+    scratch.clear();
     let done = match id {
         Id::Text(text) if is_composite => push_composite(part, text, origin, scratch),
         Id::Text(text) => push_part(part, text, origin, scratch),
         Id::Number(number) if is_composite || part == Part::RegId => {
-            scratch.push(&number.to_be_bytes());
+            scratch.extend_from_slice(&number.to_be_bytes());
             Ok(())
         }
         Id::NumberAndText(number, text) if is_composite => {
-            scratch.push(&number.to_be_bytes());
+            scratch.extend_from_slice(&number.to_be_bytes());
             push_part(part, text, origin, scratch).map_err(|why| of_part(part, text, &why))
         }
         Id::Address(address) if !is_composite => {
             push_address(part, address, scratch).ok_or_else(|| wrong_type(shape))
         }
         Id::NumberAndAddress(number, address) if is_composite => {
-            scratch.push(&number.to_be_bytes());
+            scratch.extend_from_slice(&number.to_be_bytes());
             push_address(part, address, scratch).ok_or_else(|| wrong_type(shape))
         }
         #[cfg(feature = "boulder")]
         Id::Set(set) if !is_composite && part == Part::FqdnSet => {
-            scratch.push(set.hash());
+            scratch.extend_from_slice(set.hash());
             Ok(())
         }
         #[cfg(feature = "boulder")]
         Id::NumberAndSet(number, set) if is_composite && part == Part::FqdnSet => {
-            scratch.push(&number.to_be_bytes());
-            scratch.push(set.hash());
+            scratch.extend_from_slice(&number.to_be_bytes());
+            scratch.extend_from_slice(set.hash());
             Ok(())
         }
         _ => Err(wrong_type(shape)),
     };
     match done {
-        Ok(()) => Ok(&scratch.0),
+        Ok(()) => Ok(scratch),
         Err(why) => Err(refusal(format, id, &why)),
     }
 }
 
-/// An id in normal form as text, which a request may give again but for the hash of a set.
+/// Returns an id in normal form as text, which a request may give again, except for the hash of a set.
 pub(crate) fn decode(format: IdFormat, id: &[u8]) -> String {
-    let Some(Shape { is_composite, part }) = Shape::of(format) else {
+    let Some(Shape { is_composite, part }) = Shape::new(format) else {
         return String::from_utf8_lossy(id).into_owned();
     };
     if is_composite && let Some((number, rest)) = id.split_first_chunk() {
@@ -177,11 +166,11 @@ pub(crate) fn decode(format: IdFormat, id: &[u8]) -> String {
     decode_part(part, id)
 }
 
-/// The account's part of a composite id that has more than that.
+/// Returns the account's part of a composite id, if the id has another part.
 #[inline]
 pub(crate) fn account_of(format: IdFormat, id: &[u8]) -> Option<&[u8]> {
     let (account, rest) = id.split_at_checked(size_of::<u64>())?;
-    (Shape::of(format).is_some_and(|shape| shape.is_composite) && !rest.is_empty())
+    (Shape::new(format).is_some_and(|shape| shape.is_composite) && !rest.is_empty())
         .then_some(account)
 }
 
@@ -192,9 +181,9 @@ pub(super) fn is_address(id: &[u8]) -> bool {
 }
 
 impl Shape {
-    /// None for `string`, whose ids are any text and stay as they are.
+    /// Returns the parts of a format's ids; `None` for `string`, whose ids are text in any form.
     #[inline]
-    const fn of(format: IdFormat) -> Option<Shape> {
+    const fn new(format: IdFormat) -> Option<Shape> {
         let (is_composite, part) = match format {
             IdFormat::String => return None,
             IdFormat::IpAddress => (false, Part::IpAddress),
@@ -239,23 +228,23 @@ impl fmt::Display for Part {
     }
 }
 
-/// Any id as text, with its address in canonical form.
+/// Returns any id as text, with its address in canonical form.
 #[inline]
 fn encode_string<'s>(id: Id<'s>, scratch: &'s mut Scratch) -> Result<&'s [u8], Error> {
-    scratch.0.clear();
+    scratch.clear();
     let written = match id {
         Id::Text(text) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
             return Ok(text.as_bytes());
         }
         Id::Text(_) => None,
-        Id::Address(address) => write!(scratch.0, "{}", address.to_canonical()).ok(),
+        Id::Address(address) => write!(scratch, "{}", address.to_canonical()).ok(),
         Id::NumberAndAddress(number, address) => {
-            write!(scratch.0, "{number}:{}", address.to_canonical()).ok()
+            write!(scratch, "{number}:{}", address.to_canonical()).ok()
         }
-        _ => write!(scratch.0, "{id}").ok(),
+        _ => write!(scratch, "{id}").ok(),
     };
     match written {
-        Some(()) if scratch.0.len() <= STRING_MAX_BYTES => Ok(&scratch.0),
+        Some(()) if scratch.len() <= STRING_MAX_BYTES => Ok(scratch),
         _ => {
             let why = format!("must be text of 1 to {STRING_MAX_BYTES} bytes");
             Err(refusal(IdFormat::String, id, &why))
@@ -263,7 +252,7 @@ fn encode_string<'s>(id: Id<'s>, scratch: &'s mut Scratch) -> Result<&'s [u8], E
     }
 }
 
-/// An account's number alone, or with a part after the first colon.
+/// Appends an account's number, and the part after the first colon if there is one.
 fn push_composite(
     part: Part,
     text: &str,
@@ -284,12 +273,13 @@ fn push_composite(
     }
 }
 
+/// Appends a part that is given as text.
 fn push_part(part: Part, text: &str, origin: Origin, scratch: &mut Scratch) -> Result<(), String> {
     match part {
         Part::IpAddress => push_octets(address::parse(text, origin)?, scratch),
-        Part::RegId => scratch.push(&parse_reg_id(text, origin)?.to_be_bytes()),
+        Part::RegId => scratch.extend_from_slice(&parse_reg_id(text, origin)?.to_be_bytes()),
         #[cfg(feature = "boulder")]
-        Part::Ipv6RangeCidr => scratch.push(&address::parse_range(text, origin)?),
+        Part::Ipv6RangeCidr => scratch.extend_from_slice(&network::parse_range(text, origin)?),
         #[cfg(feature = "boulder")]
         Part::IdentValue => match text.parse() {
             Ok(given) => push_tagged(address::accept(given, text, origin)?, scratch),
@@ -298,7 +288,7 @@ fn push_part(part: Part, text: &str, origin: Origin, scratch: &mut Scratch) -> R
             }
         },
         #[cfg(feature = "boulder")]
-        Part::DomainOrCidr => match address::parse_covered(text, origin)? {
+        Part::DomainOrCidr => match network::parse_covered(text, origin)? {
             Some(net) => push_net(net, scratch),
             None => domain::push(text, origin, scratch)
                 .map_err(|why| neither(text, &why))?
@@ -310,23 +300,23 @@ fn push_part(part: Part, text: &str, origin: Origin, scratch: &mut Scratch) -> R
         Part::FqdnSet => {
             let set =
                 IdentifierSet::read(text.split(','), origin).map_err(|why| why.to_string())?;
-            scratch.push(set.hash());
+            scratch.extend_from_slice(set.hash());
         }
     }
     Ok(())
 }
 
-/// None if an address is not what the part is.
+/// Appends a part that is given as an address; `None` if the part is not of that type.
 #[inline]
 fn push_address(part: Part, address: IpAddr, scratch: &mut Scratch) -> Option<()> {
     match part {
         Part::IpAddress => push_octets(address.to_canonical(), scratch),
         #[cfg(feature = "boulder")]
-        Part::Ipv6RangeCidr => scratch.push(&address::range(address)?),
+        Part::Ipv6RangeCidr => scratch.extend_from_slice(&network::range(address)?),
         #[cfg(feature = "boulder")]
         Part::IdentValue => push_tagged(address.to_canonical(), scratch),
         #[cfg(feature = "boulder")]
-        Part::DomainOrCidr => push_net(address::covering(address), scratch),
+        Part::DomainOrCidr => push_net(network::covering(address), scratch),
         _ => return None,
     }
     Some(())
@@ -335,26 +325,26 @@ fn push_address(part: Part, address: IpAddr, scratch: &mut Scratch) -> Option<()
 #[inline]
 fn push_octets(address: IpAddr, scratch: &mut Scratch) {
     match address {
-        IpAddr::V4(address) => scratch.push(&address.octets()),
-        IpAddr::V6(address) => scratch.push(&address.octets()),
+        IpAddr::V4(address) => scratch.extend_from_slice(&address.octets()),
+        IpAddr::V6(address) => scratch.extend_from_slice(&address.octets()),
     }
 }
 
 #[cfg(feature = "boulder")]
 fn push_tagged(address: IpAddr, scratch: &mut Scratch) {
-    scratch.push(&[if address.is_ipv4() { TAG_V4 } else { TAG_V6 }]);
+    scratch.push(if address.is_ipv4() { TAG_V4 } else { TAG_V6 });
     push_octets(address, scratch);
 }
 
-/// What a network under `domainOrCIDR` fixes of its addresses.
+/// Appends the octets that a network of `domainOrCIDR` fixes.
 #[cfg(feature = "boulder")]
 fn push_net(net: IpNet, scratch: &mut Scratch) {
-    let end = scratch.0.len() + 1 + usize::from(net.prefix_len() / 8);
+    let end = scratch.len() + 1 + usize::from(net.prefix_len() / 8);
     push_tagged(net.addr(), scratch);
-    scratch.0.truncate(end);
+    scratch.truncate(end);
 }
 
-/// A number in decimal; a file's in its only form that an account's number has.
+/// Parses an account's number in decimal. A file's has no leading zeros.
 fn parse_reg_id(text: &str, origin: Origin) -> Result<u64, String> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(number) = text.parse::<u64>().ok().filter(|_| is_decimal) else {
@@ -372,7 +362,7 @@ fn decode_part(part: Part, id: &[u8]) -> String {
         Part::RegId => id.try_into().ok().map(|number| u64::from_be_bytes(number).to_string()),
         #[cfg(feature = "boulder")]
         Part::Ipv6RangeCidr => {
-            id.try_into().ok().map(|range| address::range_net(range).to_string())
+            id.try_into().ok().map(|range| network::range_net(range).to_string())
         }
         #[cfg(feature = "boulder")]
         Part::IdentValue | Part::DomainOrCidr | Part::Domain => match id {
@@ -382,7 +372,7 @@ fn decode_part(part: Part, id: &[u8]) -> String {
         #[cfg(feature = "boulder")]
         Part::FqdnSet => None,
     };
-    // The hash of a set has no other text; and no bytes make a message fail.
+    // A set's text is its hash. Bytes that are no valid id are shown so as well.
     text.unwrap_or_else(|| id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -394,15 +384,15 @@ fn decode_address(octets: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// An address under `identValue`, or the octets that its network fixes under `domainOrCIDR`.
+/// Returns the text of an address of `identValue`, or of the octets that a network of `domainOrCIDR` fixes.
 #[cfg(feature = "boulder")]
 fn decode_tagged(part: Part, octets: &[u8]) -> Option<String> {
     if part != Part::DomainOrCidr {
         return decode_address(octets).map(|address| address.to_string());
     }
     let net = match octets.len() {
-        8 => address::covering(decode_address(&[octets, &[0; 8]].concat())?),
-        _ => address::covering(decode_address(octets)?),
+        8 => network::covering(decode_address(&[octets, &[0; 8]].concat())?),
+        _ => network::covering(decode_address(octets)?),
     };
     Some(net.to_string())
 }
@@ -413,7 +403,7 @@ fn refusal(format: IdFormat, id: Id<'_>, why: &str) -> Error {
     Error::new(ErrorKind::Id, format!("invalid {format} {given}: {why}"))
 }
 
-/// What an id of a part may be, for those that are of another type.
+/// Says what a part must be, for an id of another type.
 #[cold]
 fn wanted(part: Part) -> &'static str {
     match part {
@@ -422,7 +412,7 @@ fn wanted(part: Part) -> &'static str {
             "must be an ACME registration Id, a number from 0 to 18446744073709551615 in decimal"
         }
         #[cfg(feature = "boulder")]
-        Part::Ipv6RangeCidr => address::RANGE_OR_ADDRESS_WANTED,
+        Part::Ipv6RangeCidr => network::RANGE_OR_ADDRESS_WANTED,
         #[cfg(feature = "boulder")]
         Part::IdentValue | Part::DomainOrCidr => "must be a domain or an IP address",
         #[cfg(feature = "boulder")]
@@ -441,7 +431,7 @@ fn wrong_type(shape: Shape) -> String {
     }
 }
 
-/// Why one part of a composite id was refused.
+/// Says which part of a composite id was refused, and why.
 #[cold]
 fn of_part(part: Part, text: &str, why: &str) -> String {
     format!("{part} {}: {why}", shown(text))
@@ -456,8 +446,4 @@ fn neither(text: &str, why: &str) -> String {
         _ => "",
     };
     format!("is neither a domain ({why}) nor an IP address{hint}")
-}
-
-fn shown(text: &str) -> String {
-    quoted(text, SHOWN_MAX_CHARS)
 }

@@ -1,10 +1,9 @@
-//! The registry as those see it who report on it: its limits, their overrides, and where each was given.
+//! Reads limits and overrides for reports: what each has, and where it was given.
 
 use std::fmt;
 use std::time::SystemTime;
 
-use super::terms::{Given, Numbers};
-use super::{Entry, Limits, Override};
+use super::{Entry, Limits, Override, OverrideTerms, SourceLine};
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limits::expiry::seconds;
@@ -13,7 +12,7 @@ use crate::limits::{Id, IdFormat, LimitMode, Scratch, format};
 use crate::store::key::{LimitIndex, OwnedId};
 use crate::util::escape::Escaped;
 
-/// A file, as it was named by the caller, and a line of it, from 1.
+/// A file, as the caller named it, and a line of it, from 1. Its text is `file:line`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Location {
@@ -29,25 +28,43 @@ impl fmt::Display for Location {
     }
 }
 
-/// One limit of [`Limits`]: its default, what stands beside it, and its overrides.
+/// One named limit of [`Limits`]: its default with its options, and its overrides.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{IdFormat, Limit, Limits};
+///
+/// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(1));
+/// let limits = Limits::builder()
+///     .limit("PerUser", IdFormat::String, limit(2)?)?
+///     .override_id("PerUser", "alice", limit(9)?)?
+///     .build();
+/// let per_user = limits.limit("PerUser")?;
+/// assert_eq!(per_user.default_numbers().map(Limit::burst), Some(2));
+/// assert_eq!(per_user.algorithm(), Some("gcra"));
+/// assert_eq!(per_user.overrides().len(), 1);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct LimitEntry<'a> {
     limits: &'a Limits,
     index: LimitIndex,
 }
 
-/// One override of a limit.
+/// One override of a limit: see the example of [`OverrideOptions`](crate::limits::OverrideOptions).
 #[derive(Clone, Copy)]
 pub struct OverrideEntry<'a> {
-    of: LimitEntry<'a>,
+    limit: LimitEntry<'a>,
     id: &'a OwnedId,
     given: Override,
 }
 
 impl Limits {
-    /// All limits that were given, in the order of [`names`](Limits::names).
+    /// Returns all limits that were given, in the order of [`names`](Limits::names).
     ///
-    /// # Example: whom to ask
+    /// # Example: the owner of each override
     ///
     /// ```
     /// use std::time::Duration;
@@ -69,26 +86,24 @@ impl Limits {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn entries(&self) -> impl Iterator<Item = LimitEntry<'_>> {
-        let indices = (0..).map(LimitIndex);
-        let entries = self.entries.iter().zip(indices);
-        entries
-            .filter(|(entry, _)| entry.is_given())
-            .map(|(_, index)| LimitEntry { limits: self, index })
+        let given = self.by_index().filter(|(_, entry)| entry.is_given());
+        given.map(|(index, _)| LimitEntry { limits: self, index })
     }
 
-    /// The limit of that name; one of Boulder's is there even if nothing was given for it.
+    /// Returns the limit of a name: see the example of [`LimitEntry`]. Boulder's names are known even if nothing was
+    /// given for them.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_name`] for a name that is not known.
+    /// [`Error::is_invalid_name`] for an unknown name.
     pub fn limit(&self, name: &str) -> Result<LimitEntry<'_>, Error> {
         Ok(LimitEntry { limits: self, index: self.index_of(name)? })
     }
 
-    /// A line of a file as people read it; `None` for what was given in code.
-    pub(super) fn location(&self, given: Given) -> Option<Location> {
-        let file = self.file(given.source)?.to_owned();
-        Some(Location { file, line: given.line })
+    /// Returns the location that is shown for a line; `None` for an entry made in code.
+    fn location(&self, at: SourceLine) -> Option<Location> {
+        let file = self.files.get(at.source as usize)?.clone();
+        Some(Location { file, line: at.line })
     }
 }
 
@@ -97,71 +112,71 @@ impl<'a> LimitEntry<'a> {
         self.limits.entry(self.index)
     }
 
-    /// The limit's name.
+    /// Returns the limit's name.
     pub fn name(&self) -> &'a str {
         &self.entry().name
     }
 
-    /// How its ids look.
+    /// Returns the format of its ids.
     pub fn format(&self) -> IdFormat {
         self.entry().format
     }
 
-    /// What its numbers are called in files: see [`Limit::algorithm`]. `None` if it has none.
+    /// Returns the name of its algorithm: see [`Limit::algorithm`]. `None` if neither a default nor an override sets it.
     pub fn algorithm(&self) -> Option<&'static str> {
         self.entry().algorithm
     }
 
-    /// The numbers that apply by default; `None` is no limit.
+    /// Returns the default, which applies to ids without an override; `None` is no limit.
     pub fn default_numbers(&self) -> Option<&'a Limit> {
         self.entry().default.as_ref()
     }
 
-    /// Whether it was switched off: no limit for anybody, and no overrides.
+    /// Whether the limit was switched off. It then limits no id and has no overrides.
     pub fn is_disabled(&self) -> bool {
         self.entry().is_disabled
     }
 
-    /// Whether a default was given, be it that there is no limit.
+    /// Whether a default was given, also if it is no limit.
     pub(super) fn has_default(&self) -> bool {
         self.entry().has_default
     }
 
-    /// Whether it denies.
+    /// Returns whether the limit denies calls, or only counts those that it would deny.
     pub fn mode(&self) -> LimitMode {
-        self.entry().terms.options.mode
+        self.entry().options.mode
     }
 
-    /// The numbers that are tried beside those that are enforced.
+    /// Returns the shadow limit, which is tried beside the default.
     pub fn shadow(&self) -> Option<&'a Limit> {
-        self.entry().terms.options.shadow.as_ref()
+        self.entry().options.shadow.as_ref()
     }
 
-    /// The units that a bucket may owe beyond its burst, where no override applies.
+    /// Returns the units that a bucket without an override may owe beyond its burst.
     pub fn max_debt(&self) -> u64 {
         self.entry().max_debt_of(None)
     }
 
-    /// Where the default was given; `None` if it was in code, or not at all.
+    /// Returns where the default was given; `None` if it was given in code or not at all.
     pub fn location(&self) -> Option<Location> {
-        self.limits.location(self.entry().terms.given?)
+        self.limits.location(self.entry().location?)
     }
 
-    /// Its overrides, in no order; those that have expired, too.
+    /// Returns its overrides in no order, including expired ones.
     pub fn overrides(&self) -> impl ExactSizeIterator<Item = OverrideEntry<'a>> + use<'a> {
-        let of = *self;
+        let limit = *self;
         self.entry().overrides.iter().map(move |(id, given)| OverrideEntry {
-            of,
+            limit,
             id,
             given: *given,
         })
     }
 
-    /// The override of this very id, expired or not: not one of the account that it belongs to.
+    /// Returns the override of this id, expired or not, but not that of the id's account.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_id`] for an id that is not of the limit's format.
+    /// [`Error::is_invalid_id`] for an id that does not have the limit's format.
     pub fn override_of<'i>(
         &self,
         id: impl Into<Id<'i>>,
@@ -171,117 +186,114 @@ impl<'a> LimitEntry<'a> {
         Ok(self.override_at(id))
     }
 
-    /// The override of the id that another one is of, which may be of other [`Limits`]. `None` if there is
-    /// none, or the formats of the ids differ.
+    /// Returns the override here of the same id as `other`, which may be of other [`Limits`]. `None` if there is none, or
+    /// if the formats of the ids differ.
     pub fn override_like(&self, other: &OverrideEntry<'_>) -> Option<OverrideEntry<'a>> {
-        if self.format() != other.of.format() {
+        if self.format() != other.limit.format() {
             return None;
         }
-        self.override_at(other.id.as_bytes())
+        self.override_at(other.id_bytes())
     }
 
-    /// The override here of the account that the id of another one belongs to, which may be of other
-    /// [`Limits`]. `None` if there is none, the id belongs to no account, or the formats differ.
+    /// Returns the override here of the account of `other`'s id, which may be of other [`Limits`]. `None` if there is
+    /// none, if the id has no account, or if the formats differ.
     pub fn override_of_account(&self, other: &OverrideEntry<'_>) -> Option<OverrideEntry<'a>> {
-        if self.format() != other.of.format() {
+        if self.format() != other.limit.format() {
             return None;
         }
-        self.override_at(format::account_of(self.format(), other.id.as_bytes())?)
+        self.override_at(format::account_of(self.format(), other.id_bytes())?)
     }
 
-    /// By the id in normal form.
+    /// Returns the override of an id in normal form.
     pub(super) fn override_at(&self, id: &[u8]) -> Option<OverrideEntry<'a>> {
         let (id, given) = self.entry().overrides.get_key_value(id)?;
-        Some(OverrideEntry { of: *self, id, given: *given })
+        Some(OverrideEntry { limit: *self, id, given: *given })
     }
 }
 
 impl<'a> OverrideEntry<'a> {
-    pub(super) fn record(&self) -> Option<&'a Numbers> {
-        self.of.entry().numbers.get(self.given.numbers.0 as usize)
+    pub(super) fn terms(&self) -> Option<&'a OverrideTerms> {
+        self.limit.entry().terms.get(self.given.terms.0 as usize)
     }
 
-    /// The limit that it is of.
+    /// Returns the limit that the override belongs to.
     pub fn limit(&self) -> LimitEntry<'a> {
-        self.of
+        self.limit
     }
 
-    /// The id in normal form; of a set of identifiers, its hash.
+    /// Returns the id in normal form. Of a set of identifiers it is the hash.
     pub fn id(&self) -> String {
-        format::decode(self.of.format(), self.id.as_bytes())
+        format::decode(self.limit.format(), self.id_bytes())
     }
 
-    /// Whether it is of an account, and stands for all of the account's ids that have none themselves.
+    /// Whether the id is an account, so that the override applies to all of the account's ids that have none themselves.
     pub fn is_of_account(&self) -> bool {
-        format::is_account(self.of.format(), self.id.as_bytes())
+        format::is_account(self.limit.format(), self.id_bytes())
     }
 
-    /// Its numbers; `None` is no limit.
+    /// Returns the id's limit; `None` is no limit.
     pub fn numbers(&self) -> Option<&'a Limit> {
-        self.record()?.limit.as_ref()
+        self.terms()?.limit.as_ref()
     }
 
-    /// The units that a bucket may owe beyond its burst: its own, or the limit's.
+    /// Returns the units that the bucket may owe beyond its burst: the override's, else the default's.
     pub fn max_debt(&self) -> u64 {
-        self.record().map_or(0, |numbers| self.of.entry().max_debt_of(Some(numbers)))
+        self.terms().map_or(0, |terms| self.limit.entry().max_debt_of(Some(terms)))
     }
 
-    /// The debt that was given with it, if one was: else it is the limit's.
+    /// Returns the debt that was given with the override; `None` if the default's applies.
     pub fn own_max_debt(&self) -> Option<u64> {
-        self.record()?.max_debt
+        self.terms()?.max_debt
     }
 
-    /// Why it is there.
+    /// Returns the comment: why the override is there.
     pub fn comment(&self) -> Option<&'a str> {
-        let (own, shared) = self.notes();
-        own.and_then(|note| note.comment.as_deref())
-            .or(shared.and_then(|note| note.comment.as_deref()))
+        self.notes().find_map(|note| note.comment.as_deref())
     }
 
-    /// Whom to ask about it.
+    /// Returns the owner: whom to ask about the override.
     pub fn owner(&self) -> Option<&'a str> {
-        let (own, shared) = self.notes();
-        own.and_then(|note| note.owner.as_deref()).or(shared.and_then(|note| note.owner.as_deref()))
+        self.notes().find_map(|note| note.owner.as_deref())
     }
 
-    /// The time from which it does not apply; `None` if it stays.
+    /// Returns the time from which the override does not apply; `None` if it does not end.
     pub fn expires(&self) -> Option<SystemTime> {
-        self.record()?.expires.time()
+        self.terms()?.expires.time()
     }
 
-    /// The last day, in UTC, on which it applies, such as `2026-12-31`; where it ends within a day, that
-    /// day and the time.
+    /// Returns the last day, in UTC, on which the override applies, such as `2026-12-31`. If it ends within a day, it is
+    /// that day and the time.
     pub fn last_day(&self) -> Option<String> {
-        let expires = self.record()?.expires;
+        let expires = self.terms()?.expires;
         expires.time().map(|_| expires.to_string())
     }
 
-    /// Whether it has ended by `now`: what applies then is what applies without it.
+    /// Whether the override has ended by `now`. An ended override counts as absent.
     pub fn is_expired(&self, now: SystemTime) -> bool {
-        self.record().is_some_and(|numbers| numbers.expires.is_over(seconds(now)))
+        self.terms().is_some_and(|terms| terms.expires.is_over(seconds(now)))
     }
 
-    /// Where it was given; `None` if it was in code.
+    /// Returns where the override was given; `None` if it was given in code.
     pub fn location(&self) -> Option<Location> {
-        self.of.limits.location(self.place())
+        self.limit.limits.location(self.source_line())
     }
 
-    /// Where it was given, in the order of the files and their lines.
-    pub(super) fn place(&self) -> Given {
-        let source = self.record().map_or(0, |numbers| numbers.within.source.into());
-        Given { source, line: self.given.line }
+    /// Returns the place by which overrides are sorted: files in the loader's order, then lines.
+    pub(super) fn source_line(&self) -> SourceLine {
+        let source = self.terms().map_or(0, |terms| terms.path.source.into());
+        SourceLine { source, line: self.given.line }
     }
 
-    /// The id in normal form as the registry has it.
+    /// Returns the id in normal form, as bytes.
     pub(super) fn id_bytes(&self) -> &'a [u8] {
         self.id.as_bytes()
     }
 
-    /// What was said of this id, and of all ids of its list.
-    fn notes(&self) -> (Option<&'a Note>, Option<&'a Note>) {
-        let own = self.of.entry().terms.notes.get(self.id.as_bytes());
-        let shared = self.record().and_then(|numbers| numbers.note.as_deref());
-        (own.map(|note| &**note), shared)
+    /// Returns the id's own note, then its list's.
+    fn notes(&self) -> impl Iterator<Item = &'a Note> {
+        let own = self.limit.entry().notes.get(self.id_bytes());
+        let shared = self.terms().and_then(|terms| terms.note.as_ref());
+        own.into_iter().chain(shared).map(|note| &**note)
     }
 }
 
@@ -293,6 +305,6 @@ impl fmt::Debug for LimitEntry<'_> {
 
 impl fmt::Debug for OverrideEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OverrideEntry({}:{})", self.of.name(), Escaped(&self.id()))
+        write!(f, "OverrideEntry({}:{})", self.limit.name(), Escaped(&self.id()))
     }
 }

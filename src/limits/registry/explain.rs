@@ -1,9 +1,9 @@
-//! Which entry applies to an id, and which do not though they may look like it.
+//! Explains which entry applies to an id, and why similar entries do not.
 
 use std::time::SystemTime;
 
 use super::entries::{LimitEntry, OverrideEntry};
-use super::{Limits, near};
+use super::{Limits, similar_ids};
 use crate::error::Error;
 use crate::limits::explanation::{Applies, Explanation, NearEntry, WhyNot};
 use crate::limits::{Id, Scratch, format};
@@ -12,19 +12,18 @@ use crate::limits::{Id, Scratch, format};
 pub(super) const NEAR_MAX: usize = 8;
 
 impl Limits {
-    /// Which entry applies to an id, and why nearer-looking ones do not. `now` is the time by which
-    /// overrides have expired.
+    /// Explains which entry applies to an id at `now`, and why others do not that a reader may take for it.
     ///
-    /// Beside the entries that a look-up passes over it shows overrides of ids that may have been meant:
-    /// those that differ in case or in one place, or are in the same network, domain or account. They
-    /// are found by a look at every override of the limit: not for a request's way.
+    /// The others are the entries that are less specific or have expired, and overrides of similar ids: ids that differ
+    /// in case or in one place, or are in the same network, domain or account. The search for similar ids looks at every
+    /// override of the limit, so do not call it for each request.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_name`] for a name that is not known, [`Error::is_invalid_id`] for an id that is
-    /// not of the limit's format.
+    /// [`Error::is_invalid_name`] for an unknown name, [`Error::is_invalid_id`] for an id that does not have the
+    /// limit's format.
     ///
-    /// # Example: an override for somebody else
+    /// # Example: an override of another user
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -50,53 +49,22 @@ impl Limits {
         let limit = self.limit(name)?;
         let mut scratch = Scratch::new();
         let id = format::encode(limit.format(), id.into(), &mut scratch)?;
-        let chain = Chain::of(&limit, id, now);
-        let mut explanation = match chain.applied() {
-            Some(given) => of_override(&limit, id, &given),
-            None => of_default(&limit, id),
-        };
-        explanation.near = chain.passed_over(&limit, &explanation);
-        let left = NEAR_MAX.saturating_sub(explanation.near.len());
-        explanation.near.extend(near::ids(&limit, id, left));
-        Ok(explanation)
-    }
-}
-
-/// The overrides that a look-up asks for, the most specific first.
-struct Chain<'a> {
-    overrides: [Option<OverrideEntry<'a>>; 2],
-    now: SystemTime,
-}
-
-impl<'a> Chain<'a> {
-    fn of(limit: &LimitEntry<'a>, id: &[u8], now: SystemTime) -> Chain<'a> {
         let account = format::account_of(limit.format(), id);
         let of_account = account.and_then(|account| limit.override_at(account));
-        Chain { overrides: [limit.override_at(id), of_account], now }
-    }
 
-    /// The first that has not ended.
-    fn applied(&self) -> Option<OverrideEntry<'a>> {
-        self.overrides.iter().flatten().find(|given| !given.is_expired(self.now)).copied()
-    }
-
-    /// Those that do not apply, and the default where an override does.
-    fn passed_over(&self, limit: &LimitEntry<'_>, explanation: &Explanation) -> Vec<NearEntry> {
+        // The overrides in the order in which a look-up tries them.
+        let mut applied = None;
         let mut near = Vec::new();
-        let mut has_applied = false;
-        for given in self.overrides.iter().flatten() {
-            let why = match given.last_day().filter(|_| given.is_expired(self.now)) {
-                Some(last_day) => WhyNot::Expired(last_day),
-                None if has_applied => WhyNot::LessSpecific,
-                None => {
-                    has_applied = true;
-                    continue;
-                }
-            };
-            near.push(near_entry(given, why));
+        for given in [limit.override_at(id), of_account].into_iter().flatten() {
+            if let Some(last_day) = given.last_day().filter(|_| given.is_expired(now)) {
+                near.push(near_entry(&given, WhyNot::Expired(last_day)));
+            } else if applied.is_some() {
+                near.push(near_entry(&given, WhyNot::LessSpecific));
+            } else {
+                applied = Some(given);
+            }
         }
-        let is_overridden = matches!(explanation.applies, Applies::Override | Applies::Account);
-        if is_overridden && limit.has_default() {
+        if applied.is_some() && limit.has_default() {
             near.push(NearEntry {
                 id: None,
                 location: limit.location(),
@@ -104,7 +72,8 @@ impl<'a> Chain<'a> {
                 why: WhyNot::LessSpecific,
             });
         }
-        near
+        near.extend(similar_ids::find(&limit, id, NEAR_MAX.saturating_sub(near.len())));
+        Ok(Explanation { near, ..explain_entry(&limit, id, applied) })
     }
 }
 
@@ -117,29 +86,20 @@ pub(super) fn near_entry(given: &OverrideEntry<'_>, why: WhyNot) -> NearEntry {
     }
 }
 
-fn of_override(limit: &LimitEntry<'_>, id: &[u8], given: &OverrideEntry<'_>) -> Explanation {
-    let is_own = given.id_bytes() == id;
-    Explanation {
-        applies: if is_own { Applies::Override } else { Applies::Account },
-        location: given.location(),
-        numbers: given.numbers().cloned(),
-        // Tried beside the default's alone.
-        shadow: None,
-        max_debt: given.max_debt(),
-        comment: given.comment().map(str::to_owned),
-        owner: given.owner().map(str::to_owned),
-        last_day: given.last_day(),
-        ..of_default(limit, id)
-    }
-}
-
-fn of_default(limit: &LimitEntry<'_>, id: &[u8]) -> Explanation {
-    let applies = match () {
-        () if limit.is_disabled() => Applies::Disabled,
-        () if limit.has_default() => Applies::Default,
-        () => Applies::Nothing,
+/// Explains the override that applies, or the default.
+fn explain_entry(
+    limit: &LimitEntry<'_>,
+    id: &[u8],
+    applied: Option<OverrideEntry<'_>>,
+) -> Explanation {
+    let applies = match &applied {
+        Some(given) if given.id_bytes() == id => Applies::Override,
+        Some(_) => Applies::Account,
+        None if limit.is_disabled() => Applies::Disabled,
+        None if limit.has_default() => Applies::Default,
+        None => Applies::Nothing,
     };
-    Explanation {
+    let default = Explanation {
         limit: limit.name().into(),
         id: format::decode(limit.format(), id),
         format: limit.format(),
@@ -154,5 +114,19 @@ fn of_default(limit: &LimitEntry<'_>, id: &[u8]) -> Explanation {
         last_day: None,
         near: Vec::new(),
         call: None,
+    };
+    match applied {
+        None => default,
+        Some(given) => Explanation {
+            location: given.location(),
+            numbers: given.numbers().cloned(),
+            // A shadow is tried beside the default only.
+            shadow: None,
+            max_debt: given.max_debt(),
+            comment: given.comment().map(str::to_owned),
+            owner: given.owner().map(str::to_owned),
+            last_day: given.last_day(),
+            ..default
+        },
     }
 }

@@ -1,41 +1,39 @@
-//! What a reload makes of limits: the indices and notes of one generation, and those of the next.
+//! Gives limits the indices, stamps and ends of a generation, so that a reload can follow on from the limits before it.
 
 use std::time::SystemTime;
 
-use super::{Entry, Limits};
+use super::{Entry, Limits, Override};
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, format};
 use crate::store::key::{LimitIndex, LimitTag, OwnedId, Stamp};
 
-/// The account's part of a composite id.
-const ACCOUNT_BYTES: usize = size_of::<u64>();
-
-/// An override as a table of overrides has it.
+/// An override, as a reload lists them.
 pub(crate) struct OverrideById<'a> {
     pub(crate) limit: LimitIndex,
     pub(crate) format: IdFormat,
     /// In normal form.
     pub(crate) id: &'a [u8],
-    /// Whether it stands for all ids of an account.
+    /// Whether it applies to all ids of an account.
     pub(crate) is_of_account: bool,
     pub(crate) tag: LimitTag,
 }
 
-/// A time of the system's clock on a limiter's.
-fn on_clock(expires: Expiry, (now_ns, now): (u64, SystemTime)) -> u64 {
+/// Converts an end to the limiter's clock, given one reading of that clock and of the system's, taken together.
+fn end_on_clock(expires: Expiry, (now_ns, now): (u64, SystemTime)) -> u64 {
     let Some(end) = expires.time() else { return u64::MAX };
     match end.duration_since(now) {
         Ok(left) => u64::try_from(left.as_nanos()).map_or(u64::MAX, |ns| now_ns.saturating_add(ns)),
-        // Over already. No earlier than this: what was owed until now was owed by these numbers.
+        // The end is past. It is not before this reading, because up to now the bucket's debt was counted under the
+        // override.
         Err(_) => now_ns,
     }
 }
 
 impl Limits {
-    /// These limits as those of a generation, on a clock that read the first of the times when the
-    /// system's read the other.
+    /// Makes these the limits of a generation. `clocks` are a reading of the limiter's clock and one of the system's,
+    /// taken together; without them no override ends.
     pub(crate) fn in_generation(
         mut self,
         number: u64,
@@ -43,31 +41,31 @@ impl Limits {
     ) -> Limits {
         self.has_ends = false;
         for (at, entry) in self.entries.iter_mut().enumerate() {
-            entry.stamp = Stamp::new(LimitIndex::of(at), number);
+            entry.stamp = Stamp::new(LimitIndex::new(at), number);
             entry.ends_ns.clear();
-            let ends = entry.numbers.iter().any(|numbers| numbers.expires != Expiry::NEVER);
-            if let Some(clocks) = clocks.filter(|_| ends) {
-                let numbers = entry.numbers.iter();
-                entry.ends_ns = numbers.map(|numbers| on_clock(numbers.expires, clocks)).collect();
+            let has_ends = entry.terms.iter().any(|terms| terms.expires != Expiry::NEVER);
+            if let Some(clocks) = clocks.filter(|_| has_ends) {
+                let ends = entry.terms.iter().map(|terms| end_on_clock(terms.expires, clocks));
+                entry.ends_ns = ends.collect();
                 self.has_ends = true;
             }
         }
-        // A word that is full by numbers that have ended may owe by those that apply then.
+        // A bucket that is full under an override that has ended may owe under the limit that applies since.
         self.is_gcra &= !self.has_ends;
         self.find_shadows();
         self
     }
 
-    /// These limits with the indices that `before` has for their names. A limit that is gone stays, as no
-    /// limit: handles for it are still about.
+    /// Gives these limits the indices that `before` has for their names. A name that is only in `before` keeps its
+    /// index and limits nothing, because callers still have handles for it.
     pub(crate) fn following(mut self, before: &Limits) -> Result<Limits, Error> {
         let mut entries = Vec::with_capacity(before.count().max(self.count()));
         for old in &before.entries {
             let Some(index) = self.by_name.remove(&old.name) else {
-                entries.push(Entry::without_numbers(&old.name, old.format));
+                entries.push(Entry::empty(&old.name, old.format));
                 continue;
             };
-            let new = &mut self.entries[index.0 as usize];
+            let new = self.take_entry(index);
             if new.format != old.format {
                 let text = format!(
                     "the ids of {} are {} and cannot become {} while buckets are kept by them: give the limit another name",
@@ -75,68 +73,71 @@ impl Limits {
                 );
                 return Err(Error::new(ErrorKind::Limit, text));
             }
-            entries.push(std::mem::replace(new, Entry::without_numbers("", old.format)));
+            entries.push(new);
         }
         entries.extend(self.entries.drain(..).filter(|entry| !entry.name.is_empty()));
         Ok(self.with_entries(entries))
     }
 
-    /// The same with these entries, of which those without a name only take their places.
+    /// Takes an entry and leaves one without a name.
+    pub(super) fn take_entry(&mut self, index: LimitIndex) -> Entry {
+        std::mem::replace(&mut self.entries[index.0 as usize], Entry::unnamed())
+    }
+
+    /// Replaces the entries. Entries without a name only take an index.
     pub(super) fn with_entries(mut self, entries: Vec<Entry>) -> Limits {
         let named = entries.iter().enumerate().filter(|(_, entry)| !entry.name.is_empty());
-        self.by_name = named.map(|(at, entry)| (entry.name.clone(), LimitIndex::of(at))).collect();
+        self.by_name = named.map(|(at, entry)| (entry.name.clone(), LimitIndex::new(at))).collect();
         self.entries = entries;
         self
     }
 
-    /// Whether both say the same of every id.
+    /// Whether both apply the same limits, with the same options, to every id.
     pub(crate) fn is_same_as(&self, other: &Limits) -> bool {
         self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.is_same_as(b))
     }
 
-    /// All limits, those without numbers included.
+    /// Returns all limits, including those that limit nothing.
     pub(crate) fn by_index(&self) -> impl Iterator<Item = (LimitIndex, &Entry)> {
-        self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::of(at), entry))
+        self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::new(at), entry))
     }
 
-    /// All overrides, those that have ended and those that say that there is no limit included.
+    /// Returns all overrides, including those that have ended and those without a limit.
     pub(crate) fn overrides_by_id(&self) -> impl Iterator<Item = OverrideById<'_>> {
         self.by_index().flat_map(|(limit, entry)| {
-            let is_composite = format::is_composite(entry.format);
-            entry.overrides.iter().map(move |(id, given)| {
-                let id = id.as_bytes();
-                OverrideById {
-                    limit,
-                    format: entry.format,
-                    id,
-                    is_of_account: is_composite && id.len() == ACCOUNT_BYTES,
-                    tag: entry.stamp.tag(given.numbers.0 + 1),
-                }
+            entry.overrides.iter().map(move |(id, given)| OverrideById {
+                limit,
+                format: entry.format,
+                id: id.as_bytes(),
+                is_of_account: format::is_account(entry.format, id.as_bytes()),
+                tag: entry.stamp.tag(given.terms.0 + 1),
             })
         })
     }
 }
 
 impl Entry {
-    /// Some of the limit's numbers, if it has any.
+    /// Returns the default, or the limit of some override.
     pub(crate) fn any_numbers(&self) -> Option<&Limit> {
-        self.default.as_ref().or_else(|| self.numbers.iter().find_map(|it| it.limit.as_ref()))
+        self.default.as_ref().or_else(|| self.terms.iter().find_map(|terms| terms.limit.as_ref()))
     }
 
-    /// Whether both say the same of every id, where their files do.
+    /// Whether both apply the same limits to every id, and files give them on the same lines.
     fn is_same_as(&self, other: &Entry) -> bool {
-        let is_same = |(id, given): (&OwnedId, &super::Override)| {
+        let is_same = |(id, given): (&OwnedId, &Override)| {
             let others = other.overrides.get(id);
             others.is_some_and(|others| {
-                let numbers = self.numbers.get(given.numbers.0 as usize);
-                given.line == others.line && numbers == other.numbers.get(others.numbers.0 as usize)
+                let terms = self.terms.get(given.terms.0 as usize);
+                given.line == others.line && terms == other.terms.get(others.terms.0 as usize)
             })
         };
         self.name == other.name
             && self.format == other.format
             && self.default == other.default
-            && self.terms == other.terms
+            && self.options == other.options
+            && self.location == other.location
+            && self.notes == other.notes
             && self.overrides.len() == other.overrides.len()
             && self.overrides.iter().all(is_same)
     }

@@ -1,43 +1,42 @@
-//! The registry: for a limit and an id, the most specific override, else the default, else nothing.
+//! The registry: finds the limit that applies to an id, which is that of the most specific override or the default.
 
-mod applying;
-mod as_of;
+mod builder;
 mod entries;
 mod explain;
 mod generation;
-mod near;
+mod lookup;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persisted;
-#[cfg(feature = "yaml")]
-mod reading;
 mod shadow;
+mod similar_ids;
 mod terms;
 mod warnings;
 
 use std::collections::HashMap;
-use std::collections::hash_map;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
 
-use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
-use crate::limits::{Id, IdFormat, OverrideOptions, Scratch, format, names};
+use crate::limits::expiry::{Expiry, seconds};
+use crate::limits::options::Note;
+use crate::limits::{Id, IdFormat, LimitOptions, Scratch, format, names};
 use crate::store::key::{LimitIndex, LimitTag, OwnedId, Quick, Stamp};
 
-pub(crate) use applying::BEFORE_ALL_ENDS_NS;
+pub use builder::LimitsBuilder;
 pub use entries::{LimitEntry, Location, OverrideEntry};
 pub(crate) use generation::OverrideById;
-pub(crate) use terms::Numbers;
-use terms::Terms;
+pub(crate) use lookup::BEFORE_ALL_ENDS_NS;
 #[cfg(feature = "yaml")]
-pub(crate) use terms::{Given, Within, check_options};
+pub(crate) use terms::check_options;
+pub(crate) use terms::{OverrideTerms, SourceLine, SourcePath};
 pub use warnings::{Warning, WarningKind, Warnings};
 
-/// Every limit that a [`Limiter`](crate::Limiter) knows: its name, the format of its ids, the numbers
-/// that apply by default, and those that apply to some ids instead.
+/// All limits that a [`Limiter`](crate::Limiter) knows by name: the format of each limit's ids, its default, and its
+/// overrides, which apply to single ids instead.
 ///
-/// With the feature `boulder`, Boulder's names are always known; without numbers they are no limit.
-/// A look-up costs an index into an array and, where the limit has overrides, a hash of the id.
+/// With the feature `boulder`, Boulder's names are always known; until one is given a default or an override, it
+/// limits nothing. A look-up costs an index into an array and, where the limit has overrides, a hash of the id.
 ///
 /// # Example: limits made in code
 ///
@@ -51,121 +50,112 @@ pub use warnings::{Warning, WarningKind, Warnings};
 ///     .override_id("RequestsPerUser", "alice", Limit::new(200, 600, minute)?)?
 ///     .build();
 /// assert!(limits.names().any(|name| name == "RequestsPerUser"));
+/// assert_eq!(limits.overrides(), 1);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Limits {
     entries: Vec<Entry>,
     by_name: HashMap<Box<str>, LimitIndex, ahash::RandomState>,
-    /// Whether all numbers are gcra's, whose words tell by themselves whether they are full.
+    /// Whether every limit is of gcra, whose word tells without the limit whether the bucket is full.
     is_gcra: bool,
-    /// Whether any numbers end at some time.
+    /// Whether any override ends at some time.
     has_ends: bool,
-    /// The files that they come from, by their reader's numbers; none if they were made in code.
+    /// The names of the files that the limits come from, in the loader's order; empty if they were made in code.
     files: Vec<String>,
 }
 
-/// One limit by its name.
+/// A named limit: its default and its overrides.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Box<str>,
-    /// By which notes of this limit are known, in the generation that these limits are of.
+    /// What the tags of this limit have in common in the generation that these limits belong to.
     stamp: Stamp,
-    /// The same, unless a call has more to do than to charge one bucket: then that of no note, so that it
-    /// goes the longer way.
+    /// The stamp's part that the fast path compares; [`Quick::NEVER`] if a call has more to do than to charge one
+    /// bucket, so that it takes the slow path.
     quick: Quick,
-    /// The limit whose numbers are tried beside the default's.
+    /// The limit without a public name that is the default's shadow.
     shadow: Option<LimitIndex>,
     pub(crate) format: IdFormat,
     pub(crate) default: Option<Limit>,
-    /// Whether a default was given, be it that there is no limit.
+    /// Whether a default was given. It may be `None`, which limits nothing.
     has_default: bool,
-    /// Whether the limit was switched off: the numbers go when the limits are made.
+    /// Whether the limit was switched off. `build` then removes its default and overrides.
     is_disabled: bool,
-    /// What the limit's numbers are for, once it has any: one algorithm, for one bucket's word may pass
+    /// The algorithm, once a default or an override has set it. A limit has one only, because a bucket's word may pass
     /// from the default to an override.
     pub(crate) algorithm: Option<&'static str>,
     /// By id in normal form.
     overrides: HashMap<OwnedId, Override, ahash::RandomState>,
-    /// What overrides point to: a file gives many ids the same numbers.
-    numbers: Vec<Numbers>,
-    /// When the numbers at the same places end, in ns since the clock's origin; none if no numbers do.
+    /// The terms that overrides point to: a file gives many ids the same terms.
+    terms: Vec<OverrideTerms>,
+    /// For each of `terms`, when it ends in ns since the clock's origin; empty if none ends.
     ends_ns: Vec<u64>,
-    /// What stands beside the numbers.
-    pub(crate) terms: Terms,
+    /// The options of the default. No request reads them.
+    pub(crate) options: LimitOptions,
+    /// Where a file gives the default.
+    location: Option<SourceLine>,
+    /// Comments and owners of single ids, by id in normal form. Those of a whole list are in its terms.
+    notes: HashMap<OwnedId, Arc<Note>, ahash::RandomState>,
 }
 
-/// An override of one id. With its id, 32 bytes: files have millions.
+/// The override of one id. It has 32 bytes with its id, because files have millions.
 #[derive(Clone, Copy, Debug)]
 struct Override {
-    numbers: NumbersIndex,
+    terms: TermsIndex,
     line: u32,
 }
 
-/// A place in [`Entry::numbers`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NumbersIndex(u32);
+const _: () = assert!(size_of::<(OwnedId, Override)>() == 32);
 
-impl NumbersIndex {
+/// A place in [`Entry::terms`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TermsIndex(u32);
+
+impl TermsIndex {
     /// # Panics
     ///
-    /// When there are more numbers than a note has room for, a thousand million: a file of as many lines.
-    fn of(at: usize) -> NumbersIndex {
+    /// Panics above the number that a tag has room for, a thousand million, which takes a file of as many lines.
+    fn new(at: usize) -> TermsIndex {
         assert!(
             at < LimitTag::MAX_NUMBERS,
             "a limit has at most {} numbers",
             LimitTag::MAX_NUMBERS
         );
-        NumbersIndex(at as u32)
+        TermsIndex(at as u32)
+    }
+
+    /// The place `count` after this one.
+    #[cfg(feature = "yaml")]
+    pub(crate) fn after(self, count: u32) -> TermsIndex {
+        TermsIndex(self.0.saturating_add(count))
     }
 }
 
-const _: () = assert!(size_of::<(OwnedId, Override)>() == 32);
-
-/// Where an override was given before: the file by the number its reader gave it, and the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GivenBefore {
-    /// `None` when it was given in the entry that is being read.
-    pub(crate) source: Option<u32>,
-    pub(crate) line: u32,
-}
-
 impl Limits {
-    /// No limits yet: [`LimitsBuilder`] adds them.
+    /// Returns a builder without limits.
     pub fn builder() -> LimitsBuilder {
         LimitsBuilder::new()
     }
 
-    /// The names of all limits that were given, in that order: with numbers, as no limit, or disabled.
+    /// Returns the names of all limits that were given, also of those without a default and of disabled ones, in the
+    /// order in which they were given. Boulder's names come first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter(|entry| entry.is_given()).map(|entry| &*entry.name)
     }
 
-    /// The number of overrides, of all limits.
+    /// Returns the number of overrides of all limits.
     pub fn overrides(&self) -> usize {
         self.entries.iter().map(|entry| entry.overrides.len()).sum()
     }
 
-    /// The numbers that apply to `id` under the limit `name`: those of the most specific override,
-    /// else the default's, else `None`, which is no limit.
+    /// Returns the limit that applies to `id` under the name `name`: that of the most specific override, else the
+    /// default. `None` is no limit. Ends of overrides are not considered: see [`as_of`](Limits::as_of).
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_name`] for a name that is not known, [`Error::is_invalid_id`] for an id
-    /// that is not of the limit's format.
-    pub fn limit_for<'a>(&self, name: &str, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
-        let index = self.index_of(name)?;
-        let mut scratch = Scratch::new();
-        let id = format::encode(self.entry(index).format, id.into(), &mut scratch)?;
-        Ok(self.entry(index).numbers_of(id, BEFORE_ALL_ENDS_NS).map(|(limit, _)| limit.clone()))
-    }
-
-    /// The numbers of the limit `name` for ids without an override; `None` where it has none, or is
-    /// switched off.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::is_invalid_name`] for a name that is not known.
+    /// [`Error::is_invalid_name`] for an unknown name, [`Error::is_invalid_id`] for an id that does not have the
+    /// limit's format.
     ///
     /// # Example
     ///
@@ -173,46 +163,81 @@ impl Limits {
     /// use std::time::Duration;
     /// use tollgate::{IdFormat, Limit, Limits};
     ///
-    /// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(1));
+    /// let per_second = |burst| Limit::new(burst, 1, Duration::from_secs(1));
     /// let limits = Limits::builder()
-    ///     .limit("PerUser", IdFormat::String, limit(2)?)?
-    ///     .override_id("PerUser", "alice", limit(9)?)?
+    ///     .limit("PerUser", IdFormat::String, per_second(2)?)?
+    ///     .override_id("PerUser", "alice", per_second(9)?)?
     ///     .build();
-    /// assert_eq!(limits.default_numbers("PerUser")?.map(|limit| limit.burst()), Some(2));
+    /// assert_eq!(limits.limit_for("PerUser", "alice")?, Some(per_second(9)?));
+    /// assert_eq!(limits.limit_for("PerUser", "bob")?, Some(per_second(2)?));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn default_numbers(&self, name: &str) -> Result<Option<Limit>, Error> {
-        Ok(self.entry(self.index_of(name)?).default.clone())
+    pub fn limit_for<'a>(&self, name: &str, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
+        let entry = self.entry(self.index_of(name)?);
+        let mut scratch = Scratch::new();
+        let id = format::encode(entry.format, id.into(), &mut scratch)?;
+        Ok(entry.numbers_of(id, BEFORE_ALL_ENDS_NS).map(|(limit, _)| limit.clone()))
     }
 
-    /// The index of `name`.
+    /// Returns the limits as they apply at `now`, without ends: expired overrides are removed, and the others stay for
+    /// good. Use it to replay recorded traffic against limits.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use tollgate::{IdFormat, Limit, Limits};
+    /// use tollgate::limits::OverrideOptions;
+    ///
+    /// let (now, minute) = (SystemTime::now(), Duration::from_secs(60));
+    /// let options = OverrideOptions::default().expires(now + minute);
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, Limit::new(20, 60, minute)?)?
+    ///     .override_with("PerUser", "alice", Limit::new(200, 600, minute)?, options)?
+    ///     .build();
+    /// let burst = |limits: &Limits| limits.limit_for("PerUser", "alice").map(|limit| limit.map(|it| it.burst()));
+    /// assert_eq!(burst(&limits.clone().as_of(now))?, Some(200));
+    /// assert_eq!(burst(&limits.as_of(now + 2 * minute))?, Some(20));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn as_of(mut self, now: SystemTime) -> Limits {
+        let now_s = seconds(now);
+        for Entry { overrides, terms, .. } in &mut self.entries {
+            overrides.retain(|_, given| {
+                terms.get(given.terms.0 as usize).is_none_or(|terms| !terms.expires.is_over(now_s))
+            });
+            terms.iter_mut().for_each(|terms| terms.expires = Expiry::NEVER);
+        }
+        self
+    }
+
     pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, Error> {
         let known = self.by_name.get(name).copied().filter(|_| !shadow::is_name(name));
         known.ok_or_else(|| {
             let names = self.by_name.keys().map(|name| &**name);
-            let text = names::unknown(name, names.filter(|name| !shadow::is_name(name)));
-            Error::new(ErrorKind::Name, text)
+            let hint = names::hint(name, names.filter(|name| !shadow::is_name(name)));
+            Error::new(ErrorKind::Name, format!("unknown limit {name:?}{hint}"))
         })
     }
 
-    /// What is known of a limit; of one that a later reload adds, that it is no limit.
+    /// Returns a limit by its index. A limit that a later reload adds is not there yet, and limits nothing.
     pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
-        static NOT_YET: LazyLock<Entry> =
-            LazyLock::new(|| Entry::without_numbers("", IdFormat::String));
+        static NOT_YET: LazyLock<Entry> = LazyLock::new(Entry::unnamed);
         match self.entries.get(index.0 as usize) {
             Some(entry) => entry,
             None => &NOT_YET,
         }
     }
 
-    /// The number of limits, those without numbers included.
+    /// Returns the number of limits, including those that limit nothing.
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }
 }
 
 impl Entry {
-    fn without_numbers(name: &str, format: IdFormat) -> Entry {
+    /// Makes a limit that has neither a default nor overrides.
+    fn empty(name: &str, format: IdFormat) -> Entry {
         Entry {
             name: name.into(),
             stamp: Stamp::new(LimitIndex(0), 0),
@@ -224,246 +249,21 @@ impl Entry {
             is_disabled: false,
             algorithm: None,
             overrides: HashMap::default(),
-            numbers: Vec::new(),
+            terms: Vec::new(),
             ends_ns: Vec::new(),
-            terms: Terms::default(),
+            options: LimitOptions::default(),
+            location: None,
+            notes: HashMap::default(),
         }
     }
 
+    /// Makes an empty limit that only takes an index.
+    fn unnamed() -> Entry {
+        Entry::empty("", IdFormat::String)
+    }
+
+    /// Whether the limit has a default or an override, or was switched off.
     pub(crate) fn is_given(&self) -> bool {
         self.has_default || self.is_disabled || !self.overrides.is_empty()
-    }
-
-    fn note_algorithm(&mut self, limit: Option<&Limit>) {
-        self.algorithm = self.algorithm.or(limit.map(Limit::algorithm));
-    }
-
-    fn check_algorithm(&self, limit: Option<&Limit>) -> Result<(), String> {
-        match (limit.map(Limit::algorithm), self.algorithm) {
-            (Some(new), Some(known)) if new != known => Err(format!(
-                "numbers of {new} for {}, which has numbers of {known}: a limit has one algorithm",
-                self.name
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Makes [`Limits`], in code or from files.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct LimitsBuilder {
-    limits: Limits,
-}
-
-impl LimitsBuilder {
-    fn new() -> LimitsBuilder {
-        let mut builder = LimitsBuilder {
-            limits: Limits {
-                entries: Vec::new(),
-                by_name: HashMap::default(),
-                is_gcra: true,
-                has_ends: false,
-                files: Vec::new(),
-            },
-        };
-        for boulder in names::BOULDER {
-            builder.intern(boulder.name, boulder.format);
-        }
-        builder
-    }
-
-    /// Adds a limit: its name, how its ids look, and the numbers that apply by default: a [`Limit`], or
-    /// `None`, which is no limit but for ids that have an override.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::is_invalid_name`]: the name does not match `[A-Za-z][A-Za-z0-9_.-]*` in at most 128
-    /// characters, was given before, or is Boulder's and has another format there.
-    /// [`Error::is_invalid_limit`]: the limit has overrides of another algorithm.
-    pub fn limit(
-        mut self,
-        name: &str,
-        format: IdFormat,
-        limit: impl Into<Option<Limit>>,
-    ) -> Result<LimitsBuilder, Error> {
-        let limit = limit.into();
-        let index = self.declare(name, format).map_err(|text| Error::new(ErrorKind::Name, text))?;
-        self.check_algorithm(index, limit.as_ref())?;
-        self.set_default(index, limit).map_err(|text| Error::new(ErrorKind::Name, text))?;
-        Ok(self)
-    }
-
-    /// Switches a limit off: no limit for anybody, those with overrides included. Its name stays known.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::is_invalid_name`] for a limit that is not known.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{IdFormat, Limit, Limits};
-    ///
-    /// let limit = Limit::fixed_window(10, Duration::from_secs(60))?;
-    /// let limits =
-    ///     Limits::builder().limit("PerUser", IdFormat::String, limit)?.disable("PerUser")?.build();
-    /// assert_eq!(limits.limit_for("PerUser", "alice")?, None);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn disable(mut self, name: &str) -> Result<LimitsBuilder, Error> {
-        let index = self.limits.index_of(name)?;
-        self.set_disabled(index);
-        Ok(self)
-    }
-
-    /// Gives one id of a limit numbers of its own, or `None`: no limit for that id. For a composite id,
-    /// the account alone stands for all of its ids that have no override themselves.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::is_invalid_name`] for a limit that is not known, [`Error::is_invalid_id`] for an id
-    /// that is not of the limit's format, or was given before, and [`Error::is_invalid_limit`] for
-    /// numbers of another algorithm than those that the limit has.
-    ///
-    /// # Example: an IPv6 client of a tower layer
-    ///
-    /// The layer's id of an IPv6 client is the base address of its network, by default its /64.
-    /// `http::ClientAddress::find` gives it; the client's own address would not be found.
-    ///
-    /// ```
-    /// # #[cfg(feature = "http")] {
-    /// use std::net::IpAddr;
-    /// use std::time::Duration;
-    /// use tollgate::http::ClientAddress;
-    /// use tollgate::{IdFormat, Limit, Limits};
-    ///
-    /// let second = Duration::from_secs(1);
-    /// let client: IpAddr = "2001:db8:1:2::7".parse()?;
-    /// let id = ClientAddress::new().find(Some(client), &http::HeaderMap::new())?; // as the layer has it
-    /// let limits = Limits::builder()
-    ///     .limit("PerClient", IdFormat::IpAddress, Limit::new(20, 10, second)?)?
-    ///     .override_id("PerClient", id, Limit::new(200, 100, second)?)?
-    ///     .build();
-    /// let override_burst = |id| Ok::<_, tollgate::Error>(limits.limit_for("PerClient", id)?.map(|limit| limit.burst()));
-    /// assert_eq!(override_burst("2001:db8:1:2::")?, Some(200));
-    /// assert_eq!(override_burst("2001:db8:1:2::7")?, Some(20)); // no id of the layer
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn override_id<'a>(
-        self,
-        name: &str,
-        id: impl Into<Id<'a>>,
-        limit: impl Into<Option<Limit>>,
-    ) -> Result<LimitsBuilder, Error> {
-        self.override_with(name, id, limit, OverrideOptions::default())
-    }
-
-    /// The limits.
-    pub fn build(mut self) -> Limits {
-        for entry in &mut self.limits.entries {
-            if entry.is_disabled {
-                entry.default = None;
-                entry.overrides.clear();
-                entry.numbers.clear();
-                entry.terms.notes.clear();
-                entry.terms.options.shadow = None;
-            }
-            entry.overrides.shrink_to_fit();
-            entry.numbers.shrink_to_fit();
-            entry.terms.notes.shrink_to_fit();
-        }
-        self.add_shadows();
-        let other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
-        self.limits.is_gcra = !self.limits.entries.iter().any(other);
-        self.limits.in_generation(0, None)
-    }
-
-    /// Makes `name` known, with the format of its ids.
-    pub(crate) fn declare(&mut self, name: &str, format: IdFormat) -> Result<LimitIndex, String> {
-        if !names::is_valid_name(name) {
-            return Err(format!(
-                "invalid name {name:?}: a letter, then letters, digits, '_', '.' or '-', at most 128 characters, is allowed"
-            ));
-        }
-        let index = self.intern(name, format);
-        let known = self.limits.entry(index).format;
-        if known != format {
-            return Err(format!("the ids of {name} are {known}, not {format}"));
-        }
-        Ok(index)
-    }
-
-    fn check_algorithm(&self, index: LimitIndex, limit: Option<&Limit>) -> Result<(), Error> {
-        let checked = self.limits.entry(index).check_algorithm(limit);
-        checked.map_err(|text| Error::new(ErrorKind::Limit, text))
-    }
-
-    /// Sets the default numbers of a limit, once.
-    pub(crate) fn set_default(
-        &mut self,
-        index: LimitIndex,
-        limit: Option<Limit>,
-    ) -> Result<(), String> {
-        let entry = &mut self.limits.entries[index.0 as usize];
-        if entry.has_default {
-            return Err(format!("the limit {} was given twice", entry.name));
-        }
-        entry.check_algorithm(limit.as_ref())?;
-        entry.note_algorithm(limit.as_ref());
-        entry.default = limit;
-        entry.has_default = true;
-        Ok(())
-    }
-
-    pub(crate) fn set_disabled(&mut self, index: LimitIndex) {
-        self.limits.entries[index.0 as usize].is_disabled = true;
-    }
-
-    /// Adds numbers for overrides to point to; those that equal the ones before share them.
-    pub(crate) fn add_numbers(&mut self, index: LimitIndex, new: Numbers) -> NumbersIndex {
-        let entry = &mut self.limits.entries[index.0 as usize];
-        entry.note_algorithm(new.limit.as_ref());
-        let numbers = &mut entry.numbers;
-        if numbers.last() != Some(&new) {
-            numbers.push(new);
-        }
-        NumbersIndex::of(numbers.len() - 1)
-    }
-
-    /// Points an id in normal form to numbers; an id that has some already is an error.
-    pub(crate) fn add_override(
-        &mut self,
-        index: LimitIndex,
-        id: &[u8],
-        numbers: NumbersIndex,
-        line: u32,
-    ) -> Result<(), GivenBefore> {
-        let entry = &mut self.limits.entries[index.0 as usize];
-        match entry.overrides.entry(OwnedId::new(id)) {
-            hash_map::Entry::Vacant(vacant) => {
-                vacant.insert(Override { numbers, line });
-                Ok(())
-            }
-            hash_map::Entry::Occupied(before) => {
-                let before = before.get();
-                let numbers = entry.numbers.get(before.numbers.0 as usize);
-                let source = numbers.map(|numbers| numbers.within.source.into());
-                Err(GivenBefore { source, line: before.line })
-            }
-        }
-    }
-
-    fn intern(&mut self, name: &str, format: IdFormat) -> LimitIndex {
-        if let Some(&index) = self.limits.by_name.get(name) {
-            return index;
-        }
-        let entries = &mut self.limits.entries;
-        let index = LimitIndex::of(entries.len());
-        entries.push(Entry::without_numbers(name, format));
-        self.limits.by_name.insert(name.into(), index);
-        index
     }
 }

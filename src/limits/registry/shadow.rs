@@ -1,54 +1,38 @@
-//! Numbers that are tried: each a limit of its own that has no name for callers, so that a table, a sweep
-//! and a reload need not know of them.
+//! Shadow limits. Each is a limit without a public name, so that the table, the sweep and the reload treat it as any other.
 
-use super::{Entry, Limits, LimitsBuilder};
+use super::{Entry, Limits};
 use crate::limit::Limit;
 use crate::limits::LimitMode;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag, Quick};
 
-/// What the names of such limits end in: no name that is given can.
+/// The end of a shadow's name. No valid name has a blank.
 const ENDING: &str = " (shadow)";
 
-/// Whether a name is one of those that callers do not have.
+/// Whether this is the name of a shadow.
 pub(super) fn is_name(name: &str) -> bool {
     name.ends_with(ENDING)
 }
 
-/// The name of the limit that a shadow of this name is beside; that of another limit is its own.
+/// Removes the ending from the name of a shadow. Other names stay as they are.
 #[cfg(feature = "snapshot")]
 pub(super) fn without_ending(name: &str) -> &str {
     name.strip_suffix(ENDING).unwrap_or(name)
 }
 
-impl LimitsBuilder {
-    /// Makes a limit of each shadow.
-    pub(super) fn add_shadows(&mut self) {
-        for at in 0..self.limits.entries.len() {
-            let entry = &self.limits.entries[at];
-            let Some(shadow) = entry.terms.options.shadow.clone() else { continue };
-            let (name, format) = (format!("{}{ENDING}", entry.name), entry.format);
-            let index = self.intern(&name, format);
-            let hidden = &mut self.limits.entries[index.0 as usize];
-            hidden.note_algorithm(Some(&shadow));
-            hidden.default = Some(shadow);
-        }
-    }
-}
-
 impl Limits {
-    /// Says of each limit which one is its shadow, and whether its calls can go the short way.
+    /// Sets for each limit which other limit is its shadow, and whether its calls can take the fast path.
     pub(super) fn find_shadows(&mut self) {
         let by_name = &self.by_name;
         for entry in &mut self.entries {
-            let shadow = entry.terms.options.shadow.as_ref();
+            let has_shadow = entry.options.shadow.is_some();
             entry.shadow =
-                shadow.and_then(|_| by_name.get(&*format!("{}{ENDING}", entry.name)).copied());
+                has_shadow.then(|| by_name.get(&*entry.shadow_name()).copied()).flatten();
             let is_quick = entry.shadow.is_none() && !entry.is_shadow();
             entry.quick = if is_quick { entry.stamp.quick() } else { Quick::NEVER };
         }
     }
 
-    /// The numbers that are tried for a key beside those that apply to it, their limit, and their note.
+    /// Returns the shadow limit of the limit that applies to a key, with its index and its tag.
     pub(crate) fn shadow_of(
         &self,
         key: KeyRef<'_>,
@@ -63,20 +47,19 @@ impl Limits {
 }
 
 impl Entry {
-    pub(super) fn mode(&self) -> LimitMode {
-        self.terms.options.mode
+    pub(super) fn shadow_name(&self) -> String {
+        format!("{}{ENDING}", self.name)
     }
 
-    /// Whether the limit only says that it would deny.
+    /// Whether the limit is in shadow mode: it denies no call, but counts the calls that it would deny.
     #[inline]
     pub(crate) fn is_shadow(&self) -> bool {
-        self.mode() == LimitMode::Shadow
+        self.options.mode == LimitMode::Shadow
     }
 
-    /// The limit whose numbers are tried beside those that the note says: beside the default's alone. An
-    /// override stands in the place of either.
+    /// Returns the shadow limit, if the tag is the default's. An override replaces both the default and its shadow.
     #[inline]
-    pub(crate) fn shadow_beside(&self, noted: LimitTag) -> Option<LimitIndex> {
-        self.shadow.filter(|_| noted.numbers() == 0)
+    pub(crate) fn shadow_beside(&self, tag: LimitTag) -> Option<LimitIndex> {
+        self.shadow.filter(|_| tag.numbers() == 0)
     }
 }

@@ -1,23 +1,20 @@
-//! Go's duration text, such as `180m` or `1h30m`, in exact integers.
+//! Parses Go's duration text, such as `180m` or `1h30m`, in exact integers.
 
-use std::cmp::Ordering;
+use crate::limits::shown;
 
-use super::faults::Given;
-
-/// What a duration may look like, for messages.
+/// The part of messages that says which text is allowed.
 const ALLOWED: &str = "a duration such as 60s, 180m or 1h30m is allowed (ns, us, ms, s, m, h)";
 
 /// The longest duration: Go's, 2^63 - 1 ns, 292 years.
 const MAX_NS: u64 = i64::MAX as u64;
 
-/// The nanoseconds that Go's `time.ParseDuration` reads in `text`; else what is wrong with it.
+/// Returns the nanoseconds that Go's `time.ParseDuration` reads in `text`. An error says what is wrong with it.
 ///
-/// Each component with a fraction is cut to whole nanoseconds, exactly (Go multiplies a fraction in
-/// floating point: `0.3333333333333333333h` is a nanosecond longer there). What is negative or above
-/// 2^63 - 1 ns is refused.
+/// Each component with a fraction is cut to whole nanoseconds, exactly. (Go multiplies a fraction in floating point:
+/// `0.3333333333333333333h` is a nanosecond longer there.) A negative duration or one above 2^63 - 1 ns is refused.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    let refuse = |reason: String| Err(format!("{}: {reason}", Given(text)));
-    let (negative, mut rest) = match text.as_bytes().first() {
+    let refuse = |reason: String| Err(format!("{}: {reason}", shown(text)));
+    let (is_negative, mut rest) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
@@ -30,107 +27,54 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     }
     let mut total_ns = 0_u64;
     while !rest.is_empty() {
-        let Some((number, after)) = Number::read(rest) else {
+        let (whole, after) = split_digits(rest);
+        let (fraction, after) = after.strip_prefix('.').map_or(("", after), split_digits);
+        if whole.is_empty() && fraction.is_empty() {
             return refuse(ALLOWED.into());
-        };
-        let (unit, after) = after.split_at(unit_len(after));
+        }
+        // The unit is all text up to the next number.
+        let is_number = |c: char| c == '.' || c.is_ascii_digit();
+        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
         if unit.is_empty() {
             return refuse(format!("missing unit; {ALLOWED}"));
         }
         let Some(unit_ns) = unit_ns(unit) else {
-            return refuse(format!("unknown unit {}; {ALLOWED}", Given(unit)));
+            return refuse(format!("unknown unit {}; {ALLOWED}", shown(unit)));
         };
-        let sum = number.times(unit_ns).and_then(|ns| total_ns.checked_add(ns));
+        let sum = times(whole, fraction, unit_ns).and_then(|ns| total_ns.checked_add(ns));
         match sum.filter(|&ns| ns <= MAX_NS) {
             Some(ns) => total_ns = ns,
             None => return refuse("at most 2^63 - 1 ns, about 2562047h, is allowed".into()),
         }
         rest = after;
     }
-    if negative && total_ns > 0 {
+    if is_negative && total_ns > 0 {
         return refuse("negative; more than 0s is allowed".into());
     }
     Ok(total_ns)
 }
 
-/// One decimal number: the digits before and after the point.
-struct Number<'t> {
-    whole: &'t str,
-    fraction: &'t str,
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-impl<'t> Number<'t> {
-    /// The digits of a fraction that are taken at once: times an hour in ns, they fit u128.
-    const DIGITS_AT_ONCE: usize = 20;
-
-    /// The number that `text` starts with and what follows it, if there is a digit in it.
-    fn read(text: &'t str) -> Option<(Number<'t>, &'t str)> {
-        let (whole, after) = text.split_at(digits(text));
-        let (fraction, after) = match after.strip_prefix('.') {
-            Some(after) => after.split_at(digits(after)),
-            None => ("", after),
-        };
-        if whole.is_empty() && fraction.is_empty() {
-            return None;
-        }
-        Some((Number { whole, fraction }, after))
-    }
-
-    /// The number times a unit, rounded down; `None` above u64.
-    fn times(&self, unit_ns: u64) -> Option<u64> {
-        let mut whole = 0_u64;
-        for digit in self.whole.bytes() {
-            whole = whole.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
-        }
-        whole.checked_mul(unit_ns)?.checked_add(self.fraction_times(unit_ns)?)
-    }
-
-    /// The fraction times a unit, rounded down.
-    fn fraction_times(&self, unit_ns: u64) -> Option<u64> {
-        let unit_ns = u128::from(unit_ns);
-        let (first, rest) = self.fraction.split_at(self.fraction.len().min(Number::DIGITS_AT_ONCE));
-        let (mut numerator, mut scale) = (0_u128, 1_u128);
-        for digit in first.bytes() {
-            numerator = numerator * 10 + u128::from(digit - b'0');
-            scale *= 10;
-        }
-        let product = numerator * unit_ns;
-        let part_ns = u64::try_from(product / scale).ok()?;
-        let missing = scale - product % scale;
-        Some(part_ns + u64::from(reaches(rest, missing, unit_ns)))
-    }
+/// Returns `whole.fraction` times a unit, rounded down; `None` above u64.
+fn times(whole: &str, fraction: &str, unit_ns: u64) -> Option<u64> {
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    // From the last digit to the first, each step adds `digit * unit` and divides by 10. Rounding down at each step
+    // gives the same result as rounding down once.
+    let fraction_ns = fraction
+        .bytes()
+        .rev()
+        .fold(0, |ns: u64, digit| (ns + u64::from(digit - b'0') * unit_ns) / 10);
+    whole.checked_mul(unit_ns)?.checked_add(fraction_ns)
 }
 
-/// Whether `0.rest` is at least `missing / unit_ns`, by long division.
-fn reaches(rest: &str, mut missing: u128, unit_ns: u128) -> bool {
-    if missing >= unit_ns {
-        return false;
-    }
-    for digit in rest.bytes() {
-        missing *= 10;
-        match u128::from(digit - b'0').cmp(&(missing / unit_ns)) {
-            Ordering::Less => return false,
-            Ordering::Greater => return true,
-            Ordering::Equal => missing %= unit_ns,
-        }
-    }
-    missing == 0
-}
-
-/// The length of the digits that `text` starts with.
-fn digits(text: &str) -> usize {
-    text.bytes().take_while(u8::is_ascii_digit).count()
-}
-
-/// The length of what stands where a unit is expected: all up to the next number.
-fn unit_len(text: &str) -> usize {
-    text.bytes().take_while(|byte| *byte != b'.' && !byte.is_ascii_digit()).count()
-}
-
+/// Returns the nanoseconds of a unit.
 fn unit_ns(unit: &str) -> Option<u64> {
     Some(match unit {
         "ns" => 1,
-        // Both letters that Unicode has for micro: U+00B5 and U+03BC.
+        // U+00B5 and U+03BC are Unicode's two letters for micro.
         "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
@@ -222,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Every digit taken into one fraction, in u128.
+    /// Computes each component as one fraction, in u128.
     fn naive(parts: &[(u64, Option<u64>, u64)]) -> Option<u64> {
         let mut sum = 0_u128;
         for (whole, fraction, unit_ns) in parts {

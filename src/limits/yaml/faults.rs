@@ -1,11 +1,11 @@
-//! Faults and the words for them: where one is, and what was given.
+//! Collects the faults of a file, each with its line and the path to it.
 
 use std::fmt;
 
 use crate::error::ConfigFault;
-use crate::util::escape::quoted;
+use crate::limits::shown;
 
-/// The way from a file's root to a node, on the walker's stack: text is made of it for a fault only.
+/// The path from a file's root to a node, on the stack of the walk. It becomes text for a fault only.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     Root,
@@ -24,7 +24,7 @@ impl<'a> Path<'a> {
 }
 
 impl fmt::Display for Path<'_> {
-    // The grammar bounds the recursion: a list, a name, a field, a list, a field.
+    // The grammar bounds the recursion: a list, a name, a field, a list, a field at most.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Path::Root => Ok(()),
@@ -34,33 +34,20 @@ impl fmt::Display for Path<'_> {
                 if !matches!(parent, Path::Root) {
                     f.write_str(".")?;
                 }
-                if is_plain(key) { f.write_str(key) } else { write!(f, "{}", Given(key)) }
+                if is_plain(key) { f.write_str(key) } else { f.write_str(&shown(key)) }
             }
         }
     }
 }
 
-/// Whether a key can stand in a path as it is.
+/// Whether a key is shown in a path without quotes.
 fn is_plain(key: &str) -> bool {
     const LEN_MAX: usize = 160;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/,*".contains(&byte);
     !key.is_empty() && key.len() <= LEN_MAX && key.bytes().all(plain)
 }
 
-/// What was given, in quotes and escaped, cut after [`Given::CHARS_MAX`] characters.
-pub(super) struct Given<'a>(pub(super) &'a str);
-
-impl Given<'_> {
-    const CHARS_MAX: usize = 64;
-}
-
-impl fmt::Display for Given<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&quoted(self.0, Given::CHARS_MAX))
-    }
-}
-
-/// Words in a row: `a, b and c`.
+/// Joins words: `a, b and c`.
 pub(super) fn listed(words: &[&str]) -> String {
     match words {
         [] => String::new(),
@@ -76,10 +63,10 @@ pub(super) struct Faults<'f> {
 }
 
 impl<'f> Faults<'f> {
-    /// As many as anyone can mend, and few enough that a hostile file does not fill the memory.
+    /// More than a person can mend, and few enough that a hostile file does not fill the memory.
     pub(super) const MAX: usize = 100_000;
 
-    /// No message is longer: an id may be as long as its file.
+    /// The longest message. An id may be as long as its file.
     const MESSAGE_BYTES_MAX: usize = 1024;
 
     pub(super) fn new(file: &'f str) -> Faults<'f> {
@@ -87,8 +74,7 @@ impl<'f> Faults<'f> {
     }
 
     #[cold]
-    pub(super) fn add(&mut self, line: Option<u64>, path: &Path<'_>, message: impl Into<String>) {
-        let mut message = message.into();
+    pub(super) fn add(&mut self, line: Option<u64>, path: &Path<'_>, mut message: String) {
         if message.len() > Self::MESSAGE_BYTES_MAX {
             message.truncate(message.floor_char_boundary(Self::MESSAGE_BYTES_MAX));
             message.push_str("...");
@@ -114,7 +100,7 @@ impl<'f> Faults<'f> {
         self.faults.last().and_then(|fault| fault.line)
     }
 
-    /// The faults in the file's order.
+    /// Returns the faults in the order of the file.
     pub(super) fn into_sorted(mut self) -> Vec<ConfigFault> {
         self.faults.sort_by_key(|fault| fault.line);
         self.faults
@@ -126,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_made_of_keys_and_places() {
+    fn a_path_has_keys_and_places() {
         let root = Path::Root;
         let list = root.index(2);
         let entry = list.key("NewOrdersPerAccount");
@@ -134,15 +120,5 @@ mod tests {
         let id = ids.index(1);
         assert_eq!(id.key("id").to_string(), "[2].NewOrdersPerAccount.ids[1].id");
         assert_eq!(root.key("a b\n").to_string(), "\"a b\\n\"");
-    }
-
-    #[test]
-    fn what_was_given_is_cut_and_escaped() {
-        assert_eq!(Given("a\"\n").to_string(), "\"a\\\"\\n\"");
-        assert_eq!(Given(&"\u{e9}".repeat(64)).to_string(), format!("\"{}\"", "\u{e9}".repeat(64)));
-        assert_eq!(
-            Given(&"\u{e9}".repeat(65)).to_string(),
-            format!("\"{}\"...", "\u{e9}".repeat(64))
-        );
     }
 }

@@ -1,55 +1,47 @@
-//! The ids of an override, each on its way from the text to the registry.
+//! Reads the ids of an override and adds them to the registry.
 
 use crate::limits::IdFormat;
-use crate::limits::expiry::Expiry;
 use crate::limits::format::encode_override;
 use crate::limits::options::Note;
-use crate::limits::registry::{GivenBefore, NumbersIndex};
+use crate::limits::registry::{SourceLine, TermsIndex};
+use crate::limits::shown;
 
-use super::beside;
-use super::beside::Dated;
-use super::events::Scalar;
-use super::faults::{Given, Path};
-use super::field;
-use super::field::{Field, unknown_field};
-use super::names::Known;
-use super::walk::{Value, Walk, Walked};
-use super::written::Written;
+use super::entry_options::{Annotations, IdEnds};
+use super::events::{Scalar, Value};
+use super::faults::Path;
+use super::fields::{ByField, Field, unknown_field};
+use super::names::KnownLimit;
+use super::string_ids::WrittenId;
+use super::walk::{Walk, Walked};
 
-/// What ids are given to: a limit, and the numbers that are theirs.
+/// The limit and the terms that ids are added to.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
-    pub(super) known: Known,
-    pub(super) numbers: NumbersIndex,
+    pub(super) limit: KnownLimit,
+    pub(super) terms: TermsIndex,
 }
 
-/// The fields of an id in its map.
+/// The fields of an id's map.
 const FIELDS: [Field; 4] = [Field::Id, Field::Comment, Field::Owner, Field::Expires];
 
 const ALLOWED: &str = "an id, or a map with id, comment, owner and expires,";
 
-/// What was read of an id's map.
+/// An id's map, as far as it was read.
 #[derive(Default)]
 struct IdMap<'t> {
     /// The line of each field that was given.
-    lines: [Option<u64>; FIELDS.len()],
+    lines: ByField<Option<u64>>,
     id: Option<(u64, Scalar<'t>)>,
-    note: Note,
-    expires: Option<Expiry>,
+    annotations: Annotations,
     has_faulty_key: bool,
 }
 
 impl<'t> Walk<'_, 't> {
-    /// What the ids of a list point to: the numbers that the rest of their entry gives.
-    pub(super) fn target(&self, known: Known) -> Target {
-        Target { known, numbers: self.builder.next_numbers(known.index) }
-    }
-
-    /// The ids of a list whose start was read.
+    /// Reads the ids of a list. The start of the list was read. The target is `None` if the limit is unknown.
     pub(super) fn ids(
         &mut self,
         target: Option<Target>,
-        dated: &mut Dated,
+        ends: &mut IdEnds,
         line: u64,
         at: &Path<'_>,
     ) -> Walked {
@@ -58,12 +50,12 @@ impl<'t> Walk<'_, 't> {
             let (id_line, value) = self.value(&at_id)?;
             match value {
                 Value::Scalar(scalar) => {
-                    self.id(target, &scalar, Note::default(), id_line, &at_id);
+                    self.listed_id(target, &scalar, Note::default(), id_line, &at_id);
                 }
-                Value::Map => self.id_map(target, dated, id_line, &at_id)?,
+                Value::Map => self.id_map(target, ends, id_line, &at_id)?,
                 Value::End => {
                     if i == 0 {
-                        self.fault(Some(line), at, "an empty list: at least one id is wanted");
+                        self.fault(line, at, "an empty list: at least one id is wanted");
                     }
                     break;
                 }
@@ -73,27 +65,27 @@ impl<'t> Walk<'_, 't> {
         Ok(())
     }
 
-    /// `{id, comment, owner, expires}`, whose start was read.
+    /// Reads `{id, comment, owner, expires}`. The start of the map was read.
     fn id_map(
         &mut self,
         target: Option<Target>,
-        dated: &mut Dated,
+        ends: &mut IdEnds,
         line: u64,
         at: &Path<'_>,
     ) -> Walked {
         let mut map = IdMap::default();
         let walked = self.id_fields(&mut map, at);
-        if map.lines[0].is_none() && !map.has_faulty_key && walked.is_ok() {
-            self.fault(Some(line), at, "no id: one is wanted");
+        let has_id = map.lines[Field::Id as usize].is_some();
+        if !has_id && !map.has_faulty_key && walked.is_ok() {
+            self.fault(line, at, "no id: one is wanted");
         }
         if let Some((id_line, id)) = map.id {
-            let target = target.map(|target| match map.expires {
-                Some(expires) => {
-                    Target { numbers: target.numbers.after(dated.place(expires)), ..target }
-                }
-                None => target,
+            let Annotations { note, expires } = map.annotations;
+            let target = target.map(|target| Target {
+                terms: target.terms.after(expires.map_or(0, |end| ends.offset(end))),
+                ..target
             });
-            self.id(target, &id, map.note, id_line, &at.key(Field::Id.name()));
+            self.listed_id(target, &id, note, id_line, &at.key(Field::Id.name()));
         }
         walked
     }
@@ -107,26 +99,21 @@ impl<'t> Walk<'_, 't> {
             };
             let key = key.text;
             let at_field = at.key(&key);
-            let Some(i) = FIELDS.iter().position(|field| field.name() == key) else {
+            let Some(field) = FIELDS.into_iter().find(|field| field.name() == key) else {
                 map.has_faulty_key = true;
                 self.unknown_id_field(&key, key_line, at, &at_field)?;
                 continue;
             };
-            if let Some(before) = map.lines[i] {
-                let message = format!("the field was given before, on line {before}");
-                self.fault(Some(key_line), &at_field, message);
-                self.skip_value(&at_field)?;
+            if !self.is_first(&mut map.lines, field, key_line, &at_field)? {
                 continue;
             }
-            map.lines[i] = Some(key_line);
-            let field = FIELDS[i];
             let (line, value) = self.value(&at_field)?;
             match value {
                 Value::Scalar(scalar) if field == Field::Id => map.id = Some((line, scalar)),
                 Value::Scalar(scalar) => {
-                    if let Err(reason) = map.read(field, &scalar) {
+                    if let Err(reason) = map.annotations.read(field, &scalar) {
                         let message = format!("invalid {} {reason}", field.name());
-                        self.fault(Some(line), &at_field, message);
+                        self.fault(line, &at_field, message);
                     }
                 }
                 other => {
@@ -138,7 +125,25 @@ impl<'t> Walk<'_, 't> {
         Ok(())
     }
 
-    /// A field that is none, or an id that became one by the colon at its end.
+    /// Records the line of a field. If the field was given before, that is a fault, and the value is skipped.
+    pub(super) fn is_first(
+        &mut self,
+        lines: &mut ByField<Option<u64>>,
+        field: Field,
+        line: u64,
+        at_field: &Path<'_>,
+    ) -> Walked<bool> {
+        if let Some(before) = lines[field as usize] {
+            let message = format!("the field was given before, on line {before}");
+            self.fault(line, at_field, message);
+            self.skip_value(at_field)?;
+            return Ok(false);
+        }
+        lines[field as usize] = Some(line);
+        Ok(true)
+    }
+
+    /// Reports an unknown field of an id's map, or an id that YAML reads as a key because it ends in a colon.
     fn unknown_id_field(
         &mut self,
         key: &str,
@@ -149,17 +154,16 @@ impl<'t> Walk<'_, 't> {
         let (_, value) = self.value(at_field)?;
         let is_null = matches!(&value, Value::Scalar(scalar) if scalar.is_null());
         if is_null && key.contains(':') {
-            let id = format!("{key}:");
-            let message =
-                format!("a map: an id that ends in ':' must be quoted, as {}", Given(&id));
-            self.fault(Some(line), at, message);
+            let id = shown(&format!("{key}:"));
+            let message = format!("a map: an id that ends in ':' must be quoted, as {id}");
+            self.fault(line, at, message);
         } else {
-            self.fault(Some(line), at_field, unknown_field(key, &FIELDS.map(Field::name)));
+            self.fault(line, at_field, unknown_field(key, &FIELDS.map(Field::name)));
         }
         self.skip(&value)
     }
 
-    fn id(
+    fn listed_id(
         &mut self,
         target: Option<Target>,
         scalar: &Scalar<'_>,
@@ -168,70 +172,48 @@ impl<'t> Walk<'_, 't> {
         at: &Path<'_>,
     ) {
         if scalar.is_null() {
-            self.fault(
-                Some(line),
-                at,
-                "null: an id is wanted; one that is spelled so must be quoted",
-            );
+            self.fault(line, at, "null: an id is wanted; one that is spelled so must be quoted");
         } else if let Some(target) = target {
-            self.add_override(target, Written::alone(scalar), note, line, at);
+            self.add_override(target, WrittenId::in_list(scalar), note, line, at);
         }
     }
 
-    /// Points an id to its numbers.
+    /// Adds an override of an id.
     pub(super) fn add_override(
         &mut self,
         target: Target,
-        id: Written<'_>,
+        id: WrittenId<'_>,
         note: Note,
         line: u64,
         at: &Path<'_>,
     ) {
-        let Known { index, public_only } = target.known;
+        let KnownLimit { index, public_only } = target.limit;
         let format = self.builder.entry(index).format;
-        // The others tell by themselves what an id is; under `string` any text is one.
+        // Under `string` any text is an id, so how it is written is checked. The other formats check the text.
         if format == IdFormat::String
             && let Err(message) = id.check()
         {
-            return self.fault(Some(line), at, message);
+            return self.fault(line, at, message);
         }
         let bytes = match encode_override(format, id.text, public_only, &mut self.scratch) {
             Ok(bytes) => bytes,
-            Err(error) => return self.fault(Some(line), at, error.to_string()),
+            Err(error) => return self.fault(line, at, error.to_string()),
         };
-        let kept_line = u32::try_from(line).unwrap_or(u32::MAX);
-        match self.builder.add_override(index, bytes, target.numbers, kept_line) {
+        let here = self.role as u32;
+        let source_line =
+            SourceLine { source: here, line: u32::try_from(line).unwrap_or(u32::MAX) };
+        match self.builder.add_override(index, bytes, target.terms, source_line) {
             Ok(()) => self.builder.add_note(index, bytes, note),
             Err(before) => {
-                let message =
-                    format!("the id {} was given before, {}", Given(id.text), self.place(before));
-                self.fault(Some(line), at, message);
+                let mut place = format!("on line {}", before.line);
+                if let Some(file) = self.files.get(before.source as usize)
+                    && before.source != here
+                {
+                    place = format!("{place} of {file}");
+                }
+                let message = format!("the id {} was given before, {place}", shown(id.text));
+                self.fault(line, at, message);
             }
         }
-    }
-
-    /// Where an id was given before, in words.
-    fn place(&self, before: GivenBefore) -> String {
-        let here = self.role as usize;
-        let source = before.source.map_or(here, |source| source as usize);
-        match self.files.get(source) {
-            Some(file) if source != here => format!("on line {} of {file}", before.line),
-            _ => format!("on line {}", before.line),
-        }
-    }
-}
-
-impl IdMap<'_> {
-    /// Reads a field beside the id; else says what was given and what is allowed.
-    fn read(&mut self, field: Field, scalar: &Scalar<'_>) -> Result<(), String> {
-        match field {
-            Field::Expires if scalar.is_null() => {
-                return Err(format!("null: {} is allowed", field.allowed()));
-            }
-            Field::Expires => self.expires = Some(field::expires(&scalar.text)?),
-            Field::Comment => self.note.comment = beside::text(scalar),
-            _ => self.note.owner = beside::text(scalar),
-        }
-        Ok(())
     }
 }

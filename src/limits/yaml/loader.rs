@@ -1,4 +1,4 @@
-//! How YAML is read, where that is a choice.
+//! The options with which YAML is read.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use super::source::Source;
 use crate::error::Error;
 use crate::limits::Limits;
 
-/// Reads limits from YAML with options; without any, it is what [`Limits::from_yaml_files`] and its like do.
+/// Reads limits from YAML with options. Without options it does the same as [`Limits::from_yaml_files`] and its
+/// siblings.
 ///
 /// # Example: overrides for clients of a private network
 ///
@@ -30,20 +31,19 @@ pub struct YamlLoader {
 }
 
 impl YamlLoader {
-    /// A loader without options.
+    /// Returns a loader without options.
     pub fn new() -> YamlLoader {
         YamlLoader::default()
     }
 
-    /// Whether overrides of Boulder's limits may be for addresses and networks in private, reserved and
-    /// documentation blocks, such as `10.0.0.2` and `2001:db8::/48`: for those whose clients are there.
-    /// Every other rule for ids stays, their canonical form included. Custom limits accept such ids
-    /// always. Default: no, as Boulder does.
+    /// Sets whether overrides of Boulder's limits may have addresses and networks in private, reserved and
+    /// documentation blocks, such as `10.0.0.2` and `2001:db8::/48`. All other rules for ids stay, such as that for the
+    /// canonical form. Custom limits always accept such ids. Default: no, as in Boulder.
     pub fn allow_reserved(self, allow: bool) -> YamlLoader {
         YamlLoader { allow_reserved: allow }
     }
 
-    /// The limits that a file declares, with the overrides of another: see [`Limits::from_yaml_files`].
+    /// Reads the limits of a file, and the overrides of another: see [`Limits::from_yaml_files`].
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl YamlLoader {
         load(self, &Source::File(limits.as_ref()), overrides.map(Source::File).as_ref())
     }
 
-    /// The limits of a text, overrides included: see [`Limits::from_yaml`].
+    /// Reads the limits of a text, with overrides: see [`Limits::from_yaml`].
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl YamlLoader {
         load(self, &Source::Text("<text>", text), None)
     }
 
-    /// The limits of one text with the overrides of another: see [`Limits::from_yaml_with_overrides`].
+    /// Reads the limits of one text, and the overrides of another: see [`Limits::from_yaml_with_overrides`].
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl YamlLoader {
         load(self, &Source::Text("<limits>", limits), Some(&overrides))
     }
 
-    /// The limits of files that were read before.
+    /// Parses the limits of files that were read before.
     #[cfg(feature = "watch")]
     pub(crate) fn copies(
         self,
@@ -85,7 +85,7 @@ impl YamlLoader {
         load(self, &Source::Copy(limits), overrides.map(Source::Copy).as_ref())
     }
 
-    /// Whether addresses in reserved blocks are refused as ids of overrides of Boulder's limits.
+    /// Whether overrides of Boulder's limits may not have ids in reserved blocks.
     pub(super) fn wants_public(self) -> bool {
         !self.allow_reserved
     }

@@ -1,20 +1,20 @@
-//! Limits from YAML: defaults, and overrides in the three forms that Boulder has had.
+//! Reads limits from YAML: defaults, and overrides in the three forms that Boulder's versions have.
 
-mod beside;
-#[cfg(feature = "watch")]
-mod copy;
 mod duration;
 mod entry;
+mod entry_options;
 mod events;
 mod faults;
-mod field;
+mod fields;
+#[cfg(feature = "watch")]
+mod file_copy;
 mod ids;
+mod limit;
 mod loader;
 mod names;
-mod numbers;
 mod source;
+mod string_ids;
 mod walk;
-mod written;
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ use crate::error::{ConfigFault, Error};
 use crate::limits::{Limits, LimitsBuilder};
 
 #[cfg(feature = "watch")]
-pub(crate) use copy::{FileCopy, Identity};
+pub(crate) use file_copy::{FileCopy, Identity};
 pub use loader::YamlLoader;
 use names::Names;
 use source::Source;
@@ -34,9 +34,9 @@ use walk::Role;
 ///
 /// ```yaml
 /// NewOrdersPerAccount: {burst: 300, count: 300, period: 180m}          # a default
-/// RequestsPerClient: {burst: 20, count: 10, period: 1s, id: ipAddress} # one of a limit of one's own
+/// RequestsPerClient: {burst: 20, count: 10, period: 1s, id: ipAddress} # a default of a custom limit
 /// NewOrdersPerAccount:12345678: {burst: 300, count: 600, period: 180m} # an override of one id
-/// CertificatesPerDomain:                                               # an override of several
+/// CertificatesPerDomain:                                               # an override of two ids
 ///   burst: 40
 ///   count: 40
 ///   period: 1s
@@ -46,9 +46,9 @@ use walk::Role;
 ///       comment: a customer
 /// ```
 ///
-/// `burst` and `count` are whole numbers from 1; `period` is Go's duration text, such as `60s` or
-/// `1h30m`. A default may name another `algorithm` than `gcra`, with numbers as the constructors of
-/// [`Limit`](crate::Limit) take them; overrides have the numbers of their limit's algorithm:
+/// `burst` and `count` are whole numbers from 1; `period` is Go's duration text, such as `60s` or `1h30m`. A default may
+/// name another `algorithm` than `gcra`, with the parameters of that constructor of [`Limit`](crate::Limit). Overrides
+/// have the parameters of their limit's algorithm:
 ///
 /// ```yaml
 /// SearchPerUser: {algorithm: fixed_window, limit: 10, window: 60s, id: string}
@@ -58,14 +58,14 @@ use walk::Role;
 /// SearchPerUser:alice: {limit: 100, window: 60s}
 /// ```
 ///
-/// `drip_rate` and `drip_size` may be left out, for 1 s and 1. `enabled: false` in a default is no limit
-/// for anybody, those with overrides included; its numbers may be left out.
+/// `drip_rate` and `drip_size` default to 1 s and 1. `enabled: false` in a default switches the limit off for all ids,
+/// also for those with overrides; the parameters may then be omitted.
 ///
-/// Beside its numbers a default may have a [`mode`](crate::limits::LimitMode), `enforce` or `shadow`; beside
-/// enforced ones a `shadow`, numbers that are only tried; and a `max_debt`, the units that a bucket may
-/// owe beyond its burst. An override may have a `max_debt` of its own, and a `comment`, an `owner`, and a day on
-/// which it `expires`: it applies through the end of that day, UTC. In a list of ids an id may have the
-/// last three itself, which count before the list's:
+/// A default may also have a [`mode`](crate::limits::LimitMode), `enforce` or `shadow`; if it is enforced, a `shadow`
+/// limit, which only counts the calls that it would deny; and a `max_debt`, the units that a bucket may owe beyond its
+/// burst. An override may have its own `max_debt`, a `comment`, an `owner`, and a day on which it `expires`: it applies
+/// through the end of that day, UTC. In a list, an id may have its own comment, owner and day, which take precedence
+/// over the list's:
 ///
 /// ```yaml
 /// PerUser: {burst: 20, count: 10, period: 1s, id: string, shadow: {burst: 10, count: 10, period: 1s}}
@@ -81,18 +81,18 @@ use walk::Role;
 ///     - {id: 18, comment: until the migration, expires: 2026-12-31}
 /// ```
 ///
-/// Defaults stand in the map form only. A file is UTF-8, at most 128 MiB, one document, nested at most
-/// 64 deep, without aliases and tags; a byte-order mark at its start is skipped. Nothing is guessed: what is missing, unknown, given twice or out of range is refused, and every fault of a file is reported (up to 100,000).
+/// Only the map form has defaults. A file is UTF-8, at most 128 MiB, one document, nested at most 64 deep, without
+/// aliases and tags; a byte-order mark at its start is skipped. Nothing is guessed: a field or value that is missing,
+/// unknown, given twice or out of range is refused. Every fault of a file is reported, up to 100,000.
 ///
-/// Some characters are faults wherever they stand, in comments as well: control characters other than
-/// tab and line ends (DEL and U+0080 to U+009F are control characters), a carriage return without a line
-/// feed, and U+0085, U+2028 and U+2029, which end a line to readers of YAML 1.1 or in an editor, and not to
-/// all others. Double quotes can have them as escapes, such as `"\u2028"`.
+/// Some characters are faults everywhere, also in comments: control characters other than tab and line ends (DEL and
+/// U+0080 to U+009F are control characters), a carriage return without a line feed, and U+0085, U+2028 and U+2029, which
+/// some YAML readers and editors take for line ends. In double quotes they can be written as escapes, such as `"\u2028"`.
 ///
 /// ## Ids under the format `string`
 ///
-/// The other formats refuse what is not an id of theirs. Under `string` every text is an id, so a file is
-/// held to more. Refused is what cannot be meant:
+/// The other formats refuse a text that is no id. Under `string` every text is an id, so a file has more rules. These
+/// are refused, because they cannot be meant:
 ///
 /// | in a file | why |
 /// |---|---|
@@ -103,23 +103,23 @@ use walk::Role;
 /// | an id after a `\|` or `>` | every line of the block, and every comment in it, would be part of the id |
 /// | an id on more than one line, such as `- alice` with a deeper `- bob` below it | it would be one id, `alice - bob` |
 ///
-/// The rest is taken as it is written, and [`Limits::warnings`] and `tollgate validate` warn of what looks
-/// like another id, with the line and the id in a form that is seen:
+/// All other ids are taken as they are written. [`Limits::warnings`] and `tollgate validate` warn of ids that look like
+/// another id, with the line, and with the invisible characters of the id escaped:
 ///
 /// | kind | the id has |
 /// |---|---|
-/// | `invisible` | a character that is not seen or looks like a blank: U+00A0 and other white space, U+200B, a byte-order mark, marks of direction, variation selectors, control characters (as escapes) |
+/// | `invisible` | a character that is invisible or looks like a blank: U+00A0 and other white space, U+200B, a byte-order mark, marks of direction, variation selectors, control characters (as escapes) |
 /// | `invisible` | a typographic quotation mark at an end |
-/// | `unnormalized` | not the composed form of Unicode (NFC), in which text is typed; or the compatibility form (NFKC) of it has an override, too |
+/// | `unnormalized` | another form than Unicode's composed one (NFC), in which text is typed; or a compatibility form (NFKC) that also has an override |
 ///
-/// Ids are compared byte by byte: the id of a request is not normalised either. Code can have any text of 1
-/// to 1024 bytes ([`LimitsBuilder::override_id`]).
+/// Ids are compared byte by byte: the id of a request is not normalised either. Code can use any text of 1 to 1024 bytes
+/// ([`LimitsBuilder::override_id`]).
 impl Limits {
-    /// The limits that a file declares, with the overrides of another.
+    /// Reads the limits of a file, and the overrides of another.
     ///
-    /// Defaults stand in the first file; overrides in either. The cost is one pass over the text: a
-    /// million overrides take some 2 s, and at the peak the text and about 110 bytes an override, and
-    /// 150 more for one with a short comment or owner of its own. In brackets, an element of a list may have a million commas, colons and quotes at most.
+    /// Defaults are in the first file, overrides in either. The text is read in one pass. A million overrides take some
+    /// 2 s. The peak of memory is the text and about 110 bytes an override, and 150 more for an override with its own
+    /// short comment or owner. In brackets, an element of a list may have at most a million commas, colons and quotes.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Limits {
         YamlLoader::new().files(limits, overrides)
     }
 
-    /// The limits of a text, overrides included; faults name it `<text>`.
+    /// Reads the limits of a text, with overrides. Faults name it `<text>`.
     ///
     /// The cost is that of [`from_yaml_files`](Limits::from_yaml_files).
     ///
@@ -156,7 +156,7 @@ impl Limits {
     ///
     /// [`Error::is_invalid_config`], with every fault of the text.
     ///
-    /// # Example: a limit of one's own, and an override
+    /// # Example: a custom limit and an override
     ///
     /// ```
     /// use tollgate::Limits;
@@ -173,8 +173,7 @@ impl Limits {
         YamlLoader::new().text(text)
     }
 
-    /// The limits of one text with the overrides of another; faults name them `<limits>` and
-    /// `<overrides>`.
+    /// Reads the limits of one text, and the overrides of another. Faults name them `<limits>` and `<overrides>`.
     ///
     /// The cost is that of [`from_yaml_files`](Limits::from_yaml_files).
     ///
@@ -205,14 +204,14 @@ fn load(
     limits: &Source<'_>,
     overrides: Option<&Source<'_>>,
 ) -> Result<Limits, Error> {
+    let builder = Limits::builder();
     let mut load = Load {
-        builder: Limits::builder(),
-        names: Names::new(),
+        names: Names::new(&builder, loader.wants_public()),
+        builder,
         files: [limits.name(), overrides.map(Source::name).unwrap_or_default()],
         faults: Vec::new(),
         unreadable: 0,
     };
-    load.names.add_boulders(&load.builder, loader.wants_public());
     load.read(limits, Role::Limits);
     if let Some(overrides) = overrides {
         load.read(overrides, Role::Overrides);
@@ -227,7 +226,7 @@ struct Load {
     /// By [`Role`].
     files: [String; 2],
     faults: Vec<ConfigFault>,
-    /// How many of the faults are files that cannot be read.
+    /// The number of faults that are files that cannot be read.
     unreadable: usize,
 }
 
@@ -239,20 +238,20 @@ impl Load {
                     walk::walk(&text, role, &self.files, &mut self.names, &mut self.builder);
                 let declares_nothing = self.builder.is_empty() && !self.names.has_faulty();
                 if role == Role::Limits && declares_nothing {
-                    // That is the fault: no name is called unknown for it.
+                    // That alone is reported, not also each name as unknown.
                     self.names.set_incomplete();
                 }
                 self.faults.extend(faults);
             }
-            Err(refusal) => {
-                // What an unread file declares is not known: no name is called unknown for it.
+            Err(fault) => {
+                // The declarations of an unread file are not known, so no name is reported as unknown.
                 self.names.set_incomplete();
-                self.unreadable += usize::from(refusal.is_io);
+                self.unreadable += usize::from(fault.is_io);
                 self.faults.push(ConfigFault {
                     file: self.files[role as usize].clone(),
-                    line: refusal.line,
+                    line: fault.line,
                     path: String::new(),
-                    message: refusal.message,
+                    message: fault.message,
                 });
             }
         }

@@ -1,4 +1,4 @@
-//! The names of limits as a load knows them, and suggestions for those that it does not.
+//! The names of limits that a load knows, and suggestions for unknown names.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,61 +7,58 @@ use crate::store::key::LimitIndex;
 
 /// A limit that is declared or Boulder's.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct KnownLimit {
     pub(super) index: LimitIndex,
-    /// Whether ids of its overrides in reserved address blocks are refused.
+    /// Whether its overrides may not have ids in reserved address blocks.
     pub(super) public_only: bool,
 }
 
-/// What is known of a name.
-pub(super) enum Lookup {
-    Known(Known),
-    /// Not declared, and that is reported elsewhere.
+/// The result of looking a name up.
+pub(super) enum NameLookup {
+    Known(KnownLimit),
+    /// The name is not declared, because of a fault that is reported elsewhere.
     Faulty,
     Unknown,
 }
 
 pub(super) struct Names {
-    known: HashMap<Box<str>, Known, ahash::RandomState>,
-    /// Names whose declaration was faulty: their overrides are not at fault.
+    known: HashMap<Box<str>, KnownLimit, ahash::RandomState>,
+    /// Names with a faulty declaration. Their overrides are not at fault.
     faulty: HashSet<Box<str>>,
     /// Whether declarations may be missing, because a file was not read to its end.
     is_incomplete: bool,
-    /// How many more names may be compared for suggestions.
+    /// The number of names that may still be compared for suggestions.
     comparisons_left: usize,
 }
 
 impl Names {
-    /// Bounds the time that suggestions take, to some tenths of a second.
+    /// Bounds the time of all suggestions to some tenths of a second.
     const COMPARISONS_MAX: usize = 200_000;
 
-    pub(super) fn new() -> Names {
+    /// Returns Boulder's names. `public_only` is for the overrides of these.
+    pub(super) fn new(builder: &LimitsBuilder, public_only: bool) -> Names {
+        let boulders = names::BOULDER.iter().filter_map(|(name, _)| {
+            let index = builder.index_of(name)?;
+            Some(((*name).into(), KnownLimit { index, public_only }))
+        });
         Names {
-            known: HashMap::default(),
+            known: boulders.collect(),
             faulty: HashSet::new(),
             is_incomplete: false,
             comparisons_left: Names::COMPARISONS_MAX,
         }
     }
 
-    pub(super) fn add_boulders(&mut self, builder: &LimitsBuilder, public_only: bool) {
-        for boulder in names::BOULDER {
-            if let Ok(index) = builder.index_of(boulder.name) {
-                self.known.insert(boulder.name.into(), Known { index, public_only });
-            }
-        }
-    }
-
-    pub(super) fn look_up(&self, name: &str) -> Lookup {
+    pub(super) fn look_up(&self, name: &str) -> NameLookup {
         match self.known.get(name) {
-            Some(&known) => Lookup::Known(known),
-            None if self.is_incomplete || self.faulty.contains(name) => Lookup::Faulty,
-            None => Lookup::Unknown,
+            Some(&known) => NameLookup::Known(known),
+            None if self.is_incomplete || self.faulty.contains(name) => NameLookup::Faulty,
+            None => NameLookup::Unknown,
         }
     }
 
     pub(super) fn add(&mut self, name: &str, index: LimitIndex) {
-        self.known.entry(name.into()).or_insert(Known { index, public_only: false });
+        self.known.entry(name.into()).or_insert(KnownLimit { index, public_only: false });
     }
 
     pub(super) fn add_faulty(&mut self, name: &str) {
@@ -79,23 +76,12 @@ impl Names {
         self.is_incomplete = true;
     }
 
-    /// `; did you mean ...?` for the nearest name, if one is near.
+    /// Returns `; did you mean ...?` with the nearest name, or nothing if none is near.
     pub(super) fn hint(&mut self, given: &str) -> String {
         let Some(left) = self.comparisons_left.checked_sub(self.known.len()) else {
             return String::new();
         };
         self.comparisons_left = left;
-        // In order, so that of two equally near ones always the same is suggested.
-        let mut known: Vec<&str> = self.known.keys().map(|name| &**name).collect();
-        known.sort_unstable();
-        hint(given, &known)
-    }
-}
-
-/// `; did you mean ...?` for the nearest of the words, if one is near.
-pub(super) fn hint(given: &str, words: &[&str]) -> String {
-    match names::nearest(given, words.iter().copied()) {
-        Some(near) => format!("; did you mean {near}?"),
-        None => String::new(),
+        names::hint(given, self.known.keys().map(|name| &**name))
     }
 }

@@ -1,23 +1,23 @@
-//! The walk over one file: its root, its entries' keys, and what every node is held to.
+//! Walks over one file: its root, the keys of its entries, and the rules for every node.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use crate::error::ConfigFault;
-use crate::limits::{LimitsBuilder, Scratch};
+use crate::limits::{LimitsBuilder, Scratch, shown};
 
-use super::events::{Broken, Events, Kind, Node, Scalar};
-use super::faults::{Faults, Given, Path};
+use super::events::{Events, Node, Scalar, StreamFault, Value};
+use super::faults::{Faults, Path};
 use super::names::Names;
 
-/// What a file is for; as a number, what the registry knows it by.
+/// The role of a file. Its number is the file's place in the registry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Limits = 0,
     Overrides = 1,
 }
 
-/// What an entry's map is: only the map form has defaults.
+/// The form of a file. Only the map form has defaults.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Map,
@@ -31,32 +31,21 @@ pub(super) struct Walk<'w, 't> {
     pub(super) names: &'w mut Names,
     pub(super) builder: &'w mut LimitsBuilder,
     pub(super) scratch: Scratch,
-    /// One more than the place in the list form's list.
+    /// In the list form, the place in the list plus one.
     pub(super) element: Option<NonZeroU32>,
     events: Events<'t>,
     faults: Faults<'w>,
 }
 
-/// The walk is over before the file's end; the fault that says why is recorded.
+/// The walk ends before the file's end. The fault that is the reason is recorded.
 pub(super) struct Stopped;
 
 pub(super) type Walked<T = ()> = Result<T, Stopped>;
 
-/// A node as the grammar sees it.
-pub(super) enum Value<'t> {
-    Scalar(Scalar<'t>),
-    List,
-    Map,
-    /// The end of the list or map that is being read.
-    End,
-    /// An alias or a scalar with a tag, whose fault is recorded.
-    Refused,
-}
-
 /// A key of a map: its line, and its text unless that is at fault.
 pub(super) type Key<'t> = (u64, Option<Scalar<'t>>);
 
-/// Walks over one file: its limits go to `builder`, its faults are returned.
+/// Walks over one file: adds its limits to `builder`, and returns its faults.
 pub(super) fn walk(
     text: &str,
     role: Role,
@@ -84,16 +73,16 @@ pub(super) fn walk(
 impl<'t> Walk<'_, 't> {
     fn file(&mut self) -> Walked {
         let root = Path::Root;
-        if !matches!(self.node()?.kind, Kind::DocumentStart) {
+        if !matches!(self.node()?.value, Value::DocumentStart) {
             self.fault(None, &root, "the file is empty: at least one limit is wanted");
             return Ok(());
         }
         self.root()?;
-        // The document's end, then the file's.
+        // The end of the document, then the end of the file.
         self.node()?;
         let after = self.node()?;
-        if matches!(after.kind, Kind::DocumentStart) {
-            self.fault(Some(after.line), &root, "a second document: exactly one is allowed");
+        if matches!(after.value, Value::DocumentStart) {
+            self.fault(after.line, &root, "a second document: exactly one is allowed");
         }
         Ok(())
     }
@@ -107,29 +96,21 @@ impl<'t> Walk<'_, 't> {
             }
             Value::List => self.elements(&root)?,
             Value::Scalar(scalar) if scalar.is_null() => {
-                self.fault(Some(line), &root, "the file is null: at least one limit is wanted");
+                self.fault(line, &root, "the file is null: at least one limit is wanted");
                 return Ok(());
             }
             other => {
-                return self.unexpected(
-                    line,
-                    &root,
-                    other,
-                    "a map of limits, or a list of such maps,",
-                );
+                let wanted = "a map of limits, or a list of such maps,";
+                return self.unexpected(line, &root, other, wanted);
             }
         }
         if self.role == Role::Limits && self.builder.is_empty() && self.faults.is_empty() {
-            self.fault(
-                Some(line),
-                &root,
-                "the file declares nothing: at least one limit is wanted",
-            );
+            self.fault(line, &root, "the file declares nothing: at least one limit is wanted");
         }
         Ok(())
     }
 
-    /// The elements of the list form, whose start was read.
+    /// Walks over the elements of the list form. The start of the list was read.
     fn elements(&mut self, root: &Path<'_>) -> Walked {
         for i in 0.. {
             let at = root.index(i);
@@ -139,7 +120,7 @@ impl<'t> Walk<'_, 't> {
                 Value::End => break,
                 Value::Map => {
                     if self.entries(Form::List, &at)? == 0 {
-                        self.fault(Some(line), &at, "an empty map: at least one limit is wanted");
+                        self.fault(line, &at, "an empty map: at least one limit is wanted");
                     }
                 }
                 other => {
@@ -150,7 +131,7 @@ impl<'t> Walk<'_, 't> {
         Ok(())
     }
 
-    /// The entries of a map whose start was read; how many there are.
+    /// Walks over the entries of a map and returns their number. The start of the map was read.
     fn entries(&mut self, form: Form, at: &Path<'_>) -> Walked<usize> {
         let mut names_given = HashMap::new();
         let mut count = 0;
@@ -166,7 +147,7 @@ impl<'t> Walk<'_, 't> {
         Ok(count)
     }
 
-    /// The next key of a map; `None` at its end.
+    /// Reads the next key of a map; `None` at its end.
     pub(super) fn key(&mut self, at: &Path<'_>, wanted: &str) -> Walked<Option<Key<'t>>> {
         let (line, value) = self.value(at)?;
         match value {
@@ -181,32 +162,21 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    /// The next node. Tags and aliases are refused here, for all.
+    /// Reads the next node within the document. A tag or an alias is a fault.
     pub(super) fn value(&mut self, at: &Path<'_>) -> Walked<(u64, Value<'t>)> {
-        let Node { line, is_tagged, kind } = self.node()?;
-        if is_tagged {
-            self.fault(Some(line), at, "a tag is not allowed: write the value alone");
+        let Node { line, value, fault } = self.node()?;
+        if let Some(message) = fault {
+            self.fault(line, at, message);
         }
-        let value = match kind {
-            Kind::Scalar(_) if is_tagged => Value::Refused,
-            Kind::Scalar(scalar) => Value::Scalar(scalar),
-            Kind::List => Value::List,
-            Kind::Map => Value::Map,
-            Kind::End => Value::End,
-            Kind::Alias => {
-                self.fault(Some(line), at, "an alias is not allowed: write the value itself");
-                Value::Refused
-            }
-            // The parser gives whole documents: these cannot stand within one.
-            Kind::DocumentStart | Kind::DocumentEnd | Kind::StreamEnd => {
-                self.fault(Some(line), at, "the document ends too soon");
-                return Err(Stopped);
-            }
-        };
+        // The parser returns whole documents, so this does not happen.
+        if matches!(value, Value::DocumentStart | Value::DocumentEnd | Value::StreamEnd) {
+            self.fault(line, at, "the document ends too soon");
+            return Err(Stopped);
+        }
         Ok((line, value))
     }
 
-    /// Records that a node is not what is wanted, and reads past it.
+    /// Records that a node is not what is wanted, and skips it.
     pub(super) fn unexpected(
         &mut self,
         line: u64,
@@ -215,33 +185,37 @@ impl<'t> Walk<'_, 't> {
         wanted: &str,
     ) -> Walked {
         let given = match &value {
-            Value::Refused | Value::End => return Ok(()),
             Value::Scalar(scalar) => given(scalar),
             Value::List => "a list".into(),
             Value::Map => "a map".into(),
+            // A refused node has its fault, and an end is no node.
+            _ => return Ok(()),
         };
-        self.fault(Some(line), at, format!("{given}: {wanted} is allowed"));
+        self.fault(line, at, format!("{given}: {wanted} is allowed"));
         self.skip(&value)
     }
 
-    /// Reads past the value of a key, whatever it is.
+    /// Skips the value of a key.
     pub(super) fn skip_value(&mut self, at: &Path<'_>) -> Walked {
         let (_, value) = self.value(at)?;
         self.skip(&value)
     }
 
-    /// Reads past what is left of a node.
+    /// Skips the rest of a node.
     pub(super) fn skip(&mut self, value: &Value<'_>) -> Walked {
         match value {
-            Value::List | Value::Map => {
-                self.events.skip_to_end().map_err(|broken| self.stop(broken))
-            }
+            Value::List | Value::Map => self.events.skip_to_end().map_err(|fault| self.stop(fault)),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn fault(&mut self, line: Option<u64>, at: &Path<'_>, message: impl Into<String>) {
-        self.faults.add(line, at, message);
+    pub(super) fn fault(
+        &mut self,
+        line: impl Into<Option<u64>>,
+        at: &Path<'_>,
+        message: impl Into<String>,
+    ) {
+        self.faults.add(line.into(), at, message.into());
     }
 
     fn node(&mut self) -> Walked<Node<'t>> {
@@ -252,17 +226,17 @@ impl<'t> Walk<'_, 't> {
             self.fault(line, &Path::Root, message);
             return Err(Stopped);
         }
-        self.events.next().map_err(|broken| self.stop(broken))
+        self.events.next().map_err(|fault| self.stop(fault))
     }
 
     #[cold]
-    fn stop(&mut self, broken: Broken) -> Stopped {
-        self.fault(Some(broken.line), &Path::Root, broken.message);
+    fn stop(&mut self, fault: StreamFault) -> Stopped {
+        self.fault(fault.line, &Path::Root, fault.message);
         Stopped
     }
 }
 
-/// A scalar as it was given, for a message.
+/// Shows a scalar in a message.
 pub(super) fn given(scalar: &Scalar<'_>) -> String {
-    if scalar.is_null() { "null".into() } else { Given(&scalar.text).to_string() }
+    if scalar.is_null() { "null".into() } else { shown(&scalar.text) }
 }

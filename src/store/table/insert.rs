@@ -25,7 +25,7 @@ pub(super) enum SlotOutcome<'g> {
     /// None: the key has no cell, and the caller does not want one.
     Absent,
     /// None: the table is full.
-    AtCap,
+    TableFull,
     /// The shard has changed, and the caller begins again.
     Retry,
 }
@@ -50,7 +50,7 @@ impl Frozen<'_> {
         if tag.is_of_generation(newest.generation()) {
             return Some((tag, self.word));
         }
-        rules.carried(CellKey::Fingerprint(fingerprint), tag, self.word)
+        rules.migrated(CellKey::Fingerprint(fingerprint), tag, self.word)
     }
 }
 
@@ -200,7 +200,7 @@ impl Table {
     /// Marks a frozen cell dead after its word has moved within the segment, or nothing is left of
     /// the word. Of all threads that try, one succeeds and releases the cell's reservation.
     pub(super) fn end_moved(&self, segment: Segment<'_>, Frozen { slot, word }: Frozen<'_>) {
-        if slot.cell.evict_moved(word) || fault::active(Fault::EveryoneReleases) {
+        if slot.cell.end_moved(word) || fault::active(Fault::EveryoneReleases) {
             segment.count_dead();
             self.written.reservations.release();
         }
@@ -284,12 +284,12 @@ impl Table {
             // No migration can clear out the dead slots now. Without a new key there, searches get
             // no longer.
             let is_begun = self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
-            return if is_begun { SlotOutcome::Retry } else { SlotOutcome::AtCap };
+            return if is_begun { SlotOutcome::Retry } else { SlotOutcome::TableFull };
         }
         let Some(reservation) = self.reserve(now_ns, rules) else {
             // Look again: another thread may have inserted the key meanwhile.
             return match self.look_from(guard, shard, fingerprint, rules) {
-                Ok((_, None)) => SlotOutcome::AtCap,
+                Ok((_, None)) => SlotOutcome::TableFull,
                 _ => SlotOutcome::Retry,
             };
         };
@@ -342,7 +342,7 @@ impl Table {
             }
             ClaimOutcome::Full | ClaimOutcome::Sealed => {
                 let is_begun = self.start_migration(shard, view, goal, rules);
-                Err(if is_begun { SlotOutcome::Retry } else { SlotOutcome::AtCap })
+                Err(if is_begun { SlotOutcome::Retry } else { SlotOutcome::TableFull })
             }
         }
     }

@@ -49,7 +49,7 @@ use self::shard::{Shard, ShardView};
 use self::slot::Slot;
 use crate::store::capacity::Reservations;
 use crate::store::key::{KeyRef, LimitTag};
-use crate::store::{Change, Outdated, Rules, Size, StoreKey, Undone};
+use crate::store::{Change, Outdated, Rules, Size, StoreKey, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
@@ -98,6 +98,19 @@ impl Known<'_> {
         self.0.tag()
     }
 
+    /// Returns the word; `None` if the cell is frozen.
+    #[inline(always)]
+    pub(crate) fn word(self) -> Option<u64> {
+        self.0.cell.live_word()
+    }
+
+    /// Stores `new` if the word is still `word`. Returns whether it did. The swap may fail without a
+    /// reason.
+    #[inline(always)]
+    pub(crate) fn swap(self, word: u64, new: u64) -> bool {
+        self.0.cell.swap_live(word, new)
+    }
+
     /// Calls `step` with the word until the new word is stored or `step` returns `None`. Returns
     /// `false` if the cell is frozen.
     #[inline(always)]
@@ -124,16 +137,17 @@ impl<'g> Home<'g> {
                 return Some(Known(slot));
             }
         }
-        self.known_further_on()
+        known_further_on(self.segment, self.fingerprint)
     }
+}
 
-    #[inline(never)]
-    fn known_further_on(self) -> Option<Known<'g>> {
-        /// Longer searches are left to the slow path.
-        const MAX_SLOTS: usize = 16;
-        let mut slots = self.segment.slots_from_home(self.fingerprint).take(MAX_SLOTS);
-        slots.find(|slot| slot.is_live(self.fingerprint)).map(Known)
-    }
+/// Searches for a key beyond the first line. The two arguments are passed in registers.
+#[inline(never)]
+fn known_further_on(segment: Segment<'_>, fingerprint: Fingerprint) -> Option<Known<'_>> {
+    /// Longer searches are left to the slow path.
+    const MAX_SLOTS: usize = 16;
+    let mut slots = segment.slots_from_home(fingerprint).take(MAX_SLOTS);
+    slots.find(|slot| slot.is_live(fingerprint)).map(Known)
 }
 
 /// A word with the limit tag that it is counted in.
@@ -153,7 +167,7 @@ impl TaggedWord {
         if self.word == 0 || self.tag == key.tag {
             return Ok(self.word);
         }
-        rules.under(key.cell_key(), self.tag, self.word, key.tag)
+        rules.converted(key.cell_key(), self.tag, self.word, key.tag)
     }
 }
 
@@ -309,7 +323,7 @@ impl Table {
         change: Change<'_>,
         rules: &impl Rules,
         step: &mut dyn FnMut(u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         let guard = epoch::pin();
         let key = change.key;
         let shard = self.shard(key.fingerprint);
@@ -342,14 +356,14 @@ impl Table {
                 }
                 SlotOutcome::Moving(slot) if slot.tag() == key.tag => {
                     // The limit has ended by the clock of another caller.
-                    return Err(Undone::Outdated);
+                    return Err(UpdateError::Outdated);
                 }
                 SlotOutcome::Moving(slot) => slot,
                 // If the step saw a word, the key was dropped since: begin again, so that the step
                 // sees 0.
                 SlotOutcome::Absent if word == 0 => return Ok(()),
                 SlotOutcome::Absent => continue,
-                SlotOutcome::AtCap => return Err(Undone::AtCap),
+                SlotOutcome::TableFull => return Err(UpdateError::TableFull),
                 SlotOutcome::Retry => continue,
             };
             if slot.tag() != key.tag {

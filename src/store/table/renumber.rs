@@ -28,7 +28,7 @@ use super::shard::{Shard, ShardView};
 use super::slot::{KeyMatch, Slot};
 use super::{Rules, Table};
 use crate::store::cell::Word;
-use crate::store::{StoreKey, Undone};
+use crate::store::{StoreKey, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::work;
@@ -44,24 +44,24 @@ impl Table {
         slot: &'g Slot,
         key: &StoreKey<'_>,
         rules: &impl Rules,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         let Some(newest) = view.newest() else { return Ok(()) };
         work::count_cell();
         if let Word::Live(word @ 1..) | Word::Frozen(word @ 1..) = slot.word() {
             // `Outdated` if this caller's clock is behind that of the call that set the tag: then
             // the word stays.
-            rules.under(key.cell_key(), slot.tag(), word, key.tag)?;
+            rules.converted(key.cell_key(), slot.tag(), word, key.tag)?;
         }
         let goal = MigrationGoal::ClearDead;
         match self.claim_or_migrate(guard, shard, view, newest, goal, rules) {
             Ok(_) => {}
-            Err(SlotOutcome::AtCap) => return Err(Undone::AtCap),
+            Err(SlotOutcome::TableFull) => return Err(UpdateError::TableFull),
             Err(_) => return Ok(()),
         }
         let reservation = self.written.reservations.reserve_another();
         // Before the freeze: a caller with an older clock that finds the frozen cell then uses the
         // later limit.
-        rules.note_end(slot.tag());
+        rules.record_end(slot.tag());
         let (word, _) = self.freeze(slot);
         // If a migration has begun since, it moves the word with all others.
         let is_left = !shard.view(guard).is_same(view);
@@ -79,7 +79,7 @@ impl Table {
         }
         next.set_tag(key.tag);
         // Another call with a later clock may have set the tag of a later limit.
-        next.cell.seed(rules.under(key.cell_key(), slot.tag(), word, next.tag())?);
+        next.cell.seed(rules.converted(key.cell_key(), slot.tag(), word, next.tag())?);
         // Not if a migration has closed the way first: the migration then moves the word from the
         // old slot.
         if matches!(next.word(), Word::Live(1..) | Word::Frozen(1..))

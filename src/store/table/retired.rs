@@ -9,7 +9,7 @@ use super::epoch::{Guard, Pins};
 use super::readers::ActiveReaders;
 use super::stack::Stack;
 use crate::util::fault::{self, Fault};
-use crate::util::sync::{FigureUsize, Ordering, Tried};
+use crate::util::sync::{FigureUsize, Ordering, TryLock};
 
 /// A list of retired values. Dropping a value frees it, which only callers of
 /// [`collect`](Retired::collect) and the drop of the list do.
@@ -17,7 +17,7 @@ pub(super) struct Retired<T: Send> {
     /// Values that are in no batch yet.
     pushed: Stack<(usize, T)>,
     /// No thread waits for the lock: a thread that finds it taken leaves the work to the next.
-    batches: Tried<Batches<T>>,
+    batches: TryLock<Batches<T>>,
     /// The number of values in the list.
     count: FigureUsize,
 }
@@ -58,7 +58,7 @@ impl<T> Default for Batches<T> {
 
 impl<T: Send> Default for Retired<T> {
     fn default() -> Retired<T> {
-        let batches = Tried::new(Batches::default());
+        let batches = TryLock::new(Batches::default());
         Retired { pushed: Stack::new(), batches, count: FigureUsize::new(0) }
     }
 }

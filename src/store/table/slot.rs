@@ -173,7 +173,7 @@ impl Slot {
     pub(super) fn tag(&self) -> LimitTag {
         // Relaxed: the tag is written before the first word, which the caller has read with
         // Acquire.
-        LimitTag::of_bits(self.tag.load(Ordering::Relaxed))
+        LimitTag::from_bits(self.tag.load(Ordering::Relaxed))
     }
 
     /// Sets the limit tag unless it is set. Callers do this before they write the first word.

@@ -1,23 +1,20 @@
-//! How close keys came to their limits.
+//! Measures how close keys came to their limits.
 
-use tollgate::Decision;
-use tollgate::limit::Factor;
+use crate::side::{Answer, Side};
+use crate::tally::{PerLimit, grown};
 
-use crate::side::Side;
-use crate::tally::KeyNo;
-
-/// Of each key the largest share of its limit that was in use at once, in tenths: one byte a key.
+/// For each key the largest share of its limit that was in use at once, in tenths.
 #[derive(Debug, Default)]
 pub(crate) struct Closeness {
-    /// By [`KeyNo`]; a key that is not there used nothing.
+    /// By [`KeyNo`](crate::tally::KeyNo). A key that is missing used nothing.
     tenths: Vec<u8>,
 }
 
-/// How many keys came how close.
+/// The number of keys for each share of the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares {
-    /// Keys that were never denied: those that used less than a tenth, less than two, and so on. Those
-    /// that used all of it are with the last.
+    /// Keys that were never denied, by the largest share in tenths, rounded down. Those that used the whole
+    /// limit are in the last one.
     pub(crate) keys: [u64; TENTHS],
     /// Keys that were denied at least once.
     pub(crate) denied: u64,
@@ -26,42 +23,33 @@ pub(crate) struct Shares {
 pub(crate) const TENTHS: usize = 10;
 
 impl Closeness {
-    /// Sees a spend that was allowed. `factor` is that with which a key was asked for, if the spend was
-    /// charged to it.
-    pub(crate) fn see(
-        &mut self,
-        side: &Side,
-        keys: &[KeyNo],
-        decision: &Decision,
-        factor: impl Fn(usize) -> Option<Factor>,
-    ) {
-        // Of several keys, the decision says the strictest one's.
-        let remaining = decision.remaining().filter(|_| keys.len() == 1);
-        for (position, key) in keys.iter().enumerate() {
-            let Some(factor) = factor(position) else { continue };
-            let asked = side.tally.get(*key);
-            let used = side.engine.used_tenths(asked.limit, &asked.id, factor, remaining);
-            let Some(used) = used else { continue };
-            if self.tenths.len() <= key.index() {
-                self.tenths.resize(key.index() + 1, 0);
+    /// Counts a spend if it was allowed.
+    pub(crate) fn count(&mut self, side: &Side, answer: &Answer) {
+        if !answer.decision.allowed() {
+            return;
+        }
+        // With several keys, the decision has the units left for the strictest one.
+        let remaining = answer.decision.remaining().filter(|_| answer.keys.len() == 1);
+        for (key_no, factor) in answer.keys.iter().zip(&answer.charged) {
+            let key = side.tally.get(*key_no);
+            let tenths = factor
+                .and_then(|factor| side.engine.used_tenths(key.limit, &key.id, factor, remaining));
+            if let Some(tenths) = tenths {
+                let largest = grown(&mut self.tenths, key_no.index());
+                *largest = tenths.max(*largest);
             }
-            let most = &mut self.tenths[key.index()];
-            *most = used.max(*most);
         }
     }
 
-    /// Counts the keys of each limit that were seen, by its number.
-    pub(crate) fn shares(&self, side: &Side) -> Vec<Shares> {
-        let mut by_limit: Vec<Shares> = Vec::new();
-        for (key, limit, denied) in side.tally.seen() {
-            if by_limit.len() <= limit.index() {
-                by_limit.resize(limit.index() + 1, Shares::default());
-            }
-            let shares = &mut by_limit[limit.index()];
-            if denied > 0 {
+    /// Counts the keys of each limit.
+    pub(crate) fn shares(&self, side: &Side) -> PerLimit<Shares> {
+        let mut by_limit: PerLimit<Shares> = PerLimit::default();
+        for (key_no, key) in side.tally.seen() {
+            let shares = by_limit.get_mut(key.limit);
+            if key.denied > 0 {
                 shares.denied += 1;
             } else {
-                let tenths = self.tenths.get(key.index()).copied().unwrap_or_default();
+                let tenths = self.tenths.get(key_no.index()).copied().unwrap_or_default();
                 shares.keys[usize::from(tenths).min(TENTHS - 1)] += 1;
             }
         }

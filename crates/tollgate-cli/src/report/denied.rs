@@ -1,40 +1,41 @@
-//! The section of denials: the ids denied most, and the fields of the log's denied lines.
+//! Formats the section of denials: the ids and the fields of requests that were denied most.
 
 use maud::{Markup, html};
 
 use super::chart::{self, Bars};
-use super::page::Replayed;
+use super::figure::Figure;
+use super::page::Run;
 use super::requests::{Counts, DeniedBy};
-use super::sections::{MAX_LABEL_CHARS, image};
+use super::sections::MAX_LABEL_CHARS;
 use super::tables::{Cell, Table};
-use super::words;
 use crate::access_log::Field;
-use crate::text::shortened;
+use crate::escape::shortened;
+use crate::text::grouped;
 
-/// Values of a field that are shown.
+/// Values of a field in its table.
 const MAX_VALUES: usize = 10;
 
-/// The ids that were denied most, and the values of the log's fields that were.
-pub(super) fn denied(run: &Replayed<'_>) -> Markup {
+pub(super) fn denied(run: &Run<'_>) -> Markup {
     html! {
         section id="denied" {
             h2 { "Denied most" }
-            @if run.summary.top_denied.is_empty() { p { "Nobody was denied." } }
+            @if run.summary.top_denied.is_empty() { p { "No line was denied." } }
             div.charts {
                 @if !run.summary.top_denied.is_empty() { (by_id(run)) }
-                @for (field, denied) in run.collected.requests.denied() { (by_field(run, field, denied)) }
+                @for (field, denied) in run.collected.requests.denied() {
+                    (by_field(run, field, denied))
+                }
             }
         }
     }
 }
 
-fn by_id(run: &Replayed<'_>) -> Markup {
+fn by_id(run: &Run<'_>) -> Markup {
     let denied = &run.summary.top_denied;
     let bars = denied.iter().map(|denied| Bars {
         label: shortened(&denied.id, MAX_LABEL_CHARS),
         counts: vec![(denied.denied, chart::DENIED)],
     });
-    let bars: Vec<Bars> = bars.collect();
     let rows = denied.iter().map(|denied| {
         vec![
             Cell::Name(denied.limit.clone()),
@@ -42,29 +43,30 @@ fn by_id(run: &Replayed<'_>) -> Markup {
             Cell::Count(denied.denied),
         ]
     });
-    let table = Table {
-        name: "denied",
-        limit: None,
-        label: "Denied most",
-        header: &["limit", "id", "denied"],
-        rows: rows.collect(),
+    let figure = Figure {
+        title: "Lines denied, by id",
+        legend: Vec::new(),
+        label: "The ids that were denied most, as in the table".into(),
+        chart: chart::bars(&bars.collect::<Vec<_>>(), true),
+        summary: "Table".into(),
+        table: Table {
+            name: "denied",
+            limit: None,
+            label: "Denied most",
+            header: vec!["limit", "id", "denied"],
+            rows: rows.collect(),
+        },
     };
-    html! {
-        figure data-chart="denied" {
-            figcaption { h3 { "Lines denied, by id" } }
-            (image("The ids that were denied most, as in the table", &chart::bars(&bars, true)))
-            details { summary { "Table" } (table.markup()) }
-        }
-    }
+    figure.markup()
 }
 
-/// The lines denied by the values of a field; nothing where no denied line has the field.
-fn by_field(run: &Replayed<'_>, field: Field, denied: &DeniedBy) -> Markup {
+/// Formats the denied lines by the values of a field, if any denied line has the field.
+fn by_field(run: &Run<'_>, field: Field, denied: &DeniedBy) -> Markup {
     let most = denied.most(MAX_VALUES);
     if most.is_empty() {
         return html! {};
     }
-    let (name, title, header) = match field {
+    let (name, title, column) = match field {
         Field::Path => ("denied-path", "Lines denied, by path without its query", "path"),
         Field::Method => ("denied-method", "Lines denied, by method", "method"),
         Field::Status => {
@@ -78,23 +80,19 @@ fn by_field(run: &Replayed<'_>, field: Field, denied: &DeniedBy) -> Markup {
         row.extend(is_compared.then_some(Cell::Count(*then)));
         row
     });
-    let compared: &[&str] = &[header, "denied now", "denied then"];
-    let alone: &[&str] = &[header, "denied"];
-    let table = Table {
-        name,
-        limit: None,
-        label: title,
-        header: if is_compared { compared } else { alone },
-        rows: rows.collect(),
+    let header = match is_compared {
+        true => vec![column, "denied now", "denied then"],
+        false => vec![column, "denied"],
     };
-    let left = denied.len() - most.len();
+    let table = Table { name, limit: None, label: title, header, rows: rows.collect() };
+    let rest = denied.len() - most.len();
     html! {
         figure {
             figcaption { h3 { (title) } }
             (table.markup())
-            @if left > 0 { p.quiet { "And " (words::number(left as u64)) " more, of fewer lines." } }
+            @if rest > 0 { p.quiet { "And " (grouped(rest as u64)) " more, of fewer lines." } }
             @if denied.others != Counts::default() {
-                p.quiet { "Further values came too late to be counted apart." }
+                p.quiet { "There were too many values to count all of them separately." }
             }
         }
     }

@@ -1,8 +1,9 @@
-//! The report of a run: one page with charts, and every chart's numbers beside it.
+//! Writes the report of a replay: one HTML page with charts, and a table of the numbers of each chart.
 
 mod chart;
 mod closeness;
 mod denied;
+mod figure;
 mod overrides;
 mod page;
 mod requests;
@@ -11,42 +12,38 @@ mod tables;
 mod timeline;
 mod words;
 
-use tollgate::Decision;
-use tollgate::limit::Factor;
-
-use crate::against::Change;
+use crate::candidate::Change;
 use crate::engine::LimitNo;
-use crate::side::Side;
-use crate::tally::KeyNo;
+use crate::side::{Answer, Side};
 
-pub(crate) use page::{Replayed, page};
+pub(crate) use page::{Run, page};
 pub(crate) use requests::Request;
 
 use closeness::Closeness;
 use requests::Requests;
 use timeline::{Bin, Timeline};
 
-/// What a report needs beyond the counts of a run, collected while it goes on: for each limit a bounded
-/// number of bins, a byte for each key, the clients, and a bounded number of values of what was denied.
+/// The data that a report needs in addition to the counts of a run. Its size is bounded: some bins for each
+/// limit, a byte for each key, the clients, and a number of values of denied requests.
 #[derive(Debug)]
 pub(crate) struct Collected {
     timeline: Timeline,
     in_force: Closeness,
     candidate: Closeness,
-    /// Of a log.
+    /// Empty for a trace.
     requests: Requests,
-    /// The first time of a spend, and the last.
+    /// The times of the first and the last spend.
     span_ns: Option<(u64, u64)>,
 }
 
-/// The rows of the timeline.
+/// A row of the timeline.
 #[derive(Clone, Copy, Debug)]
 enum Row {
-    /// Lines, wherever they count.
+    /// All lines.
     Lines,
-    /// Lines at a limit in force.
+    /// The lines that count at a limit in force.
     InForce(LimitNo),
-    /// Lines at a limit of the candidate.
+    /// The lines that count at a limit of the candidate.
     Candidate(LimitNo),
 }
 
@@ -61,7 +58,7 @@ impl Row {
 }
 
 impl Collected {
-    /// Nothing yet. The times of a log are whole seconds, those of a trace are not.
+    /// Starts without data. The times of a log are whole seconds, those of a trace are not.
     pub(crate) fn new(is_log: bool) -> Collected {
         Collected {
             timeline: if is_log { Timeline::of_seconds() } else { Timeline::of_nanoseconds() },
@@ -72,76 +69,42 @@ impl Collected {
         }
     }
 
-    /// A spend comes; times never go back.
-    pub(crate) fn move_to(&mut self, at_ns: u64) {
+    /// Counts a spend under the limits in force. Times do not decrease.
+    pub(crate) fn count(&mut self, at_ns: u64, side: &Side, answer: &Answer) {
         self.timeline.move_to(at_ns);
         let (first_ns, _) = self.span_ns.unwrap_or((at_ns, at_ns));
         self.span_ns = Some((first_ns, at_ns));
-    }
-
-    /// The spend counts at a limit in force.
-    pub(crate) fn count(&mut self, limit: LimitNo, is_allowed: bool) {
-        count(self.bin(Row::InForce(limit)), is_allowed);
-    }
-
-    /// What the limits in force said to the spend. `factor` is that with which a key was asked for, if
-    /// the spend was charged to it when it was allowed.
-    pub(crate) fn see(
-        &mut self,
-        side: &Side,
-        keys: &[KeyNo],
-        decision: &Decision,
-        factor: impl Fn(usize) -> Option<Factor>,
-    ) {
-        count(self.bin(Row::Lines), decision.allowed());
-        if decision.allowed() {
-            self.in_force.see(side, keys, decision, factor);
-        }
-    }
-
-    /// What the candidate said to the spend, as [`see`](Collected::see).
-    pub(crate) fn see_candidate(
-        &mut self,
-        side: &Side,
-        keys: &[KeyNo],
-        decision: &Decision,
-        factor: impl Fn(usize) -> Option<Factor>,
-    ) {
-        if decision.allowed() {
-            self.candidate.see(side, keys, decision, factor);
-        }
-    }
-
-    /// The request of a log's line, and whether it was denied; by the candidate too, if that has an answer.
-    pub(crate) fn request(&mut self, request: &Request, is_denied: bool, then: Option<bool>) {
-        self.requests.see(request, is_denied, then);
-    }
-
-    /// What the candidate changed of the spend.
-    pub(crate) fn change(&mut self, change: Change) {
-        let limit = match change {
-            Change::None => return,
-            Change::NewlyDenied(limit) => Row::Candidate(limit),
-            Change::NewlyAllowed(limit) => Row::InForce(limit),
-        };
-        for row in [Row::Lines, limit] {
+        let limits = side.tally.counted_limits(answer).map(Row::InForce);
+        for row in std::iter::once(Row::Lines).chain(limits) {
             let bin = self.bin(row);
-            match change {
-                Change::NewlyDenied(_) => bin.newly_denied += 1,
-                _ => bin.newly_allowed += 1,
-            }
+            *(if answer.decision.allowed() { &mut bin.allowed } else { &mut bin.denied }) += 1;
         }
+        self.in_force.count(side, answer);
+    }
+
+    /// Counts a spend under the candidate, after [`count`](Collected::count).
+    pub(crate) fn count_candidate(&mut self, side: &Side, answer: &Answer, change: Option<Change>) {
+        self.candidate.count(side, answer);
+        match change {
+            Some(Change::NewlyDenied(limit)) => {
+                self.bin(Row::Lines).newly_denied += 1;
+                self.bin(Row::Candidate(limit)).newly_denied += 1;
+            }
+            Some(Change::NewlyAllowed(limit)) => {
+                self.bin(Row::Lines).newly_allowed += 1;
+                self.bin(Row::InForce(limit)).newly_allowed += 1;
+            }
+            None => {}
+        }
+    }
+
+    /// Counts the request of a log's line. `new` is the candidate's answer, if there is one.
+    pub(crate) fn request(&mut self, request: &Request, old: &Answer, new: Option<&Answer>) {
+        let is_denied = |answer: &Answer| !answer.decision.allowed();
+        self.requests.count(request, is_denied(old), new.map(is_denied));
     }
 
     fn bin(&mut self, row: Row) -> &mut Bin {
         self.timeline.bin(row.index())
-    }
-}
-
-fn count(bin: &mut Bin, is_allowed: bool) {
-    if is_allowed {
-        bin.allowed += 1;
-    } else {
-        bin.denied += 1;
     }
 }

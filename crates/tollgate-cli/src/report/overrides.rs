@@ -1,24 +1,25 @@
-//! The overrides that applied to the ids that were seen, and their numbers.
+//! Formats the table of the overrides that applied to ids of the traffic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
+use tollgate::Limit;
 
-use super::page::Replayed;
-use super::sections::Shown;
+use super::page::Run;
+use super::sections::PageLimit;
 use super::tables::{Cell, Table};
-use super::words;
 use crate::engine::LimitNo;
 use crate::side::Side;
 use crate::tally::Key;
+use crate::text::grouped;
 
-/// Overrides of a limit that are shown.
-const MAX_SHOWN: usize = 20;
+/// Overrides of a limit in its table.
+const MAX_ROWS: usize = 20;
 
-/// The lines of the ids that an override applies to, in one of the files at least.
+/// The lines of the ids that an override applies to, in at least one of the files.
 #[derive(Debug, Default)]
 struct Applied {
-    /// The override's numbers under the limits in force and under the candidate; `None`: the default applies.
+    /// The override's limit under the limits in force and under the candidate; `None` if the default applies.
     now: Option<String>,
     then: Option<String>,
     ids: u64,
@@ -27,21 +28,21 @@ struct Applied {
     denied_then: u64,
 }
 
-/// The override that applies to an id of a file: its own id, and its numbers in words.
+/// Returns the override that applies to an id: its own id, and its limit as text.
 fn override_of(side: &Side, limit: &str, id: &str) -> Option<(String, String)> {
-    let (given_id, numbers) = side.engine.override_of(limit, id)?;
-    Some((given_id, numbers.map_or("no limit".into(), |numbers| words::limit(&numbers))))
+    let (override_id, limit) = side.engine.override_of(limit, id)?;
+    Some((override_id, limit.as_ref().map_or("no limit".into(), Limit::to_string)))
 }
 
-/// The entry that applies to an id of a file, as `override: ...` or `default: ...`.
-pub(super) fn applying(side: &Side, limit: &str, id: &str) -> String {
+/// Formats the entry that applies to an id, as `override: ...` or `default: ...`.
+pub(super) fn entry(side: &Side, limit: &str, id: &str) -> String {
     match override_of(side, limit, id) {
-        Some((_, numbers)) => format!("override: {numbers}"),
+        Some((_, limit)) => format!("override: {limit}"),
         None => format!("default: {}", default(side, limit)),
     }
 }
 
-/// What differs between the files in the kind of entry that applies to an id: behind the id, above its bar.
+/// Formats the kinds of two [entries](entry), such as `, override now, default then`, if they differ.
 pub(super) fn kinds(now: &str, then: &str) -> String {
     let kind = |entry: &str| entry.split(':').next().unwrap_or_default().to_owned();
     match (kind(now), kind(then)) {
@@ -50,117 +51,99 @@ pub(super) fn kinds(now: &str, then: &str) -> String {
     }
 }
 
-/// The default numbers of a limit in a file.
+/// Formats the default of a limit.
 pub(super) fn default(side: &Side, limit: &str) -> String {
-    match side.engine.limits().default_numbers(limit) {
-        Ok(Some(limit)) => words::limit(&limit),
+    match side.engine.default_limit(limit) {
+        Ok(Some(limit)) => limit.to_string(),
         Ok(None) => "no limit".into(),
         Err(_) => "has no such limit".into(),
     }
 }
 
-/// How many overrides a limit has in a file.
-fn overrides(side: &Side, limit: &str) -> usize {
-    side.engine.limits().limit(limit).map_or(0, |limit| limit.overrides().len())
-}
-
-/// How many overrides a limit has in a file, and how many of them applied: nothing where it has none.
+/// Formats the number of overrides, and how many of them applied, if the limit has overrides.
 pub(super) fn count(side: &Side, limit: &str) -> String {
-    let all = overrides(side, limit);
+    let all = side.engine.overrides(limit);
     if all == 0 {
         return String::new();
     }
-    let mut applied = BTreeSet::new();
-    if let Some(number) = side.engine.known(limit) {
-        let given = keys(side, number).map(|key| side.engine.override_of(limit, &key.normalized));
-        applied.extend(given.flatten().map(|(id, _)| id));
-    }
+    let number = side.engine.known(limit);
+    let keys = number.into_iter().flat_map(|number| keys(side, number));
+    let applied = keys.filter_map(|key| side.engine.override_of(limit, &key.normalized));
+    let applied: BTreeSet<String> = applied.map(|(id, _)| id).collect();
     let s = if all == 1 { "" } else { "s" };
-    let (all, applied) = (words::number(all as u64), words::number(applied.len() as u64));
+    let (all, applied) = (grouped(all as u64), grouped(applied.len() as u64));
     format!("; {all} override{s}, {applied} of them applied")
 }
 
-/// The overrides of a limit that applied, those of the most lines first.
-pub(super) fn applied(run: &Replayed<'_>, limit: &Shown) -> Markup {
+/// Formats the overrides of a limit that applied, sorted by their number of lines.
+pub(super) fn applied(run: &Run<'_>, limit: &PageLimit) -> Markup {
     let mut rows: Vec<(String, Applied)> = by_override(run, limit).into_iter().collect();
     if rows.is_empty() {
         return html! {};
     }
-    let lines = |applied: &Applied| applied.allowed + applied.denied;
-    rows.sort_by(|(a, a_applied), (b, b_applied)| {
-        lines(b_applied).cmp(&lines(a_applied)).then_with(|| a.cmp(b))
-    });
-    let left = rows.len().saturating_sub(MAX_SHOWN);
+    // Ties stay sorted by id.
+    rows.sort_by_key(|(_, applied)| std::cmp::Reverse(applied.allowed + applied.denied));
+    let rest = rows.len().saturating_sub(MAX_ROWS);
     let is_compared = run.candidate.is_some();
-    let cells = rows.into_iter().take(MAX_SHOWN).map(|(id, applied)| {
-        let or_default =
-            |numbers: Option<String>| Cell::Words(numbers.unwrap_or("the default".into()));
-        let mut cells = vec![Cell::Foreign(id), or_default(applied.now)];
-        cells.extend(is_compared.then(|| or_default(applied.then)));
-        cells.extend([applied.ids, applied.allowed, applied.denied].map(Cell::Count));
-        cells.extend(is_compared.then_some(Cell::Count(applied.denied_then)));
+    let rows = rows.into_iter().take(MAX_ROWS).map(|(id, applied)| {
+        let Applied { now, then, ids, allowed, denied, denied_then } = applied;
+        let or_default = |limit: Option<String>| Cell::Words(limit.unwrap_or("the default".into()));
+        let mut cells = vec![Cell::Foreign(id), or_default(now)];
+        cells.extend(is_compared.then(|| or_default(then)));
+        cells.extend([ids, allowed, denied].map(Cell::Count));
+        cells.extend(is_compared.then_some(Cell::Count(denied_then)));
         cells
     });
-    let header: &[&str] = match is_compared {
-        true => &[
-            "override of",
-            "limit now",
-            "limit then",
-            "ids",
-            "allowed now",
-            "denied now",
-            "denied then",
-        ],
-        false => &["override of", "limit", "ids", "allowed", "denied"],
+    let header = match is_compared {
+        true => "override of|limit now|limit then|ids|allowed now|denied now|denied then",
+        false => "override of|limit|ids|allowed|denied",
     };
     let table = Table {
         name: "overrides",
         limit: Some(&limit.name),
         label: "Overrides that applied",
-        header,
-        rows: cells.collect(),
+        header: header.split('|').collect(),
+        rows: rows.collect(),
     };
     html! {
         div.card {
             h3 { "Overrides that applied" }
             (table.markup())
-            @if left > 0 { p.quiet { "And " (words::number(left as u64)) " more, of fewer lines." } }
+            @if rest > 0 { p.quiet { "And " (grouped(rest as u64)) " more, of fewer lines." } }
         }
     }
 }
 
-fn by_override(run: &Replayed<'_>, limit: &Shown) -> BTreeMap<String, Applied> {
+fn by_override(run: &Run<'_>, limit: &PageLimit) -> BTreeMap<String, Applied> {
     let mut by_override: BTreeMap<String, Applied> = BTreeMap::new();
-    let mut sides = [Some(run.side), run.candidate].into_iter().flatten();
-    if sides.all(|side| overrides(side, &limit.name) == 0) {
+    let candidate = run.candidate_side();
+    let mut sides = [Some(run.side), candidate].into_iter().flatten();
+    if sides.all(|side| side.engine.overrides(&limit.name) == 0) {
         return by_override;
     }
-    let mut add = |key: &Key, counts: [u64; 3]| {
-        let of = |side| override_of(side, &limit.name, &key.normalized);
-        let now = of(run.side);
-        let then = run.candidate.and_then(of);
+    let mut add = |key: &Key, [allowed, denied, denied_then]: [u64; 3]| {
+        let find = |side| override_of(side, &limit.name, &key.normalized);
+        let (now, then) = (find(run.side), candidate.and_then(find));
         let Some((id, _)) = now.as_ref().or(then.as_ref()) else { return };
         let applied = by_override.entry(id.clone()).or_default();
-        applied.now = now.map(|(_, numbers)| numbers);
-        applied.then = then.map(|(_, numbers)| numbers);
+        applied.now = now.map(|(_, limit)| limit);
+        applied.then = then.map(|(_, limit)| limit);
         applied.ids += 1;
-        applied.allowed += counts[0];
-        applied.denied += counts[1];
-        applied.denied_then += counts[2];
+        applied.allowed += allowed;
+        applied.denied += denied;
+        applied.denied_then += denied_then;
     };
     if let Some(number) = limit.in_force {
         for key in keys(run.side, number) {
-            let then = run.candidate.map_or(0, |it| it.denied(&limit.name, &key.normalized));
+            let then = candidate.map_or(0, |side| side.denied(&limit.name, &key.normalized));
             add(key, [key.allowed, key.denied, then]);
         }
-    } else if let Some((candidate, number)) = run.candidate.zip(limit.candidate) {
-        for key in keys(candidate, number) {
-            add(key, [0, 0, key.denied]);
-        }
+    } else if let Some((side, number)) = candidate.zip(limit.candidate) {
+        keys(side, number).for_each(|key| add(key, [0, 0, key.denied]));
     }
     by_override
 }
 
 fn keys(side: &Side, limit: LimitNo) -> impl Iterator<Item = &Key> {
-    side.tally.seen().map(|(key, _, _)| side.tally.get(key)).filter(move |key| key.limit == limit)
+    side.tally.seen().map(|(_, key)| key).filter(move |key| key.limit == limit)
 }

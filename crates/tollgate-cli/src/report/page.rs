@@ -1,40 +1,50 @@
-//! The page: one file without a script, which loads nothing.
+//! Formats the page: one HTML file without a script, which loads no other file.
 
 use std::collections::{BTreeMap, HashSet};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::denied::denied;
-use super::requests::Hit;
-use super::sections::{Shown, of_limit, replayed, what_if};
+use super::requests::Affected;
+use super::sections::{PageLimit, limit, replayed, what_if};
 use super::tables::foreign;
 use super::{Collected, words};
-use crate::against::Against;
 use crate::args::Rule;
+use crate::candidate::Candidate;
+use crate::escape::shortened;
 use crate::side::Side;
 use crate::summary::Summary;
-use crate::text::{shortened, time};
+use crate::text::{grouped, time};
 
-/// A run, as the page tells it.
-pub(crate) struct Replayed<'a> {
-    /// The trace or the log, as the messages call it.
+/// The results of a replay, for the page.
+pub(crate) struct Run<'a> {
+    /// The path of the trace or the log.
     pub(crate) traffic: &'a str,
+    /// The rules of a log; none for a trace.
     pub(crate) rules: &'a [Rule],
     pub(crate) summary: &'a Summary,
     pub(crate) side: &'a Side,
-    pub(crate) candidate: Option<&'a Side>,
-    pub(crate) against: Option<&'a Against>,
+    pub(crate) candidate: Option<&'a Candidate>,
     pub(crate) collected: &'a Collected,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn candidate_side(&self) -> Option<&'a Side> {
+        self.candidate.map(|candidate| &candidate.side)
+    }
 }
 
 const STYLE: &str = include_str!("style.css");
 
-/// Nothing is loaded, and nothing runs, whatever an id has in it.
+/// Forbids the browser to load files and to run scripts, even if an id contained one.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
-/// The page as HTML.
-pub(crate) fn page(run: &Replayed<'_>) -> String {
+/// Characters of the traffic's path in the title.
+const MAX_TITLE_CHARS: usize = 60;
+
+/// Formats the page as HTML.
+pub(crate) fn page(run: &Run<'_>) -> String {
     let limits = limits(run);
     let title = format!("Tollgate: {}", shortened(run.traffic, MAX_TITLE_CHARS));
     let page = html! {
@@ -52,7 +62,7 @@ pub(crate) fn page(run: &Replayed<'_>) -> String {
                 header { (head(run)) }
                 main {
                     @if let Some(against) = &run.summary.against { (what_if(run, against)) }
-                    @for limit in &limits { (of_limit(run, limit)) }
+                    @for one in &limits { (limit(run, one)) }
                     (denied(run))
                     (replayed(run, &limits))
                 }
@@ -62,57 +72,53 @@ pub(crate) fn page(run: &Replayed<'_>) -> String {
     page.into_string()
 }
 
-const MAX_TITLE_CHARS: usize = 60;
-
-/// The limits that the page shows, by name.
-fn limits(run: &Replayed<'_>) -> Vec<Shown> {
-    let mut limits: BTreeMap<&str, Shown> = BTreeMap::new();
-    let in_force_shares = run.collected.in_force.shares(run.side);
+/// Returns the limits of the page, sorted by name.
+fn limits(run: &Run<'_>) -> Vec<PageLimit> {
+    let mut limits: BTreeMap<&str, PageLimit> = BTreeMap::new();
+    let shares = run.collected.in_force.shares(run.side);
     for (limit, _) in run.side.tally.by_limit() {
-        let shown = limits.entry(run.side.engine.name(limit)).or_default();
-        shown.in_force = Some(limit);
-        shown.shares = in_force_shares.get(limit.index()).copied().unwrap_or_default();
+        let entry = limits.entry(run.side.engine.name(limit)).or_default();
+        entry.in_force = Some(limit);
+        entry.shares = shares.get(limit).copied().unwrap_or_default();
     }
-    if let Some(candidate) = run.candidate {
-        let candidate_shares = run.collected.candidate.shares(candidate);
-        for (limit, _) in candidate.tally.by_limit() {
-            let shown = limits.entry(candidate.engine.name(limit)).or_default();
-            shown.candidate = Some(limit);
-            shown.candidate_shares =
-                candidate_shares.get(limit.index()).copied().unwrap_or_default();
+    if let Some(side) = run.candidate_side() {
+        let shares = run.collected.candidate.shares(side);
+        for (limit, _) in side.tally.by_limit() {
+            let entry = limits.entry(side.engine.name(limit)).or_default();
+            entry.candidate = Some(limit);
+            entry.candidate_shares = shares.get(limit).copied().unwrap_or_default();
         }
     }
     let named = limits.into_iter();
-    named.map(|(name, shown)| Shown { name: name.to_owned(), ..shown }).collect()
+    named.map(|(name, limit)| PageLimit { name: name.to_owned(), ..limit }).collect()
 }
 
-/// How many clients of a log, or ids of a trace, are affected by the candidate; without one, how many were
-/// denied. The tile's name, its unit and the counts.
-fn hit(run: &Replayed<'_>) -> (String, &'static str, Hit) {
-    let what = if run.against.is_some() { "affected" } else { "denied" };
-    let (unit, hit) = match (run.rules, run.against) {
-        ([_, ..], Some(_)) => ("clients", run.collected.requests.clients_affected()),
-        ([_, ..], None) => ("clients", run.collected.requests.clients_denied()),
-        ([], Some(against)) => ("ids", ids_affected(run.side, against)),
-        ([], None) => ("ids", ids_denied(run.side)),
+/// Counts the clients of a log, or the ids of a trace, that the candidate affects; without a candidate, those
+/// that were denied. Returns the unit as well.
+fn affected(run: &Run<'_>) -> (&'static str, Affected) {
+    let requests = &run.collected.requests;
+    let seen = |side: &Side| -> HashSet<(String, String)> {
+        let keys = side.tally.seen().map(|(key, _)| side.key(key));
+        keys.map(|(limit, id)| (limit.to_owned(), id.to_owned())).collect()
     };
-    (format!("{unit} {what}"), unit, hit)
-}
-
-fn ids_denied(side: &Side) -> Hit {
-    let count = side.tally.seen().filter(|(.., denied)| *denied > 0).count() as u64;
-    Hit { count, of: side.tally.seen().count() as u64 }
-}
-
-fn ids_affected(in_force: &Side, against: &Against) -> Hit {
-    let mut seen = HashSet::new();
-    for side in [in_force, &against.side] {
-        seen.extend(side.tally.seen().map(|(key, ..)| side.key(key)));
+    match (run.rules, run.candidate) {
+        ([_, ..], Some(_)) => ("clients", requests.clients_affected()),
+        ([_, ..], None) => ("clients", requests.clients_denied()),
+        ([], Some(candidate)) => {
+            let mut all = seen(run.side);
+            all.extend(seen(&candidate.side));
+            let count = candidate.affected(run.side).len() as u64;
+            ("ids", Affected { count, total: all.len() as u64 })
+        }
+        ([], None) => {
+            let seen = || run.side.tally.seen();
+            let count = seen().filter(|(_, key)| key.denied > 0).count() as u64;
+            ("ids", Affected { count, total: seen().count() as u64 })
+        }
     }
-    Hit { count: against.affected(in_force).len() as u64, of: seen.len() as u64 }
 }
 
-fn head(run: &Replayed<'_>) -> Markup {
+fn head(run: &Run<'_>) -> Markup {
     let summary = run.summary;
     let spends = summary.allowed + summary.denied;
     let tile = |name: &str, class: &str, count: u64, note: Option<String>| {
@@ -120,13 +126,14 @@ fn head(run: &Replayed<'_>) -> Markup {
             div class=[(count > 0 && !class.is_empty()).then_some(class)] {
                 dt { (name) }
                 dd data-fact=(name) data-value=(count) {
-                    (words::number(count)) @if let Some(note) = note { small { (note) } }
+                    (grouped(count)) @if let Some(note) = note { small { (note) } }
                 }
             }
         }
     };
-    let part =
-        |count| Some(format!("{} of {}", words::percent(count, spends), words::number(spends)));
+    let share = |count| Some(format!("{} of {}", words::percent(count, spends), grouped(spends)));
+    let (unit, affected) = affected(run);
+    let verb = if run.candidate.is_some() { "affected" } else { "denied" };
     html! {
         h1 { "What the limits would have done" }
         p.quiet {
@@ -139,14 +146,19 @@ fn head(run: &Replayed<'_>) -> Markup {
         }
         dl.tiles {
             (tile("lines", "", summary.lines, None))
-            (tile("allowed", "", summary.allowed, part(summary.allowed)))
-            (tile("denied", "denied", summary.denied, part(summary.denied)))
-            @if let Some(against) = &summary.against {
-                (tile("newly denied", "denied", against.changes.newly_denied, part(against.changes.newly_denied)))
-                (tile("newly let through", "let-through", against.changes.newly_allowed, part(against.changes.newly_allowed)))
+            (tile("allowed", "", summary.allowed, share(summary.allowed)))
+            (tile("denied", "denied", summary.denied, share(summary.denied)))
+            @if let Some(changes) = summary.against.as_ref().map(|against| against.changes) {
+                (tile("newly denied", "denied", changes.newly_denied, share(changes.newly_denied)))
+                (tile(
+                    "newly let through", "let-through", changes.newly_allowed,
+                    share(changes.newly_allowed),
+                ))
             }
-            @let (name, of, hit) = hit(run);
-            (tile(&name, "", hit.count, Some(format!("of {} {of}", words::number(hit.of)))))
+            (tile(
+                &format!("{unit} {verb}"), "", affected.count,
+                Some(format!("of {} {unit}", grouped(affected.total))),
+            ))
             @if let Some(errors) = summary.errors.filter(|errors| *errors > 0) {
                 (tile("errors", "denied", errors, None))
             }

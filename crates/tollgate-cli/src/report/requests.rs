@@ -1,5 +1,6 @@
-//! The requests of an access log: their clients, and the fields by which denied requests are counted.
+//! Counts the clients of an access log, and its denied requests by their fields.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -7,7 +8,8 @@ use memchr::memchr;
 
 use crate::access_log::{Entry, Field};
 
-/// A request that waits for its decision: the client and the values of [`FIELDS`], one behind the other.
+/// The client and the values of [`FIELDS`] of a request, in one allocation: many requests wait in the time
+/// window.
 pub(crate) struct Request {
     bytes: Box<[u8]>,
     ends: [usize; 1 + FIELDS.len()],
@@ -18,20 +20,20 @@ type Text = Box<[u8]>;
 /// The fields by which denied requests are counted.
 pub(super) const FIELDS: [Field; 4] = [Field::Path, Field::Method, Field::UserAgent, Field::Status];
 
-/// Different values of a field that are counted; further ones are counted as one.
+/// Values of a field that are counted separately.
 const MAX_VALUES: usize = 100_000;
 
-/// The requests that were decided.
+/// The counts of the requests that were decided.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// The places of clients in the next field, by every text in which they were written.
+    /// The indices of clients in `touched`, by each text in which the log writes them.
     clients: HashMap<Text, usize, ahash::RandomState>,
     touched: Vec<Touched>,
     /// By [`FIELDS`].
     denied: [DeniedBy; FIELDS.len()],
 }
 
-/// Whether a client was denied or affected at least once.
+/// Whether at least one request of a client was denied, or affected by the candidate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touched {
     is_denied: bool,
@@ -42,7 +44,7 @@ struct Touched {
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeniedBy {
     values: HashMap<Text, Counts, ahash::RandomState>,
-    /// Of values beyond [`MAX_VALUES`].
+    /// The requests with further values.
     pub(super) others: Counts,
 }
 
@@ -53,16 +55,17 @@ pub(super) struct Counts {
     pub(super) then: u64,
 }
 
-/// How many of the clients, or of the ids, were hit.
+/// The number of clients or ids that were denied or affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hit {
+pub(super) struct Affected {
     pub(super) count: u64,
-    pub(super) of: u64,
+    /// The number of all clients or ids.
+    pub(super) total: u64,
 }
 
 impl Request {
     pub(crate) fn new(entry: &Entry<'_>) -> Request {
-        // A field that the line does not have is empty.
+        // A field that the line does not have becomes empty.
         let value = |field| {
             let value = entry.field(field).unwrap_or_default();
             let end = if field == Field::Path { memchr(b'?', value) } else { None };
@@ -78,14 +81,14 @@ impl Request {
         Request { bytes: parts.concat().into(), ends }
     }
 
-    /// The client, then the values of [`FIELDS`].
+    /// Returns the client, then the values of [`FIELDS`].
     fn parts(&self) -> [&[u8]; 1 + FIELDS.len()] {
         let mut start = 0;
         self.ends.map(|end| &self.bytes[std::mem::replace(&mut start, end)..end])
     }
 }
 
-/// An address in canonical form, so that a client is one, however it was written.
+/// Returns an address in canonical form, so that each client counts once.
 fn canonical(client: &[u8]) -> Text {
     let address = std::str::from_utf8(client).ok().and_then(|text| text.parse::<IpAddr>().ok());
     match address {
@@ -95,8 +98,13 @@ fn canonical(client: &[u8]) -> Text {
 }
 
 impl Requests {
-    /// Counts a request. `is_denied_then` is by the candidate, if there is one and it has an answer.
-    pub(super) fn see(&mut self, request: &Request, is_denied: bool, is_denied_then: Option<bool>) {
+    /// Counts a request. `is_denied_then` is the decision of the candidate, if there is one.
+    pub(super) fn count(
+        &mut self,
+        request: &Request,
+        is_denied: bool,
+        is_denied_then: Option<bool>,
+    ) {
         let [client, values @ ..] = request.parts();
         let client = self.client(client);
         let touched = &mut self.touched[client];
@@ -116,36 +124,36 @@ impl Requests {
         }
     }
 
-    /// The place of a client.
+    /// Returns the index of a client.
     fn client(&mut self, text: &[u8]) -> usize {
         if let Some(known) = self.clients.get(text) {
             return *known;
         }
         let next = self.touched.len();
-        let place = *self.clients.entry(canonical(text)).or_insert(next);
-        if place == next {
+        let index = *self.clients.entry(canonical(text)).or_insert(next);
+        if index == next {
             self.touched.push(Touched::default());
         }
-        self.clients.insert(text.into(), place);
-        place
+        self.clients.insert(text.into(), index);
+        index
     }
 
-    /// The clients that were denied by the limits in force.
-    pub(super) fn clients_denied(&self) -> Hit {
-        self.hit(|touched| touched.is_denied)
+    /// Counts the clients that the limits in force denied.
+    pub(super) fn clients_denied(&self) -> Affected {
+        self.affected(|touched| touched.is_denied)
     }
 
-    /// The clients of which the candidate denies a request that was allowed, or allows one that was denied.
-    pub(super) fn clients_affected(&self) -> Hit {
-        self.hit(|touched| touched.is_affected)
+    /// Counts the clients with a request that the candidate decides differently.
+    pub(super) fn clients_affected(&self) -> Affected {
+        self.affected(|touched| touched.is_affected)
     }
 
-    fn hit(&self, is_hit: impl Fn(&Touched) -> bool) -> Hit {
-        let count = self.touched.iter().filter(|touched| is_hit(touched)).count() as u64;
-        Hit { count, of: self.touched.len() as u64 }
+    fn affected(&self, is_affected: impl Fn(&Touched) -> bool) -> Affected {
+        let count = self.touched.iter().filter(|touched| is_affected(touched)).count() as u64;
+        Affected { count, total: self.touched.len() as u64 }
     }
 
-    /// The denied requests by each of the [`FIELDS`].
+    /// Returns the denied requests by each of the [`FIELDS`].
     pub(super) fn denied(&self) -> impl Iterator<Item = (Field, &DeniedBy)> {
         FIELDS.into_iter().zip(&self.denied)
     }
@@ -162,26 +170,17 @@ impl DeniedBy {
         self.values.get_mut(value).unwrap_or(&mut self.others)
     }
 
-    /// How many different values there are, as far as they are counted apart.
+    /// Returns how many values are counted separately.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// The values denied most, the most first; ties in the order of their bytes.
+    /// Returns the values with the most denials, in descending order; ties by their bytes.
     pub(super) fn most(&self, max: usize) -> Vec<(String, Counts)> {
         let mut all: Vec<(&Text, &Counts)> = self.values.iter().collect();
-        all.sort_unstable_by(|(a, a_counts), (b, b_counts)| {
-            b_counts.sum().cmp(&a_counts.sum()).then_with(|| a.cmp(b))
-        });
-        all.truncate(max);
-        let shown = |value: &Text| String::from_utf8_lossy(value).into_owned();
-        all.into_iter().map(|(value, counts)| (shown(value), *counts)).collect()
-    }
-}
-
-impl Counts {
-    fn sum(self) -> u64 {
-        self.now + self.then
+        all.sort_unstable_by_key(|(value, counts)| (Reverse(counts.now + counts.then), *value));
+        let text = |value: &Text| String::from_utf8_lossy(value).into_owned();
+        all.into_iter().take(max).map(|(value, counts)| (text(value), *counts)).collect()
     }
 }
 
@@ -194,27 +193,27 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_one_however_its_address_is_written() {
+    fn spellings_of_an_address_are_one_client() {
         let mut requests = Requests::default();
         for client in ["1.1.1.1", "::ffff:1.1.1.1", "2001:DB8::1", "2001:db8:0::1", "name"] {
             let line =
                 format!("{client} - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
-            requests.see(&request(&line), client == "name", Some(false));
+            requests.count(&request(&line), client == "name", Some(false));
         }
-        assert_eq!(requests.clients_denied(), Hit { count: 1, of: 3 });
-        assert_eq!(requests.clients_affected(), Hit { count: 1, of: 3 });
+        assert_eq!(requests.clients_denied(), Affected { count: 1, total: 3 });
+        assert_eq!(requests.clients_affected(), Affected { count: 1, total: 3 });
     }
 
     #[test]
-    fn values_beyond_the_most_are_counted_as_one() {
+    fn further_values_are_counted_together() {
         let mut requests = Requests::default();
         for i in 0..MAX_VALUES + 5 {
             let line =
                 format!("1.1.1.1 - - [17/May/2015:10:05:03 +0000] \"GET /{i} HTTP/1.1\" 200 1");
-            requests.see(&request(&line), true, None);
+            requests.count(&request(&line), true, None);
         }
         let line = "1.1.1.1 - - [17/May/2015:10:05:03 +0000] \"GET /7?a HTTP/1.1\" 200 1";
-        requests.see(&request(line), true, None);
+        requests.count(&request(line), true, None);
         let (field, paths) = requests.denied().next().unwrap();
         assert_eq!(
             (field, paths.len(), paths.others),

@@ -1,29 +1,30 @@
-//! The page's tables.
+//! Formats the tables of the page.
 
 use maud::{Markup, html};
 
-use super::words;
-use crate::text::shortened;
+use crate::escape::shortened;
+use crate::text::grouped;
 
 /// A cell of a table.
 pub(crate) enum Cell {
     Text(String),
-    /// A text that may be broken between words.
+    /// A text that may wrap between words.
     Words(String),
-    /// What others wrote: ids and the names of files.
+    /// A text from outside: an id or the name of a file.
     Foreign(String),
-    /// A limit's name, or an algorithm's.
+    /// The name of a limit.
     Name(String),
     Count(u64),
 }
 
-/// A table that scrolls in a box of its own. `name` and `limit` say which it is.
+/// A table that scrolls in its own box.
 pub(crate) struct Table<'a> {
+    /// The identifier for tests and scripts.
     pub(crate) name: &'a str,
     pub(crate) limit: Option<&'a str>,
-    /// What it is, for those who do not see what stands around it.
+    /// The title for screen readers.
     pub(crate) label: &'a str,
-    pub(crate) header: &'a [&'a str],
+    pub(crate) header: Vec<&'a str>,
     pub(crate) rows: Vec<Vec<Cell>>,
 }
 
@@ -52,10 +53,10 @@ impl Table<'_> {
     }
 }
 
-/// Longer texts of others are cut.
+/// Characters of a text from outside.
 const MAX_FOREIGN_CHARS: usize = 200;
 
-/// What others wrote: nothing in it is obeyed, and it does not turn the writing around it.
+/// Formats a text from outside. Its direction of writing does not affect the text around it.
 pub(crate) fn foreign(text: &str) -> Markup {
     html! { bdi { (shortened(text, MAX_FOREIGN_CHARS)) } }
 }
@@ -67,7 +68,7 @@ fn markup(cell: &Cell, is_first: bool) -> Markup {
         Cell::Foreign(text) => foreign(text),
         Cell::Name(name) => html! { code { (name) } },
         Cell::Count(count) => {
-            return html! { td.n data-value=(count) { (words::number(*count)) } };
+            return html! { td.n data-value=(count) { (grouped(*count)) } };
         }
     };
     html! { @if is_first { th scope="row" { (content) } } @else { td { (content) } } }
@@ -78,14 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_text_is_shown_and_not_obeyed() {
+    fn hostile_text_is_escaped() {
         let hostile =
             "\"'><script>alert(1)</script>&amp;\u{0}\u{1b}[2J\u{202e}gpj.\u{2066}\u{200b}";
         let table = Table {
             name: "t",
             limit: Some("L"),
             label: "a \"label\"",
-            header: &["id", "denied"],
+            header: vec!["id", "denied"],
             rows: vec![vec![Cell::Foreign(hostile.into()), Cell::Count(1234)]],
         };
         let text = table.markup().into_string();

@@ -1,6 +1,8 @@
-//! Counts over time, in a bounded number of bins, when nobody knows beforehand how long it will be.
+//! Counts events over a time of unknown length in a bounded number of bins.
 
-/// What is counted in a bin, of one row.
+use crate::tally::grown;
+
+/// The counts of one row in one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bin {
     pub(crate) allowed: u64,
@@ -9,119 +11,90 @@ pub(crate) struct Bin {
     pub(crate) newly_allowed: u64,
 }
 
-/// Rows of bins that share their times. Bins begin at round times and widen when there are too many.
+impl Bin {
+    /// Returns the counts of changed decisions.
+    pub(crate) fn changes(&self) -> [u64; 2] {
+        [self.newly_denied, self.newly_allowed]
+    }
+}
+
+/// Rows of bins that begin at the same round times. If there are too many bins, they become wider.
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    /// The place of the bins' width in [`WIDTHS_NS`].
+    /// The index of the bins' width in [`WIDTHS_NS`].
     width: usize,
-    /// The number of the first bin, counted from [`MONDAY_NS`]; `None` until a time comes.
+    /// The number of the first bin, counted from [`MONDAY_NS`]; `None` before the first time.
     first: Option<i64>,
-    /// The bin of the present time, counted from the first, and the times that fall into it.
-    present: usize,
-    present_ns: std::ops::Range<i128>,
-    /// A row ends with its last bin that is not empty.
+    /// The bin of the latest time, counted from the first, and the times in that bin.
+    latest: usize,
+    latest_ns: std::ops::Range<i128>,
+    /// Each row ends with its last bin that is not empty.
     rows: Vec<Vec<Bin>>,
 }
 
-/// Enough to see a pattern, and few enough for the width of a telephone.
+/// As many bins as fit on the width of a phone.
 pub(crate) const MAX_BINS: usize = 120;
 
-const S: u64 = 1_000_000_000;
-const DAY: u64 = 86_400 * S;
+pub(super) const S: u64 = 1_000_000_000;
+pub(super) const DAY: u64 = 86_400 * S;
 
-/// Each divides the next, so that bins can be joined.
+#[rustfmt::skip]
+/// The widths of bins. Each divides the next, so that bins can be joined.
 const WIDTHS_NS: [u64; 29] = [
-    1_000,
-    5_000,
-    10_000,
-    50_000,
-    100_000,
-    500_000,
-    1_000_000,
-    5_000_000,
-    10_000_000,
-    50_000_000,
-    100_000_000,
-    500_000_000,
-    S,
-    5 * S,
-    10 * S,
-    30 * S,
-    60 * S,
-    300 * S,
-    600 * S,
-    1_800 * S,
-    3_600 * S,
-    10_800 * S,
-    21_600 * S,
-    43_200 * S,
-    DAY,
-    7 * DAY,
-    28 * DAY,
-    140 * DAY,
-    700 * DAY,
+    1_000, 5_000, 10_000, 50_000, 100_000, 500_000,
+    1_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000, 500_000_000,
+    S, 5 * S, 10 * S, 30 * S,
+    60 * S, 300 * S, 600 * S, 1_800 * S,
+    3_600 * S, 10_800 * S, 21_600 * S, 43_200 * S,
+    DAY, 7 * DAY, 28 * DAY, 140 * DAY, 700 * DAY,
 ];
 
-/// The first Monday since the Unix epoch: weeks begin on Mondays, and all shorter widths divide it.
+/// The first Monday since the Unix epoch, at which a bin of each width begins.
 pub(crate) const MONDAY_NS: i128 = 4 * DAY as i128;
 
-/// The place of a second in [`WIDTHS_NS`].
+/// The index of a second in [`WIDTHS_NS`].
 const SECOND: usize = 12;
 
 impl Timeline {
-    /// For times that may be any nanosecond's.
+    /// Creates a timeline for times in nanoseconds.
     pub(crate) fn of_nanoseconds() -> Timeline {
-        Timeline {
-            width: 0,
-            first: None,
-            present: 0,
-            // No time is in it.
-            present_ns: 0..0,
-            rows: Vec::new(),
-        }
+        Timeline { width: 0, first: None, latest: 0, latest_ns: 0..0, rows: Vec::new() }
     }
 
-    /// For times that are whole seconds: no bin is shorter than one.
+    /// Creates a timeline for times in whole seconds, with bins of at least one second.
     pub(crate) fn of_seconds() -> Timeline {
         Timeline { width: SECOND, ..Timeline::of_nanoseconds() }
     }
 
-    /// Goes to a time; times never go back.
+    /// Moves to a time. Times do not decrease.
     #[inline]
     pub(crate) fn move_to(&mut self, at_ns: u64) {
-        if !self.present_ns.contains(&i128::from(at_ns)) {
+        if !self.latest_ns.contains(&i128::from(at_ns)) {
             self.enter(i128::from(at_ns));
         }
     }
 
-    /// The bin of the present time.
+    /// Returns the bin of the latest time.
     pub(crate) fn bin(&mut self, row: usize) -> &mut Bin {
-        if self.rows.len() <= row {
-            self.rows.resize_with(row + 1, Vec::new);
-        }
-        let row = &mut self.rows[row];
-        if row.len() <= self.present {
-            row.resize(self.present + 1, Bin::default());
-        }
-        &mut row[self.present]
+        grown(grown(&mut self.rows, row), self.latest)
     }
 
-    /// How many bins there are: up to that of the present time.
+    /// Returns the number of bins up to that of the latest time.
     pub(crate) fn bins(&self) -> usize {
-        self.first.map_or(0, |_| self.present + 1)
+        self.first.map_or(0, |_| self.latest + 1)
     }
 
     pub(crate) fn width_ns(&self) -> u64 {
         WIDTHS_NS[self.width]
     }
 
-    /// When a bin begins, since the Unix epoch. The first may begin before it.
+    /// Returns the start of a bin, since the Unix epoch. The first bin may begin before the epoch.
     pub(crate) fn start_ns(&self, bin: usize) -> i128 {
         let number = i128::from(self.first.unwrap_or_default()) + bin as i128;
         MONDAY_NS + number * i128::from(self.width_ns())
     }
 
-    /// All bins of a row.
+    /// Returns all bins of a row.
     pub(crate) fn row(&self, row: usize) -> Vec<Bin> {
         let mut bins = self.rows.get(row).cloned().unwrap_or_default();
         bins.resize(self.bins(), Bin::default());
@@ -131,21 +104,21 @@ impl Timeline {
     fn enter(&mut self, at_ns: i128) {
         loop {
             let width_ns = i128::from(self.width_ns());
-            // At most 2^64 / 1000.
+            // The number is at most 2^64 / 1000.
             let number = (at_ns - MONDAY_NS).div_euclid(width_ns) as i64;
             let first = *self.first.get_or_insert(number);
-            let present = (number - first) as usize;
-            if present < MAX_BINS || self.width + 1 == WIDTHS_NS.len() {
-                self.present = present;
-                let start_ns = self.start_ns(present);
-                self.present_ns = start_ns..start_ns + width_ns;
+            let latest = (number - first) as usize;
+            if latest < MAX_BINS || self.width + 1 == WIDTHS_NS.len() {
+                self.latest = latest;
+                let start_ns = self.start_ns(latest);
+                self.latest_ns = start_ns..start_ns + width_ns;
                 return;
             }
             self.widen();
         }
     }
 
-    /// Joins the bins to those of the next width.
+    /// Joins the bins to bins of the next width.
     fn widen(&mut self) {
         let before = self.width_ns();
         self.width += 1;
@@ -177,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_width_divides_the_next_and_the_first_monday_or_weeks() {
+    fn each_width_divides_the_next() {
         for pair in WIDTHS_NS.windows(2) {
             assert_eq!(pair[1] % pair[0], 0, "{pair:?}");
         }
@@ -191,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_has_half_minutes_and_begins_at_a_round_time() {
+    fn an_hour_has_bins_of_half_minutes() {
         let mut timeline = Timeline::of_seconds();
         let start_s = 1_431_857_103; // 2015-05-17 10:05:03 UTC
         for second in 0..3590 {
@@ -208,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn times_before_the_first_monday_and_the_last_ones_have_bins() {
+    fn extreme_times_have_bins() {
         let mut timeline = Timeline::of_nanoseconds();
         for at_ns in [0, 1, 3 * DAY, u64::MAX] {
             timeline.move_to(at_ns);
             timeline.bin(2).denied += 1;
         }
         assert!(timeline.start_ns(0) <= 0, "{timeline:?}");
-        assert!(timeline.bins() > MAX_BINS, "there is no wider one: {}", timeline.bins());
+        assert!(timeline.bins() > MAX_BINS, "the widest bins do not suffice: {}", timeline.bins());
         assert_eq!(timeline.row(2).iter().map(|bin| bin.denied).sum::<u64>(), 4);
         assert_eq!(timeline.row(0).len(), timeline.bins());
         assert_eq!(timeline.row(9).len(), timeline.bins());
@@ -223,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bins_are_what_a_map_counts(
+        fn bins_agree_with_a_map(
             steps in proptest::collection::vec((0_u64..4, 0_u32..16), 1..300),
             start_ns in 0_u64..1 << 60,
         ) {

@@ -1,15 +1,13 @@
-//! Two files on the same traffic: the counts are those of two plain replays, joined line by line.
+//! Tests `--against`: its counts equal those of two plain replays, joined line by line.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write as _;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, Ran, operation, spend};
+use crate::support::{EXAMPLE_LOG, Ran, Sandbox, operation, real_log, spend};
 
-/// The limits in force, for a log of days, and others: stricter by client, looser by path.
+/// For a log of several days: the limits in force, and a candidate that is stricter by client and looser by
+/// path, with its overrides.
 const OF_DAYS: [&str; 3] = [
     "PerClient: {burst: 3, count: 1, period: 20s, id: ipAddress}\n\
      PerPath: {burst: 4, count: 7, period: 60s, id: string}\n",
@@ -17,7 +15,7 @@ const OF_DAYS: [&str; 3] = [
      PerPath: {burst: 8, count: 10, period: 60s, id: string}\n",
     "- PerClient: {limit: 1, window: 1h, ids: [66.249.73.135]}\n",
 ];
-/// The same for one of seconds.
+/// The same for a log of several seconds.
 const OF_SECONDS: [&str; 3] = [
     "PerClient: {burst: 20, count: 10, period: 1s, id: ipAddress}\n\
      PerPath: {burst: 50, count: 30, period: 1s, id: string}\n",
@@ -28,7 +26,7 @@ const OF_SECONDS: [&str; 3] = [
 
 const RULES: &str = "--rule PerClient=client --rule PerPath=path";
 
-/// A line of decisions: who denied it, if it was denied; `None` if it failed.
+/// The limit and the id that denied a line; `Some(None)` if it was allowed, `None` if it had an error.
 type Decided = Option<Option<(String, String)>>;
 
 fn decided(decisions: &str) -> Vec<Decided> {
@@ -42,7 +40,7 @@ fn decided(decisions: &str) -> Vec<Decided> {
     decisions.lines().map(read).collect()
 }
 
-/// What `top_newly_denied` and `top_newly_allowed` must be: the ten keys that `changed` has most.
+/// Computes `top_newly_denied` or `top_newly_allowed`: the ten keys with the most changes.
 fn top(
     changed: &BTreeMap<(String, String), (u64, u64)>,
     denied: [&BTreeMap<(String, String), u64>; 2],
@@ -56,7 +54,7 @@ fn top(
     all.into_iter().take(10).map(row).collect()
 }
 
-/// The comparison that two runs' decisions come to; `times` are those of their lines.
+/// Computes the comparison from the decisions of two runs and the times of their lines.
 fn joined(old: &[Decided], new: &[Decided], times: &[u64]) -> Value {
     assert_eq!((old.len(), new.len()), (times.len(), times.len()));
     let mut changes = BTreeMap::from(
@@ -104,26 +102,26 @@ fn joined(old: &[Decided], new: &[Decided], times: &[u64]) -> Value {
     expected
 }
 
-/// What a run with `--against` says beside the summary of a plain one, and that it leaves the rest of
-/// the summary and the decisions as they are.
-fn against(desk: &Desk, traffic: &str) -> (Value, Ran) {
+/// Runs with `--against` and returns the comparison. Checks that the decisions and the rest of the summary
+/// equal those of a plain run.
+fn against(dir: &Sandbox, traffic: &str) -> (Value, Ran) {
     let plain = |files: &str, decisions: &str| {
-        desk.run(&format!("replay {files} {traffic} --json --decisions {decisions}"))
+        dir.run(&format!("replay {files} {traffic} --json --decisions {decisions}"))
     };
     let old = plain("--limits old.yml", "old.jsonl");
     plain("--limits new.yml --overrides overrides.yml", "new.jsonl");
     let ran =
         plain("--limits old.yml --against new.yml --against-overrides overrides.yml", "both.jsonl");
-    assert_eq!(desk.get("both.jsonl"), desk.get("old.jsonl"), "decisions are those of --limits");
-    let mut summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(dir.get("both.jsonl"), dir.get("old.jsonl"), "decisions are those of --limits");
+    let mut summary = ran.json();
     let against = summary.as_object_mut().unwrap().remove("against").unwrap();
-    assert_eq!(summary, serde_json::from_str::<Value>(&old.stdout).unwrap());
+    assert_eq!(summary, old.json());
     let spec = ran.stdout.split(",\"against\":").next().unwrap();
     assert_eq!(format!("{spec}}}\n"), old.stdout, "byte for byte");
     (against, ran)
 }
 
-/// Asserts that all that `expected` has is in `found`.
+/// Asserts that `found` has all fields of `expected`.
 fn assert_has(found: &Value, expected: &Value) {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&found[name], value, "{name}");
@@ -131,12 +129,12 @@ fn assert_has(found: &Value, expected: &Value) {
 }
 
 fn a_log_agrees(log: &str, limits: [&str; 3]) {
-    let desk = Desk::new();
-    desk.put("access.log", log);
+    let dir = Sandbox::new();
+    dir.put("access.log", log);
     for (name, content) in ["old.yml", "new.yml", "overrides.yml"].iter().zip(limits) {
-        desk.put(name, content);
+        dir.put(name, content);
     }
-    let (found, ran) = against(&desk, &format!("{RULES} --log access.log"));
+    let (found, ran) = against(&dir, &format!("{RULES} --log access.log"));
     assert_eq!((ran.status, &*ran.stderr), (Some(0), ""));
 
     let time = |line: &str| {
@@ -146,7 +144,7 @@ fn a_log_agrees(log: &str, limits: [&str; 3]) {
     };
     let mut times: Vec<u64> = log.lines().map(time).collect();
     times.sort_unstable();
-    let (old, new) = (decided(&desk.get("old.jsonl")), decided(&desk.get("new.jsonl")));
+    let (old, new) = (decided(&dir.get("old.jsonl")), decided(&dir.get("new.jsonl")));
     let expected = joined(&old, &new, &times);
     assert_has(&found, &expected);
     for change in ["newly_denied", "newly_allowed", "denied_by_both", "allowed_by_both"] {
@@ -155,7 +153,7 @@ fn a_log_agrees(log: &str, limits: [&str; 3]) {
     assert_eq!(found["file"], "new.yml");
     assert_eq!(found.get("errors"), None, "a log has none");
 
-    // By limit: of both limits together every denial is there once, every admission at each.
+    // A denial counts at one of the two limits, an admission at both.
     let by_limit = |limit: &str, name: &str| found["limits"][limit][name].as_u64().unwrap();
     for name in ["newly_denied", "newly_allowed", "denied_by_both", "denied"] {
         let sum = by_limit("PerClient", name) + by_limit("PerPath", name);
@@ -183,25 +181,17 @@ fn a_log_agrees(log: &str, limits: [&str; 3]) {
 
 #[test]
 fn the_example_log_agrees_with_two_plain_replays() {
-    a_log_agrees(include_str!("../../../../examples/access.log"), OF_SECONDS);
+    a_log_agrees(EXAMPLE_LOG, OF_SECONDS);
 }
 
 #[test]
 fn a_real_log_agrees_with_two_plain_replays() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/access.log");
-    match fs::read_to_string(&path) {
-        Ok(log) => a_log_agrees(&log, OF_DAYS),
-        // Past the test runner, which keeps to itself what a passing test prints.
-        Err(_) => writeln!(
-            std::io::stderr(),
-            "NOT TESTED: {} is not there, so no real log was compared",
-            path.display()
-        )
-        .unwrap(),
+    if let Some(log) = real_log() {
+        a_log_agrees(&log, OF_DAYS);
     }
 }
 
-/// Spends of costs that only one file allows, batches, modes, other operations, and lines that fail.
+/// A trace with costs that only one file allows, batches, modes, all operations, and lines with errors.
 fn trace() -> (String, Vec<u64>) {
     let (mut trace, mut times) = (String::new(), Vec::new());
     let mut at_ns = 1_700_000_000_000_000_000;
@@ -228,25 +218,25 @@ fn trace() -> (String, Vec<u64>) {
 
 #[test]
 fn a_trace_agrees_with_two_plain_replays() {
-    let desk = Desk::new();
+    let dir = Sandbox::new();
     let (trace, times) = trace();
-    desk.put("t.jsonl", &trace);
-    desk.put(
+    dir.put("t.jsonl", &trace);
+    dir.put(
         "old.yml",
         "A: {burst: 3, count: 4, period: 1s, id: string}\nB: {burst: 4, count: 1, period: 1s, id: string}\n",
     );
-    desk.put(
+    dir.put(
         "new.yml",
         "A: {burst: 2, count: 5, period: 1s, id: string}\nB: {burst: 5, count: 2, period: 1s, id: string}\nC: {burst: 5, count: 1, period: 1s, id: string}\n",
     );
-    desk.put("overrides.yml", "- A: {burst: 5, count: 5, period: 1s, ids: ['3']}\n");
-    let (found, ran) = against(&desk, "--trace t.jsonl");
+    dir.put("overrides.yml", "- A: {burst: 5, count: 5, period: 1s, ids: ['3']}\n");
+    let (found, ran) = against(&dir, "--trace t.jsonl");
     assert_eq!(ran.status, Some(1), "lines failed");
 
-    // Only spends are counted; the others are answered by both, and change what follows.
+    // Only spends are counted. The other operations affect later decisions.
     let is_spend: Vec<bool> = trace.lines().map(|line| line.contains("\"spend\"")).collect();
     let spends = |name: &str| -> Vec<Decided> {
-        let all = decided(&desk.get(name)).into_iter().zip(&is_spend);
+        let all = decided(&dir.get(name)).into_iter().zip(&is_spend);
         all.filter(|(_, is_spend)| **is_spend).map(|(decided, _)| decided).collect()
     };
     let times: Vec<u64> =
@@ -258,11 +248,11 @@ fn a_trace_agrees_with_two_plain_replays() {
     {
         assert!(expected[name].as_u64() > Some(20), "{name}: {expected}");
     }
-    let failed = desk.get("new.jsonl").lines().filter(|line| line.contains("error")).count();
+    let failed = dir.get("new.jsonl").lines().filter(|line| line.contains("error")).count();
     assert_eq!(found["errors"], failed);
-    // The counts of the candidate are those of its own replay.
+    // The counts of the candidate equal those of a plain replay.
     let alone = "replay --limits new.yml --overrides overrides.yml --trace t.jsonl --json";
-    let alone: Value = serde_json::from_str(&desk.run(alone).stdout).unwrap();
+    let alone: Value = serde_json::from_str(&dir.run(alone).stdout).unwrap();
     assert_eq!((&found["allowed"], &found["denied"]), (&alone["allowed"], &alone["denied"]));
     for limit in ["A", "B", "C"] {
         for name in ["allowed", "denied", "keys", "keys_denied"] {
@@ -273,13 +263,13 @@ fn a_trace_agrees_with_two_plain_replays() {
 }
 
 #[test]
-fn a_line_that_fails_under_the_other_file_only_is_named_and_the_run_exits_with_one() {
-    let desk = Desk::new();
-    desk.put("new.yml", "A: {burst: 2, count: 1, period: 1s, id: string}\n");
+fn errors_under_the_candidate_are_reported() {
+    let dir = Sandbox::new();
+    dir.put("new.yml", "A: {burst: 2, count: 1, period: 1s, id: string}\n");
     let trace = spend(1, r#"{"limit":"A","id":"x","cost":3}"#)
         + &spend(2, r#"{"limit":"A","id":"x","cost":9}"#)
         + &spend(1, r#"{"limit":"A","id":"x"}"#);
-    let ran = desk.run_with("replay --limits limits.yml --against new.yml --trace -", &trace);
+    let ran = dir.run_with("replay --limits limits.yml --against new.yml --trace -", &trace);
     assert_eq!(ran.status, Some(1));
     let expected = "\
 standard input:1: under new.yml: cost 3 is above the burst 2 of A
@@ -297,25 +287,25 @@ if new.yml took the place of limits.yml:
     assert!(ran.stdout.contains(compared), "{}", ran.stdout);
 
     let only_there = spend(1, r#"{"limit":"A","id":"x","cost":3}"#);
-    let ran = desk.run_with("replay --limits limits.yml --against new.yml --trace -", &only_there);
+    let ran = dir.run_with("replay --limits limits.yml --against new.yml --trace -", &only_there);
     assert_eq!(ran.status, Some(1), "{ran:?}");
 }
 
 #[test]
-fn a_limit_that_one_file_lacks_is_none_there() {
-    let desk = Desk::new();
+fn one_file_may_lack_a_limit() {
+    let dir = Sandbox::new();
     let line = "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET /a HTTP/1.1\" 200 1\n";
-    desk.put("access.log", line.repeat(3));
-    desk.put("old.yml", "PerClient: {burst: 1, count: 1, period: 1h, id: ipAddress}\n");
-    desk.put("new.yml", "PerPath: {burst: 2, count: 1, period: 1h, id: string}\n");
+    dir.put("access.log", line.repeat(3));
+    dir.put("old.yml", "PerClient: {burst: 1, count: 1, period: 1h, id: ipAddress}\n");
+    dir.put("new.yml", "PerPath: {burst: 2, count: 1, period: 1h, id: string}\n");
     let replay = "replay --log access.log --limits old.yml --against new.yml --json";
-    let ran = desk.run(&format!("{replay} --rule PerClient=client --rule PerPath=path"));
+    let ran = dir.run(&format!("{replay} --rule PerClient=client --rule PerPath=path"));
     let notes = "\
 --rule PerClient=client: new.yml: unknown limit \"PerClient\"; no limit there
 --rule PerPath=path: old.yml: unknown limit \"PerPath\"; no limit there
 ";
     assert_eq!((ran.status, &*ran.stderr), (Some(0), notes));
-    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let summary = ran.json();
     assert_eq!((&summary["allowed"], &summary["denied"]), (&json!(1), &json!(2)));
     let against = json!({"file": "new.yml", "not_compared": 0, "allowed": 2, "denied": 1,
         "newly_denied": 0, "newly_allowed": 1, "denied_by_both": 1, "allowed_by_both": 1,
@@ -331,25 +321,25 @@ fn a_limit_that_one_file_lacks_is_none_there() {
             "denied_in_force": 2, "denied": 0, "first_at_ns": 1_431_856_800_000_000_000_u64}]});
     assert_eq!(summary["against"], against);
 
-    let ran = desk.run(&format!("{replay} --rule PerClient=client --rule PerPaht=path"));
+    let ran = dir.run(&format!("{replay} --rule PerClient=client --rule PerPaht=path"));
     assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
     assert_eq!(ran.stderr, "--rule PerPaht=path: unknown limit \"PerPaht\"\n");
 
-    // An id that only the old format takes has no answer under the new one.
-    desk.put("new.yml", "PerClient: {burst: 1, count: 1, period: 1h, id: regId}\n");
-    let ran = desk.run(&format!("{replay} --rule PerClient=client"));
+    // The candidate's format refuses the id, so that it has no decision.
+    dir.put("new.yml", "PerClient: {burst: 1, count: 1, period: 1h, id: regId}\n");
+    let ran = dir.run(&format!("{replay} --rule PerClient=client"));
     assert!(ran.stdout.contains("\"not_compared\":3,\"allowed\":0,\"denied\":0,"), "{ran:?}");
 }
 
 #[test]
-fn both_files_are_read_and_their_faults_named_together() {
-    let desk = Desk::new();
-    desk.put("bad.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\n");
-    desk.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
-    let ran = desk.run("replay --limits bad.yml --against missing.yml --trace t.jsonl");
+fn faults_of_both_files_are_reported() {
+    let dir = Sandbox::new();
+    dir.put("bad.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\n");
+    dir.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    let ran = dir.run("replay --limits bad.yml --against missing.yml --trace t.jsonl");
     assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
     assert!(ran.stderr.starts_with("bad.yml:1: "), "{ran:?}");
     assert!(ran.stderr.lines().last().unwrap().starts_with("missing.yml"), "{ran:?}");
-    let ran = desk.run("replay --limits limits.yml --against bad.yml --trace t.jsonl");
+    let ran = dir.run("replay --limits limits.yml --against bad.yml --trace t.jsonl");
     assert_eq!((ran.status, ran.stderr.starts_with("bad.yml:1: ")), (Some(2), true), "{ran:?}");
 }

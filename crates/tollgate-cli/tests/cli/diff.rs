@@ -1,6 +1,6 @@
-//! `diff`: what changes, for whom, and for buckets that are in use.
+//! Tests `diff`.
 
-use crate::desk::{Desk, Ran};
+use crate::support::{Ran, Sandbox};
 
 const OLD: &str = "\
 Raised: {burst: 50, count: 1, period: 1s, id: string}
@@ -19,16 +19,16 @@ Other: {algorithm: leaky_bucket, size: 5, id: string}
 New: {burst: 1, count: 1, period: 1s, id: string}
 ";
 
-fn desk() -> Desk {
-    let desk = Desk::new();
-    desk.put("old.yml", OLD);
-    desk.put("new.yml", NEW);
-    desk
+fn sandbox() -> Sandbox {
+    let dir = Sandbox::new();
+    dir.put("old.yml", OLD);
+    dir.put("new.yml", NEW);
+    dir
 }
 
 #[track_caller]
-fn diff(desk: &Desk, line: &str) -> String {
-    let Ran { status, stdout, stderr } = desk.run(&format!("diff --today 2026-11-01 {line}"));
+fn diff(dir: &Sandbox, line: &str) -> String {
+    let Ran { status, stdout, stderr } = dir.run(&format!("diff --today 2026-11-01 {line}"));
     assert_eq!((status, &*stderr), (Some(0), ""), "{line}");
     stdout
 }
@@ -45,7 +45,7 @@ Raised: changed
 Gone: removed
   id string, algorithm fixed_window, limit 10, window 1m, mode enforce, max_debt 0
   for everyone
-  live buckets: they are not asked any more: no limit
+  live buckets: not used any more: no limit applies
 
 Moved: a reload refuses this, the format of its ids changes: give it another name
   id string -> ipAddress
@@ -73,22 +73,22 @@ New: added
   for everyone without an override
   live buckets: there are none yet: each starts full
 ";
-    let desk = desk();
-    assert_eq!(diff(&desk, "old.yml new.yml"), expected);
-    let afresh = diff(&desk, "old.yml new.yml --debt afresh");
+    let dir = sandbox();
+    assert_eq!(diff(&dir, "old.yml new.yml"), expected);
+    let afresh = diff(&dir, "old.yml new.yml --debt afresh");
     assert!(afresh.contains("used 40 of 50 will have used 0 of 5,000 (afresh)"), "{afresh}");
-    let time = diff(&desk, "old.yml new.yml --debt time");
+    let time = diff(&dir, "old.yml new.yml --debt time");
     assert!(time.contains("will have used 4,000 of 5,000, and is full in 40s (time)"), "{time}");
-    assert!(time.contains("4 of 5 (share, for the algorithm changes)"), "{time}");
-    let back = diff(&desk, "new.yml old.yml --debt units");
+    assert!(time.contains("4 of 5 (share, because the algorithm changes)"), "{time}");
+    let back = diff(&dir, "new.yml old.yml --debt units");
     assert!(back.contains("used 4,000 of 5,000 will have used 50 of 50 (units)"), "{back}");
-    assert!(back.contains("nobody is denied any more; buckets keep what was used"), "{back}");
+    assert!(back.contains("no call is denied any more; buckets keep what was used"), "{back}");
 }
 
 #[test]
-fn the_status_says_whether_there_are_differences_only_if_it_is_asked_to() {
-    let desk = desk();
-    assert_eq!(diff(&desk, "old.yml old.yml"), "no differences\n");
+fn exit_code_reports_differences_only_on_request() {
+    let dir = sandbox();
+    assert_eq!(diff(&dir, "old.yml old.yml"), "no differences\n");
     for (line, status) in [
         ("diff old.yml old.yml --exit-code", 0),
         ("diff old.yml new.yml --exit-code", 1),
@@ -98,23 +98,23 @@ fn the_status_says_whether_there_are_differences_only_if_it_is_asked_to() {
         ("diff - new.yml --new-overrides -", 2),
         ("diff old.yml new.yml --debt none", 2),
     ] {
-        assert_eq!(desk.run(line).status, Some(status), "{line}");
+        assert_eq!(dir.run(line).status, Some(status), "{line}");
     }
-    let ran = desk.run("diff old.yml missing.yml");
+    let ran = dir.run("diff old.yml missing.yml");
     assert!(ran.stdout.is_empty() && ran.stderr.contains("missing.yml"), "{ran:?}");
 }
 
-/// Those that have expired are as if they were not there.
+/// Expired overrides do not count.
 #[test]
 fn overrides_are_compared_by_their_ids() {
-    let desk = desk();
-    desk.put(
+    let dir = sandbox();
+    dir.put(
         "old-o.yml",
         "- Same: {burst: 50, count: 1, period: 1s, ids: [less, stays, {id: over, expires: 2026-10-31}]}\n\
          - Same:gone: {burst: 10, count: 1, period: 1s, owner: me}\n\
          - Same: {burst: 10, count: 1, period: 1s, ids: [{id: renewed, expires: 2026-10-01}, {id: ended}, {id: said}, {id: owes}, {id: later, expires: 2027-01-01}]}\n",
     );
-    desk.put(
+    dir.put(
         "new-o.yml",
         "Same:stays: {burst: 50, count: 1, period: 1s}\n\
          Same:less: {burst: 25, count: 1, period: 1s}\n\
@@ -143,31 +143,31 @@ Same: changed
     ~ said: comment none -> why
 ";
     let line = "old.yml old.yml --old-overrides old-o.yml --new-overrides new-o.yml";
-    assert_eq!(diff(&desk, line), expected);
+    assert_eq!(diff(&dir, line), expected);
 }
 
 #[test]
-fn of_many_overrides_twenty_are_shown_and_all_if_asked() {
-    let desk = desk();
+fn twenty_overrides_are_listed_without_all() {
+    let dir = sandbox();
     let ids: Vec<String> = (100..145).rev().map(|id| format!("u{id}")).collect();
-    desk.put("o.yml", format!("- Same: {{burst: 9, count: 1, period: 1s, ids: {ids:?}}}\n"));
+    dir.put("o.yml", format!("- Same: {{burst: 9, count: 1, period: 1s, ids: {ids:?}}}\n"));
     let line = "old.yml old.yml --new-overrides o.yml";
-    let text = diff(&desk, line);
+    let text = diff(&dir, line);
     assert!(text.contains("  overrides: 45 added\n    + u100: "), "{text}");
     assert_eq!(text.matches("    + u").count(), 20);
     assert!(text.ends_with("    and 25 more, which --all shows\n"), "{text}");
-    let text = diff(&desk, &format!("{line} --all"));
+    let text = diff(&dir, &format!("{line} --all"));
     assert_eq!((text.matches("    + u").count(), text.contains("more")), (45, false));
 }
 
-/// What an account's override gives way to is the account's, where there is one, and its own the default.
+/// An id without its override gets its account's override, and an account without one the default.
 #[test]
 fn an_accounts_override_stands_for_its_ids() {
-    let desk = Desk::new();
+    let dir = Sandbox::new();
     let name = "CertificatesPerDomainPerAccount";
     let entry = |id: &str, burst| format!("{name}{id}: {{burst: {burst}, count: 1, period: 1s}}\n");
-    desk.put("old.yml", [entry("", 5), entry(":12", 50), entry(":12:example.com", 10)].concat());
-    desk.put("new.yml", [entry("", 5), entry(":12", 100)].concat());
+    dir.put("old.yml", [entry("", 5), entry(":12", 50), entry(":12:example.com", 10)].concat());
+    dir.put("new.yml", [entry("", 5), entry(":12", 100)].concat());
     let expected = format!(
         "\
 {name}: changed
@@ -179,17 +179,17 @@ fn an_accounts_override_stands_for_its_ids() {
       live buckets: a client that has used 8 of 10 will have used 80 of 100 (share)
 "
     );
-    assert_eq!(diff(&desk, "old.yml new.yml"), expected);
+    assert_eq!(diff(&dir, "old.yml new.yml"), expected);
 }
 
 #[test]
-fn a_limit_that_is_switched_off_is_no_limit() {
-    let desk = Desk::new();
-    desk.put(
+fn disabled_limits_are_no_limit() {
+    let dir = Sandbox::new();
+    dir.put(
         "on.yml",
         "A: {burst: 5, count: 1, period: 1s, id: string}\nA:x: {burst: 9, count: 1, period: 1s}\n",
     );
-    desk.put("off.yml", "A: {enabled: false, id: string}\n");
+    dir.put("off.yml", "A: {enabled: false, id: string}\n");
     let expected = "\
 A: changed
   algorithm gcra -> none
@@ -198,19 +198,19 @@ A: changed
   period 1s -> none
   enabled none -> false
   for everyone
-  live buckets: they are not asked any more: no limit
+  live buckets: not used any more: no limit applies
 ";
-    assert_eq!(diff(&desk, "on.yml off.yml"), expected);
+    assert_eq!(diff(&dir, "on.yml off.yml"), expected);
 }
 
 #[test]
 fn as_json_it_is_one_object() {
-    let desk = Desk::new();
+    let dir = Sandbox::new();
     let entry = |burst| format!("A: {{burst: {burst}, count: 1, period: 1s, id: string}}\n");
-    desk.put("old.yml", entry(50));
-    desk.put("new.yml", entry(25) + "A:x: {burst: 9, count: 1, period: 1s}\n");
+    dir.put("old.yml", entry(50));
+    dir.put("new.yml", entry(25) + "A:x: {burst: 9, count: 1, period: 1s}\n");
     let found: serde_json::Value =
-        serde_json::from_str(&diff(&desk, "old.yml new.yml --json")).unwrap();
+        serde_json::from_str(&diff(&dir, "old.yml new.yml --json")).unwrap();
     let expected = serde_json::json!({"limits": [{
         "limit": "A", "change": "changed",
         "fields": [{"field": "burst", "old": 50, "new": 25}],
@@ -227,17 +227,17 @@ fn as_json_it_is_one_object() {
         }]},
     }]});
     assert_eq!(found, expected);
-    let none = diff(&desk, "old.yml old.yml --json");
+    let none = diff(&dir, "old.yml old.yml --json");
     assert_eq!(none, "{\"limits\":[]}\n");
 }
 
 /// Times are whole nanoseconds, and their names say so.
 #[test]
-fn in_json_numbers_are_numbers_and_flags_are_flags() {
-    let desk = desk();
-    desk.put("off.yml", "Raised: {enabled: false, id: string}\n");
+fn json_values_keep_their_types() {
+    let dir = sandbox();
+    dir.put("off.yml", "Raised: {enabled: false, id: string}\n");
     let fields = |line: &str, limit: &str| {
-        let text = diff(&desk, line);
+        let text = diff(&dir, line);
         let found: serde_json::Value = serde_json::from_str(&text).unwrap();
         let limits = found["limits"].as_array().unwrap();
         let change = limits.iter().find(|change| change["limit"] == limit).unwrap();

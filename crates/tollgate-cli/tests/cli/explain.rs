@@ -1,21 +1,21 @@
-//! `explain`, with and without traffic before it.
+//! Tests `explain`, with and without traffic.
 
-use crate::desk::{Desk, Ran, spend};
+use crate::support::{Ran, Sandbox, spend};
 
 const OVERRIDES: &str = "\
 - A: {burst: 50, count: 1, period: 1s, owner: sales, ids: [{id: big, expires: 2026-11-01, comment: \"a\\e[2J trial\"}]}
 - A: {burst: 7, count: 1, period: 1s, max_debt: 1000, ids: [{id: bag, expires: 2027-01-01}]}
 ";
 
-fn desk() -> Desk {
-    let desk = Desk::new();
-    desk.put("o.yml", OVERRIDES);
-    desk
+fn sandbox() -> Sandbox {
+    let dir = Sandbox::new();
+    dir.put("o.yml", OVERRIDES);
+    dir
 }
 
 #[test]
 fn without_traffic_the_bucket_is_full() {
-    let desk = desk();
+    let dir = sandbox();
     let line = "explain --limits limits.yml --overrides o.yml --today 2026-11-01 A";
     let stdout = "\
 key: A:big (string)
@@ -28,12 +28,12 @@ a spend of 50: allowed, 0 would be left
 does not apply: the default at limits.yml:4, burst 5, count 1, period 1s: a more specific entry applies
 does not apply: the override of bag at o.yml:2, burst 7, count 1, period 1s: another id: it differs in one place
 ";
-    let ran = desk.run(&format!("{line} big --cost 50"));
+    let ran = dir.run(&format!("{line} big --cost 50"));
     assert_eq!(ran, Ran { status: Some(0), stdout: stdout.into(), stderr: "".into() });
 
-    let ran = desk.run(&format!("{line} bag --cost 8"));
+    let ran = dir.run(&format!("{line} bag --cost 8"));
     assert!(ran.stdout.contains("\nmax_debt: 1,000\nstate: 7 of 7 left\na spend of 8: an error, it is more than the bucket can ever hold\n"), "{ran:?}");
-    let ran = desk.run("explain --limits limits.yml NewRegistrationsPerIPAddress 192.0.2.1");
+    let ran = dir.run("explain --limits limits.yml NewRegistrationsPerIPAddress 192.0.2.1");
     let stdout = "\
 key: NewRegistrationsPerIPAddress:192.0.2.1 (ipAddress)
 applies: nothing, there is no default and no override
@@ -44,14 +44,14 @@ a spend of 1: allowed, there is no limit
 }
 
 #[test]
-fn what_has_expired_does_not_apply_and_a_mode_is_named() {
-    let desk = desk();
-    let ran = desk.run("explain --limits limits.yml --overrides o.yml --today 2026-11-02 A big");
+fn expired_overrides_and_modes_are_explained() {
+    let dir = sandbox();
+    let ran = dir.run("explain --limits limits.yml --overrides o.yml --today 2026-11-02 A big");
     let not = "does not apply: the override of big at o.yml:1, burst 50, count 1, period 1s: it expired on 2026-11-01\n";
     assert!(ran.stdout.contains("applies: the default at limits.yml:4: burst 5"), "{ran:?}");
     assert!(ran.stdout.contains(not), "{ran:?}");
     assert!(ran.stdout.contains("\nstate: 5 of 5 left\n"), "{ran:?}");
-    desk.put(
+    dir.put(
         "modes.yml",
         "T: {mode: shadow, burst: 5, count: 1, period: 1s, id: string}\n\
          U: {burst: 5, count: 1, period: 1s, id: string, shadow: {burst: 1, count: 1, period: 1s}}\n\
@@ -62,14 +62,14 @@ fn what_has_expired_does_not_apply_and_a_mode_is_named() {
         ("U", "\nshadow: burst 1, count 1, period 1s\n"),
         ("V", "\napplies: nothing, the limit is switched off at modes.yml:3\n"),
     ] {
-        let ran = desk.run(&format!("explain --limits modes.yml {limit} x"));
+        let ran = dir.run(&format!("explain --limits modes.yml {limit} x"));
         assert!(ran.stdout.contains(part), "{ran:?}");
     }
 }
 
 #[test]
-fn traffic_is_replayed_first_and_explained_at_its_end() {
-    let desk = Desk::new();
+fn traffic_is_replayed_before_the_explanation() {
+    let dir = Sandbox::new();
     let a = r#"{"limit":"A","id":"x","cost":4}"#;
     let trace = [spend(1_000_000_000, a), spend(1_250_000_000, a)].concat();
     let line = "explain --limits limits.yml A x --cost 3 --trace -";
@@ -79,20 +79,20 @@ applies: the default at limits.yml:4: burst 5, count 1, period 1s
 state: 1 of 5 left, full in 3s750ms
 a spend of 3: denied, allowed in 1s750ms
 ";
-    let ran = desk.run_with(line, &trace);
+    let ran = dir.run_with(line, &trace);
     assert_eq!(ran, Ran { status: Some(0), stdout: stdout.into(), stderr: "".into() });
 
-    // A line that fails changes nothing, is reported, and is the status.
-    let ran = desk.run_with(line, &(trace + "oops\n"));
+    // A line with an error changes nothing, is reported, and decides the status.
+    let ran = dir.run_with(line, &(trace + "oops\n"));
     assert_eq!((ran.status, &*ran.stdout), (Some(1), stdout), "{ran:?}");
     assert!(ran.stderr.starts_with("-:3: ") || ran.stderr.contains(":3: "), "{ran:?}");
 
     let request = |second| {
         format!("192.0.2.7 - - [10/Oct/2000:13:55:{second:02} -0700] \"GET / HTTP/1.0\" 200 1\n")
     };
-    desk.put("access.log", [request(30), request(33)].concat());
+    dir.put("access.log", [request(30), request(33)].concat());
     let log = "--log access.log --rule PerClient=client";
-    let ran = desk.run(&format!("explain --limits limits.yml PerClient ::ffff:192.0.2.7 {log}"));
+    let ran = dir.run(&format!("explain --limits limits.yml PerClient ::ffff:192.0.2.7 {log}"));
     let stdout = "\
 key: PerClient:192.0.2.7 (ipAddress)
 applies: the default at limits.yml:2: burst 1, count 1, period 10s
@@ -100,18 +100,18 @@ state: 0 of 1 left, full in 7s
 a spend of 1: denied, allowed in 7s
 ";
     assert_eq!(ran, Ran { status: Some(0), stdout: stdout.into(), stderr: "".into() });
-    desk.put("access.log", ["oops\n", &request(30), &request(33)].concat());
-    let ran = desk.run(&format!("explain --limits limits.yml PerClient ::ffff:192.0.2.7 {log}"));
+    dir.put("access.log", ["oops\n", &request(30), &request(33)].concat());
+    let ran = dir.run(&format!("explain --limits limits.yml PerClient ::ffff:192.0.2.7 {log}"));
     assert_eq!((ran.status, &*ran.stdout), (Some(0), stdout), "{ran:?}");
     assert!(ran.stderr.starts_with("skipped line 1: "), "{ran:?}");
 }
 
 #[test]
 fn as_json_it_is_one_object() {
-    let desk = desk();
+    let dir = sandbox();
     let line = "explain --limits limits.yml --overrides o.yml --today 2026-11-01 A big --json";
-    let ran = desk.run(line);
-    let found: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let ran = dir.run(line);
+    let found = ran.json();
     let second = 1_000_000_000_u64;
     let expected = serde_json::json!({
         "limit": "A", "id": "big", "format": "string", "applies": "override", "file": "o.yml", "line": 1,
@@ -132,8 +132,8 @@ fn as_json_it_is_one_object() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_named() {
-    let desk = Desk::new();
+fn unknown_limits_and_ids_are_reported() {
+    let dir = Sandbox::new();
     for (line, status, part) in [
         (
             "explain --limits limits.yml NewOrderPerAccount 1",
@@ -149,7 +149,7 @@ fn what_cannot_be_explained_is_named() {
         ("explain --limits - A x --trace -", 2, "given for two files"),
         ("explain --limits limits.yml A x --trace missing", 2, "missing"),
     ] {
-        let ran = desk.run(line);
+        let ran = dir.run(line);
         assert_eq!((ran.status, &*ran.stdout), (Some(status), ""), "{line}: {ran:?}");
         assert!(ran.stderr.contains(part), "{line}: {}", ran.stderr);
     }

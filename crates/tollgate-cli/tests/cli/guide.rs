@@ -1,6 +1,6 @@
-//! What `docs/replay.md` shows is what comes of it.
+//! Tests that `docs/replay.md` shows real results.
 
-use crate::desk::{Desk, Ran};
+use crate::support::{Ran, Sandbox};
 
 const GUIDE: &str = include_str!("../../../../docs/replay.md");
 
@@ -11,22 +11,22 @@ fn blocks(language: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_trace_of_the_guide_gets_the_decisions_of_the_guide() {
-    let desk = Desk::new();
+fn the_guides_trace_gets_the_guides_decisions() {
+    let dir = Sandbox::new();
     let ([limits], [trace, decisions]) = (&*blocks("yaml"), &*blocks("jsonl")) else {
         panic!("limits, a trace and its decisions")
     };
-    desk.put("limits.yml", limits);
-    let (found, Ran { status, .. }) = desk.decide(trace);
+    dir.put("limits.yml", limits);
+    let (found, Ran { status, .. }) = dir.decide(trace);
     assert_eq!((&*found, status), (*decisions, Some(1)), "the last line is an error");
     for op in ["spend", "check", "refund", "reset"] {
         assert!(trace.contains(&format!("\"op\":\"{op}\"")), "{op}");
     }
 }
 
-/// The fields, the words of the summary, and the options that change what they count.
+/// The fields of a trace and of the summary, and the options that affect them.
 #[test]
-fn the_guide_names_what_a_summary_and_a_trace_have() {
+fn the_guide_names_all_fields() {
     for word in [
         "`at_ns`",
         "`op`",
@@ -51,14 +51,14 @@ fn the_guide_names_what_a_summary_and_a_trace_have() {
     }
 }
 
-/// As the guide says it: all lines are parsed, and all skipped.
+/// The guide's example: all lines are parsed, and all are skipped.
 #[test]
-fn a_line_whose_client_is_no_id_is_parsed_and_skipped() {
-    let desk = Desk::new();
+fn lines_without_a_valid_id_are_skipped() {
+    let dir = Sandbox::new();
     let line = "192.0.2.7 - - [17/May/2015:10:00:05 +0000] \"GET / HTTP/1.1\" 200 1\n";
-    desk.put("access.log", line.repeat(3));
+    dir.put("access.log", line.repeat(3));
     let rule = "--rule NewOrdersPerAccount=client --json";
-    let ran = desk.run(&format!("replay --limits limits.yml --log access.log {rule}"));
+    let ran = dir.run(&format!("replay --limits limits.yml --log access.log {rule}"));
     let counts = "{\"lines\":3,\"parsed\":3,\"skipped\":3,\"late\":0,\"allowed\":0,\"denied\":0,";
     assert!(ran.stdout.starts_with(counts), "{ran:?}");
 }

@@ -1,11 +1,11 @@
-//! Nothing that a file, its name or standard input has in it reaches a terminal as it is.
+//! Tests that all output escapes text from files, their names and standard input.
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, Ran};
+use crate::support::{Ran, Sandbox};
 
-/// What a terminal obeys (escape, bell, the C1 form of escape and bracket), what turns the direction of
-/// writing, and what no reader sees.
+/// Characters that a terminal obeys (escape, bell, the C1 form of escape and bracket), that change the
+/// direction of writing, or that are invisible.
 const HOSTILE: &str = "\u{1b}[2J\u{7}\u{9b}31m\u{7f}\u{202e}\u{200b}\u{e0041}";
 
 #[track_caller]
@@ -18,8 +18,8 @@ fn is_tame(line: &str, text: &str) {
 }
 
 #[track_caller]
-fn run(desk: &Desk, line: &str, stdin: &str) -> Ran {
-    let ran = desk.run_with(line, stdin);
+fn run(dir: &Sandbox, line: &str, stdin: &str) -> Ran {
+    let ran = dir.run_with(line, stdin);
     is_tame(line, &ran.stdout);
     is_tame(line, &ran.stderr);
     ran
@@ -30,8 +30,8 @@ fn hostile_name(stem: &str) -> String {
 }
 
 #[test]
-fn a_trace_says_nothing_to_a_terminal() {
-    let desk = Desk::new();
+fn messages_about_traces_are_escaped() {
+    let dir = Sandbox::new();
     let lines = [
         json!({"at_ns": 1, "op": HOSTILE, "txns": []}),
         json!({"at_ns": 1, "op": "spend", "txns": [], HOSTILE: 1}),
@@ -46,63 +46,59 @@ fn a_trace_says_nothing_to_a_terminal() {
         json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "A", "id": HOSTILE, "cost": 9}]}),
     ];
     let trace: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let ran = run(&desk, "replay --limits limits.yml --trace - --decisions d.jsonl", &trace);
-    assert_eq!(
-        (ran.status, desk.get("d.jsonl").lines().count()),
-        (Some(1), lines.len()),
-        "{ran:?}"
-    );
+    let ran = run(&dir, "replay --limits limits.yml --trace - --decisions d.jsonl", &trace);
+    assert_eq!((ran.status, dir.get("d.jsonl").lines().count()), (Some(1), lines.len()), "{ran:?}");
     assert!(
         ran.stderr.contains("standard input:1: unknown variant `\\u{1b}[2J\\u{7}\\u{9b}31m"),
         "{ran:?}"
     );
-    is_tame("decisions", &desk.get("d.jsonl"));
-    let ran = run(&desk, "replay --limits limits.yml --trace - --decisions -", &trace);
-    assert_eq!(ran.stdout, desk.get("d.jsonl"));
-    // Each message by itself: of one run only the first few are shown.
+    is_tame("decisions", &dir.get("d.jsonl"));
+    let ran = run(&dir, "replay --limits limits.yml --trace - --decisions -", &trace);
+    assert_eq!(ran.stdout, dir.get("d.jsonl"));
+    // One run for each message, because a run prints only the first few.
     for line in &lines {
-        let ran = run(&desk, "replay --limits limits.yml --trace -", &format!("{line}\n"));
+        let ran = run(&dir, "replay --limits limits.yml --trace -", &format!("{line}\n"));
         assert_eq!((ran.status, ran.stderr.lines().count()), (Some(1), 1), "{ran:?}");
     }
 }
 
-/// A message is not as long as what it is about.
+/// A message does not quote a long line in full.
 #[test]
-fn a_fault_of_a_trace_is_cut() {
-    let desk = Desk::new();
+fn errors_of_traces_are_cut() {
+    let dir = Sandbox::new();
     let line = json!({"at_ns": 1, "op": "x".repeat(500_000), "txns": []}).to_string();
-    let ran = run(&desk, "replay --limits limits.yml --trace -", &line);
+    let ran = run(&dir, "replay --limits limits.yml --trace -", &line);
     assert!(ran.stderr.len() < 2_000, "{} bytes", ran.stderr.len());
 }
 
 #[test]
-fn json_has_hostile_ids_escaped_and_whole() {
-    let desk = Desk::new();
+fn json_escapes_hostile_ids() {
+    let dir = Sandbox::new();
     let id = format!("\"\\\u{e9}{HOSTILE}\u{1f600}");
     let line = json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "B", "id": id, "cost": 2}]});
     let trace = format!("{line}\n{line}\n");
-    let ran = run(&desk, "replay --limits limits.yml --trace - --json --decisions d.jsonl", &trace);
-    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let ran = run(&dir, "replay --limits limits.yml --trace - --json --decisions d.jsonl", &trace);
+    let summary = ran.json();
     assert_eq!(summary["top_denied"][0]["id"], id);
-    let decisions = desk.get("d.jsonl");
+    let decisions = dir.get("d.jsonl");
     is_tame("decisions", &decisions);
     let denied: Value = serde_json::from_str(decisions.lines().nth(1).unwrap()).unwrap();
     assert_eq!(denied["denied_by"], format!("B:{id}"));
 }
 
 #[test]
-fn names_and_contents_of_files_say_nothing_to_a_terminal() {
-    let desk = Desk::new();
+fn file_names_and_contents_are_escaped() {
+    let dir = Sandbox::new();
     let [old, new, overrides, bad] = ["old", "new", "overrides", "bad"].map(hostile_name);
     let id = HOSTILE.replace('\u{1b}', "\\e").replace('\u{7}', "\\a").replace('\u{9b}', "\\x9b");
     let id = id.replace('\u{7f}', "\\x7f");
-    desk.put(&old, "A: {burst: 2, count: 1, period: 1s, id: string}\nGone: {burst: 1, count: 1, period: 1s, id: string}\n");
-    desk.put(&new, "A: {burst: 1, count: 1, period: 1s, id: string}\n");
-    desk.put(
+    dir.put(&old, "A: {burst: 2, count: 1, period: 1s, id: string}\nGone: {burst: 1, count: 1, period: 1s, id: string}\n");
+    dir.put(&new, "A: {burst: 1, count: 1, period: 1s, id: string}\n");
+    dir.put(
         &overrides,
         format!("- A: {{burst: 1, count: 1, period: 1s, comment: \"{id}\", owner: \"{id}\", ids: [\"{id}\", y]}}\n"),
     );
-    desk.put(&bad, format!("\"A{id}\": {{\"b{id}\": 1}}\nA: {{burst: \"{id}\"}}\n\"B:{id}\": 1\n"));
+    dir.put(&bad, format!("\"A{id}\": {{\"b{id}\": 1}}\nA: {{burst: \"{id}\"}}\n\"B:{id}\": 1\n"));
     let spend = |id: &str| json!({"at_ns": 1, "op": "spend", "txns": [{"limit": "A", "id": id}]});
     let trace = format!("{0}\n{0}\n{0}\n{1}\n", spend(HOSTILE), json!({"op": HOSTILE}));
     let in_force = format!("--limits {old} --overrides {overrides}");
@@ -139,7 +135,7 @@ fn names_and_contents_of_files_say_nothing_to_a_terminal() {
         (format!("diff {old} {new} --debt {HOSTILE}"), 2),
         (format!("replay {in_force} --log {old} --rule A={HOSTILE}"), 2),
     ] {
-        let ran = run(&desk, &line, &trace);
+        let ran = run(&dir, &line, &trace);
         assert_eq!(ran.status, Some(status), "{line}: {ran:?}");
     }
 }

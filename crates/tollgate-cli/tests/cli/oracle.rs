@@ -1,16 +1,13 @@
-//! The command against a count of our own: naive, in signed 128-bit integers, and obviously right.
+//! Tests the command against an oracle: a naive count in signed 128-bit integers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
-use std::fs;
-use std::io::Write as _;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, operation};
+use crate::support::{Sandbox, operation, real_log};
 
-/// A limit of the rule gcra, and the theoretical arrival times of its buckets.
+/// A gcra limit, and the theoretical arrival times of its buckets.
 struct Naive {
     name: &'static str,
     burst: i128,
@@ -35,7 +32,7 @@ impl Naive {
         self.burst * self.interval_ns
     }
 
-    /// The answer to a spend, and the time to keep if it is carried out.
+    /// Returns the answer to a spend, and the theoretical arrival time after it.
     fn ask(&self, id: &str, now: i128, cost: i128) -> (Answer, i128) {
         let base = now.max(self.tats.get(id).copied().unwrap_or(0));
         let increment = cost * self.interval_ns;
@@ -64,15 +61,15 @@ impl Naive {
     }
 }
 
-/// The strictest of a batch's answers: denied, then the longer wait, then the fewer left, then the
-/// later. Returns its position.
+/// Returns the strictest answer of a batch and its position: a denial before an admission, then the longer
+/// wait, then fewer units left, then the later position.
 fn strictest(answers: &[(usize, Answer)]) -> Option<(usize, Answer)> {
     answers.iter().copied().max_by_key(|(position, answer)| {
         (!answer.allowed, answer.retry_in_ns, -answer.remaining, *position)
     })
 }
 
-/// One line of the real log, read by splitting it naively.
+/// A line of the real log, parsed by splitting it.
 struct Request {
     second: i64,
     client: String,
@@ -92,7 +89,8 @@ fn requests(log: &str) -> Vec<Request> {
     log.lines().map(read).collect()
 }
 
-/// The summary of the real log under two limits, client first; a request is charged to both or none.
+/// Computes the summary of the real log under two limits, first by client, then by path. A request charges
+/// both or none.
 fn count(requests: &[Request], mut limits: [Naive; 2]) -> Value {
     let mut counts: BTreeMap<&str, [u64; 2]> =
         limits.iter().map(|limit| (limit.name, [0, 0])).collect();
@@ -138,26 +136,16 @@ fn count(requests: &[Request], mut limits: [Naive; 2]) -> Value {
 }
 
 #[test]
-fn a_real_log_under_two_rules_agrees_with_a_naive_count() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/access.log");
-    let Ok(log) = fs::read_to_string(&path) else {
-        // Past the test runner, which keeps to itself what a passing test prints.
-        writeln!(
-            std::io::stderr(),
-            "NOT TESTED: {} is not there, so no real log was replayed",
-            path.display()
-        )
-        .unwrap();
-        return;
-    };
-    let desk = Desk::new();
-    desk.put(
+fn a_real_log_agrees_with_the_oracle() {
+    let Some(log) = real_log() else { return };
+    let dir = Sandbox::new();
+    dir.put(
         "limits.yml",
         "PerClient: {burst: 3, count: 1, period: 20s, id: ipAddress}\n\
          PerPath: {burst: 4, count: 7, period: 60s, id: string}\n",
     );
-    desk.put("access.log", &log);
-    let ran = desk.run("replay --limits limits.yml --log access.log --rule PerClient=client --rule PerPath=path --json --decisions d.jsonl");
+    dir.put("access.log", &log);
+    let ran = dir.run("replay --limits limits.yml --log access.log --rule PerClient=client --rule PerPath=path --json --decisions d.jsonl");
     assert_eq!((ran.status, &*ran.stderr), (Some(0), ""));
 
     let mut requests = requests(&log);
@@ -165,9 +153,9 @@ fn a_real_log_under_two_rules_agrees_with_a_naive_count() {
     let limits =
         [Naive::new("PerClient", 3, 20_000_000_000), Naive::new("PerPath", 4, 60_000_000_000 / 7)];
     let expected = count(&requests, limits);
-    assert_eq!(serde_json::from_str::<Value>(&ran.stdout).unwrap(), expected);
+    assert_eq!(ran.json(), expected);
     assert!(expected["denied"].as_u64() > Some(1000), "the limits bite: {expected}");
-    let decisions = desk.get("d.jsonl");
+    let decisions = dir.get("d.jsonl");
     let denied = decisions.lines().filter(|line| line.contains("denied_by")).count();
     assert_eq!(
         (decisions.lines().count(), denied as u64),
@@ -175,11 +163,11 @@ fn a_real_log_under_two_rules_agrees_with_a_naive_count() {
     );
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
-    /// Below `sides`.
+    /// Returns a number below `sides`.
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -187,16 +175,16 @@ impl Dice {
     }
 }
 
-/// One member of an operation: the limit's position, an id, a cost and a mode.
+/// A member of an operation: the index of the limit, an id, a cost and a mode.
 type Member = (usize, String, i128, &'static str);
 
-/// The decision on an operation, as the command writes it.
+/// Computes the decision on an operation in the command's format.
 fn decide(limits: &mut [Naive], op: &str, now: i128, members: &[Member]) -> String {
     let mut answers = Vec::new();
     let mut charges = Vec::new();
     for (position, (limit, id, cost, mode)) in members.iter().enumerate() {
         let limit_no = *limit;
-        // The last limit is Boulder's, and has no numbers here.
+        // The last limit is one of Boulder's, and the file does not declare it.
         let Some(limit) = limits.get_mut(limit_no) else { continue };
         if *cost > limit.burst {
             let (burst, name) = (limit.burst, limit.name);
@@ -222,7 +210,7 @@ fn decide(limits: &mut [Naive], op: &str, now: i128, members: &[Member]) -> Stri
         _ => answers.retain(|(position, _)| members[*position].3 != "spend_only"),
     }
     let Some((position, answer)) = strictest(&answers) else {
-        // Nothing can deny; what is only spent is spent all the same.
+        // No member can deny; spend-only members are charged.
         charges.into_iter().filter(|_| op == "spend").for_each(|(limit, id, tat)| {
             limits[limit].tats.insert(id.clone(), tat);
         });
@@ -259,15 +247,15 @@ fn random_members(dice: &mut Dice) -> Vec<Member> {
 }
 
 #[test]
-fn ten_thousand_random_operations_agree_with_a_naive_count_byte_for_byte() {
+fn random_operations_agree_with_the_oracle() {
     let names = ["A", "B", "C", "NewOrdersPerAccount"];
     let mut limits = [
         Naive::new("A", 5, 1_000_000_000),
         Naive::new("B", 3, 500_000_000),
         Naive::new("C", 10, 1_000_000_000 / 3),
     ];
-    let desk = Desk::new();
-    desk.put(
+    let dir = Sandbox::new();
+    dir.put(
         "limits.yml",
         "A: {burst: 5, count: 1, period: 1s, id: string}\n\
          B: {burst: 3, count: 2, period: 1s, id: string}\n\
@@ -281,7 +269,7 @@ fn ten_thousand_random_operations_agree_with_a_naive_count_byte_for_byte() {
         let op = ["spend", "spend", "spend", "check", "refund", "reset"][dice.roll(6) as usize];
         let mut members = random_members(&mut dice);
         if op == "reset" {
-            // Its costs do not matter, and are not looked at alike in a batch and alone.
+            // A reset ignores costs, but a batch and a single call check them differently.
             members.iter_mut().for_each(|member| member.2 = 1);
         }
         let txns: Vec<String> = members
@@ -296,7 +284,7 @@ fn ten_thousand_random_operations_agree_with_a_naive_count_byte_for_byte() {
         trace += &operation(at_ns, op, &txns.join(","));
         writeln!(expected, "{}", decide(&mut limits, op, i128::from(at_ns), &members)).unwrap();
     }
-    let (decisions, _) = desk.decide(&trace);
+    let (decisions, _) = dir.decide(&trace);
     for (i, (decided, expected)) in decisions.lines().zip(expected.lines()).enumerate() {
         assert_eq!(decided, expected, "line {}: {}", i + 1, trace.lines().nth(i).unwrap());
     }

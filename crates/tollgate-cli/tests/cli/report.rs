@@ -1,22 +1,22 @@
-//! The report: its numbers are the summary's, and those of counts of our own; and nothing that a log has
-//! in it is obeyed. How it looks in a browser is `tests/report_page.rs`.
+//! Tests the report: its numbers equal those of the summary and of the decisions, and it escapes the text of
+//! the log. `tests/page.rs` tests it in a browser.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::Value;
 
-use crate::desk::{Desk, operation, spend};
+use crate::support::{EXAMPLE_LIMITS, EXAMPLE_LOG, Sandbox, operation, spend};
 
-/// The rows of a table of the page: what the first cells say, and the numbers.
+/// The rows of a table: the texts and the numbers of each.
 pub(crate) type Rows = Vec<(Vec<String>, Vec<u64>)>;
 
-/// What stands between `from` and `to`, every time.
+/// Returns each part of a text between `from` and `to`.
 fn between<'t>(text: &'t str, from: &str, to: &str) -> Vec<&'t str> {
     text.split(from).skip(1).map(|rest| rest.split(to).next().unwrap()).collect()
 }
 
-/// A table of the page by its name, and its limit where it has one.
+/// Returns the table with a name, and with a limit if it has one.
 pub(crate) fn rows(page: &str, name: &str, limit: Option<&str>) -> Rows {
     let limit = limit.map_or(String::new(), |limit| format!(" data-limit=\"{limit}\""));
     let tables = between(page, &format!("<table data-table=\"{name}\"{limit}>"), "</table>");
@@ -43,7 +43,7 @@ pub(crate) fn fact(page: &str, name: &str) -> u64 {
     found[0].parse().unwrap()
 }
 
-/// The numbers of a closeness table: keys by tenths, and keys denied. A row that is not there is 0.
+/// Returns the numbers of a closeness table: keys by tenths, and denied keys. A missing row means 0.
 fn closeness(page: &str, limit: &str, column: usize) -> Vec<u64> {
     let mut keys = vec![0; 11];
     for (texts, numbers) in rows(page, "closeness", Some(limit)) {
@@ -56,39 +56,36 @@ fn closeness(page: &str, limit: &str, column: usize) -> Vec<u64> {
     keys
 }
 
-const EXAMPLE: &str = include_str!("../../../../examples/access.log");
-const EXAMPLE_LIMITS: &str = include_str!("../../../../examples/limits.yml");
-
-fn example() -> Desk {
-    let desk = Desk::new();
-    desk.put("limits.yml", EXAMPLE_LIMITS);
-    desk.put("access.log", EXAMPLE);
-    desk.put("new.yml", "RequestsPerClient: {burst: 15, count: 12, period: 1s, id: ipAddress}\n");
-    desk
+fn example() -> Sandbox {
+    let dir = Sandbox::new();
+    dir.put("limits.yml", EXAMPLE_LIMITS);
+    dir.put("access.log", EXAMPLE_LOG);
+    dir.put("new.yml", "RequestsPerClient: {burst: 15, count: 12, period: 1s, id: ipAddress}\n");
+    dir
 }
 
-/// The second of the day and the client of each line, in the order of time.
+/// Returns the second and the client of each line, in the order of time.
 fn requests() -> Vec<(String, &'static str)> {
     let read = |line: &'static str| {
         let time = line.split(['[', ']']).nth(1).unwrap();
-        // The whole log is of one day.
+        // All lines have the same day.
         let second = time.strip_prefix("20/Nov/2026:").unwrap().split(' ').next().unwrap();
         (format!("2026-11-20 {second}"), line.split(' ').next().unwrap())
     };
-    let mut requests: Vec<_> = EXAMPLE.lines().map(read).collect();
+    let mut requests: Vec<_> = EXAMPLE_LOG.lines().map(read).collect();
     requests.sort_by(|a, b| a.0.cmp(&b.0));
     requests
 }
 
 #[test]
-fn the_numbers_are_those_of_the_summary_and_of_the_decisions() {
-    let desk = example();
-    let ran = desk.run(
+fn numbers_agree_with_summary_and_decisions() {
+    let dir = example();
+    let ran = dir.run(
         "replay --limits limits.yml --log access.log --rule RequestsPerClient=client \
          --decisions d.jsonl --report r.html --json",
     );
     assert_eq!((ran.status, &*ran.stderr), (Some(0), ""));
-    let (page, summary) = (desk.get("r.html"), serde_json::from_str::<Value>(&ran.stdout).unwrap());
+    let (page, summary) = (dir.get("r.html"), ran.json());
     for name in ["lines", "allowed", "denied"] {
         assert_eq!(fact(&page, name), summary[name], "{name}");
     }
@@ -103,7 +100,7 @@ fn the_numbers_are_those_of_the_summary_and_of_the_decisions() {
         .collect();
     assert_eq!(rows(&page, "denied", None), top);
 
-    // Over time, and how close: counted again from the decisions.
+    // The counts over time and the closeness, from the decisions.
     let capacity = |client: &str| match client {
         "127.0.0.9" => 60,
         "127.0.0.66" | "127.0.0.67" => 10,
@@ -111,7 +108,7 @@ fn the_numbers_are_those_of_the_summary_and_of_the_decisions() {
     };
     let mut seconds: BTreeMap<String, [u64; 2]> = BTreeMap::new();
     let mut tenths: BTreeMap<&str, u64> = BTreeMap::new();
-    let decisions = desk.get("d.jsonl");
+    let decisions = dir.get("d.jsonl");
     let requests = requests();
     assert_eq!(decisions.lines().count(), requests.len());
     for ((second, client), decision) in requests.iter().zip(decisions.lines()) {
@@ -134,20 +131,19 @@ fn the_numbers_are_those_of_the_summary_and_of_the_decisions() {
 
     let numbers = rows(&page, "limits", None);
     let numbers: Vec<&str> = numbers.iter().flat_map(|(texts, _)| texts).map(|t| &**t).collect();
-    let expected =
-        ["in force", "limits.yml", "RequestsPerClient", "gcra: 20 at once, 10 more every 1 s"];
+    let expected = ["in force", "limits.yml", "RequestsPerClient", "burst 20, count 10, period 1s"];
     assert_eq!(numbers, expected);
 }
 
 #[test]
-fn what_would_change_is_that_of_the_summary_and_of_two_plain_replays() {
-    let desk = example();
+fn changes_agree_with_summary_and_plain_replays() {
+    let dir = example();
     let rule = "--log access.log --rule RequestsPerClient=client";
-    let ran = desk.run(&format!(
+    let ran = dir.run(&format!(
         "replay --limits limits.yml --against new.yml {rule} --decisions old.jsonl --report r.html --json"
     ));
-    desk.run(&format!("replay --limits new.yml {rule} --decisions new.jsonl --report new.html"));
-    let (page, summary) = (desk.get("r.html"), serde_json::from_str::<Value>(&ran.stdout).unwrap());
+    dir.run(&format!("replay --limits new.yml {rule} --decisions new.jsonl --report new.html"));
+    let (page, summary) = (dir.get("r.html"), ran.json());
     let against = &summary["against"];
     assert_eq!(fact(&page, "newly denied"), against["newly_denied"]);
     assert_eq!(fact(&page, "newly let through"), against["newly_allowed"]);
@@ -187,7 +183,7 @@ fn what_would_change_is_that_of_the_summary_and_of_two_plain_replays() {
     }
 
     let mut seconds: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-    let (old, new) = (desk.get("old.jsonl"), desk.get("new.jsonl"));
+    let (old, new) = (dir.get("old.jsonl"), dir.get("new.jsonl"));
     let is_allowed = |line: &str| line.starts_with("{\"allowed\":true");
     for ((second, _), (old, new)) in requests().iter().zip(old.lines().zip(new.lines())) {
         match (is_allowed(old), is_allowed(new)) {
@@ -202,24 +198,24 @@ fn what_would_change_is_that_of_the_summary_and_of_two_plain_replays() {
     assert_eq!(rows(&page, "changes-time", None), expected);
     assert_eq!(
         closeness(&page, "RequestsPerClient", 1),
-        closeness(&desk.get("new.html"), "RequestsPerClient", 0)
+        closeness(&dir.get("new.html"), "RequestsPerClient", 0)
     );
 }
 
 #[test]
-fn ids_of_a_batch_come_as_close_as_each_alone() {
-    let desk = example();
-    // Nobody is denied, so that each limit is as if it were the only one.
-    desk.put(
+fn closeness_in_batches_equals_closeness_alone() {
+    let dir = example();
+    // No line is denied, so that the limits do not affect each other.
+    dir.put(
         "limits.yml",
         "A: {burst: 5000, count: 1, period: 1h, id: ipAddress}\nB: {burst: 2000, count: 1, period: 1s, id: string}\n",
     );
     let replay = "replay --limits limits.yml --log access.log";
     for rules in ["--rule A=client", "--rule B=path", "--rule A=client --rule B=path"] {
-        let ran = desk.run(&format!("{replay} {rules} --report {}.html --json", rules.len()));
+        let ran = dir.run(&format!("{replay} {rules} --report {}.html --json", rules.len()));
         assert!(ran.stdout.contains("\"denied\":0,\"limits\""), "{ran:?}");
     }
-    let [a, b, both] = ["15.html", "13.html", "29.html"].map(|name| desk.get(name));
+    let [a, b, both] = ["15.html", "13.html", "29.html"].map(|name| dir.get(name));
     assert_eq!(closeness(&both, "A", 0), closeness(&a, "A", 0));
     assert_eq!(closeness(&both, "B", 0), closeness(&b, "B", 0));
     let used: Vec<bool> = closeness(&both, "B", 0).iter().map(|keys| *keys > 0).collect();
@@ -227,9 +223,9 @@ fn ids_of_a_batch_come_as_close_as_each_alone() {
 }
 
 #[test]
-fn costs_factors_and_modes_of_a_trace_count_as_they_were_charged() {
-    let desk = Desk::new();
-    desk.put(
+fn closeness_counts_what_was_charged() {
+    let dir = Sandbox::new();
+    dir.put(
         "limits.yml",
         "A: {burst: 10, count: 1, period: 1h, id: string}\n\
          B: {algorithm: token_bucket, limit: 20, window: 1h, burst: 4, id: string}\n",
@@ -242,42 +238,42 @@ fn costs_factors_and_modes_of_a_trace_count_as_they_were_charged() {
         spend(3, &a("all", r#","cost":10"#)),
         spend(4, &a("denied", r#","cost":9"#)),
         spend(5, &a("denied", r#","cost":2"#)),
-        // Seen, and not charged: no use of it.
+        // These are checked, not charged, and use nothing.
         spend(6, &format!("{},{}", a("looked at", r#","mode":"check_only","cost":9"#), b("x", ""))),
         spend(6, &a("looked at alone", r#","mode":"check_only","cost":9"#)),
         operation(7, "check", &a("not seen", r#","cost":9"#)),
         spend(8, &a("free", r#","cost":9,"factor":0"#)),
-        // 4 of the window's 20; the burst is gone.
+        // This uses 4 of the window's 20, and the whole burst.
         spend(9, &b("burst", r#","cost":4"#)),
-        // The most counts, not the last.
+        // The largest share counts, not the last one.
         spend(10, &a("given back", r#","cost":7"#)),
         operation(11, "reset", &a("given back", "")),
         spend(12, &a("given back", "")),
     ];
-    desk.put("t.jsonl", trace.concat());
-    let ran = desk.run("replay --limits limits.yml --trace t.jsonl --report r.html --json");
+    dir.put("t.jsonl", trace.concat());
+    let ran = dir.run("replay --limits limits.yml --trace t.jsonl --report r.html --json");
     assert_eq!((ran.status, &*ran.stderr), (Some(0), ""), "{ran:?}");
-    let page = desk.get("r.html");
-    // Those looked at and "free" used nothing.
+    let page = dir.get("r.html");
+    // The checked ids and "free" used nothing.
     assert_eq!(closeness(&page, "A", 0), [3, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1]);
     assert_eq!(closeness(&page, "B", 0), [1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    // All within a microsecond, at the beginning of 1970.
+    // All lines are in the first microsecond of 1970.
     let time = rows(&page, "time", Some("A"));
     assert_eq!(time, [(vec!["1970-01-01 00:00:00.000000".to_owned()], vec![1, 7])]);
 }
 
 #[test]
-fn what_a_log_has_in_it_is_shown_and_not_obeyed() {
-    let desk = Desk::new();
+fn hostile_ids_are_escaped() {
+    let dir = Sandbox::new();
     let hostile =
         "/<script>alert('1')</script>\"--></style><img/src=x>&amp;\u{202e}\u{2066}\u{1}\u{1b}[2J";
     let escaped = "/&lt;script&gt;alert('1')&lt;/script&gt;&quot;--&gt;&lt;/style&gt;&lt;img/src=x&gt;&amp;amp;\\u{202e}\\u{2066}\\u{1}\\u{1b}[2J";
     let txn = serde_json::json!({"limit": "PerPath", "id": hostile}).to_string();
-    desk.put("<b>.jsonl", (0..5).map(|at_ns| spend(at_ns, &txn)).collect::<String>());
-    desk.put("<i>.yml", "PerPath: {burst: 3, count: 1, period: 1s, id: string}\n");
-    desk.run("replay --limits limits.yml --against <i>.yml --trace <b>.jsonl --report r.html");
-    let page = desk.get("r.html");
-    // In two tables and above two bars.
+    dir.put("<b>.jsonl", (0..5).map(|at_ns| spend(at_ns, &txn)).collect::<String>());
+    dir.put("<i>.yml", "PerPath: {burst: 3, count: 1, period: 1s, id: string}\n");
+    dir.run("replay --limits limits.yml --against <i>.yml --trace <b>.jsonl --report r.html");
+    let page = dir.get("r.html");
+    // It is in two tables and above two bars.
     assert_eq!(page.matches(escaped).count(), 2, "{page}");
     assert_eq!(page.matches("alert(").count(), 4, "{page}");
     for bad in ["<script", "<img", "<b>", "<i>", "\u{202e}", "\u{2066}", "\u{1}", "\u{1b}"] {
@@ -289,54 +285,54 @@ fn what_a_log_has_in_it_is_shown_and_not_obeyed() {
 
 #[test]
 fn the_page_is_one_file_that_loads_nothing() {
-    let desk = example();
-    desk.run("replay --limits limits.yml --against new.yml --log access.log --rule RequestsPerClient=client --report r.html");
-    let page = desk.get("r.html");
+    let dir = example();
+    dir.run("replay --limits limits.yml --against new.yml --log access.log --rule RequestsPerClient=client --report r.html");
+    let page = dir.get("r.html");
     let without_names = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
     for loads in ["http:", "https:", "//", "src=", "href", "url(", "@import", "<script", "<link"] {
         assert!(!without_names.contains(loads), "{loads}");
     }
     assert!(page.contains("content=\"default-src 'none'; "), "and says so to the browser");
     // The same run gives the same page.
-    desk.run("replay --limits limits.yml --against new.yml --log access.log --rule RequestsPerClient=client --report again.html");
-    assert_eq!(desk.get("again.html"), page);
+    dir.run("replay --limits limits.yml --against new.yml --log access.log --rule RequestsPerClient=client --report again.html");
+    assert_eq!(dir.get("again.html"), page);
 }
 
 #[test]
-fn a_report_goes_where_it_was_asked_for() {
-    let desk = Desk::new();
-    desk.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
-    let ran = desk.run("replay --limits limits.yml --trace t.jsonl --report - --json");
+fn reports_go_to_files_or_standard_output() {
+    let dir = Sandbox::new();
+    dir.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    let ran = dir.run("replay --limits limits.yml --trace t.jsonl --report - --json");
     assert_eq!(ran.status, Some(0));
     assert!(
         ran.stdout.starts_with("<!DOCTYPE html>") && ran.stdout.ends_with("</html>"),
         "{ran:?}"
     );
     assert!(ran.stderr.starts_with("{\"lines\":1,"), "{ran:?}");
-    let to_file = desk.run("replay --limits limits.yml --trace t.jsonl --report r.html --json");
-    assert_eq!((desk.get("r.html"), to_file.stdout), (ran.stdout, ran.stderr));
+    let to_file = dir.run("replay --limits limits.yml --trace t.jsonl --report r.html --json");
+    assert_eq!((dir.get("r.html"), to_file.stdout), (ran.stdout, ran.stderr));
 
-    fs::create_dir(desk.path("folder")).unwrap();
+    fs::create_dir(dir.path("folder")).unwrap();
     for name in ["folder", "no/such/folder/r.html"] {
-        let ran = desk.run(&format!("replay --limits limits.yml --trace - --report {name}"));
+        let ran = dir.run(&format!("replay --limits limits.yml --trace - --report {name}"));
         assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{name}: {ran:?}");
         assert!(ran.stderr.starts_with(&format!("{name}: cannot be written: ")), "{ran:?}");
     }
-    desk.put("cut.gz", [0x1f, 0x8b, 8, 0]);
-    desk.put("r.html", "from before");
-    let ran = desk.run("replay --limits limits.yml --trace cut.gz --report r.html");
-    assert_eq!((ran.status, &*desk.get("r.html")), (Some(2), "from before"));
-    assert_eq!(desk.names(), ["cut.gz", "folder", "limits.yml", "r.html", "t.jsonl"]);
+    dir.put("cut.gz", [0x1f, 0x8b, 8, 0]);
+    dir.put("r.html", "from before");
+    let ran = dir.run("replay --limits limits.yml --trace cut.gz --report r.html");
+    assert_eq!((ran.status, &*dir.get("r.html")), (Some(2), "from before"));
+    assert_eq!(dir.names(), ["cut.gz", "folder", "limits.yml", "r.html", "t.jsonl"]);
 }
 
 #[test]
-fn a_trace_without_spends_has_a_page_too() {
-    let desk = Desk::new();
-    desk.put("t.jsonl", operation(1, "check", r#"{"limit":"A","id":"x"}"#) + "oops\n");
+fn traces_without_spends_have_a_page() {
+    let dir = Sandbox::new();
+    dir.put("t.jsonl", operation(1, "check", r#"{"limit":"A","id":"x"}"#) + "oops\n");
     let ran =
-        desk.run("replay --limits limits.yml --against limits.yml --trace t.jsonl --report r.html");
+        dir.run("replay --limits limits.yml --against limits.yml --trace t.jsonl --report r.html");
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    let page = desk.get("r.html");
+    let page = dir.get("r.html");
     assert_eq!((fact(&page, "lines"), fact(&page, "allowed"), fact(&page, "errors")), (2, 0, 1));
-    assert!(page.contains("Nobody was denied."), "{page}");
+    assert!(page.contains("No line was denied."), "{page}");
 }

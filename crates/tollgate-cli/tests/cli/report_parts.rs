@@ -1,18 +1,16 @@
-//! Parts of the report: who is affected, what was denied, and which overrides applied; all counted again
-//! from the decisions.
+//! Tests parts of the report against the decisions: affected clients, denied fields and applied overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::desk::{Desk, spend};
 use crate::report::{fact, rows};
+use crate::support::{EXAMPLE_LIMITS, EXAMPLE_LOG, Sandbox, spend};
 
-const LIMITS: &str = include_str!("../../../../examples/limits.yml");
 const CANDIDATE: &str = include_str!("../../../../examples/candidate.yml");
-const LOG: &str = include_str!("../../../../examples/access.log");
 
-/// The lines of the log in the order of time, each with whether it was allowed under the two files.
+/// A page, its summary, and the lines of the log in the order of time, with whether each of the two files
+/// allows them.
 struct Run {
     page: String,
     summary: Value,
@@ -20,29 +18,29 @@ struct Run {
 }
 
 fn run(more: &str) -> Run {
-    let desk = Desk::new();
-    desk.put("limits.yml", LIMITS);
-    desk.put("new.yml", CANDIDATE);
-    desk.put("access.log", LOG);
+    let dir = Sandbox::new();
+    dir.put("limits.yml", EXAMPLE_LIMITS);
+    dir.put("new.yml", CANDIDATE);
+    dir.put("access.log", EXAMPLE_LOG);
     let rule = "--log access.log --rule RequestsPerClient=client";
     let decided = |limits: &str, more: &str| {
-        let ran = desk.run(&format!(
+        let ran = dir.run(&format!(
             "replay --limits {limits} {rule} --decisions d.jsonl --report r.html --json {more}"
         ));
         assert_eq!((ran.status, &*ran.stderr), (Some(0), ""));
-        let allowed = desk.get("d.jsonl");
+        let allowed = dir.get("d.jsonl");
         let allowed: Vec<bool> =
             allowed.lines().map(|line| line.starts_with("{\"allowed\":true")).collect();
         (allowed, ran.stdout)
     };
     let (new, _) = decided("new.yml", "");
     let (old, summary) = decided("limits.yml", more);
-    let mut lines: Vec<&str> = LOG.lines().collect();
-    // All of one day; ties stay in the file's order.
+    let mut lines: Vec<&str> = EXAMPLE_LOG.lines().collect();
+    // All lines have the same day. Ties stay in the order of the file.
     lines.sort_by_key(|line| line.split(['[', ']']).nth(1).unwrap());
     let lines = lines.into_iter().zip(old).zip(new).map(|((line, old), new)| (line, old, new));
     Run {
-        page: desk.get("r.html"),
+        page: dir.get("r.html"),
         summary: serde_json::from_str(&summary).unwrap(),
         lines: lines.collect(),
     }
@@ -56,7 +54,7 @@ impl Run {
         clients.len() as u64
     }
 
-    /// Denied now and then, by a part of the line.
+    /// Counts the lines denied now and then by a part of the line.
     fn denied(&self, part: impl Fn(&str) -> &str) -> BTreeMap<String, [u64; 2]> {
         let mut counts: BTreeMap<String, [u64; 2]> = BTreeMap::new();
         for (line, old, new) in &self.lines {
@@ -88,24 +86,24 @@ fn clients_affected_are_counted() {
 
 #[test]
 fn ids_of_a_trace_stand_for_clients() {
-    let desk = Desk::new();
+    let dir = Sandbox::new();
     let a = |id: &str| spend(1, &format!(r#"{{"limit":"B","id":"{id}"}}"#));
     let trace = [a("x"), a("x"), a("x"), a("y"), a("y"), a("z")].concat();
-    desk.put("t.jsonl", trace);
-    desk.put("new.yml", "B: {burst: 1, count: 1, period: 1s, id: string}\n");
-    desk.run("replay --limits limits.yml --trace t.jsonl --report r.html");
-    let page = desk.get("r.html");
+    dir.put("t.jsonl", trace);
+    dir.put("new.yml", "B: {burst: 1, count: 1, period: 1s, id: string}\n");
+    dir.run("replay --limits limits.yml --trace t.jsonl --report r.html");
+    let page = dir.get("r.html");
     assert_eq!(fact(&page, "ids denied"), 1);
     assert!(page.contains("of 3 ids"));
     assert!(!page.contains("data-table=\"denied-path\""), "a trace has no paths");
-    desk.run("replay --limits limits.yml --against new.yml --trace t.jsonl --report r.html");
-    let page = desk.get("r.html");
+    dir.run("replay --limits limits.yml --against new.yml --trace t.jsonl --report r.html");
+    let page = dir.get("r.html");
     assert_eq!(fact(&page, "ids affected"), 2, "x had been denied, and is denied once more");
     assert!(page.contains("of 3 ids"));
 }
 
 #[test]
-fn what_was_denied_is_what_the_lines_say() {
+fn denied_fields_agree_with_the_log() {
     for (more, against) in [("", false), ("--against new.yml", true)] {
         let run = run(more);
         for (table, part) in [
@@ -138,18 +136,18 @@ fn what_was_denied_is_what_the_lines_say() {
 }
 
 #[test]
-fn a_log_without_user_agents_has_no_table_of_them() {
-    let desk = Desk::new();
+fn missing_fields_have_no_table() {
+    let dir = Sandbox::new();
     let line = "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET /a?b HTTP/1.1\"";
-    desk.put("common.log", format!("{line} 200 1\n").repeat(3));
-    desk.put("cut.log", format!("{line}\n").repeat(3));
+    dir.put("common.log", format!("{line} 200 1\n").repeat(3));
+    dir.put("cut.log", format!("{line}\n").repeat(3));
     for (log, tables) in
         [("common.log", [true, true, false, true]), ("cut.log", [true, true, false, false])]
     {
-        desk.run(&format!(
+        dir.run(&format!(
             "replay --limits limits.yml --log {log} --rule PerClient=client --report r.html"
         ));
-        let page = desk.get("r.html");
+        let page = dir.get("r.html");
         let names = ["denied-path", "denied-method", "denied-user-agent", "denied-status"];
         let found = names.map(|name| page.contains(&format!("data-table=\"{name}\"")));
         assert_eq!(found, tables, "{log}");
@@ -158,15 +156,15 @@ fn a_log_without_user_agents_has_no_table_of_them() {
 }
 
 #[test]
-fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
+fn applied_overrides_are_listed_for_both_files() {
     let run = run("--against new.yml");
     let of = |client: &str, counted: fn(bool, bool) -> bool| {
         let is_of = |line: &str| line.split(' ').next() == Some(client);
         run.lines.iter().filter(|(line, old, new)| is_of(line) && counted(*old, *new)).count()
             as u64
     };
-    let half = "gcra: 10 at once, 5 more every 1 s";
-    let own = "gcra: 60 at once, 60 more every 1 s";
+    let half = "burst 10, count 5, period 1s";
+    let own = "burst 60, count 60, period 1s";
     let expected: Vec<(Vec<String>, Vec<u64>)> = [
         ("127.0.0.66", half, "the default"),
         ("127.0.0.9", own, own),
@@ -186,22 +184,16 @@ fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
     sorted.sort();
     assert_eq!(found, sorted);
 
-    // Who is newly let through because an override is gone: the table and the chart say so.
+    // The table and the chart name ids that are newly let through because an override was removed.
     let through = rows(&run.page, "newly-allowed", None);
     assert_eq!(through[0].0[1], "127.0.0.66");
     assert_eq!(
         through[0].0[2..4],
-        [
-            "override: gcra: 10 at once, 5 more every 1 s",
-            "default: gcra: 40 at once, 8 more every 1 s"
-        ]
+        ["override: burst 10, count 5, period 1s", "default: burst 40, count 8, period 1s"]
     );
     assert_eq!(
         through[2].0[2..4],
-        [
-            "default: gcra: 20 at once, 10 more every 1 s",
-            "default: gcra: 40 at once, 8 more every 1 s"
-        ]
+        ["default: burst 20, count 10, period 1s", "default: burst 40, count 8, period 1s"]
     );
     assert!(run.page.contains("127.0.0.66, override now, default then"), "above its bar");
     assert!(run.page.contains("3 overrides, 3 of them applied"), "{}", run.page);
@@ -209,8 +201,8 @@ fn overrides_that_applied_are_shown_with_what_becomes_of_them() {
 
 #[test]
 fn an_override_of_an_account_counts_its_ids() {
-    let desk = Desk::new();
-    desk.put(
+    let dir = Sandbox::new();
+    dir.put(
         "limits.yml",
         "CertificatesPerDomainPerAccount: {burst: 1, count: 1, period: 1h}\n\
          CertificatesPerDomainPerAccount:7: {burst: 2, count: 1, period: 1h}\n\
@@ -221,32 +213,32 @@ fn an_override_of_an_account_counts_its_ids() {
         spend(1, &format!(r#"{{"limit":"CertificatesPerDomainPerAccount","id":"{id}"}}"#))
     };
     let ids = ["7:b.com", "7:b.com", "7:b.com", "7:c.com", "7:a.com", "8:a.com", "8:a.com"];
-    desk.put("t.jsonl", ids.map(line).concat());
-    desk.run("replay --limits limits.yml --trace t.jsonl --report r.html");
-    let page = desk.get("r.html");
+    dir.put("t.jsonl", ids.map(line).concat());
+    dir.run("replay --limits limits.yml --trace t.jsonl --report r.html");
+    let page = dir.get("r.html");
     let found = rows(&page, "overrides", Some("CertificatesPerDomainPerAccount"));
-    let row = |id: &str, numbers: &str, counts: [u64; 3]| {
-        (vec![id.to_owned(), format!("gcra: {numbers} at once, 1 more every 1 h")], counts.to_vec())
+    let row = |id: &str, burst: &str, counts: [u64; 3]| {
+        (vec![id.to_owned(), format!("burst {burst}, count 1, period 1h")], counts.to_vec())
     };
     assert_eq!(found, [row("7", "2", [2, 3, 1]), row("7:a.com", "5", [1, 1, 0])]);
     assert!(page.contains("3 overrides, 2 of them applied"), "{page}");
 }
 
-/// With one limit, all lines are its lines: its changes over time are those of all.
+/// With one limit, its changes over time are those of all lines.
 #[test]
 fn no_chart_is_shown_twice() {
     let run = run("--against new.yml");
     let charts = |page: &str| page.matches("data-chart=\"changes-time\"").count();
     assert_eq!(charts(&run.page), 1);
-    let desk = Desk::new();
-    desk.put("new.yml", "PerClient: {burst: 2, count: 1, period: 10s, id: ipAddress}\nPerPath: {burst: 1, count: 1, period: 10s, id: string}\n");
+    let dir = Sandbox::new();
+    dir.put("new.yml", "PerClient: {burst: 2, count: 1, period: 10s, id: ipAddress}\nPerPath: {burst: 1, count: 1, period: 10s, id: string}\n");
     let line = |client: u8, path: u8| {
         format!("1.1.1.{client} - - [17/May/2015:10:00:00 +0000] \"GET /{path} HTTP/1.1\" 200 1\n")
     };
-    desk.put("l", [line(1, 1), line(1, 2), line(2, 3), line(3, 3)].concat());
-    desk.run("replay --limits limits.yml --against new.yml --log l --rule PerClient=client --rule PerPath=path --report r.html");
-    assert_eq!(charts(&desk.get("r.html")), 3, "two limits have changes, and all lines have both");
-    let figures = desk.get("r.html");
+    dir.put("l", [line(1, 1), line(1, 2), line(2, 3), line(3, 3)].concat());
+    dir.run("replay --limits limits.yml --against new.yml --log l --rule PerClient=client --rule PerPath=path --report r.html");
+    assert_eq!(charts(&dir.get("r.html")), 3, "two limits have changes, and all lines have both");
+    let figures = dir.get("r.html");
     assert!(!figures.contains(">None.<"), "no chart of nothing");
     let mut drawings: Vec<&str> =
         figures.split("<svg").skip(1).map(|svg| svg.split("</svg>").next().unwrap()).collect();
@@ -257,7 +249,7 @@ fn no_chart_is_shown_twice() {
 }
 
 #[test]
-fn rows_of_nothing_are_left_out() {
+fn empty_rows_are_left_out() {
     let run = run("--against new.yml");
     let closeness = rows(&run.page, "closeness", Some("RequestsPerClient"));
     assert!(

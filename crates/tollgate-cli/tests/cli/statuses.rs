@@ -1,27 +1,27 @@
-//! Exit statuses of every subcommand: 0 nothing found, 1 something found, 2 not done.
+//! Tests the exit statuses of every subcommand: 0 nothing found, 1 something found, 2 not done.
 
 use std::fs;
 
-use crate::desk::{Desk, spend};
+use crate::support::{Sandbox, spend};
 
 /// Limits, traffic and files with each kind of fault.
-fn desk() -> Desk {
-    let desk = Desk::new();
-    desk.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\n");
-    desk.put("other.yml", "A: {burst: 6, count: 1, period: 1s, id: string}\n");
-    desk.put("overrides.yml", "A:x: {burst: 9, count: 9, period: 1s, expires: 2020-01-01}\n");
-    desk.put("good.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
-    desk.put("bad.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#) + "oops\n");
-    desk.put("above.jsonl", spend(1, r#"{"limit":"A","id":"x","cost":6}"#));
-    desk.put("bad.log", "garbage\n");
-    desk.put("cut.gz", [0x1f, 0x8b, 8, 0]);
-    fs::create_dir(desk.path("folder")).unwrap();
-    desk
+fn sandbox() -> Sandbox {
+    let dir = Sandbox::new();
+    dir.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\n");
+    dir.put("other.yml", "A: {burst: 6, count: 1, period: 1s, id: string}\n");
+    dir.put("overrides.yml", "A:x: {burst: 9, count: 9, period: 1s, expires: 2020-01-01}\n");
+    dir.put("good.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    dir.put("bad.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#) + "oops\n");
+    dir.put("above.jsonl", spend(1, r#"{"limit":"A","id":"x","cost":6}"#));
+    dir.put("bad.log", "garbage\n");
+    dir.put("cut.gz", [0x1f, 0x8b, 8, 0]);
+    fs::create_dir(dir.path("folder")).unwrap();
+    dir
 }
 
 const STATUSES: [(&str, i32); 43] = [
     ("validate --limits limits.yml", 0),
-    // Warnings are no faults.
+    // Warnings do not change the status.
     ("validate --limits limits.yml --overrides overrides.yml", 0),
     ("validate --limits faults.yml", 1),
     ("validate --limits faults.yml --json", 1),
@@ -67,12 +67,12 @@ const STATUSES: [(&str, i32); 43] = [
 ];
 
 #[test]
-fn tell_done_from_found_from_not_done() {
-    let desk = desk();
+fn statuses_are_as_documented() {
+    let dir = sandbox();
     for (line, status) in STATUSES {
-        let ran = desk.run(line);
+        let ran = dir.run(line);
         assert_eq!(ran.status, Some(status), "{line}: {ran:?}");
-        // A run that is not done prints no result, and the reason on standard error.
+        // With status 2, there is no result, and the reason is on standard error.
         assert!(
             status != 2 || (ran.stdout.is_empty() && !ran.stderr.is_empty()),
             "{line}: {ran:?}"
@@ -81,32 +81,32 @@ fn tell_done_from_found_from_not_done() {
 }
 
 #[test]
-fn a_file_that_is_not_there_beside_a_faulty_one_is_reported_with_it() {
-    let ran = desk().run("validate --limits faults.yml --overrides missing.yml");
-    let said: Vec<&str> = ran.stderr.lines().collect();
-    assert_eq!(said.len(), 2, "{ran:?}");
-    assert!(said[0].starts_with("faults.yml:1: A.burst: "), "{ran:?}");
-    assert!(said[1].starts_with("missing.yml: cannot be read: "), "{ran:?}");
+fn missing_and_faulty_files_are_reported_together() {
+    let ran = sandbox().run("validate --limits faults.yml --overrides missing.yml");
+    let messages: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(messages.len(), 2, "{ran:?}");
+    assert!(messages[0].starts_with("faults.yml:1: A.burst: "), "{ran:?}");
+    assert!(messages[1].starts_with("missing.yml: cannot be read: "), "{ran:?}");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn standard_output_that_cannot_be_written_is_not_done() {
+fn unwritable_standard_output_is_status_two() {
     for line in ["validate --limits limits.yml", "diff limits.yml other.yml"] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let output = desk().command(line).stdout(full).output().unwrap();
+        let output = sandbox().command(line).stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.starts_with("standard output: cannot be written: "), "{line}: {said}");
+        let messages = String::from_utf8(output.stderr).unwrap();
+        assert!(messages.starts_with("standard output: cannot be written: "), "{line}: {messages}");
     }
 }
 
 #[test]
-fn are_in_every_help() {
-    let desk = Desk::new();
+fn statuses_are_in_every_help() {
+    let dir = Sandbox::new();
     for subcommand in ["", "validate", "replay", "explain", "diff"] {
         for help in ["--help", "-h"] {
-            let ran = desk.run(&format!("{subcommand} {help}"));
+            let ran = dir.run(&format!("{subcommand} {help}"));
             assert_eq!((ran.status, &*ran.stderr), (Some(0), ""), "{subcommand}");
             let statuses = ran.stdout.split_once("Exit status:\n").map(|(_, rest)| rest);
             let statuses =

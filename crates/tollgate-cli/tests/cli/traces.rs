@@ -1,6 +1,6 @@
-//! Traces: the forms of a decision, batches, and lines that fail.
+//! Tests traces: the forms of a decision, batches, and lines with errors.
 
-use crate::desk::{Desk, Ran, operation, spend};
+use crate::support::{Ran, Sandbox, operation, spend};
 
 #[test]
 fn the_four_forms_of_a_decision() {
@@ -19,7 +19,7 @@ fn the_four_forms_of_a_decision() {
         1_700_000_000_025_000_000,
         r#"{"limit":"NewOrdersPerAccount","id":"12345","cost":21}"#,
     );
-    let (decisions, ran) = Desk::new().decide(&trace);
+    let (decisions, ran) = Sandbox::new().decide(&trace);
     assert_eq!(
         decisions,
         "\
@@ -42,8 +42,8 @@ fn the_four_forms_of_a_decision() {
 
 #[test]
 fn the_walk_through_of_the_seeds() {
-    let desk = Desk::new();
-    desk.put(
+    let dir = Sandbox::new();
+    dir.put(
         "limits.yml",
         "NewFoosPerIPAddress: {burst: 20, count: 20, period: 1s, id: ipAddress}\n",
     );
@@ -51,7 +51,7 @@ fn the_walk_through_of_the_seeds() {
     let at = |ms: u64| spend(1_700_000_000_000_000_000 + ms * 1_000_000, txn);
     // 18 requests in the 44 ms after the second one, and one more.
     let trace: String = [0, 5].into_iter().chain(32..=49).chain([49]).map(at).collect();
-    let (decisions, ran) = desk.decide(&trace);
+    let (decisions, ran) = dir.decide(&trace);
     let decisions: Vec<&str> = decisions.lines().collect();
     assert_eq!((ran.status, decisions.len()), (Some(0), 21));
     let first = r#"{"allowed":true,"remaining":19,"retry_in_ns":0,"reset_in_ns":50000000}"#;
@@ -77,14 +77,14 @@ fn a_batch_is_all_or_nothing() {
         operation(at, "check", &with("A", "x", r#""cost":3"#)),
         spend(at, &with("B", "y", r#""mode":"spend_only""#)),
     ];
-    let (decisions, ran) = Desk::new().decide(&trace.concat());
+    let (decisions, ran) = Sandbox::new().decide(&trace.concat());
     let denied = r#"{"allowed":false,"remaining":0,"retry_in_ns":1000000000,"reset_in_ns":2000000000,"denied_by":"B:y"}"#;
     let three =
         r#"{"allowed":true,"remaining":0,"retry_in_ns":3000000000,"reset_in_ns":5000000000}"#;
     let expected = [
         r#"{"allowed":true,"remaining":0,"retry_in_ns":2000000000,"reset_in_ns":2000000000}"#,
         denied,
-        // A was charged once: the denied batch took nothing from it.
+        // A was charged once: the denied batch did not charge it.
         r#"{"allowed":true,"remaining":0,"retry_in_ns":4000000000,"reset_in_ns":5000000000}"#,
         r#"{"allowed":true,"remaining":3,"retry_in_ns":0,"reset_in_ns":2000000000}"#,
         denied,
@@ -102,7 +102,7 @@ fn a_batch_is_all_or_nothing() {
 }
 
 #[test]
-fn refund_and_reset_give_back_and_name_nobody() {
+fn refund_and_reset_are_not_counted() {
     let b = r#"{"limit":"B","id":"y"}"#;
     let trace = [
         operation(1, "refund", b),
@@ -111,7 +111,7 @@ fn refund_and_reset_give_back_and_name_nobody() {
         operation(1, "reset", b),
         operation(1, "check", b),
     ];
-    let (decisions, ran) = Desk::new().decide(&trace.concat());
+    let (decisions, ran) = Sandbox::new().decide(&trace.concat());
     let expected = [
         r#"{"allowed":false,"remaining":2,"retry_in_ns":0,"reset_in_ns":0}"#,
         r#"{"allowed":true,"remaining":0,"retry_in_ns":2000000000,"reset_in_ns":2000000000}"#,
@@ -124,8 +124,8 @@ fn refund_and_reset_give_back_and_name_nobody() {
 }
 
 #[test]
-fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
-    let desk = Desk::new();
+fn lines_with_errors_change_nothing() {
+    let dir = Sandbox::new();
     let good = spend(1_000, r#"{"limit":"A","id":"x"}"#);
     let mut trace = good.clone().into_bytes();
     let too_long = "x".repeat((1 << 20) + 1);
@@ -147,8 +147,8 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
         trace.push(b'\n');
     }
     trace.extend_from_slice(good.trim_end().as_bytes());
-    desk.put("t.jsonl", trace);
-    let ran = desk.run("replay --limits limits.yml --trace t.jsonl --decisions d.jsonl --json");
+    dir.put("t.jsonl", trace);
+    let ran = dir.run("replay --limits limits.yml --trace t.jsonl --decisions d.jsonl --json");
     assert_eq!(ran.status, Some(1));
     assert!(
         ran.stdout
@@ -164,7 +164,7 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
         "txns is empty: at least one transaction",
         "unknown limit \"NewOrderPerAccount\"; did you mean NewOrdersPerAccount?",
     ];
-    let decisions = desk.get("d.jsonl");
+    let decisions = dir.get("d.jsonl");
     let decisions: Vec<&str> = decisions.lines().collect();
     assert_eq!(
         decisions[0],
@@ -174,12 +174,12 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
         decisions[13],
         r#"{"allowed":true,"remaining":3,"retry_in_ns":0,"reset_in_ns":2000000000}"#
     );
-    let said: Vec<&str> = ran.stderr.lines().collect();
-    assert_eq!(said.len(), 6, "{said:?}");
-    for (i, (said, text)) in said.iter().zip(&faults[..5]).enumerate() {
-        assert_eq!(*said, format!("t.jsonl:{}: {text}", i + 2));
+    let messages: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(messages.len(), 6, "{messages:?}");
+    for (i, (messages, text)) in messages.iter().zip(&faults[..5]).enumerate() {
+        assert_eq!(*messages, format!("t.jsonl:{}: {text}", i + 2));
     }
-    assert_eq!(said[5], "t.jsonl: and 7 more lines with errors");
+    assert_eq!(messages[5], "t.jsonl: and 7 more lines with errors");
     for (text, decision) in faults.iter().zip(&decisions[1..]) {
         assert_eq!(*decision, format!("{{\"error\":{}}}", serde_json::to_string(text).unwrap()));
     }
@@ -189,10 +189,10 @@ fn a_line_that_fails_changes_nothing_and_the_run_goes_on() {
 }
 
 #[test]
-fn of_a_file_that_is_no_trace_five_lines_are_shown_and_the_others_counted() {
-    let desk = Desk::new();
-    desk.put("o.yml", "A: {burst: 1, count: 1, period: 1s, id: string}\n");
-    desk.put(
+fn the_first_five_errors_are_printed() {
+    let dir = Sandbox::new();
+    dir.put("o.yml", "A: {burst: 1, count: 1, period: 1s, id: string}\n");
+    dir.put(
         "access.log",
         "127.0.0.1 - - [17/May/2015:10:00:05 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(2_000),
     );
@@ -201,7 +201,7 @@ fn of_a_file_that_is_no_trace_five_lines_are_shown_and_the_others_counted() {
             "replay --limits limits.yml --trace access.log",
             "access.log: and 1,995 more lines with errors",
         ),
-        // Neither of the files can read a line: one message is enough.
+        // A line that cannot be parsed has one message, not one for each file.
         (
             "replay --limits limits.yml --trace access.log --against o.yml",
             "access.log: and 1,995 more lines with errors",
@@ -211,26 +211,26 @@ fn of_a_file_that_is_no_trace_five_lines_are_shown_and_the_others_counted() {
             "access.log: and 1,995 more lines with errors",
         ),
     ] {
-        let ran = desk.run(line);
-        let said: Vec<&str> = ran.stderr.lines().collect();
-        assert_eq!((ran.status, said.len()), (Some(1), 6), "{line}: {said:?}");
-        assert!(said[4].starts_with("access.log:5: "), "{}", said[4]);
-        assert_eq!(said[5], more);
+        let ran = dir.run(line);
+        let messages: Vec<&str> = ran.stderr.lines().collect();
+        assert_eq!((ran.status, messages.len()), (Some(1), 6), "{line}: {messages:?}");
+        assert!(messages[4].starts_with("access.log:5: "), "{}", messages[4]);
+        assert_eq!(messages[5], more);
     }
-    // Errors under the candidate alone have five lines of their own.
+    // Five errors under the candidate are printed in addition.
     let above = spend(1, r#"{"limit":"A","id":"x","cost":2}"#);
-    desk.put("t.jsonl", above.repeat(6));
-    let ran = desk.run("replay --limits limits.yml --trace t.jsonl --against o.yml");
-    let said: Vec<&str> = ran.stderr.lines().collect();
-    assert_eq!(said.len(), 6, "{said:?}");
-    assert!(said[0].starts_with("t.jsonl:1: under o.yml: cost 2"), "{}", said[0]);
-    assert_eq!(said[5], "t.jsonl: under o.yml: and 1 more line with errors");
+    dir.put("t.jsonl", above.repeat(6));
+    let ran = dir.run("replay --limits limits.yml --trace t.jsonl --against o.yml");
+    let messages: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(messages.len(), 6, "{messages:?}");
+    assert!(messages[0].starts_with("t.jsonl:1: under o.yml: cost 2"), "{}", messages[0]);
+    assert_eq!(messages[5], "t.jsonl: under o.yml: and 1 more line with errors");
 }
 
 #[test]
 fn every_algorithm_and_factor_is_replayed() {
-    let desk = Desk::new();
-    desk.put(
+    let dir = Sandbox::new();
+    dir.put(
         "limits.yml",
         "\
 SearchPerUser: {algorithm: fixed_window, limit: 2, window: 60s, id: string}
@@ -258,7 +258,7 @@ Off: {algorithm: fixed_window, limit: 1, window: 1s, id: string, enabled: false}
     .iter()
     .map(|(ms, txns)| spend(1_700_000_000_000_000_000 + ms * 1_000_000, txns))
     .collect();
-    let (decisions, ran) = desk.decide(&trace);
+    let (decisions, ran) = dir.decide(&trace);
     assert_eq!(ran.status, Some(0), "{}", ran.stderr);
     assert_eq!(
         decisions,
@@ -279,34 +279,34 @@ Off: {algorithm: fixed_window, limit: 1, window: 1s, id: string, enabled: false}
     );
 }
 
-/// Of both files, whenever the traffic was: the first line of this trace is of 2023.
+/// The date of the traffic, 2023 here, does not matter. This applies to both files.
 #[test]
-fn overrides_have_expired_by_the_day_that_is_given() {
-    let desk = Desk::new();
-    desk.put("o.yml", "A:x: {burst: 9, count: 1, period: 1s, expires: 2026-11-14}\n");
-    desk.put("t.jsonl", spend(1_700_000_000_000_000_000, r#"{"limit":"A","id":"x"}"#));
+fn today_decides_which_overrides_expired() {
+    let dir = Sandbox::new();
+    dir.put("o.yml", "A:x: {burst: 9, count: 1, period: 1s, expires: 2026-11-14}\n");
+    dir.put("t.jsonl", spend(1_700_000_000_000_000_000, r#"{"limit":"A","id":"x"}"#));
     let files = "--limits limits.yml --overrides o.yml --trace t.jsonl";
     let candidate = "--against limits.yml --against-overrides o.yml --report r.html";
     for (day, remaining) in [("2026-11-14", 8), ("2026-11-15", 4), ("2023-11-14", 8)] {
-        let ran = desk.run(&format!("replay {files} --decisions - --today {day}"));
+        let ran = dir.run(&format!("replay {files} --decisions - --today {day}"));
         assert!(ran.stdout.contains(&format!("\"remaining\":{remaining},")), "{day}: {ran:?}");
-        let ran = desk.run(&format!("replay {files} {candidate} --today {day}"));
+        let ran = dir.run(&format!("replay {files} {candidate} --today {day}"));
         assert_eq!(ran.status, Some(0), "{ran:?}");
-        let applied = desk.get("r.html").matches("1 of them applied").count();
+        let applied = dir.get("r.html").matches("1 of them applied").count();
         assert_eq!(applied, if remaining == 8 { 2 } else { 0 }, "{day}: under both files");
     }
 }
 
 #[test]
-fn the_day_is_in_the_help_of_every_command() {
-    let desk = Desk::new();
+fn today_is_in_every_help() {
+    let dir = Sandbox::new();
     for command in ["validate", "replay", "explain", "diff"] {
-        let help = desk.run(&format!("{command} --help")).stdout;
+        let help = dir.run(&format!("{command} --help")).stdout;
         assert!(help.contains("--today <YYYY-MM-DD>"), "{command}: {help}");
     }
-    let help = desk.run("replay --help").stdout;
+    let help = dir.run("replay --help").stdout;
     assert!(
-        help.contains("--ipv6-prefix <BITS>") && help.contains("layer's default is 64"),
+        help.contains("--ipv6-prefix <BITS>") && help.contains("tower layer uses 64"),
         "{help}"
     );
 }

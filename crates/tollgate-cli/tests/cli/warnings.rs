@@ -1,6 +1,6 @@
-//! What `validate` warns of: overrides that have ended or do nothing.
+//! Tests the warnings of `validate`.
 
-use crate::desk::{Desk, Ran};
+use crate::support::{Ran, Sandbox};
 
 const OVERRIDES: &str = "\
 - A:
@@ -17,9 +17,9 @@ const OVERRIDES: &str = "\
 ";
 
 #[test]
-fn warnings_have_file_line_and_key_and_the_status_stays_0() {
-    let desk = Desk::new();
-    desk.put("o.yml", OVERRIDES);
+fn warnings_have_places_and_status_zero() {
+    let dir = Sandbox::new();
+    dir.put("o.yml", OVERRIDES);
     let line = "validate --limits limits.yml --overrides o.yml --today 2026-11-01";
     let stderr = "\
 warning: o.yml:6: [0].A.ids: the override of gone expired on 2026-10-31: the default, burst 5, count 1, period 1s, applies
@@ -32,51 +32,51 @@ warning: o.yml:11: [3].A:less: the override of less is stricter than the default
 ";
     let stdout = "ok: 5 limits, 7 overrides\n";
     assert_eq!(
-        desk.run(line),
+        dir.run(line),
         Ran { status: Some(0), stdout: stdout.into(), stderr: stderr.into() }
     );
     // An override applies through the end of its last day.
-    let ran = desk.run(&line.replace("11-01", "11-15"));
+    let ran = dir.run(&line.replace("11-01", "11-15"));
     assert!(ran.stderr.contains("override of ends expired on 2026-11-14"), "{}", ran.stderr);
     assert!(ran.stderr.contains("override of stays expires on 2026-11-15"), "{}", ran.stderr);
 }
 
 #[test]
 fn warnings_are_a_list_in_json() {
-    let desk = Desk::new();
-    desk.put("o.yml", "A:x: {burst: 4, count: 1, period: 1s}\nNewOrdersPerAccount:1: {burst: 20, count: 20, period: 1s}\n");
-    let ran = desk.run("validate --limits limits.yml --overrides o.yml --json");
+    let dir = Sandbox::new();
+    dir.put("o.yml", "A:x: {burst: 4, count: 1, period: 1s}\nNewOrdersPerAccount:1: {burst: 20, count: 20, period: 1s}\n");
+    let ran = dir.run("validate --limits limits.yml --overrides o.yml --json");
     let stdout = r#"{"valid":true,"limits":5,"overrides":2,"warnings":[{"kind":"stricter","file":"o.yml","line":1,"path":"A:x","limit":"A","id":"x","message":"the override of x is stricter than the default: burst 4 is below 5"},{"kind":"equal","file":"o.yml","line":2,"path":"NewOrdersPerAccount:1","limit":"NewOrdersPerAccount","id":"1","message":"the override of 1 equals the default: burst 20, count 20, period 1s"}]}"#;
     assert_eq!(ran, Ran { status: Some(0), stdout: format!("{stdout}\n"), stderr: "".into() });
 }
 
 #[test]
-fn of_many_the_first_thousand_are_printed_and_the_rest_is_counted() {
-    let desk = Desk::new();
+fn the_first_thousand_warnings_are_printed() {
+    let dir = Sandbox::new();
     let line = |at: u32| format!("A:id{at}: {{burst: 5, count: 1, period: 1s}}\n");
-    desk.put("o.yml", (0..3_500).map(line).collect::<String>());
-    let ran = desk.run("validate --limits limits.yml --overrides o.yml");
+    dir.put("o.yml", (0..3_500).map(line).collect::<String>());
+    let ran = dir.run("validate --limits limits.yml --overrides o.yml");
     assert_eq!(ran.status, Some(0));
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert_eq!((lines.len(), lines[1_000]), (1_001, "warning: and 2,500 more"));
     assert!(lines[999].starts_with("warning: o.yml:1000: "), "{}", lines[999]);
-    let ran = desk.run("validate --limits limits.yml --overrides o.yml --json");
+    let ran = dir.run("validate --limits limits.yml --overrides o.yml --json");
     assert!(ran.stdout.ends_with("}],\"more_warnings\":2500}\n"), "{}", ran.stdout.len());
 }
 
 #[test]
-fn ids_that_look_like_others_are_warned_of_in_a_form_that_is_seen() {
-    let desk = Desk::new();
-    desk.put("o.yml", "- A: {burst: 9, count: 1, period: 1s, ids: [\"alice\\u200B\"]}\n");
-    let ran = desk.run("validate --limits limits.yml --overrides o.yml");
+fn lookalike_ids_are_escaped_in_warnings() {
+    let dir = Sandbox::new();
+    dir.put("o.yml", "- A: {burst: 9, count: 1, period: 1s, ids: [\"alice\\u200B\"]}\n");
+    let ran = dir.run("validate --limits limits.yml --overrides o.yml");
     let wanted = "warning: o.yml:1: [0].A.ids: the override of alice\\u{200b} has U+200B in its id, which is not seen, or looks like a blank: \"alice\\u{200b}\"\n";
     assert_eq!((ran.status, &*ran.stderr), (Some(0), wanted));
 }
 
 #[test]
-fn a_day_that_is_none_is_a_wrong_argument() {
-    let desk = Desk::new();
-    let ran = desk.run("validate --limits limits.yml --today 2026-02-29");
+fn invalid_days_are_wrong_arguments() {
+    let dir = Sandbox::new();
+    let ran = dir.run("validate --limits limits.yml --today 2026-02-29");
     assert_eq!(ran.status, Some(2), "{ran:?}");
     assert!(ran.stderr.contains("--today"), "{ran:?}");
 }

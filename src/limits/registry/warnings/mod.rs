@@ -1,7 +1,7 @@
-//! What is allowed in a file and probably not meant: overrides that have ended, do nothing, or are of ids that
-//! look like others.
+//! Warns of overrides that are valid and probably a mistake: they have ended, change nothing, are stricter than the
+//! default, or have ids that look like others.
 
-mod odd;
+mod unusual_ids;
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,34 +9,32 @@ use std::time::SystemTime;
 
 use super::Limits;
 use super::entries::{Location, OverrideEntry};
-use super::terms::Within;
 use crate::limit::display::Go;
 use crate::limit::{Limit, Parameters};
 use crate::limits::expiry::seconds;
 use crate::util::escape::Escaped;
 
-/// What an operator may want to look at: nothing is wrong with the limits.
+/// A valid override that is probably a mistake: see the example of [`Limits::warnings`].
 ///
-/// Its text is one line, in which control characters and characters that are not seen are escaped. The
-/// fields have the id as it is.
+/// Its text is one line, with control characters and invisible characters escaped. The fields have the id as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warning {
-    /// What kind it is of.
+    /// The kind.
     pub kind: WarningKind,
-    /// Where the override is; `None` if it was given in code.
+    /// Where the override was given; `None` if it was given in code.
     pub location: Option<Location>,
-    /// The way to it in its file, such as `PerUser:alice`, or `[2].PerUser.ids` for all of a list.
+    /// The path in the file, such as `PerUser:alice`, or `[2].PerUser.ids` for all ids of a list.
     pub path: String,
     /// The limit's name.
     pub limit: String,
     /// The override's id in normal form.
     pub id: String,
-    /// What is to be seen there, with the numbers.
+    /// The reason, with the limits.
     pub message: String,
 }
 
-/// What a [`Warning`] warns of.
+/// The kind of a [`Warning`]. Its text is the name in backquotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum WarningKind {
@@ -44,15 +42,15 @@ pub enum WarningKind {
     Expired,
     /// `expiring`: it ends within 14 days.
     Expiring,
-    /// `equal`: its numbers are the default's.
+    /// `equal`: it equals the default.
     Equal,
     /// `stricter`: it has a lower rate or a smaller burst than the default.
     Stricter,
-    /// `invisible`: its id has characters that are not seen, or that look like a blank; or a typographic
-    /// quotation mark at an end.
+    /// `invisible`: its id has characters that are invisible or look like a blank, or begins or ends with a typographic
+    /// quotation mark.
     Invisible,
-    /// `unnormalized`: its id is another one in Unicode's normal form C or KC, as which it looks the same. (With
-    /// the feature `yaml`.)
+    /// `unnormalized`: Unicode's normal form C or KC of its id, which looks the same, is another id. Needs the feature
+    /// `yaml`.
     Unnormalized,
 }
 
@@ -78,7 +76,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What [`Limits::warnings`] has found: the first 1,000, and the number of the rest.
+/// The warnings of [`Limits::warnings`]: the first 1,000, and the number of the rest.
 ///
 /// # Example
 ///
@@ -98,9 +96,9 @@ impl fmt::Display for Warning {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warnings {
-    /// The first 1,000, in the order of the files.
+    /// The first 1,000 warnings, in the order of the files.
     pub listed: Vec<Warning>,
-    /// How many there are beyond those.
+    /// The number of further warnings.
     pub more: u64,
 }
 
@@ -112,37 +110,19 @@ impl Deref for Warnings {
     }
 }
 
-impl IntoIterator for Warnings {
-    type Item = Warning;
-    type IntoIter = std::vec::IntoIter<Warning>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.listed.into_iter()
-    }
-}
-
-impl<'w> IntoIterator for &'w Warnings {
-    type Item = &'w Warning;
-    type IntoIter = std::slice::Iter<'w, Warning>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.listed.iter()
-    }
-}
-
-/// The most warnings that are listed.
 const MAX_LISTED: usize = 1_000;
 
-/// How long before its end an override is warned of.
+/// How long before its end an override gets a warning.
 const SOON_S: u64 = 14 * 24 * 60 * 60;
 
 impl Limits {
-    /// What is allowed and probably not meant, in the order of the files: overrides that have expired by
-    /// `now` or will within 14 days, that equal their default, or are stricter than it; and ids of the format
-    /// `string` that look like others: with characters that are not seen, or that another form of Unicode
-    /// writes otherwise. Of many, the first 1,000 are listed and the rest counted.
+    /// Warns of overrides that are valid and probably a mistake, in the order of the files.
     ///
-    /// Looks at every override, in memory for 1,000 of them: not for a request's way.
+    /// These are overrides that have expired by `now` or will within 14 days, that equal the default, or are stricter
+    /// than it; and ids of the format `string` that look like other ids, because they have invisible characters or are
+    /// not in a normal form of Unicode. The first 1,000 warnings are listed, the rest is counted.
+    ///
+    /// It looks at every override, so do not call it for each request. It needs memory for 2,000 warnings.
     ///
     /// # Example
     ///
@@ -167,7 +147,7 @@ impl Limits {
         for limit in self.entries() {
             for given in limit.overrides() {
                 for (kind, text) in given.warnings(now) {
-                    first.add(Found { given, kind, text });
+                    first.add(OverrideWarning { given, kind, text });
                 }
             }
         }
@@ -175,29 +155,29 @@ impl Limits {
     }
 }
 
-/// A warning that is not put into words yet.
-struct Found<'l> {
+/// A warning before its message is composed.
+struct OverrideWarning<'l> {
     given: OverrideEntry<'l>,
     kind: WarningKind,
     text: String,
 }
 
-impl Found<'_> {
-    /// Ids of one line by themselves, so that the order of a hash map does not show.
+impl OverrideWarning<'_> {
+    /// The sort key: the line, and on one line the id, so that the order of a hash map does not show.
     fn order(&self) -> impl Ord {
-        (self.given.place(), self.given.limit().name(), self.given.id_bytes(), self.kind)
+        (self.given.source_line(), self.given.limit().name(), self.given.id_bytes(), self.kind)
     }
 }
 
-/// The first of all that are added, and how many there were.
+/// Keeps the first warnings, by their order, and counts all.
 #[derive(Default)]
 struct First<'l> {
-    found: Vec<Found<'l>>,
+    found: Vec<OverrideWarning<'l>>,
     count: u64,
 }
 
 impl<'l> First<'l> {
-    fn add(&mut self, found: Found<'l>) {
+    fn add(&mut self, found: OverrideWarning<'l>) {
         self.count += 1;
         self.found.push(found);
         if self.found.len() >= 2 * MAX_LISTED {
@@ -220,18 +200,18 @@ impl<'l> First<'l> {
 
 impl OverrideEntry<'_> {
     fn warnings(&self, now: SystemTime) -> Vec<(WarningKind, String)> {
-        let mut found = self.odd();
-        let Some(record) = self.record() else { return found };
+        let mut found = self.unusual_id();
+        let Some(terms) = self.terms() else { return found };
         let now_s = seconds(now);
-        if record.expires.is_over(now_s) {
+        if terms.expires.is_over(now_s) {
             let rest = self.instead(now);
-            let text = format!("expired on {}: {rest} applies", record.expires);
+            let text = format!("expired on {}: {rest} applies", terms.expires);
             found.push((WarningKind::Expired, text));
             return found;
         }
-        if record.expires.left_s(now_s) <= SOON_S {
+        if terms.expires.left_s(now_s) <= SOON_S {
             let rest = self.instead(now);
-            let text = format!("expires on {}: then {rest} applies", record.expires);
+            let text = format!("expires on {}: then {rest} applies", terms.expires);
             found.push((WarningKind::Expiring, text));
         }
         if let (Some(own), Some(default)) = (self.numbers(), self.limit().default_numbers()) {
@@ -247,7 +227,7 @@ impl OverrideEntry<'_> {
         found
     }
 
-    /// What applies where this does not, with its numbers.
+    /// Names the limit that applies once this override has ended.
     fn instead(&self, now: SystemTime) -> String {
         let limit = self.limit();
         let account = limit.override_of_account(self).filter(|account| !account.is_expired(now));
@@ -273,22 +253,22 @@ impl OverrideEntry<'_> {
         }
     }
 
-    /// The way to it in its file; for an id of a list, the way to the list.
-    pub(super) fn path(&self) -> String {
-        let within = self.record().map_or_else(Within::default, |numbers| numbers.within);
-        let element = match within.element {
+    /// Returns the path of the override in its file. For an id in a list, it is the list's path.
+    fn path(&self) -> String {
+        let path = self.terms().map(|terms| terms.path).unwrap_or_default();
+        let element = match path.element {
             Some(after) => format!("[{}].", after.get() - 1),
             None => String::new(),
         };
         let name = self.limit().name();
-        match within.is_listed {
+        match path.is_listed {
             true => format!("{element}{name}.ids"),
             false => format!("{element}{name}:{}", self.id()),
         }
     }
 }
 
-/// In what `own` is stricter than `default`, with both numbers.
+/// Lists in what `own` is stricter than `default`, with the values of both.
 fn stricter(own: &Limit, default: &Limit) -> Vec<String> {
     let mut found = Vec::new();
     if own.burst() < default.burst() {
@@ -300,7 +280,7 @@ fn stricter(own: &Limit, default: &Limit) -> Vec<String> {
         };
         found.push(format!("{word} {} is below {}", own.burst(), default.burst()));
     }
-    // Units by each other's time: what a day lets through, without a fraction.
+    // Compares count / period exactly, by multiplying each count by the other period.
     let in_time_of = |limit: &Limit, other: &Limit| {
         u128::from(limit.count()).saturating_mul(other.period().as_nanos())
     };

@@ -1,61 +1,65 @@
-//! YAML as a stream of nodes with their lines: the one place that knows the parser.
+//! Reads YAML as a stream of nodes with their lines. No other module knows the parser.
 
-mod gauge;
-mod weight;
+mod bounded_input;
+mod indicators;
 
 use std::borrow::Cow;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
 
-use gauge::{Gauge, Held};
+use bounded_input::{BoundedInput, HeldBack};
 
 /// The deepest that lists and maps may be nested.
 const DEPTH_MAX: usize = 64;
 
-/// The most anchors: without aliases they are of no use, and the parser keeps each.
+/// The most anchors. They have no use without aliases, and the parser keeps each.
 const ANCHORS_MAX: usize = 1 << 16;
 
-/// The most nodes of a faulty value that are read past, for the sake of faults after it.
+/// The most nodes of a faulty value that are skipped, so that faults after it are found.
 const SKIPPED_MAX: usize = 100_000;
 
-/// A stream of nodes. It holds one token of the text, and of a `[...]` or `{...}` that stands where
-/// a key may stand the whole, within bounds ([`Gauge`]).
+/// A stream of nodes. The parser holds one token of the text. A `[...]` or `{...}` where a key may be is held whole,
+/// within the bound of [`BoundedInput`].
 pub(super) struct Events<'t> {
-    parser: Parser<'t, Gauge<'t>>,
-    held: Held,
+    parser: Parser<'t, BoundedInput<'t>>,
+    held: HeldBack,
     depth: usize,
-    /// What to add to the parser's lines.
+    /// The lines before the parser's first.
     lines_before: u64,
 }
 
 /// A node, or the end of one.
 pub(super) struct Node<'t> {
     pub(super) line: u64,
-    /// Whether it has a tag, such as `!!str`.
-    pub(super) is_tagged: bool,
-    pub(super) kind: Kind<'t>,
+    pub(super) value: Value<'t>,
+    /// The fault of an alias, or of a tag such as `!!str`.
+    pub(super) fault: Option<&'static str>,
 }
 
-pub(super) enum Kind<'t> {
+pub(super) enum Value<'t> {
     DocumentStart,
     Scalar(Scalar<'t>),
-    Alias,
     List,
     Map,
     /// The end of the innermost list or map.
     End,
+    /// An alias or a scalar with a tag.
+    Refused,
     DocumentEnd,
     StreamEnd,
 }
 
+const ALIAS: &str = "an alias is not allowed: write the value itself";
+const TAG: &str = "a tag is not allowed: write the value alone";
+
 pub(super) struct Scalar<'t> {
     pub(super) text: Cow<'t, str>,
     pub(super) style: Style,
-    /// How many lines it is written on.
+    /// The number of lines that it is written on.
     pub(super) lines: u64,
 }
 
-/// How a scalar is written.
+/// The way in which a scalar is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -69,23 +73,23 @@ impl Scalar<'_> {
         self.style == Style::Plain
     }
 
-    /// Whether YAML takes it for null rather than for text.
+    /// Whether YAML reads it as null and not as text.
     pub(super) fn is_null(&self) -> bool {
         self.is_plain() && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
 }
 
-/// Why there are no more nodes.
-pub(super) struct Broken {
+/// The fault at which the stream of nodes ends.
+pub(super) struct StreamFault {
     pub(super) line: u64,
     pub(super) message: String,
 }
 
 impl<'t> Events<'t> {
-    /// The nodes of `text`. `spare` is where it is copied to, if it needs another beginning.
+    /// Returns the nodes of `text`. The text is copied to `spare` if it needs another beginning.
     pub(super) fn new(text: &'t str, spare: &'t mut String) -> Events<'t> {
         let (text, lines_before) = match flow_root(text) {
-            // On the line of its `---` no collection can be a key, so that the parser streams it.
+            // A collection on the line of its `---` cannot be a key, so the parser streams it.
             Some(start) => {
                 spare.reserve_exact("--- ".len() + text.len() - start);
                 spare.push_str("--- ");
@@ -94,13 +98,13 @@ impl<'t> Events<'t> {
             }
             None => (text, 0),
         };
-        let held = Held::default();
-        let parser = Parser::new(Gauge::new(text, held.clone()));
+        let held = HeldBack::default();
+        let parser = Parser::new(BoundedInput::new(text, held.clone()));
         Events { parser, held, depth: 0, lines_before }
     }
 
-    /// The next node.
-    pub(super) fn next(&mut self) -> Result<Node<'t>, Broken> {
+    /// Returns the next node.
+    pub(super) fn next(&mut self) -> Result<Node<'t>, StreamFault> {
         loop {
             let next = self.parser.next_event();
             if self.held.is_exceeded() {
@@ -113,12 +117,14 @@ impl<'t> Events<'t> {
                 None => (Event::StreamEnd, Default::default()),
             };
             let line = self.line(&span.start);
-            let (kind, anchor, is_tagged) = match event {
+            let (value, anchor, is_tagged) = match event {
                 Event::Nothing | Event::StreamStart => continue,
-                Event::DocumentStart(_) => (Kind::DocumentStart, 0, false),
-                Event::DocumentEnd => (Kind::DocumentEnd, 0, false),
-                Event::StreamEnd => (Kind::StreamEnd, 0, false),
-                Event::Alias(_) => (Kind::Alias, 0, false),
+                Event::DocumentStart(_) => (Value::DocumentStart, 0, false),
+                Event::DocumentEnd => (Value::DocumentEnd, 0, false),
+                Event::StreamEnd => (Value::StreamEnd, 0, false),
+                Event::Alias(_) => {
+                    return Ok(Node { line, value: Value::Refused, fault: Some(ALIAS) });
+                }
                 Event::Scalar(text, style, anchor, tag) => {
                     let style = match style {
                         ScalarStyle::Plain => Style::Plain,
@@ -126,20 +132,24 @@ impl<'t> Events<'t> {
                         ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
                     };
                     let lines = (span.end.line() - span.start.line()) as u64 + 1;
-                    (Kind::Scalar(Scalar { text, style, lines }), anchor, tag.is_some())
+                    let value = match tag {
+                        Some(_) => Value::Refused,
+                        None => Value::Scalar(Scalar { text, style, lines }),
+                    };
+                    (value, anchor, tag.is_some())
                 }
-                Event::SequenceStart(anchor, tag) => (Kind::List, anchor, tag.is_some()),
-                Event::MappingStart(anchor, tag) => (Kind::Map, anchor, tag.is_some()),
-                Event::SequenceEnd | Event::MappingEnd => (Kind::End, 0, false),
+                Event::SequenceStart(anchor, tag) => (Value::List, anchor, tag.is_some()),
+                Event::MappingStart(anchor, tag) => (Value::Map, anchor, tag.is_some()),
+                Event::SequenceEnd | Event::MappingEnd => (Value::End, 0, false),
             };
-            self.check(line, &kind, anchor)?;
-            return Ok(Node { line, is_tagged, kind });
+            self.check(line, &value, anchor)?;
+            return Ok(Node { line, value, fault: is_tagged.then_some(TAG) });
         }
     }
 
-    /// Reads to the end of a list or map whose start was read last, which is at fault already: so
-    /// not much further than anyone wrote by mistake.
-    pub(super) fn skip_to_end(&mut self) -> Result<(), Broken> {
+    /// Skips to the end of the list or map whose start was read last. It is already reported as a fault, so the number
+    /// of skipped nodes is bounded by what a person may write by mistake.
+    pub(super) fn skip_to_end(&mut self) -> Result<(), StreamFault> {
         let depth = self.depth;
         let mut line = 0;
         for _ in 0..SKIPPED_MAX {
@@ -151,13 +161,14 @@ impl<'t> Events<'t> {
         let message = format!(
             "more than {SKIPPED_MAX} values where they are not allowed: the rest of the file was not read"
         );
-        Err(Broken { line, message })
+        Err(StreamFault { line, message })
     }
 
-    fn check(&mut self, line: u64, kind: &Kind<'_>, anchor: usize) -> Result<(), Broken> {
-        match kind {
-            Kind::List | Kind::Map => self.depth += 1,
-            Kind::End => self.depth = self.depth.saturating_sub(1),
+    /// Counts the depth, and checks it and the number of anchors.
+    fn check(&mut self, line: u64, value: &Value<'_>, anchor: usize) -> Result<(), StreamFault> {
+        match value {
+            Value::List | Value::Map => self.depth += 1,
+            Value::End => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
         let message = if self.depth > DEPTH_MAX {
@@ -167,7 +178,7 @@ impl<'t> Events<'t> {
         } else {
             return Ok(());
         };
-        Err(Broken { line, message })
+        Err(StreamFault { line, message })
     }
 
     fn line(&self, mark: &Marker) -> u64 {
@@ -175,12 +186,12 @@ impl<'t> Events<'t> {
     }
 
     #[cold]
-    fn syntax(&self, error: &ScanError) -> Broken {
+    fn syntax(&self, error: &ScanError) -> StreamFault {
         let info = error.info();
         let message = if info.contains("recursion limit") {
             too_deep()
         } else if info.contains("unknown anchor") {
-            "an alias is not allowed: write the value itself".into()
+            ALIAS.into()
         } else if info.contains("mapping values are not allowed") {
             format!(
                 "invalid yaml: {info}; text that has ': ' in it, or ':' at its end, must be quoted"
@@ -188,12 +199,12 @@ impl<'t> Events<'t> {
         } else {
             format!("invalid yaml: {info}")
         };
-        Broken { line: self.line(error.marker()), message }
+        StreamFault { line: self.line(error.marker()), message }
     }
 
     #[cold]
-    fn too_much(&mut self) -> Broken {
-        // What comes next, if anything does, is the start of what was held back.
+    fn too_much(&mut self) -> StreamFault {
+        // The next event, if there is one, is the start of the text that was held back.
         let line = match self.parser.next_event() {
             Some(Ok((_, span))) => self.line(&span.start),
             Some(Err(error)) => self.line(error.marker()),
@@ -201,9 +212,9 @@ impl<'t> Events<'t> {
         };
         let message = format!(
             "more than {} commas, colons, quotes and brackets in one text, or in one list or map in brackets: write it without brackets, one item a line",
-            Held::MAX
+            HeldBack::MAX
         );
-        Broken { line, message }
+        StreamFault { line, message }
     }
 }
 
@@ -211,7 +222,7 @@ fn too_deep() -> String {
     format!("nested too deep: at most {DEPTH_MAX} levels are allowed")
 }
 
-/// Where the text's only node starts, if that is a `[` or a `{` at the start of a line.
+/// Returns where the text's root starts, if that is a `[` or `{` at the start of a line.
 fn flow_root(text: &str) -> Option<usize> {
     let mut start = 0;
     let mut has_marker = false;

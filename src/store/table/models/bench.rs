@@ -7,7 +7,7 @@ use super::super::migration::MigrationGoal;
 use super::super::segment::Segment;
 use super::super::{Table, epoch};
 use crate::store::key::{KeyRef, LimitIndex, LimitTag, Stamp};
-use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Swept, Undone};
+use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Swept, UpdateError};
 use crate::util::sync::{AtomicU64, Ordering};
 
 pub(super) const UNIT_NS: u64 = 10;
@@ -81,7 +81,7 @@ impl Rules for Limits {
         self.generation
     }
 
-    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+    fn migrated(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
         if tag.is_of_generation(self.generation) {
             return Some((tag, word));
         }
@@ -92,7 +92,7 @@ impl Rules for Limits {
         })
     }
 
-    fn under(
+    fn converted(
         &self,
         _: CellKey<'_>,
         tag: LimitTag,
@@ -112,7 +112,7 @@ impl Rules for Limits {
         }
     }
 
-    fn note_end(&self, _: LimitTag) {}
+    fn record_end(&self, _: LimitTag) {}
 }
 
 impl Table {
@@ -143,7 +143,7 @@ impl Bench {
         fingerprint: Fingerprint,
         absent: Absent,
         step: impl FnMut(u64, u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         self.update_by(Limits::of_generation(0), fingerprint, absent, step)
     }
 
@@ -153,7 +153,7 @@ impl Bench {
         fingerprint: Fingerprint,
         absent: Absent,
         mut step: impl FnMut(u64, u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         let key = KeyRef { limit: LimitIndex(0), id: &[] };
         let key = StoreKey { key, fingerprint, tag: limits.tag(fingerprint) };
         let now_ns = self.now_ns();
@@ -176,7 +176,7 @@ impl Bench {
     }
 
     /// Spends one unit. Returns whether the bucket had it; `Err` if the table is full.
-    pub(super) fn try_spend(&self, fingerprint: Fingerprint) -> Result<bool, Undone> {
+    pub(super) fn try_spend(&self, fingerprint: Fingerprint) -> Result<bool, UpdateError> {
         let mut allowed = false;
         self.update(fingerprint, Absent::Insert, |word, at_ns| {
             let spent = word.max(at_ns) + UNIT_NS;

@@ -22,7 +22,7 @@ use super::epoch;
 use super::fingerprint::Fingerprint;
 use super::segment::{ClaimOutcome, Segment};
 use crate::models::{Tally, explore_bounded, fails_bounded};
-use crate::store::{Absent, Undone};
+use crate::store::{Absent, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::Fault;
 use crate::util::sync::Ordering;

@@ -1,62 +1,47 @@
-//! The command, end to end: its results byte for byte, its messages and its exit status.
+//! Tests the command end to end: its results byte for byte, its messages and its exit status.
 
-#[path = "cli/against.rs"]
 mod against;
-#[path = "cli/desk.rs"]
-mod desk;
-#[path = "cli/diff.rs"]
 mod diff;
-#[path = "cli/explain.rs"]
 mod explain;
-#[path = "cli/files.rs"]
 mod files;
-#[path = "cli/guide.rs"]
 mod guide;
-#[path = "cli/hostile.rs"]
 mod hostile;
-#[path = "cli/logs.rs"]
 mod logs;
-#[path = "cli/odd_input.rs"]
 mod odd_input;
-#[path = "cli/oracle.rs"]
 mod oracle;
-#[path = "cli/report.rs"]
 mod report;
-#[path = "cli/report_parts.rs"]
 mod report_parts;
-#[path = "cli/reserved.rs"]
 mod reserved;
-#[path = "cli/statuses.rs"]
 mod statuses;
-#[path = "cli/traces.rs"]
+#[path = "../support/mod.rs"]
+mod support;
 mod traces;
-#[path = "cli/warnings.rs"]
 mod warnings;
 
 use std::fs;
 
-use desk::{Desk, LIMITS, Ran, spend};
+use support::{LIMITS, Ran, Sandbox, spend};
 
 #[test]
 fn validate_counts_limits_and_overrides() {
-    let desk = Desk::new();
-    desk.put("overrides.yml", "- A: {burst: 9, count: 9, period: 1s, ids: [x, y]}\n");
-    let ran = desk.run("validate --limits limits.yml --overrides overrides.yml");
+    let dir = Sandbox::new();
+    dir.put("overrides.yml", "- A: {burst: 9, count: 9, period: 1s, ids: [x, y]}\n");
+    let ran = dir.run("validate --limits limits.yml --overrides overrides.yml");
     assert_eq!(
         ran,
         Ran { status: Some(0), stdout: "ok: 5 limits, 2 overrides\n".into(), stderr: "".into() }
     );
-    let ran = desk.run("validate --limits limits.yml --json");
+    let ran = dir.run("validate --limits limits.yml --json");
     assert_eq!(ran.stdout, "{\"valid\":true,\"limits\":5,\"overrides\":0,\"warnings\":[]}\n");
 }
 
 #[test]
 fn bad_limits_are_named_with_every_fault() {
-    let desk = Desk::new();
-    desk.put("empty.yml", "");
-    desk.put("binary.yml", [0, 159, 146, 150, 255]);
-    desk.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\nB: {bursts: 1}\n");
-    fs::create_dir(desk.path("folder.yml")).unwrap();
+    let dir = Sandbox::new();
+    dir.put("empty.yml", "");
+    dir.put("binary.yml", [0, 159, 146, 150, 255]);
+    dir.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\nB: {bursts: 1}\n");
+    fs::create_dir(dir.path("folder.yml")).unwrap();
     for (name, status) in [
         ("missing.yml", 2),
         ("empty.yml", 1),
@@ -66,33 +51,33 @@ fn bad_limits_are_named_with_every_fault() {
     ] {
         for (command, status) in [("validate", status), ("replay --trace - --decisions d.jsonl", 2)]
         {
-            let ran = desk.run(&format!("{command} --limits {name}"));
+            let ran = dir.run(&format!("{command} --limits {name}"));
             assert_eq!((ran.status, &*ran.stdout), (Some(status), ""), "{name}: {ran:?}");
             assert!(ran.stderr.contains(name), "{ran:?}");
         }
-        let ran = desk.run(&format!("validate --limits limits.yml --overrides {name}"));
+        let ran = dir.run(&format!("validate --limits limits.yml --overrides {name}"));
         assert_eq!((ran.status, ran.stderr.contains(name)), (Some(status), true), "{ran:?}");
     }
-    let ran = desk.run("validate --limits faults.yml");
+    let ran = dir.run("validate --limits faults.yml");
     assert!(
         ran.stderr.contains("faults.yml:1: ") && ran.stderr.contains("faults.yml:2: "),
         "{ran:?}"
     );
-    assert!(!desk.names().contains(&"d.jsonl".to_owned()), "nothing half done: {:?}", desk.names());
+    assert!(!dir.names().contains(&"d.jsonl".to_owned()), "nothing half done: {:?}", dir.names());
 }
 
-/// Standard error has the same faults, for people.
+/// Standard error has the same faults as text.
 #[test]
 fn validate_prints_faults_as_one_json_object() {
-    let desk = Desk::new();
-    desk.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\nB: {bursts: 1}\n");
-    desk.put("o.yml", "- A: {burst: 1, count: 1, period: 1s, ids: [\"a\\e\"]}\n- C: {burst: 1}\n");
-    let plain = desk.run("validate --limits faults.yml --overrides o.yml");
-    let ran = desk.run("validate --limits faults.yml --overrides o.yml --json");
+    let dir = Sandbox::new();
+    dir.put("faults.yml", "A: {burst: 0, count: 1, period: 1s, id: string}\nB: {bursts: 1}\n");
+    dir.put("o.yml", "- A: {burst: 1, count: 1, period: 1s, ids: [\"a\\e\"]}\n- C: {burst: 1}\n");
+    let plain = dir.run("validate --limits faults.yml --overrides o.yml");
+    let ran = dir.run("validate --limits faults.yml --overrides o.yml --json");
     assert_eq!((ran.status, &ran.stderr), (Some(1), &plain.stderr));
     assert!(plain.stdout.is_empty() && !ran.stdout.contains('\u{1b}'), "{ran:?}");
     assert_eq!(ran.stdout.matches('\n').count(), 1, "{ran:?}");
-    let found: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let found = ran.json();
     assert_eq!(found["valid"], false);
     let faults = found["faults"].as_array().unwrap();
     assert_eq!(faults.len(), plain.stderr.lines().count());
@@ -105,20 +90,20 @@ fn validate_prints_faults_as_one_json_object() {
     assert_eq!((&faults[0]["file"], &faults[0]["line"]), (&"faults.yml".into(), &1.into()));
     assert!(faults.iter().any(|fault| fault["file"] == "o.yml" && fault["path"] == "[1].C"));
     // A fault of the whole file has neither a line nor a path.
-    desk.put("empty.yml", "");
-    let ran = desk.run("validate --limits empty.yml --json");
-    let found: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    dir.put("empty.yml", "");
+    let ran = dir.run("validate --limits empty.yml --json");
+    let found = ran.json();
     assert_eq!((ran.status, &found["faults"][0]["file"]), (Some(1), &"empty.yml".into()));
-    // A file that cannot be read is no result.
-    let ran = desk.run("validate --limits missing.yml --json");
+    // A file that cannot be read gives no result.
+    let ran = dir.run("validate --limits missing.yml --json");
     assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
 }
 
 #[test]
 fn wrong_arguments_exit_with_two() {
-    let desk = Desk::new();
-    desk.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
-    desk.put("o.yml", LIMITS);
+    let dir = Sandbox::new();
+    dir.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    dir.put("o.yml", LIMITS);
     let replay = "replay --limits limits.yml";
     for (line, part) in [
         ("".to_owned(), "Usage"),
@@ -158,9 +143,9 @@ fn wrong_arguments_exit_with_two() {
             "given for two files",
         ),
     ] {
-        let ran = desk.run(&line);
+        let ran = dir.run(&line);
         assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{line}: {ran:?}");
         assert!(ran.stderr.contains(part), "{line}: {}", ran.stderr);
     }
-    assert_eq!(desk.get("limits.yml"), LIMITS);
+    assert_eq!(dir.get("limits.yml"), LIMITS);
 }

@@ -1,4 +1,4 @@
-//! Sets of identifiers, which count as one client whatever their order.
+//! Sets of identifiers as one id, regardless of their order.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use crate::limits::format;
 use crate::limits::format::{Origin, Scratch};
 use crate::limits::{Id, IdFormat};
 
-/// A set of domain names and addresses as one id: SHA-256 of its members in Boulder's order.
+/// A set of domain names and addresses as one id: the SHA-256 of its members in Boulder's order.
 ///
-/// It is built once and costs nothing in calls. Order, case and duplicates do not matter: names are
-/// brought into lower-case ASCII, addresses into canonical text. Written out it is 64 hex digits.
+/// It is hashed once, when it is made, and not in calls. Order, case and duplicates do not matter: names become
+/// lower-case ASCII, addresses canonical text. Its text is 64 hex digits.
 ///
 /// # Example: one set, written twice
 ///
@@ -27,24 +27,17 @@ use crate::limits::{Id, IdFormat};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IdentifierSet([u8; 32]);
 
-/// In the order of the hash: names before addresses, each by the bytes of their text.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Member {
-    is_address: bool,
-    text: String,
-}
-
 impl IdentifierSet {
-    /// The set of `identifiers`, each a domain name or an address.
+    /// Makes the set of `identifiers`, each a domain name or an address.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_id`] for one that is neither, and for no identifiers at all.
+    /// [`Error::is_invalid_id`] if an identifier is neither, or if there are none.
     pub fn new<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Result<IdentifierSet, Error> {
         IdentifierSet::read(identifiers, Origin::Request)
     }
 
-    /// The set of `identifiers` by the rules of where they come from.
+    /// Makes the set of `identifiers` by the rules for their origin.
     pub(in crate::limits) fn read<'a>(
         identifiers: impl IntoIterator<Item = &'a str>,
         origin: Origin,
@@ -54,10 +47,8 @@ impl IdentifierSet {
             let mut scratch = Scratch::new();
             let id = Id::Text(identifier);
             let bytes = format::encode_from(IdFormat::IdentValue, id, origin, &mut scratch)?;
-            members.push(Member {
-                is_address: format::is_address(bytes),
-                text: format::decode(IdFormat::IdentValue, bytes),
-            });
+            // The order of the hash: names before addresses, each by the bytes of their text.
+            members.push((format::is_address(bytes), format::decode(IdFormat::IdentValue, bytes)));
         }
         if members.is_empty() {
             return Err(Error::new(
@@ -68,11 +59,11 @@ impl IdentifierSet {
         members.sort_unstable();
         members.dedup();
         let mut hash = Sha256::new();
-        for (i, member) in members.iter().enumerate() {
+        for (i, (_, text)) in members.iter().enumerate() {
             if i > 0 {
                 hash.update(b",");
             }
-            hash.update(&member.text);
+            hash.update(text);
         }
         Ok(IdentifierSet(hash.finalize().into()))
     }
@@ -135,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn order_case_duplicates_and_ways_of_writing_do_not_matter() {
+    fn order_case_duplicates_and_spelling_do_not_matter() {
         let golden = hash(&["example.com", "xn--bcher-kva.de", "9.9.9.9", "2602:80a:6000::1"]);
         let other = hash(&[
             "2602:080A:6000:0::1",
@@ -150,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_members_and_each_is_a_name_or_an_address() {
+    fn each_member_is_a_name_or_an_address() {
         assert!(IdentifierSet::new([]).unwrap_err().is_invalid_id());
         for bad in ["", " example.com", "example", "1.2.3.4/32", "example.com,example.net"] {
             let error = IdentifierSet::new(["example.com", bad]).unwrap_err();

@@ -1,6 +1,6 @@
-//! Which numbers apply to an id, and what the note of them beside a bucket's word says.
+//! Finds the limit that applies to an id, or the limit that the tag beside a bucket's word names.
 
-use super::{Entry, Limits, NumbersIndex};
+use super::{Entry, Limits, TermsIndex};
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
 use crate::limit::Limit;
@@ -9,12 +9,12 @@ use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 
-/// A time at which no numbers have ended.
+/// A time before every override's end.
 pub(crate) const BEFORE_ALL_ENDS_NS: u64 = 0;
 
 impl Limits {
-    /// Whether a bucket to which these numbers apply, with this word, is full at `now_ns`, with all
-    /// factors that it may have been charged with, the largest of which `factor` says.
+    /// Whether a bucket with this word, under the limit that `tag` names, is full at `now_ns`. `factor` returns the
+    /// largest factor that the bucket may have been charged with.
     pub(crate) fn is_full(
         &self,
         tag: LimitTag,
@@ -25,7 +25,7 @@ impl Limits {
         if self.is_gcra {
             return Gcra::is_full(word, now_ns);
         }
-        // A word that no numbers are known for is kept: nothing says that it is full.
+        // A word without a known limit is kept, because it cannot be known to be full.
         let Some(index) = tag.limit() else { return false };
         let tag = if fault::active(Fault::FullByDefault) { tag.stamp().tag(0) } else { tag };
         let Some(limit) = self.numbers_at(tag) else { return false };
@@ -44,46 +44,46 @@ impl Limits {
         is_full
     }
 
-    /// Which numbers apply to a key.
+    /// Returns the tag of the limit that applies to a key.
     pub(crate) fn tag_of(&self, key: KeyRef<'_>, now_ns: u64) -> Option<LimitTag> {
         let entry = self.entries.get(key.limit.0 as usize)?;
         entry.numbers_of(key.id, now_ns).map(|(_, tag)| tag)
     }
 
-    /// The note of a limit's default numbers, if it has any.
+    /// Returns the tag of a limit's default, if it has one.
     pub(crate) fn default_tag(&self, index: LimitIndex) -> Option<LimitTag> {
         let entry = self.entries.get(index.0 as usize)?;
         entry.default.as_ref().map(|_| entry.stamp.tag(0))
     }
 
-    /// Whether a key with such a tag is charged by its limit's default as it is.
+    /// Whether `charged_by` is the limit's default, without a factor, and the key with this tag has no override.
     pub(crate) fn is_default(&self, tag: LimitTag, charged_by: &Limit) -> bool {
         !tag.is_of_override() && self.numbers_at(tag) == Some(charged_by)
     }
 
-    /// The numbers that a note says, if it is of these limits, whether or not they have ended.
-    pub(crate) fn numbers_at(&self, noted: LimitTag) -> Option<&Limit> {
-        let entry = self.entries.get(noted.limit()?.0 as usize)?;
-        entry.numbers_at(noted, BEFORE_ALL_ENDS_NS)
+    /// Returns the limit that a tag of this generation names, also if it is an override that has ended.
+    pub(crate) fn numbers_at(&self, tag: LimitTag) -> Option<&Limit> {
+        let entry = self.entries.get(tag.limit()?.0 as usize)?;
+        entry.numbers_at(tag, BEFORE_ALL_ENDS_NS)
     }
 
-    /// Whether numbers have ended by `at_ns`.
-    pub(crate) fn has_ended(&self, given: LimitTag, at_ns: u64) -> bool {
-        self.end_ns(given).is_some_and(|end_ns| end_ns <= at_ns)
+    /// Whether the tag's override has ended by `at_ns`.
+    pub(crate) fn has_ended(&self, tag: LimitTag, at_ns: u64) -> bool {
+        self.end_ns(tag).is_some_and(|end_ns| end_ns <= at_ns)
     }
 
-    /// When the noted numbers end, in ns since the clock's origin, if they do.
+    /// Returns when the tag's override ends, in ns since the clock's origin.
     #[inline]
-    pub(crate) fn end_ns(&self, noted: LimitTag) -> Option<u64> {
+    pub(crate) fn end_ns(&self, tag: LimitTag) -> Option<u64> {
         if !self.has_ends {
             return None;
         }
-        let entry = self.entries.get(noted.limit()?.0 as usize)?;
-        let at = (noted.numbers() as usize).checked_sub(1)?;
+        let entry = self.entries.get(tag.limit()?.0 as usize)?;
+        let at = (tag.numbers() as usize).checked_sub(1)?;
         entry.ends_ns.get(at).copied().filter(|&end_ns| end_ns != u64::MAX)
     }
 
-    /// Whether any numbers end.
+    /// Whether any override ends.
     #[inline]
     pub(crate) fn has_ends(&self) -> bool {
         self.has_ends
@@ -91,27 +91,27 @@ impl Limits {
 }
 
 impl Entry {
-    /// The numbers that apply to an id in normal form, and the note by which to find them again.
+    /// Returns the limit that applies to an id in normal form, and its tag.
     #[inline]
     pub(crate) fn numbers_of(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, LimitTag)> {
         if !self.overrides.is_empty()
             && let Some(given) = self.overridden(id, now_ns)
         {
-            let limit = self.numbers.get(given.0 as usize)?.limit.as_ref()?;
+            let limit = self.terms.get(given.0 as usize)?.limit.as_ref()?;
             return Some((limit, self.stamp.tag(given.0 + 1)));
         }
         self.default.as_ref().map(|limit| (limit, self.stamp.tag(0)))
     }
 
-    /// The numbers that a note says: those that [`numbers_of`](Self::numbers_of) returned with it. `None`
-    /// for a tag of another generation and for numbers that have ended.
+    /// Returns the limit that [`numbers_of`](Self::numbers_of) returned with this tag. `None` for a tag of another
+    /// generation and for an override that has ended.
     #[inline(always)]
     pub(crate) fn numbers_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
         if tag.stamp() == self.stamp { self.with_number(tag.numbers(), now_ns) } else { None }
     }
 
-    /// As [`numbers_at`](Self::numbers_at), for a call that charges one bucket and is done. `None`, too,
-    /// where there is more to do.
+    /// Returns the limit like [`numbers_at`](Self::numbers_at), for the fast path, which charges one bucket and does
+    /// nothing else. `None` also if the call has more to do.
     #[inline(always)]
     pub(crate) fn quick_numbers_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
         self.with_number(tag.quick_numbers(self.quick)?, now_ns)
@@ -126,7 +126,7 @@ impl Entry {
                 if self.has_ended(at, now_ns) {
                     return None;
                 }
-                self.numbers.get(at)?.limit.as_ref()
+                self.terms.get(at)?.limit.as_ref()
             }
         }
     }
@@ -136,10 +136,11 @@ impl Entry {
         self.ends_ns.get(at).is_some_and(|&end_ns| end_ns <= now_ns)
     }
 
-    fn overridden(&self, id: &[u8], now_ns: u64) -> Option<NumbersIndex> {
+    /// Returns the terms of the id's own override, or of its account's, that have not ended.
+    fn overridden(&self, id: &[u8], now_ns: u64) -> Option<TermsIndex> {
         let applies = |id: &[u8]| {
-            let numbers = self.overrides.get(id)?.numbers;
-            (!self.has_ended(numbers.0 as usize, now_ns)).then_some(numbers)
+            let terms = self.overrides.get(id)?.terms;
+            (!self.has_ended(terms.0 as usize, now_ns)).then_some(terms)
         };
         applies(id).or_else(|| applies(format::account_of(self.format, id)?))
     }

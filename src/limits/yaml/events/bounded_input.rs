@@ -1,79 +1,82 @@
-//! The text as the parser reads it, with a bound on what the parser may hold back.
+//! Gives the text to the parser, with a bound on the text that the parser holds back.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use saphyr_parser::input::{Input, is_blank_or_breakz, is_breakz, is_flow};
 
-use super::weight::{is_indicator, weigh};
+use super::indicators::{count_unquoted, is_indicator};
 
-/// Text that ends early once the parser has read too much without making an event of it.
+/// Text that ends early once the parser has read too much of it without an event.
 ///
-/// Where a key may stand, the parser holds a whole `[...]` or `{...}` back until it knows whether a
-/// colon follows: some 200 bytes for every character of it. Everything else streams. So the
-/// characters that can make a token are counted, from one event to the next.
+/// Where a key may be, the parser holds a whole `[...]` or `{...}` back until it knows whether a colon follows. That
+/// takes some 200 bytes for each character. All other text streams. So the indicators, which are the characters that
+/// can make a token, are counted from one event to the next.
 ///
-/// Nearly all of a file is ASCII, and what is asked of one character is a third of a load's time:
-/// that way is the short one below.
-pub(super) struct Gauge<'t> {
-    /// All of the text, and what is left of it.
+/// A third of a load's time goes into the functions that read one character. Nearly all of a file is ASCII, so their
+/// short path is the one for ASCII.
+pub(super) struct BoundedInput<'t> {
     whole: &'t str,
+    /// The rest of `whole`.
     text: &'t str,
-    held: Held,
+    held: HeldBack,
     /// Where the first indicator after the last event was.
     since: usize,
-    /// Weighed when the count gets there: quoted text has indicators, and is one token.
-    weighed_at: u32,
+    /// The count at which the indicators outside of quotes are counted: quoted text is one token.
+    recount_at: u32,
 }
 
-/// The count, and whether it was too much, shared with whoever takes the events.
+/// The number of indicators since the last event, and whether it is above the bound. The reader of the events shares it.
 #[derive(Clone, Default)]
-pub(super) struct Held(Rc<Cell<u32>>, Rc<Cell<bool>>);
+pub(super) struct HeldBack {
+    indicators: Rc<Cell<u32>>,
+    is_exceeded: Rc<Cell<bool>>,
+}
 
-impl Held {
-    /// The most indicators (commas, brackets, colons, quotes and their like) between two events.
+impl HeldBack {
+    /// The most indicators (commas, brackets, colons, quotes and the like) between two events.
     pub(super) const MAX: u32 = 1 << 20;
 
     pub(super) fn is_exceeded(&self) -> bool {
-        self.1.get()
+        self.is_exceeded.get()
     }
 
-    /// To be called after an event.
+    /// Starts the count again. The reader calls it after each event.
     pub(super) fn clear(&self) {
-        self.0.set(0);
+        self.indicators.set(0);
     }
 }
 
-impl<'t> Gauge<'t> {
-    pub(super) fn new(text: &'t str, held: Held) -> Gauge<'t> {
-        Gauge { whole: text, text, held, since: 0, weighed_at: Held::MAX }
+impl<'t> BoundedInput<'t> {
+    pub(super) fn new(text: &'t str, held: HeldBack) -> BoundedInput<'t> {
+        BoundedInput { whole: text, text, held, since: 0, recount_at: HeldBack::MAX }
     }
 
     #[inline]
     fn count(&mut self, byte: u8) {
         if is_indicator(byte) {
-            let held = self.held.0.get().saturating_add(1);
-            self.held.0.set(held);
+            let held = self.held.indicators.get().saturating_add(1);
+            self.held.indicators.set(held);
             if held == 1 {
                 self.since = self.whole.len() - self.text.len() - 1;
-                self.weighed_at = Held::MAX;
-            } else if held > self.weighed_at {
-                self.weigh();
+                self.recount_at = HeldBack::MAX;
+            } else if held > self.recount_at {
+                self.recount();
             }
         }
     }
 
-    /// Ends the text if there is too much since the last event that is not quoted. Each time twice
-    /// as much has to come before the next: all of them together are linear.
+    /// Ends the text if there are too many indicators outside of quotes since the last event. The next recount comes at
+    /// twice the count, so that all recounts together take linear time.
     #[cold]
-    fn weigh(&mut self) {
+    fn recount(&mut self) {
         let read = self.whole.len() - self.text.len();
         let since = self.whole.as_bytes().get(self.since..read).unwrap_or_default();
-        if weigh(since) > Held::MAX as usize {
+        if count_unquoted(since) > HeldBack::MAX as usize {
             self.text = "";
-            self.held.1.set(true);
+            self.held.is_exceeded.set(true);
         }
-        self.weighed_at = self.weighed_at.saturating_mul(2);
+        self.recount_at = self.recount_at.saturating_mul(2);
     }
 
     #[inline]
@@ -82,12 +85,12 @@ impl<'t> Gauge<'t> {
     }
 }
 
-impl Input for Gauge<'_> {
+impl Input for BoundedInput<'_> {
     fn lookahead(&mut self, _: usize) {
-        // All of the text is there.
+        // The whole text is in memory.
     }
 
-    /// The most that the parser looks ahead, and the room that it makes for a scalar at once.
+    /// The most characters that the parser looks ahead, and the room that it makes for a scalar at once.
     #[inline]
     fn buflen(&self) -> usize {
         16
@@ -129,7 +132,7 @@ impl Input for Gauge<'_> {
         }
     }
 
-    /// The next character; at the end, as the parser wants it, NUL.
+    /// Returns the next character; at the end NUL, as the parser expects.
     #[inline]
     fn peek(&self) -> char {
         match self.first_ascii() {
@@ -154,7 +157,7 @@ impl Input for Gauge<'_> {
     #[inline]
     fn next_can_be_plain_scalar(&self, in_flow: bool) -> bool {
         match self.peek() {
-            // As the parser has it: an indicator ends a plain scalar where YAML 1.2, 7.3.3, says so.
+            // Like the parser's own input: an indicator ends a plain scalar by YAML 1.2, 7.3.3.
             ':' => {
                 let next = self.peek_nth(1);
                 !(is_blank_or_breakz(next) || (in_flow && is_flow(next)))

@@ -1,31 +1,30 @@
-//! An id under the format `string` as it is written: what is YAML's own, and cannot be meant to be part of it.
+//! Checks how ids of the format `string` are written: refuses YAML's own characters, which cannot be meant as part of an id.
 
 use super::events::{Scalar, Style};
-use super::faults::Given;
+use crate::limits::shown;
 
-/// An id, and how the scalar is written that it is in.
+/// An id, and how its scalar is written.
 #[derive(Clone, Copy)]
-pub(super) struct Written<'s> {
+pub(super) struct WrittenId<'s> {
     pub(super) text: &'s str,
     style: Style,
     lines: u64,
-    /// Whether it stands in a key, after a name and its colon.
+    /// Whether the id is in a key, after a name and a colon.
     is_in_key: bool,
 }
 
-impl<'s> Written<'s> {
-    /// In a list.
-    pub(super) fn alone(scalar: &'s Scalar<'_>) -> Written<'s> {
-        Written { text: &scalar.text, style: scalar.style, lines: scalar.lines, is_in_key: false }
+impl<'s> WrittenId<'s> {
+    pub(super) fn in_list(scalar: &'s Scalar<'_>) -> WrittenId<'s> {
+        WrittenId { text: &scalar.text, style: scalar.style, lines: scalar.lines, is_in_key: false }
     }
 
-    pub(super) fn in_key(id: &'s str, key: &Scalar<'_>) -> Written<'s> {
-        Written { text: id, style: key.style, lines: key.lines, is_in_key: true }
+    pub(super) fn in_key(id: &'s str, key: &Scalar<'_>) -> WrittenId<'s> {
+        WrittenId { text: id, style: key.style, lines: key.lines, is_in_key: true }
     }
 
-    /// Says why this cannot be meant as an id, if it cannot.
+    /// Checks that this can be meant as an id. An error says why not.
     pub(super) fn check(&self) -> Result<(), String> {
-        let given = Given(self.text);
+        let given = shown(self.text);
         if self.style == Style::Block {
             return Err(format!(
                 "{given}, after a '|' or '>', where every line and comment is part of the id: one line, without either, is allowed"
@@ -53,9 +52,9 @@ impl<'s> Written<'s> {
         Ok(())
     }
 
-    /// What means something to YAML at a value's start is text within a key.
+    /// Checks for quotes and brackets. YAML reads them at the start of a value only, and in a key they are text.
     fn check_plain_key(&self) -> Result<(), String> {
-        let given = Given(self.text);
+        let given = shown(self.text);
         if self.text.starts_with(['"', '\'']) {
             return Err(format!(
                 "{given}, of which the quotes are part: Name:id without them, or with the whole key in quotes, is allowed"
@@ -74,7 +73,7 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t')
 }
 
-/// Whether a text is shown on another line after it, by some programs at least.
+/// Whether some program shows the text after it on another line.
 fn ends_line(c: char) -> bool {
     matches!(c, '\n'..='\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }

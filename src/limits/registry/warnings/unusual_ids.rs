@@ -1,30 +1,28 @@
-//! Ids that are not what a person reads: each is another id than the one that looks the same.
+//! Warns of ids with invisible characters or in an unusual form of Unicode, which look like another id.
 
 use std::fmt::{self, Write as _};
 
 use super::WarningKind;
-use crate::limits::IdFormat;
 use crate::limits::registry::entries::OverrideEntry;
-
-/// How much of an id is shown.
-const SHOWN_MAX_CHARS: usize = 64;
+use crate::limits::{IdFormat, SHOWN_MAX_CHARS};
+use crate::util::escape::is_visible;
 
 impl OverrideEntry<'_> {
-    /// What is odd about the id. The formats other than `string` refuse what is.
-    pub(super) fn odd(&self) -> Vec<(WarningKind, String)> {
+    /// Returns the warnings about the id. Formats other than `string` refuse such ids.
+    pub(super) fn unusual_id(&self) -> Vec<(WarningKind, String)> {
         let mut found = Vec::new();
         let Ok(id) = std::str::from_utf8(self.id_bytes()) else { return found };
         if self.limit().format() != IdFormat::String || id.bytes().all(|it| it.is_ascii_graphic()) {
             return found;
         }
-        found.extend(unseen(id).map(|text| (WarningKind::Invisible, text)));
+        found.extend(invisible(id).map(|text| (WarningKind::Invisible, text)));
         #[cfg(feature = "yaml")]
         found.extend(self.unnormalized(id).map(|text| (WarningKind::Unnormalized, text)));
         found
     }
 
-    /// Whether the id is another one in a normal form of Unicode: in the composed one, as which it is
-    /// typed, or in the compatible one, if there is an override for that.
+    /// Warns if the id is not in Unicode's composed form (NFC), in which text is typed, or if its compatibility form
+    /// (NFKC) has an override.
     #[cfg(feature = "yaml")]
     fn unnormalized(&self, id: &str) -> Option<String> {
         use icu_normalizer::ComposingNormalizerBorrowed as Normalizer;
@@ -56,21 +54,21 @@ impl OverrideEntry<'_> {
     }
 }
 
-/// What cannot be seen of an id, or is not what it looks like.
-fn unseen(id: &str) -> Option<String> {
+/// Warns of an invisible character, or a typographic quotation mark at an end.
+fn invisible(id: &str) -> Option<String> {
     let text = |c: char, what: &str, id: &dyn fmt::Display| {
         format!("has U+{:04X} in its id, {what}: {id}", u32::from(c))
     };
-    if let Some(c) = id.chars().find(|c| is_unseen(*c)) {
+    if let Some(c) = id.chars().find(|c| is_invisible(*c)) {
         let what = "which is not seen, or looks like a blank";
-        return Some(text(c, what, &Visible(id, is_unseen)));
+        return Some(text(c, what, &Visible(id, is_invisible)));
     }
     let mut ends = id.chars().next().into_iter().chain(id.chars().next_back());
     let quote = ends.find(|c| is_quote(*c))?;
     Some(text(quote, "a quotation mark that is part of it", &Visible(id, is_quote)))
 }
 
-/// An id in quotes, of which some characters are escaped; cut after [`SHOWN_MAX_CHARS`].
+/// Shows at most [`SHOWN_MAX_CHARS`] of an id in quotes, with invisible and some other characters escaped.
 struct Visible<'i, F>(&'i str, F);
 
 impl<F: Fn(char) -> bool> fmt::Display for Visible<'_, F> {
@@ -78,7 +76,7 @@ impl<F: Fn(char) -> bool> fmt::Display for Visible<'_, F> {
         f.write_char('"')?;
         let mut rest = self.0.chars();
         for c in rest.by_ref().take(SHOWN_MAX_CHARS) {
-            match self.1(c) || is_unseen(c) {
+            match self.1(c) || is_invisible(c) {
                 true => write!(f, "{}", c.escape_unicode())?,
                 false => f.write_char(c)?,
             }
@@ -87,35 +85,13 @@ impl<F: Fn(char) -> bool> fmt::Display for Visible<'_, F> {
     }
 }
 
-/// Whether a character is a control character, white space other than the blank, or one that Unicode says
-/// is not to be shown (`Default_Ignorable_Code_Point`) or stands for nothing that is.
-fn is_unseen(c: char) -> bool {
-    (c.is_whitespace() && c != ' ')
-        || c.is_control()
-        || matches!(
-            c,
-            '\u{ad}'
-                | '\u{34f}'
-                | '\u{61c}'
-                | '\u{115f}'..='\u{1160}'
-                | '\u{17b4}'..='\u{17b5}'
-                | '\u{180b}'..='\u{180f}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{202a}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{2800}'
-                | '\u{3164}'
-                | '\u{fe00}'..='\u{fe0f}'
-                | '\u{feff}'
-                | '\u{ffa0}'
-                | '\u{fff0}'..='\u{fffb}'
-                | '\u{1bca0}'..='\u{1bca3}'
-                | '\u{1d173}'..='\u{1d17a}'
-                | '\u{e0000}'..='\u{e0fff}'
-        )
+/// Whether a character is drawn as nothing or as a blank, other than the blank itself.
+fn is_invisible(c: char) -> bool {
+    const BRAILLE_BLANK: char = '\u{2800}';
+    !is_visible(c) || c == BRAILLE_BLANK
 }
 
-/// Whether a word processor may have put it in the place of a quotation mark of ASCII.
+/// Whether a word processor may have written it for an ASCII quotation mark.
 fn is_quote(c: char) -> bool {
     matches!(c, '\u{2018}'..='\u{201f}' | '\u{ab}' | '\u{bb}' | '\u{2039}' | '\u{203a}')
 }

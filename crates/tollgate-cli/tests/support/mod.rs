@@ -1,12 +1,17 @@
-//! What every test of the command needs: a folder, and the command to run in it.
+//! Shared by the tests: a folder to run the command in, and lines of traces and logs.
+#![allow(dead_code, reason = "each test uses a part of this")]
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A folder of its own, and the command to run in it.
-pub(crate) struct Desk(tempfile::TempDir);
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+/// A temporary folder, in which the command runs.
+pub(crate) struct Sandbox(tempfile::TempDir);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
@@ -23,11 +28,19 @@ A: {burst: 5, count: 1, period: 1s, id: string}
 B: {burst: 2, count: 1, period: 1s, id: string}
 ";
 
-impl Desk {
-    pub(crate) fn new() -> Desk {
-        let desk = Desk(tempfile::tempdir().unwrap());
-        desk.put("limits.yml", LIMITS);
-        desk
+impl Ran {
+    /// Parses standard output.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl Sandbox {
+    /// Creates a folder with `limits.yml`.
+    pub(crate) fn new() -> Sandbox {
+        let dir = Sandbox(tempfile::tempdir().unwrap());
+        dir.put("limits.yml", LIMITS);
+        dir
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -57,7 +70,7 @@ impl Desk {
 
     pub(crate) fn run_with(&self, line: &str, stdin: impl AsRef<[u8]>) -> Ran {
         let mut child = self.command(line).stdin(Stdio::piped()).spawn().unwrap();
-        // A run that fails early does not read it.
+        // A run that fails early does not read its input.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_ref());
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -77,7 +90,7 @@ impl Desk {
         command
     }
 
-    /// The decisions on a trace, and what was said about it.
+    /// Replays a trace; returns the decisions and the output.
     pub(crate) fn decide(&self, trace: &str) -> (String, Ran) {
         let ran = self.run_with(
             "replay --limits limits.yml --trace - --decisions decisions.jsonl --json",
@@ -87,12 +100,40 @@ impl Desk {
     }
 }
 
-/// A line of a trace.
+/// Formats a spend as a line of a trace.
 pub(crate) fn spend(at_ns: u64, txns: &str) -> String {
     operation(at_ns, "spend", txns)
 }
 
-/// A line of a trace.
+/// Formats a line of a trace.
 pub(crate) fn operation(at_ns: u64, op: &str, txns: &str) -> String {
     format!("{{\"at_ns\":{at_ns},\"op\":\"{op}\",\"txns\":[{txns}]}}\n")
+}
+
+/// Formats a line of a log of one day.
+pub(crate) fn log_line(client: &str, time: &str, request: &str, tail: &str) -> String {
+    format!("{client} - - [17/May/2015:{time} +0000] \"{request}\"{tail}\n")
+}
+
+/// Compresses a text with gzip.
+pub(crate) fn gzip(text: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_ref()).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// The log of `examples/`, and the limits that it was recorded under.
+pub(crate) const EXAMPLE_LOG: &str = include_str!("../../../../examples/access.log");
+pub(crate) const EXAMPLE_LIMITS: &str = include_str!("../../../../examples/limits.yml");
+
+/// Reads the real log, which is not a part of the repository. Without it, a test prints that it did not run.
+pub(crate) fn real_log() -> Option<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/access.log");
+    let log = fs::read_to_string(&path).ok();
+    if log.is_none() {
+        // The test runner hides the output of `println!` in a test that passes.
+        let text = format!("NOT TESTED: {} does not exist\n", path.display());
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+    }
+    log
 }

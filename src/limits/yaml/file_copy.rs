@@ -1,66 +1,67 @@
-//! A file as it was read, and what tells whether it is still the same.
+//! Reads a file that is watched, with the metadata that tells whether it has changed since.
 
 use std::fs::{self, Metadata};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The coarsest time that a file system notes is 2 s: within that, two changes may look like one.
+/// The coarsest resolution of a file system's times. Two changes within it may look like one.
 const COARSEST: Duration = Duration::from_secs(2);
 
-use super::source::{Refusal, read, unreadable};
+use super::source::{SourceFault, read, unreadable};
 use crate::util::open;
 
-/// A file as it was read, whole, or why it could not be.
+/// A file's content, or the fault because of which it was not read.
 #[derive(Debug)]
 pub(crate) struct FileCopy {
     path: PathBuf,
-    bytes: Result<Vec<u8>, Refusal>,
-    /// `None` where there is no file.
+    bytes: Result<Vec<u8>, SourceFault>,
+    /// `None` if there is no file.
     identity: Option<Identity>,
     is_steady: bool,
 }
 
-/// Which file a path leads to, and when it was last changed: whatever can be told without reading.
+/// The metadata of a file that tell it from others, and from its own earlier content, without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     len: u64,
     modified: Option<SystemTime>,
-    /// The device, the inode, and the time of the last change, which nobody can set.
+    /// The device, the inode, and the time of the last change of status, which no program can set.
     #[cfg(unix)]
     of_unix: (u64, u64, i64, i64),
 }
 
 impl FileCopy {
-    pub(crate) fn of(path: &Path) -> FileCopy {
+    pub(crate) fn read(path: &Path) -> FileCopy {
         let mut copy =
             FileCopy { path: path.into(), bytes: Ok(Vec::new()), identity: None, is_steady: true };
-        copy.bytes = copy.read();
+        copy.bytes = copy.read_bytes();
         copy
     }
 
-    fn read(&mut self) -> Result<Vec<u8>, Refusal> {
-        let of = |metadata: std::io::Result<Metadata>| metadata.map_err(|error| unreadable(&error));
-        // Before it is opened: some devices begin to do something when they are.
-        self.note(&of(fs::metadata(&self.path))?)?;
+    fn read_bytes(&mut self) -> Result<Vec<u8>, SourceFault> {
+        let checked =
+            |metadata: std::io::Result<Metadata>| metadata.map_err(|error| unreadable(&error));
+        // Checked before it is opened, because opening a device may start an action.
+        self.identify(&checked(fs::metadata(&self.path))?)?;
         let file = open::without_waiting().read(true).open(&self.path);
         let file = file.map_err(|error| unreadable(&error))?;
-        // And after: something else may have taken the name in between.
-        let before = self.note(&of(file.metadata())?)?;
+        // Checked again, because another file may have taken the name in between.
+        let before = self.identify(&checked(file.metadata())?)?;
         let bytes = read(&file);
-        let after = Identity::of(&of(file.metadata())?);
+        let after = Identity::new(&checked(file.metadata())?);
         self.is_steady = before == after;
         self.identity = Some(after);
         bytes
     }
 
-    /// Notes what a path leads to, and refuses what is neither a file nor a folder, which has words of its own.
-    fn note(&mut self, found: &Metadata) -> Result<Identity, Refusal> {
-        let identity = Identity::of(found);
+    /// Sets the identity, and refuses devices, pipes and the like. A folder gets its own message when it is read.
+    fn identify(&mut self, found: &Metadata) -> Result<Identity, SourceFault> {
+        let identity = Identity::new(found);
         self.identity = Some(identity.clone());
         match found.is_file() || found.is_dir() {
             true => Ok(identity),
-            false => Err(Refusal::io("it is neither a file nor a link to one")),
+            false => Err(SourceFault::io("it is neither a file nor a link to one")),
         }
     }
 
@@ -68,7 +69,7 @@ impl FileCopy {
         &self.path
     }
 
-    pub(super) fn bytes(&self) -> Result<&[u8], &Refusal> {
+    pub(super) fn bytes(&self) -> Result<&[u8], &SourceFault> {
         self.bytes.as_deref()
     }
 
@@ -76,13 +77,13 @@ impl FileCopy {
         self.identity.as_ref()
     }
 
-    /// Whether the file was the same after it was read as before.
+    /// Whether the file did not change while it was read.
     pub(crate) fn is_steady(&self) -> bool {
         self.is_steady
     }
 }
 
-/// By what was read alone.
+/// Hashes the content only.
 impl Hash for FileCopy {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.bytes.hash(state);
@@ -90,23 +91,23 @@ impl Hash for FileCopy {
 }
 
 impl Identity {
-    /// Of the file that a path leads to now.
+    /// Returns the identity of the file that is now at a path.
     pub(crate) fn at(path: &Path) -> Option<Identity> {
-        fs::metadata(path).ok().as_ref().map(Identity::of)
+        fs::metadata(path).ok().as_ref().map(Identity::new)
     }
 
-    /// Whether the last change was so long ago that another one now would look different.
+    /// Whether the last change is old enough that a change now would get another time.
     pub(crate) fn is_old(&self) -> bool {
         self.modified.is_some_and(|at| at.elapsed().is_ok_and(|ago| ago > COARSEST))
     }
 
-    /// The device and the inode, which stay while a file changes.
+    /// Returns the device and the inode, which do not change with the content.
     #[cfg(unix)]
     pub(crate) fn file(&self) -> (u64, u64) {
         (self.of_unix.0, self.of_unix.1)
     }
 
-    fn of(metadata: &Metadata) -> Identity {
+    fn new(metadata: &Metadata) -> Identity {
         #[cfg(unix)]
         use std::os::unix::fs::MetadataExt as _;
         Identity {

@@ -1,0 +1,99 @@
+//! Lists the parameters of a limit under their names in limits files.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tollgate::Limit;
+use tollgate::limit::Parameters;
+
+use crate::text::{grouped, span};
+
+/// A field of an entry in a limits file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    /// The value for people.
+    pub(crate) text: String,
+    /// The value in JSON; of a time, nanoseconds.
+    pub(crate) json: Value,
+    is_time: bool,
+}
+
+impl Field {
+    pub(crate) fn text(name: &'static str, text: impl ToString) -> Field {
+        let text = text.to_string();
+        Field { name, json: json!(text), text, is_time: false }
+    }
+
+    pub(crate) fn flag(name: &'static str, flag: bool) -> Field {
+        Field { name, text: flag.to_string(), json: json!(flag), is_time: false }
+    }
+
+    pub(crate) fn units(name: &'static str, units: u64) -> Field {
+        Field { name, text: grouped(units), json: json!(units), is_time: false }
+    }
+
+    pub(crate) fn limit(name: &'static str, limit: &Limit) -> Field {
+        Field { name, text: limit.to_string(), json: to_json(Some(limit)), is_time: false }
+    }
+
+    fn time(name: &'static str, time: Duration) -> Field {
+        Field { name, text: span(time), json: json!(nanos(time)), is_time: true }
+    }
+
+    /// Returns the name in JSON, which has the unit of a time.
+    pub(crate) fn json_name(&self) -> String {
+        if self.is_time { format!("{}_ns", self.name) } else { self.name.to_owned() }
+    }
+}
+
+/// Returns the algorithm and its parameters in the order of limits files; of a custom algorithm, the largest
+/// cost.
+pub(crate) fn fields(limit: &Limit) -> Vec<Field> {
+    let parameters = match limit.parameters() {
+        Parameters::Gcra { burst, count, period } => vec![
+            Field::units("burst", burst),
+            Field::units("count", count),
+            Field::time("period", period),
+        ],
+        Parameters::FixedWindow { limit, window } => {
+            vec![Field::units("limit", limit), Field::time("window", window)]
+        }
+        Parameters::TokenBucket { limit, window, burst } => vec![
+            Field::units("limit", limit),
+            Field::time("window", window),
+            Field::units("burst", burst),
+        ],
+        Parameters::LeakyBucket { size, drip_rate, drip_size } => vec![
+            Field::units("size", size),
+            Field::time("drip_rate", drip_rate),
+            Field::units("drip_size", drip_size),
+        ],
+        _ => vec![Field::units("max_cost", limit.burst())],
+    };
+    [vec![Field::text(ALGORITHM, limit.algorithm())], parameters].concat()
+}
+
+/// The name of the field with the algorithm.
+pub(crate) const ALGORITHM: &str = "algorithm";
+
+/// Returns how many units a full bucket holds; of a token bucket, those of a whole window.
+pub(crate) fn capacity(limit: &Limit) -> u64 {
+    match limit.parameters() {
+        Parameters::TokenBucket { limit, .. } => limit,
+        _ => limit.burst(),
+    }
+}
+
+/// Converts a limit to one JSON object of its fields.
+pub(crate) fn to_json(limit: Option<&Limit>) -> Value {
+    let object = |limit| -> Map<_, _> {
+        fields(limit).into_iter().map(|field| (field.json_name(), field.json)).collect()
+    };
+    limit.map_or(Value::Null, |limit| object(limit).into())
+}
+
+/// Converts a time to whole nanoseconds. No time of a limit is too long.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

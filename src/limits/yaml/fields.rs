@@ -1,0 +1,201 @@
+//! The fields of an entry: their names, and the values that each may have.
+
+use crate::limits::{LimitMode, names, shown};
+use crate::util::decimal::Decimal;
+
+use super::events::Scalar;
+use super::faults::listed;
+
+/// A field of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Burst,
+    Count,
+    Period,
+    Limit,
+    Window,
+    Size,
+    DripRate,
+    DripSize,
+    Max,
+    Duration,
+    MinInterval,
+    Ids,
+    Id,
+    Algorithm,
+    Enabled,
+    Mode,
+    Shadow,
+    MaxDebt,
+    Comment,
+    Owner,
+    Expires,
+}
+
+const WHOLE: &str = "a whole number from 1";
+const DECIMAL: &str = "a number from 1";
+const DURATION: &str = "a duration such as 60s, 180m or 1h30m";
+
+/// Each field with its name and its allowed values, for messages. In the order of the variants.
+#[rustfmt::skip]
+const FIELDS: [(Field, &str, &str); 21] = [
+    (Field::Burst, "burst", WHOLE),
+    (Field::Count, "count", WHOLE),
+    (Field::Period, "period", DURATION),
+    (Field::Limit, "limit", WHOLE),
+    (Field::Window, "window", DURATION),
+    (Field::Size, "size", DECIMAL),
+    (Field::DripRate, "drip_rate", DURATION),
+    (Field::DripSize, "drip_size", DECIMAL),
+    (Field::Max, "max", DECIMAL),
+    (Field::Duration, "duration", DURATION),
+    (Field::MinInterval, "min_interval", "a duration such as 250ms or 1s"),
+    (Field::Ids, "ids", "a list of ids"),
+    (Field::Id, "id", "a format such as ipAddress or string"),
+    (Field::Algorithm, "algorithm", "gcra, fixed_window, token_bucket or leaky_bucket"),
+    (Field::Enabled, "enabled", "true or false"),
+    (Field::Mode, "mode", "enforce or shadow"),
+    (Field::Shadow, "shadow", "a map of numbers, as an override has them,"),
+    (Field::MaxDebt, "max_debt", "a whole number from 0"),
+    (Field::Comment, "comment", "text"),
+    (Field::Owner, "owner", "text"),
+    (Field::Expires, "expires", "a date such as 2026-12-31"),
+];
+
+const _: () = {
+    let mut at = 0;
+    while at < FIELDS.len() {
+        assert!(FIELDS[at].0 as usize == at, "the rows are in the order of the variants");
+        at += 1;
+    }
+};
+
+/// A value for each field of an entry.
+pub(super) type ByField<T> = [T; FIELDS.len()];
+
+impl Field {
+    pub(super) fn all() -> impl Iterator<Item = Field> {
+        FIELDS.into_iter().map(|(field, ..)| field)
+    }
+
+    pub(super) fn from_name(name: &str) -> Option<Field> {
+        Field::all().find(|field| field.name() == name)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        FIELDS[self as usize].1
+    }
+
+    /// Returns the allowed values, for messages.
+    pub(super) fn allowed(self) -> &'static str {
+        FIELDS[self as usize].2
+    }
+
+    /// Whether the field is a parameter of an algorithm.
+    pub(super) fn is_parameter(self) -> bool {
+        (self as usize) < Field::Ids as usize
+    }
+}
+
+/// An algorithm that files can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileAlgorithm {
+    Gcra,
+    FixedWindow,
+    TokenBucket,
+    LeakyBucket,
+}
+
+pub(super) const ALGORITHMS: &[(&str, FileAlgorithm)] = &[
+    ("gcra", FileAlgorithm::Gcra),
+    ("fixed_window", FileAlgorithm::FixedWindow),
+    ("token_bucket", FileAlgorithm::TokenBucket),
+    ("leaky_bucket", FileAlgorithm::LeakyBucket),
+];
+
+impl FileAlgorithm {
+    pub(super) fn from_name(name: &str) -> Option<FileAlgorithm> {
+        named(name, ALGORITHMS).ok()
+    }
+
+    /// Returns the fields of its parameters; for leaky_bucket, those of both forms.
+    pub(super) fn parameters(self) -> &'static [Field] {
+        use Field::{
+            Burst, Count, DripRate, DripSize, Duration, Limit, Max, MinInterval, Period, Size,
+            Window,
+        };
+        match self {
+            FileAlgorithm::Gcra => &[Burst, Count, Period],
+            FileAlgorithm::FixedWindow => &[Limit, Window],
+            FileAlgorithm::TokenBucket => &[Limit, Window, Burst],
+            FileAlgorithm::LeakyBucket => &[Size, DripRate, DripSize, Max, Duration, MinInterval],
+        }
+    }
+}
+
+pub(super) const MODES: &[(&str, LimitMode)] =
+    &[("enforce", LimitMode::Enforce), ("shadow", LimitMode::Shadow)];
+
+/// Returns the value of a name. An error says which names are allowed.
+pub(super) fn named<T: Copy>(text: &str, values: &[(&str, T)]) -> Result<T, String> {
+    let value = values.iter().find(|(name, _)| *name == text);
+    value.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+        format!("{}: {}", shown(text), allowed_names(text, &names))
+    })
+}
+
+/// Says that a field is unknown, and which are allowed.
+pub(super) fn unknown_field(given: &str, allowed: &[&str]) -> String {
+    format!("unknown field: {}", allowed_names(given, allowed))
+}
+
+fn allowed_names(given: &str, names: &[&str]) -> String {
+    let hint = names::hint(given, names.iter().copied());
+    format!("{} are allowed{hint}", listed(names))
+}
+
+/// Parses a number from 1.
+pub(super) fn whole_number(scalar: &Scalar<'_>, field: Field) -> Result<u64, String> {
+    match whole_number_or_0(scalar, field)? {
+        // Refused here, and not only by `Limit`, so that each field that is 0 is reported.
+        0 => Err("0: at least 1 is allowed".into()),
+        number => Ok(number),
+    }
+}
+
+/// Parses a number from 0: digits only, and nothing that YAML may read as something else.
+pub(super) fn whole_number_or_0(scalar: &Scalar<'_>, field: Field) -> Result<u64, String> {
+    let text = &*scalar.text;
+    let allowed = field.allowed();
+    if !scalar.is_plain() {
+        return Err(format!("{}: {allowed}, without quotes, is allowed", shown(text)));
+    }
+    let is_padded = text.len() > 1 && text.starts_with('0');
+    if is_padded || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("{}: {allowed}, in plain digits, is allowed", shown(text)));
+    }
+    text.parse().map_err(|_| format!("{}: at most {} is allowed", shown(text), u64::MAX))
+}
+
+/// Parses a number that may have a fraction: digits, a point, at most six digits.
+pub(super) fn decimal(scalar: &Scalar<'_>, field: Field) -> Result<Decimal, String> {
+    let text = &*scalar.text;
+    if !scalar.is_plain() {
+        return Err(format!("{}: {}, without quotes, is allowed", shown(text), field.allowed()));
+    }
+    Decimal::parse(text).map_err(|reason| {
+        let is_negative = reason.starts_with("negative");
+        let reason = if is_negative { "at least 1 is allowed" } else { &*reason };
+        format!("{}: {reason}", shown(text))
+    })
+}
+
+/// Parses `true` or `false`, as YAML 1.2 spells them.
+pub(super) fn boolean(scalar: &Scalar<'_>, field: Field) -> Result<bool, String> {
+    match &*scalar.text {
+        "true" if scalar.is_plain() => Ok(true),
+        "false" if scalar.is_plain() => Ok(false),
+        text => Err(format!("{}: {} is allowed", shown(text), field.allowed())),
+    }
+}
