@@ -155,7 +155,7 @@ fn spend_vs_sweep_by_fullness(kind: AlgorithmKind, faults: &[Fault]) {
     let model = move || spend_vs_sweep_by_fullness_model(kind);
     explore_bounded(SOME, model);
     assert_happened(&["dropped", "kept"]);
-    assert!(coverage::count(Race::Buried) > 0, "nothing was buried");
+    assert!(coverage::count(Race::Evicted) > 0, "nothing was buried");
     for &fault in faults {
         fails_bounded(SOME, fault, "charges are forgotten", model);
     }
@@ -164,11 +164,11 @@ fn spend_vs_sweep_by_fullness(kind: AlgorithmKind, faults: &[Fault]) {
 #[test]
 fn spend_vs_sweep_by_fullness_of_gcra() {
     // Without `FullByDefault`: gcra's word says when it is full, for any limit.
-    spend_vs_sweep_by_fullness(AlgorithmKind::Gcra, &[Fault::BuryByStore, Fault::FullEarly]);
+    spend_vs_sweep_by_fullness(AlgorithmKind::Gcra, &[Fault::EvictByStore, Fault::FullEarly]);
 }
 
 /// The faults for algorithms whose words do not say when they are full.
-const FAULTS: [Fault; 3] = [Fault::BuryByStore, Fault::FullEarly, Fault::FullByDefault];
+const FAULTS: [Fault; 3] = [Fault::EvictByStore, Fault::FullEarly, Fault::FullByDefault];
 
 #[test]
 fn spend_vs_sweep_by_fullness_of_fixed_window() {
@@ -314,7 +314,7 @@ fn batch_vs_sweep_by_fullness(a: AlgorithmKind, b: AlgorithmKind) {
     let model = move || batch_vs_sweep_by_fullness_model(a, b);
     explore_bounded(SOME, model);
     assert_happened(&["dropped", "kept", "denied", "admitted"]);
-    for fault in [Fault::BuryByStore, Fault::FullEarly, Fault::NoFloor] {
+    for fault in [Fault::EvictByStore, Fault::FullEarly, Fault::NoFloor] {
         fails_bounded(SOME, fault, "charges are forgotten", model);
     }
 }

@@ -272,7 +272,7 @@ fn spend_with_older_clock_vs_sweep() {
 }
 
 #[test]
-fn spend_with_older_clock_vs_bury() {
+fn spend_with_older_clock_vs_evict() {
     spend_with_older_clock(Engine::LockFree, Some(1));
 }
 

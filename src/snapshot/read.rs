@@ -74,7 +74,7 @@ pub(super) fn read_record<'a>(keys: Keys, payload: &mut Payload<'a>) -> Option<R
     let key = match keys {
         Keys::Fingerprints => {
             let halves = [payload.u64()?, payload.u64()?];
-            RecordKey::Fingerprint(Fingerprint::of_halves(halves)?)
+            RecordKey::Fingerprint(Fingerprint::from_halves(halves)?)
         }
         Keys::Ids => RecordKey::Id(payload.bytes()?),
     };

@@ -141,7 +141,7 @@ impl Cell {
 
     /// Makes the cell dead if its word is still `full`. Returns whether it was.
     pub(crate) fn evict(&self, full: u64) -> bool {
-        if fault::active(Fault::BuryByStore) {
+        if fault::active(Fault::EvictByStore) {
             self.0.store(FROZEN, Ordering::Release);
             return true;
         }

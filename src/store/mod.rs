@@ -281,7 +281,7 @@ impl Store {
     /// Frees retired memory that no call reads any more, at the end of a sweep's pass. The caller holds no pin.
     pub(crate) fn free_unread(&self) {
         if let Store::LockFree(table) = self {
-            table.free_unread();
+            table.free_unused();
         }
     }
 

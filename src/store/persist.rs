@@ -21,7 +21,7 @@ pub(crate) enum PersistedKey {
 impl Store {
     /// Makes a lock-free store for `max_keys` keys that hashes keys with another store's seeds.
     pub(crate) fn from_seeds(max_keys: usize, seeds: SeedBits) -> Store {
-        Store::LockFree(Table::of_seeds(max_keys, seeds))
+        Store::LockFree(Table::from_seeds(max_keys, seeds))
     }
 
     /// Returns the seeds of the fingerprints, and a check value that they produce. `None`: the store keeps the keys.

@@ -28,7 +28,7 @@ pub(crate) enum Race {
     /// A cell that was never charged was dropped, not migrated.
     UnchargedDropped,
     /// A sweep evicted a full cell.
-    Buried,
+    Evicted,
     /// Another call had already begun the migration.
     StartLost,
     /// Another call had already migrated the same chunk.
@@ -50,7 +50,7 @@ pub(crate) enum Race {
     /// A word was converted to the units of another limit, in the table by a move to a later slot.
     Renumbered,
     /// A reload left nothing of a cell.
-    CarriedNowhere,
+    NothingLeft,
     /// A thread took over a reader's record that another thread had left.
     RecordTakenOver,
     /// A call found that the limits had changed, and began again.

@@ -38,7 +38,7 @@ pub(crate) enum Fault {
     /// The frontier is read and moved without ordering.
     FrontierRelaxed,
     /// A sweep evicts a cell by a store, not by a swap.
-    BuryByStore,
+    EvictByStore,
     /// A migrated word replaces a smaller one in the target cell.
     SeedByMax,
     /// New keys may take the slots that the cells still to migrate need.
@@ -56,7 +56,7 @@ pub(crate) enum Fault {
     /// An insert that finds its key in the segment keeps its claim.
     ClaimLeaked,
     /// A slot's limit tag is stored even if another call has set it.
-    NoteByStore,
+    TagByStore,
     /// Each call that meets a dead cell releases its place, not only the call that ended it.
     EveryoneReleases,
     /// A migration is completed after its first chunk.
@@ -68,7 +68,7 @@ pub(crate) enum Fault {
     /// A call trusts a word in the old segment without checking that the migration still runs.
     OldWordUnchecked,
     /// A helper passes the dead cell of a key and seeds a second one.
-    SeedPassesBuried,
+    SeedPassesDead,
     /// A migration begins while the one before still runs.
     StartWhileMoving,
     /// A reader enters a call without a fence.
@@ -102,9 +102,9 @@ pub(crate) enum Fault {
     /// New limits are published without ordering.
     PublishedRelaxed,
     /// A cell that another call has frozen is migrated without a search for a later cell of its key.
-    CarriedUnlooked,
+    MigrateUnchecked,
     /// A sweep evicts a cell that a word is about to be moved to.
-    BuryAwaited,
+    EvictAwaited,
     /// A call ends a cell whose word has moved without checking that the word has arrived.
     EndUnlooked,
     /// A renumbered word moves to a slot that is not the key's next.

@@ -1,119 +1,123 @@
-//! Blocks of zeroed memory for segments: where they come from, and how they go, a piece at a time.
+//! Blocks of zeroed memory for segments, which go back to the system piece by piece.
 //!
-//! A large block is a mapping of its own, smaller ones share [regions](super::region). An allocator may
-//! hand out used memory, and clearing a mebibyte of it is a pause of a tenth of a millisecond; and what it
-//! takes back it may return to the system together with all that has gathered around it, which has taken
-//! five milliseconds.
+//! A block of 64 KiB or more is a mapping of its own. A block of 8 KiB or more is cut from a
+//! [region](super::region). The heap has the rest. The heap alone pauses calls: clearing a used
+//! mebibyte took 0.1 ms, and one free made glibc return everything around the block, in 5 ms
+//! (docs/internals/reclamation.md, "Where memory comes from").
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 
 use memmap2::MmapMut;
 
-use super::region::Cut;
+use super::region::RegionBlock;
 
-/// Blocks of so many bytes and more are mappings.
+/// Blocks of at least this many bytes are mappings.
 pub(super) const MAPPED_BYTES: usize = 64 << 10;
 
 /// A block of zeroed memory that starts at a multiple of [`Block::ALIGN`].
 pub(super) struct Block {
-    memory: Memory,
+    backing: Backing,
     bytes: usize,
 }
 
-enum Memory {
-    Allocated(Allocated),
-    Cut(Cut),
-    Mapped(Mapped),
+enum Backing {
+    Heap(HeapBlock),
+    Region(RegionBlock),
+    Mapped(MappedBlock),
 }
 
-/// A mapping, and how many of its bytes, from its start, have not gone back to the system.
-struct Mapped {
+/// A mapping, whose first `left` bytes have not gone back to the system.
+struct MappedBlock {
     mapping: MmapMut,
     left: usize,
 }
 
-/// What the allocator gave.
-struct Allocated {
-    given: NonNull<u8>,
+/// A block from the allocator.
+struct HeapBlock {
+    start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: the block is owned: nobody else has its address, and memory is freed on any thread.
+// SAFETY: the block owns its memory, no other value has the address, and any thread may free it.
 #[expect(unsafe_code, reason = "a pointer that owns")]
-unsafe impl Send for Allocated {}
+unsafe impl Send for HeapBlock {}
 
 impl Block {
     /// A cache line.
     pub(super) const ALIGN: usize = 64;
 
-    /// The block that is a cut.
-    pub(super) fn of(cut: Cut) -> Block {
-        let bytes = cut.bytes();
-        Block { memory: Memory::Cut(cut), bytes }
+    pub(super) fn from_region(block: RegionBlock) -> Block {
+        let bytes = block.bytes();
+        Block { backing: Backing::Region(block), bytes }
     }
 
-    /// A block with room for so many bytes, all 0.
+    /// Makes a block of `bytes` zeroes.
     pub(super) fn new(bytes: usize) -> Block {
         if bytes >= MAPPED_BYTES
             && let Ok(mapping) = MmapMut::map_anon(bytes)
         {
             // The mapping has whole pages.
             let left = page_bytes().map_or(bytes, |page_bytes| bytes.next_multiple_of(page_bytes));
-            return Block { memory: Memory::Mapped(Mapped { mapping, left }), bytes };
+            return Block { backing: Backing::Mapped(MappedBlock { mapping, left }), bytes };
         }
-        // What the system has no mapping for, the allocator may still have.
-        Block { memory: Memory::Allocated(Allocated::new(bytes)), bytes }
+        // The heap may still have memory when the system maps none.
+        Block { backing: Backing::Heap(HeapBlock::new(bytes)), bytes }
     }
 
-    /// Where it starts.
+    /// Returns the address of the first byte.
     pub(super) fn start(&mut self) -> *mut u8 {
-        match &mut self.memory {
-            Memory::Allocated(allocated) => allocated.start(),
-            Memory::Cut(cut) => cut.start(),
-            Memory::Mapped(mapped) => mapped.mapping.as_mut_ptr(),
+        match &mut self.backing {
+            Backing::Heap(block) => block.start(),
+            Backing::Region(block) => block.start(),
+            Backing::Mapped(block) => block.mapping.as_mut_ptr(),
         }
     }
 
-    /// The bytes that were asked for.
+    /// Returns the bytes that the caller asked for.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Of these, what was mapped: no allocator has seen it.
+    /// Returns the part of [`bytes`](Block::bytes) that does not come from the heap.
     pub(super) fn mapped_bytes(&self) -> usize {
-        if matches!(self.memory, Memory::Allocated(_)) { 0 } else { self.bytes }
+        if matches!(self.backing, Backing::Heap(_)) { 0 } else { self.bytes }
     }
 
-    /// Of these, what [`shrink`](Block::shrink) has left, in whole pages.
+    /// Returns the bytes that [`shrink`](Block::shrink) has left: whole pages, if the block is a
+    /// mapping.
     pub(super) fn left_bytes(&self) -> usize {
-        match &self.memory {
-            Memory::Allocated(_) | Memory::Cut(_) => self.bytes,
-            Memory::Mapped(mapped) => mapped.left,
+        match &self.backing {
+            Backing::Heap(_) | Backing::Region(_) => self.bytes,
+            Backing::Mapped(block) => block.left,
         }
     }
 
-    /// Gives some of the last `bytes` of a mapped block back, as many as are whole pages; `false` if there is
-    /// not more than that, or it cannot be done: what is left is to go as a whole.
+    /// Returns the whole pages among the last `bytes` of a mapping to the system, at least one
+    /// page. `false` if no more than that is left, or the system takes no part of a mapping: the
+    /// caller then drops the block.
     pub(super) fn shrink(&mut self, bytes: usize) -> bool {
-        let Memory::Mapped(Mapped { mapping, left }) = &mut self.memory else { return false };
+        let Backing::Mapped(MappedBlock { mapping, left }) = &mut self.backing else {
+            return false;
+        };
         let bytes = bytes.max(page_bytes().unwrap_or(0));
         if *left <= bytes {
             return false;
         }
         #[expect(unsafe_code, reason = "memory that changes by itself")]
-        // SAFETY: the block is borrowed exclusively, and nobody keeps what `start` gave once it is unused.
+        // SAFETY: the block is borrowed exclusively, and no segment uses the address from `start`
+        // any more.
         let given_back = unsafe { give_back(mapping, *left - bytes, *left) };
         *left = given_back.unwrap_or(*left);
         given_back.is_some()
     }
 }
 
-/// What the system gives and takes back at least, where it takes back parts of a mapping.
+/// Returns the size of a page; `None` where the system takes back mappings only as a whole.
 #[cfg(target_os = "linux")]
 fn page_bytes() -> Option<usize> {
     #[expect(unsafe_code, reason = "a call of the system's library")]
-    // SAFETY: it takes a number, and no memory.
+    // SAFETY: the call takes a number and touches no memory.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
 }
@@ -123,14 +127,14 @@ fn page_bytes() -> Option<usize> {
     None
 }
 
-/// Gives the whole pages between two places of a mapping back to the system; where they begin. `None`: there
-/// are none, or they stay.
+/// Returns the whole pages between two offsets of a mapping to the system, and returns the offset
+/// of the first. `None` if there is no whole page, or the system refuses.
 ///
-/// The mapping is as long as before: to make it shorter takes longer (5 us for 64 KiB, where this takes 4).
+/// The length of the mapping stays: making it shorter takes 5 us for 64 KiB, and this takes 4 us.
 ///
 /// # Safety
 ///
-/// - Nobody uses these bytes any more.
+/// - No thread uses these bytes any more.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "memory that changes by itself")]
 pub(super) unsafe fn give_back(mapping: &MmapMut, from: usize, to: usize) -> Option<usize> {
@@ -141,48 +145,49 @@ pub(super) unsafe fn give_back(mapping: &MmapMut, from: usize, to: usize) -> Opt
         return None;
     }
     let advice = memmap2::UncheckedAdvice::DontNeed;
-    // SAFETY: this function's contract; the pages are within the mapping, and nobody else's.
+    // SAFETY: the contract of this function; the pages are within the mapping and between the
+    // caller's offsets.
     unsafe { mapping.unchecked_advise_range(advice, from, to - from) }.ok().map(|()| from)
 }
 
-/// Elsewhere a mapping goes as a whole.
+/// Does nothing: other systems take back a mapping as a whole.
 ///
 /// # Safety
 ///
-/// - As above.
+/// - As for Linux.
 #[cfg(not(target_os = "linux"))]
-#[expect(unsafe_code, reason = "as above")]
+#[expect(unsafe_code, reason = "the same signature on all systems")]
 pub(super) unsafe fn give_back(_: &MmapMut, _: usize, _: usize) -> Option<usize> {
     None
 }
 
-impl Allocated {
-    /// What every allocator gives without padding of its own, or zeroing by hand.
-    const GIVEN_ALIGN: usize = 16;
+impl HeapBlock {
+    /// The alignment that allocators give without padding. They zero larger alignments by hand.
+    const HEAP_ALIGN: usize = 16;
 
-    fn new(bytes: usize) -> Allocated {
-        let size = bytes + Block::ALIGN - Self::GIVEN_ALIGN;
-        let layout = Layout::from_size_align(size, Self::GIVEN_ALIGN);
+    fn new(bytes: usize) -> HeapBlock {
+        let size = bytes + Block::ALIGN - Self::HEAP_ALIGN;
+        let layout = Layout::from_size_align(size, Self::HEAP_ALIGN);
         let layout = layout.expect("a block is far smaller than an address space");
         #[expect(unsafe_code, reason = "memory without a type")]
-        // SAFETY: the size is above 0: there is room for the padding at least.
-        let given = unsafe { std::alloc::alloc_zeroed(layout) };
-        let Some(given) = NonNull::new(given) else { handle_alloc_error(layout) };
-        Allocated { given, layout }
+        // SAFETY: the size is above 0, because it includes the padding.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        HeapBlock { start, layout }
     }
 
     fn start(&mut self) -> *mut u8 {
-        let padding = self.given.align_offset(Block::ALIGN);
-        // Within the block: that much room was asked for.
-        self.given.as_ptr().wrapping_add(padding)
+        let padding = self.start.align_offset(Block::ALIGN);
+        // Within the block: `new` asked for the padding.
+        self.start.as_ptr().wrapping_add(padding)
     }
 }
 
-impl Drop for Allocated {
+impl Drop for HeapBlock {
     #[expect(unsafe_code, reason = "memory without a type")]
     fn drop(&mut self) {
-        // SAFETY: given by `new` for this layout, and owned.
-        unsafe { std::alloc::dealloc(self.given.as_ptr(), self.layout) };
+        // SAFETY: `new` got the address for this layout, and this value owns it.
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
@@ -196,8 +201,8 @@ mod tests {
         for bytes in [64, 4096, MAPPED_BYTES - 1, MAPPED_BYTES, 10 * PIECE_BYTES + 64] {
             let mut block = Block::new(bytes);
             assert_eq!(block.start().align_offset(Block::ALIGN), 0, "{bytes} bytes");
-            assert_eq!(matches!(block.memory, Memory::Mapped(_)), bytes >= MAPPED_BYTES);
-            if let Memory::Mapped(Mapped { mapping, .. }) = &mut block.memory {
+            assert_eq!(matches!(block.backing, Backing::Mapped(_)), bytes >= MAPPED_BYTES);
+            if let Backing::Mapped(MappedBlock { mapping, .. }) = &mut block.backing {
                 assert!(mapping.iter().all(|byte| *byte == 0));
                 mapping.fill(1);
             }
@@ -210,7 +215,7 @@ mod tests {
                 if is_mapped { left <= PIECE_BYTES } else { left == bytes },
                 "{left} of {bytes}"
             );
-            if let Memory::Mapped(Mapped { mapping, .. }) = &block.memory {
+            if let Backing::Mapped(MappedBlock { mapping, .. }) = &block.backing {
                 assert!(mapping[..left].iter().all(|byte| *byte == 1));
                 let back = mapping.get(left..).unwrap_or_default();
                 assert!(back.iter().all(|byte| *byte == 0), "new pages from the system");

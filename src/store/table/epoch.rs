@@ -1,18 +1,18 @@
-//! Pins: the one place that knows crossbeam-epoch.
+//! Pins: the only module that uses crossbeam-epoch.
 //!
-//! The collector is this crate's own, so that no pin of another user of crossbeam-epoch holds its memory. What
-//! is retired waits in lists of this crate ([`retired`](super::retired)); the collector only says when the
-//! pins of a time are over.
+//! The crate has its own collector, so that pins of other users of crossbeam-epoch do not delay its
+//! frees. Retired values wait in lists of this crate ([`retired`](super::retired)). The collector
+//! only tells when the pins of a time have ended.
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 pub(super) use super::retired::Retired;
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
-pub(super) use real::{Alive, Pins, readers_in_calls};
+pub(super) use real::{Alive, Pins, active_readers};
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 pub(crate) use real::{Guard, pin, pin_briefly, prepare};
 
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
-pub(super) use modelled::{Alive, Pins, Retired, readers_in_calls};
+pub(super) use modelled::{Alive, Pins, Retired, active_readers};
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
 pub(crate) use modelled::{Guard, pin, pin_briefly, prepare};
 
@@ -24,34 +24,35 @@ mod real {
 
     #[cfg(not(tollgate_loom))]
     use crate::store::table::readers;
-    use crate::store::table::readers::InCalls;
+    use crate::store::table::readers::ActiveReaders;
     #[cfg(not(tollgate_loom))]
     use crate::store::table::readers::Reading;
     use crate::util::sync::{AtomicUsize, FigureUsize, Ordering};
 
-    /// While it lives, nothing that could be reached when it was made is freed.
+    /// While a guard lives, no value is freed that could be reached when the guard was made.
     pub(crate) enum Guard {
         Pinned(crossbeam_epoch::Guard),
         #[cfg(not(tollgate_loom))]
-        Reading(#[expect(dead_code, reason = "what it does when it goes is all")] Reading),
+        Reading(#[expect(dead_code, reason = "only its drop does something")] Reading),
     }
 
     thread_local! {
         static OWN: Own = Own { handle: collector().register(), _end: End };
     }
 
-    /// A thread's record in the collector. Its fields are dropped in this order.
+    /// A thread's handle of the collector. The fields are dropped in this order.
     struct Own {
         handle: LocalHandle,
         _end: End,
     }
 
-    /// The end of a thread, after which no call may come that has the collector free its record.
+    /// Frees the thread's record in the collector when the thread ends after the last limiter: no
+    /// later call would free it.
     struct End;
 
     impl Drop for End {
         fn drop(&mut self) {
-            // Relaxed: a figure.
+            // Relaxed: only a count.
             if ALIVE.load(Ordering::Relaxed) == 0 {
                 clear();
             }
@@ -63,7 +64,7 @@ mod real {
         COLLECTOR.get_or_init(Collector::new)
     }
 
-    /// Pins this thread. Free of locks; within another pin it costs no fence.
+    /// Pins this thread without a lock. A nested pin costs no fence.
     #[inline(always)]
     pub(crate) fn pin() -> Guard {
         Guard::Pinned(pin_anew())
@@ -76,7 +77,8 @@ mod real {
         pinned.unwrap_or_else(|_| collector().register().pin())
     }
 
-    /// As [`pin`], without a fence where that can be: for a few nanoseconds, in which nothing is waited for.
+    /// Like [`pin`], but without a fence on systems with readers. For calls of a few nanoseconds
+    /// that wait for nothing.
     #[inline(always)]
     pub(crate) fn pin_briefly() -> Guard {
         #[cfg(not(tollgate_loom))]
@@ -86,41 +88,41 @@ mod real {
         pin()
     }
 
-    /// What takes too long for the way of a call, and is to be done before.
+    /// Prepares readers. This takes too long for a call of a limiter.
     pub(crate) fn prepare() {
         #[cfg(not(tollgate_loom))]
         readers::prepare();
     }
 
-    /// The readers that are in a call; `None` if that cannot be said.
-    pub(in super::super) fn readers_in_calls() -> Option<InCalls> {
+    /// Returns the readers that are in a call; `None` if the system refuses the fence.
+    pub(in super::super) fn active_readers() -> Option<ActiveReaders> {
         #[cfg(not(tollgate_loom))]
-        return readers::READERS.in_calls();
+        return readers::READERS.active();
         #[cfg(tollgate_loom)]
-        Some(InCalls::none())
+        Some(ActiveReaders::none())
     }
 
-    /// The pins that there were at one time.
+    /// The pins that existed at one time. The value is 1 once all have ended.
     pub(in super::super) struct Pins(Arc<AtomicUsize>);
 
-    /// Marks that the collector has and that are not set yet.
+    /// The number of marks that the collector has not set yet.
     static MARKS: FigureUsize = FigureUsize::new(0);
 
     impl Pins {
-        /// Whether all of them have ended since.
+        /// Returns whether all of them have ended since.
         pub(in super::super) fn are_over(&self) -> bool {
-            // Acquire: pairs with the mark: what was read under those pins comes before it is freed.
+            // Acquire: pairs with the mark: reads under those pins come before the free.
             self.0.load(Ordering::Acquire) == 1
         }
     }
 
     impl Guard {
-        /// The pins that there are, this one among them. What was unlinked before this call can be reached
-        /// by no other.
+        /// Returns the current pins, including this one. No other pin can reach a value that was
+        /// unlinked before this call.
         pub(in super::super) fn pins(&self) -> Pins {
             let mark = Arc::new(AtomicUsize::new(0));
             let pins = Pins(mark.clone());
-            // Relaxed: a figure.
+            // Relaxed: only a count.
             MARKS.fetch_add(1, Ordering::Relaxed);
             self.with_pin(|pinned| {
                 pinned.defer(move || {
@@ -131,14 +133,15 @@ mod real {
             pins
         }
 
-        /// Has the collector go on, by a bounded step: it sets the marks of pins that are over.
+        /// Advances the collector by one bounded step, which sets the marks of pins that have
+        /// ended.
         pub(in super::super) fn advance(&self) {
             self.with_pin(crossbeam_epoch::Guard::flush);
         }
 
-        /// A pin of a collector of its own.
+        /// Pins a separate collector.
         #[cfg(all(test, tollgate_loom))]
-        pub(crate) fn of(handle: &crossbeam_epoch::LocalHandle) -> Guard {
+        pub(crate) fn from_handle(handle: &crossbeam_epoch::LocalHandle) -> Guard {
             Guard::Pinned(handle.pin())
         }
 
@@ -151,15 +154,16 @@ mod real {
         }
     }
 
-    /// What retires and is not dropped yet, in the process.
+    /// The number of values of type [`Alive`] in the process.
     static ALIVE: FigureUsize = FigureUsize::new(0);
 
-    /// A part of a limiter that retires.
+    /// Held by each part of a limiter that retires values, so that the last one to be dropped
+    /// empties the collector.
     pub(in super::super) struct Alive(());
 
     impl Default for Alive {
         fn default() -> Alive {
-            // Relaxed: a figure.
+            // Relaxed: only a count.
             ALIVE.fetch_add(1, Ordering::Relaxed);
             Alive(())
         }
@@ -167,27 +171,27 @@ mod real {
 
     impl Drop for Alive {
         fn drop(&mut self) {
-            // Relaxed: a figure.
+            // Relaxed: only a count.
             if ALIVE.fetch_sub(1, Ordering::Relaxed) == 1 {
                 clear();
             }
         }
     }
 
-    /// Empties the collector of marks, and of its records of threads that have ended. With the last limiter
-    /// all pins have ended, but for those of limiters that begin meanwhile: they end later.
+    /// Empties the collector of marks and of the records of ended threads. After the last limiter
+    /// all pins have ended, except those of limiters that are made meanwhile.
     fn clear() {
         let cleared = OWN.try_with(|own| advance_often(&own.handle));
-        // In the destructors of a thread that ends: the next one finds this record.
+        // In the destructors of a thread that ends. A later `clear` frees this record.
         cleared.unwrap_or_else(|_| advance_often(&collector().register()));
     }
 
     fn advance_often(handle: &LocalHandle) {
-        /// For records: found, let go, and two epochs more.
+        /// Rounds for records: find them, release them, and two more epochs.
         const ROUNDS: usize = 6;
-        // A step frees eight.
+        // A step sets eight marks.
         let rounds = ROUNDS + MARKS.load(Ordering::Relaxed) / 8;
-        // Each with a pin of its own: within one pin the epoch advances once.
+        // Each round pins anew, because the epoch advances only once within one pin.
         (0..rounds).for_each(|_| handle.pin().flush());
     }
 }
@@ -197,11 +201,11 @@ mod modelled {
     use std::sync::Mutex;
 
     use super::super::retired::When;
-    use crate::store::table::readers::InCalls;
+    use crate::store::table::readers::ActiveReaders;
 
-    /// A pin under which nothing is freed before the model ends: what models of the table show is that
-    /// whatever is retired was unlinked before. That nothing is freed too early is `reclaim`'s, with the real
-    /// one.
+    /// A pin that frees nothing before the model ends. The models of the table show that each
+    /// retired segment was unlinked before. The model in `reclaim.rs` shows with the real
+    /// crossbeam-epoch that no segment is freed too early.
     pub(crate) struct Guard {
         holds: bool,
     }
@@ -230,7 +234,7 @@ mod modelled {
     }
 
     impl Guard {
-        /// No pin, for models of what waits for readers alone.
+        /// No pin, for models in which values wait for readers only.
         #[cfg(test)]
         pub(crate) fn none() -> Guard {
             Guard { holds: false }
@@ -243,11 +247,12 @@ mod modelled {
         pub(in super::super) fn advance(&self) {}
     }
 
-    pub(in super::super) fn readers_in_calls() -> Option<InCalls> {
+    pub(in super::super) fn active_readers() -> Option<ActiveReaders> {
         None
     }
 
-    /// Frees all when it goes, and nothing before: no step of a model.
+    /// Frees all values when it is dropped and none before, so that collecting adds no step to a
+    /// model.
     pub(in super::super) struct Retired<T>(Mutex<Vec<T>>);
 
     impl<T> Default for Retired<T> {
@@ -269,7 +274,7 @@ mod modelled {
             &self,
             _: &Guard,
             _: When,
-            _: impl FnOnce() -> Option<InCalls>,
+            _: impl FnOnce() -> Option<ActiveReaders>,
         ) -> Vec<T> {
             Vec::new()
         }
@@ -278,7 +283,7 @@ mod modelled {
     impl<T> Drop for Retired<T> {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                // A model that has failed is not to fail once more.
+                // A model has failed. The destructors of its threads must not fail once more.
                 std::mem::take(self.0.get_mut().unwrap()).into_iter().for_each(std::mem::forget);
             }
         }

@@ -1,134 +1,155 @@
-//! Finding the one live cell of a key, and making it.
+//! Finds the one live cell of a key, or inserts it.
 
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
-use super::migration::Room;
-use super::segment::{Claim, Found, Segment, enough_claims};
-use super::shard::{Shard, View};
-use super::slot::{Is, Slot};
+use super::migration::MigrationGoal;
+use super::segment::{ClaimOutcome, Lookup, Segment, claims_to_grow};
+use super::shard::{Shard, ShardView};
+use super::slot::{KeyMatch, Slot};
 use super::{Change, Rules, Table};
 use crate::store::capacity::Reservation;
 use crate::store::cell::Word;
+use crate::store::key::LimitTag;
 use crate::store::{Absent, CellKey};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::work;
 
-/// Where a key's word is to be changed.
+/// The outcome of [`Table::find_or_insert`]: the slot in which the caller changes the key's word.
 #[must_use]
-pub(super) enum Located<'g> {
-    /// In this slot's cell, if it is still there then.
+pub(super) enum SlotOutcome<'g> {
+    /// This slot, unless its cell is frozen meanwhile.
     At(&'g Slot),
-    /// In the cell that comes after this one, whose word is on its way there.
+    /// The slot is frozen, and its word is about to move to a later slot of the key.
     Moving(&'g Slot),
-    /// Nowhere: the key has no cell and is to get none.
+    /// None: the key has no cell, and the caller does not want one.
     Absent,
-    /// Nowhere: there are as many keys as may be.
-    AtCap,
-    /// The shard has changed.
+    /// None: the table is full.
+    TableFull,
+    /// The shard has changed, and the caller begins again.
     Retry,
 }
 
-/// A cell that is gone, whose word is to be carried.
+/// A frozen cell whose word is to move.
 #[derive(Clone, Copy)]
 pub(super) struct Frozen<'g> {
     pub(super) slot: &'g Slot,
     pub(super) word: u64,
 }
 
-/// What became of a word that was to be carried.
-#[must_use]
-pub(super) enum Carried<'g> {
-    /// It is in this slot, or was.
-    To(&'g Slot),
-    /// The successor is being left itself by now, so that the word is there already, or was.
-    Before,
-    /// Nothing is left of it under the limits as they are now.
-    Nowhere,
+impl Frozen<'_> {
+    /// Returns the tag and the word in the units of the generation of `newest`; `None` if nothing is
+    /// left of the word.
+    fn in_units_of(
+        self,
+        newest: Segment<'_>,
+        fingerprint: Fingerprint,
+        rules: &impl Rules,
+    ) -> Option<(LimitTag, u64)> {
+        let tag = self.slot.tag();
+        if tag.is_of_generation(newest.generation()) {
+            return Some((tag, self.word));
+        }
+        rules.migrated(CellKey::Fingerprint(fingerprint), tag, self.word)
+    }
 }
 
-/// A slot that is a key's now.
-pub(super) struct Settled<'g> {
+/// The outcome of [`Table::migrate_word`].
+#[must_use]
+pub(super) enum MoveOutcome<'g> {
+    /// The word is or was in this slot.
+    To(&'g Slot),
+    /// The word was in the successor before. By now a migration leaves the successor as well.
+    Before,
+    /// Nothing is left of the word under the newest limits.
+    NothingLeft,
+}
+
+/// The slot that a key has taken.
+pub(super) struct OwnSlot<'g> {
     slot: &'g Slot,
     pub(super) is_new: bool,
-    /// Slots that were passed on the way.
+    /// The number of slots that the search passed.
     steps: usize,
 }
 
-/// Slots that a new key may pass before a migration is to clear out what is buried between them: a key
-/// that comes and goes leaves a slot behind each time.
+/// If an insert passes more slots than this, a migration clears out the dead ones. A key that comes
+/// and goes leaves one dead slot each time.
 const LONG_SEARCH: usize = 64;
 
-/// Slots that a caller looks at for full ones when it inserts a key and most places are taken: a sweeper
-/// that has stopped, or was never started, costs memory and nothing else.
+/// Slots that a caller sweeps when it inserts a key and three quarters of the cap are taken.
+/// Without a running sweeper a table then takes more memory, and still works.
 const LOOKS_NEAR_CAP: usize = 16;
-/// Slots that a caller looks at for full ones when there is no place for its key.
+/// Slots that a caller sweeps when the table is full.
 const LOOKS_AT_CAP: usize = 64;
 
 impl Table {
-    /// The one cell of a key, in the newest segment.
-    pub(super) fn place<'g>(
+    /// Finds the key's one live cell in the newest segment, and inserts it if the caller wants
+    /// that.
+    pub(super) fn find_or_insert<'g>(
         &self,
         guard: &'g Guard,
         shard: &Shard,
-        view: View<'g>,
+        view: ShardView<'g>,
         Change { key, absent, now_ns }: Change<'_>,
         rules: &impl Rules,
-    ) -> Located<'g> {
+    ) -> SlotOutcome<'g> {
         let Some(newest) = view.newest() else {
             return match absent {
-                Absent::Leave => Located::Absent,
+                Absent::Leave => SlotOutcome::Absent,
                 Absent::Insert => {
-                    self.begin(shard, view, self.first_log2, rules);
-                    Located::Retry
+                    self.create_first_segment(shard, view, self.first_log2, rules);
+                    SlotOutcome::Retry
                 }
             };
         };
-        let found = newest.find(key.fingerprint);
-        match found {
-            Found::Live(slot, word) if word != 0 || !view.is_migrating() => {
-                return Located::At(slot);
+        let lookup = newest.find(key.fingerprint);
+        match lookup {
+            Lookup::Live(slot, word) if word != 0 || !view.is_migrating() => {
+                return SlotOutcome::At(slot);
             }
-            Found::Moved(slot, _) if shard.view(guard).is(view) => return Located::Moving(slot),
-            Found::Moved(..) => return Located::Retry,
-            Found::Live(..) | Found::Absent => {}
+            Lookup::Moved(slot, _) if shard.view(guard).is_same(view) => {
+                return SlotOutcome::Moving(slot);
+            }
+            Lookup::Moved(..) => return SlotOutcome::Retry,
+            Lookup::Live(..) | Lookup::Absent => {}
         }
         if let Some(old) = view.old() {
             let slots = old.slots_from_home(key.fingerprint);
-            if let Some(place) = self.leave(old, slots, newest, key.fingerprint, rules) {
-                return place;
+            if let Some(outcome) = self.migrate_key(old, slots, newest, key.fingerprint, rules) {
+                return outcome;
             }
         }
-        match (found, absent) {
-            (Found::Live(slot, _), _) => Located::At(slot),
-            (_, Absent::Leave) => Located::Absent,
+        match (lookup, absent) {
+            (Lookup::Live(slot, _), _) => SlotOutcome::At(slot),
+            (_, Absent::Leave) => SlotOutcome::Absent,
             (_, Absent::Insert) => self.insert(guard, shard, view, key.fingerprint, now_ns, rules),
         }
     }
 
-    /// Makes sure that a key is not in the segment that is being left, now or later, from the first of `slots`
-    /// on. If it was there, with a word, its cell is in the successor now.
-    pub(super) fn leave<'g>(
+    /// Moves a key from the old segment to the successor, if it has a word in `slots`, and keeps
+    /// other threads from inserting it there later. `None` if the key has no word to move.
+    pub(super) fn migrate_key<'g>(
         &self,
         old: Segment<'g>,
         slots: impl Iterator<Item = &'g Slot>,
         newest: Segment<'g>,
         fingerprint: Fingerprint,
         rules: &impl Rules,
-    ) -> Option<Located<'g>> {
+    ) -> Option<SlotOutcome<'g>> {
         let mut last: Option<Frozen<'g>> = None;
         'slots: for slot in slots {
-            // Repeats only when another has changed the slot, which it can do thrice.
+            // Repeats only when another thread has changed the slot, which can happen three times.
             loop {
-                match slot.to(fingerprint) {
-                    Is::Foreign => break,
-                    Is::Closed => break 'slots,
-                    Is::Vacant => {
+                match slot.match_key(fingerprint) {
+                    KeyMatch::Foreign => break,
+                    KeyMatch::Closed => break 'slots,
+                    KeyMatch::Vacant => {
                         if fault::active(Fault::AbsentWithoutClosing) || slot.close() {
                             break 'slots;
                         }
                     }
-                    Is::Half => {
+                    KeyMatch::Claimed => {
                         if fault::active(Fault::NoPoison) {
                             break;
                         }
@@ -136,18 +157,18 @@ impl Table {
                             coverage::hit(Race::Poisoned);
                         }
                     }
-                    Is::Own => {
+                    KeyMatch::Own => {
                         work::count_cell();
                         let (word, was_live) = self.freeze(slot);
-                        // The key may have come back further on.
+                        // Dead: the key may have a later cell.
                         if word == 0 {
                             break;
                         }
-                        // The word of an earlier cell has come here.
+                        // The word of the earlier cell has moved here.
                         if let Some(before) = last.replace(Frozen { slot, word }) {
                             self.end_moved(old, before);
                         }
-                        // A cell that was live is the key's last. The word of one that was not may have moved on
+                        // A live cell is the key's last. The word of a frozen one may have moved
                         // within the segment.
                         if was_live {
                             break 'slots;
@@ -157,141 +178,131 @@ impl Table {
                 }
             }
         }
-        match self.carry(old, newest, fingerprint, last?, rules) {
-            Carried::To(slot) => Some(Located::At(slot)),
-            Carried::Before => Some(Located::Retry),
-            Carried::Nowhere => None,
+        match self.migrate_word(old, newest, fingerprint, last?, rules) {
+            MoveOutcome::To(slot) => Some(SlotOutcome::At(slot)),
+            MoveOutcome::Before => Some(SlotOutcome::Retry),
+            MoveOutcome::NothingLeft => None,
         }
     }
 
-    /// Makes a cell of a segment that is being left go. Returns its word, 0 if nothing is to be carried, and
-    /// whether the cell was live. Of a cell that was never charged, the call that makes it go gives its place
-    /// back.
+    /// Freezes a cell. Returns its word, which is 0 if there is nothing to move, and whether the
+    /// cell was live. The call that freezes a cell without a charge releases the cell's
+    /// reservation.
     pub(super) fn freeze(&self, slot: &Slot) -> (u64, bool) {
-        let (word, mine) = slot.cell.freeze();
-        if word == 0 && (mine || fault::active(Fault::EveryoneReleases)) {
+        let (word, was_live) = slot.cell.freeze();
+        if word == 0 && (was_live || fault::active(Fault::EveryoneReleases)) {
             coverage::hit(Race::UnchargedDropped);
-            self.dropped();
+            self.count_dropped();
         }
-        (word, mine)
+        (word, was_live)
     }
 
-    /// Ends a cell whose word has gone on elsewhere in its segment, or of which nothing is left. The one swap
-    /// that does it gives its place back.
+    /// Marks a frozen cell dead after its word has moved within the segment, or nothing is left of
+    /// the word. Of all threads that try, one succeeds and releases the cell's reservation.
     pub(super) fn end_moved(&self, segment: Segment<'_>, Frozen { slot, word }: Frozen<'_>) {
         if slot.cell.end_moved(word) || fault::active(Fault::EveryoneReleases) {
-            segment.count_buried();
+            segment.count_dead();
             self.written.reservations.release();
         }
     }
 
-    /// Brings a word to the successor, and nowhere else, in the units of the successor's generation.
-    pub(super) fn carry<'g>(
+    /// Moves a word to the direct successor, in the units of the successor's generation.
+    pub(super) fn migrate_word<'g>(
         &self,
         old: Segment<'g>,
         newest: Segment<'g>,
         fingerprint: Fingerprint,
         frozen: Frozen<'g>,
         rules: &impl Rules,
-    ) -> Carried<'g> {
-        let tag = frozen.slot.tag();
-        let carried = match tag.is_of_generation(newest.generation()) {
-            true => Some((tag, frozen.word)),
-            false => rules.migrated(CellKey::Fingerprint(fingerprint), tag, frozen.word),
-        };
-        let Some((tag, word)) = carried else {
-            coverage::hit(Race::CarriedNowhere);
+    ) -> MoveOutcome<'g> {
+        let Some((tag, word)) = frozen.in_units_of(newest, fingerprint, rules) else {
+            coverage::hit(Race::NothingLeft);
             self.end_moved(old, frozen);
-            return Carried::Nowhere;
+            return MoveOutcome::NothingLeft;
         };
         newest.claim_moved();
         for slot in newest.slots_from_home(fingerprint) {
-            // Before it is looked at: new memory that is read first gets a page from the system twice, and
-            // all other processors have to be told of the second one.
+            // Write before reading: a page of new memory that is read first is mapped twice, and
+            // the second mapping interrupts all processors.
             let _ = slot.claim(fingerprint);
             loop {
-                match slot.to(fingerprint) {
-                    Is::Foreign => break,
-                    Is::Vacant => {
+                match slot.match_key(fingerprint) {
+                    KeyMatch::Foreign => break,
+                    KeyMatch::Vacant => {
                         let _ = slot.claim(fingerprint);
                     }
-                    Is::Closed => {
+                    KeyMatch::Closed => {
                         newest.give_back_moved();
-                        return Carried::Before;
+                        return MoveOutcome::Before;
                     }
-                    Is::Own
-                        if fault::active(Fault::SeedPassesBuried)
+                    KeyMatch::Own
+                        if fault::active(Fault::SeedPassesDead)
                             && slot.word() == Word::Frozen(0) =>
                     {
                         break;
                     }
-                    is @ (Is::Half | Is::Own) => {
-                        if is == Is::Half && !slot.take(fingerprint) {
+                    is @ (KeyMatch::Claimed | KeyMatch::Own) => {
+                        if is == KeyMatch::Claimed && !slot.take(fingerprint) {
                             continue;
                         }
-                        if is == Is::Own {
+                        if is == KeyMatch::Own {
                             newest.give_back_moved();
                         }
                         slot.set_tag(tag);
-                        // All that carry this cell put in the same.
+                        // All threads that move this cell write the same word.
                         slot.cell.seed(word);
-                        return Carried::To(slot);
+                        return MoveOutcome::To(slot);
                     }
                 }
             }
         }
-        // There is room for every cell that can be carried here.
+        // The successor has room for all cells that can move to it.
         if cfg!(any(debug_assertions, tollgate_loom)) {
             panic!("no room for a cell that moves");
         }
         newest.give_back_moved();
-        Carried::Before
+        MoveOutcome::Before
     }
 
-    /// Gives a key a new cell in the newest segment.
+    /// Inserts a key into the newest segment.
     fn insert<'g>(
         &self,
         guard: &'g Guard,
         shard: &Shard,
-        view: View<'g>,
+        view: ShardView<'g>,
         fingerprint: Fingerprint,
         now_ns: u64,
         rules: &impl Rules,
-    ) -> Located<'g> {
-        let Some(newest) = view.newest() else { return Located::Retry };
-        // Whose call carries has enough to do.
+    ) -> SlotOutcome<'g> {
+        let Some(newest) = view.newest() else { return SlotOutcome::Retry };
+        // A call that migrates a chunk does enough work.
         if !view.is_migrating() {
             self.memory().free_piece();
         }
         let is_held = !view.is_migrating() && self.memory().is_too_much_held();
         if is_held && newest.is_full_from_home(fingerprint, LONG_SEARCH) {
-            // No migration may clear out what is buried there: searches are not to get longer.
-            let is_begun = self.start(shard, view, Room::More(1), rules);
-            return if is_begun { Located::Retry } else { Located::AtCap };
+            // No migration can clear out the dead slots now. Without a new key there, searches get
+            // no longer.
+            let is_begun = self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
+            return if is_begun { SlotOutcome::Retry } else { SlotOutcome::TableFull };
         }
         let Some(reservation) = self.reserve(now_ns, rules) else {
-            // One look more: the key may have got its cell in between.
+            // Look again: another thread may have inserted the key meanwhile.
             return match self.look_from(guard, shard, fingerprint, rules) {
-                Ok((_, None)) => Located::AtCap,
-                _ => Located::Retry,
+                Ok((_, None)) => SlotOutcome::TableFull,
+                _ => SlotOutcome::Retry,
             };
         };
-        let claims = match newest.claim(view.is_migrating()) {
-            Claim::Granted(claims) => claims,
-            Claim::Full if view.is_migrating() => {
-                self.help_to_the_end(guard, shard, view, rules);
-                return Located::Retry;
-            }
-            Claim::Full | Claim::Sealed => {
-                let is_begun = self.start(shard, view, Room::More(1), rules);
-                return if is_begun { Located::Retry } else { Located::AtCap };
-            }
+        let goal = MigrationGoal::Grow(1);
+        let claims = match self.claim_or_migrate(guard, shard, view, newest, goal, rules) {
+            Ok(claims) => claims,
+            Err(refused) => return refused,
         };
-        let Settled { slot, is_new, steps } = match self.settle(newest, fingerprint) {
-            Some(found) => found,
+        let OwnSlot { slot, is_new, steps } = match self.take_slot(newest, fingerprint) {
+            Some(own) => own,
             None => {
                 newest.give_back();
-                return Located::Retry;
+                return SlotOutcome::Retry;
             }
         };
         if is_new {
@@ -302,54 +313,77 @@ impl Table {
                 newest.give_back();
             }
         }
-        // Not all shards at once: a shard that grows has both segments for a while.
-        let stagger = newest.slots() / 64 * (self.nth_shard(fingerprint) % 8);
-        let is_enough = claims == enough_claims(newest.slots()) - stagger as u64;
+        // A shard that grows has two segments for a while, so shards grow at different times.
+        let stagger = newest.slots() / 64 * (self.shard_index(fingerprint) % 8);
+        let is_enough = claims == claims_to_grow(newest.slots()) - stagger as u64;
         let is_enough = is_enough || steps > LONG_SEARCH;
         if is_new && is_enough && !view.is_migrating() {
-            self.start(shard, view, Room::More(1), rules);
+            self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
         }
-        Located::At(slot)
+        SlotOutcome::At(slot)
     }
 
-    /// Takes a slot for a key, or finds the one that another has taken for it; whether it is new.
-    /// `None`: the segment is being left.
-    pub(super) fn settle<'g>(
+    /// Claims a slot for a new key and returns the number of claims. If the segment refuses, finishes
+    /// its migration or begins one for `goal`: then the caller begins again, or the table is full.
+    pub(super) fn claim_or_migrate<'g>(
+        &self,
+        guard: &'g Guard,
+        shard: &Shard,
+        view: ShardView<'g>,
+        newest: Segment<'g>,
+        goal: MigrationGoal,
+        rules: &impl Rules,
+    ) -> Result<u64, SlotOutcome<'g>> {
+        match newest.claim(view.is_migrating()) {
+            ClaimOutcome::Granted(claims) => Ok(claims),
+            ClaimOutcome::Full if view.is_migrating() => {
+                self.finish_migration(guard, shard, view, rules);
+                Err(SlotOutcome::Retry)
+            }
+            ClaimOutcome::Full | ClaimOutcome::Sealed => {
+                let is_begun = self.start_migration(shard, view, goal, rules);
+                Err(if is_begun { SlotOutcome::Retry } else { SlotOutcome::TableFull })
+            }
+        }
+    }
+
+    /// Takes a slot for a key, or finds the slot that another thread has taken for it. `None` if a
+    /// migration leaves the segment.
+    pub(super) fn take_slot<'g>(
         &self,
         newest: Segment<'g>,
         fingerprint: Fingerprint,
-    ) -> Option<Settled<'g>> {
+    ) -> Option<OwnSlot<'g>> {
         for (steps, slot) in newest.slots_from_home(fingerprint).enumerate() {
-            let settled = |is_new| Some(Settled { slot, is_new, steps });
-            // Repeats only when another has changed the slot, which it can do twice.
+            let own = |is_new| Some(OwnSlot { slot, is_new, steps });
+            // Repeats only when another thread has changed the slot, which can happen twice.
             loop {
-                match slot.to(fingerprint) {
-                    Is::Foreign => break,
-                    Is::Closed => return None,
-                    Is::Vacant => {
+                match slot.match_key(fingerprint) {
+                    KeyMatch::Foreign => break,
+                    KeyMatch::Closed => return None,
+                    KeyMatch::Vacant => {
                         let _ = slot.claim(fingerprint);
                     }
-                    Is::Half => {
+                    KeyMatch::Claimed => {
                         if slot.take(fingerprint) {
-                            return settled(true);
+                            return own(true);
                         }
                     }
-                    Is::Own if fault::active(Fault::InsertBlindly) => break,
-                    Is::Own => match slot.word() {
-                        Word::Live(_) => return settled(false),
+                    KeyMatch::Own if fault::active(Fault::InsertBlindly) => break,
+                    KeyMatch::Own => match slot.word() {
+                        Word::Live(_) => return own(false),
                         Word::Frozen(0) => break,
                         Word::Frozen(_) => return None,
                     },
                 }
             }
         }
-        // No more slots are claimed than there are: a search that finds none is of a segment whose
-        // last ones were closed or poisoned.
+        // Keys never claim all slots, so a migration has closed or poisoned the last ones.
         None
     }
 
-    /// Reserves a place for one key. At the cap full cells go first: those among the next slots of
-    /// the table, a bounded number of them.
+    /// Reserves room for one key under the cap. When the table is full or nearly so, it sweeps a
+    /// bounded number of slots first.
     fn reserve(&self, now_ns: u64, rules: &impl Rules) -> Option<Reservation<'_>> {
         if self.written.reservations.is_nearly_full() {
             self.sweep_charged(LOOKS_NEAR_CAP, now_ns, rules);

@@ -1,74 +1,79 @@
-//! The memory that a table's segments take, and its way back to the system.
+//! The memory of a table's segments: counts it, and returns it to the system in bounded pieces.
+//!
+//! Freeing a mebibyte at once stalls the call that does it (docs/internals/reclamation.md, "How it
+//! goes back"). Each call therefore frees a few KiB, and sweeps and reloads free the rest.
 
 use parking_lot::Mutex;
 
 use super::block::Block;
-use super::epoch::{Guard, Retired, readers_in_calls};
-use super::region::Rests;
+use super::epoch::{Guard, Retired, active_readers};
+use super::region::OpenRegions;
 use super::retired::When;
 use super::segment::Unlinked;
 use crate::util::sync::{FigureUsize, Ordering, Switch};
 
-/// The bytes of segments that may be unlinked and not freed, because a thread that is pinned might read
-/// them, if that is more than what all segments take that are not retired. Past it no migration begins but
-/// one that live cells need to grow.
+/// The most bytes of retired segments that readers may hold back, unless the segments in use take
+/// more. Above it, a migration begins only if live cells need a larger segment.
 const MAX_HELD_BYTES: usize = 16 << 20;
-/// A reload does not wait for less.
+/// A reload does not wait for fewer bytes.
 const MIN_WAITING_BYTES: usize = 64 << 10;
-/// What it takes to keep one of them in a list, about.
+/// The approximate bytes of a retired segment's entry in the list.
 const LISTED_BYTES: usize = 64;
 
-/// So much goes back to the system in a call for a key: some 5 us. It is twice what the eight chunks of a
-/// migration take that go with it.
+/// The bytes that a call for a key frees, in about 5 us: twice the bytes of the eight chunks that a
+/// migration moves between two such pieces.
 const PIECE_BYTES: usize = 16 << 10;
-/// And in a step of a sweep or of a reload, for which nobody waits. Each time all processors that run a
-/// thread of this process are interrupted: seldom and much is kinder to their calls.
+/// The bytes that a step of a sweep or of a reload frees. Each time the system interrupts all
+/// processors that run a thread of this process, so few large pieces disturb calls less.
 const LARGE_PIECE_BYTES: usize = 512 << 10;
-/// Of small blocks, so many in either.
+/// The most blocks in a piece of either size.
 const MAX_BLOCKS: usize = 64;
-/// And at the end of a pass or a reload so many steps' work: 64 MiB, some milliseconds.
+/// The most large pieces at the end of a pass or a reload: 64 MiB, a few milliseconds.
 const MAX_PIECES_AT_END: usize = 128;
-/// While a sweep or a reload is under way, calls for keys leave it this much: too little to put off a
-/// migration, though the sweep stops and all of it is of segments without slots.
+/// The bytes that calls for keys leave to a sweep or a reload that is under way. If it stops, so
+/// few bytes delay no migration, even if all of them belong to segments without slots.
 const MAX_LEFT_BYTES: usize = 4 << 20;
 
-/// What the segments take. It has those that are unlinked, so that all of them go with the table.
+/// The memory of a table's segments. It owns the retired ones, so that dropping the table frees
+/// them.
 #[derive(Default)]
 pub(super) struct Memory {
     bytes: FigureUsize,
     mapped_bytes: FigureUsize,
-    /// Segments that are unlinked and not freed yet.
+    /// The number of segments that are retired and not freed.
     retired: FigureUsize,
-    /// Of these, those that a thread may still read.
+    /// The retired segments that a thread may still read.
     waiting: Retired<Unlinked>,
     waiting_bytes: FigureUsize,
-    /// The others, on their way back to the system. No thread waits for the lock: a thread that finds it
-    /// taken frees its own block at once, or none.
-    unread: Mutex<Vec<Block>>,
-    unread_bytes: FigureUsize,
-    /// Where the next small blocks come from. Nobody waits for it, either.
-    rests: Mutex<Rests>,
-    /// Whether a sweep or a reload is under way, which frees what is unread. It may stop in the middle.
-    is_seen_to: Switch,
+    /// The blocks of the other retired segments. No thread waits for the lock: a thread that finds
+    /// it taken frees its own block at once, or none.
+    unused: Mutex<Vec<Block>>,
+    unused_bytes: FigureUsize,
+    /// The regions for small blocks. No thread waits for this lock either.
+    open_regions: Mutex<OpenRegions>,
+    /// Whether a sweep or a reload, which frees unused blocks, is under way. It may stop at any
+    /// step.
+    is_bulk_freeing: Switch,
 }
 
 impl Memory {
-    /// A block with room for so many bytes, all 0.
-    pub(super) fn block(&self, bytes: usize) -> Block {
-        let cut = self.rests.try_lock().and_then(|mut rests| rests.cut(bytes));
-        cut.map_or_else(|| Block::new(bytes), Block::of)
+    /// Returns a block of `bytes` zeroes.
+    pub(super) fn allocate(&self, bytes: usize) -> Block {
+        let block =
+            self.open_regions.try_lock().and_then(|mut open_regions| open_regions.allocate(bytes));
+        block.map_or_else(|| Block::new(bytes), Block::from_region)
     }
 
     /// Counts the block of a new segment.
-    pub(super) fn made(&self, block: &Block) {
-        // Relaxed, here and below: figures, which only bound how much is held back.
+    pub(super) fn count_new(&self, block: &Block) {
+        // Relaxed, here and below: these counts only bound the memory that is held back.
         self.bytes.fetch_add(block.bytes(), Ordering::Relaxed);
         self.mapped_bytes.fetch_add(block.mapped_bytes(), Ordering::Relaxed);
     }
 
-    /// Takes a segment that was unlinked, and frees about as much as it takes of what no thread can read
-    /// any more: together with [`free_piece`](Memory::free_piece), which each eighth chunk of its migration
-    /// calls, at least as much, so that no pattern of migrations piles it up.
+    /// Retires a segment, and frees a piece of unused memory. Every eighth chunk of the segment's
+    /// migration has called [`free_piece`](Memory::free_piece) as well: together they free at least
+    /// the segment's bytes, so that no pattern of migrations piles memory up.
     pub(super) fn retire(&self, guard: &Guard, segment: Unlinked) {
         let bytes = segment.bytes();
         self.retired.fetch_add(1, Ordering::Relaxed);
@@ -78,89 +83,93 @@ impl Memory {
         self.free_piece();
     }
 
-    /// Finds segments that no thread can read any more, and looks for those who read others.
+    /// Moves segments that no thread can read any more to the unused blocks, and looks for the
+    /// readers of others.
     pub(super) fn collect(&self, guard: &Guard, when: When) {
-        // Held for a call of the system at most: whoever finds it taken frees nothing this time.
-        let Some(mut unread) = self.unread.try_lock() else { return };
-        for segment in self.waiting.collect(guard, when, readers_in_calls) {
+        // The lock is held for at most one system call. A thread that finds it taken frees nothing
+        // this time.
+        let Some(mut unused) = self.unused.try_lock() else { return };
+        for segment in self.waiting.collect(guard, when, active_readers) {
             let block = segment.into_block();
             self.waiting_bytes.fetch_sub(block.bytes() + LISTED_BYTES, Ordering::Relaxed);
-            self.unread_bytes.fetch_add(block.bytes(), Ordering::Relaxed);
-            unread.push(block);
+            self.unused_bytes.fetch_add(block.bytes(), Ordering::Relaxed);
+            unused.push(block);
         }
     }
 
-    /// Takes back what is left of an unread block.
-    fn put_back(&self, block: Block) {
-        if let Err(block) = self.put(block) {
+    /// Adds a block to the unused ones, or frees it if the lock is taken.
+    fn add_unused(&self, block: Block) {
+        if let Err(block) = self.try_add_unused(block) {
             self.free(block);
         }
     }
 
-    fn put(&self, block: Block) -> Result<(), Block> {
-        let Some(mut blocks) = self.unread.try_lock() else { return Err(block) };
-        self.unread_bytes.fetch_add(block.bytes(), Ordering::Relaxed);
+    fn try_add_unused(&self, block: Block) -> Result<(), Block> {
+        let Some(mut blocks) = self.unused.try_lock() else { return Err(block) };
+        self.unused_bytes.fetch_add(block.bytes(), Ordering::Relaxed);
         blocks.push(block);
         Ok(())
     }
 
-    fn take(&self) -> Option<Block> {
-        if self.unread_bytes.load(Ordering::Relaxed) == 0 {
+    fn take_unused(&self) -> Option<Block> {
+        if self.unused_bytes.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let block = self.unread.try_lock()?.pop()?;
-        self.unread_bytes.fetch_sub(block.bytes(), Ordering::Relaxed);
+        let block = self.unused.try_lock()?.pop()?;
+        self.unused_bytes.fetch_sub(block.bytes(), Ordering::Relaxed);
         Some(block)
     }
 
-    /// Frees a small piece of what nobody reads, so that no call does much of it; or leaves it to the sweep
-    /// that is under way.
+    /// Frees a small piece of unused memory, so that no call frees much; or leaves it to the sweep
+    /// or reload under way.
     pub(super) fn free_piece(&self) {
-        let is_seen_to = self.is_seen_to.load(Ordering::Relaxed);
-        let left = if is_seen_to { MAX_LEFT_BYTES } else { 0 };
-        if self.unread_bytes.load(Ordering::Relaxed) > left {
+        let is_bulk_freeing = self.is_bulk_freeing.load(Ordering::Relaxed);
+        let left = if is_bulk_freeing { MAX_LEFT_BYTES } else { 0 };
+        if self.unused_bytes.load(Ordering::Relaxed) > left {
             let _ = self.free_about(PIECE_BYTES);
         }
     }
 
-    /// Frees about that many bytes, of a bounded number of blocks; returns whether there were any.
+    /// Frees about `bytes` bytes in a bounded number of blocks. Returns whether it freed any.
     fn free_about(&self, bytes: usize) -> bool {
         let mut freed = 0;
         for _ in 0..MAX_BLOCKS {
             if freed >= bytes {
                 break;
             }
-            let Some(more) = self.free_up_to(bytes - freed) else { break };
+            let Some(more) = self.free_one(bytes - freed) else { break };
             freed += more;
         }
         freed > 0
     }
 
-    /// Frees some of what nobody reads, in the middle of a sweep or a reload, and says that this is under way.
-    /// Returns whether there was anything.
-    pub(super) fn free_some(&self) -> bool {
-        self.is_seen_to.store(true, Ordering::Relaxed);
+    /// Frees a large piece of unused memory, and tells calls that a sweep or a reload is under way.
+    /// Returns whether it freed any.
+    pub(super) fn free_large_piece(&self) -> bool {
+        self.is_bulk_freeing.store(true, Ordering::Relaxed);
         self.free_about(LARGE_PIECE_BYTES)
     }
 
-    /// Frees so much, and more, so that what waits gets less.
+    /// Frees more than `bytes` bytes, so that the unused memory gets less.
     pub(super) fn free_more_than(&self, bytes: usize) {
         let pieces = bytes / LARGE_PIECE_BYTES + 1;
-        let _ = (0..pieces).take_while(|_| self.free_some()).count();
+        let _ = (0..pieces).take_while(|_| self.free_large_piece()).count();
     }
 
-    /// Frees what is left at the end of it, within a bound, and leaves the rest to calls.
+    /// Frees unused memory at the end of a pass or a reload, within a bound, and leaves the rest to
+    /// calls.
     pub(super) fn free_rest(&self) {
-        // At most so many times: it may be that others go on adding.
-        let _ = (0..MAX_PIECES_AT_END).take_while(|_| self.free_some()).count();
-        self.is_seen_to.store(false, Ordering::Relaxed);
+        // Bounded, because other threads may go on adding blocks.
+        let _ = (0..MAX_PIECES_AT_END).take_while(|_| self.free_large_piece()).count();
+        self.is_bulk_freeing.store(false, Ordering::Relaxed);
     }
 
-    /// Frees one block, or a piece of a larger one; how many bytes. `None`: there is nothing to free.
-    fn free_up_to(&self, bytes: usize) -> Option<usize> {
-        let mut block = self.take()?;
+    /// Frees one block, or about `bytes` bytes of a larger one. Returns the freed bytes, or `None`
+    /// if no block is unused.
+    fn free_one(&self, bytes: usize) -> Option<usize> {
+        let mut block = self.take_unused()?;
         if block.shrink(bytes) {
-            self.put_back(block);
+            self.add_unused(block);
             return Some(bytes);
         }
         let bytes = block.left_bytes();
@@ -174,23 +183,23 @@ impl Memory {
         self.retired.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether threads may still read so much that migrations have to wait.
+    /// Returns whether readers hold back so many bytes that migrations have to wait.
     pub(super) fn is_too_much_held(&self) -> bool {
         let (waiting, in_use) = self.waiting_and_in_use();
         waiting > in_use.max(MAX_HELD_BYTES)
     }
 
-    /// Whether threads may still read more than a reload lets gather.
+    /// Returns whether readers hold back so many bytes that a reload waits for them.
     pub(super) fn is_much_waiting(&self) -> bool {
         let (waiting, in_use) = self.waiting_and_in_use();
         waiting > (in_use / 8).max(MIN_WAITING_BYTES)
     }
 
-    /// The bytes that threads may still read, and those of segments that are not retired.
+    /// Returns the bytes of retired segments that readers hold back, and those of segments in use.
     fn waiting_and_in_use(&self) -> (usize, usize) {
         let waiting = self.waiting_bytes.load(Ordering::Relaxed);
-        let unread = self.unread_bytes.load(Ordering::Relaxed);
-        (waiting, self.bytes().saturating_sub(waiting).saturating_sub(unread))
+        let unused = self.unused_bytes.load(Ordering::Relaxed);
+        (waiting, self.bytes().saturating_sub(waiting).saturating_sub(unused))
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -212,17 +221,17 @@ mod tests {
 
     fn retired(memory: &Memory, bytes: usize) -> Block {
         let block = Block::new(bytes);
-        memory.made(&block);
+        memory.count_new(&block);
         memory.retired.fetch_add(1, Ordering::Relaxed);
         block
     }
 
     #[test]
-    fn freed_block_counts_until_its_last_piece() {
+    fn a_block_counts_until_its_last_piece_is_freed() {
         let memory = Memory::default();
         let (large, small) = (retired(&memory, 300 << 10), retired(&memory, 1000));
-        memory.put_back(large);
-        memory.put_back(small);
+        memory.add_unused(large);
+        memory.add_unused(small);
         memory.free_piece();
         let is_linux = cfg!(target_os = "linux");
         let left = if is_linux { (300 << 10, 1) } else { (0, 0) };
@@ -231,59 +240,59 @@ mod tests {
             memory.free_piece();
             memory.retired_count() == 0
         });
-        // Of 300 KiB 16 at a time, less what came with the small one.
+        // 300 KiB in pieces of 16 KiB, except the piece that came with the small one.
         assert_eq!(pieces, Some(if is_linux { 18 } else { 1 }));
         assert_eq!((memory.bytes(), memory.mapped_bytes()), (0, 0));
         memory.free_piece();
     }
 
     #[test]
-    fn step_frees_large_piece_or_many_small_blocks() {
+    fn steps_free_large_pieces_and_the_end_the_rest() {
         let memory = Memory::default();
-        memory.put_back(retired(&memory, 700 << 10));
-        (0..3).for_each(|_| memory.put_back(retired(&memory, 1000)));
-        assert!(memory.free_some());
+        memory.add_unused(retired(&memory, 700 << 10));
+        (0..3).for_each(|_| memory.add_unused(retired(&memory, 1000)));
+        assert!(memory.free_large_piece());
         assert_eq!(memory.retired_count(), usize::from(cfg!(target_os = "linux")), "the large one");
-        memory.free_some();
+        memory.free_large_piece();
         assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
-        (0..=MAX_BLOCKS).for_each(|_| memory.put_back(retired(&memory, 64)));
-        assert!(memory.free_some());
+        (0..=MAX_BLOCKS).for_each(|_| memory.add_unused(retired(&memory, 64)));
+        assert!(memory.free_large_piece());
         assert_eq!(memory.retired_count(), 1);
-        (0..70).for_each(|_| memory.put_back(retired(&memory, 1 << 20)));
+        (0..70).for_each(|_| memory.add_unused(retired(&memory, 1 << 20)));
         memory.free_rest();
         assert!((6..=71 - 64).contains(&memory.retired_count()), "{}", memory.retired_count());
         memory.free_rest();
         assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
-        assert!(!memory.free_some());
+        assert!(!memory.free_large_piece());
     }
 
     #[test]
-    fn calls_leave_bounded_work_to_the_sweep() {
+    fn calls_leave_a_bounded_amount_to_sweeps() {
         let memory = Memory::default();
-        memory.free_some();
-        (0..4).for_each(|_| memory.put_back(retired(&memory, 1 << 20)));
+        memory.free_large_piece();
+        (0..4).for_each(|_| memory.add_unused(retired(&memory, 1 << 20)));
         memory.free_piece();
-        assert_eq!(memory.unread.lock().iter().map(Block::left_bytes).sum::<usize>(), 4 << 20);
-        // A sweep that has stopped does not free the next.
-        memory.put_back(retired(&memory, 1000));
+        assert_eq!(memory.unused.lock().iter().map(Block::left_bytes).sum::<usize>(), 4 << 20);
+        // The sweep has stopped, and frees no more blocks.
+        memory.add_unused(retired(&memory, 1000));
         memory.free_piece();
         memory.free_piece();
         assert_eq!(memory.retired_count(), 4);
-        assert!(memory.free_some());
-        assert!(memory.unread.lock().iter().map(Block::left_bytes).sum::<usize>() < 4 << 20);
+        assert!(memory.free_large_piece());
+        assert!(memory.unused.lock().iter().map(Block::left_bytes).sum::<usize>() < 4 << 20);
         memory.free_rest();
-        memory.put_back(retired(&memory, 1000));
+        memory.add_unused(retired(&memory, 1000));
         memory.free_piece();
         assert_eq!((memory.bytes(), memory.retired_count()), (0, 0));
     }
 
     #[test]
-    fn caller_without_the_lock_frees_its_block() {
+    fn a_taken_lock_frees_the_callers_own_block() {
         let memory = Memory::default();
         let (one, other) = (retired(&memory, 1000), retired(&memory, 1000));
-        memory.put_back(one);
-        let taken = memory.unread.lock();
-        memory.put_back(other);
+        memory.add_unused(one);
+        let taken = memory.unused.lock();
+        memory.add_unused(other);
         memory.free_piece();
         assert_eq!(memory.retired_count(), 1);
         drop(taken);

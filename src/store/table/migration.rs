@@ -1,59 +1,69 @@
-//! Growing, shrinking and clearing out: a shard's cells move to a new segment, a chunk at a time, helped
-//! by whoever passes and finished by anyone.
+//! Migrations: the cells of a shard move to a new segment, which is larger, smaller, or free of
+//! dead cells.
+//!
+//! Calls that change a word move a chunk each, and any of them can finish.
 
 use super::epoch::{Guard, pin};
 use super::insert::Frozen;
 use super::retired::When;
-use super::segment::{Segment, Unlinked, enough_claims, slots_of};
-use super::shard::{Packed, Shard, View};
-use super::slot::Holds;
+use super::segment::{Segment, Unlinked, claims_to_grow, slots_of};
+use super::shard::{SegmentPointer, Shard, ShardView};
+use super::slot::SlotContents;
 use super::{Rules, Table};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::Ordering;
 use crate::util::work;
 
-/// Slots that one call carries.
+/// Slots that one call migrates.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 
-/// A call that carries the chunk after so many slots frees a piece of memory.
+/// A call frees a piece of memory if its chunk begins at a multiple of this number of slots.
 const FREE_EVERY: usize = 8 * CHUNK;
 
-/// How often a reload waits for threads that may read what it left, 100 us each time.
+/// How often a reload waits for threads that may read retired segments, 100 us each time.
 const MAX_WAITS: u32 = 1000;
 
-/// A segment that has any slots has at least so many.
+/// log2 of the fewest slots of a segment that has any.
 pub(super) const FIRST_LOG2: u32 = 3;
 
-/// What a migration is to make room for.
+/// What a migration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// The cells that there are: no more slots than there were, unless live cells take three quarters of those.
-    Fewer,
-    /// So many keys more.
-    More(u64),
-    /// As `Fewer`, for words that go on in other slots: the slots that they left are cleared out.
-    Cleared,
+pub(super) enum MigrationGoal {
+    /// As few slots as the cells need; more than before only if live cells take three quarters of
+    /// the old segment.
+    Fit,
+    /// Room for this number of additional keys.
+    Grow(u64),
+    /// Like `Fit`, to clear out the slots whose words have moved to later slots.
+    ClearDead,
 }
 
 impl Table {
     /// Gives a shard its first segment.
-    pub(super) fn begin(&self, shard: &Shard, view: View<'_>, log2: u32, rules: &impl Rules) {
-        let first = Segment::new(self.memory(), log2, Packed::NONE, 0, rules.generation());
+    pub(super) fn create_first_segment(
+        &self,
+        shard: &Shard,
+        view: ShardView<'_>,
+        log2: u32,
+        rules: &impl Rules,
+    ) {
+        let first = Segment::new(self.memory(), log2, SegmentPointer::NONE, 0, rules.generation());
         self.publish(shard, view, first);
     }
 
-    /// Begins a migration of a shard at rest, to a segment with room for more. Whoever is
-    /// first does it; the others' segments go. Returns whether there is one now: not if so much is held
-    /// back that only growth is left, and live cells do not need it.
+    /// Begins a migration of a shard at rest. Of several threads one succeeds, and the others drop
+    /// their segments. Returns whether a migration is under way: not if readers hold back so much
+    /// memory that a segment may only grow, and live cells do not need that.
     ///
-    /// What is held back does not put off a migration to the units of new limits, of which each reload has one, nor one
-    /// that clears out what words have left that went on: a word goes on once for each end of an override.
-    pub(super) fn start(
+    /// Memory that readers hold back never delays two kinds of migrations: those to the units of
+    /// new limits, of which each reload has one, and `ClearDead`, because a word moves within its
+    /// segment once for each end of an override.
+    pub(super) fn start_migration(
         &self,
         shard: &Shard,
-        view: View<'_>,
-        room: Room,
+        view: ShardView<'_>,
+        goal: MigrationGoal,
         rules: &impl Rules,
     ) -> bool {
         let Some(old) = view.newest() else { return false };
@@ -61,38 +71,43 @@ impl Table {
             return true;
         }
         let generation = rules.generation().max(old.generation());
-        let is_put_off = generation == old.generation() && room != Room::Cleared;
-        let holds_back = is_put_off && self.holds_back();
+        let may_wait = generation == old.generation() && goal != MigrationGoal::ClearDead;
+        let holds_back = may_wait && self.holds_back();
         let grows_to = |used| {
-            let log2 = self.successor_log2(old.log2(), used, room);
-            match room {
-                Room::More(_) => log2,
-                Room::Fewer | Room::Cleared if used > enough_claims(old.slots()) => log2,
-                Room::Fewer | Room::Cleared => log2.min(old.log2()),
+            let log2 = self.successor_log2(old.log2(), used, goal);
+            match goal {
+                MigrationGoal::Grow(_) => log2,
+                MigrationGoal::Fit | MigrationGoal::ClearDead
+                    if used > claims_to_grow(old.slots()) =>
+                {
+                    log2
+                }
+                MigrationGoal::Fit | MigrationGoal::ClearDead => log2.min(old.log2()),
             }
         };
         if holds_back && grows_to(old.used()) <= old.log2() {
             return false;
         }
-        // Sealed first: by this number of cells the successor is sized.
+        // Seal first, because the number of cells decides the successor's size.
         let used = if fault::active(Fault::SizedByFew) { 0 } else { old.seal() };
-        // Cells may have been dropped since: what is begun while memory is held back doubles.
-        let least = if holds_back { old.log2() + 1 } else { 0 };
-        let log2 = grows_to(used).max(least);
+        // Cells may have been dropped since the check. While memory is held back, each migration
+        // must double the segment.
+        let min_log2 = if holds_back { old.log2() + 1 } else { 0 };
+        let log2 = grows_to(used).max(min_log2);
         self.publish(
             shard,
             view,
-            Segment::new(self.memory(), log2, view.as_old(), used, generation),
+            Segment::new(self.memory(), log2, view.pointer(), used, generation),
         );
         true
     }
 
-    #[expect(unsafe_code, reason = "frees a segment that nobody has seen")]
-    pub(super) fn publish(&self, shard: &Shard, view: View<'_>, new: Segment<'_>) {
+    #[expect(unsafe_code, reason = "frees a segment that no other thread has seen")]
+    pub(super) fn publish(&self, shard: &Shard, view: ShardView<'_>, new: Segment<'_>) {
         if shard.publish(view, new) {
-            self.memory().made(&new.header().block);
+            self.memory().count_new(&new.header().block);
             if view.newest().is_some() {
-                // Relaxed: a figure for people.
+                // Relaxed: statistics.
                 self.written.counts.migrations.fetch_add(1, Ordering::Relaxed);
             }
         } else {
@@ -102,43 +117,52 @@ impl Table {
         }
     }
 
-    /// Carries the next chunk, all of it; whoever reaches the end completes the migration. Any number
-    /// of threads may do it at once: nobody's part is anybody's duty.
+    /// Migrates the whole next chunk. The thread that reaches the end completes the migration. Any
+    /// number of threads may do so at once, and none waits for another: each copies all of its
+    /// chunk.
     ///
-    /// Who has limits from before the newest segment's cannot tell what becomes of a word there: that is
-    /// for others then, or for the next try with the new ones.
-    pub(super) fn help(&self, guard: &Guard, shard: &Shard, view: View<'_>, rules: &impl Rules) {
+    /// A caller with older limits than the newest segment's cannot convert the words, and returns
+    /// at once.
+    pub(super) fn help_migrate(
+        &self,
+        guard: &Guard,
+        shard: &Shard,
+        view: ShardView<'_>,
+        rules: &impl Rules,
+    ) {
         let (Some(newest), Some(old)) = (view.newest(), view.old()) else { return };
         if rules.generation() < newest.generation() {
             return;
         }
         let frontier = &old.header().frontier;
-        // Acquire: pairs with the swap below: what others have carried is seen by whoever completes.
-        let order = if fault::active(Fault::FrontierRelaxed) {
+        // Acquire: pairs with the swap below, so that the thread that completes sees the cells that
+        // others have migrated.
+        let acquire = if fault::active(Fault::FrontierRelaxed) {
             Ordering::Relaxed
         } else {
             Ordering::Acquire
         };
-        let from = frontier.load(order);
+        let from = frontier.load(acquire);
         let slots = old.slots();
         if (from as usize).is_multiple_of(FREE_EVERY) {
-            // Before it retires them, a migration frees as many bytes as it leaves, and more.
+            // During a migration, its helpers free more bytes than the migration retires at its
+            // end.
             self.memory().free_piece();
         }
         if (from as usize) < slots {
             let to = (from as usize + CHUNK).min(slots);
             for at in from as usize..to {
-                self.carry_slot(old, at, newest, rules);
+                self.migrate_slot(old, at, newest, rules);
             }
-            // Release: what this call has carried, and what the load above has acquired, is seen by
-            // whoever goes on from here. Acquire on failure: another has carried the same, and this call
-            // may be the one that completes.
-            let moved = if fault::active(Fault::FrontierRelaxed) {
+            // Release: the thread that continues from here sees the cells that this call has
+            // migrated, and those that the load above has acquired. Acquire on failure: another
+            // thread has migrated the same chunk, and this call may be the one that completes.
+            let release = if fault::active(Fault::FrontierRelaxed) {
                 Ordering::Relaxed
             } else {
                 Ordering::Release
             };
-            if frontier.compare_exchange(from, to as u64, moved, order).is_err() {
+            if frontier.compare_exchange(from, to as u64, release, acquire).is_err() {
                 coverage::hit(Race::HelpedTwice);
             }
             if to < slots && !fault::active(Fault::CompleteEarly) {
@@ -154,51 +178,53 @@ impl Table {
         }
     }
 
-    /// Carries what is left. Only for a fresh key that finds the room used up that is meant for those
-    /// who come while cells move: each has carried a chunk before, so that many threads must have
-    /// inserted in lock step (docs/internals/table.md, "Room", has the numbers).
-    pub(super) fn help_to_the_end<'g>(
+    /// Finishes the migration. Callers do so when a segment changes its limits, or when new keys
+    /// have used up the room for inserts during a migration. Each insert migrates a chunk first, so
+    /// that the latter takes many threads that insert in lock step (docs/internals/table.md,
+    /// "Room").
+    pub(super) fn finish_migration<'g>(
         &self,
         guard: &'g Guard,
         shard: &Shard,
-        view: View<'g>,
+        view: ShardView<'g>,
         rules: &impl Rules,
     ) {
         let is_newer = |it: Segment<'_>| it.generation() > rules.generation();
         if view.newest().is_some_and(is_newer) {
             return;
         }
-        // At most as often as there are chunks: each moves the frontier, or another has.
-        while view.is_migrating() && shard.view(guard).is(view) {
-            self.help(guard, shard, view, rules);
+        // At most one round for each chunk: in each round, this or another thread advances the
+        // frontier.
+        while view.is_migrating() && shard.view(guard).is_same(view) {
+            self.help_migrate(guard, shard, view, rules);
         }
     }
 
-    /// Brings every shard to the generation of `rules`, which is the newest that there is. All others may
-    /// do anything meanwhile.
+    /// Migrates every shard to the generation of `rules`, which is the newest. Other threads may
+    /// use the table meanwhile.
     pub(crate) fn renew(&self, rules: &impl Rules) {
         let mut waits_left = MAX_WAITS;
         for shard in &self.shards {
             let bytes = self.renew_shard(shard, rules);
-            // As much as the shard leaves, whoever has carried it, and more.
+            // Free more than the shard has retired, whichever thread retired it.
             self.memory().free_more_than(bytes);
             self.wait_for_readers(&mut waits_left);
         }
-        self.free_unread();
+        self.free_unused();
     }
 
-    /// Waits while other threads are in calls in which they may read much of what was left, so that the table is not
-    /// in memory twice beside a reload. A thread that stands still makes the reload wait `waits_left` times, and not
-    /// again.
+    /// Waits while calls of other threads may read many retired segments, so that a reload does not
+    /// keep the table in memory twice. For a stalled thread the reload waits `waits_left` times in
+    /// all.
     fn wait_for_readers(&self, waits_left: &mut u32) {
-        /// Enough for pins that end at once.
-        const LOOKS: u32 = 4;
-        let mut looks = 0;
+        /// Enough for pins that end soon.
+        const ROUNDS: u32 = 4;
+        let mut rounds = 0;
         while self.memory().is_much_waiting() {
             self.memory().collect(&pin(), When::Any);
-            let _ = self.memory().free_some();
-            looks += 1;
-            if looks >= LOOKS {
+            let _ = self.memory().free_large_piece();
+            rounds += 1;
+            if rounds >= ROUNDS {
                 if *waits_left == 0 {
                     return;
                 }
@@ -208,10 +234,11 @@ impl Table {
         }
     }
 
-    /// Frees what no thread can read any more, within a bound, and leaves the rest to calls: at the end of a
-    /// sweep's pass, or of a reload, without a pin over it.
-    pub(crate) fn free_unread(&self) {
-        /// A look, two pins for what it looked at, and one more for a thread that came by.
+    /// Frees retired segments that no thread can read, within a bound, and leaves the rest to
+    /// calls. A sweep or a reload calls this at its end, when it holds no pin.
+    pub(crate) fn free_unused(&self) {
+        /// One to look for readers, two for the epoch to advance, and one in reserve for a thread
+        /// that interferes.
         const ROUNDS: usize = 4;
         for _ in 0..ROUNDS {
             if self.memory().retired_count() == 0 {
@@ -222,59 +249,67 @@ impl Table {
         self.memory().free_rest();
     }
 
-    /// Returns the bytes that the shard takes.
+    /// Migrates one shard to the generation of `rules`. Returns the bytes that the shard takes.
     fn renew_shard(&self, shard: &Shard, rules: &impl Rules) -> usize {
-        // Repeats only when another has changed the shard: one that begins or ends a migration, of which
-        // those to this generation are one.
+        // Repeats only when a migration of the shard was begun or completed. One of them is to this
+        // generation.
         loop {
-            // Pinned for one round at a time, so that what is left can be freed on the way.
+            // One pin for each round, so that retired segments can be freed between rounds.
             let guard = pin();
             let view = shard.view(&guard);
             match view.newest() {
-                // Without any slots: so that no late call begins one in old units.
+                // A segment without slots keeps a late call from making one with old units.
                 None if fault::active(Fault::RenewSkipsEmpty) => return 0,
-                None => self.begin(shard, view, 0, rules),
+                None => self.create_first_segment(shard, view, 0, rules),
                 Some(_) if view.is_migrating() => {
-                    self.help_to_the_end(&guard, shard, view, rules);
+                    self.finish_migration(&guard, shard, view, rules);
                 }
                 Some(newest) if newest.generation() >= rules.generation() => {
                     return newest.header().block.bytes();
                 }
                 Some(_) => {
-                    self.start(shard, view, Room::Fewer, rules);
+                    self.start_migration(shard, view, MigrationGoal::Fit, rules);
                 }
             }
         }
     }
 
-    fn carry_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {
+    fn migrate_slot(&self, old: Segment<'_>, at: usize, newest: Segment<'_>, rules: &impl Rules) {
         work::count_cell();
         let slot = old.slot(0, at);
-        // Repeats only when another has changed the slot, which it can do twice.
+        // Repeats only when another thread has changed the slot, which can happen twice.
         loop {
-            match slot.holds() {
-                Holds::NoKey => return,
-                Holds::Nothing => {
+            match slot.contents() {
+                SlotContents::NoKey => return,
+                SlotContents::Vacant => {
                     if slot.close() {
                         return;
                     }
                 }
-                Holds::Half => {
+                SlotContents::Claimed => {
                     if slot.poison() {
                         coverage::hit(Race::Poisoned);
                         return;
                     }
                 }
-                Holds::Key(fingerprint) => {
+                SlotContents::Key(fingerprint) => {
                     let (word, was_live) = self.freeze(slot);
                     if word == 0 {
                         return;
                     }
-                    if was_live || fault::active(Fault::CarriedUnlooked) {
-                        let _ = self.carry(old, newest, fingerprint, Frozen { slot, word }, rules);
+                    if was_live || fault::active(Fault::MigrateUnchecked) {
+                        let _ = self.migrate_word(
+                            old,
+                            newest,
+                            fingerprint,
+                            Frozen { slot, word },
+                            rules,
+                        );
                     } else {
-                        // Its word may have moved on within the segment: the key has none before it.
-                        let _ = self.leave(old, old.slots_from(at), newest, fingerprint, rules);
+                        // The word may have moved to a later slot of the segment. The key has no
+                        // word before this slot.
+                        let _ =
+                            self.migrate_key(old, old.slots_from(at), newest, fingerprint, rules);
                     }
                     return;
                 }
@@ -282,32 +317,32 @@ impl Table {
         }
     }
 
-    /// Frees a segment once nobody can be reading it.
+    /// Retires the old segment, so that it is freed once no thread can read it.
     ///
-    /// The caller has won the swap of [`Shard::complete`]: by it the last pointer that led here, the
-    /// shard's with the mark, has gone.
-    #[expect(unsafe_code, reason = "gives a segment to the reclaimer")]
+    /// The caller's swap of [`Shard::complete`] has removed the last pointer to it: the shard's
+    /// pointer with the mark.
+    #[expect(unsafe_code, reason = "retires a segment")]
     fn retire(&self, guard: &Guard, shard: &Shard, old: Segment<'_>) {
         #[cfg(tollgate_loom)]
         assert!(!shard.leads_to(old), "a segment is retired that can be reached");
         #[cfg(not(tollgate_loom))]
         let _ = shard;
-        // SAFETY: unlinked by the swap of `complete`, as the caller has said. `Memory` keeps it until all pins
-        // and readers of now are over, or the table is dropped.
+        // SAFETY: the caller's swap of `complete` has unlinked the segment. `Memory` keeps it until
+        // all current pins and readers have ended, or the table is dropped.
         let unlinked = unsafe { Unlinked::new(old) };
         self.memory().retire(guard, unlinked);
     }
 
-    pub(super) fn successor_log2(&self, old_log2: u32, used: u64, room: Room) -> u32 {
-        let room = match room {
-            Room::Fewer => 0,
-            Room::More(keys) => keys,
-            Room::Cleared => 1,
+    pub(super) fn successor_log2(&self, old_log2: u32, used: u64, goal: MigrationGoal) -> u32 {
+        let room = match goal {
+            MigrationGoal::Fit => 0,
+            MigrationGoal::Grow(keys) => keys,
+            MigrationGoal::ClearDead => 1,
         };
         successor_log2(self.first_log2, old_log2, used, room)
     }
 
-    /// Whether threads may still read so much that was retired that migrations wait.
+    /// Returns whether readers hold back so many retired bytes that only growth may begin.
     pub(super) fn holds_back(&self) -> bool {
         let memory = self.memory();
         if !memory.is_too_much_held() {
@@ -316,7 +351,7 @@ impl Table {
         memory.collect(&pin(), When::Any);
         let holds_back = memory.is_too_much_held();
         if holds_back {
-            // Relaxed: a figure for people.
+            // Relaxed: statistics.
             self.written.counts.put_off.fetch_add(1, Ordering::Relaxed);
         }
         holds_back
@@ -328,30 +363,30 @@ fn wait() {
     std::thread::sleep(std::time::Duration::from_micros(100));
 }
 
-/// The size of a successor for at most `used` cells and `room` more: the smallest of which they fill
-/// three eighths at most, no more than twice the old one and no less than a quarter. So there is room
-/// for those who come while the cells move, each of whom carries a chunk.
+/// Returns log2 of the slots of a successor for at most `used` cells and `room` more: the smallest
+/// of which the cells fill at most three eighths, at most twice the old size and at least a quarter
+/// of it. The rest is room for keys that are inserted during the migration.
 fn successor_log2(first_log2: u32, old_log2: u32, used: u64, room: u64) -> u32 {
-    /// Without cells, a segment that is at most so much larger than a first one is followed by one
+    /// If it has no cells, a segment of at most eight times the first size is followed by one
     /// without slots.
     const SMALL_BY_LOG2: u32 = 3;
     let wanted = used + room;
     if wanted == 0 && old_log2 <= first_log2 + SMALL_BY_LOG2 {
         return 0;
     }
-    let most = old_log2 + 1;
-    let fits = |log2: &u32| enough_claims(slots_of(*log2)) / 2 >= wanted;
-    let smallest = (first_log2..most).find(fits).unwrap_or(most);
+    let max_log2 = old_log2 + 1;
+    let fits = |log2: &u32| claims_to_grow(slots_of(*log2)) / 2 >= wanted;
+    let smallest = (first_log2..max_log2).find(fits).unwrap_or(max_log2);
     smallest.max(old_log2.saturating_sub(2)).max(first_log2)
 }
 
-/// The size of a segment for so many keys on average, with room to spare for shards that get more than
-/// others, and for cells that were buried.
+/// Returns log2 of the slots of a segment for `keys` keys on average. It has spare room for dead
+/// cells and for shards with more keys than others.
 #[cfg(feature = "snapshot")]
-pub(super) fn most_log2(keys: usize) -> u32 {
-    /// In a shard of a small table.
-    const AT_LEAST: usize = 64;
-    (8 * keys.clamp(AT_LEAST, 1 << 40)).next_power_of_two().ilog2()
+pub(super) fn max_log2(keys: usize) -> u32 {
+    /// A bound for the shards of small tables.
+    const MIN_KEYS: usize = 64;
+    (8 * keys.clamp(MIN_KEYS, 1 << 40)).next_power_of_two().ilog2()
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -363,7 +398,7 @@ mod tests {
         assert_eq!(successor_log2(FIRST_LOG2, 3, 6, 1), 4, "full: twice as many");
         assert_eq!(successor_log2(FIRST_LOG2, 10, 768, 1), 11);
         assert_eq!(successor_log2(FIRST_LOG2, 10, 896, 1), 11, "never more than twice");
-        assert_eq!(successor_log2(FIRST_LOG2, 10, 300, 1), 10, "mostly buried: as many");
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 300, 1), 10, "mostly dead: as many");
         assert_eq!(successor_log2(FIRST_LOG2, 10, 100, 1), 9);
         assert_eq!(successor_log2(FIRST_LOG2, 10, 0, 0), 8, "never less than a quarter");
         assert_eq!(successor_log2(FIRST_LOG2, 6, 0, 0), 0, "none");

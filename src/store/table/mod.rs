@@ -1,10 +1,10 @@
-//! The table without locks: fingerprints, each with its cell, in segments that grow and shrink beside
-//! the traffic. docs/internals/table.md has the protocol and what each of its rules is for.
+//! The lock-free hash table: the cells of keys, in segments that grow and shrink while calls go on.
 //!
-//! This folder is the one place of the crate with unsafe code: `block.rs` gets memory and gives it back,
-//! `segment.rs` makes slots of it, `shard.rs` turns a shard's pointer into a segment that may be read,
-//! `migration.rs` retires the segments that nobody reaches any more, and `readers.rs` asks the system for
-//! a fence that lets known keys' calls do without one. `stack.rs` is a list of its own, of no table.
+//! docs/internals/table.md describes the protocol and the reason for each rule. This folder has all
+//! unsafe code of the crate: `block.rs` and `region.rs` get memory and free it, `segment.rs` makes
+//! slots of it, `shard.rs` turns a shard's pointer into a segment, `migration.rs` retires segments,
+//! and `readers.rs` asks the system for a memory fence of all threads. `published.rs` and
+//! `stack.rs` are separate structures that use the same reclamation.
 
 mod block;
 mod epoch;
@@ -17,7 +17,7 @@ mod models;
 #[cfg(all(test, not(tollgate_loom)))]
 mod pressure;
 mod published;
-#[cfg_attr(crossbeam_loom, allow(dead_code, reason = "that model is of pins alone"))]
+#[cfg_attr(crossbeam_loom, allow(dead_code, reason = "the model on crossbeam-epoch has pins only"))]
 mod readers;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
 mod reclaim;
@@ -41,11 +41,11 @@ pub(crate) use published::{Published, ReplacedBins};
 pub(crate) use stack::Stack;
 
 use self::fingerprint::Seeds;
-use self::insert::Located;
+use self::insert::SlotOutcome;
 use self::memory::Memory;
-use self::migration::Room;
-use self::segment::{Found, Segment};
-use self::shard::{Shard, View};
+use self::migration::MigrationGoal;
+use self::segment::{Lookup, Segment};
+use self::shard::{Shard, ShardView};
 use self::slot::Slot;
 use crate::store::capacity::Reservations;
 use crate::store::key::{KeyRef, LimitTag};
@@ -54,30 +54,31 @@ use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
 
-/// The table.
+/// The lock-free table.
 pub(crate) struct Table {
     shards: Box<[Shard]>,
     first_log2: u32,
     seeds: Seeds,
-    /// A segment with room for as many keys as one shard may ever get has at most so many slots.
+    /// log2 of the most slots that a segment ever needs.
     #[cfg(feature = "snapshot")]
-    most_log2: u32,
+    max_log2: u32,
     written: Written,
     _alive: epoch::Alive,
 }
 
-/// What is written now and then, apart from what every call reads: on other pairs of cache lines.
+/// Fields that calls write. They share no pair of cache lines with the fields that every call
+/// reads.
 #[repr(align(128))]
 struct Written {
-    /// The latest time that anything was dropped at.
+    /// The eviction time floor: the latest time of a sweep that may have dropped a cell.
     floor_ns: AtomicU64,
     reservations: Reservations,
-    /// Where the next step of a sweep begins.
+    /// The position at which the next step of a sweep begins.
     cursor: AtomicU64,
     counts: Counts,
 }
 
-/// What the table has been through, for people.
+/// Counters for statistics, and the memory of the segments.
 #[derive(Default)]
 struct Counts {
     migrations: Figure,
@@ -86,38 +87,39 @@ struct Counts {
     memory: Memory,
 }
 
-/// A known key: its cell, which stays while the guard lives, and which numbers apply to it.
+/// The slot of a known key, which is not freed while the guard lives.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'g>(&'g Slot);
 
 impl Known<'_> {
-    /// Which numbers apply.
+    /// Returns the limit tag.
     #[inline(always)]
     pub(crate) fn tag(self) -> LimitTag {
         self.0.tag()
     }
 
-    /// Returns the key's word; `None` if its cell is not live any more.
+    /// Returns the word; `None` if the cell is frozen.
     #[inline(always)]
     pub(crate) fn word(self) -> Option<u64> {
         self.0.cell.live_word()
     }
 
-    /// Stores `new` if the key's word is still `word`. Returns whether it did; it may fail without a reason.
+    /// Stores `new` if the word is still `word`. Returns whether it did. The swap may fail without a
+    /// reason.
     #[inline(always)]
     pub(crate) fn swap(self, word: u64, new: u64) -> bool {
         self.0.cell.swap_live(word, new)
     }
 
-    /// Puts to `step` the word, until the word that `step` asks for is stored or it asks for none.
-    /// Returns whether the cell was still there.
+    /// Calls `step` with the word until the new word is stored or `step` returns `None`. Returns
+    /// `false` if the cell is frozen.
     #[inline(always)]
     pub(crate) fn update(self, step: impl FnMut(u64) -> Option<u64>) -> bool {
         self.0.cell.update_live(step)
     }
 }
 
-/// Where the search for a key begins.
+/// The segment in which the search for a key begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'g> {
     segment: Segment<'g>,
@@ -125,10 +127,11 @@ pub(crate) struct Home<'g> {
 }
 
 impl<'g> Home<'g> {
-    /// Finds the key, if it was charged before. `None` says nothing.
+    /// Finds the key if it was charged before. After `None` the caller takes the slow path, where
+    /// the key may still be found.
     #[inline(always)]
     pub(crate) fn known(self) -> Option<Known<'g>> {
-        // Most keys are where their search begins, or in the same line.
+        // Most keys are in the cache line in which the search begins.
         for slot in self.segment.line(self.fingerprint) {
             if slot.is_live(self.fingerprint) {
                 return Some(Known(slot));
@@ -138,28 +141,28 @@ impl<'g> Home<'g> {
     }
 }
 
-/// Finds a key that is not in the first line. (Of two arguments, which are passed in registers.)
+/// Searches for a key beyond the first line. The two arguments are passed in registers.
 #[inline(never)]
 fn known_further_on(segment: Segment<'_>, fingerprint: Fingerprint) -> Option<Known<'_>> {
-    /// A longer search is left to the slow path.
+    /// Longer searches are left to the slow path.
     const MAX_SLOTS: usize = 16;
     let mut slots = segment.slots_from_home(fingerprint).take(MAX_SLOTS);
     slots.find(|slot| slot.is_live(fingerprint)).map(Known)
 }
 
-/// A word as it was met, and whose it is.
+/// A word with the limit tag that it is counted in.
 #[derive(Clone, Copy)]
-struct Seen {
+struct TaggedWord {
     tag: LimitTag,
     word: u64,
 }
 
-impl Seen {
-    fn of(slot: &Slot, word: u64) -> Seen {
-        Seen { tag: slot.tag(), word }
+impl TaggedWord {
+    fn read(slot: &Slot, word: u64) -> TaggedWord {
+        TaggedWord { tag: slot.tag(), word }
     }
 
-    /// The word in the units of the numbers that apply to its key now.
+    /// Returns the word in the units of the limit that applies to the key now.
     fn under(self, key: &StoreKey<'_>, rules: &impl Rules) -> Result<u64, Outdated> {
         if self.word == 0 || self.tag == key.tag {
             return Ok(self.word);
@@ -175,10 +178,10 @@ impl Table {
 
     fn with_seeds(max_keys: usize, seeds: Seeds) -> Table {
         epoch::prepare();
-        /// Keys for which a shard more is worth its place.
+        /// The number of keys that is worth a shard.
         const KEYS_A_SHARD: usize = 4096;
-        /// Their pointers stay in the first level of the cache: 6 KiB. At the default cap a segment
-        /// has at most a mebibyte, so that none is long to make or to free.
+        /// The pointers take 6 KiB and stay in the first-level cache. At the default cap a segment
+        /// has at most a mebibyte, so that making or freeing one is short.
         const MAX_SHARDS: usize = 768;
         let shards = (max_keys / KEYS_A_SHARD).clamp(1, MAX_SHARDS);
         let shards = if cfg!(tollgate_loom) { 1 } else { shards };
@@ -186,14 +189,14 @@ impl Table {
         Table::with_shape(max_keys, shards, first_log2, seeds)
     }
 
-    /// With so many shards, whose first segments have so many slots.
+    /// Makes a table with `shards` shards, whose first segments have `1 << first_log2` slots.
     fn with_shape(max_keys: usize, shards: usize, first_log2: u32, seeds: Seeds) -> Table {
         Table {
             shards: (0..shards).map(|_| Shard::new()).collect(),
             first_log2,
             seeds,
             #[cfg(feature = "snapshot")]
-            most_log2: migration::most_log2(max_keys / shards),
+            max_log2: migration::max_log2(max_keys / shards),
             written: Written {
                 floor_ns: AtomicU64::new(0),
                 reservations: Reservations::new(max_keys),
@@ -209,23 +212,24 @@ impl Table {
         self.seeds.fingerprint(key)
     }
 
-    /// The fingerprint of a composite key.
+    /// Returns the fingerprint of a composite key.
     pub(crate) fn composite(&self, key: KeyRef<'_>, account: &[u8]) -> Fingerprint {
         self.seeds.composite(key, account)
     }
 
     #[inline(always)]
     fn shard(&self, fingerprint: Fingerprint) -> &Shard {
-        &self.shards[self.nth_shard(fingerprint)]
+        &self.shards[self.shard_index(fingerprint)]
     }
 
-    /// The number of a key's shard.
+    /// Returns the index of a key's shard.
     #[inline(always)]
-    fn nth_shard(&self, fingerprint: Fingerprint) -> usize {
+    fn shard_index(&self, fingerprint: Fingerprint) -> usize {
         fingerprint.shard(self.shards.len())
     }
 
-    /// Where the search for a key begins, if its shard is at rest: all that was read is the shard's pointer.
+    /// Returns where the search for a key begins. `None` during a migration and before the first
+    /// segment. Reads the shard's pointer only.
     #[inline(always)]
     pub(crate) fn home<'g>(&self, guard: &'g Guard, fingerprint: Fingerprint) -> Option<Home<'g>> {
         let view = self.shard(fingerprint).view(guard);
@@ -239,14 +243,14 @@ impl Table {
         Some(Home { segment, fingerprint })
     }
 
-    /// Asks the processor for the line in which the search for a key begins. Nothing is read there, so
-    /// that this needs no pin.
+    /// Prefetches the cache line in which the search for a key begins. A prefetch reads nothing, so
+    /// it needs no pin.
     #[inline(always)]
     pub(crate) fn prefetch(&self, fingerprint: Fingerprint) {
         self.shard(fingerprint).prefetch(fingerprint);
     }
 
-    /// The word of a key: 0 if it was never charged, `None` if it has no cell. Reads only.
+    /// Returns the word of a key: 0 if it was never charged, `None` if it has no cell. Only reads.
     pub(crate) fn look(
         &self,
         key: &StoreKey<'_>,
@@ -258,16 +262,16 @@ impl Table {
         seen.map(|seen| seen.under(key, rules)).transpose()
     }
 
-    /// The view of the shard that the word was found in, and the word.
+    /// Searches for a key without writing. Returns the view of its shard and the word.
     ///
-    /// Repeats only when a migration of the shard was begun or completed in between.
+    /// Repeats only when a migration of the shard was begun or completed meanwhile.
     fn look_from<'g>(
         &self,
         guard: &'g Guard,
         shard: &Shard,
         fingerprint: Fingerprint,
         rules: &impl Rules,
-    ) -> Result<(View<'g>, Option<Seen>), Outdated> {
+    ) -> Result<(ShardView<'g>, Option<TaggedWord>), Outdated> {
         loop {
             let view = shard.view(guard);
             let Some(newest) = view.newest() else { return Ok((view, None)) };
@@ -276,38 +280,44 @@ impl Table {
             }
             let mut uncharged = None;
             match newest.find(fingerprint) {
-                Found::Live(slot, 0) => uncharged = Some(Seen::of(slot, 0)),
-                Found::Live(slot, word) => return Ok((view, Some(Seen::of(slot, word)))),
-                // On its way within the segment, which has not been left.
-                Found::Moved(slot, word) if shard.view(guard).is(view) => {
-                    return Ok((view, Some(Seen::of(slot, word))));
+                Lookup::Live(slot, 0) => uncharged = Some(TaggedWord::read(slot, 0)),
+                Lookup::Live(slot, word) => return Ok((view, Some(TaggedWord::read(slot, word)))),
+                // The word is about to move within the segment, and no migration has begun.
+                Lookup::Moved(slot, word) if shard.view(guard).is_same(view) => {
+                    return Ok((view, Some(TaggedWord::read(slot, word))));
                 }
-                Found::Moved(..) => continue,
-                Found::Absent => {}
+                Lookup::Moved(..) => continue,
+                Lookup::Absent => {}
             }
             if let Some(old) = view.old() {
                 match old.find(fingerprint) {
-                    Found::Live(slot, 0) => uncharged = Some(Seen::of(slot, 0)),
-                    Found::Live(slot, word) => return Ok((view, Some(Seen::of(slot, word)))),
-                    // It has moved since the newest was looked at. If it was dropped there since, too,
-                    // the migration is over, and this word is of the past.
-                    Found::Moved(slot, word) => {
-                        if fault::active(Fault::OldWordUnchecked) || shard.view(guard).is(view) {
+                    Lookup::Live(slot, 0) => uncharged = Some(TaggedWord::read(slot, 0)),
+                    Lookup::Live(slot, word) => {
+                        return Ok((view, Some(TaggedWord::read(slot, word))));
+                    }
+                    // The word has moved since the search in the newest segment. If it was also
+                    // dropped there since, the migration is over, and this word is out of date.
+                    Lookup::Moved(slot, word) => {
+                        if fault::active(Fault::OldWordUnchecked) || shard.view(guard).is_same(view)
+                        {
                             coverage::hit(Race::LookedAtMoved);
-                            return Ok((view, Some(Seen::of(slot, word))));
+                            return Ok((view, Some(TaggedWord::read(slot, word))));
                         }
                         continue;
                     }
-                    Found::Absent => {}
+                    Lookup::Absent => {}
                 }
             }
-            // What is closed or gone looks absent in a segment that was left.
-            if shard.view(guard).is(view) {
+            // In a segment that a migration has left, closed and dead slots look like an absent
+            // key.
+            if shard.view(guard).is_same(view) {
                 return Ok((view, uncharged));
             }
         }
     }
 
+    /// Finds or inserts the key's cell and calls `step` with its word, until the new word is stored
+    /// or `step` returns `None`.
     pub(crate) fn update(
         &self,
         change: Change<'_>,
@@ -318,8 +328,8 @@ impl Table {
         let key = change.key;
         let shard = self.shard(key.fingerprint);
         let mut helped = false;
-        // Repeats only when another's step was stored, a cell was dropped, or a migration of the shard
-        // was begun or got further: somebody always gets through.
+        // Repeats only when another thread has stored a word, dropped a cell, or begun or advanced
+        // a migration of the shard. So in each round some thread makes progress.
         loop {
             let (view, seen) = self.look_from(&guard, shard, key.fingerprint, rules)?;
             let word = match seen {
@@ -327,61 +337,69 @@ impl Table {
                 None => 0,
             };
             if step(word).is_none() {
-                // A denial writes nothing, not even while a segment moves.
+                // A denial writes nothing, even during a migration.
                 return Ok(());
             }
             if self.is_outdated(view, rules) {
-                coverage::hit(Race::ShardRenewed);
-                if view.is_migrating() {
-                    self.help_to_the_end(&guard, shard, view, rules);
-                } else {
-                    self.start(shard, view, Room::More(1), rules);
-                }
+                self.renew_once(&guard, shard, view, rules);
                 continue;
             }
             if view.is_migrating() && !helped {
                 helped = true;
-                self.help(&guard, shard, view, rules);
+                self.help_migrate(&guard, shard, view, rules);
                 continue;
             }
-            let found = match self.place(&guard, shard, view, change, rules) {
-                Located::At(slot) => {
+            let slot = match self.find_or_insert(&guard, shard, view, change, rules) {
+                SlotOutcome::At(slot) => {
                     slot.set_tag(key.tag);
                     slot
                 }
-                Located::Moving(slot) if slot.tag() == key.tag => {
-                    // Its numbers have ended by another caller's clock.
+                SlotOutcome::Moving(slot) if slot.tag() == key.tag => {
+                    // The limit has ended by the clock of another caller.
                     return Err(UpdateError::Outdated);
                 }
-                Located::Moving(slot) => slot,
-                // The step has seen that there is nothing, or is to see it.
-                Located::Absent if word == 0 => return Ok(()),
-                Located::Absent => continue,
-                Located::AtCap => return Err(UpdateError::TableFull),
-                Located::Retry => continue,
+                SlotOutcome::Moving(slot) => slot,
+                // If the step saw a word, the key was dropped since: begin again, so that the step
+                // sees 0.
+                SlotOutcome::Absent if word == 0 => return Ok(()),
+                SlotOutcome::Absent => continue,
+                SlotOutcome::TableFull => return Err(UpdateError::TableFull),
+                SlotOutcome::Retry => continue,
             };
-            if found.tag() != key.tag {
-                // Its numbers have ended: its word goes on in another slot, under those that apply now.
-                self.renumber(&guard, shard, view, found, key, rules)?;
+            if slot.tag() != key.tag {
+                // The limit has ended: the word moves to another slot, in the units of the limit
+                // that applies now.
+                self.renumber(&guard, shard, view, slot, key, rules)?;
                 continue;
             }
-            if found.cell.update_live(&mut *step) {
+            if slot.cell.update_live(&mut *step) {
                 return Ok(());
             }
         }
     }
 
-    /// Whether a shard's words are in the units of limits from before the caller's.
-    fn is_outdated(&self, view: View<'_>, rules: &impl Rules) -> bool {
+    /// Returns whether the words of a shard are in the units of older limits than the caller's.
+    fn is_outdated(&self, view: ShardView<'_>, rules: &impl Rules) -> bool {
         !fault::active(Fault::ChargeBeforeRenewal)
             && view.newest().is_some_and(|it| it.generation() < rules.generation())
     }
 
+    /// Begins a migration of an outdated shard to the units of the caller's limits, or finishes the
+    /// one that is under way.
+    fn renew_once(&self, guard: &Guard, shard: &Shard, view: ShardView<'_>, rules: &impl Rules) {
+        coverage::hit(Race::ShardRenewed);
+        if view.is_migrating() {
+            self.finish_migration(guard, shard, view, rules);
+        } else {
+            self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
+        }
+    }
+
     #[inline]
     pub(crate) fn floor_ns(&self) -> u64 {
-        // Relaxed: who has a new cell in hand, or found none, has met with Acquire what was done by
-        // whoever dropped the one before, after the floor was raised: the mark on the cell, or the
-        // shard's pointer.
+        // Relaxed: a caller with a new cell, or with none, has read with Acquire what the thread
+        // that dropped the last cell wrote after it had raised the floor: the mark on the cell, or
+        // the shard's pointer.
         self.written.floor_ns.load(Ordering::Relaxed)
     }
 
@@ -389,14 +407,14 @@ impl Table {
         &self.written.counts.memory
     }
 
-    /// Raises the floor to the caller's time, or finds it higher; returns it.
+    /// Raises the eviction time floor to the caller's time unless it is later, and returns it.
     fn raise_floor(&self, now_ns: u64) -> u64 {
-        // Relaxed: published by whatever drops a cell by it.
+        // Relaxed: the swap that drops a cell publishes it.
         self.written.floor_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns)
     }
 
     pub(crate) fn size(&self) -> Size {
-        // Relaxed: figures for people.
+        // Relaxed: statistics.
         let counts = &self.written.counts;
         Size {
             cells: self.written.reservations.taken(),
@@ -409,10 +427,10 @@ impl Table {
         }
     }
 
-    /// Counts a cell that this call made go.
-    fn dropped(&self) {
+    /// Counts a cell that this call has dropped, and releases its reservation.
+    fn count_dropped(&self) {
         self.written.reservations.release();
-        // Relaxed: a figure for people.
+        // Relaxed: statistics.
         self.written.counts.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -420,13 +438,13 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if cfg!(tollgate_loom) && std::thread::panicking() {
-            // A model that has failed is not to fail once more, in its threads' destructors.
+            // A model has failed. The destructors of its threads must not fail once more.
             return;
         }
         let guard = epoch::pin();
         for shard in &mut self.shards {
             shard.free(&guard);
         }
-        // What was retired goes with the memory: no call of this table is under way.
+        // `Memory` frees the retired segments: no call of this table is under way.
     }
 }

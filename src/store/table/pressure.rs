@@ -1,14 +1,15 @@
-//! Memory under migrations that known keys alone begin and carry: no inserts, no sweeps.
+//! Tests of the memory bound under migrations that only calls for known keys help, without inserts
+//! and sweeps.
 
 use super::epoch::pin;
-use super::migration::{FIRST_LOG2, Room};
-use super::segment::Found;
+use super::migration::{FIRST_LOG2, MigrationGoal};
+use super::segment::Lookup;
 use super::{Change, Fingerprint, KeyRef, LimitTag, Rules, Seeds, StoreKey, Table};
 use crate::own_process::in_own_process;
 use crate::store::key::{LimitIndex, Stamp};
 use crate::store::{Absent, CellKey, Outdated, UpdateError};
 
-/// One generation of one limit; a bucket is full at the time of its word.
+/// One limit of one generation. A bucket is full at the time of its word.
 pub(super) struct OneLimit;
 
 impl OneLimit {
@@ -58,12 +59,12 @@ const SHARDS: usize = 8;
 
 struct Bench {
     table: Table,
-    /// Of each shard.
+    /// The keys of each shard.
     keys: [Vec<u64>; SHARDS],
 }
 
 impl Bench {
-    /// A table in which that many keys have spent, at rest.
+    /// Makes a table in which `keys` keys have spent, without a migration.
     fn new(keys: u64) -> Bench {
         let table = Table::with_shape(1 << 20, SHARDS, FIRST_LOG2, Seeds::new());
         let mut bench = Bench { table, keys: Default::default() };
@@ -72,7 +73,7 @@ impl Bench {
             bench.keys[shard].push(id);
         }
         (0..keys).for_each(|key| assert_eq!(bench.spend(key), Ok(())));
-        // All that growth has left goes with some more migrations.
+        // Some more migrations free the segments that growth has retired.
         (0..20).for_each(|round| assert!(bench.migrate(round % SHARDS)));
         bench
     }
@@ -94,18 +95,19 @@ impl Bench {
         self.table.look(&key, &OneLimit).unwrap().unwrap_or(0)
     }
 
-    /// Begins a migration of a shard. Returns whether one goes on.
+    /// Begins a migration of a shard. Returns whether one is under way.
     fn start(&self, shard: usize) -> bool {
         let guard = pin();
         let shard = &self.table.shards[shard];
-        self.table.start(shard, shard.view(&guard), Room::Fewer, &OneLimit)
+        self.table.start_migration(shard, shard.view(&guard), MigrationGoal::Fit, &OneLimit)
     }
 
     fn is_migrating(&self, shard: usize) -> bool {
         self.table.shards[shard].view(&pin()).is_migrating()
     }
 
-    /// A migration of a shard, if one can begin: carried by calls for known keys, a chunk each.
+    /// Runs a migration of a shard if one can begin, by calls for known keys that move a chunk
+    /// each.
     fn migrate(&self, shard: usize) -> bool {
         if !self.start(shard) {
             return false;
@@ -119,17 +121,17 @@ impl Bench {
         unreachable!("each shard has keys")
     }
 
-    /// Drops a key's cell, as a sweep does that finds it full: in a shard at rest.
-    fn bury(&self, id: u64) {
+    /// Drops a key's cell as a sweep drops a full one, in a shard without a migration.
+    fn evict(&self, id: u64) {
         let guard = pin();
         let fingerprint = self.key(id);
         assert!(!self.table.shard(fingerprint).view(&guard).is_migrating());
         let segment = self.table.shard(fingerprint).view(&guard).newest().expect("it was charged");
-        if let Found::Live(slot, word) = segment.find(fingerprint)
+        if let Lookup::Live(slot, word) = segment.find(fingerprint)
             && slot.cell.evict(word)
         {
-            self.table.dropped();
-            segment.count_buried();
+            self.table.count_dropped();
+            segment.count_dead();
         }
     }
 
@@ -150,13 +152,13 @@ impl Bench {
     }
 }
 
-/// What a batch of retired segments may be, and what may gather while it waits for pins.
+/// The bytes of a batch of retired segments, and of those that may gather while it waits for pins.
 const LATE_BYTES: usize = 3 << 20;
 
 #[test]
-fn migrations_by_known_keys_free_old_segments() {
+fn migrations_free_what_they_retire() {
     in_own_process(|| {
-        // Small blocks of the allocator, cuts of regions, mappings.
+        // Blocks from the heap, from regions, and mappings.
         for keys in [200, 6000, 60_000] {
             let bench = Bench::new(keys);
             let (slots, at_rest) = (bench.slots(), bench.bytes());
@@ -170,16 +172,17 @@ fn migrations_by_known_keys_free_old_segments() {
             assert!(most <= bound, "{keys} keys: {at_rest} bytes at rest, at most {most}");
             assert_eq!(bench.slots(), slots, "{keys} keys: none grows without need");
             assert_eq!(bench.table.size().put_off, 0);
-            let kept = |(id, &word): (usize, &u64)| bench.word(id as u64) >= word;
-            assert!(words.iter().enumerate().all(kept), "{keys} keys: each has its word");
+            let has_its_word = |(id, &word): (usize, &u64)| bench.word(id as u64) >= word;
+            assert!(words.iter().enumerate().all(has_its_word), "{keys} keys: each has its word");
         }
     });
 }
 
-/// What a pin holds is at most what the table has in use, or 16 MiB if that is more, and one segment; past it
-/// no migration begins that live cells do not need. Each that completes afterwards frees what it leaves.
+/// A pin holds back at most the bytes in use, or 16 MiB if that is more, and one segment. Above it,
+/// no migration begins that live cells do not need. After the pin ends, each migration frees the
+/// bytes that it retires.
 #[test]
-fn pin_holds_bounded_memory_without_segment_growth() {
+fn a_pin_holds_back_bounded_memory() {
     in_own_process(|| {
         for keys in [6000, 400_000] {
             let bench = Bench::new(keys);
@@ -191,14 +194,15 @@ fn pin_holds_bounded_memory_without_segment_growth() {
             let held = bench.bytes();
             assert!(held <= most && held > at_rest, "{keys} keys: {at_rest} at rest, {held} held");
             assert_eq!(bench.slots(), slots, "{keys} keys: none grows without need");
-            // Calls go on, and new keys come, as long as there is room for them.
+            // Calls go on, and new keys are inserted as long as there is room for them.
             (0..100).for_each(|id| assert_eq!(bench.spend(id), Ok(())));
             (keys..keys + 8).for_each(|id| assert_eq!(bench.spend(id), Ok(())));
             assert!(bench.bytes() <= most);
             drop(guard);
             let is_begun = (0..4).any(|_| bench.migrate(0));
             assert!(is_begun, "{keys} keys: a look, and two pins for what it found");
-            // Each frees at least what it leaves, so that all is back some time.
+            // Each migration frees at least the bytes that it retires, so the memory falls back to
+            // the bound.
             let limit = |bench: &Bench| at_rest + LATE_BYTES + 4 * bench.largest_segment();
             let mut before = bench.bytes();
             for round in 0..20_000 {
@@ -219,10 +223,10 @@ fn pin_holds_bounded_memory_without_segment_growth() {
     });
 }
 
-/// Live cells get room while memory is held back; a segment that is full of dropped ones stays as it is, and
-/// new keys are as at the cap until the pin ends.
+/// While a pin holds back memory, live cells get room. A segment full of dead cells stays as it is,
+/// and inserts are refused as if the table were full until the pin ends.
 #[test]
-fn under_a_pin_only_live_cells_cause_growth() {
+fn under_a_pin_only_live_cells_grow_segments() {
     in_own_process(|| {
         let bench = Bench::new(6000);
         let guard = pin();
@@ -243,33 +247,34 @@ fn under_a_pin_only_live_cells_cause_growth() {
         assert!(refused.is_some(), "the slots are used up");
         assert!(bench.slots() <= slots);
         drop(guard);
-        (0..100).for_each(|_| bench.table.free_unread());
+        (0..100).for_each(|_| bench.table.free_unused());
         assert_eq!(bench.spend(later), Ok(()), "there is room again");
     });
 }
 
-/// A key that comes and goes leaves a slot behind each time, which no migration clears out while a pin holds
-/// much: the searches for it stay short all the same.
+/// A key that comes and goes leaves a dead slot each time. While a pin holds back memory, no
+/// migration clears these out, and searches stay short all the same.
 #[test]
-fn searches_stay_short_while_a_pin_holds_much() {
+fn searches_stay_short_under_a_pin() {
     in_own_process(|| {
         let bench = Bench::new(6000);
         let id = 1 << 20;
         let shard = bench.key(id).shard(SHARDS);
-        // Few live cells, so that the segment need not grow for them; migrations call for the first keys.
-        bench.keys[shard].iter().rev().take(450).for_each(|&id| bench.bury(id));
+        // Few live cells, so that the segment need not grow for them. The migrations call for the
+        // first keys.
+        bench.keys[shard].iter().rev().take(450).for_each(|&id| bench.evict(id));
         assert!(bench.migrate(shard));
         let guard = pin();
         while bench.migrate(shard) {}
-        let comings = (0..1000).take_while(|_| {
-            let comes = bench.spend(id) == Ok(());
-            bench.bury(id);
-            comes
+        let rounds = (0..1000).take_while(|_| {
+            let is_inserted = bench.spend(id) == Ok(());
+            bench.evict(id);
+            is_inserted
         });
-        let comings = comings.count();
-        assert!((1..=64).contains(&comings), "{comings} slots are left behind");
+        let rounds = rounds.count();
+        assert!((1..=64).contains(&rounds), "{rounds} dead slots");
         drop(guard);
-        (0..100).for_each(|_| bench.table.free_unread());
+        (0..100).for_each(|_| bench.table.free_unused());
         assert!((0..4).any(|_| bench.spend(id) == Ok(())), "there is room again");
     });
 }

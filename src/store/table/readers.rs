@@ -1,41 +1,44 @@
-//! Readers: the calls that are over in a few nanoseconds, and say that they are here without a fence.
+//! Readers: calls of a few nanoseconds that protect what they read without a memory fence.
 //!
-//! A pin of crossbeam-epoch is a store and a fence, so that the pointers that are read next are not from
-//! before the store was seen. That takes some 3 ns of a call's 29. Here the one who frees fences in
-//! everyone's place, by a system call (`membarrier`): it is rare, and calls are not. Two cases:
+//! A pin of crossbeam-epoch is a store and a fence. The fence keeps the loads that follow from
+//! coming before the store, and takes about 3 ns of a call's 29. Here the freeing thread makes a
+//! fence for all threads with a system call (`membarrier`), because frees are rare and calls are
+//! not. There are two cases:
 //!
-//! - A reader's store comes before the call's interrupt of its processor: who frees sees it, and waits.
-//! - It comes after: all that it reads then comes after, too, so that it finds what was unlinked gone.
+//! - The reader's store comes before the system call interrupts its processor: the freeing thread
+//!   sees it and waits.
+//! - The store comes after: all loads of the reader come after as well, and do not find the
+//!   unlinked segment.
 //!
-//! This comes on top of crossbeam-epoch, not in its place: what is retired waits for its pins, too.
+//! Readers complement crossbeam-epoch: retired values wait for its pins as well.
 
 use std::ptr;
 
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicPtr, AtomicU64, Ordering};
 
-/// The threads that may be reading.
+/// The records of all threads that may be readers.
 pub(super) struct Readers {
     first: AtomicPtr<Reader>,
 }
 
-/// What one thread says of itself: alone on its pair of cache lines.
+/// The record of one thread, on its own pair of cache lines.
 #[repr(align(128))]
 pub(super) struct Reader {
-    /// In the lower half how many calls the thread is in, one within the other; in the upper how often it
-    /// has come out of all of them. Written by the thread alone.
+    /// Lower half: the depth of nested calls that the thread is in. Upper half: how often it has
+    /// left all of them. Only the thread writes it.
     state: AtomicU64,
-    /// 1 while a thread has it.
+    /// 1 while a thread owns the record.
     taken: AtomicU64,
-    /// The one that was made before it.
+    /// The record that was made before this one.
     next: Option<&'static Reader>,
 }
 
-const INSIDE: u64 = 0xffff_ffff;
-const ONCE_OUT: u64 = 1 << 32;
+const DEPTH_MASK: u64 = 0xffff_ffff;
+const ONE_EXIT: u64 = 1 << 32;
 
-/// Readers that were in a call, and the state in which they were.
-pub(super) struct InCalls(Vec<(&'static Reader, u64)>);
+/// The readers that were in a call at one time, with their states then.
+pub(super) struct ActiveReaders(Vec<(&'static Reader, u64)>);
 
 impl Readers {
     #[cfg(not(tollgate_loom))]
@@ -50,9 +53,9 @@ impl Readers {
 
     #[expect(unsafe_code, reason = "a list whose members stay")]
     fn first(&self) -> Option<&'static Reader> {
-        // Acquire: pairs with `join`: the reader is made.
+        // Acquire: pairs with `join`: the record is made.
         let first = self.first.load(Ordering::Acquire);
-        // SAFETY: null, or what `join` has put there, which is never freed.
+        // SAFETY: null, or a record from `join`, which is never freed.
         unsafe { first.as_ref() }
     }
 
@@ -60,128 +63,129 @@ impl Readers {
         std::iter::successors(self.first(), |reader| reader.next)
     }
 
-    /// A record for this thread: one that another has left, or a new one, which stays for ever. So there
-    /// are as many as there were threads at once.
+    /// Returns a record for this thread: one that an earlier thread has released, or a new one that
+    /// is never freed. So there are at most as many records as there were threads at one time.
     #[expect(unsafe_code, reason = "a list whose members stay")]
     pub(super) fn join(&self) -> &'static Reader {
-        if let Some(left) = self.all().find(|reader| reader.take()) {
+        if let Some(reader) = self.all().find(|reader| reader.acquire()) {
             debug_assert_eq!(
-                left.state.load(Ordering::Relaxed) & INSIDE,
+                reader.state.load(Ordering::Relaxed) & DEPTH_MASK,
                 0,
-                "it was left in a call"
+                "the record was released in a call"
             );
-            return left;
+            return reader;
         }
         let (state, taken) = (AtomicU64::new(0), AtomicU64::new(1));
         let reader = Box::leak(Box::new(Reader { state, taken, next: None }));
-        // Repeats only when another has joined.
+        // Repeats only when another thread has joined.
         loop {
             reader.next = self.first();
             let next = reader.next.map_or(ptr::null(), ptr::from_ref).cast_mut();
             let this = ptr::from_mut(reader);
-            // Release: pairs with `first`. Relaxed on failure: it is read anew.
+            // Release: pairs with `first`. Relaxed on failure: the loop reads it again.
             let joined =
                 self.first.compare_exchange(next, this, Ordering::Release, Ordering::Relaxed);
             if joined.is_ok() {
-                // SAFETY: as in `first`. By the pointer that all others have, too.
+                // SAFETY: as in `first`, through the same pointer that other threads use.
                 return unsafe { &*this };
             }
         }
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     #[cfg(all(test, tollgate_loom))]
     pub(super) fn count(&self) -> usize {
         self.all().count()
     }
 
-    /// The readers that are in a call, all that may have seen what was unlinked before this; `None` if that
-    /// cannot be said.
-    pub(super) fn in_calls(&self) -> Option<InCalls> {
-        if !fence_of_all() && !fault::active(Fault::NoBarrier) {
+    /// Returns the readers that are in a call: all that may have a pointer to a value unlinked
+    /// before. `None` if the system refuses the fence.
+    pub(super) fn active(&self) -> Option<ActiveReaders> {
+        if !heavy_fence() && !fault::active(Fault::NoBarrier) {
             return None;
         }
-        let in_calls = self.all().filter_map(|reader| {
-            // Acquire: pairs with `leave`: what the reader read there comes before it is freed.
+        let active = self.all().filter_map(|reader| {
+            // Acquire: pairs with `leave`: the reads of a call that is over come before the free.
             let state = reader.state.load(Ordering::Acquire);
-            (state & INSIDE != 0).then_some((reader, state))
+            (state & DEPTH_MASK != 0).then_some((reader, state))
         });
-        Some(InCalls(in_calls.collect()))
+        Some(ActiveReaders(active.collect()))
     }
 }
 
-impl InCalls {
-    /// No readers: where there are pins alone.
+impl ActiveReaders {
+    /// No readers, where threads only pin.
     #[allow(dead_code, reason = "for models and tests of pins alone")]
-    pub(super) fn none() -> InCalls {
-        InCalls(Vec::new())
+    pub(super) fn none() -> ActiveReaders {
+        ActiveReaders(Vec::new())
     }
 
-    /// Whether all of them have come out since.
+    /// Returns whether all of them have left their calls since.
     pub(super) fn are_over(&mut self) -> bool {
-        // Acquire: as in `in_calls`. A call within a call changes the lower half alone.
+        // Acquire: as in `Readers::active`. A nested call changes the lower half only.
         self.0.retain(|(reader, seen)| {
             let state = reader.state.load(Ordering::Acquire);
-            state & INSIDE != 0 && (state ^ seen) & !INSIDE == 0
+            state & DEPTH_MASK != 0 && (state ^ seen) & !DEPTH_MASK == 0
         });
         self.0.is_empty()
     }
 }
 
 impl Reader {
-    fn take(&self) -> bool {
-        // Acquire: pairs with `part`: the state is the last that the thread before has left. Relaxed on
-        // failure: it is another's.
+    fn acquire(&self) -> bool {
+        // Acquire: pairs with `release`: the state is the last one of the previous owner. Relaxed
+        // on failure: another thread owns the record.
         let taken =
             if fault::active(Fault::RecordRelaxed) { Ordering::Relaxed } else { Ordering::Acquire };
         self.taken.compare_exchange(0, 1, taken, Ordering::Relaxed).is_ok()
     }
 
-    /// Leaves the record for another thread. Not from within a call.
-    pub(super) fn part(&self) {
-        // Release: pairs with `take`.
+    /// Releases the record to a later thread. The owner is in no call.
+    pub(super) fn release(&self) {
+        // Release: pairs with `acquire`.
         self.taken.store(0, Ordering::Release);
     }
 
-    /// Goes into a call. What is read from here on is there until [`leave`](Reader::leave).
+    /// Enters a call. Values that the thread finds from here on are not freed before
+    /// [`leave`](Reader::leave).
     #[inline(always)]
     pub(super) fn enter(&self) {
-        // Relaxed: nobody else writes it.
+        // Relaxed: no other thread writes it.
         let state = self.state.load(Ordering::Relaxed);
-        // Release: as in `leave`: who finds that a new call has begun takes the last for over. What is read
-        // in the new one comes after it by the fence.
+        // Release: as in `leave`, because a freeing thread that sees the new call concludes that
+        // the last one is over. The fence keeps the loads of the new call after this store.
         let order =
             if fault::active(Fault::EnterRelaxed) { Ordering::Relaxed } else { Ordering::Release };
         self.state.store(state + 1, order);
-        fence_of_one();
+        light_fence();
     }
 
     #[inline(always)]
     pub(super) fn leave(&self) {
         let inside = self.state.load(Ordering::Relaxed) - 1;
-        let state = if inside & INSIDE == 0 { inside.wrapping_add(ONCE_OUT) } else { inside };
-        // Release: pairs with `in_calls` and `are_over`.
+        let state = if inside & DEPTH_MASK == 0 { inside.wrapping_add(ONE_EXIT) } else { inside };
+        // Release: pairs with `active` and `are_over`.
         self.state.store(state, Ordering::Release);
     }
 }
 
-/// The light half of the fence: the compiler's part alone.
+/// The reader's half of the fence: for the compiler only.
 #[cfg(not(tollgate_loom))]
 #[inline(always)]
-fn fence_of_one() {
+fn light_fence() {
     crate::util::sync::compiler_fence(Ordering::SeqCst);
 }
 
-/// loom has no fence that one thread makes for another: here each makes its own.
+/// loom has no fence that one thread makes for another. In models each reader makes its own.
 #[cfg(tollgate_loom)]
-fn fence_of_one() {
+fn light_fence() {
     if !fault::active(Fault::ReaderUnfenced) {
         crate::util::sync::fence(Ordering::SeqCst);
     }
 }
 
 #[cfg(tollgate_loom)]
-fn fence_of_all() -> bool {
+fn heavy_fence() -> bool {
     if fault::active(Fault::NoBarrier) {
         return false;
     }
@@ -189,25 +193,26 @@ fn fence_of_all() -> bool {
     true
 }
 
-/// The heavy half: a fence of every thread of this process, somewhere between this call's begin and its
-/// end. Returns whether that was done; it need not be where there are no readers.
+/// The freeing thread's half: a fence of every thread of this process between begin and end of this
+/// call. Returns `false` if the system refuses it. Without readers, no fence is needed.
 #[cfg(not(tollgate_loom))]
-fn fence_of_all() -> bool {
+fn heavy_fence() -> bool {
     !system::has_fence() || system::fence()
 }
 
 #[cfg(not(tollgate_loom))]
 pub(super) use system::prepare;
 
-/// What the system does for it.
+/// The system call.
 #[cfg(all(not(tollgate_loom), target_os = "linux"))]
 mod system {
     use std::sync::OnceLock;
 
-    /// Whether this process has the fence: decided before there is anything to read.
+    /// Whether the system has the fence. This is decided before any value can be read.
     static HAS_FENCE: OnceLock<bool> = OnceLock::new();
 
-    /// Asks for the fence, which may take milliseconds the first time: not on the way of a call.
+    /// Registers the process for the fence. This may take milliseconds, so no call of a limiter
+    /// does it.
     pub(in super::super) fn prepare() {
         HAS_FENCE.get_or_init(register);
     }
@@ -218,7 +223,7 @@ mod system {
 
     pub(super) fn fence() -> bool {
         let fence = || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        // A process that was forked may have to ask again.
+        // A forked process may have to register again.
         fence() || (register() && fence())
     }
 
@@ -228,8 +233,8 @@ mod system {
 
     #[expect(unsafe_code, reason = "a system call that the standard library does not have")]
     fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: it takes three numbers, and no memory. Systems that do not have it (Linux before 4.14), or
-        // forbid it, say so.
+        // SAFETY: the call takes three numbers and touches no memory. If the system lacks it (Linux
+        // before 4.14) or forbids it, it returns an error.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 }
@@ -252,7 +257,7 @@ pub(super) use threads::READERS;
 #[cfg(not(tollgate_loom))]
 pub(crate) use threads::Reading;
 
-/// Whose reader is whose.
+/// The records of this process's threads.
 #[cfg(not(tollgate_loom))]
 mod threads {
     use std::cell::Cell;
@@ -260,7 +265,7 @@ mod threads {
 
     use super::{Reader, Readers, system};
 
-    /// The process's readers.
+    /// All records of this process.
     pub(in super::super) static READERS: Readers = Readers::new();
 
     thread_local! {
@@ -268,26 +273,26 @@ mod threads {
         static END: End = const { End(Cell::new(None)) };
     }
 
-    /// Leaves a thread's reader to others when the thread ends.
+    /// Releases the thread's record when the thread ends.
     struct End(Cell<Option<&'static Reader>>);
 
     impl Drop for End {
         fn drop(&mut self) {
-            // What other destructors of the thread call after this has no reader any more.
+            // Calls from later destructors of this thread have no record, and pin.
             OWN.set(None);
-            self.0.take().into_iter().for_each(Reader::part);
+            self.0.take().into_iter().for_each(Reader::release);
         }
     }
 
-    /// A call of this thread. What is read while it lives is there.
+    /// A call of this thread. Values that the thread reads are not freed while it lives.
     pub(crate) struct Reading {
         reader: &'static Reader,
-        /// It ends on the thread on which it began.
+        /// Not `Send`: the call ends on the thread on which it began.
         of_thread: PhantomData<*const ()>,
     }
 
     impl Reading {
-        /// `None` in a thread's first call, and where there are no readers.
+        /// Begins a call. `None` in a thread's first call, and on systems without the fence.
         #[inline(always)]
         pub(in super::super) fn begin() -> Option<Reading> {
             let Some(reader) = OWN.get() else {

@@ -1,7 +1,7 @@
-//! The model of reclamation: segments, a shard's pointer and the real crossbeam-epoch, all under loom.
+//! The loom model of reclamation: segments and a shard's pointer with the real crossbeam-epoch.
 //!
-//! `RUSTFLAGS="--cfg tollgate_loom --cfg crossbeam_loom" cargo test -p tollgate --release --lib reclaim`. In loom's
-//! builds a freed segment is marked and kept, so that a read of it is seen.
+//! `RUSTFLAGS="--cfg tollgate_loom --cfg crossbeam_loom" cargo test -p tollgate --release --lib
+//! reclaim`. Under loom a freed segment is marked and kept, so that loom detects a read of it.
 
 #![expect(unsafe_code, reason = "retires as the table does")]
 
@@ -10,35 +10,35 @@ use loom::sync::Arc;
 
 use super::epoch::Guard;
 use super::memory::Memory;
-use super::readers::InCalls;
+use super::readers::ActiveReaders;
 use super::retired::{Retired, When};
 use super::segment::{Segment, Unlinked};
-use super::shard::{Packed, Shard};
+use super::shard::{SegmentPointer, Shard};
 use crate::util::sync::{Figure, Ordering};
 
 // Over all executions.
 static READ_OLD: Figure = Figure::new(0);
 static FREED: Figure = Figure::new(0);
 
-/// A shard with a migration from an empty segment to another, which nobody has completed.
+/// Makes a shard with a migration from an empty segment to another that no thread has completed.
 fn migrating(guard: &Guard) -> Shard {
     let (shard, memory) = (Shard::new(), Memory::default());
     let none = shard.view(guard);
-    assert!(shard.publish(none, Segment::new(&memory, 1, Packed::NONE, 0, 0)));
+    assert!(shard.publish(none, Segment::new(&memory, 1, SegmentPointer::NONE, 0, 0)));
     let first = shard.view(guard);
-    assert!(shard.publish(first, Segment::new(&memory, 1, first.as_old(), 0, 0)));
+    assert!(shard.publish(first, Segment::new(&memory, 1, first.pointer(), 0, 0)));
     shard
 }
 
-/// Excluded: a reader that found the old segment through the shard reads it after it was freed.
+/// Excluded: a reader that has found the old segment through the shard reads it after it was freed.
 fn read_vs_retire_model(retire_first: bool) {
     let collector = Collector::new();
     let main = collector.register();
-    let (shard, retired) = (Arc::new(migrating(&Guard::of(&main))), Retired::default());
+    let (shard, retired) = (Arc::new(migrating(&Guard::from_handle(&main))), Retired::default());
     let (read, in_reader) = (shard.clone(), collector.clone());
     let reader = loom::thread::spawn(move || {
         let handle = in_reader.register();
-        let guard = Guard::of(&handle);
+        let guard = Guard::from_handle(&handle);
         let view = read.view(&guard);
         if let Some(old) = view.old() {
             assert_eq!(old.header().moved_bound, 0);
@@ -46,16 +46,16 @@ fn read_vs_retire_model(retire_first: bool) {
         }
     });
     let collect = |guard: &Guard| {
-        let free = retired.collect(guard, When::Any, || Some(InCalls::none()));
+        let free = retired.collect(guard, When::Any, || Some(ActiveReaders::none()));
         FREED.fetch_add(free.len() as u64, Ordering::Relaxed);
     };
     {
-        let guard = Guard::of(&main);
+        let guard = Guard::from_handle(&main);
         let view = shard.view(&guard);
-        let old = view.old().expect("nobody has completed it");
+        let old = view.old().expect("no thread has completed it");
         let retire = || {
-            // SAFETY: unlinked before; not in the twin, which shows that this is seen. Kept until no pin of
-            // now is left: that is what is shown here.
+            // SAFETY: unlinked before, except in the twin, in which loom must report it. `retired`
+            // keeps the segment until all current pins have ended, which this model shows.
             retired.push(1, unsafe { Unlinked::new(old) });
             collect(&guard);
         };
@@ -67,9 +67,9 @@ fn read_vs_retire_model(retire_first: bool) {
             retire();
         }
     }
-    // Each of these may advance the epoch once.
+    // Each round may advance the epoch once.
     for _ in 0..3 {
-        collect(&Guard::of(&main));
+        collect(&Guard::from_handle(&main));
     }
     reader.join().unwrap();
 }
@@ -90,7 +90,7 @@ fn read_vs_retire() {
 
 #[test]
 #[should_panic(expected = "Causality violation: Concurrent read and write accesses")]
-fn segment_retired_before_unlinked_is_read_after_free() {
+fn retiring_before_unlinking_is_detected() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.max_branches = 10_000;

@@ -1,29 +1,31 @@
-//! Moving the word of one key to a later slot of its segment, in the units of the limit that applies now.
+//! Moves the word of a key to a later slot of its segment, in the units of the limit that applies
+//! now.
 //!
-//! An override ends while its cells have words. A word and its tag cannot change by one swap, so the word goes on
-//! in another slot, as that of a key does that comes back after a sweep:
+//! An override may end while its cells have words. No single swap can change a word and its tag, so
+//! the word moves to another slot, as if a sweep had dropped the cell and the key had been inserted
+//! again:
 //!
 //! ```text
-//! slot      live (tag, v) -> gone, v on its way -> gone for good
-//! next own slot                 -> taken, tag of now, 0 -> v in other units
+//! slot            live (tag, v) -> frozen, with v               -> dead
+//! next own slot                 -> taken, new tag, 0 -> v in new units
 //! ```
 //!
-//! * The word goes to the key's *first* own slot after the cell, by a swap from 0. Of several calls that move it
-//!   one succeeds, and a late one fails whatever the slot has been through since.
-//! * A sweep drops no later slot of a key while an earlier one waits for its end: the slot can take the word, and the
-//!   word is seen to have been there.
-//! * A cell that is gone with a word, and has no later own slot with a word, is the key's; a migration carries it
-//!   from where it is, after it has closed the way to a later slot.
-//! * Each slot has a place of its own: the next slot's is reserved before, and the swap that ends the cell gives the
-//!   cell's back.
+//! * The word moves to the key's *first* own slot after the cell, by a swap from 0. Of several
+//!   calls that move it, one succeeds. A late call fails, whatever has happened to the slot since.
+//! * While an earlier cell of the key is frozen with a word, a sweep drops none of the key's later
+//!   slots. So the next slot can take the word, and all calls see that it has.
+//! * If a cell is frozen with a word and no later own slot has one, the frozen word is the key's. A
+//!   migration moves it from there, after it has closed the way to a later slot.
+//! * Each cell has its own reservation. The call reserves room for the next slot first, and the
+//!   swap that marks the old cell dead releases the old cell's reservation.
 
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
-use super::insert::Frozen;
-use super::migration::Room;
-use super::segment::{Claim, Segment};
-use super::shard::{Shard, View};
-use super::slot::{Is, Slot};
+use super::insert::{Frozen, SlotOutcome};
+use super::migration::MigrationGoal;
+use super::segment::Segment;
+use super::shard::{Shard, ShardView};
+use super::slot::{KeyMatch, Slot};
 use super::{Rules, Table};
 use crate::store::cell::Word;
 use crate::store::{StoreKey, UpdateError};
@@ -32,13 +34,13 @@ use crate::util::fault::{self, Fault};
 use crate::util::work;
 
 impl Table {
-    /// Moves the word of a cell whose numbers have ended, or does the rest of another call's move. The caller looks
-    /// again afterwards.
+    /// Moves the word of a cell whose limit has ended, or finishes such a move of another call. The
+    /// caller searches again afterwards.
     pub(super) fn renumber<'g>(
         &self,
         guard: &'g Guard,
         shard: &Shard,
-        view: View<'g>,
+        view: ShardView<'g>,
         slot: &'g Slot,
         key: &StoreKey<'_>,
         rules: &impl Rules,
@@ -46,26 +48,23 @@ impl Table {
         let Some(newest) = view.newest() else { return Ok(()) };
         work::count_cell();
         if let Word::Live(word @ 1..) | Word::Frozen(word @ 1..) = slot.word() {
-            // By a clock that is behind the cell's it stays where it is.
+            // `Outdated` if this caller's clock is behind that of the call that set the tag: then
+            // the word stays.
             rules.converted(key.cell_key(), slot.tag(), word, key.tag)?;
         }
-        match newest.claim(view.is_migrating()) {
-            Claim::Granted(_) => {}
-            Claim::Full if view.is_migrating() => {
-                self.help_to_the_end(guard, shard, view, rules);
-                return Ok(());
-            }
-            Claim::Full | Claim::Sealed => {
-                let is_begun = self.start(shard, view, Room::Cleared, rules);
-                return if is_begun { Ok(()) } else { Err(UpdateError::TableFull) };
-            }
+        let goal = MigrationGoal::ClearDead;
+        match self.claim_or_migrate(guard, shard, view, newest, goal, rules) {
+            Ok(_) => {}
+            Err(SlotOutcome::TableFull) => return Err(UpdateError::TableFull),
+            Err(_) => return Ok(()),
         }
         let reservation = self.written.reservations.reserve_another();
-        // Before the cell goes: a caller with an older clock that meets it then looks for later numbers.
+        // Before the freeze: a caller with an older clock that finds the frozen cell then uses the
+        // later limit.
         rules.record_end(slot.tag());
         let (word, _) = self.freeze(slot);
-        // In a segment that has been left since, it is carried with all others.
-        let is_left = !shard.view(guard).is(view);
+        // If a migration has begun since, it moves the word with all others.
+        let is_left = !shard.view(guard).is_same(view);
         let next =
             if word == 0 || is_left { None } else { next_own(newest, slot, key.fingerprint) };
         let Some((next, is_new)) = next else {
@@ -79,9 +78,10 @@ impl Table {
             newest.give_back();
         }
         next.set_tag(key.tag);
-        // Of two calls whose clocks differ the other may have named later numbers.
+        // Another call with a later clock may have set the tag of a later limit.
         next.cell.seed(rules.converted(key.cell_key(), slot.tag(), word, next.tag())?);
-        // Not if a migration has closed the way first: then it carries the word from where it is.
+        // Not if a migration has closed the way first: the migration then moves the word from the
+        // old slot.
         if matches!(next.word(), Word::Live(1..) | Word::Frozen(1..))
             || fault::active(Fault::EndUnlooked)
         {
@@ -90,33 +90,33 @@ impl Table {
         let is_held = self.memory().is_too_much_held();
         if !view.is_migrating()
             && !is_held
-            && newest.is_worth_clearing(self.nth_shard(key.fingerprint))
+            && newest.is_worth_clearing(self.shard_index(key.fingerprint))
         {
-            self.start(shard, view, Room::Cleared, rules);
+            self.start_migration(shard, view, goal, rules);
         }
         Ok(())
     }
 }
 
-/// The first slot of a key after one of its own, taken if there is none yet; whether it is new. `None`: the segment
-/// is being left.
+/// Returns the first own slot of a key after `slot`, and takes one if there is none; also returns
+/// whether it is new. `None` if a migration leaves the segment.
 fn next_own<'g>(
     segment: Segment<'g>,
     slot: &Slot,
     fingerprint: Fingerprint,
 ) -> Option<(&'g Slot, bool)> {
     for slot in segment.slots_after(slot, fingerprint) {
-        // Repeats only when another has changed the slot, which it can do twice.
+        // Repeats only when another thread has changed the slot, which can happen twice.
         loop {
-            match slot.to(fingerprint) {
-                Is::Foreign => break,
-                Is::Closed => return None,
-                Is::Own if fault::active(Fault::NextNotFirst) => break,
-                Is::Own => return Some((slot, false)),
-                Is::Vacant => {
+            match slot.match_key(fingerprint) {
+                KeyMatch::Foreign => break,
+                KeyMatch::Closed => return None,
+                KeyMatch::Own if fault::active(Fault::NextNotFirst) => break,
+                KeyMatch::Own => return Some((slot, false)),
+                KeyMatch::Vacant => {
                     let _ = slot.claim(fingerprint);
                 }
-                Is::Half => {
+                KeyMatch::Claimed => {
                     if slot.take(fingerprint) {
                         return Some((slot, true));
                     }

@@ -1,56 +1,58 @@
-//! What was unlinked and may still be read: it waits until every pin and every reader of that time is over.
+//! Lists of retired values: each waits until all pins and readers from before its removal have
+//! ended.
 //!
-//! The list belongs to the part of a limiter that retires, and not to the process: no call of a limiter is
-//! under way when it is dropped, so that all of the list can go then, whatever other threads hold.
+//! Each part of a limiter that retires values has its own list. When a limiter is dropped, none of
+//! its calls is under way, so that the whole list is freed at once, whatever calls of other
+//! limiters hold.
 
 use super::epoch::{Guard, Pins};
-use super::readers::InCalls;
+use super::readers::ActiveReaders;
 use super::stack::Stack;
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{FigureUsize, Ordering, TryLock};
 
-/// Things of one kind that wait. Dropping one frees it; only [`collect`](Retired::collect) and the end of the
-/// list do.
+/// A list of retired values. Dropping a value frees it, which only callers of
+/// [`collect`](Retired::collect) and the drop of the list do.
 pub(super) struct Retired<T: Send> {
-    /// Pushed, and in no batch yet.
+    /// Values that are in no batch yet.
     pushed: Stack<(usize, T)>,
     /// No thread waits for the lock: a thread that finds it taken leaves the work to the next.
     batches: TryLock<Batches<T>>,
-    /// How many things wait.
+    /// The number of values in the list.
     count: FigureUsize,
 }
 
 struct Batches<T> {
-    /// No thread has looked for their pins and readers yet.
+    /// Values for whose pins and readers no thread has looked yet.
     fresh: Vec<T>,
     fresh_bytes: usize,
-    /// They wait for these pins and readers.
-    asked: Option<Asked<T>>,
+    /// The values that wait for known pins and readers.
+    waiting: Option<WaitingBatch<T>>,
 }
 
-struct Asked<T> {
+struct WaitingBatch<T> {
     pins: Pins,
-    readers: InCalls,
-    things: Vec<T>,
+    readers: ActiveReaders,
+    values: Vec<T>,
 }
 
-/// A look for readers interrupts all processors, some microseconds each: it is worth that many things, or
-/// that many bytes.
+/// A look for readers interrupts all processors for some microseconds. `When::Many` looks for this
+/// number of values, or for this number of bytes.
 const ENOUGH: usize = if cfg!(tollgate_loom) { 3 } else { 64 };
 const ENOUGH_BYTES: usize = 1 << 20;
 
-/// When [`Retired::collect`] looks for the pins and readers of things that no thread has looked for.
+/// When [`Retired::collect`] looks for the pins and readers of new values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// When many wait.
+    /// When there are many.
     Many,
-    /// When any waits.
+    /// When there is one.
     Any,
 }
 
 impl<T> Default for Batches<T> {
     fn default() -> Batches<T> {
-        Batches { fresh: Vec::new(), fresh_bytes: 0, asked: None }
+        Batches { fresh: Vec::new(), fresh_bytes: 0, waiting: None }
     }
 }
 
@@ -62,26 +64,26 @@ impl<T: Send> Default for Retired<T> {
 }
 
 impl<T: Send> Retired<T> {
-    /// Takes a thing of about that many bytes, which no call that begins from now on can reach.
-    pub(super) fn push(&self, bytes: usize, thing: T) {
-        // Relaxed, here and below: a figure, for callers that look whether any thing waits.
+    /// Takes a value of about `bytes` bytes that no call that begins from now on can reach.
+    pub(super) fn push(&self, bytes: usize, value: T) {
+        // Relaxed, here and below: a count, for callers that ask whether the list has values.
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.pushed.push((bytes, thing));
+        self.pushed.push((bytes, value));
     }
 
-    #[cfg_attr(tollgate_loom, allow(dead_code, reason = "asked by limits, not by models"))]
+    #[cfg_attr(tollgate_loom, allow(dead_code, reason = "models do not ask"))]
     pub(super) fn is_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns things that no thread can read any more, and looks for the pins and readers of others, as far
-    /// as `look` can say which readers there are. A batch is returned by a later call than the one that
-    /// looked: at the earliest two pins later.
+    /// Returns values that no thread can read any more, and looks for the pins and readers of
+    /// others. If `look` cannot tell the readers, the others stay. The call that looks for a batch
+    /// does not return it: a call after at least two pins does.
     pub(super) fn collect(
         &self,
         guard: &Guard,
         when: When,
-        look: impl FnOnce() -> Option<InCalls>,
+        look: impl FnOnce() -> Option<ActiveReaders>,
     ) -> Vec<T> {
         let done = self.batches.try_with(|batches| self.collect_locked(batches, guard, when, look));
         let done = done.unwrap_or_default();
@@ -94,7 +96,7 @@ impl<T: Send> Retired<T> {
         batches: &mut Batches<T>,
         guard: &Guard,
         when: When,
-        look: impl FnOnce() -> Option<InCalls>,
+        look: impl FnOnce() -> Option<ActiveReaders>,
     ) -> Vec<T> {
         let mut look = Some(look);
         let early = if fault::active(Fault::LooksTooEarly) {
@@ -102,38 +104,38 @@ impl<T: Send> Retired<T> {
         } else {
             None
         };
-        let Batches { fresh, fresh_bytes, asked } = batches;
+        let Batches { fresh, fresh_bytes, waiting } = batches;
         if !self.pushed.is_empty() {
-            for (bytes, thing) in self.pushed.take_all() {
+            for (bytes, value) in self.pushed.take_all() {
                 *fresh_bytes = fresh_bytes.saturating_add(bytes);
-                fresh.push(thing);
+                fresh.push(value);
             }
         }
         let mut done = Vec::new();
-        if asked.is_some() {
+        if waiting.is_some() {
             guard.advance();
         }
-        if let Some(mut over) = asked.take_if(|asked| asked.is_over()) {
-            done.append(&mut over.things);
+        if let Some(mut over) = waiting.take_if(|waiting| waiting.is_over()) {
+            done.append(&mut over.values);
         }
         let is_much = fresh.len() >= ENOUGH || *fresh_bytes >= ENOUGH_BYTES;
-        if asked.is_none() && !fresh.is_empty() && (is_much || when == When::Any) {
-            // After the things were taken from the stack, and so after all of them were unlinked.
+        if waiting.is_none() && !fresh.is_empty() && (is_much || when == When::Any) {
+            // After the values were taken from the stack, and so after all of them were unlinked.
             let Some(readers) = early.or_else(|| look?()) else { return done };
-            let things = std::mem::take(fresh);
+            let values = std::mem::take(fresh);
             *fresh_bytes = 0;
-            *asked = Some(Asked { pins: guard.pins(), readers, things });
+            *waiting = Some(WaitingBatch { pins: guard.pins(), readers, values });
             guard.advance();
-            // Where there are no pins, as in models of readers.
-            if let Some(mut over) = asked.take_if(|asked| asked.is_over()) {
-                done.append(&mut over.things);
+            // Without pins, as in models of readers, a batch may be over at once.
+            if let Some(mut over) = waiting.take_if(|waiting| waiting.is_over()) {
+                done.append(&mut over.values);
             }
         }
         done
     }
 }
 
-impl<T> Asked<T> {
+impl<T> WaitingBatch<T> {
     fn is_over(&mut self) -> bool {
         self.pins.are_over() && self.readers.are_over()
     }
@@ -142,7 +144,7 @@ impl<T> Asked<T> {
 impl<T: Send> Drop for Retired<T> {
     fn drop(&mut self) {
         if cfg!(tollgate_loom) && std::thread::panicking() {
-            // As in the table: a model that has failed is not to fail once more.
+            // A model has failed. The destructors of its threads must not fail once more.
             std::mem::forget(self.pushed.take_all());
             self.batches.try_with(|batches| std::mem::forget(std::mem::take(batches)));
         }
@@ -158,32 +160,34 @@ mod tests {
     use super::*;
     use crate::own_process::in_own_process;
 
-    /// Enough for pins that are over, where no other thread pins: each of these tests is alone.
+    /// Enough calls for pins that have ended, because each test has a process of its own in which
+    /// no other thread pins.
     const ROUNDS: usize = 4;
 
-    /// Things, of which each says when it is freed, and the readers that they wait for.
-    struct Things {
+    /// A list of values that are counted, and the readers that they wait for.
+    struct Counted {
         retired: Retired<Arc<()>>,
         readers: Readers,
-        thing: Arc<()>,
+        value: Arc<()>,
     }
 
-    impl Things {
-        fn new() -> Things {
+    impl Counted {
+        fn new() -> Counted {
             prepare();
             let (retired, readers) = (Retired::default(), Readers::new());
-            Things { retired, readers, thing: Arc::new(()) }
+            Counted { retired, readers, value: Arc::new(()) }
         }
 
         fn push(&self, bytes: usize) {
-            self.retired.push(bytes, self.thing.clone());
+            self.retired.push(bytes, self.value.clone());
         }
 
-        fn look(&self) -> Option<InCalls> {
-            self.readers.in_calls()
+        fn look(&self) -> Option<ActiveReaders> {
+            self.readers.active()
         }
 
-        /// Calls often enough for pins that are over; returns how many are left.
+        /// Calls `collect` often enough for pins that have ended. Returns the number of values that
+        /// are left.
         fn collect(&self, when: When) -> usize {
             for _ in 0..ROUNDS {
                 drop(self.retired.collect(&pin(), when, || self.look()));
@@ -192,38 +196,38 @@ mod tests {
         }
 
         fn left(&self) -> usize {
-            let left = Arc::strong_count(&self.thing) - 1;
+            let left = Arc::strong_count(&self.value) - 1;
             assert_eq!(self.retired.is_any(), left > 0);
             left
         }
     }
 
     #[test]
-    fn retired_item_stays_while_older_reader_is_inside() {
+    fn a_value_stays_while_a_reader_from_before_is_in_its_call() {
         in_own_process(|| {
-            let things = Things::new();
-            let reader = things.readers.join();
+            let values = Counted::new();
+            let reader = values.readers.join();
             reader.enter();
-            things.push(1);
-            // A call within the call makes no difference.
+            values.push(1);
+            // A nested call makes no difference.
             reader.enter();
             reader.leave();
-            assert_eq!(things.collect(When::Any), 1);
+            assert_eq!(values.collect(When::Any), 1);
             reader.leave();
-            // The next call was not there when the thing was unlinked.
+            // The next call began after the value was unlinked.
             reader.enter();
-            assert_eq!(things.collect(When::Any), 0);
-            things.push(1);
-            assert_eq!(things.collect(When::Any), 1, "this one waits for it");
+            assert_eq!(values.collect(When::Any), 0);
+            values.push(1);
+            assert_eq!(values.collect(When::Any), 1, "this one waits for it");
             reader.leave();
-            assert_eq!(things.collect(When::Any), 0);
+            assert_eq!(values.collect(When::Any), 0);
         });
     }
 
     #[test]
-    fn retired_item_stays_while_older_pin_lives() {
+    fn a_value_stays_while_a_pin_from_before_lives() {
         in_own_process(|| {
-            let things = Things::new();
+            let values = Counted::new();
             let (pinned, is_pinned) = std::sync::mpsc::channel();
             let (let_go, end) = std::sync::mpsc::channel::<()>();
             let thread = std::thread::spawn(move || {
@@ -233,80 +237,80 @@ mod tests {
                 drop(guard);
             });
             is_pinned.recv().unwrap();
-            things.push(1);
-            assert_eq!(things.collect(When::Any), 1);
+            values.push(1);
+            assert_eq!(values.collect(When::Any), 1);
             drop(let_go);
             thread.join().unwrap();
-            assert_eq!(things.collect(When::Any), 0);
+            assert_eq!(values.collect(When::Any), 0);
         });
     }
 
     #[test]
     fn readers_are_looked_for_once_for_many() {
         in_own_process(|| {
-            let things = Things::new();
+            let values = Counted::new();
             for many in 1..ENOUGH {
-                things.push(1);
-                assert_eq!(things.collect(When::Many), many);
+                values.push(1);
+                assert_eq!(values.collect(When::Many), many);
             }
-            things.push(1);
-            assert_eq!(things.collect(When::Many), 0);
-            things.push(ENOUGH_BYTES);
-            assert_eq!(things.collect(When::Many), 0, "one that is large");
+            values.push(1);
+            assert_eq!(values.collect(When::Many), 0);
+            values.push(ENOUGH_BYTES);
+            assert_eq!(values.collect(When::Many), 0, "one that is large");
         });
     }
 
     #[test]
-    fn dropped_list_frees_all_despite_readers() {
+    fn dropping_the_list_frees_everything() {
         in_own_process(|| {
-            let things = Things::new();
+            let values = Counted::new();
             let _pinned = pin();
-            let reader = things.readers.join();
+            let reader = values.readers.join();
             reader.enter();
-            (0..3).for_each(|_| things.push(1));
-            assert_eq!(things.collect(When::Any), 3, "asked for");
-            (0..3).for_each(|_| things.push(1));
-            assert_eq!(things.collect(When::Any), 6, "and others, not");
-            things.push(1);
-            let Things { retired, thing, .. } = things;
+            (0..3).for_each(|_| values.push(1));
+            assert_eq!(values.collect(When::Any), 3, "waiting for");
+            (0..3).for_each(|_| values.push(1));
+            assert_eq!(values.collect(When::Any), 6, "and three that are in none");
+            values.push(1);
+            let Counted { retired, value, .. } = values;
             drop(retired);
-            assert_eq!(Arc::strong_count(&thing), 1);
+            assert_eq!(Arc::strong_count(&value), 1);
             reader.leave();
         });
     }
 
     #[test]
-    fn panicking_item_does_not_stop_the_others() {
+    fn a_panic_in_drop_frees_the_others() {
         in_own_process(|| {
             struct Panics(Option<Arc<()>>);
             impl Drop for Panics {
                 fn drop(&mut self) {
-                    assert!(self.0.is_some(), "a rule of the user's");
+                    assert!(self.0.is_some(), "a rule of the user");
                 }
             }
-            let (retired, thing) = (Retired::default(), Arc::new(()));
+            let (retired, value) = (Retired::default(), Arc::new(()));
             for is_good in [true, false, true] {
-                retired.push(1, Panics(is_good.then(|| thing.clone())));
+                retired.push(1, Panics(is_good.then(|| value.clone())));
             }
             let freeing = std::panic::AssertUnwindSafe(|| {
                 for _ in 0..ROUNDS {
-                    drop(retired.collect(&pin(), When::Any, || Some(InCalls::none())));
+                    drop(retired.collect(&pin(), When::Any, || Some(ActiveReaders::none())));
                 }
             });
             assert!(std::panic::catch_unwind(freeing).is_err());
-            assert_eq!(Arc::strong_count(&thing), 1);
+            assert_eq!(Arc::strong_count(&value), 1);
         });
     }
 
     #[test]
-    fn thread_without_the_lock_leaves_items_for_next() {
+    fn a_taken_lock_leaves_the_work_to_the_next() {
         in_own_process(|| {
-            let things = Things::new();
-            things.retired.batches.try_with(|_| {
-                things.push(1);
-                assert_eq!(things.collect(When::Any), 1);
+            let values = Counted::new();
+            values.retired.batches.try_with(|_| {
+                values.push(1);
+                assert_eq!(values.collect(When::Any), 1);
             });
-            assert_eq!(things.collect(When::Any), 0);
+            assert_eq!(values.collect(When::Any), 0);
         });
     }
 }

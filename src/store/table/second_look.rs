@@ -1,4 +1,4 @@
-//! A key that gets its cell while a call for it looks for a place.
+//! Test of a key that another call inserts while a call for it looks for room under the cap.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ use crate::store::{Absent, CellKey, Outdated, UpdateError};
 const FIRST: u64 = 1;
 const OTHER: u64 = 2;
 
-/// Does something else when it is asked for the first time whether a bucket is full.
+/// Spends for the key `OTHER` when the table asks for the first time whether a bucket is full.
 struct Meanwhile<'t> {
     table: &'t Table,
     is_due: Cell<bool>,
@@ -21,7 +21,7 @@ fn spend(table: &Table, id: u64, rules: &impl Rules) -> Result<(), UpdateError> 
     let id_bytes = id.to_le_bytes();
     let key = store_key(table, &id_bytes);
     let change = Change { key: &key, absent: Absent::Insert, now_ns: 10 };
-    // A hundred ns each.
+    // A unit is 100 ns.
     table.update(change, rules, &mut |word| Some(word.max(10) + 100))
 }
 
@@ -34,7 +34,7 @@ impl Rules for Meanwhile<'_> {
         at_ns: u64,
     ) -> Option<(LimitTag, u64)> {
         if self.is_due.replace(false) {
-            assert_eq!(spend(self.table, OTHER, &OneLimit), Ok(()), "it takes the one place");
+            assert_eq!(spend(self.table, OTHER, &OneLimit), Ok(()), "it takes the only room");
         }
         OneLimit.owed(key, tag, word, at_ns)
     }
@@ -63,7 +63,7 @@ impl Rules for Meanwhile<'_> {
 }
 
 #[test]
-fn key_that_got_a_cell_meanwhile_is_admitted() {
+fn a_key_inserted_meanwhile_is_not_refused() {
     let table = Table::with_shape(1, 1, FIRST_LOG2, Seeds::new());
     let id_bytes = FIRST.to_le_bytes();
     let first = store_key(&table, &id_bytes);

@@ -1,4 +1,4 @@
-//! A segment: one block of memory with slots, a power of two of them, and what is known of them all.
+//! A segment: one block of memory with a header and a power of two of slots.
 
 use std::array;
 use std::marker::PhantomData;
@@ -9,40 +9,41 @@ use super::block::Block;
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
 use super::memory::Memory;
-use super::shard::Packed;
-use super::slot::{A_LINE, Is, Slot};
+use super::shard::SegmentPointer;
+use super::slot::{A_LINE, KeyMatch, Slot};
 use crate::store::cell::Word;
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
-/// What is known of a segment's slots. Known keys never touch it.
+/// The header of a segment. The fast path never reads it.
 #[repr(C, align(64))]
 pub(super) struct Header {
-    /// The block that this is the start of.
+    /// The block that this header is the start of.
     pub(super) block: Block,
-    /// The segment that this one was made to replace, for those who find it while that goes on.
-    pub(super) old: Packed,
-    /// The most cells that `old` can send here.
+    /// The segment that this one replaces. Callers read it during the migration only.
+    pub(super) old: SegmentPointer,
+    /// The most cells that can move here from `old`.
     pub(super) moved_bound: u64,
-    /// The generation of limits in whose units all words here are.
+    /// The generation of limits in whose units all words here are counted.
     generation: u64,
-    /// Slots that fresh keys have claimed, and the mark that no more may.
+    /// The number of slots that new keys have claimed, with the mark [`SEALED`].
     claims: AtomicU64,
-    /// Slots that carried keys have claimed.
+    /// The number of slots that migrated keys have claimed.
     moved: AtomicU64,
-    /// Cells of this segment that were buried.
-    buried: AtomicU64,
-    /// Read with the rest: loom then sees whether all of it was made before.
+    /// The number of dead cells.
+    dead: AtomicU64,
+    /// Read with the header, so that loom sees whether the header was made before.
     #[cfg(tollgate_loom)]
     made: loom::cell::Cell<bool>,
-    /// The slots before it have been carried to the successor.
+    /// The slots before this index have been migrated to the successor.
     pub(super) frontier: AtomicU64,
 }
 
-/// Of [`Header::claims`]: nobody may claim any more, for the number is being used.
+/// The mark in [`Header::claims`] that ends all claims, because a successor is sized by their
+/// number.
 const SEALED: u64 = 1 << 63;
 
-/// A segment that cannot be freed while the guard lives.
+/// A segment that is not freed while the guard lives.
 #[derive(Clone, Copy)]
 pub(super) struct Segment<'g> {
     header: NonNull<Header>,
@@ -50,39 +51,39 @@ pub(super) struct Segment<'g> {
     guard: PhantomData<&'g Guard>,
 }
 
-/// A segment that was unlinked. Dropped, it is freed.
+/// A segment that no pointer leads to. Dropping it frees it.
 pub(super) struct Unlinked {
     header: NonNull<Header>,
     log2: u32,
 }
 
-// SAFETY: it owns its block, which is freed on any thread.
+// SAFETY: the segment owns its block, and any thread may free it.
 #[expect(unsafe_code, reason = "a pointer that owns")]
 unsafe impl Send for Unlinked {}
 
 impl Unlinked {
     /// # Safety
     ///
-    /// - No call that begins from now on can reach the segment, and this is done once.
-    /// - What is returned is kept until no other thread can read the segment.
+    /// - No call that begins from now on can reach the segment, and the caller does this once.
+    /// - The caller keeps the returned value until no other thread can read the segment.
     #[expect(unsafe_code, reason = "what `into_block` and `drop` need")]
     pub(super) unsafe fn new(segment: Segment<'_>) -> Unlinked {
         Unlinked { header: segment.header, log2: segment.log2 }
     }
 
-    /// The bytes that it takes.
+    /// Returns the bytes that the segment takes.
     pub(super) fn bytes(&self) -> usize {
         bytes_of(self.log2)
     }
 
-    /// Its block.
+    /// Ends the segment and returns its block.
     pub(super) fn into_block(self) -> Block {
         ManuallyDrop::new(self).end()
     }
 
-    #[expect(unsafe_code, reason = "takes what no other thread has any more")]
+    #[expect(unsafe_code, reason = "frees a segment that no other thread can reach")]
     fn end(&self) -> Block {
-        // SAFETY: the contract of `new`; called once, by `into_block` or `drop`.
+        // SAFETY: the contract of `new`. Either `into_block` or `drop` calls this, once.
         unsafe { Segment::from_parts(self.header, self.log2).into_block() }
     }
 }
@@ -93,86 +94,88 @@ impl Drop for Unlinked {
     }
 }
 
-/// A claim of room for one fresh key.
+/// The outcome of a claim of one slot for a new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Claim {
-    /// So many slots are claimed now, this one included.
+pub(super) enum ClaimOutcome {
+    /// Granted. The value is the number of claimed slots, this one included.
     Granted(u64),
-    /// A migration is about to begin, or has.
+    /// A migration has begun or is about to.
     Sealed,
-    /// As many slots are claimed as may be.
+    /// The most slots are claimed already.
     Full,
 }
 
-/// What a key has in a segment.
+/// The outcome of a search for a key in a segment.
 #[derive(Clone, Copy)]
 #[must_use]
-pub(super) enum Found<'g> {
+pub(super) enum Lookup<'g> {
     Absent,
-    /// A cell, with its word when it was met.
+    /// A live cell, with the word that the search read.
     Live(&'g Slot, u64),
-    /// A cell whose word has moved on: the word as it was then.
+    /// A frozen cell, with the word that it had. The word has moved, or is about to.
     Moved(&'g Slot, u64),
 }
 
-/// The number of slots: none, or a power of two.
+/// Returns the number of slots: 0 or a power of two.
 pub(super) const fn slots_of(log2: u32) -> usize {
     if log2 == 0 { 0 } else { 1 << log2 }
 }
 
 impl<'g> Segment<'g> {
-    /// Makes a segment that nobody else knows.
+    /// Makes a segment that no other thread has a pointer to.
     #[expect(unsafe_code, reason = "a block with a header and a number of slots known at run time")]
     pub(super) fn new(
         memory: &Memory,
         log2: u32,
-        old: Packed,
+        old: SegmentPointer,
         moved_bound: u64,
         generation: u64,
     ) -> Segment<'g> {
-        let mut block = memory.block(bytes_of(log2));
+        let mut block = memory.allocate(bytes_of(log2));
         let header = block.start().cast::<Header>();
-        let known = Header {
+        let contents = Header {
             block,
             old,
             moved_bound,
             generation,
             claims: AtomicU64::new(0),
             moved: AtomicU64::new(0),
-            buried: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
             frontier: AtomicU64::new(0),
             #[cfg(tollgate_loom)]
             made: loom::cell::Cell::new(true),
         };
-        // SAFETY: where a block starts it is aligned, it has room, and it is nobody else's.
-        unsafe { header.write(known) };
-        // SAFETY: the start of a block.
+        // SAFETY: the start of a block is aligned, the block has room for the header, and this call
+        // owns it.
+        unsafe { header.write(contents) };
+        // SAFETY: the start of a block is not null.
         let header = unsafe { NonNull::new_unchecked(header) };
         let segment = Segment { header, log2, guard: PhantomData };
         #[cfg(tollgate_loom)]
         for at in 0..slots_of(log2) {
-            // SAFETY: within the block, and nobody else's. (Elsewhere a slot of zeroes is a vacant one.)
+            // SAFETY: within the block, which this call owns. (Outside of loom zeroed memory is a
+            // vacant slot.)
             unsafe { segment.slot_pointer(at).as_ptr().write(Slot::new()) };
         }
         segment
     }
 
-    /// Ends a segment; its block is what is left.
+    /// Ends a segment and returns its block.
     ///
     /// # Safety
     ///
-    /// - Nobody else can reach it, now or later.
+    /// - No other thread can reach the segment, now or later.
     #[cfg(not(tollgate_loom))]
-    #[expect(unsafe_code, reason = "takes what `new` put there")]
+    #[expect(unsafe_code, reason = "takes the block from its own header")]
     pub(super) unsafe fn into_block(self) -> Block {
-        // SAFETY: written by `new`, and read once: nobody else can reach it by this function's
-        // contract. Headers and slots are numbers otherwise: there is nothing to drop.
+        // SAFETY: `new` wrote the block, and this reads it once: by the contract no other thread
+        // can reach it. The other fields and the slots are numbers, which need no drop.
         unsafe { (&raw const (*self.header.as_ptr()).block).read() }
     }
 
-    /// As above; in a model the block is marked, and kept: loom sees who reads it at the same time, and
-    /// the mark who does later.
+    /// As above, but marks the block and keeps it: loom reports a read at the same time, and the
+    /// mark fails a later read.
     #[cfg(tollgate_loom)]
     #[expect(unsafe_code, reason = "the same contract")]
     pub(super) unsafe fn into_block(self) -> Block {
@@ -180,13 +183,13 @@ impl<'g> Segment<'g> {
         Block::new(0)
     }
 
-    /// The segment that `new` made, and a shard's pointer has.
+    /// Returns the segment that `new` made and whose parts a shard's pointer has.
     ///
     /// # Safety
     ///
-    /// - `header` and `log2` are those of a segment that is not freed while the guard lives.
+    /// - `header` and `log2` belong to a segment that is not freed while the guard lives.
     #[inline(always)]
-    #[expect(unsafe_code, reason = "turns a pointer into what may be read")]
+    #[expect(unsafe_code, reason = "turns a pointer into a segment")]
     pub(super) unsafe fn from_parts(header: NonNull<Header>, log2: u32) -> Segment<'g> {
         Segment { header, log2, guard: PhantomData }
     }
@@ -198,7 +201,7 @@ impl<'g> Segment<'g> {
     #[inline(always)]
     #[expect(unsafe_code, reason = "the guard keeps the block")]
     pub(super) fn header(self) -> &'g Header {
-        // SAFETY: a segment is made of a block that lives as long as the guard.
+        // SAFETY: the block of a segment lives as long as the guard.
         let header = unsafe { self.header.as_ref() };
         #[cfg(tollgate_loom)]
         assert!(header.made.get(), "a segment is read after it was freed");
@@ -215,7 +218,6 @@ impl<'g> Segment<'g> {
         self.log2
     }
 
-    /// The generation of limits in whose units all words here are.
     pub(super) fn generation(self) -> u64 {
         self.header().generation
     }
@@ -224,30 +226,34 @@ impl<'g> Segment<'g> {
     #[expect(unsafe_code, reason = "the address of a slot in the block")]
     fn slot_pointer(self, at: usize) -> NonNull<Slot> {
         debug_assert!(at < self.slots(), "slot {at} of {}", self.slots());
-        // SAFETY: the slots follow the header, whose size is a multiple of theirs, in the same block.
+        // SAFETY: the slots follow the header in the same block, and the header's size is a
+        // multiple of a slot's.
         unsafe { self.header.add(1).cast::<Slot>().add(at) }
     }
 
-    /// The slot that is `at` places after a key's home; `at` is below the number of slots.
+    /// Returns the slot `at` steps after the slot `home`, wrapping around; `at` is below the number
+    /// of slots.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the guard keeps the block")]
     pub(super) fn slot(self, home: usize, at: usize) -> &'g Slot {
-        let place = (home + at) & (self.slots() - 1);
-        // SAFETY: below the number of slots, all of which `new` made; the block lives as long as the
-        // guard.
-        unsafe { self.slot_pointer(place).as_ref() }
+        let index = (home + at) & (self.slots() - 1);
+        // SAFETY: the index is below the number of slots, `new` made all of them, and the block
+        // lives as long as the guard.
+        unsafe { self.slot_pointer(index).as_ref() }
     }
 
-    /// The line in which the search for a key begins. A segment that has any slots has a whole line.
+    /// Returns the cache line in which the search for a key begins. A segment with slots has at
+    /// least one whole line.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the guard keeps the block")]
     pub(super) fn line(self, fingerprint: Fingerprint) -> [&'g Slot; A_LINE] {
         let home = fingerprint.home(self.log2);
-        // SAFETY: a home is below the number of slots, and the first of a line. As in `slot`.
+        // SAFETY: a home is the first slot of a line below the number of slots; otherwise as in
+        // `slot`.
         array::from_fn(|at| unsafe { self.slot_pointer(home + at).as_ref() })
     }
 
-    /// The slots from a key's home on, all of them, once.
+    /// Returns all slots once, from a key's home on.
     pub(super) fn slots_from_home(
         self,
         fingerprint: Fingerprint,
@@ -255,39 +261,41 @@ impl<'g> Segment<'g> {
         self.slots_from(if self.log2 == 0 { 0 } else { fingerprint.home(self.log2) })
     }
 
-    /// All slots once, from one on.
+    /// Returns all slots once, from the slot `first` on.
     pub(super) fn slots_from(self, first: usize) -> impl Iterator<Item = &'g Slot> {
         (0..self.slots()).map(move |at| self.slot(first, at))
     }
 
-    /// Whether none of that many slots from a key's home on is vacant.
+    /// Returns whether none of the first `slots` slots from a key's home on is vacant.
     pub(super) fn is_full_from_home(self, fingerprint: Fingerprint, slots: usize) -> bool {
-        self.slots_from_home(fingerprint).take(slots).all(|slot| slot.to(fingerprint) != Is::Vacant)
+        self.slots_from_home(fingerprint)
+            .take(slots)
+            .all(|slot| slot.match_key(fingerprint) != KeyMatch::Vacant)
     }
 
-    /// What a key has here. Reads only.
+    /// Searches for a key without writing.
     ///
-    /// A cell whose word has moved on is the key's as long as no later one has a word: the word may be on its
-    /// way to a later slot of this segment.
-    pub(super) fn find(self, fingerprint: Fingerprint) -> Found<'g> {
+    /// A frozen cell with a word counts unless a later cell of the key has a word, because the word
+    /// may be about to move to a later slot of this segment.
+    pub(super) fn find(self, fingerprint: Fingerprint) -> Lookup<'g> {
         let mut moved = None;
         for slot in self.slots_from_home(fingerprint) {
-            match slot.to(fingerprint) {
-                Is::Vacant | Is::Closed => break,
-                Is::Own => match slot.word() {
+            match slot.match_key(fingerprint) {
+                KeyMatch::Vacant | KeyMatch::Closed => break,
+                KeyMatch::Own => match slot.word() {
                     Word::Live(0) if moved.is_some() => break,
-                    Word::Live(word) => return Found::Live(slot, word),
-                    // Dropped, or left without a charge: the key may have come back further on.
+                    Word::Live(word) => return Lookup::Live(slot, word),
+                    // Dead: the key may have a later cell.
                     Word::Frozen(0) => {}
                     Word::Frozen(word) => moved = Some((slot, word)),
                 },
-                Is::Half | Is::Foreign => {}
+                KeyMatch::Claimed | KeyMatch::Foreign => {}
             }
         }
-        moved.map_or(Found::Absent, |(slot, word)| Found::Moved(slot, word))
+        moved.map_or(Lookup::Absent, |(slot, word)| Lookup::Moved(slot, word))
     }
 
-    /// The slots that the search for a key comes to after one of its own.
+    /// Returns the slots that the search for a key visits after `slot`.
     pub(super) fn slots_after(
         self,
         slot: &Slot,
@@ -298,49 +306,53 @@ impl<'g> Segment<'g> {
         slots
     }
 
-    /// Whether a cell is the one that an earlier cell's word is on its way to.
+    /// Returns whether the word of an earlier cell of the key is about to move to this slot.
     pub(super) fn is_awaited(self, slot: &Slot, fingerprint: Fingerprint) -> bool {
         let mut before = self.slots_from_home(fingerprint).take_while(|it| !ptr::eq(*it, slot));
-        before.any(|it| it.to(fingerprint) == Is::Own && matches!(it.word(), Word::Frozen(1..)))
+        before.any(|it| {
+            it.match_key(fingerprint) == KeyMatch::Own && matches!(it.word(), Word::Frozen(1..))
+        })
     }
 
-    /// Claims room for a fresh key. While cells are carried here, all that may come have theirs.
-    pub(super) fn claim(self, is_target: bool) -> Claim {
+    /// Claims a slot for a new key. During a migration to this segment, room for all cells that may
+    /// move here stays free.
+    pub(super) fn claim(self, is_target: bool) -> ClaimOutcome {
         let header = self.header();
-        let carried = if fault::active(Fault::NoRoomForMoved) {
+        let migrated = if fault::active(Fault::NoRoomForMoved) {
             0
         } else if is_target {
             header.moved_bound
         } else {
-            // Relaxed: it does not rise any more, for the caller's pointer says that all is carried;
-            // late claims that are given back make it too high at worst.
+            // Relaxed: the number does not rise any more, because the caller's pointer says that
+            // the migration is over. At worst it is too high, by claims that are given back late.
             header.moved.load(Ordering::Relaxed)
         };
-        // Acquire: pairs with `seal`: whoever is refused by it then finds the shard's pointer as it was
-        // sealed, or newer, and can begin the migration. That no claim comes after the seal is the
-        // order of this one location.
+        // Acquire: pairs with `seal`: a caller that the seal refuses then finds the shard's pointer
+        // as it was at the seal or newer, and can begin the migration. The modification order of
+        // this one location keeps claims before the seal.
         let before = header.claims.fetch_add(1, Ordering::Acquire);
-        let claims = (before & !SEALED) + carried + 1;
+        let claims = (before & !SEALED) + migrated + 1;
         if before & SEALED != 0 && !fault::active(Fault::ClaimSealed) {
             self.give_back();
-            Claim::Sealed
-        } else if claims > most_claims(self.slots()) {
+            ClaimOutcome::Sealed
+        } else if claims > max_claims(self.slots()) {
             self.give_back();
-            Claim::Full
+            ClaimOutcome::Full
         } else {
-            Claim::Granted(claims)
+            ClaimOutcome::Granted(claims)
         }
     }
 
-    /// Gives a claim back that was not used. Late is harmless: it counts too much until then.
+    /// Gives back an unused claim. Doing so late is harmless: until then the number is too high.
     pub(super) fn give_back(self) {
         // Relaxed: as in `claim`.
         self.header().claims.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Claims room for a cell that is carried here: it always has it.
+    /// Counts a slot for a migrated cell, which always has room.
     pub(super) fn claim_moved(self) {
-        // Relaxed: as in `claim`; before the slot is taken, so that the number is never too low.
+        // Relaxed: as in `claim`. Callers count before they take the slot, so that the number is
+        // never too low.
         self.header().moved.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -349,30 +361,34 @@ impl<'g> Segment<'g> {
         self.header().moved.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_buried(self) {
-        // Relaxed: a number that is too low is safe: room is kept for what is gone.
-        self.header().buried.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_dead(self) {
+        // Relaxed: a number that is too low is safe, because it only keeps room for dead cells.
+        self.header().dead.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An upper bound of the cells that are not buried. It may rise until the segment is sealed.
+    /// Returns an upper bound of the cells that are not dead. It may rise until the segment is
+    /// sealed.
     pub(super) fn used(self) -> u64 {
         self.used_of(self.header().claims.load(Ordering::Relaxed))
     }
 
-    /// Whether the segment of the table's `nth` shard has enough dead cells to be cleared out.
+    /// Returns whether a migration should clear out the dead cells. `shard_index` is the index of
+    /// this segment's shard.
     ///
-    /// The override of an account ends for all of its keys, so all shards fill up equally fast, and a shard that is
-    /// cleared out has two segments meanwhile. Shards therefore begin at different times: when the dead cells are five,
-    /// six, seven or eight eighths of the room that is left, depending on the shard's number.
-    pub(super) fn is_worth_clearing(self, nth: usize) -> bool {
-        /// A smaller one is cleared out by two calls.
+    /// When an account's override ends, it ends for all of the account's keys, so that all shards
+    /// fill up equally fast. A shard has two segments during a migration. Shards therefore begin at
+    /// different times: when the dead cells are five, six, seven or eight eighths of the remaining
+    /// room, depending on the index.
+    pub(super) fn is_worth_clearing(self, shard_index: usize) -> bool {
+        /// In a smaller segment two calls do all of the migration.
         const MIN_SLOTS: usize = 64;
-        let room = most_claims(self.slots()).saturating_sub(self.used());
-        let buried = self.header().buried.load(Ordering::Relaxed);
-        self.slots() >= MIN_SLOTS && buried * 8 >= room * (5 + nth as u64 % 4)
+        let room = max_claims(self.slots()).saturating_sub(self.used());
+        let dead = self.header().dead.load(Ordering::Relaxed);
+        self.slots() >= MIN_SLOTS && dead * 8 >= room * (5 + shard_index as u64 % 4)
     }
 
-    /// Ends all claims, and returns the bound, which does not rise any more.
+    /// Ends all claims and returns the bound of [`used`](Segment::used), which does not rise any
+    /// more.
     pub(super) fn seal(self) -> u64 {
         if fault::active(Fault::NoSeal) {
             return self.used();
@@ -383,22 +399,23 @@ impl<'g> Segment<'g> {
 
     fn used_of(self, claims: u64) -> u64 {
         let header = self.header();
-        // Relaxed: the caller's pointer says that nothing is carried here any more; `buried` may be
-        // too low, which is safe.
+        // Relaxed: the caller's pointer says that no migration to this segment is under way. `dead`
+        // may be too low, which is safe.
         let moved = header.moved.load(Ordering::Relaxed);
-        let buried = header.buried.load(Ordering::Relaxed);
-        ((claims & !SEALED) + moved).saturating_sub(buried)
+        let dead = header.dead.load(Ordering::Relaxed);
+        ((claims & !SEALED) + moved).saturating_sub(dead)
     }
 }
 
-/// Asks the processor for the line in which a key's search begins, and the next, in a segment that may be
-/// gone.
+/// Prefetches the cache line in which the search for a key begins, and the next line. The segment
+/// may be freed.
 #[inline(always)]
 pub(super) fn prefetch(header: NonNull<Header>, log2: u32, fingerprint: Fingerprint) {
     let home = if log2 == 0 { 0 } else { fingerprint.home(log2) };
     let line = header.as_ptr().wrapping_add(1).cast::<Slot>().wrapping_add(home);
     prefetch_line(line);
-    // The search may go on there. After the last line it is no slot: no harm.
+    // The search may continue there. After the last line this prefetches memory that is no slot,
+    // which is harmless.
     prefetch_line(line.wrapping_add(A_LINE));
 }
 
@@ -406,7 +423,7 @@ pub(super) fn prefetch(header: NonNull<Header>, log2: u32, fingerprint: Fingerpr
 fn prefetch_line(line: *mut Slot) {
     #[cfg(target_arch = "x86_64")]
     #[expect(unsafe_code, reason = "an intrinsic")]
-    // SAFETY: a prefetch reads nothing and faults for no address; x86-64 has it always.
+    // SAFETY: a prefetch reads nothing and faults for no address. All x86-64 processors have it.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(line.cast());
@@ -415,18 +432,18 @@ fn prefetch_line(line: *mut Slot) {
     let _ = line;
 }
 
-/// The most slots that may be claimed: the searches have to end somewhere.
-pub(super) const fn most_claims(slots: usize) -> u64 {
+/// Returns the most slots that keys may claim. The rest stay vacant, so that searches end.
+pub(super) const fn max_claims(slots: usize) -> u64 {
     (slots - slots / 8) as u64 - if cfg!(tollgate_loom) && slots > 1 { 1 } else { 0 }
 }
 
-/// The number of claimed slots at which one caller sees to a successor.
-pub(super) const fn enough_claims(slots: usize) -> u64 {
+/// Returns the number of claimed slots at which one caller begins a migration.
+pub(super) const fn claims_to_grow(slots: usize) -> u64 {
     let enough = (slots - slots / 4) as u64;
-    if enough < most_claims(slots) { enough } else { most_claims(slots) }
+    if enough < max_claims(slots) { enough } else { max_claims(slots) }
 }
 
-/// The bytes that a segment takes.
+/// Returns the bytes that a segment takes.
 const fn bytes_of(log2: u32) -> usize {
     size_of::<Header>() + slots_of(log2) * size_of::<Slot>()
 }

@@ -1,9 +1,9 @@
-//! A slot of a segment: a key's fingerprint, its cell, and which numbers apply to it.
+//! A slot of a segment: the fingerprint of a key, its cell and its limit tag.
 //!
-//! A slot goes one way only, and is never used for another key:
+//! The state of a slot only moves forward, and no slot is used for a second key:
 //!
 //! ```text
-//! vacant (lo 0) -> claimed (lo, hi 0) -> live (lo, hi, word) -> gone (word with its top bit)
+//! vacant (lo 0) -> claimed (lo, hi 0) -> live (lo, hi, word) -> frozen (word with its top bit)
 //! vacant -> closed (lo 1)    claimed -> poisoned (hi 1)
 //! ```
 
@@ -13,9 +13,9 @@ use crate::store::key::LimitTag;
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
-/// The low half of a slot in which no key will ever be.
+/// The low half of a slot that no key can claim any more.
 pub(super) const CLOSED: u64 = 1;
-/// The high half of a slot whose insert was broken off.
+/// The high half of a slot whose insert a migration has stopped half-way.
 pub(super) const POISONED: u64 = 1;
 const NONE: u64 = 0;
 
@@ -33,31 +33,31 @@ pub(super) struct Slot {
 #[cfg(not(tollgate_loom))]
 const _: () = assert!(size_of::<Slot>() * A_LINE == 64 && align_of::<Slot>() == 32);
 
-/// What a slot is to a key.
+/// The state of a slot as the search for one key sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Is {
-    /// Free for any key.
+pub(super) enum KeyMatch {
+    /// Any key can claim it.
     Vacant,
-    /// Free for none, and nothing comes after it.
+    /// No key can claim it, and the search ends here.
     Closed,
-    /// Claimed by a key with the same low half, this one or another.
-    Half,
-    /// Another key's.
+    /// Claimed by this key, or by another with the same low half.
+    Claimed,
+    /// It belongs to another key.
     Foreign,
-    /// The key's own.
+    /// It belongs to this key.
     Own,
 }
 
-/// What is in a slot, whosever it is.
+/// The contents of a slot, for any key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Holds {
-    Nothing,
+pub(super) enum SlotContents {
+    Vacant,
     /// Closed or poisoned.
     NoKey,
-    /// A low half, without the high one.
-    Half,
+    /// A low half without a high half.
+    Claimed,
     Key(Fingerprint),
 }
 
@@ -72,107 +72,116 @@ impl Slot {
         }
     }
 
-    /// Whether this is the key's own slot, with a word: the way of a known key.
+    /// Returns whether the slot belongs to the key and its word is live and not 0. The fast path
+    /// asks this.
     #[inline(always)]
     pub(super) fn is_live(&self, fingerprint: Fingerprint) -> bool {
-        // Relaxed: a fingerprint is decided by the swaps that set it, and publishes nothing; a slot that
-        // is read as another's or as free only sends the caller to look again.
+        // Relaxed: swaps set the halves, which publish nothing. If a half is read too early, the
+        // slot does not match, and the caller takes the slow path.
         self.lo.load(Ordering::Relaxed) == fingerprint.lo
             && self.hi.load(Ordering::Relaxed) == fingerprint.hi
             && matches!(self.word(), Word::Live(1..))
     }
 
-    /// What this slot is to the key.
+    /// Compares the slot with a key.
     #[inline]
-    pub(super) fn to(&self, fingerprint: Fingerprint) -> Is {
+    pub(super) fn match_key(&self, fingerprint: Fingerprint) -> KeyMatch {
         match self.low() {
-            NONE => Is::Vacant,
-            CLOSED => Is::Closed,
+            NONE => KeyMatch::Vacant,
+            CLOSED => KeyMatch::Closed,
             lo if lo == fingerprint.lo => match self.high() {
-                NONE => Is::Half,
-                hi if hi == fingerprint.hi => Is::Own,
-                _ => Is::Foreign,
+                NONE => KeyMatch::Claimed,
+                hi if hi == fingerprint.hi => KeyMatch::Own,
+                _ => KeyMatch::Foreign,
             },
-            _ => Is::Foreign,
+            _ => KeyMatch::Foreign,
         }
     }
 
-    /// What is in this slot.
-    pub(super) fn holds(&self) -> Holds {
+    /// Returns the contents.
+    pub(super) fn contents(&self) -> SlotContents {
         match self.low() {
-            NONE => Holds::Nothing,
-            CLOSED => Holds::NoKey,
+            NONE => SlotContents::Vacant,
+            CLOSED => SlotContents::NoKey,
             lo => match self.high() {
-                NONE => Holds::Half,
-                POISONED => Holds::NoKey,
-                hi => Holds::Key(Fingerprint { lo, hi }),
+                NONE => SlotContents::Claimed,
+                POISONED => SlotContents::NoKey,
+                hi => SlotContents::Key(Fingerprint { lo, hi }),
             },
         }
     }
 
     #[inline]
     fn low(&self) -> u64 {
-        // Acquire: pairs with `close`. Who meets a closed slot reads the shard's pointer again, and it
-        // must not be the one from before the migration that closed the slot.
+        // Acquire: pairs with `close`. A caller that finds the slot closed reads the shard's
+        // pointer again, and must not read the pointer from before the migration that closed the
+        // slot.
         self.lo.load(Ordering::Acquire)
     }
 
     #[inline]
     fn high(&self) -> u64 {
-        // Acquire: pairs with `poison`, for the same reason, and with `take`.
+        // Acquire: pairs with `poison` for the same reason, and with `take`.
         self.hi.load(Ordering::Acquire)
     }
 
-    /// Claims a vacant slot for a key. If another was faster, the slot is to be looked at again.
+    /// Claims a vacant slot for a key. On `false` another thread was faster, and the caller reads
+    /// the slot again.
     pub(super) fn claim(&self, fingerprint: Fingerprint) -> bool {
-        // Relaxed: the low half publishes nothing, and who loses looks again.
+        // Relaxed: the low half publishes nothing, and a thread that loses reads the slot again.
         let claimed =
             self.lo.compare_exchange(NONE, fingerprint.lo, Ordering::Relaxed, Ordering::Relaxed);
         claimed.is_ok()
     }
 
-    /// Makes a claimed slot the key's, whoever claimed it. If another was faster, the slot is to be
-    /// looked at again.
+    /// Gives a claimed slot to the key; any thread may have claimed it. On `false` another thread
+    /// was faster, and the caller reads the slot again.
     pub(super) fn take(&self, fingerprint: Fingerprint) -> bool {
         if fault::active(Fault::TakeByStore) {
             self.hi.store(fingerprint.hi, Ordering::Relaxed);
             return true;
         }
-        // Release: pairs with `high`: who meets a cell that was carried sees that it was counted
-        // before, and who meets one that came back sees the floor at which it had been dropped. Relaxed
-        // on failure: who loses looks again.
+        // Release: pairs with `high`: a thread that finds a migrated cell sees that the cell was
+        // counted before, and a thread that finds the new cell of a key sees the eviction time
+        // floor at which the key's last cell was dropped.
+        // Relaxed on failure: a thread that loses reads the slot again.
         self.hi.compare_exchange(NONE, fingerprint.hi, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Closes a vacant slot. If it was claimed first, it is to be looked at again.
+    /// Closes a vacant slot. On `false` another thread was faster, and the caller reads the slot
+    /// again.
     pub(super) fn close(&self) -> bool {
-        // Release: pairs with `low`: who meets the mark finds the pointer of the migration that made
-        // it. Relaxed on failure: who loses looks again.
+        // Release: pairs with `low`: a thread that finds the slot closed finds the pointer of the
+        // migration that closed it.
+        // Relaxed on failure: a thread that loses reads the slot again.
         let closed = self.lo.compare_exchange(NONE, CLOSED, Ordering::Release, Ordering::Relaxed);
         closed.is_ok()
     }
 
-    /// Breaks a half insert off. If it was completed first, the slot is to be looked at again.
+    /// Stops a half-done insert. On `false` another thread was faster, and the caller reads the
+    /// slot again.
     pub(super) fn poison(&self) -> bool {
-        // Release: pairs with `high`, as `close` with `low`. Relaxed on failure: who loses looks again.
+        // Release: pairs with `high`, as `close` with `low`.
+        // Relaxed on failure: a thread that loses reads the slot again.
         let poisoned =
             self.hi.compare_exchange(NONE, POISONED, Ordering::Release, Ordering::Relaxed);
         poisoned.is_ok()
     }
 
-    /// Which numbers apply: known as soon as the word is not 0.
+    /// Returns the limit tag, which is set before the word is.
     #[inline(always)]
     pub(super) fn tag(&self) -> LimitTag {
-        // Relaxed: written before the first word, which the caller has read with Acquire.
+        // Relaxed: the tag is written before the first word, which the caller has read with
+        // Acquire.
         LimitTag::from_bits(self.tag.load(Ordering::Relaxed))
     }
 
-    /// Says which numbers apply, unless it is said. Before the first word.
+    /// Sets the limit tag unless it is set. Callers do this before they write the first word.
     pub(super) fn set_tag(&self, tag: LimitTag) {
-        // Relaxed: the first word is swapped in with Release and publishes it. All who write one write
-        // what the registry says of the key.
+        // Relaxed: the swap of the first word publishes the tag with Release. All callers that set
+        // a tag take it from the registry.
         if self.tag.load(Ordering::Relaxed) == NONE {
-            if fault::active(Fault::NoteByStore) {
+            if fault::active(Fault::TagByStore) {
                 return self.tag.store(tag.bits(), Ordering::Relaxed);
             }
             let _ =
@@ -180,7 +189,7 @@ impl Slot {
         }
     }
 
-    /// The word, as far as it is one.
+    /// Reads the word, with its mark.
     #[inline]
     pub(super) fn word(&self) -> Word {
         self.cell.word()

@@ -1,7 +1,8 @@
-//! A stack that any thread pushes to and any thread empties, without a lock.
+//! A lock-free stack. Any thread pushes values, and any thread takes all of them.
 //!
-//! It is only ever emptied whole: a node is freed by the thread that took it, which no other can reach, so that
-//! nothing is read after it was freed and no pointer is compared after it was reused.
+//! No thread pops a single node. A node is freed by the thread that took the whole stack, when no
+//! other thread can reach it. So no thread reads a freed node, and no swap compares a pointer that
+//! was used again.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -11,7 +12,7 @@ use crate::util::sync::{AtomicPtr, Ordering};
 
 pub(crate) struct Stack<T: Send> {
     head: AtomicPtr<Node<T>>,
-    /// A value is owned by one thread at a time, as behind a lock: a stack of what may go to another thread can be
+    /// One thread owns a value at a time, as with a lock: if `T` can be sent, the stack can be
     /// shared.
     owned: PhantomData<std::sync::Mutex<T>>,
 }
@@ -26,19 +27,20 @@ impl<T: Send> Stack<T> {
         Stack { head: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
     }
 
-    #[expect(unsafe_code, reason = "a node of its own, before others have it")]
+    #[expect(unsafe_code, reason = "writes to a node before it is shared")]
     pub(crate) fn push(&self, value: T) {
         let node = Box::into_raw(Box::new(Node { value, next: ptr::null_mut() }));
-        // Relaxed: the head is only pointed to, and not read.
+        // Relaxed: this call does not read the head's node.
         let mut head = self.head.load(Ordering::Relaxed);
-        // Repeats only when another thread has pushed, or has taken all.
+        // Repeats only when another thread has pushed a value or taken all.
         loop {
-            // SAFETY: made above, and not pushed yet: no other thread has it.
+            // SAFETY: made above and not pushed yet, so that no other thread has it.
             unsafe { (*node).next = head };
             if fault::active(Fault::PushByStore) {
                 return self.head.store(node, Ordering::Release);
             }
-            // Release: pairs with `take_all`, which reads the node. Relaxed on failure: as above.
+            // Release: pairs with `take_all`, which reads the node. Relaxed on failure: as for the
+            // load.
             let (pushed, lost) = (Ordering::Release, Ordering::Relaxed);
             match self.head.compare_exchange(head, node, pushed, lost) {
                 Ok(_) => return,
@@ -47,15 +49,15 @@ impl<T: Send> Stack<T> {
         }
     }
 
-    /// All values, the first pushed first.
-    #[expect(unsafe_code, reason = "takes what `push` made")]
+    /// Takes all values, in the order in which they were pushed.
+    #[expect(unsafe_code, reason = "takes the nodes that `push` made")]
     pub(crate) fn take_all(&self) -> Vec<T> {
-        // Acquire: pairs with `push`; the nodes are read.
+        // Acquire: pairs with `push`: the nodes are made.
         let mut node = self.head.swap(ptr::null_mut(), Ordering::Acquire);
         let mut values = Vec::new();
         while !node.is_null() {
-            // SAFETY: made by `Box::into_raw` in `push`. It was reachable by the head alone, which this
-            // thread has emptied by one swap: no other thread has it.
+            // SAFETY: from `Box::into_raw` in `push`. Only the head led to it, and this thread has
+            // emptied the head by one swap, so that no other thread has it.
             let taken = unsafe { Box::from_raw(node) };
             node = taken.next;
             values.push(taken.value);
@@ -65,7 +67,7 @@ impl<T: Send> Stack<T> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: nothing is read by it. Its callers fence.
+        // Relaxed: this reads no node. Callers make the fence.
         self.head.load(Ordering::Relaxed).is_null()
     }
 }
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_what_was_pushed_in_its_order_once() {
+    fn takes_all_values_once_and_in_order() {
         let stack = Stack::new();
         assert!(stack.is_empty() && stack.take_all().is_empty());
         (0..3).for_each(|n| stack.push(n));
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn frees_what_no_thread_took() {
+    fn drop_frees_the_values_that_are_left() {
         let value = Arc::new(());
         let stack = Stack::new();
         (0..3).for_each(|_| stack.push(value.clone()));

@@ -1,11 +1,12 @@
-//! Dropping full cells where they are: a cell is buried, and its place is given back, by one swap.
+//! Sweeps: full cells are dropped in place. One swap marks a cell dead, and its reservation is
+//! released.
 
 use super::epoch::pin;
-use super::migration::{CHUNK, Room};
+use super::migration::{CHUNK, MigrationGoal};
 use super::retired::When;
 use super::segment::Segment;
-use super::shard::View;
-use super::slot::{Holds, Slot};
+use super::shard::ShardView;
+use super::slot::{Slot, SlotContents};
 use super::{Rules, Table};
 use crate::store::cell::Word;
 use crate::store::{CellKey, Swept};
@@ -13,21 +14,22 @@ use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::Ordering;
 
-/// Slots between two looks at how far the step has come.
-const PART: usize = 64;
+/// The most slots that a step sweeps before it advances the cursor.
+const SLOTS_PER_PART: usize = 64;
 
-/// Slots between two times that a long step gives memory back.
-const FREED_EVERY: usize = 4096;
+/// A long step frees memory each time it has passed this number of slots.
+const FREE_EVERY_SLOTS: usize = 4096;
 
-/// Whether cells without a charge go, too: those of callers who were denied at the last moment. A
-/// caller on its way to charge one has to begin again, so callers leave them to each other.
+/// Whether a step also drops cells that were never charged. A caller that was denied at the last
+/// moment leaves such a cell, and a caller that is about to charge one begins again if it is
+/// dropped. Calls for keys therefore keep them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Uncharged {
-    Go,
-    Stay,
+    Evict,
+    Keep,
 }
 
-/// A place in the table: a shard, and a slot of its segment.
+/// A position in the table: the index of a shard, and of a slot in its segment.
 #[derive(Clone, Copy)]
 struct Cursor {
     shard: usize,
@@ -35,7 +37,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn of_bits(bits: u64) -> Cursor {
+    fn from_bits(bits: u64) -> Cursor {
         Cursor { shard: (bits >> 32) as usize, slot: bits as u32 as usize }
     }
 
@@ -45,11 +47,11 @@ impl Cursor {
 }
 
 impl Table {
-    /// Looks at the next slots, about `slots` of them, drops what is full, and lets the memory follow.
+    /// Sweeps about `slots` slots from the cursor on, drops full cells, and frees memory.
     pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
-        self.memory().free_some();
-        let swept = self.sweep_step(slots, now_ns, rules, Uncharged::Go);
-        // A table without traffic has nobody else to free what it left.
+        self.memory().free_large_piece();
+        let swept = self.sweep_step(slots, now_ns, rules, Uncharged::Evict);
+        // Without traffic, no call frees the retired segments.
         if self.memory().retired_count() > 0 {
             self.memory().collect(&pin(), if swept.finished { When::Any } else { When::Many });
         }
@@ -59,13 +61,13 @@ impl Table {
         swept
     }
 
-    /// As `sweep`, by a caller that needs a place.
+    /// Sweeps for a call that needs room for a key.
     pub(super) fn sweep_charged(&self, slots: usize, now_ns: u64, rules: &impl Rules) {
         self.memory().free_piece();
         if !rules.may_sweep_at(now_ns) {
             return;
         }
-        self.sweep_step(slots, now_ns, rules, Uncharged::Stay);
+        self.sweep_step(slots, now_ns, rules, Uncharged::Keep);
     }
 
     fn sweep_step(
@@ -79,17 +81,17 @@ impl Table {
         let mut swept = Swept::default();
         let mut freed_at = 0;
         while swept.looked_at < slots.max(1) {
-            if uncharged == Uncharged::Go && swept.looked_at - freed_at >= FREED_EVERY {
-                self.memory().free_some();
+            if uncharged == Uncharged::Evict && swept.looked_at - freed_at >= FREE_EVERY_SLOTS {
+                self.memory().free_large_piece();
                 freed_at = swept.looked_at;
             }
-            // Relaxed: where to look next; two steps at once may look at the same.
+            // Relaxed: only a position. Two steps at once may sweep the same slots.
             let bits = self.written.cursor.load(Ordering::Relaxed);
-            let mut cursor = Cursor::of_bits(bits);
-            let most = PART.min(slots.max(1));
-            if self.sweep_part(&mut cursor, most, floor_ns, rules, uncharged, &mut swept) {
+            let mut cursor = Cursor::from_bits(bits);
+            let max_slots = SLOTS_PER_PART.min(slots.max(1));
+            if self.sweep_part(&mut cursor, max_slots, floor_ns, rules, uncharged, &mut swept) {
                 cursor = Cursor { shard: cursor.shard + 1, slot: 0 };
-                // A shard without slots is looked at, too.
+                // Counts each shard, so that shards without slots end the loop as well.
                 swept.looked_at += 1;
             }
             let finished = cursor.shard >= self.shards.len();
@@ -110,11 +112,11 @@ impl Table {
         swept
     }
 
-    /// Sweeps a few slots of one shard, or helps it on; returns whether it is done with.
+    /// Sweeps a few slots of one shard, or helps its migration. Returns whether the shard is done.
     fn sweep_part(
         &self,
         cursor: &mut Cursor,
-        most: usize,
+        max_slots: usize,
         floor_ns: u64,
         rules: &impl Rules,
         uncharged: Uncharged,
@@ -125,48 +127,50 @@ impl Table {
         let view = shard.view(&guard);
         let Some(segment) = view.newest() else { return true };
         if segment.generation() > rules.generation() {
-            // The limits have changed since this call began: the next one sweeps by the new ones.
+            // The limits have changed since this step began. A later step sweeps by the new ones.
             return true;
         }
         if view.is_migrating() {
-            self.help(&guard, shard, view, rules);
+            self.help_migrate(&guard, shard, view, rules);
             swept.looked_at += CHUNK;
             return false;
         }
         if segment.generation() < rules.generation() && !fault::active(Fault::SweepByOldLimits) {
-            // What is full by the old numbers need not be by the new ones.
-            self.start(shard, view, Room::Fewer, rules);
+            // A cell that is full by the old limit need not be full by the new one.
+            self.start_migration(shard, view, MigrationGoal::Fit, rules);
             return false;
         }
-        let to = (cursor.slot + most).min(segment.slots());
+        let to = (cursor.slot + max_slots).min(segment.slots());
         for at in cursor.slot..to {
             let slot = segment.slot(0, at);
-            swept.dropped += usize::from(self.bury(segment, slot, floor_ns, rules, uncharged));
+            swept.dropped += usize::from(self.evict(segment, slot, floor_ns, rules, uncharged));
         }
         swept.looked_at += to.saturating_sub(cursor.slot);
         cursor.slot = to;
         if to < segment.slots() {
             return false;
         }
-        // Callers leave the memory to sweeps: what shrinks while they insert would grow at once.
-        if uncharged == Uncharged::Stay || !self.is_too_large(view) || self.holds_back() {
+        // Calls for keys do not shrink segments: a segment that shrinks during inserts would grow
+        // again at once.
+        if uncharged == Uncharged::Keep || !self.is_too_large(view) || self.holds_back() {
             return true;
         }
-        self.start(shard, view, Room::Fewer, rules);
+        self.start_migration(shard, view, MigrationGoal::Fit, rules);
         cursor.slot = 0;
         false
     }
 
-    /// Whether a segment of half the size, or of none, would do.
-    fn is_too_large(&self, view: View<'_>) -> bool {
+    /// Returns whether a smaller segment has room for the cells.
+    fn is_too_large(&self, view: ShardView<'_>) -> bool {
         view.newest().is_some_and(|segment| {
-            self.successor_log2(segment.log2(), segment.used(), Room::Fewer) < segment.log2()
+            self.successor_log2(segment.log2(), segment.used(), MigrationGoal::Fit) < segment.log2()
         })
     }
 
-    /// Drops a cell that is full at `floor_ns`, which the table's floor has reached. Its segment was
-    /// at rest when the caller's view was taken: all that was carried there is there.
-    fn bury(
+    /// Drops a cell that is full at `floor_ns`, to which the caller has raised the eviction time
+    /// floor. No migration to or from the segment was under way when the caller took its view, so
+    /// all cells that move to the segment have arrived.
+    fn evict(
         &self,
         segment: Segment<'_>,
         slot: &Slot,
@@ -174,23 +178,24 @@ impl Table {
         rules: &impl Rules,
         uncharged: Uncharged,
     ) -> bool {
-        let Holds::Key(fingerprint) = slot.holds() else { return false };
+        let SlotContents::Key(fingerprint) = slot.contents() else { return false };
         let Word::Live(word) = slot.word() else { return false };
         let is_full = match word {
-            0 => uncharged == Uncharged::Go,
+            0 => uncharged == Uncharged::Evict,
             _ => {
                 rules.owed(CellKey::Fingerprint(fingerprint), slot.tag(), word, floor_ns).is_none()
             }
         };
-        // A word of the key is on its way here: the call that moves it ends the cell it comes from.
+        // A word of the key is about to move to this slot. The call that moves it marks the earlier
+        // cell dead.
         let is_awaited =
-            || segment.is_awaited(slot, fingerprint) && !fault::active(Fault::BuryAwaited);
+            || segment.is_awaited(slot, fingerprint) && !fault::active(Fault::EvictAwaited);
         if !is_full || is_awaited() || !slot.cell.evict(word) {
             return false;
         }
-        coverage::hit(Race::Buried);
-        self.dropped();
-        segment.count_buried();
+        coverage::hit(Race::Evicted);
+        self.count_dropped();
+        segment.count_dead();
         true
     }
 }

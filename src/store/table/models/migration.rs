@@ -1,8 +1,8 @@
-//! Models of migrations beside calls, and beside each other.
+//! Models of migrations beside calls and beside other migrations.
 
 use super::*;
 
-/// Excluded: a spend beside a migration is lost, or admitted on what was there before it.
+/// Excluded: a spend beside a migration is lost, or is decided on an old word.
 fn spend_vs_migration_model() {
     // K is not in the first chunk.
     let bench = Bench::with_spent(2, &[L, K]);
@@ -20,7 +20,7 @@ fn spend_vs_migration_model() {
 
 #[test]
 fn spend_vs_migration() {
-    explore_bounded(SOME, spend_vs_migration_model);
+    explore_bounded(PREEMPTIONS_2, spend_vs_migration_model);
     assert_reached(&[Race::Completed, Race::SeededBefore, Race::LookedAtMoved]);
     for (fault, because) in [
         (Fault::CompleteEarly, "both spends are kept"),
@@ -28,11 +28,12 @@ fn spend_vs_migration() {
         (Fault::ViewRelaxed, "Concurrent read and write accesses"),
         (Fault::RetireLinked, "retired that can be reached"),
     ] {
-        fails_bounded(SOME, fault, because, spend_vs_migration_model);
+        fails_bounded(PREEMPTIONS_2, fault, because, spend_vs_migration_model);
     }
 }
 
-/// Excluded: a refund beside a migration is lost, or the debt that it took comes back with a late helper.
+/// Excluded: a refund beside a migration is lost, or a late helper brings back the debt that was
+/// refunded.
 fn refund_vs_migration_model() {
     let bench = Bench::with_spent(2, &[K]);
     bench.start();
@@ -40,18 +41,18 @@ fn refund_vs_migration_model() {
     let helper = spawn(&bench, Bench::migrate);
     refunder.join().unwrap();
     helper.join().unwrap();
-    assert_eq!(bench.debt(K), 0, "it was given back");
+    assert_eq!(bench.debt(K), 0, "it was refunded");
     assert_eq!(bench.taken(), 1, "one cell");
 }
 
 #[test]
 fn refund_vs_migration() {
-    explore_bounded(SOME, refund_vs_migration_model);
+    explore_bounded(PREEMPTIONS_2, refund_vs_migration_model);
     assert_reached(&[Race::SeededBefore, Race::HelpedTwice, Race::Completed]);
-    fails_bounded(SOME, Fault::SeedByMax, "it was given back", refund_vs_migration_model);
+    fails_bounded(PREEMPTIONS_2, Fault::SeedByMax, "it was refunded", refund_vs_migration_model);
 }
 
-/// Excluded: of a reset and a spend beside a migration either is lost.
+/// Excluded: a reset or a spend beside a migration is lost.
 fn reset_and_spend_vs_migration_model() {
     let bench = Bench::with_spent(2, &[K]);
     assert!(bench.spend(K));
@@ -72,17 +73,17 @@ fn reset_and_spend_vs_migration_model() {
 
 #[test]
 fn reset_and_spend_vs_migration() {
-    explore_bounded(SOME, reset_and_spend_vs_migration_model);
+    explore_bounded(PREEMPTIONS_2, reset_and_spend_vs_migration_model);
     assert_reached(&[Race::SeededBefore]);
     fails_bounded(
-        SOME,
+        PREEMPTIONS_2,
         Fault::SeedByMax,
         "one unit after the reset",
         reset_and_spend_vs_migration_model,
     );
 }
 
-/// Excluded: of two callers that insert a key while the shard is being left, one is charged in the old
+/// Excluded: of two callers that insert a key when a migration begins, one is charged in the old
 /// segment and one in the new.
 fn inserts_vs_migration_model() {
     let bench = Bench::new(8, 1);
@@ -99,21 +100,22 @@ fn inserts_vs_migration_model() {
 
 #[test]
 fn inserts_vs_migration() {
-    explore_bounded(SOME, inserts_vs_migration_model);
+    explore_bounded(PREEMPTIONS_2, inserts_vs_migration_model);
     assert_reached(&[Race::Poisoned, Race::InsertLost]);
     for fault in [Fault::AbsentWithoutClosing, Fault::NoPoison] {
-        fails_bounded(SOME, fault, "", inserts_vs_migration_model);
+        fails_bounded(PREEMPTIONS_2, fault, "", inserts_vs_migration_model);
     }
 }
 
-/// Excluded: a spender that holds a segment two migrations old loses its spend, or revives an old word.
+/// Excluded: a caller with a view from two migrations ago loses its spend, or brings back an old
+/// word.
 fn spend_vs_two_migrations_model() {
     // Its cell is not in the first chunk.
     let bench = Bench::with_spent(2, &[LATE]);
     let spender = spawn(&bench, |bench| bench.spend(LATE));
     let migrator = spawn(&bench, |bench| {
-        bench.table.migrate(0, &Limits::of(0));
-        bench.table.migrate(0, &Limits::of(0));
+        bench.table.migrate(0, &Limits::of_generation(0));
+        bench.table.migrate(0, &Limits::of_generation(0));
     });
     assert!(spender.join().unwrap());
     migrator.join().unwrap();
@@ -123,12 +125,17 @@ fn spend_vs_two_migrations_model() {
 
 #[test]
 fn spend_vs_two_migrations() {
-    explore_bounded(FEW, spend_vs_two_migrations_model);
+    explore_bounded(PREEMPTIONS_1, spend_vs_two_migrations_model);
     assert_reached(&[Race::Completed, Race::LookedAtMoved]);
-    fails_bounded(FEW, Fault::CompleteEarly, "both spends", spend_vs_two_migrations_model);
+    fails_bounded(
+        PREEMPTIONS_1,
+        Fault::CompleteEarly,
+        "both spends",
+        spend_vs_two_migrations_model,
+    );
 }
 
-/// Excluded: two starters whose migrations overlap lose what neither carries.
+/// Excluded: two migrations overlap, and a word that neither moves is lost.
 fn start_vs_start_model() {
     let bench = Bench::with_spent(2, &[L, K]);
     let one = spawn(&bench, Bench::migrate);
@@ -141,21 +148,26 @@ fn start_vs_start_model() {
 
 #[test]
 fn start_vs_start() {
-    explore_bounded(FEW, start_vs_start_model);
+    explore_bounded(PREEMPTIONS_1, start_vs_start_model);
     assert_reached(&[Race::StartLost]);
-    fails_bounded(FEW, Fault::StartWhileMoving, "both spends are kept", start_vs_start_model);
+    fails_bounded(
+        PREEMPTIONS_1,
+        Fault::StartWhileMoving,
+        "both spends are kept",
+        start_vs_start_model,
+    );
 }
 
-/// Excluded: a helper that stands still for ever in its chunk keeps the others from completing, or its
-/// part is left out.
+/// Excluded: a helper that is stalled for ever in its chunk keeps the others from completing, or
+/// its chunk is left out.
 fn helpers_vs_stalled_helper_model() {
     let bench = Bench::with_spent(2, &[L, K]);
     bench.start();
-    // It has frozen K's cell, in the second chunk, and nothing more.
+    // It only freezes K's cell, in the second chunk.
     let stalled = spawn(&bench, |bench| {
         let guard = epoch::pin();
         let view = bench.table.shards[0].view(&guard);
-        let old = view.old().expect("a migration goes on as long as nobody completes it");
+        let old = view.old().expect("no thread has completed the migration");
         let _ = old.slot(0, 1).cell.freeze();
     });
     stalled.join().unwrap();
@@ -174,17 +186,22 @@ fn helpers_vs_stalled_helper_model() {
 
 #[test]
 fn helpers_vs_stalled_helper() {
-    explore_bounded(SOME, helpers_vs_stalled_helper_model);
+    explore_bounded(PREEMPTIONS_2, helpers_vs_stalled_helper_model);
     assert_reached(&[Race::Completed, Race::HelpedTwice]);
-    fails_bounded(SOME, Fault::CompleteEarly, "both spends", helpers_vs_stalled_helper_model);
+    fails_bounded(
+        PREEMPTIONS_2,
+        Fault::CompleteEarly,
+        "both spends",
+        helpers_vs_stalled_helper_model,
+    );
 }
 
-/// Excluded: what one helper has carried is not seen by who finds the shard at rest again, because another
-/// helper completed the migration.
+/// Excluded: one helper migrates a word and another completes the migration, and a caller that
+/// finds the migration over does not see the word.
 fn helper_vs_helper_then_check_model() {
     let bench = Bench::with_spent(2, &[LATE]);
     bench.start();
-    // Two of four chunks are left, and its cell is in the first of them.
+    // Two of four chunks are left. The cell is in the first of them.
     bench.help();
     bench.help();
     let one = spawn(&bench, Bench::help);
@@ -197,28 +214,28 @@ fn helper_vs_helper_then_check_model() {
 
 #[test]
 fn helper_vs_helper_then_check() {
-    explore_bounded(SOME, helper_vs_helper_then_check_model);
+    explore_bounded(PREEMPTIONS_2, helper_vs_helper_then_check_model);
     assert_reached(&[Race::Completed]);
     for fault in [Fault::CompleteRelaxed, Fault::FrontierRelaxed] {
-        fails_bounded(SOME, fault, "it owes a unit", helper_vs_helper_then_check_model);
+        fails_bounded(PREEMPTIONS_2, fault, "it owes a unit", helper_vs_helper_then_check_model);
     }
 }
 
-/// One unit of a new key, which is not to look for room again and again.
+/// Spends one unit of a new key, and fails if the call retries without end.
 fn insert_at_once(bench: &Bench, fingerprint: Fingerprint) {
-    let mut asked = 0;
+    let mut calls = 0;
     let inserted = bench.update(fingerprint, Absent::Insert, |word, at_ns| {
-        asked += 1;
-        assert!(asked < 20, "it was let in, and there is no room for it");
+        calls += 1;
+        assert!(calls < 20, "its insert was allowed, and there is no room for it");
         Some(word.max(at_ns) + UNIT_NS)
     });
     assert_eq!(inserted, Ok(()));
 }
 
-/// Excluded: fresh keys take the room of a cell that is carried.
+/// Excluded: new keys take the room of a cell that moves.
 fn room_vs_inserts_model() {
     let bench = Bench::with_spent(2, &[K, L]);
-    // Into a segment that has room for these two, and for one more.
+    // The successor has room for these two and for one more.
     {
         let guard = epoch::pin();
         let shard = &bench.table.shards[0];
@@ -228,7 +245,7 @@ fn room_vs_inserts_model() {
         bench.table.publish(
             shard,
             view,
-            Segment::new(bench.table.memory(), 2, view.as_old(), used, 0),
+            Segment::new(bench.table.memory(), 2, view.pointer(), used, 0),
         );
     }
     assert!(bench.spend(M));
@@ -244,8 +261,8 @@ fn room_vs_inserts_model() {
 
 #[test]
 fn room_vs_inserts() {
-    explore_bounded(FEW, room_vs_inserts_model);
+    explore_bounded(PREEMPTIONS_1, room_vs_inserts_model);
     assert_reached(&[Race::Completed]);
-    // For a cell that moves, or for a key that was let in.
-    fails_bounded(FEW, Fault::NoRoomForMoved, "no room for", room_vs_inserts_model);
+    // No room for a cell that moves, or for a key whose insert was allowed.
+    fails_bounded(PREEMPTIONS_1, Fault::NoRoomForMoved, "no room for", room_vs_inserts_model);
 }

@@ -1,5 +1,7 @@
-//! Readers beside who frees, and beside each other. loom's readers make a fence of their own, for it knows
-//! none that is made in another's place: what is shown is what needs both halves of it.
+//! Models of readers beside a freeing thread and beside each other.
+//!
+//! loom has no fence that one thread makes for another, so each reader makes its own. The models
+//! show that both halves of the fence are needed.
 
 #![expect(unsafe_code, reason = "frees as the table does")]
 
@@ -8,34 +10,37 @@ use super::super::memory::Memory;
 use super::super::readers::{Reader, Readers};
 use super::super::retired::{Retired, When};
 use super::super::segment::{Segment, Unlinked};
-use super::super::shard::{Packed, Shard};
+use super::super::shard::{SegmentPointer, Shard};
 use super::*;
 
-/// Readers, what waits for them, and a shard with a migration from an empty segment to another, which
-/// nobody has completed.
-struct Library {
+/// Readers, a list of retired segments, and a shard with a migration from an empty segment to
+/// another that no thread has completed.
+struct ReaderBench {
     readers: Readers,
-    retired: Retired<Thing>,
+    retired: Retired<RetiredValue>,
     shard: Shard,
 }
 
-/// What waits for readers: a segment, or nothing.
-type Thing = Option<Unlinked>;
+/// A retired value: a segment, or nothing.
+type RetiredValue = Option<Unlinked>;
 
-impl Library {
-    fn new() -> Arc<Library> {
+impl ReaderBench {
+    fn new() -> Arc<ReaderBench> {
         let (guard, shard, memory) = (epoch::pin(), Shard::new(), Memory::default());
-        assert!(shard.publish(shard.view(&guard), Segment::new(&memory, 1, Packed::NONE, 0, 0)));
+        assert!(
+            shard.publish(shard.view(&guard), Segment::new(&memory, 1, SegmentPointer::NONE, 0, 0))
+        );
         let first = shard.view(&guard);
-        assert!(shard.publish(first, Segment::new(&memory, 1, first.as_old(), 0, 0)));
-        Arc::new(Library { readers: Readers::new(), retired: Retired::default(), shard })
+        assert!(shard.publish(first, Segment::new(&memory, 1, first.pointer(), 0, 0)));
+        Arc::new(ReaderBench { readers: Readers::new(), retired: Retired::default(), shard })
     }
 
-    /// Joins, reads so many times the old segment if it is to be found, and parts. Returns whether it was.
+    /// Joins, looks for the old segment `times` times and reads it if it is there, and releases the
+    /// record. Returns whether the segment was there.
     fn read(&self, times: usize) -> bool {
         let reader = self.readers.join();
         let was_there = (0..times).fold(false, |was_there, _| self.read_once(reader) | was_there);
-        reader.part();
+        reader.release();
         was_there
     }
 
@@ -43,7 +48,7 @@ impl Library {
         reader.enter();
         let guard = epoch::pin();
         let view = self.shard.view(&guard);
-        // A call within the call, which ends first.
+        // A nested call, which ends first.
         reader.enter();
         reader.leave();
         let old = view.old();
@@ -54,47 +59,47 @@ impl Library {
         old.is_some()
     }
 
-    /// Unlinks the old segment, and frees it once nobody reads it. Returns whether somebody did.
+    /// Unlinks the old segment and frees it once no thread reads it. Returns whether it waited for
+    /// a reader.
     fn free(&self) -> bool {
         let guard = epoch::pin();
         let view = self.shard.view(&guard);
-        let old = view.old().expect("nobody has completed it");
+        let old = view.old().expect("no thread has completed it");
         assert!(self.shard.complete(view));
-        let mut in_calls = self.readers.in_calls().expect("a fence");
+        let mut active = self.readers.active().expect("a fence");
         let mut waited = false;
-        while !in_calls.are_over() {
+        while !active.are_over() {
             waited = true;
             loom::thread::yield_now();
         }
-        // SAFETY: unlinked, and nobody reads it any more: that is what is shown here.
+        // SAFETY: unlinked, and no thread reads it any more, which this model shows.
         drop(unsafe { old.into_block() });
         waited
     }
 
-    /// Unlinks the old segment, and has it freed by any thread that finds that no reader has it. Returns
-    /// whether this call took what waits, and how many things it freed.
+    /// Unlinks the old segment and retires it. Returns the number of values that this call freed.
     fn retire(&self) -> usize {
         let guard = epoch::pin();
         let view = self.shard.view(&guard);
-        let old = view.old().expect("nobody has completed it");
+        let old = view.old().expect("no thread has completed it");
         assert!(self.shard.complete(view));
-        // SAFETY: unlinked, and freed once nobody reads it: that is what is shown here.
+        // SAFETY: unlinked, and freed once no thread reads it, which this model shows.
         self.retired.push(1, Some(unsafe { Unlinked::new(old) }));
         self.collect()
     }
 
-    /// Frees what waits for no reader any more; how many things.
+    /// Frees the values that no reader can have. Returns their number.
     fn collect(&self) -> usize {
-        self.retired.collect(&Guard::none(), When::Any, || self.readers.in_calls()).len()
+        self.retired.collect(&Guard::none(), When::Any, || self.readers.active()).len()
     }
 }
 
 /// Excluded: a reader reads a segment that was freed meanwhile.
 fn reader_vs_free_model(read: &Tally, waited: &Tally) {
-    let library = Library::new();
-    let reading = library.clone();
+    let bench = ReaderBench::new();
+    let reading = bench.clone();
     let reader = loom::thread::spawn(move || reading.read(2));
-    if library.free() {
+    if bench.free() {
         waited.add();
     }
     if reader.join().unwrap() {
@@ -115,24 +120,25 @@ fn reader_vs_free() {
     }
 }
 
-/// Excluded: a record is taken over in a state from before its owner's last call, and then stays in it.
+/// Excluded: a thread takes a record over with the state from before the last owner's last call,
+/// and the record stays in a call.
 fn reader_vs_reader_model(read: &Tally) {
-    let library = Library::new();
+    let bench = ReaderBench::new();
     let others: Vec<_> = (0..2)
         .map(|_| {
-            let reading = library.clone();
+            let reading = bench.clone();
             loom::thread::spawn(move || reading.read(1))
         })
         .collect();
-    library.free();
+    bench.free();
     for other in others {
         if other.join().unwrap() {
             read.add();
         }
     }
-    let mut in_calls = library.readers.in_calls().expect("a fence");
-    assert!(in_calls.are_over(), "a record is left in a call");
-    if library.readers.count() == 1 {
+    let mut active = bench.readers.active().expect("a fence");
+    assert!(active.are_over(), "a record is left in a call");
+    if bench.readers.count() == 1 {
         coverage::hit(Race::RecordTakenOver);
     }
 }
@@ -141,71 +147,77 @@ fn reader_vs_reader_model(read: &Tally) {
 fn reader_vs_reader() {
     let read = Tally::default();
     let in_read = read.clone();
-    explore_bounded(SOME, move || reader_vs_reader_model(&in_read));
-    assert!(read.get() > 0, "nobody read");
-    assert!(coverage::count(Race::RecordTakenOver) > 0, "nobody took a record over");
-    fails_bounded(SOME, Fault::RecordRelaxed, "left in a call", || {
+    explore_bounded(PREEMPTIONS_2, move || reader_vs_reader_model(&in_read));
+    assert!(read.get() > 0, "no thread read");
+    assert!(coverage::count(Race::RecordTakenOver) > 0, "no thread took a record over");
+    fails_bounded(PREEMPTIONS_2, Fault::RecordRelaxed, "left in a call", || {
         reader_vs_reader_model(&Tally::default());
     });
 }
 
-/// What became of the segment in one execution of [`retire_vs_look_model`].
+/// The outcomes over all executions of [`retire_vs_look_model`].
 #[derive(Clone, Default)]
-struct Fates {
-    /// It was left for later: a look found readers, was not for it, or another thread had the lock.
+struct Outcomes {
+    /// The segment was left for later: a look found readers or was not for this segment, or another
+    /// thread had the lock.
     waited: Tally,
-    /// A look found none.
+    /// A look found no readers.
     freed: Tally,
 }
 
-/// Excluded: a look for readers, begun before a segment was unlinked, lets it go.
-fn retire_vs_look_model(fates: &Fates) {
-    let library = Library::new();
-    // What waits already is what the other thread looks for.
-    library.retired.push(1, None);
-    let reading = library.clone();
+/// Excluded: a look for readers that began before a segment was unlinked frees it.
+fn retire_vs_look_model(outcomes: &Outcomes) {
+    let bench = ReaderBench::new();
+    // A value is retired already, so that this thread looks for its readers.
+    bench.retired.push(1, None);
+    let reading = bench.clone();
     let reader = loom::thread::spawn(move || reading.read(1));
-    let retiring = library.clone();
+    let retiring = bench.clone();
     let retirer = loom::thread::spawn(move || retiring.retire());
-    let freed = library.collect() + retirer.join().unwrap();
+    let freed = bench.collect() + retirer.join().unwrap();
     if freed < 2 {
-        fates.waited.add()
+        outcomes.waited.add()
     } else {
-        fates.freed.add()
+        outcomes.freed.add()
     }
     reader.join().unwrap();
-    // What the first look found, and what came after it.
-    let rest = library.collect() + library.collect();
-    assert_eq!(freed + rest, 2, "nobody reads, and something waits");
+    // The values of the first look, then those that came after it.
+    let rest = bench.collect() + bench.collect();
+    assert_eq!(freed + rest, 2, "no thread reads, and a value is left");
 }
 
 #[test]
 fn retire_vs_look() {
-    let fates = Fates::default();
-    let in_fates = fates.clone();
-    explore_bounded(SOME, move || retire_vs_look_model(&in_fates));
-    let Fates { waited, freed } = &fates;
+    let outcomes = Outcomes::default();
+    let in_outcomes = outcomes.clone();
+    explore_bounded(PREEMPTIONS_2, move || retire_vs_look_model(&in_outcomes));
+    let Outcomes { waited, freed } = &outcomes;
     let all = [waited, freed].map(Tally::get);
-    assert!(all.iter().all(|&fate| fate > 0), "waited, freed: {all:?}");
-    fails_bounded(SOME, Fault::LooksTooEarly, "Concurrent read and write accesses", || {
-        retire_vs_look_model(&Fates::default());
-    });
+    assert!(all.iter().all(|&count| count > 0), "waited, freed: {all:?}");
+    fails_bounded(
+        PREEMPTIONS_2,
+        Fault::LooksTooEarly,
+        "Concurrent read and write accesses",
+        || {
+            retire_vs_look_model(&Outcomes::default());
+        },
+    );
 }
 
-/// Excluded: of two threads that retire at once one loses the other's thing, or both free it.
+/// Excluded: of two threads that retire at once, one loses the other's value, or both free it.
 fn retire_vs_retire_model(both: &Tally) {
-    let library = Library::new();
-    let other = library.clone();
+    let bench = ReaderBench::new();
+    let other = bench.clone();
     let other = loom::thread::spawn(move || {
         other.retired.push(1, None);
         other.collect()
     });
-    library.retired.push(1, None);
-    let freed = library.collect();
+    bench.retired.push(1, None);
+    let freed = bench.collect();
     if freed == 2 {
         both.add();
     }
-    let freed = freed + other.join().unwrap() + library.collect();
+    let freed = freed + other.join().unwrap() + bench.collect();
     assert_eq!(freed, 2, "each is freed once");
 }
 
@@ -214,7 +226,7 @@ fn retire_vs_retire() {
     let both = Tally::default();
     let in_both = both.clone();
     explore_bounded(None, move || retire_vs_retire_model(&in_both));
-    assert!(both.get() > 0, "neither freed the other's");
+    assert!(both.get() > 0, "no thread freed both");
     fails_bounded(None, Fault::PushByStore, "each is freed once", || {
         retire_vs_retire_model(&Tally::default());
     });

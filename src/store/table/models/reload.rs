@@ -1,15 +1,16 @@
-//! Models of calls beside a change of the limits, by which every word is carried in other units.
+//! Models of calls beside a reload, which migrates every word to the units of the new limits.
 
 use super::*;
 
 impl Bench {
-    /// New limits: published, then all words are brought under them.
+    /// Publishes new limits, then migrates all words to their units.
     fn reload(&self) {
         self.newest.store(1, Ordering::Release);
-        self.table.renew(&Limits::of(1));
+        self.table.renew(&Limits::of_generation(1));
     }
 
-    /// One unit, by the limits that apply; whether it was there, and by which it was decided.
+    /// Spends one unit by the newest limits. Returns whether the bucket had it, and the limits of
+    /// the decision.
     fn spend_now(&self, fingerprint: Fingerprint) -> (bool, Limits) {
         loop {
             let limits = self.limits();
@@ -27,7 +28,7 @@ impl Bench {
         }
     }
 
-    /// The key's word by the limits that apply.
+    /// Returns the key's word by the newest limits.
     fn word_now(&self, fingerprint: Fingerprint) -> u64 {
         loop {
             if let Ok(word) = self.word_by(self.limits(), fingerprint) {
@@ -37,34 +38,38 @@ impl Bench {
     }
 }
 
-/// Excluded: a spend beside a reload is lost, or counts in the units of the other limits.
-fn spend_vs_reload_model(prints: &[Fingerprint], by_old: &Tally, by_new: &Tally) {
-    let bench = Bench::with_spent(2, prints);
+/// Excluded: a spend beside a reload is lost, or counts in the units of the wrong limits.
+fn spend_vs_reload_model(keys: &[Fingerprint], by_old: &Tally, by_new: &Tally) {
+    let bench = Bench::with_spent(2, keys);
     let spender = spawn(&bench, |bench| bench.spend_now(K));
     let reloader = spawn(&bench, Bench::reload);
     let (allowed, by) = spender.join().unwrap();
     reloader.join().unwrap();
     assert!(allowed, "the second unit was there");
     (if by.generation == 0 { by_old } else { by_new }).add();
-    assert_eq!(bench.word_now(K), 1 + 2 * Limits::of(1).unit_ns(), "two units, in the new units");
-    assert_eq!(bench.taken(), prints.len(), "one cell each");
+    assert_eq!(
+        bench.word_now(K),
+        1 + 2 * Limits::of_generation(1).unit_ns(),
+        "two units, in the new units"
+    );
+    assert_eq!(bench.taken(), keys.len(), "one cell each");
 }
 
 #[test]
 fn spend_vs_reload() {
     let (by_old, by_new) = (Tally::default(), Tally::default());
     let (old, new) = (by_old.clone(), by_new.clone());
-    explore_bounded(FEW, move || spend_vs_reload_model(&[K], &old, &new));
+    explore_bounded(PREEMPTIONS_1, move || spend_vs_reload_model(&[K], &old, &new));
     assert!(by_old.get() > 0 && by_new.get() > 0, "{} and {}", by_old.get(), by_new.get());
     assert_reached(&[Race::ShardRenewed, Race::Outdated, Race::SeededBefore]);
-    fails_bounded(FEW, Fault::CompleteEarly, "two units, in the new units", || {
+    fails_bounded(PREEMPTIONS_1, Fault::CompleteEarly, "two units, in the new units", || {
         // K is not in the first chunk.
         spend_vs_reload_model(&[L, K], &Tally::default(), &Tally::default());
     });
 }
 
-/// Excluded: a key that comes beside a reload gets a cell under the old limits after all were brought
-/// under the new ones.
+/// Excluded: a key that is inserted beside a reload gets a cell under the old limits after the
+/// reload has renewed all others.
 fn insert_vs_reload_model() {
     let bench = Bench::new(8, 2);
     let spender = spawn(&bench, |bench| bench.spend_now(K).0);
@@ -74,18 +79,28 @@ fn insert_vs_reload_model() {
     let guard = epoch::pin();
     let newest = bench.table.shards[0].view(&guard).newest().expect("the reload makes one");
     assert_eq!(newest.generation(), 1, "all are under the new limits");
-    assert_eq!(bench.word_now(K), 1 + Limits::of(1).unit_ns(), "one unit, in the new units");
+    assert_eq!(
+        bench.word_now(K),
+        1 + Limits::of_generation(1).unit_ns(),
+        "one unit, in the new units"
+    );
     assert_eq!(bench.taken(), 1, "one cell");
 }
 
 #[test]
 fn insert_vs_reload() {
-    explore_bounded(SOME, insert_vs_reload_model);
+    explore_bounded(PREEMPTIONS_2, insert_vs_reload_model);
     assert_reached(&[Race::Outdated, Race::StartLost, Race::Completed]);
-    fails_bounded(SOME, Fault::RenewSkipsEmpty, "under the new limits", insert_vs_reload_model);
+    fails_bounded(
+        PREEMPTIONS_2,
+        Fault::RenewSkipsEmpty,
+        "under the new limits",
+        insert_vs_reload_model,
+    );
 }
 
-/// Excluded: of two callers that insert one key, by the old limits and by the new ones, one is lost.
+/// Excluded: of two callers that insert one key, one by the old limits and one by the new, one
+/// loses its spend.
 fn insert_by_old_vs_insert_by_new_model() {
     let bench = Bench::new(8, 2);
     bench.begin();
@@ -96,19 +111,28 @@ fn insert_by_old_vs_insert_by_new_model() {
     });
     assert!(old.join().unwrap() && new.join().unwrap(), "two units were there");
     bench.reload();
-    assert_eq!(bench.word_now(K), 1 + 2 * Limits::of(1).unit_ns(), "two units, in the new units");
+    assert_eq!(
+        bench.word_now(K),
+        1 + 2 * Limits::of_generation(1).unit_ns(),
+        "two units, in the new units"
+    );
     assert_eq!(bench.taken(), 1, "one cell");
 }
 
 #[test]
 fn insert_by_old_vs_insert_by_new() {
-    explore_bounded(FEW, insert_by_old_vs_insert_by_new_model);
+    explore_bounded(PREEMPTIONS_1, insert_by_old_vs_insert_by_new_model);
     assert_reached(&[Race::Outdated, Race::ShardRenewed]);
     let fault = Fault::ChargeBeforeRenewal;
-    fails_bounded(FEW, fault, "two units were there", insert_by_old_vs_insert_by_new_model);
+    fails_bounded(
+        PREEMPTIONS_1,
+        fault,
+        "two units were there",
+        insert_by_old_vs_insert_by_new_model,
+    );
 }
 
-/// Excluded: a sweep by the new limits drops what is full by the old ones only.
+/// Excluded: a sweep by the new limits drops a cell that is full by the old ones only.
 fn sweep_vs_reload_model(dropped: &Tally) {
     let bench = Bench::with_spent(2, &[K]);
     // One unit of 10 ns is over; one of 20 ns is not.
@@ -125,7 +149,7 @@ fn sweep_vs_reload_model(dropped: &Tally) {
         // By a sweep that came before the reload.
         dropped.add();
     } else {
-        assert_eq!(bench.word_now(K), 1 + Limits::of(1).unit_ns());
+        assert_eq!(bench.word_now(K), 1 + Limits::of_generation(1).unit_ns());
     }
 }
 
@@ -133,23 +157,23 @@ fn sweep_vs_reload_model(dropped: &Tally) {
 fn sweep_vs_reload() {
     let dropped = Tally::default();
     let in_dropped = dropped.clone();
-    explore_bounded(SOME, move || sweep_vs_reload_model(&in_dropped));
+    explore_bounded(PREEMPTIONS_2, move || sweep_vs_reload_model(&in_dropped));
     assert!(dropped.get() > 0, "no sweep came before");
-    assert_reached(&[Race::Buried, Race::Completed]);
-    fails_bounded(SOME, Fault::SweepByOldLimits, "owes 8 ns more", || {
+    assert_reached(&[Race::Evicted, Race::Completed]);
+    fails_bounded(PREEMPTIONS_2, Fault::SweepByOldLimits, "owes 8 ns more", || {
         sweep_vs_reload_model(&Tally::default());
     });
 }
 
-/// Excluded: one call leaves a word behind of which a reload leaves nothing, and another brings it over; or the place
-/// of its cell is given back twice, or never.
+/// Excluded: a reload removes the limit of a key, and one call drops the word while another
+/// migrates it; or the cell's reservation is released twice, or never.
 fn nothing_left_vs_spend_and_helper_model(by_old: &Tally, by_new: &Tally) {
-    let bench = Bench::with_spent(2, &[GONE]);
-    let spender = spawn(&bench, |bench| bench.spend_now(GONE));
+    let bench = Bench::with_spent(2, &[WITHOUT_LIMIT]);
+    let spender = spawn(&bench, |bench| bench.spend_now(WITHOUT_LIMIT));
     let helper = spawn(&bench, |bench| {
         bench.newest.store(1, Ordering::Release);
-        bench.start_by(Limits::of(1));
-        bench.help_by(Limits::of(1));
+        bench.start_by(Limits::of_generation(1));
+        bench.help_by(Limits::of_generation(1));
     });
     let (allowed, by) = spender.join().unwrap();
     helper.join().unwrap();
@@ -160,24 +184,24 @@ fn nothing_left_vs_spend_and_helper_model(by_old: &Tally, by_new: &Tally) {
         _ => (1, 1),
     };
     (if by.generation == 0 { by_old } else { by_new }).add();
-    let owed = bench.word_now(GONE).saturating_sub(1);
+    let owed = bench.word_now(WITHOUT_LIMIT).saturating_sub(1);
     assert_eq!(
         owed,
-        spent * Limits::of(1).unit_ns(),
+        spent * Limits::of_generation(1).unit_ns(),
         "what was owed before is forgotten, and no more"
     );
-    assert_eq!(bench.taken(), cells, "a place for each cell");
+    assert_eq!(bench.taken(), cells, "a reservation for each cell");
 }
 
 #[test]
 fn nothing_left_vs_spend_and_helper() {
     let (by_old, by_new) = (Tally::default(), Tally::default());
     let (old, new) = (by_old.clone(), by_new.clone());
-    explore_bounded(SOME, move || nothing_left_vs_spend_and_helper_model(&old, &new));
+    explore_bounded(PREEMPTIONS_2, move || nothing_left_vs_spend_and_helper_model(&old, &new));
     assert!(by_old.get() > 0 && by_new.get() > 0, "{} and {}", by_old.get(), by_new.get());
-    assert_reached(&[Race::CarriedNowhere, Race::ShardRenewed]);
-    // The count of places goes below 0: there is room for none.
-    fails_bounded(SOME, Fault::EveryoneReleases, "there is room", || {
+    assert_reached(&[Race::NothingLeft, Race::ShardRenewed]);
+    // The count of reservations goes below 0, so that there is room for none.
+    fails_bounded(PREEMPTIONS_2, Fault::EveryoneReleases, "there is room", || {
         nothing_left_vs_spend_and_helper_model(&Tally::default(), &Tally::default());
     });
 }

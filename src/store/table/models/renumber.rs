@@ -1,12 +1,12 @@
-//! Models of a word that goes on in another slot, because the override of its key has ended.
+//! Models of a word that moves to a later slot because the override of its key has ended.
 
 use super::*;
 
 impl Bench {
-    /// One unit, charged by the numbers that apply after so many ends, or by later ones where another call has acted
-    /// upon a later end. Returns how many ends had passed.
+    /// Spends one unit by the limit that applies after `ends` ends, or by a later one if another
+    /// call has acted on a later end. Returns the number of ends.
     fn spend_after(&self, fingerprint: Fingerprint, ends: u32) -> u32 {
-        let mut limits = Limits { ends, ..Limits::of(0) };
+        let mut limits = Limits { ends, ..Limits::of_generation(0) };
         loop {
             let done = self.update_by(limits, fingerprint, Absent::Insert, |word, at_ns| {
                 Some(word.max(at_ns) + UNIT_NS)
@@ -21,19 +21,21 @@ impl Bench {
         }
     }
 
-    /// The key's word by the default.
+    /// Returns the key's word by the default limit.
     fn word_after_ends(&self, fingerprint: Fingerprint) -> u64 {
-        let limits = Limits { ends: 2, ..Limits::of(0) };
+        let limits = Limits { ends: 2, ..Limits::of_generation(0) };
         self.word_by(limits, fingerprint).expect("nothing comes after the default")
     }
 }
 
-/// What is owed by the default after so many units by each of the three.
+/// Returns the word, in units of the default, after these numbers of units by each of the three
+/// limits.
 fn owed(by_override: u64, by_account: u64, by_default: u64) -> u64 {
     1 + (9 * by_override + 3 * by_account + by_default) * UNIT_NS
 }
 
-/// Excluded: a spend beside an override's end is lost, or counts in other units than those it was decided by.
+/// Excluded: a spend beside an override's end is lost, or counts in other units than those of its
+/// decision.
 fn renumber_vs_spend_model(by_override: &Tally, by_default: &Tally) {
     let bench = Bench::with_spent(2, &[K]);
     let behind = spawn(&bench, |bench| bench.spend_after(K, 0));
@@ -51,16 +53,16 @@ fn renumber_vs_spend_model(by_override: &Tally, by_default: &Tally) {
 fn renumber_vs_spend() {
     let (by_override, by_default) = (Tally::default(), Tally::default());
     let (first, second) = (by_override.clone(), by_default.clone());
-    explore_bounded(FEW, move || renumber_vs_spend_model(&first, &second));
+    explore_bounded(PREEMPTIONS_1, move || renumber_vs_spend_model(&first, &second));
     assert!(by_override.get() > 0, "no spend by the override");
     assert!(by_default.get() > 0, "no spend by the default");
     assert_reached(&[Race::Renumbered, Race::Outdated, Race::SwapLost]);
-    fails_bounded(FEW, Fault::StoreForSwap, "each unit in its own units", || {
+    fails_bounded(PREEMPTIONS_1, Fault::StoreForSwap, "each unit in its own units", || {
         renumber_vs_spend_model(&Tally::default(), &Tally::default());
     });
 }
 
-/// Excluded: of two calls that move a word one loses its spend, or the key gets two cells.
+/// Excluded: of two calls that move a word, one loses its spend, or the key gets two cells.
 fn renumber_vs_renumber_model() {
     let bench = Bench::with_spent(2, &[K]);
     let other = spawn(&bench, |bench| bench.spend_after(K, 2));
@@ -71,14 +73,14 @@ fn renumber_vs_renumber_model() {
 
 #[test]
 fn renumber_vs_renumber() {
-    explore_bounded(SOME, renumber_vs_renumber_model);
+    explore_bounded(PREEMPTIONS_2, renumber_vs_renumber_model);
     assert_reached(&[Race::Renumbered, Race::SeededBefore]);
-    fails_bounded(SOME, Fault::NextNotFirst, "one cell", renumber_vs_renumber_model);
-    fails_bounded(SOME, Fault::EveryoneReleases, "one cell", renumber_vs_renumber_model);
+    fails_bounded(PREEMPTIONS_2, Fault::NextNotFirst, "one cell", renumber_vs_renumber_model);
+    fails_bounded(PREEMPTIONS_2, Fault::EveryoneReleases, "one cell", renumber_vs_renumber_model);
 }
 
-/// Excluded: of two calls whose clocks differ, one names the numbers that a word is under and the other computes it by
-/// others.
+/// Excluded: of two calls whose clocks differ, one sets a word's tag and the other computes the
+/// word by another limit.
 fn renumber_vs_later_renumber_model(by_account: &Tally) {
     let bench = Bench::with_spent(2, &[K]);
     let earlier = spawn(&bench, |bench| bench.spend_after(K, 1));
@@ -95,73 +97,76 @@ fn renumber_vs_later_renumber_model(by_account: &Tally) {
 fn renumber_vs_later_renumber() {
     let by_account = Tally::default();
     let tally = by_account.clone();
-    explore_bounded(FEW, move || renumber_vs_later_renumber_model(&tally));
-    assert!(by_account.get() > 0, "no spend by the account's");
+    explore_bounded(PREEMPTIONS_1, move || renumber_vs_later_renumber_model(&tally));
+    assert!(by_account.get() > 0, "no spend by the account's override");
     assert_reached(&[Race::Renumbered, Race::Outdated, Race::SeededBefore]);
-    fails_bounded(FEW, Fault::NoteByStore, "each unit in its own units", || {
+    fails_bounded(PREEMPTIONS_1, Fault::TagByStore, "each unit in its own units", || {
         renumber_vs_later_renumber_model(&Tally::default());
     });
 }
 
-/// Excluded: a migration brings over the word that has gone on, and not the one it became; or both.
-fn renumber_vs_migration_model(prints: &[Fingerprint]) {
-    let bench = Bench::with_spent(2, prints);
+/// Excluded: a migration moves the old word of a cell whose word has moved to a later slot, and not
+/// the new one; or both.
+fn renumber_vs_migration_model(keys: &[Fingerprint]) {
+    let bench = Bench::with_spent(2, keys);
     let migrator = spawn(&bench, Bench::migrate);
     assert_eq!(bench.spend_after(K, 2), 2);
     migrator.join().unwrap();
     bench.migrate();
-    assert_eq!(bench.word_after_ends(K), owed(1, 0, 1), "the word went on once");
-    assert_eq!(bench.taken(), prints.len(), "a place for each cell");
+    assert_eq!(bench.word_after_ends(K), owed(1, 0, 1), "the word moved once");
+    assert_eq!(bench.taken(), keys.len(), "a reservation for each cell");
 }
 
 #[test]
 fn renumber_vs_migration() {
-    explore_bounded(SOME, || renumber_vs_migration_model(&[K]));
+    explore_bounded(PREEMPTIONS_2, || renumber_vs_migration_model(&[K]));
     assert_reached(&[Race::Renumbered, Race::Completed]);
-    fails_bounded(SOME, Fault::CarriedUnlooked, "the word went on once", || {
+    fails_bounded(PREEMPTIONS_2, Fault::MigrateUnchecked, "the word moved once", || {
         renumber_vs_migration_model(&[K]);
     });
-    fails_bounded(SOME, Fault::EndUnlooked, "a place for each cell", || {
+    fails_bounded(PREEMPTIONS_2, Fault::EndUnlooked, "a reservation for each cell", || {
         renumber_vs_migration_model(&[K]);
     });
 }
 
-/// Excluded: a sweep drops the slot that a word is on its way to, or gives back a place twice.
+/// Excluded: a sweep drops the slot that a word is about to move to, or releases a reservation
+/// twice.
 fn renumber_vs_sweep_model() {
     let bench = Bench::with_spent(2, &[K]);
     let sweeper = spawn(&bench, |bench| bench.sweep().dropped);
     assert_eq!(bench.spend_after(K, 2), 2);
     let _ = sweeper.join().unwrap();
-    assert_eq!(bench.word_after_ends(K), owed(1, 0, 1), "the word went on");
+    assert_eq!(bench.word_after_ends(K), owed(1, 0, 1), "the word moved");
     assert_eq!(bench.taken(), 1, "one cell");
 }
 
 #[test]
 fn renumber_vs_sweep() {
-    explore_bounded(SOME, renumber_vs_sweep_model);
+    explore_bounded(PREEMPTIONS_2, renumber_vs_sweep_model);
     assert_reached(&[Race::Renumbered]);
-    // The word can go nowhere then, and the caller tries for ever.
+    // Then the word has no slot to move to, and the caller retries for ever.
     let because = "maximum number of branches";
-    fails_bounded(SOME, Fault::BuryAwaited, because, renumber_vs_sweep_model);
+    fails_bounded(PREEMPTIONS_2, Fault::EvictAwaited, because, renumber_vs_sweep_model);
 }
 
-/// Excluded: a call that is late brings a word back that has gone on, was given back since, and was dropped.
+/// Excluded: a word has moved to a later slot, was refunded and dropped, and a late call brings it
+/// back.
 fn late_renumber_vs_sweep_model() {
     let bench = Bench::with_spent(2, &[K]);
     let late = spawn(&bench, |bench| bench.spend_after(K, 2));
     assert_eq!(bench.spend_after(K, 2), 2);
-    let limits = Limits { ends: 2, ..Limits::of(0) };
+    let limits = Limits { ends: 2, ..Limits::of_generation(0) };
     let _ =
         bench.update_by(limits, K, Absent::Leave, |word, at_ns| (word > at_ns).then_some(at_ns));
     bench.sweep();
     assert_eq!(late.join().unwrap(), 2);
     let word = bench.word_after_ends(K);
-    assert!(word <= owed(0, 0, 1), "what was given back is owed again: {word}");
+    assert!(word <= owed(0, 0, 1), "a refunded debt is owed again: {word}");
 }
 
 #[test]
 fn late_renumber_vs_sweep() {
-    explore_bounded(FEW, late_renumber_vs_sweep_model);
-    assert_reached(&[Race::Renumbered, Race::Buried, Race::SeededBefore]);
-    fails_bounded(FEW, Fault::SeedByMax, "is owed again", late_renumber_vs_sweep_model);
+    explore_bounded(PREEMPTIONS_1, late_renumber_vs_sweep_model);
+    assert_reached(&[Race::Renumbered, Race::Evicted, Race::SeededBefore]);
+    fails_bounded(PREEMPTIONS_1, Fault::SeedByMax, "is owed again", late_renumber_vs_sweep_model);
 }

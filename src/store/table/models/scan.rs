@@ -1,8 +1,8 @@
-//! A model of reading all words, for a file of buckets, beside a migration and calls.
+//! A model of a snapshot's scan beside a migration and calls.
 
 use super::*;
 
-/// The words that a scan finds for a key.
+/// Returns the words that a scan finds for a key.
 fn scanned(bench: &Bench, fingerprint: Fingerprint) -> Vec<u64> {
     let mut words = Vec::new();
     bench.table.scan(0, &mut |met, _, word| {
@@ -13,8 +13,8 @@ fn scanned(bench: &Bench, fingerprint: Fingerprint) -> Vec<u64> {
     words
 }
 
-/// Excluded: what a key owed all the while is not in the file, because it was on its way; or what is there
-/// is neither what it owed before nor after.
+/// Excluded: a debt that a key had during the whole scan is not in the snapshot, because its word
+/// was moving; or the snapshot has a debt that the key never had.
 fn snapshot_vs_migration_model() {
     let bench = Bench::with_spent(2, &[L, K]);
     let scanner = spawn(&bench, |bench| scanned(bench, K));
@@ -24,7 +24,7 @@ fn snapshot_vs_migration_model() {
         bench.migrate();
     });
     let words = scanner.join().unwrap();
-    assert!(!words.is_empty(), "what was owed is in no file");
+    assert!(!words.is_empty(), "the debt is in no snapshot");
     let [one, two] = [1, 2].map(|units| 1 + units * UNIT_NS);
     assert!(words.iter().all(|word| [one, two].contains(word)), "{words:?} were never owed");
     migrator.join().unwrap();
@@ -34,8 +34,8 @@ fn snapshot_vs_migration_model() {
 
 #[test]
 fn snapshot_vs_migration() {
-    explore_bounded(SOME, snapshot_vs_migration_model);
+    explore_bounded(PREEMPTIONS_2, snapshot_vs_migration_model);
     assert_reached(&[Race::ScannedMoving, Race::Completed]);
-    let because = "what was owed is in no file";
-    fails_bounded(SOME, Fault::ScanSkipsMoved, because, snapshot_vs_migration_model);
+    let because = "the debt is in no snapshot";
+    fails_bounded(PREEMPTIONS_2, Fault::ScanSkipsMoved, because, snapshot_vs_migration_model);
 }

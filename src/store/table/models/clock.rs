@@ -1,21 +1,21 @@
-//! What is seen along with a word that was carried.
+//! A model of the clock that a caller reads after it has seen a migrated word.
 
 use super::super::Home;
 use super::*;
 
-/// Excluded: who sees a charge that was carried to another segment reads a clock from before it, and so
-/// would take too much back from beneath it.
-fn clock_vs_carried_charge_model(seen: &Tally) {
+/// Excluded: a caller that sees a migrated charge reads a clock from before that charge. It would
+/// then roll back too much of its own charge.
+fn clock_vs_migrated_charge_model(seen: &Tally) {
     let bench = Bench::with_spent(2, &[K]);
     let charger = spawn(&bench, |bench| {
         let guard = epoch::pin();
         let known = bench.table.home(&guard, K).and_then(Home::known);
         bench.advance_to(5);
-        // Nobody else charges it: all that can have happened to it is that it went.
+        // No other thread charges the key, so the update fails only if the cell was frozen.
         known.is_some_and(|known| known.update(|word| Some(word + UNIT_NS)))
     });
     let carrier = spawn(&bench, |bench| {
-        // No further than the key's own chunk: nothing else publishes what was carried.
+        // Only the key's own chunk, so that nothing but the word publishes the charge.
         bench.start();
         bench.help();
     });
@@ -30,12 +30,12 @@ fn clock_vs_carried_charge_model(seen: &Tally) {
 }
 
 #[test]
-fn clock_vs_carried_charge() {
+fn clock_vs_migrated_charge() {
     let seen = Tally::default();
     let in_seen = seen.clone();
-    explore_bounded(SOME, move || clock_vs_carried_charge_model(&in_seen));
+    explore_bounded(PREEMPTIONS_2, move || clock_vs_migrated_charge_model(&in_seen));
     assert!(seen.get() > 0, "the charge was never seen");
-    fails_bounded(SOME, Fault::WordRelaxed, "the clock is behind a charge", || {
-        clock_vs_carried_charge_model(&Tally::default());
+    fails_bounded(PREEMPTIONS_2, Fault::WordRelaxed, "the clock is behind a charge", || {
+        clock_vs_migrated_charge_model(&Tally::default());
     });
 }
