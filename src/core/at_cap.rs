@@ -135,11 +135,6 @@ impl SharedBuckets {
         if is_live { Ok(()) } else { Err(Outdated) }
     }
 
-    /// Freezes a limit's bucket, and returns its word.
-    fn freeze(&self, limit: LimitIndex) -> u64 {
-        self.cell(limit).map_or(0, |cell| cell.freeze().0)
-    }
-
     /// Freezes a limit's bucket in `before`, and seeds the limit's bucket here with the converted word. Of several calls
     /// the first has an effect.
     pub(crate) fn migrate(
@@ -152,7 +147,7 @@ impl SharedBuckets {
         if cell.load() != 0 {
             return;
         }
-        let word = before.freeze(limit);
+        let word = before.cell(limit).map_or(0, |cell| cell.freeze().0);
         if word != 0
             && let Some(word) = converted(word)
         {

@@ -58,21 +58,9 @@ impl Generation {
         carry_over: CarryOver,
     ) -> Generation {
         let limits = limits.in_generation(0, Some(clocks));
-        let count = limits.count();
-        Generation {
-            number: 0,
-            accounts: Arc::new(ByAccount::new(&limits, store)),
-            limits: Arc::new(limits),
-            largest_factors: LargestFactors::new(count),
-            tallies: Tallies::new(count, is_counting),
-            shared: Arc::new(SharedBuckets::new(count)),
-            owed: OwedByOverrides::default(),
-            carry_over,
-            at_ns: 1,
-            #[cfg(tollgate_loom)]
-            made: crate::util::sync::AtomicU64::new(0),
-            before: None,
-        }
+        let factors = LargestFactors::new(limits.count());
+        let tallies = Tallies::new(limits.count(), is_counting);
+        Generation::new(0, (limits, 1), carry_over, store, (factors, tallies))
     }
 
     /// Makes the next generation, in which `limits` apply from now on; `clocks` says when that is. A limit that this
@@ -86,20 +74,34 @@ impl Generation {
     ) -> Generation {
         let (number, at_ns) = (self.number + 1, clocks.0.max(self.at_ns));
         let limits = limits.in_generation(number, Some(clocks));
-        let count = limits.count();
+        let factors = self.largest_factors.extended(limits.count());
+        let tallies = self.tallies.and_more(limits.count());
+        let before = Some(Before { ids: ById::new(&limits, store), generation: self });
+        let next = Generation::new(number, (limits, at_ns), carry_over, store, (factors, tallies));
+        Generation { before, ..next }
+    }
+
+    /// Makes a generation with shared buckets that were never charged, without the one before.
+    fn new(
+        number: u64,
+        (limits, at_ns): (Limits, u64),
+        carry_over: CarryOver,
+        store: &Store,
+        (largest_factors, tallies): (LargestFactors, Tallies),
+    ) -> Generation {
         Generation {
             number,
             accounts: Arc::new(ByAccount::new(&limits, store)),
-            largest_factors: self.largest_factors.extended(count),
-            tallies: self.tallies.and_more(count),
-            shared: Arc::new(SharedBuckets::new(count)),
+            shared: Arc::new(SharedBuckets::new(limits.count())),
+            limits: Arc::new(limits),
+            largest_factors,
+            tallies,
             owed: OwedByOverrides::default(),
             carry_over,
             at_ns,
             #[cfg(tollgate_loom)]
             made: crate::util::sync::AtomicU64::new(0),
-            before: Some(Before { ids: ById::new(&limits, store), generation: self }),
-            limits: Arc::new(limits),
+            before: None,
         }
     }
 
@@ -112,9 +114,7 @@ impl Generation {
             largest_factors: self.largest_factors.extended(self.limits.count()),
             tallies: self.tallies.and_more(self.limits.count()),
             shared: self.shared.clone(),
-            owed: self
-                .before()
-                .map_or_else(OwedByOverrides::default, |before| OwedByOverrides::new(self, before)),
+            owed: self.before().map(|it| OwedByOverrides::new(self, it)).unwrap_or_default(),
             carry_over: self.carry_over,
             at_ns: self.at_ns,
             #[cfg(tollgate_loom)]
