@@ -31,8 +31,8 @@ impl Block {
 pub(crate) struct BlockList {
     /// Their number is a power of two.
     bins: ReplacedBins<Bin>,
-    /// The number of blocks that are listed or about to be. A call raises it before it lists a block, and lowers it after
-    /// it has removed one. So it is never too low: if it is 0, no block is listed.
+    /// The number of blocks that are listed or about to be. A call raises it before it lists a block, and lowers it
+    /// after it has removed one. So it is never too low: if it is 0, no block is listed.
     count: AtomicUsize,
     max: usize,
 }
@@ -104,8 +104,8 @@ impl BlockList {
     /// Returns whether any block may be listed.
     #[inline(always)]
     pub(crate) fn is_any(&self) -> bool {
-        // Relaxed: a call that begins after a block was listed reads the count of that time or a later one. Both contain
-        // that block.
+        // Relaxed: a call that begins after a block was listed reads the count of that time or a later one. Both
+        // contain that block.
         self.count.load(Ordering::Relaxed) != 0
     }
 

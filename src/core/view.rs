@@ -81,8 +81,8 @@ impl Rules for LimitsView<'_> {
 }
 
 impl<'g> LimitsView<'g> {
-    /// Returns the time at which a call that read `now_ns` looks up its limit: at least the time of the last reload, and
-    /// of every end of an override that another call has acted upon.
+    /// Returns the time at which a call that read `now_ns` looks up its limit: at least the time of the last reload,
+    /// and of every end of an override that another call has acted upon.
     pub(crate) fn limits_ns(self, now_ns: u64) -> u64 {
         if !self.generation.limits.has_ends() {
             return now_ns;
@@ -125,9 +125,9 @@ impl<'g> LimitsView<'g> {
         StoreKey { key, fingerprint, tag }
     }
 
-    /// Returns the word and the time that a decision is made with. A cell that was never charged starts with the debt that
-    /// its key may have from the shared bucket, and no earlier than the
-    /// [eviction time floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped.
+    /// Returns the word and the time that a decision is made with. A cell that was never charged starts with the debt
+    /// that its key may have from the shared bucket, and no earlier than the [eviction time
+    /// floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped.
     #[inline]
     fn starting_state(
         self,
@@ -215,8 +215,8 @@ impl<'g> LimitsView<'g> {
         self.charge_asking(key, limit, now_ns, (first, again))
     }
 
-    /// Like [`charge`](LimitsView::charge) with two functions: stores the word that `ask` computes, then calls `again` for
-    /// the outcome of the same word and time.
+    /// Like [`charge`](LimitsView::charge) with two functions: stores the word that `ask` computes, then calls `again`
+    /// for the outcome of the same word and time.
     #[inline]
     fn charge_asking(
         self,
@@ -274,8 +274,8 @@ impl<'g> LimitsView<'g> {
 
     /// Stores the word that `ask` computes. Returns the arguments of the last call of `ask`.
     ///
-    /// The caller computes the decision from these once more, after the swap: the arithmetic costs less than to pass the
-    /// decision out through memory.
+    /// The caller computes the decision from these once more, after the swap: the arithmetic costs less than to pass
+    /// the decision out through memory.
     pub(crate) fn change(
         self,
         key: &StoreKey<'_>,
@@ -298,8 +298,8 @@ impl<'g> LimitsView<'g> {
         Ok(input?)
     }
 
-    /// Decides a call for an untracked key while the table is full. `None`: the key may have a cell by now, or may have had
-    /// one.
+    /// Decides a call for an untracked key while the table is full. `None`: the key may have a cell by now, or may
+    /// have had one.
     #[cold]
     fn charge_at_cap(
         self,

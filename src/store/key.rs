@@ -20,7 +20,8 @@ impl LimitIndex {
 
 /// A limit in one generation: the part that the tags of the limit's cells have in common.
 ///
-/// It has the lowest bits of the generation's number. They suffice, because a table has tags of two generations at most.
+/// It has the lowest bits of the generation's number. They suffice, because a table has tags of two generations at
+/// most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 

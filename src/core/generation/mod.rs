@@ -148,9 +148,9 @@ impl Generation {
 
     /// Returns the word of the bucket that a limit's untracked keys share.
     ///
-    /// While a reload runs, the shared bucket of the generation before stays open until it is charged: calls for keys whose
-    /// cells are still under the limits before use it. A key's calls use one bucket or the other, because all words of
-    /// its shard are of one generation.
+    /// While a reload runs, the shared bucket of the generation before stays open until it is charged: calls for keys
+    /// whose cells are still under the limits before use it. A key's calls use one bucket or the other, because all
+    /// words of its shard are of one generation.
     #[inline]
     pub(crate) fn shared_word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
         if let Some(before) = self.before()
@@ -231,8 +231,8 @@ impl Generation {
         self.migrated_to(new, &before.generation, (key, tag, word))
     }
 
-    /// Converts the word of a cell of the generation `before` to `new`, the tag of the limit that applies to the cell from
-    /// this generation's beginning on. Returns `new` and the word.
+    /// Converts the word of a cell of the generation `before` to `new`, the tag of the limit that applies to the cell
+    /// from this generation's beginning on. Returns `new` and the word.
     fn migrated_to(
         &self,
         new: LimitTag,
@@ -280,8 +280,8 @@ impl Generation {
         }
     }
 
-    /// Returns the tag of the limit that applies at `at_ns` to a cell whose id has no override or only one that has ended:
-    /// the account's override, else the default.
+    /// Returns the tag of the limit that applies at `at_ns` to a cell whose id has no override or only one that has
+    /// ended: the account's override, else the default.
     fn tag_without_own(&self, key: CellKey<'_>, limit: LimitIndex, at_ns: u64) -> Option<LimitTag> {
         let CellKey::Fingerprint(fingerprint) = key else { return self.limits.default_tag(limit) };
         let account = self.accounts.tag(limit, fingerprint);
@@ -290,8 +290,8 @@ impl Generation {
     }
 
     /// Returns the tag and the word of a cell after the ends of overrides up to `now_ns`, one after the other: at each
-    /// end the word is converted to the limit that applies from then on. `None`: no limit applies, so that the bucket is
-    /// full.
+    /// end the word is converted to the limit that applies from then on. `None`: no limit applies, so that the bucket
+    /// is full.
     fn after_ends(
         &self,
         key: CellKey<'_>,
