@@ -225,7 +225,7 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Spent, Outdated> {
-        // Repeats only if the table was full, and then the key had a cell.
+        // Repeats only if the table was full, and the key had a cell afterwards.
         loop {
             match self.change(key, Absent::Insert, now_ns, &ask) {
                 Ok(RuleInput { word, at_ns, is_new }) => {
@@ -246,7 +246,7 @@ impl<'g> LimitsView<'g> {
     }
 
     /// Refunds or resets: stores the word that `ask` computes if `key` has a cell. A bucket without a cell is full.
-    fn give(
+    fn refund_by(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
@@ -368,7 +368,7 @@ impl<'g> LimitsView<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.give(key, limit, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
+        self.refund_by(key, limit, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
     }
 
     /// Fills the bucket of `key`.
@@ -378,7 +378,7 @@ impl<'g> LimitsView<'g> {
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.give(key, limit, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
+        self.refund_by(key, limit, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
     }
 }
 
