@@ -27,13 +27,14 @@ use crate::util::sync::{Figure, Ordering, Switch, fence};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtCap {
-    /// The untracked keys of a limit share one bucket, which keeps the limit's bound. So a key may be denied because other
-    /// keys have used the units. When a key gets its own bucket, that bucket starts with the shared bucket's debt.
+    /// The untracked keys of a limit share one bucket, which keeps the limit's bound. So a key may be denied because
+    /// other keys have used the units. When a key gets its own bucket, that bucket starts with the shared bucket's
+    /// debt.
     ///
-    /// The shared bucket has the limit's default. A call is denied if its id or its account has an override, or if it has
-    /// a factor: the shared debt cannot be counted in its units. A batch in which several untracked ids of one limit
-    /// share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until the table
-    /// has room.
+    /// The shared bucket has the limit's default. A call is denied if its id or its account has an override, or if it
+    /// has a factor: the shared debt cannot be counted in its units. A batch in which several untracked ids of one
+    /// limit share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until
+    /// the table has room.
     #[default]
     Share,
     /// Calls for untracked keys are denied.
@@ -88,9 +89,9 @@ impl Overflow {
 
     /// Orders a call's store before its next load, on both sides of the shared bucket.
     ///
-    /// One side charges the shared bucket, fences, and looks whether the key has a cell by now. The other side inserts a
-    /// cell, fences, and reads the shared word. One of them sees the other. So no key is charged in both places unless its
-    /// cell starts with the shared debt.
+    /// One side charges the shared bucket, fences, and looks whether the key has a cell by now. The other side inserts
+    /// a cell, fences, and reads the shared word. One of them sees the other. So no key is charged in both places
+    /// unless its cell starts with the shared debt.
     pub(crate) fn fence(&self) {
         if !fault::active(Fault::NoFence) {
             // SeqCst: on both sides a store must come before a load of another location (model
@@ -135,13 +136,8 @@ impl SharedBuckets {
         if is_live { Ok(()) } else { Err(Outdated) }
     }
 
-    /// Freezes a limit's bucket, and returns its word.
-    fn freeze(&self, limit: LimitIndex) -> u64 {
-        self.cell(limit).map_or(0, |cell| cell.freeze().0)
-    }
-
-    /// Freezes a limit's bucket in `before`, and seeds the limit's bucket here with the converted word. Of several calls
-    /// the first has an effect.
+    /// Freezes a limit's bucket in `before`, and seeds the limit's bucket here with the converted word. Of several
+    /// calls the first has an effect.
     pub(crate) fn migrate(
         &self,
         limit: LimitIndex,
@@ -152,7 +148,7 @@ impl SharedBuckets {
         if cell.load() != 0 {
             return;
         }
-        let word = before.freeze(limit);
+        let word = before.cell(limit).map_or(0, |cell| cell.freeze().0);
         if word != 0
             && let Some(word) = converted(word)
         {

@@ -31,8 +31,8 @@ impl Block {
 pub(crate) struct BlockList {
     /// Their number is a power of two.
     bins: ReplacedBins<Bin>,
-    /// The number of blocks that are listed or about to be. A call raises it before it lists a block, and lowers it after
-    /// it has removed one. So it is never too low: if it is 0, no block is listed.
+    /// The number of blocks that are listed or about to be. A call raises it before it lists a block, and lowers it
+    /// after it has removed one. So it is never too low: if it is 0, no block is listed.
     count: AtomicUsize,
     max: usize,
 }
@@ -74,6 +74,11 @@ impl Bin {
     }
 }
 
+/// Returns the blocks that are not over.
+fn current(blocks: &[Arc<Block>], now_ns: u64) -> impl Iterator<Item = Arc<Block>> + '_ {
+    blocks.iter().filter(move |block| !block.is_over(now_ns)).cloned()
+}
+
 /// Returns the position of the key's block, or the position at which it would be inserted.
 fn position(blocks: &[Arc<Block>], key: KeyRef<'_>) -> Result<usize, usize> {
     blocks.binary_search_by(|block| block.key.as_ref().cmp(&key))
@@ -99,8 +104,8 @@ impl BlockList {
     /// Returns whether any block may be listed.
     #[inline(always)]
     pub(crate) fn is_any(&self) -> bool {
-        // Relaxed: a call that begins after a block was listed reads the count of that time or a later one. Both contain
-        // that block.
+        // Relaxed: a call that begins after a block was listed reads the count of that time or a later one. Both
+        // contain that block.
         self.count.load(Ordering::Relaxed) != 0
     }
 
@@ -146,9 +151,8 @@ impl BlockList {
             }
             let at = known.unwrap_or_else(|at| at);
             let after = at + usize::from(known.is_ok());
-            let is_current = |other: &&Arc<Block>| !other.is_over(now_ns);
-            let before = listed[..at].iter().filter(is_current).cloned();
-            let behind = listed[after..].iter().filter(is_current).cloned();
+            let before = current(&listed[..at], now_ns);
+            let behind = current(&listed[after..], now_ns);
             let new: Vec<_> = before.chain([block.clone()]).chain(behind).collect();
             if new.len() > listed.len() && reserved.count == 0 && !reserved.one_more(now_ns) {
                 return Err(Full);
@@ -190,7 +194,7 @@ impl BlockList {
             for bin in 0..self.bins.len() {
                 let guard = pin();
                 let listed = self.bins.get(bin, &guard).map_or(&[][..], Bin::blocks);
-                all.extend(listed.iter().filter(|block| !block.is_over(now_ns)).cloned());
+                all.extend(current(listed, now_ns));
             }
         }
         all
@@ -206,8 +210,7 @@ impl BlockList {
                 let guard = pin();
                 let found = self.bins.get(bin, &guard);
                 let listed = found.map_or(&[][..], Bin::blocks);
-                let is_current = |block: &&Arc<Block>| !block.is_over(now_ns);
-                let new: Vec<_> = listed.iter().filter(is_current).cloned().collect();
+                let new: Vec<_> = current(listed, now_ns).collect();
                 let ended = listed.len() - new.len();
                 if ended == 0 {
                     break;

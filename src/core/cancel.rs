@@ -1,9 +1,9 @@
 //! Cancels places: charges that were reserved for a time to come. docs/internals/rollback.md has the rule ("Cancels").
 //!
-//! A place goes back whole if no other place is behind it. Then the places in front of it that were cancelled earlier go
-//! back as well. So of two cancels of one bucket one has to see the other's place. A cancel pushes its place to its
-//! slot's stack, and processes the stack if no other thread does. A thread that has processed the stack looks at it once
-//! more after it has released the lock. So no cancel waits, and no place stays in the stack.
+//! A place goes back whole if no other place is behind it. Then the places in front of it that were cancelled earlier
+//! go back as well. So of two cancels of one bucket one has to see the other's place. A cancel pushes its place to its
+//! slot's stack, and processes the stack if no other thread does. A thread that has processed the stack looks at it
+//! once more after it has released the lock. So no cancel waits, and no place stays in the stack.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -200,8 +200,8 @@ impl Cancel {
         })
     }
 
-    /// Rolls the charge back, with cancelled places in front of it. Returns whether other charges are behind it, so that it
-    /// stays.
+    /// Rolls the charge back, with cancelled places in front of it. Returns whether other charges are behind it, so
+    /// that it stays.
     fn roll_back_in(
         &self,
         view: LimitsView<'_>,

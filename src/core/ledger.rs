@@ -1,10 +1,10 @@
 //! The rollback ledger: what lowered a bucket's word between a charge and its rollback.
 //!
-//! A word does not say which charges it contains. A rollback computes from the word how much may go back. For that it has
-//! to know by how much other calls have lowered the word since its charge. So each call that lowers a word records that
-//! here before its swap: a settlement and a rollback add the amount, a refund and a reset count themselves. Buckets share
-//! the entries of a fixed array. Another bucket of the same entry can only make a rollback give back less.
-//! docs/internals/rollback.md has the rule.
+//! A word does not say which charges it contains. A rollback computes from the word how much may go back. For that it
+//! has to know by how much other calls have lowered the word since its charge. So each call that lowers a word records
+//! that here before its swap: a settlement and a rollback add the amount, a refund and a reset count themselves.
+//! Buckets share the entries of a fixed array. Another bucket of the same entry can only make a rollback give back
+//! less. docs/internals/rollback.md has the rule.
 
 use ahash::RandomState;
 
@@ -70,8 +70,8 @@ impl Ledger {
 impl Entry {
     /// Reads the entry. A call does this before a charge that may be rolled back.
     pub(crate) fn mark(&self) -> LedgerMark {
-        // Relaxed: the charge comes later. A reading that is older than the charge's swap only overestimates by how much
-        // words were lowered since.
+        // Relaxed: the charge comes later. A reading that is older than the charge's swap only overestimates by how
+        // much words were lowered since.
         let (lowered, refunds) = (Ordering::Relaxed, Ordering::Relaxed);
         LedgerMark { lowered: self.lowered.load(lowered), refunds: self.refunds.load(refunds) }
     }
@@ -97,10 +97,10 @@ impl Entry {
         self.lowered.load(Ordering::Relaxed).wrapping_sub(mark.lowered)
     }
 
-    /// Adds the amount `by`, once for each attempt to lower a word by it, before its swap. A call that charged before the
-    /// word was read finds the amount; a call that charges after that makes the attempt fail. Returns the sum by which
-    /// words had been lowered since `mark`, without `by`. Of two rollbacks at once the second to add knows of the first,
-    /// even if the word returns to its former value; the first does not know of the second.
+    /// Adds the amount `by`, once for each attempt to lower a word by it, before its swap. A call that charged before
+    /// the word was read finds the amount; a call that charges after that makes the attempt fail. Returns the sum by
+    /// which words had been lowered since `mark`, without `by`. Of two rollbacks at once the second to add knows of
+    /// the first, even if the word returns to its former value; the first does not know of the second.
     pub(crate) fn announce(&self, by: u64, mark: LedgerMark) -> u64 {
         if fault::active(Fault::LoweringNotCounted) {
             return self.lowered_since(mark);

@@ -50,8 +50,8 @@ pub(crate) struct Reloads {
 }
 
 impl Reloads {
-    /// Waits for the reload that is running, and keeps others from beginning while the guard lives. Meanwhile all words are
-    /// under one generation of limits.
+    /// Waits for the reload that is running, and keeps others from beginning while the guard lives. Meanwhile all
+    /// words are under one generation of limits.
     pub(crate) fn hold_off(&self) -> MutexGuard<'_, ()> {
         self.one_at_a_time.lock()
     }

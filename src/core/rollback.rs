@@ -1,5 +1,5 @@
-//! Rolls charges back, for denied batches, settlements and cancels. docs/internals/rollback.md has the rule, and why the
-//! bound holds.
+//! Rolls charges back, for denied batches, settlements and cancels. docs/internals/rollback.md has the rule, and why
+//! the bound holds.
 
 use crate::algorithm::Charge;
 use crate::core::ledger::Entry;
@@ -42,8 +42,8 @@ impl<'g> LimitsView<'g> {
             } else {
                 Race::RolledBackBeneath
             });
-            // Read late, so that the time is after all charges that the word contains. At least the eviction time floor:
-            // a sweep may have come before the cell's later charges.
+            // Read late, so that the time is after all charges that the word contains. At least the eviction time
+            // floor: a sweep may have come before the cell's later charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
             let new = rolled_back(word, charge, &now_ns)?;
             if charge.is_last(word) && !spent.is_part {
@@ -94,8 +94,8 @@ impl<'g> LimitsView<'g> {
         }
     }
 
-    /// Changes the word of a key that the lock-free table finds at once, and returns whether it does. No look comes before,
-    /// so that each call of `step` is an attempt to swap.
+    /// Changes the word of a key that the lock-free table finds at once, and returns whether it does. No look comes
+    /// before, so that each call of `step` is an attempt to swap.
     fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
         let Store::LockFree(table) = &self.inner.store else { return false };
         let guard = pin_briefly();

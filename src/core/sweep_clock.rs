@@ -1,8 +1,8 @@
 //! Checks a sweep's clock reading against the system's monotonic time.
 //!
 //! A sweep raises the [eviction time floor](crate::store::Store#the-eviction-time-floor) to its reading, for good. If
-//! it is wrongly ahead, each new cell is charged as of that time: its key is admitted one burst, and then denied until that
-//! time. docs/internals/clocks.md has the rest.
+//! it is wrongly ahead, each new cell is charged as of that time: its key is admitted one burst, and then denied until
+//! that time. docs/internals/clocks.md has the rest.
 
 use std::time::{Duration, Instant};
 

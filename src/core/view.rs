@@ -81,8 +81,8 @@ impl Rules for LimitsView<'_> {
 }
 
 impl<'g> LimitsView<'g> {
-    /// Returns the time at which a call that read `now_ns` looks up its limit: at least the time of the last reload, and
-    /// of every end of an override that another call has acted upon.
+    /// Returns the time at which a call that read `now_ns` looks up its limit: at least the time of the last reload,
+    /// and of every end of an override that another call has acted upon.
     pub(crate) fn limits_ns(self, now_ns: u64) -> u64 {
         if !self.generation.limits.has_ends() {
             return now_ns;
@@ -125,9 +125,9 @@ impl<'g> LimitsView<'g> {
         StoreKey { key, fingerprint, tag }
     }
 
-    /// Returns the word and the time that a decision is made with. A cell that was never charged starts with the debt that
-    /// its key may have from the shared bucket, and no earlier than the
-    /// [eviction time floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped.
+    /// Returns the word and the time that a decision is made with. A cell that was never charged starts with the debt
+    /// that its key may have from the shared bucket, and no earlier than the [eviction time
+    /// floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped.
     #[inline]
     fn starting_state(
         self,
@@ -215,8 +215,8 @@ impl<'g> LimitsView<'g> {
         self.charge_asking(key, limit, now_ns, (first, again))
     }
 
-    /// Like [`charge`](LimitsView::charge) with two functions: stores the word that `ask` computes, then calls `again` for
-    /// the outcome of the same word and time.
+    /// Like [`charge`](LimitsView::charge) with two functions: stores the word that `ask` computes, then calls `again`
+    /// for the outcome of the same word and time.
     #[inline]
     fn charge_asking(
         self,
@@ -225,7 +225,7 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Spent, Outdated> {
-        // Repeats only if the table was full, and then the key had a cell.
+        // Repeats only if the table was full, and the key had a cell afterwards.
         loop {
             match self.change(key, Absent::Insert, now_ns, &ask) {
                 Ok(RuleInput { word, at_ns, is_new }) => {
@@ -246,7 +246,7 @@ impl<'g> LimitsView<'g> {
     }
 
     /// Refunds or resets: stores the word that `ask` computes if `key` has a cell. A bucket without a cell is full.
-    fn give(
+    fn refund_by(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
@@ -274,8 +274,8 @@ impl<'g> LimitsView<'g> {
 
     /// Stores the word that `ask` computes. Returns the arguments of the last call of `ask`.
     ///
-    /// The caller computes the decision from these once more, after the swap: the arithmetic costs less than to pass the
-    /// decision out through memory.
+    /// The caller computes the decision from these once more, after the swap: the arithmetic costs less than to pass
+    /// the decision out through memory.
     pub(crate) fn change(
         self,
         key: &StoreKey<'_>,
@@ -298,8 +298,8 @@ impl<'g> LimitsView<'g> {
         Ok(input?)
     }
 
-    /// Decides a call for an untracked key while the table is full. `None`: the key may have a cell by now, or may have had
-    /// one.
+    /// Decides a call for an untracked key while the table is full. `None`: the key may have a cell by now, or may
+    /// have had one.
     #[cold]
     fn charge_at_cap(
         self,
@@ -368,7 +368,7 @@ impl<'g> LimitsView<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.give(key, limit, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
+        self.refund_by(key, limit, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
     }
 
     /// Fills the bucket of `key`.
@@ -378,7 +378,7 @@ impl<'g> LimitsView<'g> {
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.give(key, limit, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
+        self.refund_by(key, limit, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
     }
 }
 

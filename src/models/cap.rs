@@ -1,4 +1,5 @@
-//! Models of the lock-free table under the whole limiter: the shared bucket of untracked keys, batches beside a migration.
+//! Models of the lock-free table under the whole limiter: the shared bucket of untracked keys, batches beside a
+//! migration.
 
 use super::*;
 use crate::store::Store;

@@ -1,9 +1,9 @@
 //! Models of each algorithm's own "full", on the lock-free table under the whole limiter: a caller that spends beside a
 //! sweep gets the decisions of a bucket that is never dropped.
 //!
-//! The model computes the possible decisions by the rule itself, from one word, at the times that the callers may have had.
-//! Buckets are emptied at 0 ms, have a part of their units at 1 ms (a fixed window has none), and are full at 2 ms. Their
-//! limit is an override's; the default would fill them in half the time.
+//! The model computes the possible decisions by the rule itself, from one word, at the times that the callers may have
+//! had. Buckets are emptied at 0 ms, have a part of their units at 1 ms (a fixed window has none), and are full at 2
+//! ms. Their limit is an override's; the default would fill them in half the time.
 
 use super::*;
 use crate::algorithm::Algorithm;
@@ -119,9 +119,9 @@ fn never_dropped(kind: AlgorithmKind, calls: &[(u64, u64)]) -> (Vec<bool>, Bucke
     (admitted, BucketState { remaining, reset_in_ns: decision.reset_in().as_nanos() })
 }
 
-/// Asserts that two calls for a unit each were decided as by a bucket that is never dropped, each at 1 ms or 2 ms: at the
-/// caller's time, or at the time of the sweep that dropped the bucket. The second call may have the earlier time: the
-/// caller's after the sweep's.
+/// Asserts that two calls for a unit each were decided as by a bucket that is never dropped, each at 1 ms or 2 ms: at
+/// the caller's time, or at the time of the sweep that dropped the bucket. The second call may have the earlier time:
+/// the caller's after the sweep's.
 fn assert_as_never_dropped(kind: AlgorithmKind, seen: &(Vec<bool>, BucketState)) {
     let times = [(1, 1), (1, 2), (2, 1), (2, 2)];
     let possible = times.map(|(first, then)| never_dropped(kind, &[(first, 1), (then, 1)]));
@@ -135,8 +135,8 @@ fn spend_twice(limiter: &Limiter) -> Vec<bool> {
     vec![spend(limiter, "A", 1), spend(limiter, "A", 1)]
 }
 
-/// Excluded: while time moves, a sweep drops a bucket that is not full yet by its algorithm, or one that a call has just
-/// charged.
+/// Excluded: while time moves, a sweep drops a bucket that is not full yet by its algorithm, or one that a call has
+/// just charged.
 fn spend_vs_sweep_by_fullness_model(kind: AlgorithmKind) {
     let (clock, hand) = Clock::manual();
     let limiter = lock_free(limits_of(kind, kind), clock);
@@ -185,8 +185,8 @@ fn spend_vs_sweep_by_fullness_of_leaky_bucket() {
     spend_vs_sweep_by_fullness(AlgorithmKind::LeakyBucket, &FAULTS);
 }
 
-/// Excluded: a caller whose clock is behind the sweeper's spends again in a window that was used and dropped, or gets the
-/// same drips twice.
+/// Excluded: a caller whose clock is behind the sweeper's spends again in a window that was used and dropped, or gets
+/// the same drips twice.
 fn older_spend_vs_sweep_by_fullness_model(kind: AlgorithmKind) {
     let limiter = lock_free(limits_of(kind, kind), own_clock());
     assert!(spend(&limiter, "A", 2));
@@ -278,8 +278,8 @@ fn spend_with_factor_vs_sweep() {
     }
 }
 
-/// Excluded: beside a batch of two algorithms a sweep drops a member that the batch has charged, or one that is not full
-/// yet, so that the batch is admitted too early or charges only one of the two.
+/// Excluded: beside a batch of two algorithms a sweep drops a member that the batch has charged, or one that is not
+/// full yet, so that the batch is admitted too early or charges only one of the two.
 fn batch_vs_sweep_by_fullness_model(a: AlgorithmKind, b: AlgorithmKind) {
     let (clock, hand) = Clock::manual();
     let limiter = roomy(limits_of(a, b), clock);

@@ -1,4 +1,5 @@
-//! Explores the whole limiter with loom: models of the real code, each named after its race, each with twins that must fail.
+//! Explores the whole limiter with loom: models of the real code, each named after its race, each with twins that must
+//! fail.
 //!
 //! `RUSTFLAGS="--cfg tollgate_loom" cargo test -p tollgate --release --lib models` runs them. Each actor has its own
 //! thread. The clock is a modelled atomic that is read Relaxed, and monotone only along happens-before. In models of an
@@ -315,8 +316,8 @@ fn batch_vs_spend() {
     fails_with(Fault::NoRollBack, "all or nothing", batch_vs_spend_model);
 }
 
-/// Excluded: a batch rolls its charge back beneath another call's charge, while time moves, and gives back a part of the
-/// other charge.
+/// Excluded: a batch rolls its charge back beneath another call's charge, while time moves, and gives back a part of
+/// the other charge.
 fn roll_back_vs_spend_model() {
     let (limiter, hand) = limiter(3, 1);
     let batch = spawn(&limiter, |limiter| spend_both(&limiter, 2, false));

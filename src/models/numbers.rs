@@ -1,5 +1,5 @@
-//! Model of the limit tag beside a cell: a call sets it before the first word, and a call that migrates the word has to find
-//! it. (A call that finds a word without a tag asks the registry: that is no race.)
+//! Model of the limit tag beside a cell: a call sets it before the first word, and a call that migrates the word has
+//! to find it. (A call that finds a word without a tag asks the registry: that is no race.)
 
 use std::time::Duration;
 

@@ -41,8 +41,8 @@ fn spend_vs_reload_on_locks() {
     }
 }
 
-/// Excluded: a denied batch leaves a charge that it made under the old limits, or rolls back a charge under the new limits
-/// that it did not make.
+/// Excluded: a denied batch leaves a charge that it made under the old limits, or rolls back a charge under the new
+/// limits that it did not make.
 fn denied_batch_vs_reload_model() {
     let (limiter, _hand) = limiter(2, 1);
     let batch = spawn(&limiter, |limiter| {
@@ -68,8 +68,8 @@ fn denied_batch_vs_reload() {
     fails_bounded(SOME, Fault::NoRollBack, because, denied_batch_vs_reload_model);
 }
 
-/// Excluded: a sweep with new limits finds a cell that the reload has not migrated yet, reads its word in the new units, and
-/// drops its debt.
+/// Excluded: a sweep with new limits finds a cell that the reload has not migrated yet, reads its word in the new
+/// units, and drops its debt.
 fn sweep_vs_reload_on_locks_model() {
     let (clock, hand) = Clock::manual();
     hand.advance(Duration::from_nanos(50));

@@ -124,7 +124,8 @@ fn settle_vs_reset_model() {
     });
     let resetter = spawn(&limiter, |limiter| {
         let is_reset = limiter.limit("A").unwrap().reset("k").unwrap().allowed();
-        // One unit, not two: docs/internals/rollback.md ("One case is left") says what happens if the word becomes the same.
+        // One unit, not two: docs/internals/rollback.md ("One case is left") says what happens if the word becomes the
+        // same.
         (is_reset, spend(&limiter, "A", 1))
     });
     let (left, (is_reset, spent)) = (settler.join().unwrap(), resetter.join().unwrap());
@@ -168,8 +169,8 @@ fn settle_vs_spend() {
     fails_with(Fault::RefundForSettle, because, settle_vs_spend_model);
 }
 
-/// Excluded: of two estimates that are settled to nothing, the later settlement uses a base that the other has moved. It
-/// gives back time that has passed since, which is a third call's charge.
+/// Excluded: of two estimates that are settled to nothing, the later settlement uses a base that the other has moved.
+/// It gives back time that has passed since, which is a third call's charge.
 fn settle_vs_settle_model() {
     let (limiter, hand) = limiter(30, 1);
     let charge = |cost| limiter.limit("A").unwrap().spend_estimate("k", cost).unwrap().1.unwrap();

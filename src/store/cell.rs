@@ -6,8 +6,8 @@ use crate::util::sync::{AtomicU64, Ordering};
 
 /// A bucket's word. The word 0 is a bucket that was never charged; no rule writes 0.
 ///
-/// The top bit marks a frozen cell, in the lock-free table and of a bucket that untracked keys share. A frozen cell stays
-/// frozen: its word moves to another cell, or the cell is dead.
+/// The top bit marks a frozen cell, in the lock-free table and of a bucket that untracked keys share. A frozen cell
+/// stays frozen: its word moves to another cell, or the cell is dead.
 #[derive(Debug)]
 pub(crate) struct Cell(AtomicU64);
 
@@ -167,8 +167,8 @@ impl Cell {
             let _ = self.0.fetch_max(word, Ordering::Release);
             return;
         }
-        // Release: pairs with `word`: a call that sees the word sees the limit tag that was written before it. Relaxed on
-        // failure: another call has seeded the cell, and the word is not used.
+        // Release: pairs with `word`: a call that sees the word sees the limit tag that was written before it. Relaxed
+        // on failure: another call has seeded the cell, and the word is not used.
         let seeded = self.0.compare_exchange(0, word, Ordering::Release, Ordering::Relaxed);
         if seeded.is_err() {
             coverage::hit(Race::SeededBefore);

@@ -20,7 +20,8 @@ impl LimitIndex {
 
 /// A limit in one generation: the part that the tags of the limit's cells have in common.
 ///
-/// It has the lowest bits of the generation's number. They suffice, because a table has tags of two generations at most.
+/// It has the lowest bits of the generation's number. They suffice, because a table has tags of two generations at
+/// most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
@@ -196,6 +197,12 @@ pub(crate) struct ShortId {
 impl ShortId {
     /// Room for an IPv6 address, or for a number of 18 digits.
     pub(crate) const MAX: usize = 18;
+
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        // The length is at most MAX by construction. `get` avoids the code of a panic.
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
 }
 
 impl OwnedId {
@@ -211,8 +218,7 @@ impl OwnedId {
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {
-            // The length is at most MAX by construction. `get` avoids the code of a panic.
-            OwnedId::Short(short) => short.bytes.get(..usize::from(short.len)).unwrap_or_default(),
+            OwnedId::Short(short) => short.as_bytes(),
             OwnedId::Long(bytes) => bytes,
         }
     }
@@ -251,10 +257,7 @@ impl Key {
     #[inline]
     pub(crate) fn as_ref(&self) -> KeyRef<'_> {
         match self {
-            Key::Short(limit, short) => {
-                let id = short.bytes.get(..usize::from(short.len)).unwrap_or_default();
-                KeyRef { limit: *limit, id }
-            }
+            Key::Short(limit, short) => KeyRef { limit: *limit, id: short.as_bytes() },
             Key::Long(limit, bytes) => KeyRef { limit: *limit, id: bytes },
         }
     }

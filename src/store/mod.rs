@@ -20,14 +20,15 @@ pub(crate) use table::{
 
 use crate::store::key::{Key, KeyRef, LimitTag};
 
-/// Holds a cell for each key. A store knows keys and words but no limits: its caller's [`Rules`] say which word is full.
+/// Holds a cell for each key. A store knows keys and words but no limits: its caller's [`Rules`] say which word is
+/// full.
 ///
 /// # The eviction time floor
 ///
-/// A store may drop a full cell at any time. The key's next cell starts at the word 0, which says nothing of the dropped
-/// charges. So a decision on the word 0 is made no earlier than the eviction time floor ([`Store::floor_ns`]): the latest
-/// time of a sweep that dropped a cell. Without it a caller whose clock is behind the sweep's could spend again the
-/// units that the dropped cell had admitted. A sweep raises the floor before it drops its first cell.
+/// A store may drop a full cell at any time. The key's next cell starts at the word 0, which says nothing of the
+/// dropped charges. So a decision on the word 0 is made no earlier than the eviction time floor ([`Store::floor_ns`]):
+/// the latest time of a sweep that dropped a cell. Without it a caller whose clock is behind the sweep's could spend
+/// again the units that the dropped cell had admitted. A sweep raises the floor before it drops its first cell.
 #[expect(
     clippy::large_enum_variant,
     reason = "a limiter has one; a box would cost each call a step"
@@ -61,6 +62,19 @@ impl<'a> StoreKey<'a> {
 }
 
 /// Which table holds the buckets.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits, options::Engine};
+///
+/// let limit = Limit::new(10, 10, Duration::from_secs(60))?;
+/// let limits = Limits::builder().limit("Requests", IdFormat::String, limit)?.build();
+/// let options = LimiterOptions::default().engine(Engine::Exact);
+/// let requests = Limiter::with_options(limits, options).limit("Requests")?;
+/// assert!(requests.spend("alice", 1)?.allowed());
+/// assert_eq!(requests.ids(), Some(vec!["alice".to_owned()]));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Engine {
@@ -87,14 +101,14 @@ pub(crate) trait Rules {
     /// Returns the number of the caller's generation of limits.
     fn generation(&self) -> u64;
 
-    /// Returns the tag and the word of a cell under the limits of the caller's generation. A cell of the generation before
-    /// is converted; a cell of the caller's stays as it is. `None`: the bucket is full.
+    /// Returns the tag and the word of a cell under the limits of the caller's generation. A cell of the generation
+    /// before is converted; a cell of the caller's stays as it is. `None`: the bucket is full.
     ///
     /// The result depends on the arguments and the generation alone, so that all callers that migrate a cell agree.
     fn migrated(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)>;
 
-    /// Converts the word of a cell to the units of `to`, a limit of the caller's generation that applies to the key at the
-    /// same time as `tag` or later.
+    /// Converts the word of a cell to the units of `to`, a limit of the caller's generation that applies to the key at
+    /// the same time as `tag` or later.
     ///
     /// The result is always the same for the same cell. `Outdated`: `to` applied to the key before `tag` did, because
     /// the caller's clock is behind.
@@ -155,6 +169,21 @@ impl From<Outdated> for UpdateError {
 }
 
 /// The result of one bounded step of a sweep ([`Limiter::sweep`](crate::Limiter::sweep)).
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+///
+/// let limit = Limit::new(1, 1, Duration::from_secs(1))?;
+/// let limits = Limits::builder().limit("Requests", IdFormat::String, limit)?.build();
+/// let (clock, hand) = Clock::manual();
+/// let limiter = Limiter::with_options(limits, LimiterOptions::default().clock(clock));
+/// assert!(limiter.limit("Requests")?.spend("alice", 1)?.allowed());
+/// hand.advance(Duration::from_secs(1)); // alice's bucket is full again
+/// while !limiter.sweep(1000).finished {}
+/// assert_eq!(limiter.stats().cells, 0);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
@@ -252,8 +281,8 @@ impl Store {
         }
     }
 
-    /// Returns the [eviction time floor](Store#the-eviction-time-floor). It is current for a cell that the caller has just
-    /// read, or has just not found.
+    /// Returns the [eviction time floor](Store#the-eviction-time-floor). It is current for a cell that the caller has
+    /// just read, or has just not found.
     #[inline]
     pub(crate) fn floor_ns(&self) -> u64 {
         match self {

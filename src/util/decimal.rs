@@ -1,4 +1,5 @@
-//! Parses decimals with at most six digits after the point, exactly: factors, and the numbers of Sharkey's limits files.
+//! Parses decimals with at most six digits after the point, exactly: factors, and the numbers of Sharkey's limits
+//! files.
 
 /// A decimal, stored as a whole number of millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

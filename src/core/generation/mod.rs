@@ -58,21 +58,9 @@ impl Generation {
         carry_over: CarryOver,
     ) -> Generation {
         let limits = limits.in_generation(0, Some(clocks));
-        let count = limits.count();
-        Generation {
-            number: 0,
-            accounts: Arc::new(ByAccount::new(&limits, store)),
-            limits: Arc::new(limits),
-            largest_factors: LargestFactors::new(count),
-            tallies: Tallies::new(count, is_counting),
-            shared: Arc::new(SharedBuckets::new(count)),
-            owed: OwedByOverrides::default(),
-            carry_over,
-            at_ns: 1,
-            #[cfg(tollgate_loom)]
-            made: crate::util::sync::AtomicU64::new(0),
-            before: None,
-        }
+        let factors = LargestFactors::new(limits.count());
+        let tallies = Tallies::new(limits.count(), is_counting);
+        Generation::new(0, (limits, 1), carry_over, store, (factors, tallies))
     }
 
     /// Makes the next generation, in which `limits` apply from now on; `clocks` says when that is. A limit that this
@@ -86,20 +74,34 @@ impl Generation {
     ) -> Generation {
         let (number, at_ns) = (self.number + 1, clocks.0.max(self.at_ns));
         let limits = limits.in_generation(number, Some(clocks));
-        let count = limits.count();
+        let factors = self.largest_factors.extended(limits.count());
+        let tallies = self.tallies.and_more(limits.count());
+        let before = Some(Before { ids: ById::new(&limits, store), generation: self });
+        let next = Generation::new(number, (limits, at_ns), carry_over, store, (factors, tallies));
+        Generation { before, ..next }
+    }
+
+    /// Makes a generation with shared buckets that were never charged, without the one before.
+    fn new(
+        number: u64,
+        (limits, at_ns): (Limits, u64),
+        carry_over: CarryOver,
+        store: &Store,
+        (largest_factors, tallies): (LargestFactors, Tallies),
+    ) -> Generation {
         Generation {
             number,
             accounts: Arc::new(ByAccount::new(&limits, store)),
-            largest_factors: self.largest_factors.extended(count),
-            tallies: self.tallies.and_more(count),
-            shared: Arc::new(SharedBuckets::new(count)),
+            shared: Arc::new(SharedBuckets::new(limits.count())),
+            limits: Arc::new(limits),
+            largest_factors,
+            tallies,
             owed: OwedByOverrides::default(),
             carry_over,
             at_ns,
             #[cfg(tollgate_loom)]
             made: crate::util::sync::AtomicU64::new(0),
-            before: Some(Before { ids: ById::new(&limits, store), generation: self }),
-            limits: Arc::new(limits),
+            before: None,
         }
     }
 
@@ -112,9 +114,7 @@ impl Generation {
             largest_factors: self.largest_factors.extended(self.limits.count()),
             tallies: self.tallies.and_more(self.limits.count()),
             shared: self.shared.clone(),
-            owed: self
-                .before()
-                .map_or_else(OwedByOverrides::default, |before| OwedByOverrides::new(self, before)),
+            owed: self.before().map(|it| OwedByOverrides::new(self, it)).unwrap_or_default(),
             carry_over: self.carry_over,
             at_ns: self.at_ns,
             #[cfg(tollgate_loom)]
@@ -148,9 +148,9 @@ impl Generation {
 
     /// Returns the word of the bucket that a limit's untracked keys share.
     ///
-    /// While a reload runs, the shared bucket of the generation before stays open until it is charged: calls for keys whose
-    /// cells are still under the limits before use it. A key's calls use one bucket or the other, because all words of
-    /// its shard are of one generation.
+    /// While a reload runs, the shared bucket of the generation before stays open until it is charged: calls for keys
+    /// whose cells are still under the limits before use it. A key's calls use one bucket or the other, because all
+    /// words of its shard are of one generation.
     #[inline]
     pub(crate) fn shared_word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
         if let Some(before) = self.before()
@@ -231,8 +231,8 @@ impl Generation {
         self.migrated_to(new, &before.generation, (key, tag, word))
     }
 
-    /// Converts the word of a cell of the generation `before` to `new`, the tag of the limit that applies to the cell from
-    /// this generation's beginning on. Returns `new` and the word.
+    /// Converts the word of a cell of the generation `before` to `new`, the tag of the limit that applies to the cell
+    /// from this generation's beginning on. Returns `new` and the word.
     fn migrated_to(
         &self,
         new: LimitTag,
@@ -280,8 +280,8 @@ impl Generation {
         }
     }
 
-    /// Returns the tag of the limit that applies at `at_ns` to a cell whose id has no override or only one that has ended:
-    /// the account's override, else the default.
+    /// Returns the tag of the limit that applies at `at_ns` to a cell whose id has no override or only one that has
+    /// ended: the account's override, else the default.
     fn tag_without_own(&self, key: CellKey<'_>, limit: LimitIndex, at_ns: u64) -> Option<LimitTag> {
         let CellKey::Fingerprint(fingerprint) = key else { return self.limits.default_tag(limit) };
         let account = self.accounts.tag(limit, fingerprint);
@@ -290,8 +290,8 @@ impl Generation {
     }
 
     /// Returns the tag and the word of a cell after the ends of overrides up to `now_ns`, one after the other: at each
-    /// end the word is converted to the limit that applies from then on. `None`: no limit applies, so that the bucket is
-    /// full.
+    /// end the word is converted to the limit that applies from then on. `None`: no limit applies, so that the bucket
+    /// is full.
     fn after_ends(
         &self,
         key: CellKey<'_>,

@@ -42,8 +42,8 @@ impl OwedByOverrides {
 }
 
 impl Generation {
-    /// Converts the debt that a key had in the generation `before`, while it was untracked, to `tag`, an override in this
-    /// generation.
+    /// Converts the debt that a key had in the generation `before`, while it was untracked, to `tag`, an override in
+    /// this generation.
     pub(super) fn owed_since(
         &self,
         before: &Generation,

@@ -35,9 +35,9 @@ pub(crate) struct Exact {
     reservations: Reservations,
 }
 
-/// The number of shelves, a power of two. More shelves would make a sweep's steps shorter, but their locks would not fit
-/// in the first-level cache: with 128 a check of one of 100,000 keys took 10 % longer. At 4 million keys a sweep holds a
-/// lock over 62,500 cells, for about 200 us.
+/// The number of shelves, a power of two. More shelves would make a sweep's steps shorter, but their locks would not
+/// fit in the first-level cache: with 128 a check of one of 100,000 keys took 10 % longer. At 4 million keys a sweep
+/// holds a lock over 62,500 cells, for about 200 us.
 const SHELVES: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 
 impl Exact {
@@ -64,15 +64,15 @@ impl Exact {
     }
 }
 
-/// Returns whether newer limits than the caller's have come to a shelf. The caller holds the lock of one of its shards, or
-/// has held it.
+/// Returns whether newer limits than the caller's have come to a shelf. The caller holds the lock of one of its
+/// shards, or has held it.
 fn is_newer(generation: &AtomicU64, rules: &impl Rules) -> bool {
     // Acquire: pairs with `raise`: a call that begins again finds the newer limits.
     generation.load(Ordering::Acquire) > rules.generation()
 }
 
-/// Records that the caller's limits come to a shelf, before any of its cells is under them. From then on calls with older
-/// limits leave the shelf alone, once they have its lock.
+/// Records that the caller's limits come to a shelf, before any of its cells is under them. From then on calls with
+/// older limits leave the shelf alone, once they have its lock.
 fn raise(generation: &AtomicU64, rules: &impl Rules) {
     // Release: pairs with `is_newer`: the limits were published before.
     generation.fetch_max(rules.generation(), Ordering::Release);
@@ -89,8 +89,8 @@ enum StepOutcome {
 }
 
 impl Exact {
-    /// Returns the shelf of a key with this hash, and the shelf's generation. It uses bits that the `DashMap` does not: the
-    /// 8th from the top picks the shard, the lowest pick the slot, the highest seven are the slot's tag.
+    /// Returns the shelf of a key with this hash, and the shelf's generation. It uses bits that the `DashMap` does
+    /// not: the 8th from the top picks the shard, the lowest pick the slot, the highest seven are the slot's tag.
     #[inline]
     fn shelf_at(&self, hash: u64) -> (&Shelf, &AtomicU64) {
         let at = (hash >> 48) as usize % SHELVES;
@@ -109,7 +109,8 @@ impl Exact {
             if is_newer(generation, rules) {
                 return Err(Outdated);
             }
-            // `update` for its Acquire: the caller reads the eviction time floor and the clock after the word's last charge.
+            // `update` for its Acquire: the caller reads the eviction time floor and the clock after the word's last
+            // charge.
             let (word, ()) = tagged.cell.update(|_| (None, ()));
             if word == 0 || tagged.tag == key.tag {
                 return Ok(word);
@@ -238,8 +239,8 @@ impl Exact {
     /// See [`Store::floor_ns`](crate::store::Store::floor_ns).
     #[inline]
     pub(crate) fn floor_ns(&self) -> u64 {
-        // Relaxed: a call that has found a cell, or none, has held the shard's lock after the sweep that dropped the cell
-        // before it. That sweep raised the floor before it took the lock.
+        // Relaxed: a call that has found a cell, or none, has held the shard's lock after the sweep that dropped the
+        // cell before it. That sweep raised the floor before it took the lock.
         self.floor_ns.load(Ordering::Relaxed)
     }
 
@@ -276,8 +277,8 @@ impl Exact {
         swept
     }
 
-    /// Drops full cells of the next shelves when the table is full, but only once in a while: it looks at whole shelves,
-    /// under their locks.
+    /// Drops full cells of the next shelves when the table is full, but only once in a while: it looks at whole
+    /// shelves, under their locks.
     fn sweep_when_full(&self, now_ns: u64, rules: &impl Rules) {
         const MIN_CELLS: usize = 1024;
         const MIN_WAIT_NS: u64 = 1_000_000;
@@ -316,8 +317,8 @@ impl Exact {
         SHELVES
     }
 
-    /// Calls `visit` with each key of one part whose word is not 0, with tag and word, under a lock for reading. Each word is
-    /// its key's at some time during the scan.
+    /// Calls `visit` with each key of one part whose word is not 0, with tag and word, under a lock for reading. Each
+    /// word is its key's at some time during the scan.
     pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(&Key, LimitTag, u64)) {
         self.shelves[part].for_each(|key, tagged| {
             let word = tagged.cell.load();

@@ -78,8 +78,8 @@ mod dash {
             Some(visit(cell.get()))
         }
 
-        /// Like `find`, but inserts a cell if there is none. Returns whether the cell is new. The caller has found none,
-        /// so this takes the lock for writing at once and looks again under it.
+        /// Like `find`, but inserts a cell if there is none. Returns whether the cell is new. The caller has found
+        /// none, so this takes the lock for writing at once and looks again under it.
         #[cold]
         pub(crate) fn find_or_insert(
             &self,
@@ -160,8 +160,8 @@ mod modelled {
     use crate::util::coverage::{self, Race};
     use crate::util::fault::{self, Fault};
 
-    /// The stand-in for a `DashMap`: a list behind loom's lock. The models show what the store does with such a lock. They
-    /// do not show that DashMap has one.
+    /// The stand-in for a `DashMap`: a list behind loom's lock. The models show what the store does with such a lock.
+    /// They do not show that DashMap has one.
     pub(crate) struct Shelf(RwLock<Vec<(Key, Tagged)>>);
 
     impl Shelf {
