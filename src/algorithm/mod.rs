@@ -31,6 +31,21 @@ pub struct Outcome {
 /// A charge that a spend made, with the facts that [`Algorithm::roll_back`] needs to undo it.
 ///
 /// A batch charges its buckets one after the other. If a later bucket denies, the batch rolls the earlier charges back.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limit;
+/// use tollgate::algorithm::{Algorithm, Charge};
+///
+/// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+/// let charged = limit.spend(0, 1, 3).word.expect("allowed");
+/// let charge = Charge::new(0, charged, 1);
+/// let word = limit.roll_back(charged, charge, &|| 2).expect("a change");
+/// assert_eq!(limit.spend(word, 2, 0).decision.remaining(), Some(10));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Charge {
@@ -152,6 +167,25 @@ pub struct Grant {
 /// assert_eq!(bucket.spend(1)?.retry_in(), Duration::from_secs(1));
 /// manual.advance(Duration::from_secs(1));
 /// assert!(bucket.spend(1)?.allowed());
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// # Example: a simulation without a limiter
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limit;
+/// use tollgate::algorithm::Algorithm;
+///
+/// let limit = Limit::new(2, 1, Duration::from_secs(1))?;
+/// let (mut word, mut allowed) = (0, 0);
+/// for quarter in 1..10 {
+///     if let Some(charged) = limit.spend(word, quarter * 250_000_000, 1).word {
+///         word = charged;
+///         allowed += 1;
+///     }
+/// }
+/// assert_eq!(allowed, 4); // two at once, then one a second
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub trait Algorithm: Send + Sync + fmt::Debug {
