@@ -6,8 +6,9 @@
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 rival() { cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml "$@"; }
 CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 cargo bench --bench spend -- --test
-# The programs of governor on docs/migration-from-governor.md.
+# docs/migration-from-governor.md: its governor programs, and its claim that both limiters give the same answers.
 cargo build --release --quiet --manifest-path benches/rivals/Cargo.toml --examples
+cargo test --release --quiet --manifest-path benches/rivals/Cargo.toml --test same_as_governor
 rival -- --rounds 1 --calls 20000 --most-keys 100000
 rival --bin memory -- --keys 300000
 rival --bin pauses -- --keys 100000 --runs 1

@@ -31,6 +31,21 @@ pub struct Outcome {
 /// A charge that a spend made, with the facts that [`Algorithm::roll_back`] needs to undo it.
 ///
 /// A batch charges its buckets one after the other. If a later bucket denies, the batch rolls the earlier charges back.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limit;
+/// use tollgate::algorithm::{Algorithm, Charge};
+///
+/// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+/// let charged = limit.spend(0, 1, 3).word.expect("allowed");
+/// let charge = Charge::new(0, charged, 1);
+/// let word = limit.roll_back(charged, charge, &|| 2).expect("a change");
+/// assert_eq!(limit.spend(word, 2, 0).decision.remaining(), Some(10));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Charge {
@@ -80,10 +95,11 @@ pub struct Grant {
 ///
 /// * **Pure.** An answer depends on `self` and the arguments only, and `self` never changes. A method may run several
 ///   times for one decision, because a call is repeated when another thread has changed the word meanwhile. No method
-///   panics, blocks or allocates.
+///   panics or blocks, and none except `scaled` allocates.
 /// * **Word.** The word is the whole state of a bucket. A method never returns 0 or a word whose top bit is set: the
 ///   table uses both. As an argument, 0 means a bucket that was never charged. If a spend, a refund or a reset returns
-///   such a word, the limiter does not store it and denies the call.
+///   such a word, the limiter does not store it: it denies the call, and panics in a debug build. For the other methods
+///   such a word counts as `None`.
 /// * **Time.** `now_ns` is nanoseconds since the clock's origin, from 1 to 2^62 - 1. It can be earlier than the time at
 ///   which the word was written: a thread was slow, or the clock went back. Then the word's own time counts as the
 ///   present. A call that is denied at some time is also denied at every earlier time.
@@ -153,11 +169,30 @@ pub struct Grant {
 /// assert!(bucket.spend(1)?.allowed());
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+///
+/// # Example: a simulation without a limiter
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limit;
+/// use tollgate::algorithm::Algorithm;
+///
+/// let limit = Limit::new(2, 1, Duration::from_secs(1))?;
+/// let (mut word, mut allowed) = (0, 0);
+/// for quarter in 1..10 {
+///     if let Some(charged) = limit.spend(word, quarter * 250_000_000, 1).word {
+///         word = charged;
+///         allowed += 1;
+///     }
+/// }
+/// assert_eq!(allowed, 4); // two at once, then one a second
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 pub trait Algorithm: Send + Sync + fmt::Debug {
     /// Charges `cost` units if the bucket has them. Make the decision with [`Decision::to_spend`].
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome;
 
-    /// Returns up to `cost` units, never beyond full. Make the decision with [`Decision::to_refund`]; its `allowed` is
+    /// Returns up to `cost` units to the bucket, never beyond full. Make the decision with [`Decision::to_refund`]; its `allowed` is
     /// true if a unit was returned.
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome;
 
@@ -194,11 +229,11 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
         charge.is_last(word).then(|| word_before(self, charge))
     }
 
-    /// Reserves `cost` units, at least 1, at the earliest time that earlier reservations leave. The word moves beyond
-    /// what the bucket holds, and spends are denied until the bucket has refilled that much. `None`, without a charge, if
+    /// Reserves `cost` units, at least 1, at the earliest time behind all earlier reservations. The word then stands for
+    /// more units than the bucket can hold, and spends are denied until the bucket has refilled. `None`, and no charge, if
     /// that time is beyond the range of the clock or of the word.
     ///
-    /// The default implementation reserves only what a spend would be allowed at once.
+    /// The default implementation reserves only a cost that a spend would be allowed at once.
     fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
         self.spend(word, now_ns, cost).word.map(|word| Grant { word, at_ns: now_ns })
     }

@@ -99,7 +99,7 @@ impl Limit {
     }
 
     /// Makes a leaky_bucket limit of Sharkey's older parameters: `max` calls in `duration`, or one call every
-    /// `min_interval`. `None` means no limit: `duration` is 0, or there is neither `max` with `duration` nor a
+    /// `min_interval`. `None` means no limit: `max` has a `duration` of 0, or there is neither `max` with `duration` nor a
     /// `min_interval` above 0. `max` is a decimal with at most six digits after the point.
     ///
     /// With `max` and `duration`, the arithmetic is exact, times are in ms, `round` rounds half up, and each result is at
@@ -110,7 +110,7 @@ impl Limit {
     /// - `drip_rate` is `round(duration / (max / drip_size))`.
     /// - `size` is `max`.
     ///
-    /// With `min_interval` alone, `size` and `drip_size` are 1, and `drip_rate` is `round(min_interval)`, at least 1.
+    /// Otherwise only `min_interval` counts: `size` and `drip_size` are 1, and `drip_rate` is `round(min_interval)`, at least 1.
     ///
     /// # Errors
     ///

@@ -69,7 +69,10 @@ impl Limit {
                 Some(scaled) => Limit::validate_custom(scaled),
                 None => Err(LimitFault {
                     field: "factor",
-                    message: format!("{} has no scale: only 0 and 1 are allowed", rule.name()),
+                    message: format!(
+                        "{} does not support factors: only 0 and 1 are allowed",
+                        rule.name()
+                    ),
                 }),
             },
         }

@@ -1,5 +1,6 @@
-//! Puts the rule of `examples/custom_algorithm.rs` through the laws that every rule keeps, and through a
-//! limiter. For a custom rule, copy this file and `laws.rs`.
+//! Checks the algorithm of `examples/custom_algorithm.rs` against the contract of `Algorithm`, alone and in a limiter.
+//!
+//! To check your own algorithm, copy this file and `laws/mod.rs`.
 
 #[path = "../../examples/custom_algorithm/halves.rs"]
 mod halves;
@@ -12,10 +13,9 @@ use proptest::prelude::*;
 use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::clock::ManualClock;
 use tollgate::options::{AtCap, Engine};
-use tollgate::{Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::laws;
-use super::support::{self, ENGINES, limiter_with, limits, sweep_all};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -23,37 +23,39 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn keeps_the_laws(
+    fn keeps_the_contract(
         (whole, half, day_s) in (1..12u64, 1..12u64, 2..20u64),
         start_ns in prop_oneof![1..3 * SECOND, 1..1u64 << 58],
         history in laws::steps(3 * SECOND),
     ) {
-        let rule = Halves::new(whole, half, Duration::from_secs(day_s));
-        laws::laws(&rule, start_ns, SECOND, &history);
-        // As a limit, through the enum that a limiter calls.
-        laws::laws(&Limit::custom(Arc::new(rule)).unwrap(), start_ns, SECOND, &history);
+        let halves = Halves::new(whole, half, Duration::from_secs(day_s));
+        laws::laws(&halves, start_ns, SECOND, &history);
+        // The same through the limit that a limiter calls.
+        laws::laws(&Limit::custom(Arc::new(halves)).unwrap(), start_ns, SECOND, &history);
     }
 }
 
-fn limiter(rule: impl Algorithm + 'static) -> (Limiter, ManualClock) {
-    let limit = Limit::custom(Arc::new(rule)).unwrap();
-    support::limiter(limits(&[("Uploads", limit)]), Engine::LockFree)
+fn limiter(algorithm: impl Algorithm + 'static) -> (Limiter, ManualClock) {
+    let limit = Limit::custom(Arc::new(algorithm)).unwrap();
+    let limits = Limits::builder().limit("Uploads", IdFormat::String, limit).unwrap().build();
+    let (clock, manual) = Clock::manual();
+    (Limiter::with_clock(limits, clock), manual)
 }
 
 #[test]
-fn is_a_limit_like_any_other() {
-    let (limiter, hand) = limiter(Halves::new(10, 6, Duration::from_secs(20)));
+fn works_in_a_limiter() {
+    let (limiter, manual) = limiter(Halves::new(10, 6, Duration::from_secs(20)));
     let uploads = limiter.limit("Uploads").unwrap();
     assert!(uploads.spend("alice", 6).unwrap().allowed());
     let denied = uploads.spend("alice", 2).unwrap();
     assert_eq!(denied.retry_in(), Duration::from_secs(10));
     assert_eq!(denied.remaining(), Some(4));
-    hand.advance(Duration::from_secs(10));
+    manual.advance(Duration::from_secs(10));
     assert!(uploads.spend("alice", 4).unwrap().allowed());
     assert!(uploads.refund("alice", 1).unwrap().allowed());
     assert!(uploads.check("alice", 1).unwrap().allowed());
     assert!(uploads.spend("alice", 7).is_err());
-    hand.advance(Duration::from_secs(10));
+    manual.advance(Duration::from_secs(10));
     while limiter.stats().cells > 0 {
         limiter.sweep(1 << 20);
     }
@@ -61,7 +63,7 @@ fn is_a_limit_like_any_other() {
 }
 
 #[test]
-fn has_a_scale_if_it_says_so() {
+fn supports_factors_if_implemented() {
     let limit = Limit::custom(Arc::new(Halves::new(10, 6, Duration::from_secs(20)))).unwrap();
     let doubled = limit.scaled("0.5".parse().unwrap()).unwrap().unwrap();
     assert_eq!((limit.burst(), doubled.burst()), (6, 12));
@@ -69,11 +71,11 @@ fn has_a_scale_if_it_says_so() {
     assert_eq!(limit, limit.clone());
 }
 
-/// A rule that writes forbidden words.
+/// An algorithm that returns a forbidden word.
 #[derive(Debug)]
-struct Wrong(u64);
+struct BadWord(u64);
 
-impl Algorithm for Wrong {
+impl Algorithm for BadWord {
     fn spend(&self, _: u64, _: u64, _: u64) -> Outcome {
         let decision = Decision::to_spend(true, 0, Duration::ZERO, Duration::ZERO);
         Outcome { word: Some(self.0), decision }
@@ -98,9 +100,9 @@ impl Algorithm for Wrong {
 
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "leaves its top bit clear"))]
-fn denies_what_must_not_be_written() {
+fn a_forbidden_word_denies_the_call() {
     for word in [0, 1 << 63, u64::MAX] {
-        let (limiter, _) = limiter(Wrong(word));
+        let (limiter, _) = limiter(BadWord(word));
         let uploads = limiter.limit("Uploads").unwrap();
         assert!(!uploads.spend("alice", 1).unwrap().allowed(), "{word:#x}");
         assert!(!uploads.refund("alice", 1).unwrap().allowed(), "{word:#x}");
@@ -108,14 +110,17 @@ fn denies_what_must_not_be_written() {
 }
 
 #[test]
-fn without_scale_only_0_and_1_are_factors() {
-    let limit = Limit::custom(Arc::new(Wrong(1))).unwrap();
+fn without_support_only_0_and_1_are_factors() {
+    let limit = Limit::custom(Arc::new(BadWord(1))).unwrap();
     let error = limit.scaled("2".parse().unwrap()).unwrap_err();
-    assert!(error.to_string().ends_with("Wrong has no scale: only 0 and 1 are allowed"), "{error}");
+    assert!(
+        error.to_string().ends_with("BadWord does not support factors: only 0 and 1 are allowed"),
+        "{error}"
+    );
     assert_eq!(limit.scaled("1".parse().unwrap()).unwrap(), Some(limit));
 }
 
-/// A unit a second. A spend of 2 marks the word, and `is_full` panics at a marked word.
+/// One unit a second. A charge of 2 units marks the word, and `is_full` panics on a marked word.
 #[derive(Debug)]
 struct Panics;
 
@@ -134,7 +139,7 @@ impl Algorithm for Panics {
     }
 
     fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        assert!(word & MARK == 0, "as a rule should not");
+        assert!(word & MARK == 0, "as an algorithm should not");
         word <= now_ns
     }
 
@@ -147,47 +152,48 @@ impl Algorithm for Panics {
     }
 }
 
-fn beside_panics(
-    max_keys: usize,
-    engine: Engine,
-) -> (Limiter, KeyedLimit, KeyedLimit, ManualClock) {
+/// A limiter with a limit by `Panics` and a gcra limit.
+fn with_panics(max_keys: usize, engine: Engine) -> (Limiter, KeyedLimit, KeyedLimit, ManualClock) {
     let limits = Limits::builder()
         .limit("Panics", IdFormat::RegId, Limit::custom(Arc::new(Panics)).unwrap())
         .unwrap()
         .limit("Plain", IdFormat::RegId, Limit::new(1, 1, Duration::from_secs(1)).unwrap())
         .unwrap();
-    let options = LimiterOptions::default().engine(engine).max_keys(max_keys).at_cap(AtCap::Deny);
-    let (limiter, hand) = limiter_with(limits.build(), options);
+    let (clock, manual) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(max_keys);
+    let limiter = Limiter::with_options(limits.build(), options.at_cap(AtCap::Deny));
     let (panics, plain) = (limiter.limit("Panics").unwrap(), limiter.limit("Plain").unwrap());
-    (limiter, panics, plain, hand)
+    (limiter, panics, plain, manual)
 }
 
 #[test]
-fn sweep_continues_after_a_panicking_rules_cell() {
-    for engine in ENGINES {
-        let (limiter, panics, plain, hand) = beside_panics(10_000, engine);
+fn a_sweep_continues_after_a_panic() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (limiter, panics, plain, manual) = with_panics(10_000, engine);
         for id in 0..500 {
             assert!(plain.spend(id, 1).unwrap().allowed());
             let _ = panics.spend(id, if id % 100 == 7 { 2 } else { 1 }).unwrap();
         }
-        hand.advance(Duration::from_secs(2));
-        (0..2).for_each(|_| sweep_all(&limiter));
+        manual.advance(Duration::from_secs(2));
+        for _ in 0..2 {
+            while !limiter.sweep(64).finished {}
+        }
         let stats = limiter.stats();
         assert_eq!((stats.cells, stats.swept), (5, 995), "{engine:?}");
-        assert!(stats.rule_panics >= 10, "{engine:?}: each is counted, in both passes: {stats:?}");
+        assert!(stats.rule_panics >= 10, "{engine:?}: each panic of both passes counts: {stats:?}");
     }
 }
 
 #[test]
-fn panicking_rule_at_cap_delays_no_other_limit() {
-    for engine in ENGINES {
-        let (limiter, panics, plain, hand) = beside_panics(4, engine);
+fn a_panic_at_the_cap_affects_no_other_limit() {
+    for engine in [Engine::LockFree, Engine::Exact] {
+        let (limiter, panics, plain, manual) = with_panics(4, engine);
         let _ = panics.spend(1, 2).unwrap();
         for round in 0..10 {
             for id in 0..3 {
                 assert!(plain.spend(round * 3 + id, 1).unwrap().allowed(), "{engine:?} {round}");
             }
-            hand.advance(Duration::from_secs(2));
+            manual.advance(Duration::from_secs(2));
         }
         assert!(limiter.stats().rule_panics > 0, "{engine:?}");
     }

@@ -18,7 +18,7 @@ impl Random {
         (self.0 % count as u64) as u32
     }
 
-    /// Returns `count` numbers.
+    /// Returns `calls` numbers below `count`.
     pub fn order(mut self, calls: usize, count: usize) -> Vec<u32> {
         (0..calls).map(|_| self.below(count)).collect()
     }
