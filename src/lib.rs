@@ -138,7 +138,8 @@
 //! | `metrics` | no | the counters for the crate `metrics` |
 //! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, some of the denials |
 //!
-//! The command `tollgate` is the crate `tollgate-cli`. Without any feature, limits come from code; batches, waiting, blocks, reloads and counters all work.
+//! Without any feature, limits come from code; batches, waiting, blocks, reloads and counters all work. The command
+//! `tollgate` is the crate `tollgate-cli`.
 //!
 #![cfg_attr(feature = "http", doc = "[`http`]: mod@crate::http")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
