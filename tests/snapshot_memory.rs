@@ -108,7 +108,7 @@ fn files_of_a_limiter() {
 
 #[test]
 fn limits_without_a_name_or_with_the_name_of_another() {
-    let damaged = "120: it is damaged from here on";
+    let damaged = "120: the file is damaged from here on";
     let nothing = |file: &mut File| {
         file.limits((0..2_000_000).map(|_| (String::new(), "")));
         file.end(0);
@@ -187,12 +187,12 @@ fn numbers_that_no_bucket_has() {
         forge(file);
         file.end(500_000);
     });
-    assert!(text.ends_with(": it is damaged from here on"), "{text}");
+    assert!(text.ends_with(": the file is damaged from here on"), "{text}");
     let text = refused(|file| {
         forge(file);
         file.end(1 << 60);
     });
-    let wanted = "it says that it has 1152921504606846976 buckets: it is too short for them";
+    let wanted = "the file is too short for the 1152921504606846976 buckets that it declares";
     assert!(text.ends_with(wanted), "{text}");
 }
 

@@ -89,7 +89,7 @@ impl TryFrom<f64> for Factor {
     /// [`Error::is_invalid_limit`] for what is negative, not finite, or has more than six digits after
     /// the point.
     fn try_from(number: f64) -> Result<Factor, Error> {
-        Decimal::of_f64(number).map(Factor).map_err(|reason| {
+        Decimal::from_f64(number).map(Factor).map_err(|reason| {
             Error::new(ErrorKind::Limit, format!("invalid factor {number}: {reason}"))
         })
     }

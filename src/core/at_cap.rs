@@ -1,4 +1,4 @@
-//! What becomes of new keys when there is no room for their buckets.
+//! Decides calls for untracked keys while the table is full, by one shared bucket a limit or without a bucket.
 
 use crate::store::Outdated;
 use crate::store::cell::{Cell, Word};
@@ -6,42 +6,58 @@ use crate::store::key::LimitIndex;
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{Figure, Ordering, Switch, fence};
 
-/// What becomes of a new key when [`max_keys`](crate::LimiterOptions::max_keys) buckets are there and none of
-/// those that were looked at is full. A bucket that is not full is never dropped.
+/// How calls for untracked keys are decided while the table is full.
+///
+/// A key is untracked if it has no bucket. The table is full if it has
+/// [`max_keys`](crate::LimiterOptions::max_keys) buckets and the call found none that is full and can be dropped. A
+/// bucket that is not full is never dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits, options::AtCap};
+///
+/// let limit = Limit::new(2, 1, Duration::from_secs(60))?;
+/// let limits = Limits::builder().limit("Requests", IdFormat::String, limit)?.build();
+/// let options = LimiterOptions::default().max_keys(1).at_cap(AtCap::Deny);
+/// let requests = Limiter::with_options(limits, options).limit("Requests")?;
+/// assert!(requests.spend("alice", 1)?.allowed());
+/// assert!(!requests.spend("bob", 1)?.allowed()); // alice has the only bucket
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtCap {
-    /// Newcomers share one bucket per limit. Nobody is admitted beyond a limit; a newcomer may be denied
-    /// by what others spent. When it gets a bucket of its own, that starts with the shared one's debt.
+    /// The untracked keys of a limit share one bucket, which keeps the limit's bound. So a key may be denied because other
+    /// keys have used the units. When a key gets its own bucket, that bucket starts with the shared bucket's debt.
     ///
-    /// The bucket has the limit's default. A new id that has an override, or whose account has one, or that is charged
-    /// with a factor, is denied while there is no room for its bucket: what others owe cannot be told in its units. A
-    /// batch in which several new ids of one limit share the bucket needs as many units as all of them ask for; where
-    /// that is more than the burst, it is denied until there is room.
+    /// The shared bucket has the limit's default. A call is denied if its id or its account has an override, or if it has
+    /// a factor: the shared debt cannot be counted in its units. A batch in which several untracked ids of one limit
+    /// share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until the table
+    /// has room.
     #[default]
     Share,
-    /// Newcomers are denied.
+    /// Calls for untracked keys are denied.
     Deny,
-    /// Newcomers are allowed, and nothing is charged to them.
+    /// Calls for untracked keys are allowed, and charged to no bucket.
     Allow,
 }
 
-/// The policy at the cap, and what it has done.
+/// The policy for a full table, and counters of the calls that it decided.
 pub(crate) struct Overflow {
     pub(crate) at_cap: AtCap,
-    /// Whether buckets that newcomers shared were restored from a file.
+    /// Whether a snapshot with shared buckets was restored.
     has_restored: Switch,
     pub(crate) counts: OverflowCounts,
 }
 
-/// A bucket for each limit that newcomers share.
+/// The bucket of each limit that its untracked keys share.
 pub(crate) struct SharedBuckets(Box<[OwnLine]>);
 
-/// A cell on a cache line of its own.
+/// A cell on its own cache line.
 #[repr(align(64))]
 struct OwnLine(Cell);
 
-/// How many calls for new keys found no room, by what was done.
+/// The numbers of calls for untracked keys that found the table full, by how they were decided.
 #[derive(Default)]
 pub(crate) struct OverflowCounts {
     pub(crate) shared: Figure,
@@ -55,30 +71,30 @@ impl Overflow {
         Overflow { at_cap, has_restored, counts: OverflowCounts::default() }
     }
 
-    /// Whether newcomers share a bucket, or did, so that their debts come before those of a new cell.
+    /// Returns whether shared buckets can have debts, with which a new cell has to start.
     #[inline]
-    pub(crate) fn is_shared(&self) -> bool {
-        // Relaxed: set while nobody else has the limiter.
+    pub(crate) fn has_shared(&self) -> bool {
+        // Relaxed: set before any other thread has the limiter.
         let is_any = self.at_cap == AtCap::Share || self.has_restored.load(Ordering::Relaxed);
         is_any && !fault::active(Fault::ForgetShared)
     }
 
-    /// Notes that a shared bucket was restored: what its newcomers owe stays, whatever the policy is now.
+    /// Records that a shared bucket was restored. Its debt counts under any policy.
     #[cfg(feature = "snapshot")]
     pub(crate) fn note_restored(&self) {
-        // Relaxed: as in `is_shared`.
+        // Relaxed: as in `has_shared`.
         self.has_restored.store(true, Ordering::Relaxed);
     }
 
-    /// The fence between the two sides.
+    /// Orders a call's store before its next load, on both sides of the shared bucket.
     ///
-    /// A newcomer that is charged to the shared bucket fences and then looks whether it has a cell by
-    /// now; who decides on a new cell fences and then reads the shared word. One of them sees the other,
-    /// so that no key is charged in both places without its cell starting from the debt.
+    /// One side charges the shared bucket, fences, and looks whether the key has a cell by now. The other side inserts a
+    /// cell, fences, and reads the shared word. One of them sees the other. So no key is charged in both places unless its
+    /// cell starts with the shared debt.
     pub(crate) fn fence(&self) {
         if !fault::active(Fault::NoFence) {
-            // SeqCst: the one place where a store must come before a load of another location, on
-            // both sides (model `overflow_vs_eviction`).
+            // SeqCst: on both sides a store must come before a load of another location (model
+            // `overflow_vs_eviction`).
             fence(Ordering::SeqCst);
         }
     }
@@ -93,23 +109,23 @@ impl SharedBuckets {
         self.0.get(limit.0 as usize).map(|line| &line.0)
     }
 
-    /// The word that the newcomers of a limit have. They have moved on once there are newer limits.
+    /// Returns the word of a limit's bucket. `Outdated`: newer limits have replaced the bucket.
     #[inline]
     pub(crate) fn word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
         match self.cell(limit).map_or(Word::Live(0), Cell::word) {
             Word::Live(word) => Ok(word),
-            Word::Gone(_) => Err(Outdated),
+            Word::Frozen(_) => Err(Outdated),
         }
     }
 
-    /// The word that the newcomers of a limit have, or had last.
+    /// Returns the word of a limit's bucket, the last one if the bucket was replaced.
     pub(crate) fn last_word(&self, limit: LimitIndex) -> u64 {
         match self.cell(limit).map_or(Word::Live(0), Cell::word) {
-            Word::Live(word) | Word::Gone(word) => word,
+            Word::Live(word) | Word::Frozen(word) => word,
         }
     }
 
-    /// Puts the word to `step`, until what `step` asks for is stored or it asks for none.
+    /// Calls `step` with the word, until the word that it returns is stored or it returns none.
     pub(crate) fn update(
         &self,
         limit: LimitIndex,
@@ -119,13 +135,14 @@ impl SharedBuckets {
         if is_live { Ok(()) } else { Err(Outdated) }
     }
 
-    /// Ends a limit's bucket; returns its word.
+    /// Freezes a limit's bucket, and returns its word.
     fn freeze(&self, limit: LimitIndex) -> u64 {
         self.cell(limit).map_or(0, |cell| cell.freeze().0)
     }
 
-    /// Brings a limit's word over from the buckets before these, once, whoever does it first.
-    pub(crate) fn carry(
+    /// Freezes a limit's bucket in `before`, and seeds the limit's bucket here with the converted word. Of several calls
+    /// the first has an effect.
+    pub(crate) fn migrate(
         &self,
         limit: LimitIndex,
         before: &SharedBuckets,

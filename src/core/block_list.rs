@@ -1,9 +1,9 @@
-//! The list of blocks: beside the buckets, which know nothing of it.
+//! Lists the blocked keys, beside the buckets and independent of them.
 //!
-//! A key's block is in one of some 1,024 bins, which its hash picks. A bin is a pointer: to nothing, or to a
-//! sorted slice that never changes. A thread that blocks an id copies the slice, changes the copy and swaps the
-//! pointer, if it is still the one that it copied; else it begins again. So no thread waits for another,
-//! wherever that stands still, and a repeat is paid for by another's change.
+//! A key's hash picks one of 1,024 or more bins. A bin is a pointer: null, or to a sorted slice that never changes. A
+//! thread that blocks an id copies the slice, changes the copy, and swaps the pointer by compare-and-swap. If another
+//! thread has changed the bin meanwhile, it begins again. So no thread waits for another, and each repeat is due to
+//! another thread's change. docs/internals/blocks.md has the rest.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicUsize, Ordering};
 
-/// A key that is denied until a time.
+/// A key whose calls are denied until a time.
 #[derive(Clone)]
 pub(crate) struct Block {
     pub(crate) key: Key,
@@ -27,12 +27,12 @@ impl Block {
     }
 }
 
-/// The blocks of one limiter.
+/// The blocks of a limiter.
 pub(crate) struct BlockList {
-    /// A power of two.
+    /// Their number is a power of two.
     bins: ReplacedBins<Bin>,
-    /// The blocks that are listed, and those that are about to be. A change counts before it lists and lists
-    /// before it discounts, so that this is never too low: where it is 0, no block is listed.
+    /// The number of blocks that are listed or about to be. A call raises it before it lists a block, and lowers it after
+    /// it has removed one. So it is never too low: if it is 0, no block is listed.
     count: AtomicUsize,
     max: usize,
 }
@@ -40,12 +40,12 @@ pub(crate) struct BlockList {
 /// The blocks of the keys of one bin, sorted by key.
 struct Bin {
     blocks: Box<[Arc<Block>]>,
-    /// loom sees by it whether a reader finds the slice as it was made.
+    /// 1 once the slice is complete. Each reader checks it, so that loom finds a reader that comes too early.
     #[cfg(tollgate_loom)]
     made: crate::util::sync::AtomicU64,
 }
 
-/// As many blocks are listed as may be.
+/// The list has its maximum of blocks.
 #[derive(Debug)]
 pub(crate) struct Full;
 
@@ -67,21 +67,22 @@ impl Bin {
         &self.blocks
     }
 
-    /// The bytes that the slice takes. Blocks that are in the next slice as well stay.
+    /// Returns the bytes of the slice and its blocks. It is an upper bound of the bytes that are freed with the slice:
+    /// blocks that the next slice has as well stay.
     fn bytes(&self) -> usize {
         size_of::<Bin>() + self.blocks.len() * (size_of::<Arc<Block>>() + size_of::<Block>())
     }
 }
 
-/// Where a block of the key is, or would be.
+/// Returns the position of the key's block, or the position at which it would be inserted.
 fn position(blocks: &[Arc<Block>], key: KeyRef<'_>) -> Result<usize, usize> {
     blocks.binary_search_by(|block| block.key.as_ref().cmp(&key))
 }
 
 impl BlockList {
-    /// A list of at most `max` blocks.
+    /// Makes a list of at most `max` blocks.
     pub(crate) fn new(max: usize) -> BlockList {
-        /// Blocks in a bin, where all that there may be are listed.
+        /// The average number of blocks in a bin of a full list.
         const BLOCKS_PER_BIN: usize = 64;
         const MIN_BINS: usize = 1 << 10;
         const MAX_BINS: usize = 1 << 16;
@@ -90,25 +91,25 @@ impl BlockList {
         BlockList { bins: ReplacedBins::new(bins), count: AtomicUsize::new(0), max }
     }
 
-    /// The most blocks that there can be.
+    /// Returns the largest number of blocks.
     pub(crate) fn max(&self) -> usize {
         self.max
     }
 
-    /// Whether there may be a block.
+    /// Returns whether any block may be listed.
     #[inline(always)]
     pub(crate) fn is_any(&self) -> bool {
-        // Relaxed: a call that begins after a block was listed reads the count of then, or a later one. Both
-        // count that block.
+        // Relaxed: a call that begins after a block was listed reads the count of that time or a later one. Both contain
+        // that block.
         self.count.load(Ordering::Relaxed) != 0
     }
 
     fn bin(&self, hash: u64) -> usize {
-        // The lowest bits may be marks.
+        // The lowest bits of a fingerprint may be the table's marks.
         (hash >> 8) as usize & (self.bins.len() - 1)
     }
 
-    /// When the block of the key with this hash ends, if there is one that is not over.
+    /// Returns the end of the key's block, if it has one that is not over. `hash` is the key's.
     #[inline]
     pub(crate) fn end_ns(&self, hash: u64, key: KeyRef<'_>, now_ns: u64) -> Option<u64> {
         if self.is_any() { self.listed_end_ns(hash, key, now_ns) } else { None }
@@ -122,11 +123,12 @@ impl BlockList {
         (!block.is_over(now_ns)).then_some(block.until_ns)
     }
 
-    /// Lists a block, unless it is over or its key has one that ends no earlier; returns the longer one. Repeats
-    /// only when another thread has changed the bin.
+    /// Lists a block, unless it is over or its key has one that ends at the same time or later. Returns the block that
+    /// applies then.
     pub(crate) fn block(&self, hash: u64, block: Block, now_ns: u64) -> Result<Arc<Block>, Full> {
         let block = Arc::new(block);
         let mut reserved = Reserved { list: self, count: 0 };
+        // Repeats only if another thread has changed the bin.
         loop {
             let guard = pin();
             let found = self.bins.get(self.bin(hash), &guard);
@@ -144,9 +146,9 @@ impl BlockList {
             }
             let at = known.unwrap_or_else(|at| at);
             let after = at + usize::from(known.is_ok());
-            let is_kept = |other: &&Arc<Block>| !other.is_over(now_ns);
-            let before = listed[..at].iter().filter(is_kept).cloned();
-            let behind = listed[after..].iter().filter(is_kept).cloned();
+            let is_current = |other: &&Arc<Block>| !other.is_over(now_ns);
+            let before = listed[..at].iter().filter(is_current).cloned();
+            let behind = listed[after..].iter().filter(is_current).cloned();
             let new: Vec<_> = before.chain([block.clone()]).chain(behind).collect();
             if new.len() > listed.len() && reserved.count == 0 && !reserved.one_more(now_ns) {
                 return Err(Full);
@@ -159,7 +161,7 @@ impl BlockList {
         }
     }
 
-    /// Drops the block of a key; returns whether it had one that was not over.
+    /// Removes the block of a key. Returns whether it had one that was not over.
     pub(crate) fn unblock(&self, hash: u64, key: KeyRef<'_>, now_ns: u64) -> bool {
         loop {
             let guard = pin();
@@ -180,8 +182,7 @@ impl BlockList {
         }
     }
 
-    /// All blocks that are not over, in no order, each as it was when its bin was looked at. Drops those that
-    /// are over.
+    /// Returns all blocks that are not over, in no order, each as it was when its bin was read. Removes ended blocks.
     pub(crate) fn all(&self, now_ns: u64) -> Vec<Arc<Block>> {
         self.drop_ended(now_ns);
         let mut all = Vec::new();
@@ -195,7 +196,7 @@ impl BlockList {
         all
     }
 
-    /// Drops the blocks that are over.
+    /// Removes ended blocks.
     pub(crate) fn drop_ended(&self, now_ns: u64) {
         if !self.is_any() {
             return;
@@ -205,8 +206,8 @@ impl BlockList {
                 let guard = pin();
                 let found = self.bins.get(bin, &guard);
                 let listed = found.map_or(&[][..], Bin::blocks);
-                let is_kept = |block: &&Arc<Block>| !block.is_over(now_ns);
-                let new: Vec<_> = listed.iter().filter(is_kept).cloned().collect();
+                let is_current = |block: &&Arc<Block>| !block.is_over(now_ns);
+                let new: Vec<_> = listed.iter().filter(is_current).cloned().collect();
                 let ended = listed.len() - new.len();
                 if ended == 0 {
                     break;
@@ -220,12 +221,12 @@ impl BlockList {
         }
     }
 
-    /// Frees slices that were replaced and no call reads any more.
+    /// Frees replaced slices that no call reads any more.
     pub(crate) fn collect(&self) {
         self.bins.collect(&pin());
     }
 
-    /// Replaces a bin's blocks, unless others are there than were found.
+    /// Replaces a bin's slice if it is still `found`, and returns whether it was.
     fn replace<'g>(
         &'g self,
         guard: &'g Guard,
@@ -258,25 +259,25 @@ impl BlockList {
         if blocks > 0 {
             // Relaxed: as in `reserve`.
             let before = self.count.fetch_sub(blocks, Ordering::Relaxed);
-            debug_assert!(before >= blocks, "a block was discounted twice");
+            debug_assert!(before >= blocks, "a block was subtracted twice");
         }
     }
 
-    /// The count, for tests.
+    /// Returns the count of blocks, for tests.
     #[cfg(all(test, any(feature = "snapshot", tollgate_loom)))]
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 }
 
-/// Room in the list for blocks that are about to be listed. Dropped, it releases the rest.
+/// Reserved room for blocks that are about to be listed. Dropping it releases the room that is left.
 struct Reserved<'l> {
     list: &'l BlockList,
     count: usize,
 }
 
 impl Reserved<'_> {
-    /// Reserves room for one. Where there is none, blocks that are over make room.
+    /// Reserves room for one more block. If the list is full, removes ended blocks first.
     fn one_more(&mut self, now_ns: u64) -> bool {
         let is_reserved = self.list.reserve() || {
             self.list.drop_ended(now_ns);

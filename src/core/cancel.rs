@@ -1,16 +1,16 @@
-//! Places that are given up.
+//! Cancels places: charges that were reserved for a time to come. docs/internals/rollback.md has the rule ("Cancels").
 //!
-//! A place goes back whole if no other stands on it, and then those that were given up before it and that
-//! it stood on. So of two cancels of one bucket each has to see the other. A cancel pushes its place to a
-//! list, and then looks through the list if no other thread does. A thread that looks through the list looks again
-//! once it has let it go: no cancel waits, and none is left in the list.
+//! A place goes back whole if no other place is behind it. Then the places in front of it that were cancelled earlier go
+//! back as well. So of two cancels of one bucket one has to see the other's place. A cancel pushes its place to its
+//! slot's stack, and processes the stack if no other thread does. A thread that has processed the stack looks at it once
+//! more after it has released the lock. So no cancel waits, and no place stays in the stack.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ahash::RandomState;
 
 use crate::algorithm::Charge;
-use crate::core::ledger::Noted;
+use crate::core::ledger::LedgerMark;
 use crate::core::state::SharedState;
 use crate::core::view::{ChargedTo, LimitsView, Spent};
 use crate::decision::Decision;
@@ -19,23 +19,23 @@ use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, Stack, StoreKey};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
-use crate::util::sync::{AtomicUsize, Ordering, Tried, fence};
+use crate::util::sync::{AtomicUsize, Ordering, TryLock, fence};
 
-/// A place that is given up.
+/// A cancelled place.
 pub(crate) struct Cancel {
-    /// The key that has the place, and which numbers applied to it.
+    /// The key that has the place, and the tag of its limit.
     pub(crate) key: Key,
     pub(crate) tag: LimitTag,
-    /// The number of the limits that the words are under.
+    /// The generation of limits in whose units the charge's words are.
     pub(crate) generation: u64,
     pub(crate) charge: Charge,
     pub(crate) to: ChargedTo,
-    pub(crate) noted: Noted,
-    /// When it would have been granted: from then on nothing is given back.
+    pub(crate) ledger_mark: LedgerMark,
+    /// The time of the place. From then on it counts as used, and does not go back.
     pub(crate) granted_at_ns: u64,
 }
 
-/// The places that are given up of a limiter.
+/// The cancelled places of a limiter, in slots by their bucket.
 pub(crate) struct Cancels {
     slots: Box<[Slot]>,
     hasher: RandomState,
@@ -44,24 +44,27 @@ pub(crate) struct Cancels {
 /// A power of two.
 const SLOTS: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
 
-/// Of some of the buckets.
+/// The cancelled places of some of the buckets.
 struct Slot {
+    /// Places that are not processed yet.
     pending: Stack<Cancel>,
-    /// The number of places in `pending`, at most [`MOST`].
+    /// The number of places in `pending`, at most [`MAX_PLACES`].
     pending_count: AtomicUsize,
-    /// Places that others stood on when they were given up. The thread that has it looks through `pending`.
-    vacated: Tried<Vec<Cancel>>,
+    /// Places that had another place behind them when they were cancelled. The thread that has the lock processes
+    /// `pending`.
+    vacated: TryLock<Vec<Cancel>>,
 }
 
-/// So many are kept in each list of a slot; more stay taken until their time has come.
-const MOST: usize = 1024;
+/// The largest number of places in each list of a slot. A cancel beyond it has no effect: its place stays taken until
+/// its time.
+const MAX_PLACES: usize = 1024;
 
 impl Cancels {
     pub(crate) fn new() -> Cancels {
         let slot = || Slot {
             pending: Stack::new(),
             pending_count: AtomicUsize::new(0),
-            vacated: Tried::default(),
+            vacated: TryLock::default(),
         };
         Cancels { slots: (0..SLOTS).map(|_| slot()).collect(), hasher: RandomState::new() }
     }
@@ -72,10 +75,10 @@ impl Cancels {
 }
 
 impl Slot {
-    /// Returns whether there was room.
+    /// Adds a place if there is room, and returns whether there was.
     fn push(&self, cancel: Cancel) -> bool {
-        // Relaxed: a bound on the memory, by which nothing else is decided.
-        if self.pending_count.fetch_add(1, Ordering::Relaxed) >= MOST {
+        // Relaxed: it only bounds the memory.
+        if self.pending_count.fetch_add(1, Ordering::Relaxed) >= MAX_PLACES {
             self.pending_count.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
@@ -90,21 +93,21 @@ impl Slot {
         taken
     }
 
-    /// Gives back the places that were pushed, unless another thread has the list.
+    /// Processes the pushed places, unless another thread does.
     fn process(&self, inner: &SharedState) {
-        // Each time around another thread has pushed while this one had the list.
+        // Repeats only if another thread has pushed while this thread had the lock.
         loop {
-            // SeqCst: the push, or the list let go, comes before the look that follows it. A thread that
-            // finds the list taken has pushed before the one that has it looks again.
+            // SeqCst: the push, or the release of the lock, comes before the look that follows. So a thread that finds
+            // the lock taken has pushed before the thread that has it looks again.
             fence(Ordering::SeqCst);
             if self.pending.is_empty() {
                 return;
             }
             let is_processed = self.vacated.try_with(|vacated| {
                 for cancel in self.take_all() {
-                    cancel.give_back(inner, vacated);
+                    cancel.roll_back(inner, vacated);
                 }
-                vacated.truncate(MOST);
+                vacated.truncate(MAX_PLACES);
             });
             if is_processed.is_none() {
                 coverage::hit(Race::CancelLeftToAnother);
@@ -117,24 +120,24 @@ impl Slot {
     }
 }
 
-/// Whether other charges are behind one.
-enum Behind {
-    /// No: the charge was undone, and left this word.
-    Nothing(u64),
-    /// Yes: other charges came after it.
-    Others,
-    /// The word does not tell: it was lowered since the charge.
+/// The outcome of [`Cancel::undo`].
+enum Undo {
+    /// No charge was behind this one. It was undone, which left this word.
+    Done(u64),
+    /// Other charges are behind this one.
+    ChargesBehind,
+    /// The word was lowered since the charge, and does not say whether charges are behind it.
     Unknown,
 }
 
 impl Cancel {
-    /// Gives the place up, by this thread or by one that is about another of its slot.
-    pub(crate) fn give_up(self, inner: &SharedState) {
+    /// Cancels the place, in this thread or in one that processes the same slot.
+    pub(crate) fn submit(self, inner: &SharedState) {
         let slot = inner.cancels.slot(self.bucket());
         if fault::active(Fault::VacateUnlocked) {
-            // Decided with no place that was given up before, and noted later.
+            // Decides without the places that were cancelled before, and adds its own place later.
             let mut own = Vec::new();
-            self.give_back(inner, &mut own);
+            self.roll_back(inner, &mut own);
             let _ = slot.vacated.try_with(|vacated| vacated.append(&mut own));
             return;
         }
@@ -143,7 +146,7 @@ impl Cancel {
         }
     }
 
-    /// The key whose word was charged.
+    /// Returns the key of the charged bucket; a shared bucket has the empty id.
     fn bucket(&self) -> KeyRef<'_> {
         let key = self.key.as_ref();
         match self.to {
@@ -152,20 +155,22 @@ impl Cancel {
         }
     }
 
-    /// The charge as a call's own.
+    /// Returns the charge in the form that rollbacks take.
     fn spent(&self) -> Spent {
-        let (charge, to, noted) = (Some(self.charge), self.to, self.noted);
-        Spent { decision: Decision::UNLIMITED, charge, to, noted, is_part: false }
+        let (charge, to, ledger_mark) = (Some(self.charge), self.to, self.ledger_mark);
+        Spent { decision: Decision::UNLIMITED, charge, to, ledger_mark, is_part: false }
     }
 
-    /// Gives the place back, or notes it as one that others stand on. The calling thread may have come with
-    /// another limit's place: it does not see a panic of this limit's rule. The place stays taken then.
-    fn give_back(self, inner: &SharedState, vacated: &mut Vec<Cancel>) {
+    /// Rolls the charge back, or adds the place to `vacated` if other charges are behind it.
+    ///
+    /// The thread may have come with a place of another limit. So a panic of this limit's rule is caught here, and the
+    /// place stays taken.
+    fn roll_back(self, inner: &SharedState, vacated: &mut Vec<Cancel>) {
         let is_vacated = catch_unwind(AssertUnwindSafe(|| {
-            // Its limit is gone, or is another.
+            // `None`: the key has no limit any more or another one, or the place's time has come.
             self.with_bucket(inner, |view, key, limit, now_ns| {
                 vacated.retain(|place| place.granted_at_ns >= now_ns);
-                self.give_back_now(view, key, limit, vacated)
+                self.roll_back_in(view, key, limit, vacated)
             })
         }));
         match is_vacated {
@@ -175,8 +180,7 @@ impl Cancel {
         }
     }
 
-    /// Calls `then` with the bucket if its word is in the units of the charge still, and the place's time has
-    /// not come.
+    /// Calls `then` with the bucket if its word is still in the units of the charge, and the place's time has not come.
     fn with_bucket<R>(
         &self,
         inner: &SharedState,
@@ -185,8 +189,8 @@ impl Cancel {
         inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
-            let numbers = entry.numbers_of(key.id, view.limits_now_ns());
-            let Some((limit, tag)) = numbers else { return Ok(None) };
+            let limit = entry.numbers_of(key.id, view.limits_now_ns());
+            let Some((limit, tag)) = limit else { return Ok(None) };
             let now_ns = view.inner.clock.now_after_loads_ns();
             let is_same = view.generation.number == self.generation && tag == self.tag;
             if !is_same || self.granted_at_ns < now_ns {
@@ -196,8 +200,9 @@ impl Cancel {
         })
     }
 
-    /// Returns whether others stand on the place.
-    fn give_back_now(
+    /// Rolls the charge back, with cancelled places in front of it. Returns whether other charges are behind it, so that it
+    /// stays.
+    fn roll_back_in(
         &self,
         view: LimitsView<'_>,
         key: &StoreKey<'_>,
@@ -205,51 +210,51 @@ impl Cancel {
         vacated: &mut Vec<Cancel>,
     ) -> Result<bool, Outdated> {
         match self.undo(view, key, limit)? {
-            Behind::Nothing(mut word) => {
-                // The place that it stood on is the last now. If that was given up before, it goes back.
+            Undo::Done(mut word) => {
+                // The place in front of it is the last now. If that was cancelled before, it goes back as well.
                 while let Some(at) = vacated.iter().position(|place| {
                     place.charge.after == word
                         && place.generation == self.generation
                         && place.bucket() == self.bucket()
                 }) {
                     match vacated.swap_remove(at).undo(view, key, limit)? {
-                        Behind::Nothing(left) => word = left,
-                        Behind::Others | Behind::Unknown => break,
+                        Undo::Done(left) => word = left,
+                        Undo::ChargesBehind | Undo::Unknown => break,
                     }
                     coverage::hit(Race::VacatedLater);
                 }
             }
-            Behind::Others => {
+            Undo::ChargesBehind => {
                 coverage::hit(Race::VacatedBeneath);
                 return Ok(true);
             }
-            Behind::Unknown => view.roll_back(key, limit, &self.spent())?,
+            Undo::Unknown => view.roll_back(key, limit, &self.spent())?,
         }
         Ok(false)
     }
 
-    /// Takes the charge back if nothing is behind it.
+    /// Undoes the charge if no charge is behind it.
     fn undo(
         &self,
         view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
-    ) -> Result<Behind, Outdated> {
-        let (spent, mut behind) = (self.spent(), Behind::Others);
+    ) -> Result<Undo, Outdated> {
+        let (spent, mut undo) = (self.spent(), Undo::ChargesBehind);
         let entry = view.entry(key, &spent);
         view.change_charged(key, &spent, |word| {
-            // After the word was read: what has lowered it counts.
-            let lowered = entry.lowered_since(self.noted);
+            // The entry is read after the word, so that it has every lowering that the word contains.
+            let lowered = entry.lowered_since(self.ledger_mark);
             let charge = Charge { lowered, ..self.charge };
-            if entry.is_refunded_since(self.noted) || !charge.is_last(word) {
-                let is_known = lowered == 0 && !entry.is_refunded_since(self.noted);
-                behind = if is_known { Behind::Others } else { Behind::Unknown };
+            if entry.is_refunded_since(self.ledger_mark) || !charge.is_last(word) {
+                let is_known = lowered == 0 && !entry.is_refunded_since(self.ledger_mark);
+                undo = if is_known { Undo::ChargesBehind } else { Undo::Unknown };
                 return None;
             }
             let left = limit.rule().roll_back(word, charge, || charge.now_ns);
-            behind = left.map_or(Behind::Others, Behind::Nothing);
+            undo = left.map_or(Undo::ChargesBehind, Undo::Done);
             left
         })?;
-        Ok(behind)
+        Ok(undo)
     }
 }

@@ -1,4 +1,4 @@
-//! TODO core
+//! The state that all calls of a limiter share, and each call's view of it: decisions, rollbacks, blocks, reloads.
 
 pub(crate) mod at_cap;
 pub(crate) mod block_list;

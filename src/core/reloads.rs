@@ -1,4 +1,4 @@
-//! Reloads, one at a time, and what each did.
+//! Runs reloads one at a time, and records them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,40 +12,57 @@ use crate::error::Error;
 use crate::store::pin;
 use crate::util::sync::{Figure, Ordering};
 
-/// What a reload did.
+/// The result of a reload.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
+///
+/// let limits = |burst| -> Result<Limits, tollgate::Error> {
+///     let limit = Limit::new(burst, 10, Duration::from_secs(1))?;
+///     Ok(Limits::builder().limit("Requests", IdFormat::String, limit)?.build())
+/// };
+/// let limiter = Limiter::new(limits(10)?);
+/// let reloaded = limiter.reload(limits(20)?)?;
+/// assert_eq!((reloaded.generation, reloaded.changed), (1, true));
+/// let reloaded = limiter.reload(limits(20)?)?;
+/// assert_eq!((reloaded.generation, reloaded.changed), (1, false));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reloaded {
-    /// The number of the limits that apply now: 0 for those that the limiter was made with, and one
-    /// more with each reload that changed anything.
+    /// The number of the limits that apply now: 0 for the limits that the limiter was made with, and one more with each
+    /// reload that changed them.
     pub generation: u64,
-    /// Whether anything was changed. The same limits once more change nothing and cost little.
+    /// Whether the reload changed the limits. A reload with the limits that apply already changes nothing and costs
+    /// little.
     pub changed: bool,
 }
 
-/// One reload at a time.
+/// The lock of reloads, and their record.
 #[derive(Default)]
 pub(crate) struct Reloads {
     one_at_a_time: Mutex<()>,
     last: Mutex<Option<SystemTime>>,
-    /// Those that changed nothing because they could not be.
+    /// The number of reloads that failed and changed nothing.
     pub(crate) refused: Figure,
 }
 
 impl Reloads {
-    /// Waits for the reload that is running, and lets no other begin while the guard lives. All words are under one
-    /// generation of limits then.
+    /// Waits for the reload that is running, and keeps others from beginning while the guard lives. Meanwhile all words are
+    /// under one generation of limits.
     pub(crate) fn hold_off(&self) -> MutexGuard<'_, ()> {
         self.one_at_a_time.lock()
     }
 
-    /// When one was done last.
+    /// Returns the time of the last successful reload.
     pub(crate) fn last(&self) -> Option<SystemTime> {
         *self.last.lock()
     }
 
-    /// Counts an attempt, and tells of it.
-    pub(crate) fn note(&self, reloaded: &Result<Reloaded, Error>) {
+    /// Records a reload, and emits its event.
+    pub(crate) fn record(&self, reloaded: &Result<Reloaded, Error>) {
         match reloaded {
             Ok(_) => *self.last.lock() = Some(SystemTime::now()),
             Err(_) => {
@@ -61,17 +78,17 @@ impl Reloads {
 }
 
 impl SharedState {
-    /// Brings everything under the limits as they are now, and forgets those before. Returns them without those.
+    /// Migrates all cells and shared buckets to `generation`, and publishes it again without the generation before.
     pub(crate) fn renew(&self, generation: &Generation) -> Arc<Generation> {
-        // Without a pin over it all, so that what is left behind can be freed on the way.
+        // No pin is held over the whole migration, so that retired segments can be freed on the way.
         let view = LimitsView { inner: self, generation };
         self.store.renew(&view);
         for (index, _) in generation.limits.by_index() {
-            generation.carry_shared(index);
+            generation.migrate_shared(index);
         }
         let settled = Arc::new(generation.settled());
         #[cfg(tollgate_loom)]
-        settled.is_made();
+        settled.mark_made();
         self.generation.replace(&pin(), settled.clone());
         self.free_replaced();
         settled

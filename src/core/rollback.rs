@@ -1,15 +1,15 @@
-//! Rolling a charge back: what a denied batch, a settlement and a cancel do to the bucket that was charged.
-//! docs/internals/rollback.md has the rule and why the bound holds.
+//! Rolls charges back, for denied batches, settlements and cancels. docs/internals/rollback.md has the rule, and why the
+//! bound holds.
 
 use crate::algorithm::Charge;
 use crate::core::ledger::Entry;
 use crate::core::view::{ChargedTo, LimitsView, Spent};
 use crate::limit::Limit;
-use crate::store::{Absent, Change, Home, Outdated, Store, StoreKey, Undone, pin_briefly};
+use crate::store::{Absent, Change, Home, Outdated, Store, StoreKey, UpdateError, pin_briefly};
 use crate::util::coverage::{self, Race};
 
 impl<'g> LimitsView<'g> {
-    /// Takes back what a call of this caller's own was charged.
+    /// Rolls back a charge of the caller.
     pub(crate) fn roll_back(
         self,
         key: &StoreKey<'_>,
@@ -18,56 +18,57 @@ impl<'g> LimitsView<'g> {
     ) -> Result<(), Outdated> {
         let Some(charge) = spent.charge else { return Ok(()) };
         let entry = self.entry(key, spent);
-        // This call's own attempts have not lowered the word.
-        let mut noted = spent.noted;
-        // Places are taken by the limit's own numbers, whatever the factor that was charged by.
+        // Raised by this call's own announcements, so that they do not count as lowerings by others.
+        let mut mark = spent.ledger_mark;
+        // If the charge had a factor, the rollback is the smaller of those by the scaled limit and by the limit itself:
+        // reserved places are taken by the limit itself.
         let own = self.generation.limits.numbers_at(key.tag).filter(|own| *own != limit);
         let rolled_back = |word, charge, now_ns: &dyn Fn() -> u64| {
-            let taken = limit.rule().roll_back(word, charge, now_ns)?;
-            let Some(own) = own else { return Some(taken) };
+            let new = limit.rule().roll_back(word, charge, now_ns)?;
+            let Some(own) = own else { return Some(new) };
             let by_own = own.rule().roll_back(word, charge, now_ns)?;
-            let lowered_by = |taken| limit.rule().measure(word, taken);
-            Some(if lowered_by(by_own) < lowered_by(taken) { by_own } else { taken })
+            let lowered_by = |new| limit.rule().measure(word, new);
+            Some(if lowered_by(by_own) < lowered_by(new) { by_own } else { new })
         };
         let step = |word| {
-            // Both are asked after the word was read: what has lowered it counts.
-            if entry.is_refunded_since(noted) {
+            // The entry is read after the word, so that it has every lowering that the word contains.
+            if entry.is_refunded_since(mark) {
                 return None;
             }
-            let lowered = entry.lowered_since(noted);
+            let lowered = entry.lowered_since(mark);
             let charge = Charge { lowered, ..charge };
             coverage::hit(if word == charge.after {
                 Race::RolledBack
             } else {
                 Race::RolledBackBeneath
             });
-            // The one reading that is made late: after all charges that are in the word. No earlier
-            // than a sweep that may have been before the cell's other charges.
+            // Read late, so that the time is after all charges that the word contains. At least the eviction time floor:
+            // a sweep may have come before the cell's later charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
-            let taken = rolled_back(word, charge, &now_ns)?;
+            let new = rolled_back(word, charge, &now_ns)?;
             if charge.is_last(word) && !spent.is_part {
-                return Some(taken);
+                return Some(new);
             }
-            let by = limit.rule().measure(word, taken);
-            let announced = entry.announce(by, noted);
-            noted = noted.and_own(by);
+            let by = limit.rule().measure(word, new);
+            let announced = entry.announce(by, mark);
+            mark = mark.with_own(by);
             if announced == lowered {
-                return Some(taken);
+                return Some(new);
             }
             rolled_back(word, Charge { lowered: announced, ..charge }, &now_ns)
         };
         self.change_charged(key, spent, step)
     }
 
-    /// The ledger's entry of the bucket that was charged.
+    /// Returns the ledger's entry of the bucket that was charged.
     pub(crate) fn entry(self, key: &StoreKey<'_>, spent: &Spent) -> &'g Entry {
         match spent.to {
-            ChargedTo::Shared => self.inner.ledger.of_shared(key.key.limit),
-            ChargedTo::OwnCell | ChargedTo::Nothing => self.inner.ledger.of(key),
+            ChargedTo::Shared => self.inner.ledger.shared_entry(key.key.limit),
+            ChargedTo::OwnCell | ChargedTo::Nothing => self.inner.ledger.entry(key),
         }
     }
 
-    /// Changes the word of the bucket that was charged, if it is there still.
+    /// Changes the word of the bucket that was charged, if the bucket still exists.
     pub(crate) fn change_charged(
         self,
         key: &StoreKey<'_>,
@@ -78,7 +79,7 @@ impl<'g> LimitsView<'g> {
             ChargedTo::Nothing => Ok(()),
             ChargedTo::Shared => self.generation.update_shared(key.key.limit, step),
             ChargedTo::OwnCell => {
-                // A cell that was swept since was full: its charge had drained.
+                // The word 0: a sweep has dropped the cell since, because the charge had drained.
                 let mut step = |word| if word == 0 { None } else { step(word) };
                 if self.change_known(key, &mut step) {
                     return Ok(());
@@ -86,37 +87,36 @@ impl<'g> LimitsView<'g> {
                 let now_ns = spent.charge.map_or(1, |charge| charge.now_ns);
                 let change = Change { key, absent: Absent::Leave, now_ns };
                 match self.inner.store.update(change, &self, step) {
-                    Err(Undone::Outdated) => Err(Outdated),
-                    Ok(()) | Err(Undone::AtCap) => Ok(()),
+                    Err(UpdateError::Outdated) => Err(Outdated),
+                    Ok(()) | Err(UpdateError::TableFull) => Ok(()),
                 }
             }
         }
     }
 
-    /// Changes the word of a key that the lock-free table knows; returns whether it does. There is no look
-    /// before it, so that a step is an attempt.
+    /// Changes the word of a key that the lock-free table finds at once, and returns whether it does. No look comes before,
+    /// so that each call of `step` is an attempt to swap.
     fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
         let Store::LockFree(table) = &self.inner.store else { return false };
         let guard = pin_briefly();
         let known = table.home(&guard, key.fingerprint).and_then(Home::known);
-        // The note beside the word is of one generation of limits, and of the key's own numbers.
+        // The tag says the generation and the limit of the word: both must be the caller's.
         known.is_some_and(|known| known.tag() == key.tag && known.update(step))
     }
 
-    /// As [`roll_back`](LimitsView::roll_back), where the limits may have changed since `then`, the turn in which
-    /// it was charged. Over more than one reload, which took longer than this call's few steps, nothing is
-    /// taken back: what a bucket owed in between is not known.
+    /// Like [`roll_back`](LimitsView::roll_back), if the limits may have changed since `charged_in`, the view of the
+    /// charge. After more than one reload nothing is rolled back: the word between the reloads is not known.
     pub(crate) fn roll_back_after_reload(
         self,
-        then: LimitsView<'_>,
+        charged_in: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         spent: &Spent,
     ) -> Result<(), Outdated> {
-        let (before, now) = (then.generation, self.generation);
+        let (before, now) = (charged_in.generation, self.generation);
         let Some(charge) = spent.charge else { return Ok(()) };
         if before.number == now.number {
-            // A bucket that the reload has not come to.
+            // The reload has not come to this bucket.
             return self.roll_back(key, limit, spent);
         }
         let Some(tag) = now
@@ -127,22 +127,22 @@ impl<'g> LimitsView<'g> {
             return Ok(());
         };
         if spent.to == ChargedTo::Shared && tag.is_of_override() {
-            // The bucket is in the units of the default.
+            // The shared bucket's word is in the units of the default.
             return Ok(());
         }
         let Some(new) = now.limits.numbers_at(tag) else { return Ok(()) };
         let is_same = before.limits.numbers_at(key.tag).is_some_and(|old| old.rule() == new.rule());
-        if !is_same && self.entry(key, spent).lowered_since(spent.noted) > 0 {
-            // In which units is not known.
+        if !is_same && self.entry(key, spent).lowered_since(spent.ledger_mark) > 0 {
+            // The ledger does not say in which units.
             return Ok(());
         }
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
             (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),
-            (_, ChargedTo::OwnCell) => now.under_since(before, key, word, tag),
-            (_, ChargedTo::Shared) => Ok(now.shared_changed(before, key.key.limit, word)),
+            (_, ChargedTo::OwnCell) => now.converted_from(before, key, word, tag),
+            (_, ChargedTo::Shared) => Ok(now.shared_converted(before, key.key.limit, word)),
         });
         let [before, after] = words;
-        // What nothing is left of needs no taking back.
+        // Without a word nothing is left of the charge.
         let (Some(before), Some(after)) = (before?, after?) else { return Ok(()) };
         let charge = Some(Charge { before, after, ..charge });
         self.roll_back(&StoreKey { tag, ..*key }, new, &Spent { charge, ..*spent })

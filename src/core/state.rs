@@ -1,4 +1,4 @@
-//! The state that all calls of a limiter share.
+//! The state that all calls of a limiter share, and the views and sweeps that use it.
 
 use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
@@ -14,23 +14,16 @@ use crate::core::view::LimitsView;
 use crate::observe::events::Denials;
 use crate::observe::stats::Stats;
 use crate::observe::top_denied::TopDenied;
-use crate::store::Guard;
-use crate::store::Outdated;
-use crate::store::Published;
-use crate::store::Store;
-use crate::store::Swept;
-use crate::store::pin;
-use crate::util::coverage;
-use crate::util::coverage::Race;
-use crate::util::sync::AtomicU64;
-use crate::util::sync::Ordering;
-use crate::util::sync::Switch;
+use crate::store::{Guard, Outdated, Published, Store, Swept, pin};
+use crate::util::coverage::{self, Race};
+use crate::util::sync::{AtomicU64, Ordering, Switch};
 
+/// What all clones and handles of a limiter share.
 pub(crate) struct SharedState {
     pub(crate) enabled: Switch,
     pub(crate) generation: Published<Generation>,
     pub(crate) clock: Clock,
-    /// The latest end of an override that a caller has acted upon.
+    /// The latest end of an override that a call has acted upon, in ns of the clock.
     pub(crate) ended_ns: AtomicU64,
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
@@ -52,7 +45,7 @@ impl SharedState {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// The limits as they are now: what a call keeps to.
+    /// Returns a view of the newest limits.
     #[inline(always)]
     pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> LimitsView<'g> {
         let generation = self.generation.get(guard);
@@ -61,15 +54,15 @@ impl SharedState {
         LimitsView { inner: self, generation }
     }
 
-    /// Calls `attempt` with the limits as they are, and again where they are others before it is done.
+    /// Calls `attempt` with a view of the limits, again with a new view if the limits changed meanwhile.
     ///
-    /// While a reload brings cells over, the limits before come first: a call for a cell that the reload has
-    /// not come to is decided by them, and leaves the cell's shard to the reload.
+    /// While a reload migrates cells, the limits before come first: they decide a call for a cell that the reload has not
+    /// come to, and the cell's shard is left to the reload.
     pub(crate) fn with_view<R>(
         &self,
         mut attempt: impl FnMut(LimitsView<'_>) -> Result<R, Outdated>,
     ) -> R {
-        // Repeats only when a reload came in between, or another caller acted upon an override's end.
+        // Repeats only if a reload came in between, or another call acted upon an override's end.
         loop {
             let guard = pin();
             let newest = self.view(&guard);
@@ -85,6 +78,7 @@ impl SharedState {
         }
     }
 
+    /// Makes one step of a sweep. At the end of a pass drops ended blocks, and frees retired memory.
     pub(crate) fn sweep(&self, cells: usize) -> Swept {
         let now_ns = self.clock.now_ns();
         if !self.may_sweep_at(now_ns) {
@@ -104,7 +98,7 @@ impl SharedState {
         swept
     }
 
-    /// Whether a sweep may drop what is full at this reading of the clock; one that may not is counted.
+    /// Returns whether a sweep may trust this reading of the clock. Counts a sweep that may not.
     pub(crate) fn may_sweep_at(&self, now_ns: u64) -> bool {
         let may = self.sweep_clock.admits(now_ns);
         if !may {
@@ -113,9 +107,9 @@ impl SharedState {
         may
     }
 
-    /// Frees limits that a reload has replaced and no call reads any more.
+    /// Frees generations that a reload has replaced and no call reads any more.
     pub(crate) fn free_replaced(&self) {
-        /// A look, and two pins for what it looked at.
+        /// The first collection looks for readers. Two more pins can free what it has looked at.
         const ROUNDS: usize = 3;
         for _ in 0..ROUNDS {
             if self.generation.is_any_retired() {

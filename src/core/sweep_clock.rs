@@ -1,27 +1,28 @@
-//! Whether a sweep believes its clock.
+//! Checks a sweep's clock reading against the system's monotonic time.
 //!
-//! A sweep raises the table's floor to its reading, for good: a reading that is wrongly ahead would deny all new
-//! keys until then. So a reading is compared with the system's monotonic time.
+//! A sweep raises the [eviction time floor](crate::store::Store#the-eviction-time-floor) to its reading, for good. If
+//! it is wrongly ahead, each new cell is charged as of that time: its key is admitted one burst, and then denied until that
+//! time. docs/internals/clocks.md has the rest.
 
 use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
-use crate::util::sync::{Figure, Ordering, Switch, Tried};
+use crate::util::sync::{Figure, Ordering, Switch, TryLock};
 
-/// How far a reading may be ahead of what is expected.
+/// How far a reading may be ahead of the expected time.
 const MAX_AHEAD_NS: u64 = 3600 * 1_000_000_000;
 
-/// The time after which a second reading settles whether the first was right.
+/// The time after which a second reading may confirm the first.
 const AGREES_AFTER: Duration = Duration::from_secs(1);
 
-/// What is known of a limiter's clock beside [`Instant`].
+/// A limiter's clock, compared with [`Instant`].
 pub(crate) struct SweepClock {
-    /// `None`: the clock does not follow the machine's time, and is believed.
+    /// `None`: the clock does not follow the machine's time, and is trusted.
     began: Option<Instant>,
-    /// The most by which a reading that was believed was ahead of the time since `began`.
+    /// The largest lead of a trusted reading over the time since `began`.
     ahead_ns: Figure,
-    /// A reading that was not believed, and after which none was: by how much it was ahead, and when.
-    doubted: Tried<Option<(u64, Duration)>>,
+    /// A reading that was not trusted, if no later one was: its lead, and the time since `began`.
+    doubted: TryLock<Option<(u64, Duration)>>,
     is_any_doubted: Switch,
 }
 
@@ -35,26 +36,26 @@ impl SweepClock {
         SweepClock {
             began,
             ahead_ns: Figure::new(now_ns),
-            doubted: Tried::default(),
+            doubted: TryLock::default(),
             is_any_doubted: Switch::new(false),
         }
     }
 
-    /// Whether a sweep may be made as of this reading, which was made just now.
+    /// Returns whether a sweep may use this reading, made just now.
     pub(crate) fn admits(&self, now_ns: u64) -> bool {
         self.began.is_none_or(|began| self.admits_at(now_ns, began.elapsed()))
     }
 
-    /// As [`admits`](SweepClock::admits), after a time since the clock began.
+    /// Like [`admits`](SweepClock::admits), at the time `since` after the clock began.
     fn admits_at(&self, now_ns: u64, since: Duration) -> bool {
         let since_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        // A clock that lags behind the other is ahead by nothing.
+        // The lead of a clock that lags is 0.
         let ahead_ns = now_ns.saturating_sub(since_ns);
         let is_near = |of_ns: u64| ahead_ns <= of_ns.saturating_add(MAX_AHEAD_NS);
-        // Relaxed: a number that only rises; a sweep that sees an older one doubts the more.
+        // Relaxed: the number only rises. A sweep that reads an older one only trusts less.
         if is_near(self.ahead_ns.load(Ordering::Relaxed)) {
             self.ahead_ns.fetch_max(ahead_ns, Ordering::Relaxed);
-            // Relaxed: a doubt that is dropped a reading late is settled by the next.
+            // Relaxed: if a doubt is cleared late, the next reading clears it.
             if self.is_any_doubted.load(Ordering::Relaxed) {
                 self.doubted.try_with(|doubted| *doubted = None);
                 self.is_any_doubted.store(false, Ordering::Relaxed);
@@ -74,7 +75,7 @@ impl SweepClock {
                 false
             }
         };
-        // A caller that finds it taken sweeps with its next reading.
+        // A call that finds the lock taken does not sweep; its next reading may.
         let agrees = self.doubted.try_with(agrees) == Some(true);
         if agrees {
             self.ahead_ns.fetch_max(ahead_ns, Ordering::Relaxed);
@@ -96,7 +97,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-    /// A clock that showed 1 ns at the beginning, read after some times.
+    /// Admits readings of a clock that showed 1 ns at the beginning: pairs of a reading, and the time since then.
     fn admitted(readings: &[(Duration, Duration)]) -> Vec<bool> {
         let clock = SweepClock::beginning(Some(Instant::now()), 1);
         let admits = |&(now, since): &(Duration, Duration)| {
@@ -106,20 +107,20 @@ mod tests {
     }
 
     #[test]
-    fn one_reading_far_ahead_is_not_believed() {
+    fn one_reading_far_ahead_is_not_trusted() {
         let second = Duration::from_secs(1);
         let readings = [(second, second), (YEAR, 2 * second), (3 * second, 3 * second)];
         assert_eq!(admitted(&readings), [true, false, true]);
-        // The same error once more, after a reading that was right, is no second reading.
+        // After a right reading, the same wrong reading counts as a first one again.
         let readings = [(YEAR, second), (2 * second, 2 * second), (YEAR, 3 * second)];
         assert_eq!(admitted(&readings), [false, true, false]);
-        // Another one much later does not agree with it: it is ahead by much less, or by much more.
+        // A second reading that is ahead by much less or much more does not confirm the first.
         let readings = [(YEAR, second), (YEAR / 2, 10 * second), (YEAR, 20 * second)];
         assert_eq!(admitted(&readings), [false, false, false]);
     }
 
     #[test]
-    fn a_second_reading_that_agrees_is_believed_after_a_second() {
+    fn a_second_reading_that_agrees_is_trusted() {
         let ms = Duration::from_millis;
         let readings =
             [(0, true), (500, false), (999, false), (1400, false), (1500, true), (1600, true)];
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_an_hour_ahead_is_believed_and_a_clock_that_lags_too() {
+    fn an_hour_ahead_or_a_lag_is_trusted() {
         let second = Duration::from_secs(1);
         assert_eq!(admitted(&[(HOUR, Duration::ZERO), (HOUR + HOUR, second)]), [true, true]);
         assert_eq!(admitted(&[(HOUR + Duration::from_nanos(1), Duration::ZERO)]), [false]);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_of_the_callers_own_is_believed() {
+    fn a_custom_clock_is_trusted() {
         let (clock, _hand) = Clock::manual();
         assert!(SweepClock::new(&clock).admits(u64::MAX));
         assert!(!SweepClock::new(&Clock::instant()).admits(u64::MAX));
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reading_of_a_caller_at_the_cap_denies_no_later_key() {
+    fn a_wrong_reading_at_a_full_table_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
             let (clock, hand) = Clock::machine_by_hand();
             let limiter = limiter(clock, engine, 4);
@@ -190,9 +191,9 @@ mod tests {
         }
     }
 
-    /// A clock of the caller's own is believed, as far as it is documented.
+    /// A custom clock is trusted, as `Clock` documents.
     #[test]
-    fn by_hand_time_may_jump() {
+    fn a_manual_clock_may_jump() {
         for engine in [Engine::LockFree, Engine::Exact] {
             let (clock, hand) = Clock::manual();
             let limiter = limiter(clock, engine, 1000);

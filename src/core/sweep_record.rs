@@ -1,4 +1,4 @@
-//! What sweeps have done so far.
+//! Counts sweeps, and the panics and skips in them.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::observe::stats::Stats;
 use crate::util::sync::{Figure, Ordering};
 
-/// What sweeps have done so far.
+/// The counters of a limiter's sweeps.
 #[derive(Debug, Default)]
 pub(crate) struct SweepRecord {
     passes: Mutex<Stats>,
@@ -16,29 +16,31 @@ pub(crate) struct SweepRecord {
 }
 
 impl SweepRecord {
+    /// Counts a step of a sweep.
     pub(crate) fn record(&self) {
         let mut passes = self.passes.lock();
         passes.steps += 1;
         passes.last_run = Some(Instant::now());
     }
 
+    /// Counts a panic of a whole step, in the sweeper's thread.
     pub(crate) fn record_panic(&self) {
         self.passes.lock().panics += 1;
     }
 
-    /// Counts a panic of a rule, which its caller has caught.
+    /// Counts a panic of a custom rule that was caught.
     pub(crate) fn count_rule_panic(&self) {
         // Relaxed: a figure for people.
         self.rule_panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a sweep that was skipped because of its clock.
+    /// Counts a sweep that was skipped because its clock reading was not trusted.
     pub(crate) fn count_skipped(&self) {
         // Relaxed: a figure for people.
         self.clock_skips.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The part of the figures that sweeps know of.
+    /// Returns the figures of sweeps; the others are 0.
     pub(crate) fn stats(&self) -> Stats {
         // Relaxed: figures for people.
         Stats {

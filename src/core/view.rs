@@ -1,4 +1,4 @@
-//! One call's turn: the limiter, with the limits as the call found them.
+//! A call's view: the limiter's shared state with one generation of limits. Charges, refunds and looks go through it.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,20 +7,20 @@ use crate::algorithm::factor::Factor;
 use crate::algorithm::{Charge, Outcome};
 use crate::core::at_cap::AtCap;
 use crate::core::generation::Generation;
-use crate::core::ledger::Noted;
+use crate::core::ledger::LedgerMark;
 use crate::core::state::SharedState;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limits::{BEFORE_ALL_ENDS_NS, account_of};
 use crate::store::key::{KeyRef, LimitIndex, LimitTag};
-use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Undone};
+use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::Ordering;
 
-/// What a call works with. Which limits there are does not change for it, whatever is reloaded: it sees
-/// the old numbers or the new, never some of each.
+/// A call's consistent view of the limits. A reload does not change it: the call sees the old limits or the new, never
+/// some of each.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitsView<'g> {
     pub(crate) inner: &'g SharedState,
@@ -36,8 +36,8 @@ impl Rules for LimitsView<'_> {
         at_ns: u64,
     ) -> Option<(LimitTag, u64)> {
         let at_ns = if fault::active(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
-        // A rule of the caller's own may panic: the cell stays, and the sweep goes on behind it. Nothing is
-        // changed by the question.
+        // A custom rule may panic. Then the cell stays, and the sweep goes on with the next. `owed` changes nothing, so
+        // that a panic leaves nothing half done.
         let owed = AssertUnwindSafe(|| self.generation.owed(key, tag, word, at_ns));
         catch_unwind(owed).unwrap_or_else(|_| {
             self.inner.sweeps.count_rule_panic();
@@ -53,46 +53,46 @@ impl Rules for LimitsView<'_> {
         self.generation.number
     }
 
-    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
-        self.generation.carried(key, tag, word)
+    fn migrated(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+        self.generation.migrated(key, tag, word)
     }
 
-    fn under(
+    fn converted(
         &self,
         key: CellKey<'_>,
         tag: LimitTag,
         word: u64,
         to: LimitTag,
     ) -> Result<u64, Outdated> {
-        let word = self.generation.under(key, tag, word, to);
+        let word = self.generation.converted(key, tag, word, to);
         if word.is_err() {
-            // By its tag the cell is in units that came after `to`: so have its numbers ended.
-            self.note_end(to);
+            // The cell's tag is of a limit that came after `to`: so `to` has ended.
+            self.record_end(to);
         }
         word
     }
 
-    fn note_end(&self, tag: LimitTag) {
+    fn record_end(&self, tag: LimitTag) {
         if let Some(end_ns) = self.generation.limits.end_ns(tag) {
-            // Relaxed: published by the word that the caller is about to store in other units.
+            // Relaxed: published by the word that the caller stores next, in the units of another limit.
             self.inner.ended_ns.fetch_max(end_ns, Ordering::Relaxed);
         }
     }
 }
 
 impl<'g> LimitsView<'g> {
-    /// The time by which a call that read `now_ns` finds out which numbers have ended: no earlier than the
-    /// last reload, nor than an end that another caller has acted upon.
+    /// Returns the time at which a call that read `now_ns` looks up its limit: at least the time of the last reload, and
+    /// of every end of an override that another call has acted upon.
     pub(crate) fn limits_ns(self, now_ns: u64) -> u64 {
         if !self.generation.limits.has_ends() {
             return now_ns;
         }
-        // Relaxed: a caller that meets a word in later units has acquired it, and asks again.
+        // Relaxed: a call that meets a word in the units of a later limit has acquired it, and begins again.
         let ended_ns = self.inner.ended_ns.load(Ordering::Relaxed);
         now_ns.max(ended_ns).max(self.generation.at_ns())
     }
 
-    /// As [`limits_ns`](Self::limits_ns), at the present; the clock is read where any numbers end.
+    /// Like [`limits_ns`](Self::limits_ns), now. Reads the clock only if some override has an end.
     pub(crate) fn limits_now_ns(self) -> u64 {
         if self.generation.limits.has_ends() {
             self.limits_ns(self.inner.clock.now_ns())
@@ -101,7 +101,7 @@ impl<'g> LimitsView<'g> {
         }
     }
 
-    /// What a factor makes of a limit's numbers; `None` is no limit.
+    /// Scales a limit by a factor, and records the factor. `None`: the factor lifts the limit.
     pub(crate) fn scaled(
         self,
         index: LimitIndex,
@@ -113,30 +113,35 @@ impl<'g> LimitsView<'g> {
             Error::new(ErrorKind::Limit, format!("{name}: {error}"))
         })?;
         if scaled.is_some() && !fault::active(Fault::FactorNotedLate) {
-            self.generation.largest_factors.note(index, factor);
+            self.generation.largest_factors.record(index, factor);
         }
         Ok(scaled)
     }
 
-    /// A key with what the store tells it by.
+    /// Computes the fingerprint of a key.
     pub(crate) fn store_key<'a>(self, key: KeyRef<'a>, tag: LimitTag) -> StoreKey<'a> {
         let format = self.generation.limits.entry(key.limit).format;
         let fingerprint = self.inner.store.fingerprint_with(key, account_of(format, key.id));
         StoreKey { key, fingerprint, tag }
     }
 
-    /// The word that a decision is made on, and when. A cell that was never charged starts with what
-    /// its key may owe as a newcomer, and no earlier than anything was dropped: it may have been its
-    /// own cell.
+    /// Returns the word and the time that a decision is made with. A cell that was never charged starts with the debt that
+    /// its key may have from the shared bucket, and no earlier than the
+    /// [eviction time floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped.
     #[inline]
-    fn standing(self, key: &StoreKey<'_>, word: u64, now_ns: u64) -> Result<(u64, u64), Outdated> {
+    fn starting_state(
+        self,
+        key: &StoreKey<'_>,
+        word: u64,
+        now_ns: u64,
+    ) -> Result<(u64, u64), Outdated> {
         if word != 0 {
             return Ok((word, now_ns));
         }
         let mut debt = 0;
-        if self.inner.overflow.is_shared() {
+        if self.inner.overflow.has_shared() {
             self.inner.overflow.fence();
-            debt = self.generation.owed_by_new(key.key, key.tag)?;
+            debt = self.generation.owed_by_untracked(key.key, key.tag)?;
         }
         if fault::active(Fault::NoFloor) {
             return Ok((debt, now_ns));
@@ -148,7 +153,7 @@ impl<'g> LimitsView<'g> {
         Ok((debt, now_ns.max(floor_ns)))
     }
 
-    /// What `ask` says of the word of `key`; writes nothing.
+    /// Computes a decision by `ask` on the word of `key`, and writes nothing.
     pub(crate) fn look(
         self,
         key: &StoreKey<'_>,
@@ -156,11 +161,11 @@ impl<'g> LimitsView<'g> {
         ask: impl FnOnce(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
         let word = self.inner.store.look(key, &self)?.unwrap_or(0);
-        let (word, at_ns) = self.standing(key, word, now_ns)?;
+        let (word, at_ns) = self.starting_state(key, word, now_ns)?;
         Ok(ask(word, at_ns).decision)
     }
 
-    /// Asks for `cost` units and charges them; says what was charged, and where.
+    /// Charges `cost` units if the bucket has them. Returns the decision, the charge and its bucket.
     pub(crate) fn spend(
         self,
         key: &StoreKey<'_>,
@@ -171,24 +176,24 @@ impl<'g> LimitsView<'g> {
         self.charge(key, limit, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, cost))
     }
 
-    /// As [`charge`](LimitsView::charge), for a charge that may be taken back.
-    pub(crate) fn charge_to_keep(
+    /// Like [`charge`](LimitsView::charge), for a charge that may be rolled back.
+    pub(crate) fn charge_reversibly(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
-        // Before the charge: what is taken back beneath it comes after.
-        let noted = self.inner.ledger.of(key).note();
+        // Before the charge: a call that lowers the word after the charge then counts as later.
+        let ledger_mark = self.inner.ledger.entry(key).mark();
         let spent = self.charge(key, limit, now_ns, ask)?;
         Ok(match spent.to {
-            ChargedTo::OwnCell => Spent { noted, ..spent },
+            ChargedTo::OwnCell => Spent { ledger_mark, ..spent },
             ChargedTo::Shared | ChargedTo::Nothing => spent,
         })
     }
 
-    /// Stores what `ask` makes of the bucket of a key; says what was charged, and where.
+    /// Stores the word that `ask` computes from the word of `key`. Returns the decision, the charge and its bucket.
     pub(crate) fn charge(
         self,
         key: &StoreKey<'_>,
@@ -199,7 +204,7 @@ impl<'g> LimitsView<'g> {
         if !limit.rule().is_own() {
             return self.charge_asking(key, limit, now_ns, (ask, ask));
         }
-        // A rule of the caller's may answer otherwise, or panic, when it is asked the same once more.
+        // A second call of a custom rule may give another answer, or panic: its last answer is kept.
         let last = Cell::new(None);
         let first = |word, at_ns| {
             let outcome = ask(word, at_ns);
@@ -210,7 +215,8 @@ impl<'g> LimitsView<'g> {
         self.charge_asking(key, limit, now_ns, (first, again))
     }
 
-    /// As [`charge`](LimitsView::charge): what the first of two makes is stored, and the second says afterwards what that was.
+    /// Like [`charge`](LimitsView::charge) with two functions: stores the word that `ask` computes, then calls `again` for
+    /// the outcome of the same word and time.
     #[inline]
     fn charge_asking(
         self,
@@ -219,19 +225,19 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Spent, Outdated> {
-        // Repeats only when the key has got a cell between two looks at the cap.
+        // Repeats only if the table was full, and then the key had a cell.
         loop {
             match self.change(key, Absent::Insert, now_ns, &ask) {
-                Ok(Asked { word, at_ns, is_new }) => {
-                    let spent = Spent::of(again(word, at_ns), word, at_ns, ChargedTo::OwnCell);
+                Ok(RuleInput { word, at_ns, is_new }) => {
+                    let spent = Spent::new(again(word, at_ns), word, at_ns, ChargedTo::OwnCell);
                     if spent.charge.is_none() && is_new && word != 0 {
-                        // Denied by what newcomers owe: a new bucket alone would have allowed it.
+                        // Denied by the shared bucket's debt: a new bucket without it would have allowed the call.
                         self.inner.overflow.counts.count_shared();
                     }
                     return Ok(spent);
                 }
-                Err(Undone::Outdated) => return Err(Outdated),
-                Err(Undone::AtCap) => {}
+                Err(UpdateError::Outdated) => return Err(Outdated),
+                Err(UpdateError::TableFull) => {}
             }
             if let Some(spent) = self.charge_at_cap(key, limit, now_ns, (&ask, &again))? {
                 return Ok(spent);
@@ -239,7 +245,7 @@ impl<'g> LimitsView<'g> {
         }
     }
 
-    /// Changes the word of `key` if there is a cell; a bucket that does not exist is full.
+    /// Refunds or resets: stores the word that `ask` computes if `key` has a cell. A bucket without a cell is full.
     fn give(
         self,
         key: &StoreKey<'_>,
@@ -247,53 +253,53 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
-        let entry = self.inner.ledger.of(key);
-        let noting = |word, now_ns| {
+        let entry = self.inner.ledger.entry(key);
+        let counted = |word, now_ns| {
             let outcome = ask(word, now_ns);
             if outcome.word.is_some() {
-                entry.note_by_hand();
+                entry.count_refund();
             }
             outcome
         };
-        match self.change(key, Absent::Leave, now_ns, noting) {
-            // It has no bucket of its own, and what it may owe as a newcomer is others' debt, too.
-            Ok(Asked { word, at_ns, is_new: true }) if word != 0 => {
+        match self.change(key, Absent::Leave, now_ns, counted) {
+            // The key has no bucket. Its debt from the shared bucket is the debt of other keys as well, and stays.
+            Ok(RuleInput { word, at_ns, is_new: true }) if word != 0 => {
                 Ok(limit.rule().refund(word, at_ns, 0).decision)
             }
-            Ok(Asked { word, at_ns, .. }) => Ok(ask(word, at_ns).decision),
-            Err(Undone::Outdated) => Err(Outdated),
-            Err(Undone::AtCap) => self.look(key, now_ns, ask),
+            Ok(RuleInput { word, at_ns, .. }) => Ok(ask(word, at_ns).decision),
+            Err(UpdateError::Outdated) => Err(Outdated),
+            Err(UpdateError::TableFull) => self.look(key, now_ns, ask),
         }
     }
 
-    /// Stores what `ask` makes of the word; returns what it was asked about last.
+    /// Stores the word that `ask` computes. Returns the arguments of the last call of `ask`.
     ///
-    /// The decision is made of this once more, after the cell was let go: the arithmetic costs
-    /// less than to carry its figures out through memory.
+    /// The caller computes the decision from these once more, after the swap: the arithmetic costs less than to pass the
+    /// decision out through memory.
     pub(crate) fn change(
         self,
         key: &StoreKey<'_>,
         absent: Absent,
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome,
-    ) -> Result<Asked, Undone> {
-        let mut asked = Ok(Asked { word: 0, at_ns: now_ns, is_new: true });
+    ) -> Result<RuleInput, UpdateError> {
+        let mut input = Ok(RuleInput { word: 0, at_ns: now_ns, is_new: true });
         self.inner.store.update(Change { key, absent, now_ns }, &self, |before| {
-            let standing = self.standing(key, before, now_ns);
-            let (word, at_ns) = match standing {
-                Ok(standing) => standing,
+            let (word, at_ns) = match self.starting_state(key, before, now_ns) {
+                Ok(state) => state,
                 Err(outdated) => {
-                    asked = Err(outdated);
+                    input = Err(outdated);
                     return None;
                 }
             };
-            asked = Ok(Asked { word, at_ns, is_new: before == 0 });
+            input = Ok(RuleInput { word, at_ns, is_new: before == 0 });
             ask(word, at_ns).word
         })?;
-        Ok(asked?)
+        Ok(input?)
     }
 
-    /// Decides for a new key that finds no room. `None`: it has a cell by now.
+    /// Decides a call for an untracked key while the table is full. `None`: the key may have a cell by now, or may have had
+    /// one.
     #[cold]
     fn charge_at_cap(
         self,
@@ -311,7 +317,7 @@ impl<'g> LimitsView<'g> {
         };
         match self.inner.overflow.at_cap {
             AtCap::Deny => denied(),
-            // What one bucket holds is in the units of one limit: the default, without a factor.
+            // The shared bucket's word is in the units of one limit: the default, without a factor.
             AtCap::Share if !self.generation.limits.is_default(key.tag, limit) => denied(),
             AtCap::Allow => {
                 counts.count_allowed();
@@ -322,17 +328,17 @@ impl<'g> LimitsView<'g> {
                 let index = key.key.limit;
                 let floor_ns = self.inner.store.floor_ns();
                 let at_ns = now_ns.max(floor_ns);
-                let noted = self.inner.ledger.of_shared(index).note();
+                let ledger_mark = self.inner.ledger.shared_entry(index).mark();
                 let mut word = 0;
-                self.generation.update_shared(index, |found| {
-                    word = found;
-                    ask(found, at_ns).word
+                self.generation.update_shared(index, |current| {
+                    word = current;
+                    ask(current, at_ns).word
                 })?;
-                let spent = Spent::of(again(word, at_ns), word, at_ns, ChargedTo::Shared);
-                let spent = Spent { noted, ..spent };
+                let spent = Spent::new(again(word, at_ns), word, at_ns, ChargedTo::Shared);
+                let spent = Spent { ledger_mark, ..spent };
                 self.inner.overflow.fence();
-                // It may have a cell by now; or have had one that was charged after `at_ns`, and is full
-                // and dropped since: not before a unit could come back.
+                // The key may have got a cell since. Or it had one that was charged after `at_ns`, became full and was
+                // dropped: that takes at least the time in which a unit comes back.
                 let unit_ns = limit.rule().unit_ns();
                 let had_cell = || {
                     let dropped_ns = self.inner.store.floor_ns();
@@ -340,7 +346,7 @@ impl<'g> LimitsView<'g> {
                 };
                 let has_cell = || match self.inner.store.look(key, &self) {
                     Ok(word) => word.is_some(),
-                    // Nor is it known whether it had.
+                    // Unknown: treated as if it had one.
                     Err(Outdated) => true,
                 };
                 if !fault::active(Fault::NoSecondLook) && (has_cell() || had_cell()) {
@@ -354,6 +360,7 @@ impl<'g> LimitsView<'g> {
         }
     }
 
+    /// Returns `cost` units to the bucket of `key`.
     pub(crate) fn refund(
         self,
         key: &StoreKey<'_>,
@@ -364,6 +371,7 @@ impl<'g> LimitsView<'g> {
         self.give(key, limit, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
     }
 
+    /// Fills the bucket of `key`.
     pub(crate) fn reset(
         self,
         key: &StoreKey<'_>,
@@ -374,41 +382,41 @@ impl<'g> LimitsView<'g> {
     }
 }
 
-/// What a rule was asked about.
+/// The arguments with which a rule was called.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct RuleInput {
     pub(crate) word: u64,
     pub(crate) at_ns: u64,
-    /// The key had no cell, or one that was never charged.
+    /// Whether the key had no cell, or one that was never charged.
     is_new: bool,
 }
 
-/// What a spend did.
+/// The result of a spend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     pub(crate) decision: Decision,
     pub(crate) charge: Option<Charge>,
     pub(crate) to: ChargedTo,
-    /// The ledger's entry of its bucket, before it was charged.
-    pub(crate) noted: Noted,
-    /// Whether the charge is a part of what was charged: the rest stays, and counts as granted when the
-    /// whole was.
+    /// The rollback ledger's entry of the bucket, read before the charge.
+    pub(crate) ledger_mark: LedgerMark,
+    /// Whether `charge` is a part of what was charged: the rest stays, and counts as granted at the same time.
     pub(crate) is_part: bool,
 }
 
-/// Which bucket was charged.
+/// The bucket that was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChargedTo {
     OwnCell,
-    /// The one that newcomers share.
+    /// The bucket that the limit's untracked keys share.
     Shared,
     Nothing,
 }
 
 impl Spent {
-    fn of(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
+    fn new(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
         let charge = outcome.word.map(|after| Charge::new(before, after, now_ns));
-        Spent { decision: outcome.decision, charge, to, noted: Noted::default(), is_part: false }
+        let ledger_mark = LedgerMark::default();
+        Spent { decision: outcome.decision, charge, to, ledger_mark, is_part: false }
     }
 
     pub(crate) fn nothing(decision: Decision) -> Spent {
@@ -416,7 +424,7 @@ impl Spent {
             decision,
             charge: None,
             to: ChargedTo::Nothing,
-            noted: Noted::default(),
+            ledger_mark: LedgerMark::default(),
             is_part: false,
         }
     }

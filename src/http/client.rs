@@ -1,4 +1,4 @@
-//! Who a client is: the address that it is limited by.
+//! Finds the address that a client is limited by, also behind proxies.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,22 +15,22 @@ use crate::util::escape::quoted;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// How nginx, too, writes that peers on Unix sockets are trusted.
+/// The name of all Unix sockets in a list of trusted proxies, as in nginx's `set_real_ip_from`.
 const UNIX: &str = "unix:";
 
-/// Entries that are looked at, empty ones included: more proxies than anyone has in a row.
+/// The maximum number of entries that are read, including empty ones. No chain of proxies is that long.
 pub(crate) const HOPS_MAX: usize = 256;
 
-/// The /64 is what one customer gets at least.
+/// A customer gets a /64 at least.
 const IPV6_PREFIX_DEFAULT: u8 = 64;
-/// Coarser than this is a provider, not a client.
+/// A shorter prefix is that of a provider, not of a client.
 const IPV6_PREFIX_MIN: u8 = 32;
 
-/// IPv4 in IPv6 for translators (RFC 6052): the address of an IPv4 client.
+/// The prefix under which translators put the address of an IPv4 client into IPv6 (RFC 6052).
 const NAT64_PREFIX: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 const MAPPED_BITS: u8 = 96;
 
-/// The field in which the user's proxies say whom they forward for.
+/// The header field in which your proxies give the client's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Forwarding {
@@ -39,24 +39,24 @@ pub enum Forwarding {
     /// `X-Forwarded-For`.
     XForwardedFor,
     /// A field with one address, such as `CF-Connecting-IP` or `X-Real-IP`. The proxy must set it on every
-    /// request: one that passes on what its client wrote lets clients choose their address. More than one
-    /// address or line is an error.
+    /// request: if it forwards a client's own field, clients choose their address. More than one address or
+    /// line is an error.
     Header(HeaderName),
 }
 
-type PeerOf = Arc<dyn Fn(&Extensions) -> Option<Peer> + Send + Sync>;
+type FindPeer = Arc<dyn Fn(&Extensions) -> Option<Peer> + Send + Sync>;
 
 /// Finds the address that a client is limited by.
 ///
-/// It is the peer's, unless the peer is a proxy that the user [trusts](ClientAddress::trust): then it is
-/// the rightmost address in the proxies' field that is not trusted itself. What a client writes into
-/// such a field is to the left of that, and is never looked at.
+/// This is the peer's address. If the peer is a [trusted](ClientAddress::trust) proxy, it is the rightmost
+/// address in the proxies' field that is not a trusted proxy's. Text that a client writes into that field is
+/// further left, and is not read.
 ///
-/// An IPv4 address in IPv6 (`::ffff:192.0.2.1`, or behind a translator `64:ff9b::192.0.2.1`) is the IPv4
-/// address; any other IPv6 address stands for its /64, or [another prefix](ClientAddress::ipv6_prefix).
-/// Zones are no addresses.
+/// An IPv4 address within IPv6 (`::ffff:192.0.2.1`, or `64:ff9b::192.0.2.1` from a translator) counts as the IPv4
+/// address. Any other IPv6 address counts as its /64, or as [another prefix](ClientAddress::ipv6_prefix). An
+/// address with a zone (`fe80::1%eth0`) is invalid.
 ///
-/// # Example: behind one's own proxies
+/// # Example: behind a load balancer
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -75,7 +75,7 @@ type PeerOf = Arc<dyn Fn(&Extensions) -> Option<Peer> + Send + Sync>;
 #[derive(Clone)]
 #[must_use]
 pub struct ClientAddress {
-    peer_of: Option<PeerOf>,
+    find_peer: Option<FindPeer>,
     trusted: Arc<[IpNet]>,
     trusts_unix: bool,
     forwarding: Forwarding,
@@ -90,10 +90,10 @@ impl Default for ClientAddress {
 }
 
 impl ClientAddress {
-    /// The address of the peer: no proxy is trusted, and no field is read.
+    /// Uses the peer's address: no proxy is trusted, and no field is read.
     pub fn new() -> ClientAddress {
         ClientAddress {
-            peer_of: None,
+            find_peer: None,
             trusted: Arc::new([]),
             trusts_unix: false,
             forwarding: Forwarding::XForwardedFor,
@@ -102,15 +102,15 @@ impl ClientAddress {
         }
     }
 
-    /// Trusts the proxies in these networks, such as `10.0.0.0/8` or `192.0.2.1`, and with `unix:` those
-    /// on a Unix socket, to say in this field whom they forward for. No other field is read: a proxy
-    /// that writes one passes on what a client writes in the others. A second call replaces what the first
-    /// one set.
+    /// Trusts the proxies in these networks to give the client's address in this field. A network is written as
+    /// `10.0.0.0/8` or `192.0.2.1`; `unix:` stands for all peers on Unix sockets. No other field is read, because a
+    /// proxy that writes one field forwards the others as a client wrote them. A second call replaces networks and
+    /// field.
     ///
     /// # Errors
     ///
-    /// A text is no network and no address; or the network is all there is, which would let
-    /// every client choose its address.
+    /// A text is neither a network nor an address; or a network contains all addresses, which would let every
+    /// client choose its address.
     ///
     /// # Example: behind Cloudflare, and behind nginx on the same machine
     ///
@@ -141,29 +141,29 @@ impl ClientAddress {
             if text == UNIX {
                 trusts_unix = true;
             } else {
-                trusted.push(network(text)?);
+                trusted.push(parse_network(text)?);
             }
         }
         Ok(ClientAddress { trusted: trusted.into(), trusts_unix, forwarding, ..self })
     }
 
-    /// Lets trusted proxies ask for themselves, such as a load balancer that looks whether the server
-    /// is well: a request of theirs without the field, or with nothing in it, is their own, and counts
-    /// for their address; one over a Unix socket counts for 127.0.0.1. Without this it is an error,
-    /// because a proxy that forgets the field would put all its clients into one bucket.
+    /// Accepts requests that a trusted proxy makes itself, such as the health checks of a load balancer: a request
+    /// of a trusted proxy whose field is missing or empty counts for the proxy's address, or for 127.0.0.1 over a
+    /// Unix socket. Without this option such a request is an error, because a proxy that omits the field by mistake
+    /// would put all its clients into one bucket.
     pub fn proxies_may_ask(self) -> ClientAddress {
         ClientAddress { proxies_may_ask: true, ..self }
     }
 
-    /// The bits of an IPv6 address by which clients are told apart: 32 to 128, and 64 by default.
+    /// Sets the number of leading bits of an IPv6 address that identify a client: 32 to 128, by default 64.
     ///
-    /// Many customers have a /56, which is 256 networks of 64 bits and as many buckets, or a /48, which is
-    /// 65,536. Either count by the /56, where neighbours of one provider may then share a bucket, or have
-    /// two rules: one by the /64, and one by the /48 that allows a few times as much.
+    /// A customer with a /56 has 256 networks of 64 bits, and so 256 buckets; one with a /48 has 65,536. Either use
+    /// 56 bits, where neighbours at one provider may share a bucket, or two rules: one by the /64, and one by the
+    /// /48 with a limit a few times as high.
     ///
     /// # Errors
     ///
-    /// Any other number.
+    /// The number is below 32 or above 128.
     ///
     /// # Example: two rules
     ///
@@ -198,36 +198,37 @@ impl ClientAddress {
         Ok(ClientAddress { ipv6_prefix: bits, ..self })
     }
 
-    /// Takes the peer's address from the extension `T` of requests, such as axum's
-    /// `ConnectInfo<SocketAddr>`. Without this it is [`Peer`].
+    /// Takes the peer's address from the request's extension `T`, such as axum's `ConnectInfo<SocketAddr>`. The
+    /// default is the extension [`Peer`].
     pub fn peer_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(self) -> ClientAddress {
         self.peer_by(|extensions| extensions.get::<T>().map(|peer| **peer))
     }
 
-    /// Takes the peer from a request's extensions: for tonic, `TcpConnectInfo`'s `remote_addr`; for a
-    /// server on a Unix socket alone, `|_| Some(Peer::Unix)`.
+    /// Takes the peer from a request's extensions by a function: for tonic, `TcpConnectInfo`'s `remote_addr`; for a
+    /// server that listens only on a Unix socket, `|_| Some(Peer::Unix)`.
     pub fn peer_by<P: Into<Peer>>(
         self,
-        peer_of: impl Fn(&Extensions) -> Option<P> + Send + Sync + 'static,
+        find_peer: impl Fn(&Extensions) -> Option<P> + Send + Sync + 'static,
     ) -> ClientAddress {
-        let peer_of = move |extensions: &Extensions| peer_of(extensions).map(Into::into);
-        ClientAddress { peer_of: Some(Arc::new(peer_of)), ..self }
+        let find_peer = move |extensions: &Extensions| find_peer(extensions).map(Into::into);
+        ClientAddress { find_peer: Some(Arc::new(find_peer)), ..self }
     }
 
-    /// The address by which the client of a request is limited.
+    /// Finds the address by which the client of a request is limited, from the request's header fields and
+    /// extensions.
     ///
     /// # Errors
     ///
     /// See [`ClientError`].
     pub fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<IpAddr, ClientError> {
-        let peer = match &self.peer_of {
-            Some(peer_of) => peer_of(extensions),
+        let peer = match &self.find_peer {
+            Some(find_peer) => find_peer(extensions),
             None => extensions.get::<Peer>().copied(),
         };
         self.find(peer, headers)
     }
 
-    /// The address by which a client is limited that connects from `peer` with these fields.
+    /// Finds the address by which a client is limited, from the peer's address and the request's header fields.
     ///
     /// # Errors
     ///
@@ -245,10 +246,10 @@ impl ClientAddress {
                 if self.trusts(peer) { self.forwarded_by(peer.into(), headers)? } else { peer }
             }
         };
-        Ok(self.bucket_of(client))
+        Ok(self.bucket_address(client))
     }
 
-    /// Whom the trusted `peer` forwards for.
+    /// Finds the client for which the trusted `peer` forwards.
     fn forwarded_by(&self, peer: Peer, headers: &HeaderMap) -> Result<IpAddr, ClientError> {
         let forwarded = match &self.forwarding {
             Forwarding::Forwarded => {
@@ -257,7 +258,7 @@ impl ClientAddress {
             Forwarding::XForwardedFor => {
                 self.last_untrusted(peer, headers, X_FORWARDED_FOR, parse_forwarded_for_entry)?
             }
-            Forwarding::Header(name) => only_address(peer, headers, name)?,
+            Forwarding::Header(name) => single_address(peer, headers, name)?,
         };
         match (forwarded, peer) {
             (Some(address), _) => Ok(address),
@@ -267,8 +268,8 @@ impl ClientAddress {
         }
     }
 
-    /// The first address from the right that is not trusted; if all are, the leftmost. `None` if there is
-    /// none at all.
+    /// Finds the first address from the right that is not a trusted proxy's, or else the leftmost. `None` if the
+    /// field has no address.
     fn last_untrusted(
         &self,
         peer: Peer,
@@ -278,14 +279,14 @@ impl ClientAddress {
     ) -> Result<Option<IpAddr>, ClientError> {
         let lines = headers.get_all(name).iter().rev();
         let entries = lines.flat_map(|line| FromRight::new(line.as_bytes(), b','));
-        // Each entry was written by the proxy before it, which is trusted.
+        // `proxy` is the trusted proxy that wrote the entry.
         let (mut proxy, mut leftmost) = (peer, None);
         for (hop, entry) in entries.enumerate() {
             if hop == HOPS_MAX {
                 return Err(ClientError::TooManyHops);
             }
             if trim(entry).is_empty() {
-                // RFC 9110, 5.6.1: empty elements of a list are passed over.
+                // RFC 9110, 5.6.1: a recipient ignores empty elements of a list.
                 continue;
             }
             let address = parse(entry).ok_or(ClientError::NoAddress { proxy })?.to_canonical();
@@ -301,8 +302,8 @@ impl ClientAddress {
         self.trusted.iter().any(|network| network.contains(&address))
     }
 
-    /// The address that stands for all that share a bucket.
-    fn bucket_of(&self, client: IpAddr) -> IpAddr {
+    /// Maps a client's address to the address of its bucket.
+    fn bucket_address(&self, client: IpAddr) -> IpAddr {
         let IpAddr::V6(address) = client else { return client };
         let groups = address.segments();
         if groups[..6] == NAT64_PREFIX {
@@ -315,9 +316,8 @@ impl ClientAddress {
     }
 }
 
-/// The address of a field that has one, written by the trusted `proxy`; `None` if there is no field, or
-/// nothing in it.
-fn only_address(
+/// Reads a field with one address, which the trusted `proxy` wrote. `None` if the field is missing or empty.
+fn single_address(
     proxy: Peer,
     headers: &HeaderMap,
     name: &HeaderName,
@@ -334,8 +334,8 @@ fn only_address(
     address.map(|address| Some(address.to_canonical())).ok_or(ClientError::NoAddress { proxy })
 }
 
-/// A network as a user writes it; one of mapped addresses is one of IPv4.
-fn network(text: &str) -> Result<IpNet, SetupError> {
+/// Parses a trusted network. A network of IPv4-mapped addresses becomes one of IPv4 addresses.
+fn parse_network(text: &str) -> Result<IpNet, SetupError> {
     let invalid =
         |why: &str| SetupError::new(format!("invalid trusted network {}: {why}", quoted(text, 64)));
     let network: IpNet = match text.parse::<IpAddr>() {

@@ -1,13 +1,14 @@
-//! What can be wrong with a set-up, said when it is made.
+//! Describes an invalid set-up of fields, client addresses or layers.
 
 use std::fmt;
 
 use crate::util::escape::Escaped;
 
-/// Why fields, a client's address or a layer cannot be set up as asked.
+/// The reason why [`Fields`](crate::http::Fields), a [`ClientAddress`](crate::http::ClientAddress), a
+/// [`Policy`](crate::http::Policy) or a layer is invalid.
 ///
-/// It is found when they are made, never in the way of a request. The text is lower case and says what
-/// was given and what is allowed.
+/// Only constructors and builders return it, never a request. The text is lower case; it names the invalid value
+/// and the allowed ones.
 ///
 /// # Example
 ///

@@ -1,16 +1,16 @@
-//! Parsers of what proxies say of their clients: `Forwarded` (RFC 7239) and `X-Forwarded-For`.
+//! Parses the fields in which proxies give a client's address: `Forwarded` (RFC 7239) and `X-Forwarded-For`.
 //!
-//! Both are read from the right, entry by entry, because that is where the nearest proxy wrote, and a
-//! client can have written anything to the left of it.
+//! Both are read from the right, entry by entry: each proxy appends its entry, so the nearest proxy's is the last, and
+//! a client can have written anything to the left of it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A longer entry is no address with a port, in any notation.
+/// No notation of an address with a port is longer.
 const ENTRY_MAX_BYTES: usize = 1024;
 
-/// The address that one entry of `X-Forwarded-For` names: `192.0.2.1`, `192.0.2.1:4711`,
-/// `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`, with spaces around it. `None` for anything
-/// else; an address with a zone is something else, too.
+/// Parses one entry of `X-Forwarded-For`: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]` or
+/// `[2001:db8::1]:4711`, with or without spaces around it. `None` for anything else, including an address with a
+/// zone.
 ///
 /// # Example
 ///
@@ -26,7 +26,7 @@ pub fn parse_forwarded_for_entry(entry: &[u8]) -> Option<IpAddr> {
     }
     let entry = std::str::from_utf8(trim(entry)).ok()?;
     match entry.strip_prefix('[') {
-        Some(rest) => bracketed(rest),
+        Some(rest) => parse_bracketed(rest),
         None => entry.parse().ok().or_else(|| {
             let (address, port) = entry.split_once(':')?;
             let address: Ipv4Addr = address.parse().ok()?;
@@ -35,9 +35,9 @@ pub fn parse_forwarded_for_entry(entry: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The address that one element of `Forwarded` names in its parameter `for`. `None` when there is no
-/// such parameter or more than one, when it is `unknown` or a made-up name, and when the element is
-/// malformed. IPv6 must be in brackets, as RFC 7239, 6, has it.
+/// Parses the address in the parameter `for` of one element of `Forwarded`. `None` if the element is malformed, has no
+/// such parameter or more than one, or if its value is `unknown` or an obfuscated identifier. IPv6 addresses must be in
+/// brackets (RFC 7239, 6).
 ///
 /// # Example
 ///
@@ -55,38 +55,38 @@ pub fn parse_forwarded_element(element: &[u8]) -> Option<IpAddr> {
     for pair in FromRight::new(element, b';') {
         let pair = trim(pair);
         if pair.is_empty() {
-            // RFC 7239 allows for empty pairs: `for=a;;by=b`.
+            // RFC 7239, 4, allows empty pairs: `for=a;;by=b`.
             continue;
         }
         let at = pair.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (&pair[..at], &pair[at + 1..]);
-        if name.eq_ignore_ascii_case(b"for") && found.replace(node(value)?).is_some() {
+        if name.eq_ignore_ascii_case(b"for") && found.replace(parse_node(value)?).is_some() {
             return None;
         }
     }
     found
 }
 
-/// The address of a node, which is a token or a quoted string. An address needs no escapes.
-fn node(value: &[u8]) -> Option<IpAddr> {
+/// Parses a node, which is a token or a quoted string. A quoted string with escapes is no address.
+fn parse_node(value: &[u8]) -> Option<IpAddr> {
     let inner = match value {
         [b'"', inner @ .., b'"'] => inner,
         unquoted => unquoted,
     };
     let text = std::str::from_utf8(inner).ok()?;
     if let Some(rest) = text.strip_prefix('[') {
-        return bracketed(rest);
+        return parse_bracketed(rest);
     }
     let (address, port) = match text.split_once(':') {
         Some((address, port)) => (address, Some(port)),
         None => (text, None),
     };
     let address: Ipv4Addr = address.parse().ok()?;
-    port.is_none_or(|port| is_port(port) || is_made_up(port)).then_some(IpAddr::V4(address))
+    port.is_none_or(|port| is_port(port) || is_obfuscated(port)).then_some(IpAddr::V4(address))
 }
 
-/// What follows the opening bracket.
-fn bracketed(rest: &str) -> Option<IpAddr> {
+/// Parses an IPv6 address and its port from the text after the opening bracket.
+fn parse_bracketed(rest: &str) -> Option<IpAddr> {
     let (address, port) = rest.split_once(']')?;
     let address: Ipv6Addr = address.parse().ok()?;
     let port = match port.strip_prefix(':') {
@@ -94,21 +94,21 @@ fn bracketed(rest: &str) -> Option<IpAddr> {
         None if port.is_empty() => return Some(IpAddr::V6(address)),
         None => return None,
     };
-    (is_port(port) || is_made_up(port)).then_some(IpAddr::V6(address))
+    (is_port(port) || is_obfuscated(port)).then_some(IpAddr::V6(address))
 }
 
 fn is_port(port: &str) -> bool {
     (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A port that a proxy hides is `_` and a name.
-fn is_made_up(port: &str) -> bool {
+/// Returns whether a port is an obfuscated one: `_` and a name (RFC 7239, 6.3).
+fn is_obfuscated(port: &str) -> bool {
     port.len() > 1
         && port.starts_with('_')
         && port.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// Without spaces and tabs around it.
+/// Removes spaces and tabs at both ends.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;
@@ -116,8 +116,8 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The parts of a field between separators, the last one first; what is between quotes is not looked
-/// at. Read from the right, so that a quote that a client left open ends nothing but its own part.
+/// Iterates over the parts of a field between separators, from the last to the first. A separator within quotes
+/// separates nothing. Because it reads from the right, a quote that a client left open affects no part to its right.
 pub(crate) struct FromRight<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,
@@ -138,7 +138,7 @@ impl<'a> Iterator for FromRight<'a> {
         while at > 0 {
             at -= 1;
             if rest[at] == b'"' {
-                // To the quote that opens it; without one, this part is all that is left.
+                // Skip to the opening quote. Without one, the rest of the field is this part.
                 at = opening_quote(&rest[..at]).unwrap_or(0);
             } else if rest[at] == self.separator {
                 self.rest = Some(&rest[..at]);
@@ -149,7 +149,7 @@ impl<'a> Iterator for FromRight<'a> {
     }
 }
 
-/// Where the quote is that is not escaped, from the right.
+/// Finds the last quote that is not escaped.
 fn opening_quote(before: &[u8]) -> Option<usize> {
     let mut end = before.len();
     loop {
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn parts_come_from_the_right_and_quotes_hold() {
+    fn parts_are_read_from_the_right_outside_quotes() {
         assert_eq!(parts("a, b,c"), ["c", " b", "a"]);
         assert_eq!(parts(""), [""]);
         assert_eq!(parts(",,"), ["", "", ""]);
         assert_eq!(parts(r#"a="x, y",b"#), ["b", r#"a="x, y""#]);
         assert_eq!(parts(r#"a="x\", y",b"#), ["b", r#"a="x\", y""#]);
-        // A quote that was left open, and one that a client put before a comma of the proxy's.
+        // A quote that a client left open, and one before the proxy's comma.
         assert_eq!(parts(r#"for=", for=b"#), [" for=b", r#"for=""#]);
         assert_eq!(parts(r#"for="\, for=b"#), [" for=b", r#"for="\"#]);
         assert_eq!(parts(r#"a, b""#), [r#"a, b""#]);

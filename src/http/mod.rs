@@ -1,10 +1,11 @@
-//! HTTP: what a response says of its limits, and who a client is. With the feature `tower`, a layer.
+//! Writes decisions into HTTP header fields, finds a client's address behind proxies, and, with the feature
+//! `tower`, puts limits in front of a service.
 //!
-//! [`Fields`] writes the fields of the [`Style`]s that are picked, from a decision and the [`Policy`]
-//! of its limit. [`ClientAddress`] finds the address that a client is limited by.
+//! [`Fields`] writes the header fields of one [`Style`] or several, from a decision and the [`Policy`] of its
+//! limit. [`ClientAddress`] finds the address that a client is limited by.
 //!
-//! Rounding happens here and nowhere else: waits and resets are rounded up to what their field can
-//! carry, so that none of them is early.
+//! Only this module rounds. It rounds waits and resets up to the unit of their field, so that no field gives a
+//! time that is too early.
 //!
 //! # Example: fields without a framework
 //!
@@ -43,7 +44,7 @@ pub use error::SetupError;
 pub use fields::{Answer, Fields, Item};
 pub use forwarded::{parse_forwarded_element, parse_forwarded_for_entry};
 pub use peer::{ClientError, Peer};
-pub use policy::{Kind, Policy};
+pub use policy::Policy;
 pub use retry_after::retry_after;
 pub use style::{PlugLimitNames, Reset, Style};
 #[cfg(feature = "tower")]

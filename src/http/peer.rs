@@ -1,11 +1,12 @@
-//! The other end of a connection, and why it is not known which client is there.
+//! Defines a connection's peer, and the reasons why a client's address is unknown.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::http::client::HOPS_MAX;
 
-/// The other end of a connection: as an extension of requests, for servers that put no other there.
+/// The other end of a connection. A server without an extension of its own for it can put this one into its
+/// requests.
 ///
 /// # Example
 ///
@@ -21,7 +22,7 @@ use crate::http::client::HOPS_MAX;
 pub enum Peer {
     /// An address.
     Address(IpAddr),
-    /// A process on this machine by way of a Unix socket, which has no address.
+    /// A process on this machine, connected by a Unix socket, which has no address.
     Unix,
 }
 
@@ -46,31 +47,43 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Why it is not known who a client is. It is never answered with a bucket that many clients share.
+/// The reason why a client's address is unknown. Such a request never counts for a bucket that many clients share.
+///
+/// # Example
+///
+/// ```
+/// use http::HeaderMap;
+/// use tollgate::http::{ClientAddress, ClientError, Forwarding, Peer};
+///
+/// let clients = ClientAddress::new().trust(["10.0.0.0/8"], Forwarding::XForwardedFor)?;
+/// let proxy = Peer::Address([10, 0, 0, 1].into());
+/// let error = clients.find(Some(proxy), &HeaderMap::new()).unwrap_err();
+/// assert_eq!(error, ClientError::NoForwarding { proxy });
+/// # Ok::<(), tollgate::http::SetupError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The request does not say who its peer is: the server was not set up to tell.
+    /// The request has no peer address: the server was not set up to provide it.
     NoPeer,
-    /// The request came over a Unix socket, and such peers are not [trusted](crate::http::ClientAddress::trust) to
-    /// say whom they forward for.
+    /// The request came over a Unix socket, and such peers are not [trusted](crate::http::ClientAddress::trust).
     UntrustedUnixPeer,
-    /// A trusted proxy did not say whom it forwards for.
+    /// A trusted proxy did not give the client's address.
     NoForwarding {
         /// The proxy.
         proxy: Peer,
     },
-    /// What a trusted proxy wrote is no address.
+    /// A trusted proxy wrote something other than an address.
     NoAddress {
         /// The proxy.
         proxy: Peer,
     },
-    /// More than 256 entries, all of trusted proxies.
+    /// The field has more than 256 entries, all of trusted proxies.
     TooManyHops,
 }
 
 impl ClientError {
-    /// The text for the client, which is not told where the proxies are.
+    /// Returns the text for the client, without the proxy's address.
     #[cfg(feature = "tower")]
     pub(crate) fn for_clients(&self) -> String {
         match self {
@@ -86,7 +99,7 @@ impl ClientError {
 }
 
 impl fmt::Display for ClientError {
-    /// With the proxy's address, for the server's own log.
+    /// Writes the text for the server's log, with the proxy's address.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClientError::NoPeer => f.write_str(

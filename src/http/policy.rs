@@ -1,4 +1,4 @@
-//! What a field says of a limit.
+//! Describes a limit as header fields do: its name, quota and window.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,31 +9,16 @@ use sfv::{KeyRef, ListSerializer, StringRef, key_ref};
 use crate::http::SetupError;
 use crate::http::text::{INTEGER_MAX, integer, number, shared, value_of};
 use crate::limit::{Limit, Parameters};
+use crate::util::escape::quoted;
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
 const PARTITION: &KeyRef = key_ref("pk");
 
-/// The longest name: a field stays short.
+/// Limits the length of fields.
 const NAME_MAX_BYTES: usize = 128;
 
-/// How a limit counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Kind {
-    /// The generic cell rate algorithm: a burst, and a steady rate.
-    Gcra,
-    /// PlugLimit's fixed window: a quota in each window.
-    FixedWindow,
-    /// PlugLimit's token bucket: a burst, a steady rate, and a quota in each window.
-    TokenBucket,
-    /// Sharkey's leaky bucket: a size, and drips.
-    LeakyBucket,
-    /// A rule of the user's own.
-    Own,
-}
-
-/// A limit as fields describe it: its name and numbers, and the values that never change, made once.
+/// A limit as header fields describe it: its name, quota and window, with the field values that depend on nothing else.
 ///
 /// # Example
 ///
@@ -42,7 +27,7 @@ pub enum Kind {
 /// use tollgate::Limit;
 /// use tollgate::http::Policy;
 ///
-/// // 20 at once, then 10 every 1.5 s: 20 come back in 3 s.
+/// // A burst of 20, and 10 every 1.5 s: an empty bucket is full again after 3 s.
 /// let policy = Policy::new("PerUser", &Limit::new(20, 10, Duration::from_millis(1500))?)?;
 /// assert_eq!((policy.quota(), policy.window_seconds()), (20, Some(3)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -54,19 +39,18 @@ pub struct Policy {
     values: Values,
 }
 
-/// What a limit's numbers are to a client.
+/// A limit's numbers as clients see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Figures {
-    kind: Kind,
-    /// The most that can remain.
+    /// The largest number of units that can remain.
     quota: u64,
-    /// In how many seconds the quota comes back. `None`: not known.
+    /// The seconds in which the quota comes back. `None` for a custom rule.
     window_s: Option<u64>,
-    /// PlugLimit's token bucket alone says it, in its own style.
-    burst: u64,
+    /// The burst of a token bucket, which only PlugLimit's style writes.
+    token_burst: Option<u64>,
 }
 
-/// Values that depend on nothing but the limit. Their clones share them.
+/// Field values that depend only on the policy. Their clones share the storage.
 #[derive(Clone, Debug)]
 struct Values {
     ietf: HeaderValue,
@@ -76,55 +60,55 @@ struct Values {
     plug_limit: HeaderValue,
 }
 
-/// The one place that knows what a limit is made of.
+/// Derives the quota and the window from the numbers of each algorithm.
 fn figures(limit: &Limit) -> Figures {
-    let (kind, quota, window_s) = match limit.parameters() {
+    let mut token_burst = None;
+    let (quota, window_s) = match limit.parameters() {
         Parameters::Gcra { burst, count, period } => {
-            (Kind::Gcra, burst, Some(refill_seconds(burst, count, period)))
+            (burst, Some(refill_seconds(burst, count, period)))
         }
-        Parameters::FixedWindow { limit, window } => {
-            (Kind::FixedWindow, limit, Some(refill_seconds(1, 1, window)))
-        }
-        Parameters::TokenBucket { limit, window, burst: _ } => {
-            (Kind::TokenBucket, limit, Some(refill_seconds(1, 1, window)))
+        Parameters::FixedWindow { limit, window } => (limit, Some(refill_seconds(1, 1, window))),
+        Parameters::TokenBucket { limit, window, burst } => {
+            token_burst = Some(burst);
+            (limit, Some(refill_seconds(1, 1, window)))
         }
         Parameters::LeakyBucket { size, drip_rate, drip_size } => {
-            // What drips beyond the size is lost: a larger drip is one of the size.
-            let window_s = refill_seconds(size, drip_size.min(size), drip_rate);
-            (Kind::LeakyBucket, size, Some(window_s))
+            // A drip larger than the bucket empties it, and no more.
+            (size, Some(refill_seconds(size, drip_size.min(size), drip_rate)))
         }
-        // How it refills is its own: the largest cost is all that is known.
-        Parameters::Custom(_) => (Kind::Own, limit.burst(), None),
+        // A custom rule tells its largest cost, but not how it refills.
+        Parameters::Custom(_) => (limit.burst(), None),
     };
-    Figures { kind, quota: quota.min(INTEGER_MAX), window_s, burst: limit.burst() }
+    Figures { quota: quota.min(INTEGER_MAX), window_s, token_burst }
 }
 
-/// The whole seconds in which `units` come back at `count` per `period`, rounded up: at least 1, as none of the
-/// three is 0.
+/// Returns the whole seconds in which `units` come back at `count` per `period`, rounded up. At least 1, because none
+/// of the three is 0.
 fn refill_seconds(units: u64, count: u64, period: Duration) -> u64 {
     const NS_PER_S: u128 = 1_000_000_000;
-    // A period has less than 2^94 ns. What is beyond 128 bits, or beyond a word, is more than any field has.
+    // A period is below 2^94 ns. Products beyond 128 bits and results beyond 64 bits saturate: no field has as many
+    // digits.
     let time_ns = u128::from(units).saturating_mul(period.as_nanos());
     let time_s = time_ns.div_ceil(u128::from(count.max(1)) * NS_PER_S);
     u64::try_from(time_s).unwrap_or(u64::MAX)
 }
 
 impl Policy {
-    /// The policy of `limit` under the name that clients see.
+    /// Describes `limit` under the name that clients see.
     ///
     /// # Errors
     ///
-    /// The name is empty, longer than 128 bytes, or has others than the printable characters of ASCII.
-    /// Quotes and backslashes are escaped where they are written.
+    /// The name is empty, longer than 128 bytes, or contains a character other than printable ASCII. Quotes and
+    /// backslashes are allowed; fields escape them.
     pub fn new(name: &str, limit: &Limit) -> Result<Policy, SetupError> {
         let structured = Policy::check_name(name)?;
         let figures = figures(limit);
-        // Of printable ASCII and numbers: always a value.
+        // A text of printable ASCII and numbers is always a field value.
         let values = figures.values(&structured).ok_or_else(|| invalid_name(name))?;
         Ok(Policy { name: structured, figures, values })
     }
 
-    /// The name as a field has it, if it can have it.
+    /// Converts a name to a string of a structured field.
     pub(crate) fn check_name(name: &str) -> Result<sfv::String, SetupError> {
         if name.is_empty() || name.len() > NAME_MAX_BYTES {
             return Err(invalid_name(name));
@@ -132,27 +116,22 @@ impl Policy {
         sfv::String::from_string(name.to_owned()).map_err(|_| invalid_name(name))
     }
 
-    /// The name that clients see.
+    /// Returns the name that clients see.
     pub fn name(&self) -> &str {
         self.name.as_str()
     }
 
-    /// How the limit counts.
-    pub fn kind(&self) -> Kind {
-        self.figures.kind
-    }
-
-    /// The most that can remain, which comes back within the [window](Policy::window_seconds): the burst
-    /// of gcra, the limit of a window or of a token bucket, the size of a leaky bucket, the largest cost of
-    /// a custom rule. `q` of the current draft, and what the styles with one number call the limit. At most
-    /// 999,999,999,999,999, which is the largest number of a structured field.
+    /// Returns the largest number of units that can remain: the burst of gcra, the limit of a fixed window or of a
+    /// token bucket, the size of a leaky bucket, the largest cost of a custom rule. An empty bucket regains it within
+    /// the [window](Policy::window_seconds). It is `q` of the current draft and the limit of the other styles. At most
+    /// 999,999,999,999,999, the largest integer of a structured field.
     pub fn quota(&self) -> u64 {
         self.figures.quota
     }
 
-    /// The time in which the quota comes back, in whole seconds, rounded up, at least 1: for gcra
-    /// `burst * period / count`, a window's length, the time in which a full leaky bucket runs empty.
-    /// `None` for a custom rule.
+    /// Returns the time in which the quota comes back, in whole seconds, rounded up, at least 1: for gcra
+    /// `burst * period / count`, else the window's length, or the time in which a full leaky bucket runs empty. `None`
+    /// for a custom rule.
     pub fn window_seconds(&self) -> Option<u64> {
         self.figures.window_s
     }
@@ -161,17 +140,22 @@ impl Policy {
         &self.name
     }
 
-    /// `RateLimit-Policy` of the current draft, of this policy alone.
+    /// Returns whether the limit is a token bucket.
+    pub(crate) fn is_token_bucket(&self) -> bool {
+        self.figures.token_burst.is_some()
+    }
+
+    /// Returns the current draft's `RateLimit-Policy` of this policy alone.
     pub(crate) fn ietf(&self) -> &HeaderValue {
         &self.values.ietf
     }
 
-    /// `RateLimit-Policy` of the drafts 04 to 06, of this policy alone.
+    /// Returns the `RateLimit-Policy` of the drafts 04 to 06, of this policy alone.
     pub(crate) fn draft06(&self) -> &HeaderValue {
         &self.values.draft06
     }
 
-    /// `RateLimit-Limit` of the drafts 00 to 03, of this policy alone.
+    /// Returns the `RateLimit-Limit` of the drafts 00 to 03, of this policy alone.
     pub(crate) fn draft03(&self) -> &HeaderValue {
         &self.values.draft03
     }
@@ -200,9 +184,9 @@ impl Policy {
 }
 
 fn invalid_name(name: &str) -> SetupError {
-    let shown: String = name.chars().take(64).flat_map(char::escape_default).collect();
     SetupError::new(format!(
-        "invalid policy name \"{shown}\": 1 to {NAME_MAX_BYTES} printable characters of ASCII are allowed"
+        "invalid policy name {}: 1 to {NAME_MAX_BYTES} printable characters of ASCII are allowed",
+        quoted(name, 64)
     ))
 }
 
@@ -252,12 +236,13 @@ impl Figures {
         let _ = item.finish();
     }
 
-    /// PlugLimit's own: a number, but for the token bucket a list without its comma.
+    /// Returns the value of PlugLimit's limit field: the quota, and for a token bucket a list whose items are separated
+    /// by a space, as PlugLimit writes it.
     fn plug_limit(&self, number: &HeaderValue) -> Option<HeaderValue> {
-        let (Kind::TokenBucket, Some(window_s)) = (self.kind, self.window_s) else {
+        let (Some(burst), Some(window_s), quota) = (self.token_burst, self.window_s, self.quota)
+        else {
             return Some(number.clone());
         };
-        let (quota, burst) = (self.quota, self.burst);
         value_of(|text| {
             text.push_str(&format!(
                 "{quota} {quota};w={window_s};burst={burst};policy=token_bucket"
@@ -270,7 +255,6 @@ impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Policy")
             .field("name", &self.name())
-            .field("kind", &self.kind())
             .field("quota", &self.quota())
             .field("window_seconds", &self.window_seconds())
             .finish()
@@ -282,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gcra_has_its_burst_and_the_time_in_which_it_comes_back() {
+    fn gcra_has_its_burst_and_refill_time() {
         let limit = Limit::new(20, 10, Duration::from_nanos(1_000_000_001)).unwrap();
         let policy = Policy::new("a", &limit).unwrap();
         assert_eq!(policy.ietf(), r#""a";q=20;w=3"#);
@@ -290,19 +274,19 @@ mod tests {
         assert_eq!(policy.draft03(), "20, 20;w=3");
         assert_eq!(policy.quota_value(), "20");
         assert_eq!(policy.plug_limit(), "20");
-        // A burst that comes back in less than a second is said to do so in one.
+        // A window below a second is written as one second.
         let fast = Limit::new(5, 1_000, Duration::from_secs(1)).unwrap();
         assert_eq!(Policy::new("a", &fast).unwrap().ietf(), r#""a";q=5;w=1"#);
     }
 
     #[test]
-    fn a_token_buckets_limit_is_pluglimits_own_text() {
+    fn a_token_bucket_has_pluglimits_own_text() {
         let minute = Duration::from_secs(60);
         let policy = |limit: Limit| Policy::new("n", &limit).unwrap();
         let bucket = policy(Limit::token_bucket(10, minute, 5).unwrap());
         assert_eq!(bucket.plug_limit(), "10 10;w=60;burst=5;policy=token_bucket");
         assert_eq!(bucket.ietf(), r#""n";q=10;w=60"#);
-        assert_eq!(bucket.quota(), 10, "what remains is of the window's quota");
+        assert_eq!(bucket.quota(), 10, "the window's quota, not the burst");
         let window = policy(Limit::fixed_window(10, minute).unwrap());
         assert_eq!(window.plug_limit(), "10");
         assert_eq!(window.draft06(), "10;w=60");
@@ -326,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_15_digits_are_the_most_that_a_field_has() {
+    fn numbers_beyond_15_digits_saturate() {
         let limit = Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap();
         let policy = Policy::new("a", &limit).unwrap();
         assert_eq!(policy.ietf(), r#""a";q=999999999999999;w=4611686019"#);

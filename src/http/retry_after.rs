@@ -1,14 +1,14 @@
-//! How long a denied client is told to wait.
+//! Rounds the waits that clients are told.
 
 use std::time::Duration;
 
 use crate::decision::Decision;
 
-/// The `Retry-After` of a denial in whole seconds: the wait rounded up, at least 1. `None` when
-/// allowed.
+/// Returns the `Retry-After` of a denial in whole seconds: the wait rounded up, at least 1. `None` if the call
+/// is allowed.
 ///
-/// RFC 9110, 10.2.3, takes whole seconds only; RFC 6585, 4, puts the field on a 429. A lone client that
-/// waits so long is admitted at its first retry.
+/// RFC 9110, 10.2.3, allows whole seconds only; RFC 6585, 4, puts the field on a 429. A client that waits this
+/// long, and shares its bucket with no other, is admitted at its first retry.
 ///
 /// # Example
 ///
@@ -17,7 +17,7 @@ use crate::decision::Decision;
 /// use tollgate::{Bucket, Clock, Limit};
 /// use tollgate::http::retry_after;
 ///
-/// let (clock, _hand) = Clock::manual();
+/// let (clock, _manual) = Clock::manual();
 /// let bucket = Bucket::new(Limit::new(1, 10, Duration::from_secs(1))?, clock);
 /// assert_eq!(retry_after(&bucket.spend(1)?), None);
 /// assert_eq!(retry_after(&bucket.spend(1)?), Some(1), "of 100 ms");
@@ -27,12 +27,12 @@ pub fn retry_after(decision: &Decision) -> Option<u64> {
     (!decision.allowed()).then(|| seconds(decision.retry_in()).max(1))
 }
 
-/// Whole seconds, rounded up.
+/// Rounds a time up to whole seconds.
 pub(crate) fn seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
-/// Whole milliseconds, rounded up.
+/// Rounds a time up to whole milliseconds.
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

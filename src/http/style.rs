@@ -1,71 +1,88 @@
-//! Which fields a response carries.
+//! Names the header fields of each style.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// `RateLimit`, of the current draft.
+/// `RateLimit` of the current draft.
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-/// `RateLimit-Policy`, of the drafts from 04 on.
+/// `RateLimit-Policy` of the drafts from 04 on.
 pub(crate) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// `RateLimit-Limit`, of the drafts up to 06, as the next two.
+/// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to 06.
 pub(crate) const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 pub(crate) const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 pub(crate) const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-/// The names without a specification.
+/// The `X-` names, which no specification defines.
 pub(crate) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(crate) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 pub(crate) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 pub(crate) const X_CLEAR: HeaderName = HeaderName::from_static("x-ratelimit-clear");
 
-/// A set of fields. Several can be picked together, as long as no two write the same field: see
+/// A set of header fields. Several styles may be combined unless two write the same field: see
 /// [`Fields::new`](crate::http::Fields::new).
 ///
-/// In all of them `remaining` is that of the decision, and what is called the limit or the quota is the
-/// most that `remaining` can be: the burst of gcra. A policy's window is the time in which all of that
-/// comes back. Of several limits the current draft names all; the other styles have room for one, and
-/// say what the strictest says. Layers within each other do the same: see
-/// [`Fields::write`](crate::http::Fields::write).
+/// In each style `remaining` is the decision's; the limit or quota is the largest possible `remaining`, for gcra the
+/// burst; and a policy's window is the time in which an empty bucket fills up. The current draft names every limit that
+/// took part in the decision. The other styles have room for one limit, and describe the strictest. Nested layers do
+/// the same: see [`Fields::write`](crate::http::Fields::write).
 ///
-/// Whatever the style, a denial carries `Retry-After`.
+/// In every style a denial also has `Retry-After`.
+///
+/// # Example
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use tollgate::http::{Answer, Fields, Policy, Reset, Style};
+/// use tollgate::{Bucket, Clock, Limit};
+///
+/// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+/// let policy = Policy::new("PerUser", &limit)?;
+/// let decision = Bucket::new(limit, Clock::manual().0).spend(5)?;
+/// let mut headers = http::HeaderMap::new();
+/// let fields = Fields::new([Style::Draft06, Style::XRateLimit(Reset::Delta)])?;
+/// fields.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
+/// assert_eq!(headers["ratelimit-policy"], "20;w=2");
+/// assert_eq!(headers["x-ratelimit-remaining"], "15");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Style {
     /// The current draft, `draft-ietf-httpapi-ratelimit-headers` 08 to 11: the structured fields
     /// `RateLimit-Policy: "name";q=20;w=2` and `RateLimit: "name";r=19;t=1`.
     ///
-    /// `q` is the most that can remain, and `w` the whole seconds in which it comes back, rounded up, at
-    /// least 1: for gcra the burst, and `burst * period / count`. `r` is what remains, never above `q`. `t`
-    /// is in seconds, rounded up: until the bucket is full, or, of a limit that denies, until the call
-    /// would be allowed, so that `Retry-After` is never earlier than it. Integers are at most
+    /// `q` is the quota: the largest number of units that can remain, for gcra the burst. `w` is the whole seconds in
+    /// which it comes back, rounded up, at least 1: for gcra `burst * period / count`. `r` is the units that remain,
+    /// never above `q`. `t` is in seconds, rounded up: the time until the bucket is full, or for a limit that denies,
+    /// the time until it would allow the call, so that `Retry-After` is never earlier. Integers are at most
     /// 999,999,999,999,999.
     Ietf,
     /// The drafts 04 to 06: `RateLimit-Limit: 20`, `RateLimit-Remaining: 19`, `RateLimit-Reset: 1` and
-    /// `RateLimit-Policy: 20;w=2`. The reset is in seconds, rounded up: until the bucket is
-    /// full; of a denial, the same as `Retry-After`.
+    /// `RateLimit-Policy: 20;w=2`. The reset is the time until the bucket is full, in seconds, rounded up; on a
+    /// denial it equals `Retry-After`.
     Draft06,
-    /// The drafts 00 to 03: as [`Draft06`](Style::Draft06), with the policies in the limit's field:
+    /// The drafts 00 to 03: like [`Draft06`](Style::Draft06), but with the policies in the limit's field:
     /// `RateLimit-Limit: 20, 20;w=2`.
     Draft03,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`: names that no specification
-    /// has. The reset is when the bucket is full.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`, which no specification defines. The reset
+    /// is the time at which the bucket is full.
     XRateLimit(Reset),
-    /// PlugLimit's: `X-RateLimit-Limit`, `X-RateLimit-Reset` in seconds rounded up, and
-    /// `X-RateLimit-Remaining`, or by other names. For a token bucket the limit's value is PlugLimit's
-    /// own, `10 10;w=60;burst=5;policy=token_bucket`, and `Retry-After` is written on an allowed call,
-    /// too, when the next has to wait.
+    /// PlugLimit's fields: `X-RateLimit-Limit`, `X-RateLimit-Reset` in seconds, rounded up, and
+    /// `X-RateLimit-Remaining`, or other names. For a token bucket the limit's value is PlugLimit's
+    /// `10 10;w=60;burst=5;policy=token_bucket`, and an allowed call also has `Retry-After` if the next call has to
+    /// wait.
     PlugLimit(PlugLimitNames),
-    /// Sharkey's: `X-RateLimit-Clear`, the seconds until the bucket is full, `X-RateLimit-Remaining`,
-    /// and on a denial `X-RateLimit-Reset`, the seconds until the call would be allowed. Both times
-    /// have three decimals, rounded up.
+    /// Sharkey's fields: `X-RateLimit-Clear`, the seconds until the bucket is full; `X-RateLimit-Remaining`; and on
+    /// a denial `X-RateLimit-Reset`, the seconds until the call would be allowed. Both times have three decimals,
+    /// rounded up.
     Sharkey,
 }
 
-/// How `X-RateLimit-Reset` counts.
+/// The unit of `X-RateLimit-Reset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Seconds from now, rounded up.
     Delta,
-    /// Seconds since 1970 (UTC), rounded up, as GitHub has it.
+    /// Seconds since 1970 (UTC), rounded up, as GitHub writes it.
     Epoch,
 }
 
@@ -102,29 +119,29 @@ impl Default for PlugLimitNames {
 }
 
 impl PlugLimitNames {
-    /// The limit's field by another name.
+    /// Sets the name of the limit's field.
     pub fn limit(self, limit: HeaderName) -> PlugLimitNames {
         PlugLimitNames { limit, ..self }
     }
 
-    /// The reset's field by another name.
+    /// Sets the name of the reset's field.
     pub fn reset(self, reset: HeaderName) -> PlugLimitNames {
         PlugLimitNames { reset, ..self }
     }
 
-    /// The field of what remains by another name.
+    /// Sets the name of the field with the remaining units.
     pub fn remaining(self, remaining: HeaderName) -> PlugLimitNames {
         PlugLimitNames { remaining, ..self }
     }
 
-    /// The field of the wait by another name. A denial carries `Retry-After` beside it.
+    /// Sets the name of the wait's field. A denial also has `Retry-After`.
     pub fn retry_after(self, retry_after: HeaderName) -> PlugLimitNames {
         PlugLimitNames { retry_after, ..self }
     }
 }
 
 impl Style {
-    /// What remains as these headers have it, of a style with one number for all limits.
+    /// Returns the remaining units that `headers` already give, for a style that has one number for all limits.
     pub(crate) fn remaining_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
         match self {
             Style::Ietf => None,
@@ -134,7 +151,7 @@ impl Style {
         }
     }
 
-    /// The fields that this style writes; `Retry-After`, which all share, is none of them.
+    /// Returns the names of the fields that this style writes, without `Retry-After`, which all styles share.
     pub(crate) fn names(&self) -> Vec<HeaderName> {
         match self {
             Style::Ietf => vec![RATELIMIT_POLICY, RATELIMIT],

@@ -1,4 +1,4 @@
-//! Field values from text and numbers: one allocation each, none on the way there.
+//! Makes field values from text and numbers, with one allocation each.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -7,14 +7,15 @@ use http::HeaderValue;
 use sfv::Integer;
 
 thread_local! {
-    /// Values are put together here and copied once, at their final length.
+    /// The buffer in which a value is written before it is copied at its final length.
     static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// A longer text than this is not kept for the next value.
+/// A larger buffer is freed after use.
 const SCRATCH_MAX_BYTES: usize = 4096;
 
-/// The value that `write` puts together; `None` if it is no field value, which is then left out.
+/// Returns the text that `write` writes as a field value. `None` if a field value cannot have that text: the
+/// caller then omits the field.
 pub(crate) fn value_of(write: impl FnOnce(&mut String)) -> Option<HeaderValue> {
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.clear();
@@ -27,7 +28,7 @@ pub(crate) fn value_of(write: impl FnOnce(&mut String)) -> Option<HeaderValue> {
     })
 }
 
-/// A number as a value.
+/// Returns a number as a field value.
 pub(crate) fn number(number: u64) -> Option<HeaderValue> {
     value_of(|text| {
         // Writing to a string does not fail.
@@ -35,16 +36,16 @@ pub(crate) fn number(number: u64) -> Option<HeaderValue> {
     })
 }
 
-/// The same value, whose clones allocate nothing: the first clone of a new one does, once.
+/// Makes a value's storage shared, so that its later clones allocate nothing. Only the first clone allocates.
 pub(crate) fn shared(value: HeaderValue) -> HeaderValue {
     let _first = value.clone();
     value
 }
 
-/// The largest integer of a structured field: it has at most 15 digits (RFC 9651, 3.3.1).
+/// The largest integer of a structured field, which has at most 15 digits (RFC 9651, 3.3.1).
 pub(crate) const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// The nearest integer of a structured field.
+/// Returns the number as an integer of a structured field, cut to [`INTEGER_MAX`].
 pub(crate) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
 }
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_none() {
+    fn text_with_a_line_break_is_no_value() {
         assert_eq!(value_of(|text| text.push('\n')), None);
         assert_eq!(number(u64::MAX).unwrap(), "18446744073709551615");
     }

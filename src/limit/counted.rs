@@ -134,7 +134,7 @@ impl Limit {
         min_interval: Option<Duration>,
     ) -> Result<Option<Limit>, Error> {
         let decimal = |number: f64| {
-            Decimal::of_f64(number).map_err(|reason| LimitFault {
+            Decimal::from_f64(number).map_err(|reason| LimitFault {
                 field: "max",
                 message: format!("invalid max {number}: {reason}"),
             })

@@ -6,8 +6,8 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
+use crate::limiter::handle::Call;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::handle::{Call, Check};
 use crate::limits::Scratch;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 use crate::store::key::KeyRef;
@@ -92,7 +92,7 @@ impl KeyedLimit {
             let Some((limit, tag)) = entry.numbers_of(key.id, now_ns) else {
                 return Ok(Decision::UNLIMITED);
             };
-            let state = Check(0).run(view, &view.store_key(key, tag), limit, now_ns)?;
+            let state = Call::Check(0).run(view, &view.store_key(key, tag), limit, now_ns)?;
             Ok(if entry.is_shadow() { state.in_shadow() } else { state })
         });
         Ok(state)

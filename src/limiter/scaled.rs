@@ -4,7 +4,7 @@ use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::batch::Member;
-use crate::limiter::handle::{Check, KeyedLimit, Refund, Reset, Spend};
+use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limits::Id;
 
 /// A limit as it is for callers with a [`Factor`], such as that of their role. Made by
@@ -44,7 +44,7 @@ impl<'h> ScaledLimit<'h> {
     ///
     /// See [`ScaledLimit`] and [`KeyedLimit`].
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.handle.with_factor(id.into(), cost, self.factor, Spend(cost))
+        self.handle.call_with_factor(id.into(), self.factor, Call::Spend(cost))
     }
 
     /// As [`KeyedLimit::check`].
@@ -53,7 +53,7 @@ impl<'h> ScaledLimit<'h> {
     ///
     /// See [`ScaledLimit`] and [`KeyedLimit`].
     pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.handle.with_factor(id.into(), cost, self.factor, Check(cost))
+        self.handle.call_with_factor(id.into(), self.factor, Call::Check(cost))
     }
 
     /// As [`KeyedLimit::refund`].
@@ -62,7 +62,7 @@ impl<'h> ScaledLimit<'h> {
     ///
     /// See [`ScaledLimit`] and [`KeyedLimit`].
     pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.handle.with_factor(id.into(), cost, self.factor, Refund(cost))
+        self.handle.call_with_factor(id.into(), self.factor, Call::Refund(cost))
     }
 
     /// As [`KeyedLimit::reset`].
@@ -71,7 +71,7 @@ impl<'h> ScaledLimit<'h> {
     ///
     /// See [`ScaledLimit`] and [`KeyedLimit`].
     pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
-        self.handle.with_factor(id.into(), 0, self.factor, Reset)
+        self.handle.call_with_factor(id.into(), self.factor, Call::Reset)
     }
 
     /// A member of a [batch](crate::Limiter::batch) with this factor: check-and-spend, at a cost of 1.

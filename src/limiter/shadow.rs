@@ -1,50 +1,73 @@
-//! The bucket beside an enforced one: what other numbers would have said.
+//! Shadows: a second bucket of a key, under the limit that is tried beside the enforced one.
 
 use crate::algorithm::factor::Factor;
 use crate::core::state::SharedState;
-use crate::limiter::handle::{Call, Check};
+use crate::core::view::LimitsView;
+use crate::limit::Limit;
+use crate::limiter::handle::Call;
 use crate::store::key::KeyRef;
+use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
 impl SharedState {
-    /// Does in the shadow of `key`, if it has one, what was done to its bucket; returns whether the shadow
-    /// says no. It is a bucket like others: asked, charged and swept by itself, under the limits as they
-    /// are by now. What it says changes no decision.
+    /// Does to the shadow of `key`, if it has one, what was done to the key's bucket; returns whether the shadow would
+    /// have denied it. A shadow is a bucket of its own, under the limits that apply by now. It changes no decision.
     pub(crate) fn in_shadow(
         &self,
         key: KeyRef<'_>,
         factor: Factor,
-        cost: u64,
-        call: impl Call,
+        call: Call,
         now_ns: u64,
     ) -> bool {
-        self.with_view(|view| {
-            let Some((index, limit, tag)) =
-                view.generation.limits.shadow_of(key, view.limits_ns(now_ns))
-            else {
-                return Ok(false);
-            };
-            let scaled = match factor == Factor::ONE {
-                true => None,
-                false => match view.scaled(index, limit, factor) {
-                    Ok(Some(scaled)) => Some(scaled),
-                    // No limit, or numbers that the factor takes out of their range.
-                    Ok(None) | Err(_) => return Ok(false),
-                },
-            };
-            let limit = scaled.as_ref().unwrap_or(limit);
-            if cost > limit.burst() {
+        self.with_shadow(key, factor, now_ns, |view, key, limit| {
+            if call.can_be_denied() && call.cost() > limit.burst() {
                 return Ok(true);
             }
-            // What is settled or given back may be more than the shadow holds.
-            let call = call.at_cost(call.cost().min(limit.burst()));
-            let key = view.store_key(KeyRef { limit: index, ..key }, tag);
+            // A refund may be of more than the shadow holds.
+            let call = call.with_cost(call.cost().min(limit.burst()));
             if fault::active(Fault::ShadowByCheck) {
-                let said = Check(cost).run(view, &key, limit, now_ns)?;
-                let _ = call.run(view, &key, limit, now_ns)?;
-                return Ok(!said.allowed());
+                let decision = Call::Check(call.cost()).run(view, key, limit, now_ns)?;
+                let _ = call.run(view, key, limit, now_ns)?;
+                return Ok(!decision.allowed());
             }
-            Ok(!call.run(view, &key, limit, now_ns)?.allowed())
+            Ok(!call.run(view, key, limit, now_ns)?.allowed())
+        })
+    }
+
+    /// As [`in_shadow`](Self::in_shadow), for a settlement: a cost above the shadow's burst counts as its burst.
+    pub(crate) fn in_shadow_capped(
+        &self,
+        key: KeyRef<'_>,
+        factor: Factor,
+        call: Call,
+        now_ns: u64,
+    ) -> bool {
+        self.with_shadow(key, factor, now_ns, |view, key, limit| {
+            let call = call.with_cost(call.cost().min(limit.burst()));
+            Ok(!call.run(view, key, limit, now_ns)?.allowed())
+        })
+    }
+
+    /// Calls `then` with the shadow's key and limit. False if there is no shadow, and if the factor makes it no limit or
+    /// takes its numbers out of their range.
+    fn with_shadow(
+        &self,
+        key: KeyRef<'_>,
+        factor: Factor,
+        now_ns: u64,
+        then: impl Fn(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<bool, Outdated>,
+    ) -> bool {
+        self.with_view(|view| {
+            let shadow = view.generation.limits.shadow_of(key, view.limits_ns(now_ns));
+            let Some((index, limit, tag)) = shadow else { return Ok(false) };
+            let key = view.store_key(KeyRef { limit: index, ..key }, tag);
+            if factor == Factor::ONE {
+                return then(view, &key, limit);
+            }
+            match view.scaled(index, limit, factor) {
+                Ok(Some(limit)) => then(view, &key, &limit),
+                Ok(None) | Err(_) => Ok(false),
+            }
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks beside spends, and beside each other.
+//! Models of blocks: beside spends, sweeps and other blocks.
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use crate::limits::Id;
 const SOME: Option<usize> = Some(2);
 const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
-/// Limits of 4 units, on this engine, with at most `max_blocks` blocks.
+/// Makes a limiter with bursts of 4 and room for `max_blocks` blocks.
 fn blocking(engine: Engine, max_blocks: usize) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(8);
@@ -24,7 +24,7 @@ fn unblock(limiter: &Limiter, id: &str) -> bool {
     limiter.limit("A").unwrap().unblock(id).unwrap()
 }
 
-/// The ids that are listed and the times until their blocks end, sorted; and whether as many are counted.
+/// Returns the blocked ids with the times that are left, sorted. Asserts that the count is right.
 fn listed(limiter: &Limiter) -> Vec<(String, u64)> {
     let blocked = limiter.blocked();
     let count = limiter.inner.blocks.count();
@@ -40,15 +40,15 @@ fn named(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 /// Excluded: a spend that begins after `block` has returned is allowed.
-fn block_vs_spend_model(engine: Engine, after: &Tally, before: &Tally) {
+fn block_vs_spend_model(engine: Engine) {
     let (limiter, _hand) = blocking(engine, 4);
-    // A known key, which the lock-free engine decides on its shortest path.
+    // Makes the key known, so that the lock-free engine decides on its fast path.
     assert!(spend(&limiter, "A", 1));
     let is_blocked = Arc::new(AtomicBool::new(false));
-    let said = is_blocked.clone();
+    let blocked = is_blocked.clone();
     let blocker = spawn(&limiter, move |limiter| {
         assert_eq!(block(&limiter, "k", 100), Some(100));
-        said.store(true, Ordering::Release);
+        blocked.store(true, Ordering::Release);
     });
     let spender = spawn(&limiter, move |limiter| {
         let began_after = is_blocked.load(Ordering::Acquire);
@@ -58,10 +58,10 @@ fn block_vs_spend_model(engine: Engine, after: &Tally, before: &Tally) {
     let (began_after, allowed) = spender.join().unwrap();
     assert!(!(began_after && allowed), "a spend that began after the block was allowed");
     if began_after {
-        after.add();
+        count("after");
     }
     if allowed {
-        before.add();
+        count("before");
     }
     assert!(!spend(&limiter, "A", 1), "a spend that began after the block was allowed");
     assert_eq!(unblock(&limiter, "k"), true);
@@ -72,18 +72,15 @@ fn block_vs_spend_model(engine: Engine, after: &Tally, before: &Tally) {
 #[test]
 fn block_vs_spend() {
     for engine in ENGINES {
-        let (after, before) = (Tally::default(), Tally::default());
-        let (in_after, in_before) = (after.clone(), before.clone());
-        explore_bounded(SOME, move || block_vs_spend_model(engine, &in_after, &in_before));
-        assert!(after.get() > 0 && before.get() > 0, "{} and {}", after.get(), before.get());
+        let model = move || block_vs_spend_model(engine);
+        explore_bounded(SOME, model);
+        assert_happened(&["after", "before"]);
         let because = "Causality violation: Concurrent load and mut accesses";
-        fails_bounded(SOME, Fault::BlockRelaxed, because, move || {
-            block_vs_spend_model(engine, &Tally::default(), &Tally::default());
-        });
+        fails_bounded(SOME, Fault::BlockRelaxed, because, model);
     }
 }
 
-/// Excluded: of two blocks of one id the shorter stays, or the block of another id in the same bin is lost.
+/// Excluded: of two blocks of one id the shorter one stays, or the block of another id in the same bin is lost.
 fn block_vs_block_model() {
     let (limiter, _hand) = blocking(Engine::LockFree, 4);
     let shorter = spawn(&limiter, |limiter| block(&limiter, "k", 100).unwrap());
@@ -97,14 +94,14 @@ fn block_vs_block_model() {
 #[test]
 fn block_vs_block() {
     explore_bounded(SOME, block_vs_block_model);
-    assert!(fault::count(Race::BlockSwapLost) > 0, "no change met another");
+    assert!(coverage::count(Race::BlockSwapLost) > 0, "no change met another");
     let count = "the count is not that of the list";
     fails_bounded(SOME, Fault::BlockByStore, count, block_vs_block_model);
     let because = "the longer stays, none is lost";
     fails_bounded(SOME, Fault::LaterBlockStays, because, block_vs_block_model);
 }
 
-/// Excluded: more ids are blocked than may be, or none is where one may be.
+/// Excluded: more ids are blocked than the list has room for, or fewer.
 fn block_vs_block_at_the_bound_model() {
     let (limiter, _hand) = blocking(Engine::LockFree, 1);
     let one = spawn(&limiter, |limiter| block(&limiter, "x", 100).is_some());
@@ -118,12 +115,12 @@ fn block_vs_block_at_the_bound_model() {
 fn block_vs_block_at_the_bound() {
     explore(block_vs_block_at_the_bound_model);
     let because = "there was room for one: true true";
-    fails_without_the_rule(Fault::CapUnreserved, because, block_vs_block_at_the_bound_model);
+    fails_with(Fault::CapUnreserved, because, block_vs_block_at_the_bound_model);
 }
 
-/// Excluded: a block is lifted in part: listed and not counted, so that no call looks for it, or the other way
-/// round.
-fn unblock_vs_block_model(stays: &Tally, ends: &Tally) {
+/// Excluded: a block is removed in part: it is listed but not counted, so that no call looks for it, or counted but not
+/// listed.
+fn unblock_vs_block_model() {
     let (limiter, _hand) = blocking(Engine::LockFree, 4);
     assert_eq!(block(&limiter, "k", 100), Some(100));
     let unblocker = spawn(&limiter, |limiter| unblock(&limiter, "k"));
@@ -131,9 +128,8 @@ fn unblock_vs_block_model(stays: &Tally, ends: &Tally) {
     assert!(unblocker.join().unwrap(), "it was blocked all the time");
     assert_eq!(blocker.join().unwrap(), Some(200));
     let is_blocked = !spend(&limiter, "A", 1);
-    let tally = if is_blocked { stays } else { ends };
-    tally.add();
-    // A block that is listed and not counted is looked for again once another is counted.
+    count(if is_blocked { "stays" } else { "ends" });
+    // Calls look for a block that is listed but not counted again once another block is counted.
     assert_eq!(block(&limiter, "x", 50), Some(50));
     let expected: &[_] = if is_blocked { &[("k", 200), ("x", 50)] } else { &[("x", 50)] };
     assert_eq!(listed(&limiter), named(expected));
@@ -141,18 +137,14 @@ fn unblock_vs_block_model(stays: &Tally, ends: &Tally) {
 
 #[test]
 fn unblock_vs_block() {
-    let (stays, ends) = (Tally::default(), Tally::default());
-    let (in_stays, in_ends) = (stays.clone(), ends.clone());
-    explore(move || unblock_vs_block_model(&in_stays, &in_ends));
-    assert!(stays.get() > 0 && ends.get() > 0, "{} and {}", stays.get(), ends.get());
-    assert!(fault::count(Race::BlockSwapLost) > 0, "no change met another");
+    explore(unblock_vs_block_model);
+    assert_happened(&["stays", "ends"]);
+    assert!(coverage::count(Race::BlockSwapLost) > 0, "no change met another");
     let because = "the count is not that of the list";
-    fails_without_the_rule(Fault::BlockByStore, because, || {
-        unblock_vs_block_model(&Tally::default(), &Tally::default());
-    });
+    fails_with(Fault::BlockByStore, because, unblock_vs_block_model);
 }
 
-/// Excluded: two threads that lift one block discount it twice, so that no call looks for the others.
+/// Excluded: two threads that remove one block both lower the count, so that no call looks for the other blocks.
 fn unblock_vs_unblock_model() {
     let (limiter, _hand) = blocking(Engine::LockFree, 4);
     assert_eq!((block(&limiter, "k", 100), block(&limiter, "x", 100)), (Some(100), Some(100)));
@@ -160,7 +152,7 @@ fn unblock_vs_unblock_model() {
     let other = spawn(&limiter, |limiter| unblock(&limiter, "x"));
     let (one, other) = (one.join().unwrap(), other.join().unwrap());
     assert!(!spend(&limiter, "A", 1), "a block that is listed was not looked for");
-    assert!(one ^ other, "one of them lifts it: {one} {other}");
+    assert!(one ^ other, "one of them removes it: {one} {other}");
     assert_eq!(listed(&limiter), named(&[("k", 100)]));
 }
 
@@ -168,10 +160,10 @@ fn unblock_vs_unblock_model() {
 fn unblock_vs_unblock() {
     explore(unblock_vs_unblock_model);
     let because = "a block that is listed was not looked for";
-    fails_without_the_rule(Fault::BlockDiscountedEarly, because, unblock_vs_unblock_model);
+    fails_with(Fault::BlockDiscountedEarly, because, unblock_vs_unblock_model);
 }
 
-/// Excluded: a sweep that drops a block which is over drops one that comes beside it.
+/// Excluded: a sweep that drops an ended block also drops a block that is listed at the same time.
 fn block_vs_sweep_model() {
     let (limiter, hand) = blocking(Engine::LockFree, 4);
     assert_eq!(block(&limiter, "x", 10), Some(10));
@@ -186,7 +178,7 @@ fn block_vs_sweep_model() {
 #[test]
 fn block_vs_sweep() {
     explore_bounded(SOME, block_vs_sweep_model);
-    assert!(fault::count(Race::EndedBlocksDropped) > 0, "none was dropped");
-    assert!(fault::count(Race::BlockSwapLost) > 0, "no change met another");
+    assert!(coverage::count(Race::EndedBlocksDropped) > 0, "none was dropped");
+    assert!(coverage::count(Race::BlockSwapLost) > 0, "no change met another");
     fails_bounded(SOME, Fault::BlockByStore, "none is lost", block_vs_sweep_model);
 }

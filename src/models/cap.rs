@@ -1,12 +1,11 @@
-//! The lock-free engine under the whole limiter: the bucket that newcomers share, batches beside a
-//! migration.
+//! Models of the lock-free table under the whole limiter: the shared bucket of untracked keys, batches beside a migration.
 
 use super::*;
 use crate::store::Store;
 
 const SOME: Option<usize> = Some(1);
 
-/// A limiter on the table without locks, with room for so many keys.
+/// Makes a limiter on the lock-free table, with room for `max_keys` keys.
 fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(max_keys);
@@ -18,33 +17,29 @@ fn migrate(limiter: &Limiter) {
     table.migrate(1, &limiter.inner.view(&crate::store::pin()));
 }
 
-/// Excluded: a newcomer is charged to the shared bucket, and admitted once more by a bucket of its own
-/// that an eviction has made room for.
-fn overflow_vs_eviction_model(shared: &Tally, own: &Tally) {
+/// Excluded: an untracked key is charged to the shared bucket, and admitted once more by its own bucket, for which an
+/// eviction has made room.
+fn overflow_vs_eviction_model() {
     let (limiter, _hand) = lock_free(1, 1, 1);
     assert!(limiter.limit("A").unwrap().spend("first", 1).unwrap().allowed());
     migrate(&limiter);
-    let newcomer = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
+    let untracked = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let evictor = spawn(&limiter, |limiter| {
         let _ = limiter.limit("A").unwrap().reset("first").unwrap();
         spend(&limiter, "A", 1)
     });
-    let (newcomer, evictor) = (newcomer.join().unwrap(), evictor.join().unwrap());
-    assert!(newcomer ^ evictor, "one unit was there: {newcomer} {evictor}");
-    if limiter.stats().shared > 0 { shared.add() } else { own.add() }
+    let (untracked, evictor) = (untracked.join().unwrap(), evictor.join().unwrap());
+    assert!(untracked ^ evictor, "one unit was there: {untracked} {evictor}");
+    count(if limiter.stats().shared > 0 { "shared" } else { "own" });
 }
 
 #[test]
 fn overflow_vs_eviction() {
-    let (shared, own) = (Tally::default(), Tally::default());
-    let (in_shared, in_own) = (shared.clone(), own.clone());
-    explore_bounded(SOME, move || overflow_vs_eviction_model(&in_shared, &in_own));
-    assert!(shared.get() > 0 && own.get() > 0, "shared {}, own {}", shared.get(), own.get());
-    assert!(fault::count(Race::SharedRolledBack) > 0, "no charge was taken back");
+    explore_bounded(SOME, overflow_vs_eviction_model);
+    assert_happened(&["shared", "own"]);
+    assert!(coverage::count(Race::SharedRolledBack) > 0, "no charge was rolled back");
     for fault in [Fault::ForgetShared, Fault::NoSecondLook, Fault::NoFence] {
-        fails_bounded(SOME, fault, "one unit was there: true true", || {
-            overflow_vs_eviction_model(&Tally::default(), &Tally::default());
-        });
+        fails_bounded(SOME, fault, "one unit was there: true true", overflow_vs_eviction_model);
     }
 }
 
@@ -62,11 +57,11 @@ fn batch_vs_migration_model() {
 #[test]
 fn batch_vs_migration() {
     explore_bounded(SOME, batch_vs_migration_model);
-    assert!(fault::count(Race::Completed) > 0);
+    assert!(coverage::count(Race::Completed) > 0);
     fails_bounded(SOME, Fault::CompleteEarly, "each is charged", batch_vs_migration_model);
 }
 
-/// Excluded: a denied batch leaves its first member charged, when that has moved since.
+/// Excluded: a denied batch leaves its first member charged because the member's cell has moved since.
 fn roll_back_vs_migration_model() {
     let (limiter, _hand) = lock_free(2, 1, 8);
     assert!(spend(&limiter, "A", 1));
@@ -84,6 +79,6 @@ fn roll_back_vs_migration_model() {
 #[test]
 fn roll_back_vs_migration() {
     explore_bounded(Some(1), roll_back_vs_migration_model);
-    assert!(fault::count(Race::RolledBack) > 0, "no charge was taken back");
+    assert!(coverage::count(Race::RolledBack) > 0, "no charge was rolled back");
     fails_bounded(Some(1), Fault::NoRollBack, "all or nothing", roll_back_vs_migration_model);
 }

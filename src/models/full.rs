@@ -1,38 +1,38 @@
-//! Each algorithm's own "full", on the lock-free engine under the whole limiter: who spends beside a
-//! sweep is told what a bucket says that is never dropped.
+//! Models of each algorithm's own "full", on the lock-free table under the whole limiter: a caller that spends beside a
+//! sweep gets the decisions of a bucket that is never dropped.
 //!
-//! What may be said is what the rule itself makes of one word, at the times that the callers may have
-//! had. Buckets are emptied at 0 ms, have a part of their units at 1 ms (fixed_window has none), and are
-//! full at 2 ms. The numbers are those of an override, whose default fills in half the time.
+//! The model computes the possible decisions by the rule itself, from one word, at the times that the callers may have had.
+//! Buckets are emptied at 0 ms, have a part of their units at 1 ms (a fixed window has none), and are full at 2 ms. Their
+//! limit is an override's; the default would fill them in half the time.
 
 use super::*;
 use crate::algorithm::Algorithm;
 use crate::algorithm::factor::Factor;
 use crate::store::Store;
 
-/// The bound on preemptions.
+/// The largest number of preemptions.
 const SOME: Option<usize> = Some(2);
 
 const MS: Duration = Duration::from_millis(1);
 
-/// An algorithm that is built in.
+/// A built-in algorithm.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum AlgorithmKind {
     Gcra,
     FixedWindow,
     TokenBucket,
     LeakyBucket,
 }
 
-impl Kind {
-    /// Two units at once; full again so many ms, 1 or 2, after both were spent.
+impl AlgorithmKind {
+    /// A limit of two units, full again `full_ms` ms after both were spent, 1 or 2.
     fn full_in(self, full_ms: u32) -> Limit {
         let full_in = MS * full_ms;
         let limit = match self {
-            Kind::Gcra => Limit::new(2, 2, full_in),
-            Kind::FixedWindow => Limit::fixed_window(2, full_in),
-            Kind::TokenBucket => Limit::token_bucket(4, full_in, 2),
-            Kind::LeakyBucket => Limit::leaky_bucket(2, MS, 2 / full_ms),
+            AlgorithmKind::Gcra => Limit::new(2, 2, full_in),
+            AlgorithmKind::FixedWindow => Limit::fixed_window(2, full_in),
+            AlgorithmKind::TokenBucket => Limit::token_bucket(4, full_in, 2),
+            AlgorithmKind::LeakyBucket => Limit::leaky_bucket(2, MS, 2 / full_ms),
         };
         limit.unwrap()
     }
@@ -42,8 +42,8 @@ impl Kind {
     }
 }
 
-/// Limits A and B, full in 2 ms for the id k, and Long, which is not full as long as a model runs.
-fn limits_of(a: Kind, b: Kind) -> Limits {
+/// Limits A and B, full in 2 ms for the id k, and Long, which is not full again while a model runs.
+fn limits_of(a: AlgorithmKind, b: AlgorithmKind) -> Limits {
     let long = Limit::new(1, 1, Duration::from_secs(3600)).unwrap();
     let mut limits = Limits::builder().limit("Long", IdFormat::String, long).unwrap();
     for (name, kind) in [("A", a), ("B", b)] {
@@ -53,8 +53,8 @@ fn limits_of(a: Kind, b: Kind) -> Limits {
     limits.build()
 }
 
-/// A limiter with one bucket that stays: a segment without any would be left, and the models be of
-/// migrations, which have their own.
+/// Makes a limiter with one bucket that is never full. Without it a sweep would leave an empty segment and begin a
+/// migration; migrations have their own models.
 fn lock_free(limits: Limits, clock: Clock) -> Limiter {
     let options = LimiterOptions::default().clock(clock).max_keys(8).engine(Engine::LockFree);
     let limiter = Limiter::with_options(limits, options);
@@ -62,7 +62,7 @@ fn lock_free(limits: Limits, clock: Clock) -> Limiter {
     limiter
 }
 
-/// As `lock_free`, with a segment that has room for two buckets twice, and one more bucket that stays.
+/// Like [`lock_free`], with a segment that has room for two buckets twice, and with a second bucket that is never full.
 fn roomy(limits: Limits, clock: Clock) -> Limiter {
     let limiter = lock_free(limits, clock);
     assert!(limiter.limit("Long").unwrap().spend("other", 1).unwrap().allowed());
@@ -71,7 +71,7 @@ fn roomy(limits: Limits, clock: Clock) -> Limiter {
     limiter
 }
 
-/// A clock that each thread has for itself.
+/// Makes a clock that shows each thread its own time.
 fn own_clock() -> Clock {
     Clock::custom(|| Duration::from_nanos(OWN_NOW.with(Cell::get)))
 }
@@ -81,67 +81,53 @@ fn set_own_ms(ms: u64) {
     OWN_NOW.with(|now| now.set(ms * 1_000_000));
 }
 
-/// The time of a call, as rules take it.
+/// Returns the time of a call in the form that rules take.
 fn at_ns(ms: u64) -> u64 {
     ms * 1_000_000 + 1
 }
 
-/// How often a sweep dropped a bucket of the model's, and how often it left all, or came too late to
-/// matter.
-#[derive(Clone, Default)]
-struct Seen {
-    dropped: Tally,
-    kept: Tally,
+/// Counts whether the sweep dropped a bucket of the model. A sweep that came too late to matter counts as none.
+fn count_sweep(dropped: usize) {
+    count(if dropped > 0 { "dropped" } else { "kept" });
 }
 
-impl Seen {
-    fn note(&self, dropped: usize) {
-        if dropped > 0 { self.dropped.add() } else { self.kept.add() }
-    }
-
-    fn assert_both(&self) {
-        let (dropped, kept) = (self.dropped.get(), self.kept.get());
-        assert!(dropped > 0 && kept > 0, "dropped {dropped}, kept {kept}");
-        println!("dropped in {dropped} interleavings, kept in {kept}");
-    }
-}
-
-/// What a bucket says at 2 ms: the units that are there, and the ns until it is full.
+/// The state of a bucket at 2 ms: its units, and the ns until it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Standing {
+struct BucketState {
     remaining: u64,
     reset_in_ns: u128,
 }
 
-fn standing(limiter: &Limiter, name: &str) -> Standing {
+fn bucket_state(limiter: &Limiter, name: &str) -> BucketState {
     let (remaining, reset_in_ns) = (remaining(limiter, name), reset_in_ns(limiter, name));
-    Standing { remaining, reset_in_ns }
+    BucketState { remaining, reset_in_ns }
 }
 
-/// What is said of a bucket that is never dropped: emptied at 0 ms, asked for so many units at each of
-/// these times in ms, then looked at at 2 ms.
-fn never_dropped(kind: Kind, asked: &[(u64, u64)]) -> (Vec<bool>, Standing) {
+/// Returns the decisions and the state of a bucket that is never dropped: emptied at 0 ms, then charged by `calls` (ms,
+/// units), then read at 2 ms.
+fn never_dropped(kind: AlgorithmKind, calls: &[(u64, u64)]) -> (Vec<bool>, BucketState) {
     let limit = kind.limit();
     let mut word = limit.spend(0, at_ns(0), 2).word.expect("a new bucket is full");
     let mut admitted = Vec::new();
-    for &(ms, cost) in asked {
+    for &(ms, cost) in calls {
         let outcome = limit.spend(word, at_ns(ms), cost);
         admitted.push(outcome.decision.allowed());
         word = outcome.word.unwrap_or(word);
     }
-    let said = limit.spend(word, at_ns(2), 0).decision;
-    let remaining = said.remaining().unwrap();
-    (admitted, Standing { remaining, reset_in_ns: said.reset_in().as_nanos() })
+    let decision = limit.spend(word, at_ns(2), 0).decision;
+    let remaining = decision.remaining().unwrap();
+    (admitted, BucketState { remaining, reset_in_ns: decision.reset_in().as_nanos() })
 }
 
-/// Two calls for a unit each, at 1 ms or 2 ms: at the caller's time, or at that of the sweep that has
-/// dropped the bucket. An earlier time after a later one is the caller's after the sweep's.
-fn assert_as_never_dropped(kind: Kind, told: &(Vec<bool>, Standing)) {
+/// Asserts that two calls for a unit each were decided as by a bucket that is never dropped, each at 1 ms or 2 ms: at the
+/// caller's time, or at the time of the sweep that dropped the bucket. The second call may have the earlier time: the
+/// caller's after the sweep's.
+fn assert_as_never_dropped(kind: AlgorithmKind, seen: &(Vec<bool>, BucketState)) {
     let times = [(1, 1), (1, 2), (2, 1), (2, 2)];
     let possible = times.map(|(first, then)| never_dropped(kind, &[(first, 1), (then, 1)]));
     assert!(
-        possible.contains(told),
-        "what was spent is forgotten: {told:?}, where a {kind:?} that is never dropped says {possible:?}"
+        possible.contains(seen),
+        "charges are forgotten: {seen:?}, but a {kind:?} that is never dropped gives {possible:?}"
     );
 }
 
@@ -149,9 +135,9 @@ fn spend_twice(limiter: &Limiter) -> Vec<bool> {
     vec![spend(limiter, "A", 1), spend(limiter, "A", 1)]
 }
 
-/// Excluded: a sweep drops a bucket that its algorithm does not take for full yet, or one that has just
-/// been spent from, while time moves.
-fn spend_vs_sweep_by_fullness_model(kind: Kind, seen: &Seen) {
+/// Excluded: while time moves, a sweep drops a bucket that is not full yet by its algorithm, or one that a call has just
+/// charged.
+fn spend_vs_sweep_by_fullness_model(kind: AlgorithmKind) {
     let (clock, hand) = Clock::manual();
     let limiter = lock_free(limits_of(kind, kind), clock);
     assert!(spend(&limiter, "A", 2));
@@ -161,50 +147,47 @@ fn spend_vs_sweep_by_fullness_model(kind: Kind, seen: &Seen) {
     let sweeper = spawn(&limiter, |limiter| limiter.sweep(8).dropped);
     time.join().unwrap();
     let admitted = spender.join().unwrap();
-    seen.note(sweeper.join().unwrap());
-    assert_as_never_dropped(kind, &(admitted, standing(&limiter, "A")));
+    count_sweep(sweeper.join().unwrap());
+    assert_as_never_dropped(kind, &(admitted, bucket_state(&limiter, "A")));
 }
 
-fn spend_vs_sweep_by_fullness(kind: Kind, faults: &[Fault]) {
-    let seen = Seen::default();
-    let in_seen = seen.clone();
-    explore_bounded(SOME, move || spend_vs_sweep_by_fullness_model(kind, &in_seen));
-    seen.assert_both();
-    assert!(fault::count(Race::Buried) > 0, "nothing was buried");
+fn spend_vs_sweep_by_fullness(kind: AlgorithmKind, faults: &[Fault]) {
+    let model = move || spend_vs_sweep_by_fullness_model(kind);
+    explore_bounded(SOME, model);
+    assert_happened(&["dropped", "kept"]);
+    assert!(coverage::count(Race::Buried) > 0, "nothing was buried");
     for &fault in faults {
-        fails_bounded(SOME, fault, "what was spent is forgotten", move || {
-            spend_vs_sweep_by_fullness_model(kind, &Seen::default());
-        });
+        fails_bounded(SOME, fault, "charges are forgotten", model);
     }
 }
 
 #[test]
 fn spend_vs_sweep_by_fullness_of_gcra() {
-    // Its word says by itself when it is full, whatever the numbers are.
-    spend_vs_sweep_by_fullness(Kind::Gcra, &[Fault::BuryByStore, Fault::FullEarly]);
+    // Without `FullByDefault`: gcra's word says when it is full, for any limit.
+    spend_vs_sweep_by_fullness(AlgorithmKind::Gcra, &[Fault::BuryByStore, Fault::FullEarly]);
 }
 
-/// Of those whose words do not say when they are full.
+/// The faults for algorithms whose words do not say when they are full.
 const FAULTS: [Fault; 3] = [Fault::BuryByStore, Fault::FullEarly, Fault::FullByDefault];
 
 #[test]
 fn spend_vs_sweep_by_fullness_of_fixed_window() {
-    spend_vs_sweep_by_fullness(Kind::FixedWindow, &FAULTS);
+    spend_vs_sweep_by_fullness(AlgorithmKind::FixedWindow, &FAULTS);
 }
 
 #[test]
 fn spend_vs_sweep_by_fullness_of_token_bucket() {
-    spend_vs_sweep_by_fullness(Kind::TokenBucket, &FAULTS);
+    spend_vs_sweep_by_fullness(AlgorithmKind::TokenBucket, &FAULTS);
 }
 
 #[test]
 fn spend_vs_sweep_by_fullness_of_leaky_bucket() {
-    spend_vs_sweep_by_fullness(Kind::LeakyBucket, &FAULTS);
+    spend_vs_sweep_by_fullness(AlgorithmKind::LeakyBucket, &FAULTS);
 }
 
-/// Excluded: a caller whose clock is behind the sweeper's spends again in a window that was used and
-/// dropped, or has drips once more.
-fn older_spend_vs_sweep_by_fullness_model(kind: Kind, seen: &Seen) {
+/// Excluded: a caller whose clock is behind the sweeper's spends again in a window that was used and dropped, or gets the
+/// same drips twice.
+fn older_spend_vs_sweep_by_fullness_model(kind: AlgorithmKind) {
     let limiter = lock_free(limits_of(kind, kind), own_clock());
     assert!(spend(&limiter, "A", 2));
     let sweeper = spawn(&limiter, |limiter| {
@@ -218,52 +201,49 @@ fn older_spend_vs_sweep_by_fullness_model(kind: Kind, seen: &Seen) {
     let dropped = sweeper.join().unwrap();
     let admitted = spender.join().unwrap();
     set_own_ms(2);
-    let told = (admitted, standing(&limiter, "A"));
-    let at_its_own_time = told == never_dropped(kind, &[(1, 1), (1, 1)]);
-    // A window is over at 2 ms whatever was asked in it, so that it is dropped also when the sweep is last.
-    let is_late = matches!(kind, Kind::FixedWindow) && at_its_own_time;
-    seen.note(if is_late { 0 } else { dropped });
-    assert!(dropped > 0 || at_its_own_time, "it was there all the time: {told:?}");
-    assert_as_never_dropped(kind, &told);
+    let result = (admitted, bucket_state(&limiter, "A"));
+    let at_its_own_time = result == never_dropped(kind, &[(1, 1), (1, 1)]);
+    // A window is over at 2 ms even if it was charged. So a sweep that comes last drops it as well.
+    let is_late = matches!(kind, AlgorithmKind::FixedWindow) && at_its_own_time;
+    count_sweep(if is_late { 0 } else { dropped });
+    assert!(dropped > 0 || at_its_own_time, "the bucket was there all the time: {result:?}");
+    assert_as_never_dropped(kind, &result);
 }
 
-fn older_spend_vs_sweep_by_fullness(kind: Kind) {
-    let seen = Seen::default();
-    let in_seen = seen.clone();
-    explore_bounded(SOME, move || older_spend_vs_sweep_by_fullness_model(kind, &in_seen));
-    seen.assert_both();
-    assert!(fault::count(Race::FloorUsed) > 0, "no decision needed the floor");
-    fails_bounded(SOME, Fault::NoFloor, "what was spent is forgotten", move || {
-        older_spend_vs_sweep_by_fullness_model(kind, &Seen::default());
-    });
+fn older_spend_vs_sweep_by_fullness(kind: AlgorithmKind) {
+    let model = move || older_spend_vs_sweep_by_fullness_model(kind);
+    explore_bounded(SOME, model);
+    assert_happened(&["dropped", "kept"]);
+    assert!(coverage::count(Race::FloorUsed) > 0, "no decision needed the floor");
+    fails_bounded(SOME, Fault::NoFloor, "charges are forgotten", model);
 }
 
 #[test]
 fn older_spend_vs_sweep_by_fullness_of_gcra() {
-    older_spend_vs_sweep_by_fullness(Kind::Gcra);
+    older_spend_vs_sweep_by_fullness(AlgorithmKind::Gcra);
 }
 
 #[test]
 fn older_spend_vs_sweep_by_fullness_of_fixed_window() {
-    older_spend_vs_sweep_by_fullness(Kind::FixedWindow);
+    older_spend_vs_sweep_by_fullness(AlgorithmKind::FixedWindow);
 }
 
 #[test]
 fn older_spend_vs_sweep_by_fullness_of_token_bucket() {
-    older_spend_vs_sweep_by_fullness(Kind::TokenBucket);
+    older_spend_vs_sweep_by_fullness(AlgorithmKind::TokenBucket);
 }
 
 #[test]
 fn older_spend_vs_sweep_by_fullness_of_leaky_bucket() {
-    older_spend_vs_sweep_by_fullness(Kind::LeakyBucket);
+    older_spend_vs_sweep_by_fullness(AlgorithmKind::LeakyBucket);
 }
 
-/// Excluded: a sweep drops a bucket that is full by the limit and not by the factor that it was charged
-/// with.
-fn spend_with_factor_vs_sweep_model(seen: &Seen) {
-    let limiter = lock_free(limits_of(Kind::LeakyBucket, Kind::LeakyBucket), own_clock());
+/// Excluded: a sweep drops a bucket that is full by the limit, but not by the factor that it was charged with.
+fn spend_with_factor_vs_sweep_model() {
+    let limiter =
+        lock_free(limits_of(AlgorithmKind::LeakyBucket, AlgorithmKind::LeakyBucket), own_clock());
     let twice_as_costly = Factor::from(2);
-    // A cell without debt: it may be dropped before it is charged.
+    // Makes a cell without debt: a sweep may drop it before it is charged.
     assert!(spend(&limiter, "A", 1));
     assert!(limiter.limit("A").unwrap().reset("k").unwrap().allowed());
     let spender = spawn(&limiter, move |limiter| {
@@ -275,31 +255,32 @@ fn spend_with_factor_vs_sweep_model(seen: &Seen) {
         limiter.sweep(8).dropped
     });
     assert!(spender.join().unwrap(), "the one unit was there");
-    seen.note(sweeper.join().unwrap());
+    count_sweep(sweeper.join().unwrap());
     set_own_ms(1);
-    // A unit is 2 ms by the factor, so that at 1 ms nothing is there; by the limit it is 1 ms.
+    // A unit takes 2 ms by the factor, so that the bucket is empty at 1 ms. By the limit a unit takes 1 ms.
     let limit = limiter.limit("A").unwrap();
-    let said = limit.scaled(twice_as_costly).check("k", 0).unwrap();
-    assert_eq!(said.remaining(), Some(0), "what was spent with the factor is forgotten");
+    let decision = limit.scaled(twice_as_costly).check("k", 0).unwrap();
+    assert_eq!(decision.remaining(), Some(0), "the charge with the factor is forgotten");
 }
 
 #[test]
 fn spend_with_factor_vs_sweep() {
-    let seen = Seen::default();
-    let in_seen = seen.clone();
-    explore_bounded(SOME, move || spend_with_factor_vs_sweep_model(&in_seen));
-    seen.assert_both();
-    assert!(fault::count(Race::KeptByFactor) > 0, "no bucket was kept for its factor");
+    explore_bounded(SOME, spend_with_factor_vs_sweep_model);
+    assert_happened(&["dropped", "kept"]);
+    assert!(coverage::count(Race::KeptByFactor) > 0, "no bucket was kept for its factor");
     for fault in [Fault::FactorNotedLate, Fault::FactorNotNoted, Fault::RollBackRelaxed] {
-        fails_bounded(SOME, fault, "what was spent with the factor is forgotten", || {
-            spend_with_factor_vs_sweep_model(&Seen::default());
-        });
+        fails_bounded(
+            SOME,
+            fault,
+            "the charge with the factor is forgotten",
+            spend_with_factor_vs_sweep_model,
+        );
     }
 }
 
-/// Excluded: of a batch of two algorithms a sweep drops a member that it has charged, or one that is not
-/// full yet, so that the batch is admitted too early or charges one of both.
-fn batch_vs_sweep_by_fullness_model(a: Kind, b: Kind, seen: &Seen, both: &[Tally; 2]) {
+/// Excluded: beside a batch of two algorithms a sweep drops a member that the batch has charged, or one that is not full
+/// yet, so that the batch is admitted too early or charges only one of the two.
+fn batch_vs_sweep_by_fullness_model(a: AlgorithmKind, b: AlgorithmKind) {
     let (clock, hand) = Clock::manual();
     let limiter = roomy(limits_of(a, b), clock);
     assert!(spend(&limiter, "A", 2) && spend(&limiter, "B", 2));
@@ -313,42 +294,37 @@ fn batch_vs_sweep_by_fullness_model(a: Kind, b: Kind, seen: &Seen, both: &[Tally
     let sweeper = spawn(&limiter, |limiter| limiter.sweep(8).dropped);
     time.join().unwrap();
     let admitted = batch.join().unwrap();
-    both[usize::from(admitted)].add();
-    seen.note(sweeper.join().unwrap());
-    let told = (admitted, standing(&limiter, "A"), standing(&limiter, "B"));
+    count(if admitted { "admitted" } else { "denied" });
+    count_sweep(sweeper.join().unwrap());
+    let result = (admitted, bucket_state(&limiter, "A"), bucket_state(&limiter, "B"));
     let left_alone = (false, never_dropped(a, &[]).1, never_dropped(b, &[]).1);
-    // Each member may be asked at the batch's time, or at that of the sweep that has dropped it.
+    // Each member may be decided at the batch's time, or at the time of the sweep that dropped it.
     let possible = [(1, 1), (1, 2), (2, 1), (2, 2)].map(|(at_a, at_b)| {
         let (of_a, a) = never_dropped(a, &[(at_a, 1)]);
         let (of_b, b) = never_dropped(b, &[(at_b, 2)]);
         if of_a[0] && of_b[0] { (true, a, b) } else { left_alone }
     });
     assert!(
-        possible.contains(&told),
-        "what was spent is forgotten: {told:?}, where buckets that are never dropped say {possible:?}"
+        possible.contains(&result),
+        "charges are forgotten: {result:?}, but buckets that are never dropped give {possible:?}"
     );
 }
 
-fn batch_vs_sweep_by_fullness(a: Kind, b: Kind) {
-    let (seen, both) = (Seen::default(), <[Tally; 2]>::default());
-    let (in_seen, in_both) = (seen.clone(), both.clone());
-    explore_bounded(SOME, move || batch_vs_sweep_by_fullness_model(a, b, &in_seen, &in_both));
-    seen.assert_both();
-    let [denied, admitted] = both.map(|tally| tally.get());
-    assert!(denied > 0 && admitted > 0, "denied {denied}, admitted {admitted}");
+fn batch_vs_sweep_by_fullness(a: AlgorithmKind, b: AlgorithmKind) {
+    let model = move || batch_vs_sweep_by_fullness_model(a, b);
+    explore_bounded(SOME, model);
+    assert_happened(&["dropped", "kept", "denied", "admitted"]);
     for fault in [Fault::BuryByStore, Fault::FullEarly, Fault::NoFloor] {
-        fails_bounded(SOME, fault, "what was spent is forgotten", move || {
-            batch_vs_sweep_by_fullness_model(a, b, &Seen::default(), &Default::default());
-        });
+        fails_bounded(SOME, fault, "charges are forgotten", model);
     }
 }
 
 #[test]
 fn batch_vs_sweep_by_fullness_of_gcra_and_fixed_window() {
-    batch_vs_sweep_by_fullness(Kind::Gcra, Kind::FixedWindow);
+    batch_vs_sweep_by_fullness(AlgorithmKind::Gcra, AlgorithmKind::FixedWindow);
 }
 
 #[test]
 fn batch_vs_sweep_by_fullness_of_leaky_and_token_bucket() {
-    batch_vs_sweep_by_fullness(Kind::LeakyBucket, Kind::TokenBucket);
+    batch_vs_sweep_by_fullness(AlgorithmKind::LeakyBucket, AlgorithmKind::TokenBucket);
 }

@@ -1,9 +1,9 @@
-//! Loom models of the real code, each named after its race, and a broken twin for each.
+//! Explores the whole limiter with loom: models of the real code, each named after its race, each with twins that must fail.
 //!
-//! `RUSTFLAGS="--cfg tollgate_loom" cargo test -p tollgate --release --lib models`. Every actor has a thread of its
-//! own. The clock is a modelled atomic read Relaxed, monotone only along happens-before; where a
-//! caller's clock is to be older, each thread has its own. Where a `DashMap` shard stands there is a
-//! list behind loom's lock: what that does not show is in docs/internals/verification.md.
+//! `RUSTFLAGS="--cfg tollgate_loom" cargo test -p tollgate --release --lib models` runs them. Each actor has its own
+//! thread. The clock is a modelled atomic that is read Relaxed, and monotone only along happens-before. In models of an
+//! older clock each thread has its own. A list behind loom's lock stands in for a `DashMap` shard:
+//! docs/internals/verification.md says what the models do not show for this reason.
 
 mod blocks;
 mod cap;
@@ -13,7 +13,8 @@ mod reload;
 mod shadow;
 mod wait;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,16 +26,34 @@ use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, Limits};
 use crate::store::Engine;
-use crate::util::coverage::Race;
-use crate::util::fault as probe;
-use crate::util::fault::Fault;
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 
 loom::thread_local! {
     /// This thread's clock, in ns since the origin.
     static OWN_NOW: Cell<u64> = Cell::new(0);
 }
 
-/// What happened over all executions of a model.
+thread_local! {
+    /// The events of this test's model, and the number of interleavings in which each happened. A thread local as in
+    /// `coverage`.
+    static EVENTS: RefCell<BTreeMap<&'static str, u64>> = RefCell::default();
+}
+
+/// Counts an event of the model in this interleaving.
+fn count(event: &'static str) {
+    EVENTS.with_borrow_mut(|events| *events.entry(event).or_default() += 1);
+}
+
+/// Asserts that each event happened in some interleaving since the last exploration began, and prints the counts.
+fn assert_happened(events: &[&str]) {
+    EVENTS.with_borrow(|counted| {
+        println!("{counted:?}");
+        assert!(events.iter().all(|event| counted.contains_key(event)), "{events:?}: {counted:?}");
+    });
+}
+
+/// Counts over all interleavings of a model.
 #[derive(Clone, Default)]
 pub(crate) struct Tally(Arc<AtomicU64>);
 
@@ -48,17 +67,18 @@ impl Tally {
     }
 }
 
-/// Runs `model` over all interleavings, of any number of preemptions.
+/// Runs `model` over all interleavings, with any number of preemptions.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     explore_bounded(None, model);
 }
 
-/// Runs `model` over all interleavings of at most so many preemptions, if there is a bound.
+/// Runs `model` over all interleavings with at most `preemptions` preemptions; `None` is no bound.
 pub(crate) fn explore_bounded(
     preemptions: Option<usize>,
     model: impl Fn() + Send + Sync + 'static,
 ) {
-    fault::break_rule(None);
+    fault::plant(None);
+    EVENTS.take();
     let runs = Tally::default();
     let counted = runs.clone();
     let started = std::time::Instant::now();
@@ -71,19 +91,19 @@ pub(crate) fn explore_bounded(
     println!("{} interleavings of {bound} preemptions, {seconds} s", runs.get());
 }
 
-/// Runs `model` with a rule broken: some interleaving must fail, and `because` of what it excludes.
-fn fails_without_the_rule(fault: Fault, because: &str, model: impl Fn() + Send + Sync + 'static) {
+/// Runs a twin of `model`: with `fault` active some interleaving must fail, with `because` in the text of its panic.
+fn fails_with(fault: Fault, because: &str, model: impl Fn() + Send + Sync + 'static) {
     fails_bounded(None, fault, because, model);
 }
 
-/// As `fails_without_the_rule`, of at most so many preemptions.
+/// Like [`fails_with`], with at most `preemptions` preemptions.
 pub(crate) fn fails_bounded(
     preemptions: Option<usize>,
     fault: Fault,
     because: &str,
     model: impl Fn() + Send + Sync + 'static,
 ) {
-    fault::break_rule(Some(fault));
+    fault::plant(Some(fault));
     let runs = Tally::default();
     let counted = runs.clone();
     let failed = catch_unwind(AssertUnwindSafe(|| {
@@ -92,7 +112,7 @@ pub(crate) fn fails_bounded(
             model();
         });
     }));
-    fault::break_rule(None);
+    fault::plant(None);
     let Err(panic) = failed else {
         panic!("the model passes with {fault:?}: it proves nothing ({} interleavings)", runs.get());
     };
@@ -110,7 +130,7 @@ fn builder(preemptions: Option<usize>) -> loom::model::Builder {
     builder
 }
 
-/// Limits A and B: so many units, one more every 10 ns.
+/// Limits A and B with these bursts, and one more unit every 10 ns.
 fn limits(burst_a: u64, burst_b: u64) -> Limits {
     let limit = |burst| Limit::new(burst, 1, Duration::from_nanos(10)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::String, limit(burst_a)).unwrap();
@@ -119,18 +139,18 @@ fn limits(burst_a: u64, burst_b: u64) -> Limits {
 
 fn limiter(burst_a: u64, burst_b: u64) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
-    (on_locks(limits(burst_a, burst_b), clock), hand)
+    (exact(limits(burst_a, burst_b), clock), hand)
 }
 
-/// A limiter whose every thread has its own clock.
+/// Makes a limiter for which each thread has its own clock.
 fn limiter_of_own_clocks(engine: Engine) -> Limiter {
     let own = || Duration::from_nanos(OWN_NOW.with(Cell::get));
     let options = LimiterOptions::default().clock(Clock::custom(own)).max_keys(8).engine(engine);
     Limiter::with_options(limits(1, 1), options)
 }
 
-/// On the engine with locks; the table without has models of its own.
-fn on_locks(limits: Limits, clock: Clock) -> Limiter {
+/// Makes a limiter on the exact engine. The lock-free table has its own models.
+fn exact(limits: Limits, clock: Clock) -> Limiter {
     Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(Engine::Exact))
 }
 
@@ -154,7 +174,7 @@ fn spawn<T: 'static>(
     loom::thread::spawn(move || run(limiter))
 }
 
-/// Spends a whole batch of A and B, one unit each, B first if `reversed`.
+/// Spends a batch of `cost_a` units of A and one unit of B; B comes first if `reversed`.
 fn spend_both(limiter: &Limiter, cost_a: u64, reversed: bool) -> bool {
     let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
     let mut members = [a.member("k").cost(cost_a), b.member("k")];
@@ -164,7 +184,7 @@ fn spend_both(limiter: &Limiter, cost_a: u64, reversed: bool) -> bool {
     limiter.batch(&members).spend().unwrap().allowed()
 }
 
-/// Excluded: two callers are both admitted to the last unit.
+/// Excluded: two callers both get the last unit.
 fn spend_vs_spend_model() {
     let (limiter, _hand) = limiter(2, 1);
     assert!(spend(&limiter, "A", 1));
@@ -178,8 +198,8 @@ fn spend_vs_spend_model() {
 #[test]
 fn spend_vs_spend() {
     explore(spend_vs_spend_model);
-    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
-    fails_without_the_rule(Fault::StoreForSwap, "one unit was there", spend_vs_spend_model);
+    assert!(coverage::count(Race::SwapLost) > 0, "no swap was lost");
+    fails_with(Fault::StoreForSwap, "one unit was there", spend_vs_spend_model);
 }
 
 /// Excluded: two callers that insert one key make two cells, or lose a spend.
@@ -195,38 +215,31 @@ fn insert_vs_insert_same_key_model() {
 #[test]
 fn insert_vs_insert_same_key() {
     explore(insert_vs_insert_same_key_model);
-    assert!(fault::count(Race::InsertLost) > 0, "no insert met another's");
-    fails_without_the_rule(Fault::InsertBlindly, "one cell", insert_vs_insert_same_key_model);
+    assert!(coverage::count(Race::InsertLost) > 0, "no insert was lost");
+    fails_with(Fault::InsertBlindly, "one cell", insert_vs_insert_same_key_model);
 }
 
-/// Excluded: a sweep drops a cell that has just been spent from.
-fn spend_vs_sweep_model(dropped: &Tally, kept: &Tally) {
+/// Excluded: a sweep drops a cell that a call has just charged.
+fn spend_vs_sweep_model() {
     let (limiter, hand) = limiter(1, 1);
     assert!(spend(&limiter, "A", 1));
     hand.advance(Duration::from_nanos(10));
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let sweeper = spawn(&limiter, |limiter| limiter.sweep(1).dropped);
     assert!(spender.join().unwrap(), "the bucket was full again");
-    match sweeper.join().unwrap() {
-        0 => kept.add(),
-        _ => dropped.add(),
-    }
+    count(if sweeper.join().unwrap() == 0 { "kept" } else { "dropped" });
     assert!(!spend(&limiter, "A", 1), "spent twice");
 }
 
 #[test]
 fn spend_vs_sweep() {
-    let (dropped, kept) = (Tally::default(), Tally::default());
-    let (in_dropped, in_kept) = (dropped.clone(), kept.clone());
-    explore(move || spend_vs_sweep_model(&in_dropped, &in_kept));
-    assert!(dropped.get() > 0 && kept.get() > 0, "dropped {}, kept {}", dropped.get(), kept.get());
-    fails_without_the_rule(Fault::SweepBeforeLock, "spent twice", || {
-        spend_vs_sweep_model(&Tally::default(), &Tally::default());
-    });
+    explore(spend_vs_sweep_model);
+    assert_happened(&["dropped", "kept"]);
+    fails_with(Fault::SweepBeforeLock, "spent twice", spend_vs_sweep_model);
 }
 
-/// Excluded: a caller whose clock is behind the sweeper's spends again what the swept cell had spent.
-fn spend_with_older_clock_model(engine: Engine, dropped: &Tally) {
+/// Excluded: a caller whose clock is behind the sweeper's spends again the units that a dropped cell had admitted.
+fn spend_with_older_clock_model(engine: Engine) {
     let limiter = limiter_of_own_clocks(engine);
     assert!(spend(&limiter, "A", 1), "at 1, full again at 11");
     let sweeper = spawn(&limiter, |limiter| {
@@ -236,7 +249,7 @@ fn spend_with_older_clock_model(engine: Engine, dropped: &Tally) {
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let (swept, admitted) = (sweeper.join().unwrap(), spender.join().unwrap());
     if swept > 0 {
-        dropped.add();
+        count("dropped");
     }
     OWN_NOW.with(|now| now.set(12));
     if admitted {
@@ -246,14 +259,11 @@ fn spend_with_older_clock_model(engine: Engine, dropped: &Tally) {
 }
 
 fn spend_with_older_clock(engine: Engine, preemptions: Option<usize>) {
-    let dropped = Tally::default();
-    let in_dropped = dropped.clone();
-    explore_bounded(preemptions, move || spend_with_older_clock_model(engine, &in_dropped));
-    assert!(dropped.get() > 0, "nothing was swept");
-    assert!(fault::count(Race::FloorUsed) > 0, "no decision needed the floor");
-    fails_bounded(preemptions, Fault::NoFloor, "it counts from the sweep", move || {
-        spend_with_older_clock_model(engine, &Tally::default());
-    });
+    let model = move || spend_with_older_clock_model(engine);
+    explore_bounded(preemptions, model);
+    assert_happened(&["dropped"]);
+    assert!(coverage::count(Race::FloorUsed) > 0, "no decision needed the floor");
+    fails_bounded(preemptions, Fault::NoFloor, "it counts from the sweep", model);
 }
 
 #[test]
@@ -280,8 +290,8 @@ fn batch_vs_batch_in_opposite_order_model() {
 #[test]
 fn batch_vs_batch_in_opposite_order() {
     explore_bounded(Some(3), batch_vs_batch_in_opposite_order_model);
-    assert!(fault::count(Race::InsertLost) > 0, "the batches did not meet");
-    fails_without_the_rule(
+    assert!(coverage::count(Race::InsertLost) > 0, "the batches did not meet");
+    fails_with(
         Fault::CallersOrder,
         "there was room for one: false false",
         batch_vs_batch_in_opposite_order_model,
@@ -289,33 +299,25 @@ fn batch_vs_batch_in_opposite_order() {
 }
 
 /// Excluded: a batch that is denied by its second member leaves its first charged.
-fn batch_vs_spend_model(both_denied: &Tally) {
+fn batch_vs_spend_model() {
     let (limiter, _hand) = limiter(1, 1);
     let batch = spawn(&limiter, |limiter| spend_both(&limiter, 1, false));
     let spender = spawn(&limiter, |limiter| spend(&limiter, "B", 1));
     let (batch, spender) = (batch.join().unwrap(), spender.join().unwrap());
-    if !batch && !spender {
-        both_denied.add();
-    }
     assert!(batch ^ spender, "B had room for one: {batch} {spender}");
     assert_eq!(remaining(&limiter, "A"), u64::from(!batch), "all or nothing");
 }
 
 #[test]
 fn batch_vs_spend() {
-    let both_denied = Tally::default();
-    let in_both_denied = both_denied.clone();
-    explore(move || batch_vs_spend_model(&in_both_denied));
-    assert_eq!(both_denied.get(), 0);
-    assert!(fault::count(Race::RolledBack) > 0, "no charge was taken back");
-    fails_without_the_rule(Fault::NoRollBack, "all or nothing", || {
-        batch_vs_spend_model(&Tally::default())
-    });
+    explore(batch_vs_spend_model);
+    assert!(coverage::count(Race::RolledBack) > 0, "no charge was rolled back");
+    fails_with(Fault::NoRollBack, "all or nothing", batch_vs_spend_model);
 }
 
-/// Excluded: a batch that takes its charge back from beneath another's, while time moves, forgets
-/// part of the other's.
-fn roll_back_vs_spend_model(beneath: &Tally) {
+/// Excluded: a batch rolls its charge back beneath another call's charge, while time moves, and gives back a part of the
+/// other charge.
+fn roll_back_vs_spend_model() {
     let (limiter, hand) = limiter(3, 1);
     let batch = spawn(&limiter, |limiter| spend_both(&limiter, 2, false));
     let spender = spawn(&limiter, move |limiter| {
@@ -325,8 +327,8 @@ fn roll_back_vs_spend_model(beneath: &Tally) {
     });
     let (batch, (_, admitted)) = (batch.join().unwrap(), spender.join().unwrap());
     if !batch && admitted {
-        // At 5, the spender's unit alone: 10 ns.
-        beneath.add();
+        // At 5 ns the bucket has the spender's unit alone: 10 ns.
+        count("beneath");
         assert!(
             reset_in_ns(&limiter, "A") >= 10,
             "{} ns are left of 10",
@@ -337,53 +339,46 @@ fn roll_back_vs_spend_model(beneath: &Tally) {
 
 #[test]
 fn roll_back_vs_spend() {
-    let beneath = Tally::default();
-    let in_beneath = beneath.clone();
-    explore_bounded(Some(3), move || roll_back_vs_spend_model(&in_beneath));
-    assert!(beneath.get() > 0);
+    explore_bounded(Some(3), roll_back_vs_spend_model);
+    assert_happened(&["beneath"]);
     assert!(
-        fault::count(Race::RolledBackBeneath) > 0,
-        "no charge was taken back from beneath another"
+        coverage::count(Race::RolledBackBeneath) > 0,
+        "no charge was rolled back beneath another"
     );
-    fails_without_the_rule(Fault::RefundForRollBack, "are left of 10", || {
-        roll_back_vs_spend_model(&Tally::default());
-    });
-    fails_without_the_rule(Fault::RollBackRelaxed, "are left of 10", || {
-        roll_back_vs_spend_model(&Tally::default());
-    });
+    for fault in [Fault::RefundForRollBack, Fault::RollBackRelaxed] {
+        fails_with(fault, "are left of 10", roll_back_vs_spend_model);
+    }
 }
 
-/// Excluded: a refund beside a spend loses either.
-fn refund_vs_spend_model(gave_first: &Tally) {
+/// Excluded: of a refund and a spend at the same time one is lost.
+fn refund_vs_spend_model() {
     let (limiter, _hand) = limiter(2, 1);
     assert!(spend(&limiter, "A", 2));
     let refunder =
         spawn(&limiter, |limiter| limiter.limit("A").unwrap().refund("k", 1).unwrap().allowed());
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
-    let (given, spent) = (refunder.join().unwrap(), spender.join().unwrap());
-    assert!(given, "one of two spent units can always be given back");
+    let (refunded, spent) = (refunder.join().unwrap(), spender.join().unwrap());
+    assert!(refunded, "one of two spent units can always be refunded");
     if spent {
-        gave_first.add();
+        count("refund first");
     }
     assert_eq!(
         remaining(&limiter, "A"),
         1 - u64::from(spent),
-        "2 spent, 1 given back, spent {spent}"
+        "2 spent, 1 refunded, spent {spent}"
     );
 }
 
 #[test]
 fn refund_vs_spend() {
-    let gave_first = Tally::default();
-    let in_gave_first = gave_first.clone();
-    explore(move || refund_vs_spend_model(&in_gave_first));
-    assert!(gave_first.get() > 0, "the spend never came after the refund");
-    fails_without_the_rule(Fault::StoreForSwap, "3 - 2 + 1 - 1", two_refunds_vs_spend_model);
+    explore(refund_vs_spend_model);
+    assert_happened(&["refund first"]);
+    fails_with(Fault::StoreForSwap, "3 - 2 + 1 - 1", two_refunds_vs_spend_model);
     explore(two_refunds_vs_spend_model);
-    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
+    assert!(coverage::count(Race::SwapLost) > 0, "no swap was lost");
 }
 
-/// As above with a unit to spare, so that both write.
+/// Like [`refund_vs_spend_model`] with a unit to spare, so that both calls write.
 fn two_refunds_vs_spend_model() {
     let (limiter, _hand) = limiter(3, 1);
     assert!(spend(&limiter, "A", 2));

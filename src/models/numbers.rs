@@ -1,5 +1,5 @@
-//! Which of a limit's numbers apply: they are noted beside a cell before its first word, and who carries
-//! the word has to find the note. (Who finds a word without its note asks the registry: that is no race.)
+//! Model of the limit tag beside a cell: a call sets it before the first word, and a call that migrates the word has to find
+//! it. (A call that finds a word without a tag asks the registry: that is no race.)
 
 use std::time::Duration;
 
@@ -8,20 +8,19 @@ use crate::store::Store;
 
 const SOME: Option<usize> = Some(2);
 
-/// Limit A has one unit by default, and so many for the id "k".
+/// Limit A has one unit by default, and `burst` units for the id "k".
 fn with_override(burst: u64) -> Limits {
     let limit = |burst| Limit::new(burst, 1, Duration::from_nanos(10)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::String, limit(1)).unwrap();
     limits.override_id("A", "k", limit(burst)).unwrap().build()
 }
 
-/// Excluded: a word is carried without the note that was made before it, and nobody can tell what it
-/// owes when the limits change.
+/// Excluded: a word is migrated without the tag that was set before it, so that a reload cannot convert it.
 fn numbers_vs_migration_model() {
     let (clock, _hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(8);
     let limiter = Limiter::with_options(with_override(2), options);
-    // So that there is a segment.
+    // Makes the first segment.
     assert!(limiter.limit("A").unwrap().spend("other", 1).unwrap().allowed());
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let migrator = spawn(&limiter, |limiter| {
@@ -37,6 +36,6 @@ fn numbers_vs_migration_model() {
 #[test]
 fn numbers_vs_migration() {
     explore_bounded(SOME, numbers_vs_migration_model);
-    assert!(fault::count(Race::Completed) > 0);
+    assert!(coverage::count(Race::Completed) > 0);
     fails_bounded(SOME, Fault::FreezeRelaxed, "half of it is spent", numbers_vs_migration_model);
 }

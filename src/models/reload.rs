@@ -1,11 +1,11 @@
-//! Calls beside a reload, on the engine with locks and by way of the limiter.
+//! Models of calls beside a reload, on the exact engine.
 
 use super::*;
 use crate::core::at_cap::AtCap;
 
 const SOME: Option<usize> = Some(2);
 
-/// Puts limits in place under which everything takes ten times as long.
+/// Reloads limits under which each unit takes ten times as long.
 fn slow_down(limiter: &Limiter) {
     let limit = |burst| Limit::new(burst, 1, Duration::from_nanos(100)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::String, limit(2)).unwrap();
@@ -13,10 +13,10 @@ fn slow_down(limiter: &Limiter) {
     assert!(limiter.reload(limits).unwrap().changed);
 }
 
-/// Excluded: a spend beside a reload is lost, or counts in the units of the other limits.
+/// Excluded: a spend beside a reload is lost, or is counted in the units of the other limits.
 fn spend_vs_reload_on_locks_model() {
     let (clock, _hand) = Clock::manual();
-    // Without the shared bucket, which would stop a call with old limits before it does any harm.
+    // `Deny`, because a shared bucket would stop a call with old limits before it does harm.
     let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).at_cap(AtCap::Deny);
     let limiter = Limiter::with_options(limits(2, 1), options);
     assert!(spend(&limiter, "A", 1));
@@ -30,10 +30,10 @@ fn spend_vs_reload_on_locks_model() {
 #[test]
 fn spend_vs_reload_on_locks() {
     explore_bounded(SOME, spend_vs_reload_on_locks_model);
-    assert!(fault::count(Race::ShardRenewed) > 0, "no word was carried");
-    assert!(fault::count(Race::Outdated) > 0, "no call began again");
+    assert!(coverage::count(Race::ShardRenewed) > 0, "no word was migrated");
+    assert!(coverage::count(Race::Outdated) > 0, "no call began again");
     for (fault, because) in [
-        // The word under the old limits is counted by the new ones, under which it is not as much.
+        // The old word is read in the units of the new limits, in which it is a smaller debt.
         (Fault::ChargeBeforeRenewal, "the second unit was there"),
         (Fault::PublishedRelaxed, "Causality violation"),
     ] {
@@ -41,8 +41,8 @@ fn spend_vs_reload_on_locks() {
     }
 }
 
-/// Excluded: a batch that is denied leaves a charge behind that it made under the old limits, or takes
-/// back what it did not make under the new ones.
+/// Excluded: a denied batch leaves a charge that it made under the old limits, or rolls back a charge under the new limits
+/// that it did not make.
 fn denied_batch_vs_reload_model() {
     let (limiter, _hand) = limiter(2, 1);
     let batch = spawn(&limiter, |limiter| {
@@ -62,14 +62,14 @@ fn denied_batch_vs_reload_model() {
 #[test]
 fn denied_batch_vs_reload() {
     explore_bounded(SOME, denied_batch_vs_reload_model);
-    assert!(fault::count(Race::RolledBack) > 0, "nothing was taken back");
-    assert!(fault::count(Race::Outdated) > 0, "no call began again");
+    assert!(coverage::count(Race::RolledBack) > 0, "no charge was rolled back");
+    assert!(coverage::count(Race::Outdated) > 0, "no call began again");
     let because = "A is charged with B";
     fails_bounded(SOME, Fault::NoRollBack, because, denied_batch_vs_reload_model);
 }
 
-/// Excluded: a sweep by new limits finds the word of a cell that a reload has not renewed yet, takes it for one in
-/// the new units, and drops what is owed.
+/// Excluded: a sweep with new limits finds a cell that the reload has not migrated yet, reads its word in the new units, and
+/// drops its debt.
 fn sweep_vs_reload_on_locks_model() {
     let (clock, hand) = Clock::manual();
     hand.advance(Duration::from_nanos(50));
@@ -85,7 +85,7 @@ fn sweep_vs_reload_on_locks_model() {
     assert_eq!(reset_in_ns(&limiter, "A"), 20, "all of the default's two units are used");
 }
 
-/// Two units by default, and five for `k`; that override is over, or has no end.
+/// Two units by default, and five for `k`. The override has ended, or has no end.
 fn with_override(is_over: bool) -> Limits {
     let of = |burst| Limit::new(burst, 1, Duration::from_nanos(10)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::String, of(2)).unwrap();
@@ -98,7 +98,7 @@ fn with_override(is_over: bool) -> Limits {
 #[test]
 fn sweep_vs_reload_on_locks() {
     explore_bounded(SOME, sweep_vs_reload_on_locks_model);
-    assert!(fault::count(Race::ShardRenewed) > 0, "no word was carried");
+    assert!(coverage::count(Race::ShardRenewed) > 0, "no word was migrated");
     let because = "all of the default's two units";
     fails_bounded(SOME, Fault::SweepByOldLimits, because, sweep_vs_reload_on_locks_model);
 }

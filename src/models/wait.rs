@@ -1,9 +1,9 @@
-//! Places in the future, given up and settled, beside those who spend and those who come behind.
+//! Models of places in the future and of estimates: cancels and settlements beside spends and later places.
 
 use super::*;
 use crate::limiter::reserve::{Reservation, ReserveError};
 
-/// The bound on preemptions of the longest: without one it takes 16 s, and passes, too.
+/// The bound on preemptions of the longest model. Without a bound it takes 16 s, and passes as well.
 const SOME: Option<usize> = Some(3);
 
 fn place(limiter: &Limiter, cost: u64) -> Reservation {
@@ -16,19 +16,15 @@ fn wait_ns(place: &Reservation) -> u64 {
     place.wait().as_nanos() as u64
 }
 
-/// Excluded: a spender and one who takes a place both have the last unit, or two have one place.
-fn reserve_vs_spend_model(waited: &Tally, at_once: &Tally) {
+/// Excluded: a spend and a reservation both get the last unit, or two reservations get one place.
+fn reserve_vs_spend_model() {
     let (limiter, _hand) = limiter(2, 1);
     assert!(spend(&limiter, "A", 1));
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let waiter = spawn(&limiter, |limiter| wait_ns(&place(&limiter, 1)));
     let (spent, first_ns) = (spender.join().unwrap(), waiter.join().unwrap());
     assert_eq!(spent, first_ns == 10, "one unit was there: spent {spent}, waits {first_ns}");
-    if spent {
-        waited.add()
-    } else {
-        at_once.add()
-    }
+    count(if spent { "waited" } else { "at once" });
     let behind_ns = wait_ns(&place(&limiter, 1));
     assert_eq!(
         behind_ns,
@@ -39,18 +35,13 @@ fn reserve_vs_spend_model(waited: &Tally, at_once: &Tally) {
 
 #[test]
 fn reserve_vs_spend() {
-    let (waited, at_once) = (Tally::default(), Tally::default());
-    let (in_waited, in_at_once) = (waited.clone(), at_once.clone());
-    explore(move || reserve_vs_spend_model(&in_waited, &in_at_once));
-    assert!(waited.get() > 0 && at_once.get() > 0, "{} and {}", waited.get(), at_once.get());
-    assert!(fault::count(Race::SwapLost) > 0, "no swap met another's");
-    fails_without_the_rule(Fault::StoreForSwap, "one unit was there", || {
-        reserve_vs_spend_model(&Tally::default(), &Tally::default());
-    });
+    explore(reserve_vs_spend_model);
+    assert_happened(&["waited", "at once"]);
+    assert!(coverage::count(Race::SwapLost) > 0, "no swap was lost");
+    fails_with(Fault::StoreForSwap, "one unit was there", reserve_vs_spend_model);
 }
 
-/// Excluded: a place is given up from beneath one that comes behind it, and somebody else gets the time
-/// that the one behind was told.
+/// Excluded: a place is cancelled in front of another place, and a third call gets the time that the other place has.
 fn cancel_vs_reserve_model() {
     let (limiter, hand) = limiter(1, 1);
     assert!(spend(&limiter, "A", 1));
@@ -60,7 +51,7 @@ fn cancel_vs_reserve_model() {
     canceller.join().unwrap();
     let told_ns = reserver.join().unwrap();
     assert!(told_ns == 10 || told_ns == 20, "{told_ns}");
-    // Nobody spends at the time that was told; before it, one does if nobody stands there.
+    // No spend is admitted up to the place's time. After it one is admitted every 10 ns.
     let mut admitted = Vec::new();
     for now_ns in [10, 20, 30] {
         hand.set(Duration::from_nanos(now_ns));
@@ -69,18 +60,18 @@ fn cancel_vs_reserve_model() {
         }
     }
     let free: Vec<u64> = [10, 20, 30].into_iter().filter(|&at| at > told_ns).collect();
-    assert_eq!(admitted, free, "a time that was told to another: told {told_ns}");
+    assert_eq!(admitted, free, "a time that another place has: {told_ns}");
 }
 
 #[test]
 fn cancel_vs_reserve() {
     explore(cancel_vs_reserve_model);
-    assert!(fault::count(Race::VacatedBeneath) > 0, "nobody was behind one that was given up");
-    let because = "a time that was told to another";
-    fails_without_the_rule(Fault::RefundForCancel, because, cancel_vs_reserve_model);
+    assert!(coverage::count(Race::VacatedBeneath) > 0, "no cancelled place had a place behind it");
+    let because = "a time that another place has";
+    fails_with(Fault::RefundForCancel, because, cancel_vs_reserve_model);
 }
 
-/// Excluded: of two places that are given up at once, of which one stands on the other, one stays taken.
+/// Excluded: of two places, one behind the other, that are cancelled at once, one stays taken.
 fn cancel_vs_cancel_model() {
     let (limiter, _hand) = limiter(1, 1);
     assert!(spend(&limiter, "A", 1));
@@ -89,39 +80,42 @@ fn cancel_vs_cancel_model() {
     let two = loom::thread::spawn(move || second.cancel());
     one.join().unwrap();
     two.join().unwrap();
-    assert_eq!(wait_ns(&place(&limiter, 1)), 10, "both were given up");
+    assert_eq!(wait_ns(&place(&limiter, 1)), 10, "both were cancelled");
 }
 
 #[test]
 fn cancel_vs_cancel() {
     explore(cancel_vs_cancel_model);
-    assert!(fault::count(Race::VacatedLater) > 0, "none was given back later");
-    assert!(fault::count(Race::CancelLeftToAnother) > 0, "none was left to the other thread");
-    fails_without_the_rule(Fault::VacateUnlocked, "both were given up", cancel_vs_cancel_model);
+    assert!(coverage::count(Race::VacatedLater) > 0, "no place went back later");
+    assert!(
+        coverage::count(Race::CancelLeftToAnother) > 0,
+        "no cancel was left to the other thread"
+    );
+    fails_with(Fault::VacateUnlocked, "both were cancelled", cancel_vs_cancel_model);
     let left = Fault::CancelsNotLookedForAgain;
-    fails_without_the_rule(left, "both were given up", cancel_vs_cancel_model);
+    fails_with(left, "both were cancelled", cancel_vs_cancel_model);
 }
 
-/// Excluded: of three cancels, each of which may be left to either of the other threads, one is lost.
+/// Excluded: of three cancels, each of which may be left to another thread, one is lost.
 fn cancel_vs_cancel_vs_cancel_model() {
     let (limiter, _hand) = limiter(1, 1);
     assert!(spend(&limiter, "A", 1));
     let places = [(); 3].map(|()| place(&limiter, 1));
     let cancel = |place: Reservation| loom::thread::spawn(move || place.cancel());
     places.map(cancel).into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(wait_ns(&place(&limiter, 1)), 10, "all were given up");
+    assert_eq!(wait_ns(&place(&limiter, 1)), 10, "all were cancelled");
 }
 
 #[test]
 fn cancel_vs_cancel_vs_cancel() {
     explore_bounded(Some(2), cancel_vs_cancel_vs_cancel_model);
-    assert!(fault::count(Race::CancelLeftToAnother) > 0, "none was left to another thread");
+    assert!(coverage::count(Race::CancelLeftToAnother) > 0, "no cancel was left to another thread");
     let left = Fault::CancelsNotLookedForAgain;
-    fails_bounded(Some(2), left, "all were given up", cancel_vs_cancel_vs_cancel_model);
+    fails_bounded(Some(2), left, "all were cancelled", cancel_vs_cancel_vs_cancel_model);
 }
 
-/// Excluded: a charge goes back by a reset and by its receipt.
-fn settle_vs_reset_model(first: &Tally, last: &Tally) {
+/// Excluded: a charge goes back twice, by a reset and by its receipt.
+fn settle_vs_reset_model() {
     let (limiter, _hand) = limiter(3, 1);
     let receipt = limiter.limit("A").unwrap().spend_estimate("k", 2).unwrap().1.unwrap();
     let settler = spawn(&limiter, |limiter| {
@@ -129,32 +123,24 @@ fn settle_vs_reset_model(first: &Tally, last: &Tally) {
         remaining(&limiter, "A")
     });
     let resetter = spawn(&limiter, |limiter| {
-        let is_given = limiter.limit("A").unwrap().reset("k").unwrap().allowed();
-        // Not as much as was charged: docs/internals/rollback.md has what becomes of the same word.
-        (is_given, spend(&limiter, "A", 1))
+        let is_reset = limiter.limit("A").unwrap().reset("k").unwrap().allowed();
+        // One unit, not two: docs/internals/rollback.md ("One case is left") says what happens if the word becomes the same.
+        (is_reset, spend(&limiter, "A", 1))
     });
-    let (left, (is_given, spent)) = (settler.join().unwrap(), resetter.join().unwrap());
-    assert!(is_given && spent);
-    if left == 3 {
-        first.add();
-    } else {
-        last.add();
-    }
+    let (left, (is_reset, spent)) = (settler.join().unwrap(), resetter.join().unwrap());
+    assert!(is_reset && spent);
+    count(if left == 3 { "settled first" } else { "settled last" });
     assert_eq!(remaining(&limiter, "A"), 2, "one of three is spent since the reset");
 }
 
 #[test]
 fn settle_vs_reset() {
-    let (first, last) = (Tally::default(), Tally::default());
-    let (in_first, in_last) = (first.clone(), last.clone());
-    explore(move || settle_vs_reset_model(&in_first, &in_last));
-    assert!(first.get() > 0 && last.get() > 0, "{} and {}", first.get(), last.get());
-    fails_without_the_rule(Fault::RefundNotCounted, "one of three is spent", || {
-        settle_vs_reset_model(&Tally::default(), &Tally::default());
-    });
+    explore(settle_vs_reset_model);
+    assert_happened(&["settled first", "settled last"]);
+    fails_with(Fault::RefundNotCounted, "one of three is spent", settle_vs_reset_model);
 }
 
-/// Excluded: what was estimated too much is given back, and part of another's charge with it.
+/// Excluded: a settlement gives back the unused part of its estimate, and a part of another call's charge with it.
 fn settle_vs_spend_model() {
     let (limiter, hand) = limiter(4, 1);
     let (_, receipt) = limiter.limit("A").unwrap().spend_estimate("k", 3).unwrap();
@@ -164,23 +150,26 @@ fn settle_vs_spend_model() {
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let _ = settler.join().unwrap();
     assert!(spender.join().unwrap());
-    // The spender's unit alone, of now, whoever was first.
+    // The spender's unit alone, charged now, in whichever order they came.
     let reset_ns = reset_in_ns(&limiter, "A");
-    assert!(reset_ns >= 10, "part of another's charge is forgotten: full in {reset_ns} ns");
-    assert_eq!(reset_ns, 10, "what was estimated too much stays");
+    assert!(reset_ns >= 10, "another charge is forgotten in part: full in {reset_ns} ns");
+    assert_eq!(reset_ns, 10, "the unused part of the estimate stays");
 }
 
 #[test]
 fn settle_vs_spend() {
     explore(settle_vs_spend_model);
-    assert!(fault::count(Race::RolledBack) > 0, "never before the other's charge");
-    assert!(fault::count(Race::RolledBackBeneath) > 0, "never from beneath it");
-    let because = "part of another's charge is forgotten";
-    fails_without_the_rule(Fault::RefundForSettle, because, settle_vs_spend_model);
+    assert!(coverage::count(Race::RolledBack) > 0, "no rollback came before the other charge");
+    assert!(
+        coverage::count(Race::RolledBackBeneath) > 0,
+        "no rollback came beneath the other charge"
+    );
+    let because = "another charge is forgotten in part";
+    fails_with(Fault::RefundForSettle, because, settle_vs_spend_model);
 }
 
-/// Excluded: of two that are settled to nothing the later one reckons with a base that the other has moved,
-/// and gives back what has come back by itself since: a third's charge.
+/// Excluded: of two estimates that are settled to nothing, the later settlement uses a base that the other has moved. It
+/// gives back time that has passed since, which is a third call's charge.
 fn settle_vs_settle_model() {
     let (limiter, hand) = limiter(30, 1);
     let charge = |cost| limiter.limit("A").unwrap().spend_estimate("k", cost).unwrap().1.unwrap();
@@ -194,15 +183,15 @@ fn settle_vs_settle_model() {
     let _ = one.join().unwrap();
     two.join().unwrap();
     let reset_ns = reset_in_ns(&limiter, "A");
-    assert!(reset_ns >= 50, "part of another's charge is forgotten: full in {reset_ns} ns");
-    // 190 if both gave back nothing. Who meets an attempt that failed gives back less.
-    assert!(reset_ns <= 140, "what was estimated too much stays: full in {reset_ns} ns");
+    assert!(reset_ns >= 50, "another charge is forgotten in part: full in {reset_ns} ns");
+    // 190 ns if neither settlement gave anything back. A settlement that meets a failed attempt gives back less.
+    assert!(reset_ns <= 140, "the unused part of the estimates stays: full in {reset_ns} ns");
 }
 
 #[test]
 fn settle_vs_settle() {
     explore_bounded(SOME, settle_vs_settle_model);
-    let because = "part of another's charge is forgotten";
+    let because = "another charge is forgotten in part";
     fails_bounded(SOME, Fault::LoweringNotCounted, because, settle_vs_settle_model);
     fails_bounded(SOME, Fault::RefundForSettle, because, settle_vs_settle_model);
 }

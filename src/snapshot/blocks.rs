@@ -1,9 +1,9 @@
-//! The blocks of a file: limit, id, end and reason of each.
+//! Reads and writes the blocks in a file.
 
 use std::io::{self, Read, Write};
 
-use super::format::{Fields, Kind, MAX_PAYLOAD, write_bytes};
-use super::frames::{Damage, FrameReader, Frames, Wrong};
+use super::format::{FrameKind, Payload, write_bytes};
+use super::frames::{FrameFault, FrameReader, FrameWriter, ReadError};
 use crate::clock::MAX_NOW_NS;
 use crate::core::block_list::Block;
 use crate::core::state::SharedState;
@@ -11,14 +11,14 @@ use crate::limiter::blocks::REASON_MAX_BYTES;
 use crate::limits::{IdFormat, STRING_MAX_BYTES};
 use crate::store::key::{Key, KeyRef, LimitIndex};
 
-/// A block as a file has it.
+/// A block in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BlockItem {
-    /// The limit's place in the file.
+    /// The limit's position in the file.
     pub(super) limit: u32,
-    /// By the old limiter's clock.
+    /// The block's end by the old limiter's clock.
     pub(super) until_ns: u64,
-    /// In its limit's normal form.
+    /// The id in its limit's normal form.
     pub(super) id: Box<[u8]>,
     pub(super) reason: Option<Box<str>>,
 }
@@ -41,8 +41,8 @@ impl BlockItem {
         }
     }
 
-    /// `None` for what no limiter writes.
-    fn read(fields: &mut Fields<'_>) -> Option<BlockItem> {
+    /// Reads a block. `None` if no limiter has written it.
+    fn read(fields: &mut Payload<'_>) -> Option<BlockItem> {
         let (limit, until_ns, id) = (fields.u32()?, fields.u64()?, fields.bytes()?);
         let reason = match fields.u8()? {
             NO_REASON => None,
@@ -54,48 +54,42 @@ impl BlockItem {
         is_good.then(|| BlockItem { limit, until_ns, id: id.into(), reason: reason.map(Box::from) })
     }
 
-    /// The block under the index that its limit has now, on a clock whose origin is `by_ns` later.
-    pub(super) fn block(self, index: LimitIndex, by_ns: u64) -> Block {
+    /// Converts to a block of the limit that now has this index, on a clock whose origin is `by_ns` later.
+    pub(super) fn into_block(self, index: LimitIndex, by_ns: u64) -> Block {
         let key = Key::new(KeyRef { limit: index, id: &self.id });
         let until_ns = self.until_ns.saturating_sub(by_ns).min(MAX_NOW_NS);
         Block { key, until_ns, reason: self.reason }
     }
 }
 
-/// Writes the blocks that are not over; returns how many there are.
+/// Writes the blocks that last beyond `now_ns`. Returns their number.
 pub(super) fn write<W: Write>(
     inner: &SharedState,
     now_ns: u64,
-    frames: &mut Frames<W>,
+    frames: &mut FrameWriter<W>,
 ) -> io::Result<u64> {
     let blocks = inner.blocks.all(now_ns);
     let mut payload = Vec::new();
     for block in &blocks {
         let mut item = Vec::new();
         BlockItem::write(block, &mut item);
-        if payload.len() + item.len() > MAX_PAYLOAD {
-            frames.add(Kind::Blocks, &payload)?;
-            payload.clear();
-        }
-        payload.extend(item);
+        frames.push(FrameKind::Blocks, &mut payload, &item)?;
     }
-    if !payload.is_empty() {
-        frames.add(Kind::Blocks, &payload)?;
-    }
+    frames.flush(FrameKind::Blocks, &mut payload)?;
     Ok(blocks.len() as u64)
 }
 
-/// Reads the blocks, which come after the limits, and the first frame after them. `limits` is the number of
-/// limits. Keeps the blocks that end after `now_ns`, by the old limiter's clock: at most `max`.
+/// Reads the frames of blocks, from the current frame on, and the first frame after them. `limits` is the number of limits
+/// in the file. Returns the blocks that end after `now_ns` by the old limiter's clock, at most `max`.
 pub(super) fn read<R: Read>(
     frames: &mut FrameReader<R>,
     limits: usize,
     now_ns: u64,
     max: usize,
-) -> Result<Vec<BlockItem>, Damage> {
+) -> Result<Vec<BlockItem>, ReadError> {
     let mut blocks = Vec::new();
-    while let (Kind::Blocks, payload) = frames.frame() {
-        let mut fields = Fields(payload);
+    while let (FrameKind::Blocks, payload) = frames.frame() {
+        let mut fields = Payload(payload);
         while !fields.is_empty() {
             let item = BlockItem::read(&mut fields).filter(|item| (item.limit as usize) < limits);
             let item = item.ok_or_else(|| frames.damaged())?;
@@ -103,7 +97,7 @@ pub(super) fn read<R: Read>(
                 continue;
             }
             if blocks.len() == max {
-                return Err(frames.wrong(too_many(max)));
+                return Err(frames.error(too_many(max)));
             }
             blocks.push(item);
         }
@@ -112,13 +106,13 @@ pub(super) fn read<R: Read>(
     Ok(blocks)
 }
 
-/// The refusal of a file with more blocks than `max`.
-pub(super) fn too_many(max: usize) -> Wrong {
-    Wrong::Refused(format!("it has more blocks than max_blocks {max} allows"))
+/// Returns the fault of a file with more than `max` blocks.
+pub(super) fn too_many(max: usize) -> FrameFault {
+    FrameFault::Refused(format!("it has more blocks than max_blocks {max} allows"))
 }
 
-/// The format of this name, if this program has it.
-pub(super) fn format_of(name: &str) -> Option<IdFormat> {
+/// Returns the id format with this name, if this program has it.
+pub(super) fn format_by_name(name: &str) -> Option<IdFormat> {
     IdFormat::ALL.iter().find(|(known, _)| *known == name).map(|&(_, format)| format)
 }
 
@@ -127,7 +121,7 @@ mod tests {
     use super::*;
 
     fn read_back(bytes: &[u8]) -> Option<BlockItem> {
-        let mut fields = Fields(bytes);
+        let mut fields = Payload(bytes);
         BlockItem::read(&mut fields).filter(|_| fields.is_empty())
     }
 
@@ -153,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_empty_is_not_read() {
+    fn an_invalid_block_is_not_read() {
         let (id, reason) = ([b'x'; STRING_MAX_BYTES + 1], "x".repeat(REASON_MAX_BYTES + 1));
         assert!(read_back(&written(&id[1..], Some(&reason[1..]))).is_some());
         assert_eq!(read_back(&written(&id, None)), None);

@@ -1,4 +1,4 @@
-//! Putting a file in the place of another in one step.
+//! Replaces a file by another one atomically.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -8,54 +8,54 @@ use std::path::{Path, PathBuf};
 
 use crate::util::open;
 
-/// A file that is being written beside the one that it is to replace. Dropped, it is removed.
+/// A new file beside the one that it will replace. It is removed if it is dropped before it is in place.
 pub(super) struct Replacement {
     file: File,
     at: Option<PathBuf>,
     target: PathBuf,
 }
 
-/// What the names of such files end with.
+/// The end of the names of new files.
 const SUFFIX: &str = ".tollgate-new";
 
 impl Replacement {
-    /// A new file in the folder of `target`, which only its owner may read. What writers for the same target
-    /// have left there is removed, if they are gone.
+    /// Creates a new file in the folder of `target`, which only its owner may read. Files that killed writers for the
+    /// same target left there are removed.
     pub(super) fn beside(target: &Path) -> io::Result<Replacement> {
-        /// Names that are tried. Another writer for the same target takes a name away only by a race.
+        /// The number of names to try. A name fails only by a race with another writer for the same target.
         const TRIES: u32 = 32;
         let Some(name) = target.file_name() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no file name"));
         };
         let folder = folder_of(target);
-        remove_left_behind(folder, name);
+        remove_abandoned(folder, name);
         let mut last = io::ErrorKind::AlreadyExists.into();
         for _ in 0..TRIES {
-            let at = folder.join(beside(name));
+            let at = folder.join(new_name(name));
             match create(&at) {
                 Ok(file) => {
                     return Ok(Replacement { file, at: Some(at), target: target.to_owned() });
                 }
                 Err(error) => last = error,
             }
-            let may_be_there =
+            let is_taken =
                 matches!(last.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::WouldBlock);
-            if !may_be_there {
+            if !is_taken {
                 break;
             }
         }
         Err(last)
     }
 
-    /// Hands the file to the disk and puts it in the target's place.
+    /// Syncs the file to disk and renames it to the target.
     pub(super) fn put_in_place(mut self) -> io::Result<()> {
-        // Once: after an error nobody knows what of it is on the disk, and what a second try says.
+        // Do not retry: after an error the system may have dropped pages, and a second sync would not report them.
         self.file.sync_all()?;
         if let Some(at) = &self.at {
             fs::rename(at, &self.target)?;
         }
         self.at = None;
-        // The name, too. Elsewhere than on Unix a folder is no file.
+        // Sync the folder as well, which has the name. Only on Unix a folder can be opened as a file.
         #[cfg(unix)]
         File::open(folder_of(&self.target))?.sync_all()?;
         Ok(())
@@ -75,7 +75,7 @@ impl Write for Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if let Some(at) = &self.at {
-            // Nothing is lost if this fails: the next writer removes it.
+            // If this fails, the next writer removes the file.
             let _ = fs::remove_file(at);
         }
     }
@@ -88,17 +88,17 @@ fn folder_of(target: &Path) -> &Path {
     }
 }
 
-/// The name of a file beside `name`: hidden, with 16 random digits.
-fn beside(name: &OsStr) -> OsString {
+/// Returns a hidden name for a new file beside `name`, with 16 random digits.
+fn new_name(name: &OsStr) -> OsString {
     let random = RandomState::new().hash_one(std::process::id());
-    let mut beside = OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".{random:016x}{SUFFIX}"));
-    beside
+    let mut new = OsString::from(".");
+    new.push(name);
+    new.push(format!(".{random:016x}{SUFFIX}"));
+    new
 }
 
-/// Whether a name is one that `beside` gives.
-fn is_beside(other: &OsStr, name: &OsStr) -> bool {
+/// Returns whether [`new_name`] can have returned `other` for `name`.
+fn is_new_name(other: &OsStr, name: &OsStr) -> bool {
     let (other, name) = (other.as_encoded_bytes(), name.as_encoded_bytes());
     let digits = other
         .strip_prefix(b".")
@@ -108,7 +108,7 @@ fn is_beside(other: &OsStr, name: &OsStr) -> bool {
     digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Makes a file that was not there, whatever links there are, and locks it: the lock goes with its writer.
+/// Creates a file without following links, and locks it. The lock ends with its writer's process.
 fn create(at: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -119,39 +119,41 @@ fn create(at: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Locks a file that was made at a path. Until then another writer takes it for one that was left behind,
-/// and removes it: [`io::ErrorKind::WouldBlock`] if one is about to, or has.
+/// Locks a file that was just created at a path. Before that, another writer may take the file for one that a killed writer
+/// left, and remove it: [`io::ErrorKind::WouldBlock`] if a writer does so, or has done so.
 fn lock(file: &File, at: &Path) -> io::Result<()> {
     let removed = Err(io::ErrorKind::WouldBlock.into());
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => removed,
         Ok(()) if !leads_to(at, file) => removed,
-        // Where there are no locks, nothing is found to be left behind.
+        // On a file system without locks, no writer removes files.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }
 
-/// Whether a path still leads to the file that was made there.
+/// Returns whether a path still leads to the file that was created there.
 #[cfg(unix)]
 fn leads_to(at: &Path, file: &File) -> bool {
     use std::os::unix::fs::MetadataExt as _;
-    let inode = |of: io::Result<fs::Metadata>| of.map(|of| (of.dev(), of.ino())).ok();
-    let found = inode(fs::symlink_metadata(at));
-    found.is_some() && found == inode(file.metadata())
+    let inode = |metadata: io::Result<fs::Metadata>| {
+        metadata.map(|metadata| (metadata.dev(), metadata.ino())).ok()
+    };
+    let there = inode(fs::symlink_metadata(at));
+    there.is_some() && there == inode(file.metadata())
 }
 
-/// Names are random: what is there is the file.
+/// Returns whether there is a file at the path. Names are random, so it is the one that was created there.
 #[cfg(not(unix))]
 fn leads_to(at: &Path, _: &File) -> bool {
     fs::symlink_metadata(at).is_ok()
 }
 
-/// Removes what was left by writers that are gone. Whatever fails here is left for the next one.
-fn remove_left_behind(folder: &Path, name: &OsStr) {
+/// Removes the files that killed writers left. A file that cannot be removed stays for the next writer.
+fn remove_abandoned(folder: &Path, name: &OsStr) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if !is_file || !is_beside(&entry.file_name(), name) {
+        if !is_file || !is_new_name(&entry.file_name(), name) {
             continue;
         }
         let Ok(file) = open::without_waiting().write(true).open(entry.path()) else { continue };
@@ -199,15 +201,15 @@ mod tests {
         new.put_in_place().unwrap();
         assert_eq!(mode(&target), 0o100_600, "a file, and no link");
         assert_eq!(fs::read_to_string(&other).unwrap(), "other");
-        // A link with a name of ours does not make a file elsewhere.
-        let link = folder.path().join(beside(OsStr::new("buckets")));
+        // A link with a new file's name does not cause a file elsewhere.
+        let link = folder.path().join(new_name(OsStr::new("buckets")));
         symlink(folder.path().join("made"), &link).unwrap();
         assert_eq!(create(&link).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert!(!folder.path().join("made").exists());
     }
 
     #[test]
-    fn what_was_left_behind_is_removed_and_what_is_being_written_is_not() {
+    fn abandoned_files_are_removed_and_locked_ones_stay() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("buckets");
         let left = folder.path().join(".buckets.0123456789abcdef.tollgate-new");
@@ -231,25 +233,25 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_before_it_was_locked_is_not_taken() {
+    fn a_file_removed_before_its_lock_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
-        let at = folder.path().join(beside(OsStr::new("buckets")));
+        let at = folder.path().join(new_name(OsStr::new("buckets")));
         let made = || File::create_new(&at).unwrap();
         let file = made();
         lock(&file, &at).unwrap();
         fs::remove_file(&at).unwrap();
-        // Another writer's: locked, unlinked and let go of, before the writer that made it comes to lock it.
+        // Another writer locks and removes it before the writer that made it locks it.
         let file = made();
-        remove_left_behind(folder.path(), OsStr::new("buckets"));
+        remove_abandoned(folder.path(), OsStr::new("buckets"));
         assert!(!at.exists());
         assert_eq!(lock(&file, &at).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        // Nor is one that has the name since.
+        // A later file of the same name is not taken for it.
         let _another = made();
         assert_eq!(lock(&file, &at).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
-    fn writers_to_one_path_at_one_time_do_not_take_each_others_files() {
+    fn writers_to_one_path_do_not_disturb_each_other() {
         const WRITERS: u64 = 4;
         const FILES: u64 = 400;
         let folder = tempfile::tempdir().unwrap();
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_and_a_path_without_a_name_are_refused() {
+    fn a_missing_folder_and_a_nameless_path_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let nowhere = folder.path().join("gone").join("buckets");
         let kind = |path: &Path| Replacement::beside(path).err().map(|error| error.kind());

@@ -1,93 +1,96 @@
-//! How a file of buckets looks: docs/internals/snapshot.md. All numbers are little-endian.
+//! Defines the file format, which docs/internals/snapshot.md explains. All numbers are little-endian.
 //!
 //! ```text
-//! header    magic 8, version 4, engine 4, wall 8, now 8, seeds 64, check 16, sum 8
-//! frame     kind 4, bytes 4, payload, sum 8
-//! limits    name, format, largest factor 8; in the order of their indices
-//! blocks    limit 4, until 8, id, has a reason 1, reason; right after the limits
-//! numbers   limit 4, algorithm 1, shared 8, end 8, three parameters 24, name
-//! records   lo 8, hi 8, word 8, numbers 4    or    id, word 8, numbers 4
-//! end       records 8, floor 8
+//! header      magic 8, version 4, engine 4, wall 8, now 8, seeds 64, check 16, sum 8
+//! frame       kind 4, bytes 4, payload, sum 8
+//! limits      name, format, largest factor 8; in the order of their indices
+//! blocks      limit 4, until 8, id, has a reason 1, reason; right after the limits
+//! parameters  limit 4, algorithm 1, shared 8, end 8, three numbers 24, name
+//! records     lo 8, hi 8, word 8, parameters 4    or    id, word 8, parameters 4
+//! end         records 8, floor 8
 //! ```
 //!
-//! Text and ids are their length, 2 bytes, and their bytes.
+//! A text or an id is its length in 2 bytes, and its bytes.
 
 use crate::store::SeedBits;
 
 pub(super) const MAGIC: [u8; 8] = *b"TOLLGATE";
-/// The version that is written, and the only one that there is.
+/// The only version that is written and read.
 pub(super) const VERSION: u32 = 2;
 
-/// The most bytes of a frame's payload.
+/// The maximum size of a frame's payload.
 pub(super) const MAX_PAYLOAD: usize = 1 << 16;
-/// What is around a payload.
+/// The size of a frame without its payload.
 pub(super) const FRAME_BYTES: usize = 4 + 4 + 8;
-/// Of a fingerprint with its word.
-pub(super) const PRINT_RECORD_BYTES: usize = 8 + 8 + 8 + 4;
-/// The least of an id with its word: no id is empty.
+/// The size of a record with a fingerprint.
+pub(super) const FINGERPRINT_RECORD_BYTES: usize = 8 + 8 + 8 + 4;
+/// The minimum size of a record with an id, which is never empty.
 pub(super) const MIN_ID_RECORD_BYTES: usize = 2 + 1 + 8 + 4;
-/// The least of numbers: those without a name.
-pub(super) const MIN_NUMBERS_BYTES: usize = 4 + 1 + 8 + 8 + 24 + 2;
-/// Of the last frame's payload.
+/// The minimum size of a limit's parameters, whose name may be empty.
+pub(super) const MIN_PARAMETERS_BYTES: usize = 4 + 1 + 8 + 8 + 24 + 2;
+/// The size of the last frame's payload.
 pub(super) const END_BYTES: usize = 8 + 8;
 
-/// Which engine wrote a file.
+/// The form of the keys in a file, which depends on the engine that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
-    /// Fingerprints.
+    /// Fingerprints, by `Engine::LockFree`.
     Fingerprints = 1,
-    /// Ids in normal form.
+    /// Ids in normal form, by `Engine::Exact`.
     Ids = 2,
 }
 
 impl Keys {
-    /// The least that a record takes.
-    pub(super) fn least_record_bytes(self) -> usize {
+    /// Returns the minimum size of a record.
+    pub(super) fn min_record_bytes(self) -> usize {
         match self {
-            Keys::Fingerprints => PRINT_RECORD_BYTES,
+            Keys::Fingerprints => FINGERPRINT_RECORD_BYTES,
             Keys::Ids => MIN_ID_RECORD_BYTES,
         }
     }
 
-    pub(super) fn of_number(number: u32) -> Option<Keys> {
+    fn from_number(number: u32) -> Option<Keys> {
         [Keys::Fingerprints, Keys::Ids].into_iter().find(|keys| *keys as u32 == number)
     }
 }
 
-/// What is in a frame.
+/// The kind of a frame's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     Limits = 1,
-    Numbers = 2,
+    Parameters = 2,
     Records = 3,
     End = 4,
     Blocks = 5,
 }
 
-impl Kind {
-    pub(super) fn of_number(number: u32) -> Option<Kind> {
-        let all = [Kind::Limits, Kind::Numbers, Kind::Records, Kind::End, Kind::Blocks];
+impl FrameKind {
+    pub(super) fn from_number(number: u32) -> Option<FrameKind> {
+        use FrameKind::{Blocks, End, Limits, Parameters, Records};
+        let all = [Limits, Parameters, Records, End, Blocks];
         all.into_iter().find(|kind| *kind as u32 == number)
     }
 }
 
-/// What a file begins with, after its magic and version.
+/// The content of a file's header after magic and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) keys: Keys,
-    /// Nanoseconds since 1970 when the file was begun.
+    /// The wall clock's time in nanoseconds since 1970, when the snapshot began.
     pub(super) wall_ns: u64,
-    /// What the limiter's clock showed then.
+    /// The limiter's clock at the same time.
     pub(super) now_ns: u64,
-    /// Zeroes where ids are kept.
+    /// The seeds of the fingerprints; zeros in a file with ids.
     pub(super) seeds: SeedBits,
+    /// A digest of fingerprints of fixed ids by these seeds; zeros in a file with ids. It shows whether a program computes
+    /// the same fingerprints.
     pub(super) check: [u64; 2],
 }
 
 impl Header {
-    /// Before the magic and after the sum included.
+    /// The size of the header, with magic, version and sum.
     pub(super) const BYTES: usize = 8 + 4 + 4 + 8 + 8 + 64 + 16 + 8;
-    /// After magic and version, before the sum.
+    /// The size of the part between the version and the sum.
     const REST_BYTES: usize = Header::BYTES - 8 - 4 - 8;
 
     pub(super) fn write(&self, out: &mut Vec<u8>) {
@@ -98,10 +101,10 @@ impl Header {
         numbers.for_each(|number| out.extend(number.to_le_bytes()));
     }
 
-    /// Of what is between the version and the sum; `None` if no engine wrote it.
+    /// Reads the part between the version and the sum. `None` if the engine is unknown.
     pub(super) fn read(rest: &[u8; Header::REST_BYTES]) -> Option<Header> {
-        let mut fields = Fields(rest);
-        let keys = Keys::of_number(fields.u32()?)?;
+        let mut fields = Payload(rest);
+        let keys = Keys::from_number(fields.u32()?)?;
         let (wall_ns, now_ns) = (fields.u64()?, fields.u64()?);
         let mut words = [0; 10];
         for word in &mut words {
@@ -113,62 +116,50 @@ impl Header {
     }
 }
 
-/// Which numbers some words are in the units of.
+/// The parameters of one limit, default or override, that records refer to by their position in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NumbersItem<'a> {
-    /// The limit's place in the file.
+pub(super) struct ParametersItem<'a> {
+    /// The limit's position in the file.
     pub(super) limit: u32,
-    /// The word that newcomers share: of a default; else 0.
+    /// The word of the bucket that untracked keys share; 0 for an override.
     pub(super) shared: u64,
-    /// When they end or have ended, by the old limiter's clock, if they do; else 0.
+    /// The override's end by the old limiter's clock; 0 without an end.
     pub(super) end_ns: u64,
-    pub(super) numbers: Parameters<'a>,
+    pub(super) parameters: Parameters<'a>,
 }
 
-/// An algorithm and its numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Parameters<'a> {
-    Gcra { burst: u64, count: u64, period_ns: u64 },
-    FixedWindow { limit: u64, window_ms: u64 },
-    TokenBucket { limit: u64, window_ms: u64, burst: u64 },
-    LeakyBucket { size: u64, drip_rate_ms: u64, drip_size: u64 },
-    Custom(&'a str),
+/// An algorithm with its numbers. `old_limit.rs` gives their meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parameters<'a> {
+    pub(super) algorithm: u8,
+    pub(super) numbers: [u64; 3],
+    /// The name of a custom rule, else empty.
+    pub(super) name: &'a str,
 }
 
-impl NumbersItem<'_> {
+impl ParametersItem<'_> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let (algorithm, parameters, name) = match self.numbers {
-            Parameters::Custom(name) => (0, [0; 3], name),
-            Parameters::Gcra { burst, count, period_ns } => (1, [burst, count, period_ns], ""),
-            Parameters::FixedWindow { limit, window_ms } => (2, [limit, window_ms, 0], ""),
-            Parameters::TokenBucket { limit, window_ms, burst } => {
-                (3, [limit, window_ms, burst], "")
-            }
-            Parameters::LeakyBucket { size, drip_rate_ms, drip_size } => {
-                (4, [size, drip_rate_ms, drip_size], "")
-            }
-        };
         out.extend(self.limit.to_le_bytes());
-        out.push(algorithm);
+        out.push(self.parameters.algorithm);
         out.extend(self.shared.to_le_bytes());
         out.extend(self.end_ns.to_le_bytes());
-        parameters.iter().for_each(|number| out.extend(number.to_le_bytes()));
-        write_bytes(name.as_bytes(), out);
+        self.parameters.numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
+        write_bytes(self.parameters.name.as_bytes(), out);
     }
 }
 
-/// Bytes with their length. What is longer than a length can say is cut; nothing here is.
+/// Writes bytes with their length. More than 65,535 bytes would be cut, but no text or id is that long.
 pub(super) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     let bytes = &bytes[..bytes.len().min(usize::from(u16::MAX))];
     out.extend((bytes.len() as u16).to_le_bytes());
     out.extend(bytes);
 }
 
-/// What is left of a payload. Each call takes its field from the front; `None` if it is not all there.
+/// The unread rest of a payload. Each method reads a field from its front; `None` if the field is incomplete.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(super) struct Payload<'a>(pub(super) &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> Payload<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -202,22 +193,13 @@ impl<'a> Fields<'a> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    /// Numbers, or nothing that this version writes.
-    pub(super) fn numbers(&mut self) -> Option<NumbersItem<'a>> {
+    pub(super) fn parameters(&mut self) -> Option<ParametersItem<'a>> {
         let limit = self.u32()?;
         let algorithm = self.u8()?;
         let (shared, end_ns) = (self.u64()?, self.u64()?);
-        let [a, b, c] = [self.u64()?, self.u64()?, self.u64()?];
-        let name = self.text()?;
-        let numbers = match algorithm {
-            0 => Parameters::Custom(name),
-            1 => Parameters::Gcra { burst: a, count: b, period_ns: c },
-            2 => Parameters::FixedWindow { limit: a, window_ms: b },
-            3 => Parameters::TokenBucket { limit: a, window_ms: b, burst: c },
-            4 => Parameters::LeakyBucket { size: a, drip_rate_ms: b, drip_size: c },
-            _ => return None,
-        };
-        Some(NumbersItem { limit, shared, end_ns, numbers })
+        let numbers = [self.u64()?, self.u64()?, self.u64()?];
+        let parameters = Parameters { algorithm, numbers, name: self.text()? };
+        Some(ParametersItem { limit, shared, end_ns, parameters })
     }
 }
 
@@ -244,24 +226,18 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_back_and_a_part_of_them_does_not() {
-        let all = [
-            Parameters::Custom("a rule"),
-            Parameters::Gcra { burst: 1, count: 2, period_ns: 3 },
-            Parameters::FixedWindow { limit: 1, window_ms: 2 },
-            Parameters::TokenBucket { limit: 1, window_ms: 2, burst: 3 },
-            Parameters::LeakyBucket { size: 1, drip_rate_ms: 2, drip_size: 3 },
-        ];
-        for numbers in all {
-            let item = NumbersItem { limit: 9, shared: 5, end_ns: 6, numbers };
+    fn parameters_read_back_and_a_part_of_them_does_not() {
+        for (algorithm, name) in [(0, "a rule"), (1, ""), (4, "")] {
+            let parameters = Parameters { algorithm, numbers: [1, 2, 3], name };
+            let item = ParametersItem { limit: 9, shared: 5, end_ns: 6, parameters };
             let mut bytes = Vec::new();
             item.write(&mut bytes);
-            assert!(bytes.len() >= MIN_NUMBERS_BYTES);
-            let mut fields = Fields(&bytes);
-            assert_eq!(fields.numbers().as_ref(), Some(&item));
-            assert!(fields.is_empty());
+            assert_eq!(bytes.len(), MIN_PARAMETERS_BYTES + name.len());
+            let mut payload = Payload(&bytes);
+            assert_eq!(payload.parameters().as_ref(), Some(&item));
+            assert!(payload.is_empty());
             for len in 0..bytes.len() {
-                assert_eq!(Fields(&bytes[..len]).numbers(), None, "{len} bytes of {item:?}");
+                assert_eq!(Payload(&bytes[..len]).parameters(), None, "{len} bytes of {item:?}");
             }
         }
     }

@@ -1,12 +1,15 @@
-//! Buckets that are kept over a restart: a file of what they owe, written while calls go on.
+//! Writes the debt of buckets to a file while calls go on, and restores a limiter from it after a restart.
 
 mod blocks;
+mod budget;
 mod file;
 mod format;
 mod frames;
+mod old_limit;
 mod read;
 mod restore;
-mod room;
+mod restorer;
+mod times;
 mod write;
 
 #[cfg(test)]
@@ -16,78 +19,76 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::file::Replacement;
-use self::frames::Damage;
+use self::frames::ReadError;
 use crate::error::{Error, ErrorKind};
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::Limits;
 
-/// What [`Limiter::snapshot`] has written.
+/// The result of [`Limiter::snapshot`], which has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Buckets that were written: those that are not full.
+    /// The number of buckets in the file: all that are not full.
     pub buckets: u64,
-    /// Blocks that were written: those that are not over.
+    /// The number of blocks in the file: all that have not ended.
     pub blocks: u64,
-    /// The file's length.
+    /// The size of the file.
     pub bytes: u64,
 }
 
-/// What [`Limiter::restore`] has read.
+/// The result of [`Limiter::restore`]. [`Limiter::snapshot`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
-    /// Buckets that owe something and are there.
+    /// The number of buckets that were restored.
     pub buckets: u64,
-    /// Buckets that have refilled since, and are not there because of that.
+    /// The number of buckets in the file that are full by now, and so were not restored.
     pub full: u64,
-    /// Buckets of which nothing is left under the limits as they are now: their limit is gone, or is no
-    /// limit for them, or [`CarryOver::Afresh`] applied, or a rule of one's own could not tell them.
+    /// The number of buckets whose debt has no meaning under the new limits: their limit is gone, no longer limits their
+    /// id, cannot convert the debt (a custom rule), or [`CarryOver::Afresh`] applied.
     pub dropped: u64,
-    /// Blocks that are not over and are there.
+    /// The number of blocks that were restored: all that have not ended.
     pub blocks: u64,
-    /// The names of limits that had numbers in the file and are not among the new ones.
+    /// The names of limits in the file that are not among the new ones, if the file has their parameters.
     pub gone: Vec<String>,
-    /// The time since the file was written, by the system's wall clock: what buckets have refilled in. 0 if
-    /// that clock went back.
+    /// The time since the snapshot by the system's wall clock, in which buckets have refilled. 0 if that clock went back.
     pub elapsed: Duration,
 }
 
 impl Limiter {
-    /// Writes what every bucket owes to a file, while calls go on, for [`restore`](Limiter::restore).
+    /// Writes the debt of every bucket to a file, while calls go on, for [`restore`](Limiter::restore).
     ///
-    /// The file is written beside `path` under a name of its own, handed to the disk, and then put in the
-    /// place of what is there, in one step: whoever opens `path`, whatever happens meanwhile, finds the old
-    /// file or the new one, whole. If `path` is a symbolic link, the link is replaced. What writers that were
-    /// killed have left beside it is removed.
+    /// The file is written beside `path` under another name, synced to disk, and then renamed to `path`. A reader
+    /// therefore finds the old file or the new one, complete, even after a crash. If `path` is a symbolic link, the link
+    /// is replaced. Files that killed writers left beside `path` are removed.
     ///
-    /// **No call waits** for it: the table is read as any caller reads it. A reload, or another snapshot of
-    /// this limiter, waits for its end, and the other way round. With [`Engine::Exact`](crate::options::Engine::Exact)
-    /// new ids of one part of the table, a 64th, wait while that part is copied.
+    /// **No call waits** for a snapshot, because it reads the table like any caller. A reload or another snapshot of the
+    /// limiter waits until it ends, and it waits for them. With [`Engine::Exact`](crate::options::Engine::Exact) new ids
+    /// in one part of the table, 1/64 of it, wait while that part is copied.
     ///
-    /// **Writers to one path**, of this process or others, do not disturb each other: the one that ends last
-    /// leaves its file there.
+    /// **Several writers to one path**, also in several processes, do not disturb each other. The file of the one that
+    /// ends last stays.
     ///
-    /// **A limit on the size of files** (`ulimit -f`, `RLIMIT_FSIZE`) is no error by itself: the system sends
-    /// the process `SIGXFSZ`, which ends it. A program that ignores this signal gets an error as from a disk
-    /// that is full. The file at `path` stays in both cases.
+    /// **A limit on the size of files** (`ulimit -f`, `RLIMIT_FSIZE`) does not give an error by itself: the system ends
+    /// the process with the signal `SIGXFSZ`. A program that ignores the signal gets an error, as on a full disk. In
+    /// both cases the old file at `path` stays.
     ///
-    /// **It is no instant.** Every bucket owes in the file at least what it owed when this was called, less
-    /// what was given back since; of what was spent since, some is in it.
+    /// **The snapshot is not an instant.** Each bucket owes in the file at least what it owed at the call, less refunds
+    /// since. The file has some of the spends made while it was written.
     ///
-    /// **It is a secret.** Only its owner may read it (mode 0600, where there are modes). Whoever has it, and
-    /// this program's memory is the same, can make ids that share a bucket: it has the seeds of the table's
-    /// fingerprints. Of the ids, those that are [blocked](crate::KeyedLimit::block) are in it, with the reasons, and all with
-    /// `Engine::Exact`. Sums find damage, not forgery.
+    /// **The file is secret.** Only its owner may read it (mode 0600, on Unix). It has the seeds of the table's
+    /// fingerprints, with which an attacker can construct ids that share a bucket. It also has the
+    /// [blocked](crate::KeyedLimit::block) ids with their reasons, and with `Engine::Exact` all ids. Checksums find
+    /// damage, but not forgery.
     ///
-    /// What is not in it: which engine, cap and clock the limiter has, the limits themselves but for the
-    /// numbers that buckets are counted by, whether it is switched off, its figures.
+    /// The file does not have: the engine's options, the cap, the clock, counters, whether the limiter is switched off,
+    /// and the limits themselves, except for the parameters in which its words are counted.
     ///
     /// # Errors
     ///
-    /// [`Error::is_io`] when the file cannot be written; what was at `path` is still there then.
+    /// [`Error::is_io`] if the file cannot be written. The old file at `path` stays.
     ///
     /// # Example
     ///
@@ -120,7 +121,8 @@ impl Limiter {
         path: &Path,
         wall_ns: impl Fn() -> u64,
     ) -> Result<Snapshot, Error> {
-        let _all_of_one_generation = self.inner.reloads.hold_off();
+        // No reload may come between: all words are of one generation.
+        let _guard = self.inner.reloads.hold_off();
         let write = || {
             let replacement = Replacement::beside(path)?;
             let (replacement, snapshot) = write::write(&self.inner, replacement, wall_ns)?;
@@ -133,14 +135,12 @@ impl Limiter {
         })
     }
 
-    /// A limiter with the buckets that another has [written to a file](Limiter::snapshot); buckets keep the
-    /// [share](CarryOver::Share) that is used of them where their numbers are others.
-    ///
-    /// See [`restore_with`](Limiter::restore_with).
+    /// Makes a limiter with the buckets of a [snapshot](Limiter::snapshot), like [`restore_with`](Limiter::restore_with)
+    /// with [`CarryOver::Share`]. [`snapshot`](Limiter::snapshot) has an example.
     ///
     /// # Errors
     ///
-    /// As [`restore_with`](Limiter::restore_with).
+    /// Those of [`restore_with`](Limiter::restore_with).
     pub fn restore(
         limits: Limits,
         options: LimiterOptions,
@@ -149,63 +149,87 @@ impl Limiter {
         Limiter::restore_with(limits, options, path, CarryOver::default())
     }
 
-    /// A limiter with the buckets that another has [written to a file](Limiter::snapshot). What they owe is
-    /// carried over by the rule `debt` where their numbers are others, as of the time of the file.
+    /// Makes a limiter with the buckets of a [snapshot](Limiter::snapshot). If a limit has changed, `carry_over` converts
+    /// the debt of its buckets, as of the time of the snapshot.
     ///
-    /// **Limits** are found by their names, in any order. Buckets of a limit that is gone are dropped and
-    /// counted; blocks of such a limit stay, for when it comes back. **Time** goes on: buckets have refilled for as long as the system's wall clock says that has
-    /// passed, at most to full, and not at all if that clock went back. The limiter's clock is the one of
-    /// `options`, going on from where the other one would be by now, so that nothing is rounded. (Beyond 2^56
-    /// ns, 2.3 years, of all processes in turn, times are moved, by whole milliseconds. A window that began
-    /// still longer ago then ends up to its length later, and a drip comes up to a drip's time late.)
+    /// **Limits** are found by their names, in any order. Buckets of a limit that is gone are dropped and counted. Its
+    /// blocks stay for the time when the limit comes back.
     ///
-    /// **Another engine** may take over: what [`Engine::Exact`](crate::options::Engine::Exact) wrote can be read into
-    /// either. What [`Engine::LockFree`](crate::options::Engine::LockFree) wrote has no ids, and can be read into that
-    /// engine alone, by a program in which ahash computes the same: other versions of it, and other kinds
-    /// of processors, may not.
+    /// **Time** goes on: buckets have refilled by the time that the system's wall clock says has passed, at most to full,
+    /// and not at all if that clock went back. The new limiter has the clock of `options`, set to the time that the old
+    /// limiter's clock would show by now, so that nothing is rounded. (If that is more than 2^56 ns, 2.3 years, summed
+    /// over all processes in turn, times are moved back by whole milliseconds. A window that began even longer ago then
+    /// ends late by at most its length, and a drip comes late by at most its period.)
     ///
-    /// **Memory**: the limiter's table takes what it takes for as many buckets in any limiter: with
-    /// `Engine::LockFree` 43 to 92 bytes a bucket, 1.5 to 3.3 times the file; with `Engine::Exact` up to 100 bytes
-    /// and the id. Reading takes less than the file's size and 4 MiB beside that, 16 MiB where calls are
-    /// [counted](LimiterOptions::counting), whatever is in the file; 0.3 MiB for what a limiter has written. So a file is refused that has two limits of one name, more buckets and
-    /// numbers than there is room for in it, or too many limits that are not among `limits`: more than
-    /// 4,096, and more than one for each 4 KiB of the file.
+    /// **Engines**: a file of [`Engine::Exact`](crate::options::Engine::Exact) can be restored into either engine. A file
+    /// of [`Engine::LockFree`](crate::options::Engine::LockFree) has no ids. It can be restored into that engine only, by
+    /// a program in which ahash computes the same hashes. Another version of ahash or another kind of processor may
+    /// compute others.
     ///
-    /// # Errors
-    ///
-    /// [`Error::is_io`] when the file cannot be read, or is no regular file;
-    /// [`Error::is_invalid_snapshot`] when it is damaged
-    /// anywhere, of another version, of another engine or program as above, when a limit's ids have
-    /// another format, when it has too many limits that are not among `limits`, when there is no room for all buckets under
-    /// [`max_keys`](LimiterOptions::max_keys) or for all blocks under
-    /// [`max_blocks`](LimiterOptions::max_blocks), and when a rule of one's own has come or gone for a limit that
-    /// has buckets in the file (unless with [`CarryOver::Afresh`]).
+    /// **Memory**: the table takes as much as for the same number of buckets in any limiter: with `Engine::LockFree` 43 to
+    /// 92 bytes a bucket, which is 1.5 to 3.3 times the file; with `Engine::Exact` up to 100 bytes and the id. A restore
+    /// takes 0.3 MiB beside the table for a file that a limiter wrote, and for any content at most the file's size and
+    /// 4 MiB, or 16 MiB with [counters](LimiterOptions::counting). A file is therefore refused if it has two limits of one
+    /// name, more buckets and parameters than its size has room for, or too many limits that are not among `limits`: more
+    /// than 4,096, and more than one for each 4 KiB of the file.
     ///
     /// # Example
     ///
-    /// See [`snapshot`](Limiter::snapshot).
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::reload::CarryOver;
+    /// use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// let limits = |burst| -> Result<Limits, tollgate::Error> {
+    ///     let limit = Limit::new(burst, 1, Duration::from_secs(3600))?;
+    ///     Ok(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build())
+    /// };
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("buckets");
+    /// let limiter = Limiter::new(limits(20)?);
+    /// limiter.limit("PerUser")?.spend("alice", 15)?;
+    /// limiter.snapshot(&path)?;
+    ///
+    /// let options = LimiterOptions::default();
+    /// let (limiter, _) = Limiter::restore_with(limits(40)?, options, &path, CarryOver::Units)?;
+    /// assert_eq!(limiter.limit("PerUser")?.check("alice", 0)?.remaining(), Some(25));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_io`] if the file cannot be read or is no regular file. [`Error::is_invalid_snapshot`] if
+    ///
+    /// - the file is damaged anywhere, or of another version, engine or hash function as above;
+    /// - it has limits of one name, too many buckets and parameters for its size, or too many limits that are not among
+    ///   `limits`;
+    /// - the ids of a limit have another format;
+    /// - [`max_keys`](LimiterOptions::max_keys) is too low for its buckets, or
+    ///   [`max_blocks`](LimiterOptions::max_blocks) for its blocks;
+    /// - a limit with buckets in the file has changed from or to a custom rule, unless `carry_over` is
+    ///   [`CarryOver::Afresh`].
     pub fn restore_with(
         limits: Limits,
         options: LimiterOptions,
         path: impl AsRef<Path>,
-        debt: CarryOver,
+        carry_over: CarryOver,
     ) -> Result<(Limiter, Restored), Error> {
-        Limiter::restore_at(limits, options, path.as_ref(), debt, wall_ns())
+        Limiter::restore_at(limits, options, path.as_ref(), carry_over, wall_ns())
     }
 
     pub(crate) fn restore_at(
         limits: Limits,
         options: LimiterOptions,
         path: &Path,
-        debt: CarryOver,
+        carry_over: CarryOver,
         wall_ns: u64,
     ) -> Result<(Limiter, Restored), Error> {
-        restore::restore(limits, options, path, debt, wall_ns).map_err(|damage| match damage {
-            Damage::Io(error) => {
+        restore::restore(limits, options, path, carry_over, wall_ns).map_err(|error| match error {
+            ReadError::Io(error) => {
                 let text = format!("{}: cannot be read: {error}", path.display());
                 Error::new(ErrorKind::Io, text)
             }
-            Damage::At(at, reason) => {
+            ReadError::At(at, reason) => {
                 let text = format!("{}: at byte {at}: {reason}", path.display());
                 Error::new(ErrorKind::Snapshot, text)
             }
@@ -213,7 +237,7 @@ impl Limiter {
     }
 }
 
-/// Nanoseconds since 1970, by the system's wall clock; 0 before that.
+/// Returns the wall clock's time in nanoseconds since 1970; 0 before that.
 fn wall_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -1,20 +1,19 @@
-//! Reading a file item by item, and nothing of it that cannot be.
+//! Reads limits and records from frames, and checks them.
 
 use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
 
-use super::format::{Fields, Keys, Kind};
-use super::frames::{Damage, FrameReader, Wrong};
-use super::restore::Restoring;
+use super::format::{FrameKind, Keys, Payload};
+use super::frames::{FrameFault, FrameReader, ReadError};
 use crate::algorithm::factor::Factor;
 use crate::limits::Limits;
 use crate::store::Fingerprint;
 
-/// More than the name of any format of ids has, of other versions as well.
+/// The maximum length of an id format's name, in this version and others.
 const MAX_FORMAT_BYTES: usize = 64;
 
-/// A limit's name, the format of its ids as it is written, and the largest factor that it was charged with.
+/// A limit's name, its id format as text, and the largest factor with which it was charged.
 #[derive(Clone, Debug)]
 pub(super) struct LimitItem {
     pub(super) name: Arc<str>,
@@ -22,41 +21,41 @@ pub(super) struct LimitItem {
     pub(super) factor: Factor,
 }
 
-/// One bucket.
+/// A bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record<'a> {
-    pub(super) who: Who<'a>,
+    pub(super) key: RecordKey<'a>,
     pub(super) word: u64,
-    /// The place of its numbers.
-    pub(super) numbers: u32,
+    /// The position of its limit's parameters in the file.
+    pub(super) parameters: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Who<'a> {
+pub(super) enum RecordKey<'a> {
     Fingerprint(Fingerprint),
-    /// In its limit's normal form.
+    /// The id in its limit's normal form.
     Id(&'a [u8]),
 }
 
-/// Reads all limits, which come first, and the first frame after them. No two have one name, and at most
-/// `most_unknown` are not `known`: each costs some hundred times what it takes in the file.
-pub(super) fn limits<R: Read>(
+/// Reads the limits, which come first, and the first frame after them. Names must differ. At most `max_unknown` of the
+/// limits may be unknown, because each takes some hundred times its size in the file.
+pub(super) fn read_limits<R: Read>(
     frames: &mut FrameReader<R>,
-    most_unknown: usize,
+    max_unknown: usize,
     is_known: impl Fn(&str) -> bool,
-) -> Result<Vec<LimitItem>, Damage> {
+) -> Result<Vec<LimitItem>, ReadError> {
     let (mut limits, mut names, mut unknown) = (Vec::new(), HashSet::new(), 0);
     loop {
         frames.next()?;
-        let (Kind::Limits, payload) = frames.frame() else { return Ok(limits) };
-        let mut fields = Fields(payload);
-        while !fields.is_empty() {
-            let item = limit(&mut fields).filter(|item| names.insert(item.name.clone()));
+        let (FrameKind::Limits, payload) = frames.frame() else { return Ok(limits) };
+        let mut payload = Payload(payload);
+        while !payload.is_empty() {
+            let item = read_limit(&mut payload).filter(|item| names.insert(item.name.clone()));
             let item = item.ok_or_else(|| frames.damaged())?;
             unknown += usize::from(!is_known(&item.name));
-            if unknown > most_unknown {
-                return Err(frames.wrong(Wrong::Refused(format!(
-                    "more than {most_unknown} limits that are not among the new ones: a file of this size may have so many"
+            if unknown > max_unknown {
+                return Err(frames.error(FrameFault::Refused(format!(
+                    "more than {max_unknown} limits that are not among the new ones, the maximum for a file of this size"
                 ))));
             }
             limits.push(item);
@@ -64,73 +63,20 @@ pub(super) fn limits<R: Read>(
     }
 }
 
-/// Reads the rest, from the frame that was read last on.
-pub(super) fn rest<R: Read>(
-    keys: Keys,
-    mut frames: FrameReader<R>,
-    restoring: &mut Restoring,
-) -> Result<(), Damage> {
-    let mut records = 0;
-    loop {
-        let (kind, payload) = frames.frame();
-        let mut fields = Fields(payload);
-        let took = match kind {
-            Kind::Numbers => numbers(&mut fields, restoring),
-            Kind::Records => buckets(keys, &mut fields, &mut records, restoring),
-            Kind::End => end(&mut fields, records, restoring),
-            Kind::Limits | Kind::Blocks => Err(Wrong::Damaged),
-        };
-        took.map_err(|wrong| frames.wrong(wrong))?;
-        if kind == Kind::End {
-            return frames.end();
-        }
-        frames.next()?;
-    }
+fn read_limit(payload: &mut Payload<'_>) -> Option<LimitItem> {
+    let (name, format) = (payload.text()?, payload.text()?);
+    let factor = Factor::from_millionths(payload.u64()?);
+    let is_valid = Limits::is_name_in_file(name) && (1..=MAX_FORMAT_BYTES).contains(&format.len());
+    is_valid.then(|| LimitItem { name: name.into(), format: format.into(), factor })
 }
 
-fn numbers(fields: &mut Fields<'_>, restoring: &mut Restoring) -> Result<(), Wrong> {
-    while !fields.is_empty() {
-        restoring.numbers(fields.numbers().ok_or(Wrong::Damaged)?)?;
-    }
-    Ok(())
-}
-
-fn buckets(
-    keys: Keys,
-    fields: &mut Fields<'_>,
-    records: &mut u64,
-    restoring: &mut Restoring,
-) -> Result<(), Wrong> {
-    while !fields.is_empty() {
-        restoring.record(record(keys, fields).ok_or(Wrong::Damaged)?)?;
-        *records += 1;
-    }
-    Ok(())
-}
-
-fn end(fields: &mut Fields<'_>, records: u64, restoring: &mut Restoring) -> Result<(), Wrong> {
-    let count = fields.u64().ok_or(Wrong::Damaged)?;
-    let floor_ns = fields.u64().ok_or(Wrong::Damaged)?;
-    if count != records || !fields.is_empty() {
-        return Err(Wrong::Damaged);
-    }
-    restoring.floor(floor_ns);
-    Ok(())
-}
-
-fn limit(fields: &mut Fields<'_>) -> Option<LimitItem> {
-    let (name, format) = (fields.text()?, fields.text()?);
-    let factor = Factor::from_millionths(fields.u64()?);
-    let is_one = Limits::is_name_in_file(name) && (1..=MAX_FORMAT_BYTES).contains(&format.len());
-    is_one.then(|| LimitItem { name: name.into(), format: format.into(), factor })
-}
-
-fn record<'a>(keys: Keys, fields: &mut Fields<'a>) -> Option<Record<'a>> {
-    let who = match keys {
+pub(super) fn read_record<'a>(keys: Keys, payload: &mut Payload<'a>) -> Option<Record<'a>> {
+    let key = match keys {
         Keys::Fingerprints => {
-            Who::Fingerprint(Fingerprint::of_halves([fields.u64()?, fields.u64()?])?)
+            let halves = [payload.u64()?, payload.u64()?];
+            RecordKey::Fingerprint(Fingerprint::of_halves(halves)?)
         }
-        Keys::Ids => Who::Id(fields.bytes()?),
+        Keys::Ids => RecordKey::Id(payload.bytes()?),
     };
-    Some(Record { who, word: fields.u64()?, numbers: fields.u32()? })
+    Some(Record { key, word: payload.u64()?, parameters: payload.u32()? })
 }

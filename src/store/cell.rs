@@ -1,154 +1,174 @@
-//! Where the state of one bucket lives: an atomic word, and the only compare-and-swap loop on it.
+//! Holds the state of one bucket: an atomic word, with the only compare-and-swap loop on it.
 
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
-/// A bucket's word. 0 is a bucket that was never charged; nobody writes 0.
+/// A bucket's word. The word 0 is a bucket that was never charged; no rule writes 0.
 ///
-/// In a table whose cells move, the word's top bit says that this cell is gone, for good: what it held
-/// then has moved on, or was full and was dropped, which leaves 0.
+/// The top bit marks a frozen cell, in the lock-free table and of a bucket that untracked keys share. A frozen cell stays
+/// frozen: its word moves to another cell, or the cell is dead.
 #[derive(Debug)]
 pub(crate) struct Cell(AtomicU64);
 
-/// The mark of a cell that is gone.
-const GONE: u64 = 1 << 63;
+/// The mark of a frozen cell.
+const FROZEN: u64 = 1 << 63;
 
-/// What a cell of a table holds.
+/// The word of a cell, and whether the cell is frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Word {
-    /// The word as it is.
+    /// The current word.
     Live(u64),
-    /// The word as it was when the cell went. 0: nothing is left of it.
-    Gone(u64),
+    /// The word at the time of the freeze. 0: the cell is dead, nothing is left of it.
+    Frozen(u64),
 }
 
 impl Word {
     #[inline(always)]
-    fn of_bits(bits: u64) -> Word {
-        if bits & GONE == 0 { Word::Live(bits) } else { Word::Gone(bits & !GONE) }
+    fn from_bits(bits: u64) -> Word {
+        if bits & FROZEN == 0 { Word::Live(bits) } else { Word::Frozen(bits & !FROZEN) }
     }
 }
 
 impl Cell {
-    /// A bucket that was never charged.
+    /// Makes the cell of a bucket that was never charged.
     pub(crate) fn new() -> Cell {
         Cell(AtomicU64::new(0))
     }
 
-    /// The word as it is now.
+    /// Returns the current word of a cell that is not frozen.
     #[inline]
     pub(crate) fn load(&self) -> u64 {
-        // Relaxed: the word publishes nothing but itself. One location has one modification order,
-        // and whoever decides on a stale word writes by a compare-and-swap that fails.
+        // Relaxed: the word publishes nothing but itself. One location has one modification order, and a call that
+        // decides on a stale word writes by a compare-and-swap that fails.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Puts to `step` the word, until the word that `step` asks for is stored or it asks for none;
-    /// returns the word that it was put to last, and what it said then.
+    /// Calls `step` with the word, and stores the word that it returns by a swap, again until a swap succeeds or
+    /// `step` returns no word. Returns the word of the last call and the second value that `step` returned for it.
     ///
-    /// The loop repeats only when another caller's step was stored in between: somebody always gets
-    /// through, so it is lock-free, and each repeat is paid for by an admission, refund or reset.
+    /// The loop repeats only if another call's swap came in between. So it is lock-free: some call always succeeds,
+    /// and each repeat is due to another call's admission, refund or reset.
     #[inline(always)]
     pub(crate) fn update<T>(&self, mut step: impl FnMut(u64) -> (Option<u64>, T)) -> (u64, T) {
-        // Acquire: pairs with the Release below. A batch that takes its charge back reads the clock in
-        // `step`, after it saw another's charge, and without the pair could get a time before that
-        // charge's own: it would give back too much (model `roll_back_vs_spend`).
+        // Acquire: pairs with the Release below. A batch that rolls a charge back reads the clock in `step`, after it
+        // saw another call's charge. Without the pair it could get a time before that charge's, and give back too much
+        // (model `roll_back_vs_spend`).
         let mut word = self.0.load(relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire));
         loop {
-            let (new, said) = step(word);
+            let (new, result) = step(word);
             let Some(new) = new else {
-                return (word, said);
+                return (word, result);
             };
-            debug_assert!(new != 0, "a word is never 0");
-            if fault::active(Fault::StoreForSwap) {
-                self.0.store(new, Ordering::Relaxed);
-                return (word, said);
-            }
-            // Release: publishes the reading of the clock that `step` made, for the pair above.
-            // Acquire on failure: as above. A spurious failure only repeats the step.
-            let (stored, lost) = (
-                relaxed_if(Fault::RollBackRelaxed, Ordering::Release),
-                relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire),
-            );
-            match self.0.compare_exchange_weak(word, new, stored, lost) {
-                Ok(_) => return (word, said),
-                Err(current) => {
-                    coverage::hit(Race::SwapLost);
-                    word = current;
-                }
+            match self.swap(word, new) {
+                Ok(()) => return (word, result),
+                Err(current) => word = current,
             }
         }
     }
+
+    /// Stores `new` if the cell's bits are still `word`; else returns the bits. It may fail without a reason.
+    #[inline(always)]
+    fn swap(&self, word: u64, new: u64) -> Result<(), u64> {
+        debug_assert!(new != 0, "a word is never 0");
+        if fault::active(Fault::StoreForSwap) {
+            self.0.store(new, Ordering::Relaxed);
+            return Ok(());
+        }
+        // Release: publishes the reading of the clock that the caller made, for the pair in `update`.
+        // Acquire on failure: as there.
+        let (stored, lost) = (
+            relaxed_if(Fault::RollBackRelaxed, Ordering::Release),
+            relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire),
+        );
+        self.0.compare_exchange_weak(word, new, stored, lost).map(|_| ()).inspect_err(|_| {
+            coverage::hit(Race::SwapLost);
+        })
+    }
 }
 
-/// What only a table whose cells move asks.
+/// Operations on cells that can freeze.
 impl Cell {
-    /// The word, or that it is gone.
+    /// Returns the word, live or frozen.
     #[inline(always)]
     pub(crate) fn word(&self) -> Word {
-        // Acquire: pairs with `freeze` and `bury`: who meets a cell that is gone must find what was done
-        // before: the shard's new pointer, or the raised floor. With the first Release of `update`: what
-        // was written beside the cell before its first word.
-        Word::of_bits(self.0.load(relaxed_if(Fault::WordRelaxed, Ordering::Acquire)))
+        // Acquire: pairs with `freeze` and `evict`: a call that meets a frozen cell must see what happened before the
+        // freeze: the shard's new pointer, or the raised eviction time floor. Pairs with the first Release of `update`
+        // as well: the caller sees what was written beside the cell before its first word.
+        Word::from_bits(self.0.load(relaxed_if(Fault::WordRelaxed, Ordering::Acquire)))
     }
 
-    /// As [`update`](Cell::update), unless the cell is gone; returns whether it was there.
+    /// Returns the word of a cell that is live, as the fast path's loop begins with it: see [`update`](Cell::update).
+    #[inline(always)]
+    pub(crate) fn live_word(&self) -> Option<u64> {
+        // Acquire: as in `update`.
+        let bits = self.0.load(relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire));
+        (bits & FROZEN == 0).then_some(bits)
+    }
+
+    /// Stores `new` if the cell is live and its word is still `word`. Returns whether it did; it may fail without a reason.
+    #[inline(always)]
+    pub(crate) fn swap_live(&self, word: u64, new: u64) -> bool {
+        debug_assert!(new & FROZEN == 0, "a word's top bit is clear");
+        self.swap(word, new).is_ok()
+    }
+
+    /// Like [`update`](Cell::update), but leaves a frozen cell alone. Returns whether the cell was live.
     #[inline(always)]
     pub(crate) fn update_live(&self, mut step: impl FnMut(u64) -> Option<u64>) -> bool {
-        let (_, is_live) = self.update(|bits| match Word::of_bits(bits) {
+        let (_, is_live) = self.update(|bits| match Word::from_bits(bits) {
             Word::Live(word) => {
                 let new = step(word);
-                debug_assert!(new.is_none_or(|new| new & GONE == 0), "a word's top bit is clear");
+                debug_assert!(new.is_none_or(|new| new & FROZEN == 0), "a word's top bit is clear");
                 (new, true)
             }
-            Word::Gone(_) => (None, false),
+            Word::Frozen(_) => (None, false),
         });
         is_live
     }
 
-    /// Makes the cell go, to carry its word elsewhere; returns the word, and whether this call did it.
+    /// Freezes the cell, so that its word can move. Returns the word, and whether this call froze the cell.
     pub(crate) fn freeze(&self) -> (u64, bool) {
-        if let Word::Gone(word) = self.word() {
+        if let Word::Frozen(word) = self.word() {
             return (word, false);
         }
-        // Release: pairs with `word`: who meets the mark finds the shard's new pointer. Acquire: pairs
-        // with the first Release of `update`: the numbers beside the cell belong to the word.
-        let bits = self.0.fetch_or(GONE, relaxed_if(Fault::FreezeRelaxed, Ordering::AcqRel));
-        (bits & !GONE, bits & GONE == 0)
+        // Release: pairs with `word`: a call that meets the mark finds the shard's new pointer. Acquire: pairs with the
+        // first Release of `update`: the limit tag beside the cell belongs to the word.
+        let bits = self.0.fetch_or(FROZEN, relaxed_if(Fault::FreezeRelaxed, Ordering::AcqRel));
+        (bits & !FROZEN, bits & FROZEN == 0)
     }
 
-    /// Makes the cell go, with nothing left, if its word is still `full`; returns whether it was.
-    pub(crate) fn bury(&self, full: u64) -> bool {
+    /// Makes the cell dead if its word is still `full`. Returns whether it was.
+    pub(crate) fn evict(&self, full: u64) -> bool {
         if fault::active(Fault::BuryByStore) {
-            self.0.store(GONE, Ordering::Release);
+            self.0.store(FROZEN, Ordering::Release);
             return true;
         }
-        // Release: pairs with `word`: who meets the mark finds the floor that the caller has raised.
-        // Relaxed on failure: the word is not used.
-        self.0.compare_exchange(full, GONE, Ordering::Release, Ordering::Relaxed).is_ok()
+        // Release: pairs with `word`: a call that meets the mark finds the eviction time floor that the caller has
+        // raised. Relaxed on failure: the word is not used.
+        self.0.compare_exchange(full, FROZEN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a cell that is gone with this word, once the word is elsewhere or nothing is left of it. Returns
-    /// whether this call did it: of all that try one does.
-    pub(crate) fn bury_moved(&self, moved: u64) -> bool {
-        // Release: pairs with `word`: who finds nothing left here finds the cell that the word went on in.
-        // Relaxed on failure: the word is not used.
-        let (was, order) = (GONE | moved, Ordering::Release);
-        self.0.compare_exchange(was, GONE, order, Ordering::Relaxed).is_ok()
+    /// Makes a cell dead that is frozen with the word `moved`, once that word is in another cell or nothing is left of
+    /// it. Returns whether this call did it: exactly one call does.
+    pub(crate) fn end_moved(&self, moved: u64) -> bool {
+        // Release: pairs with `word`: a call that finds the cell dead finds the cell that the word moved to. Relaxed on
+        // failure: the word is not used.
+        let (was, order) = (FROZEN | moved, Ordering::Release);
+        self.0.compare_exchange(was, FROZEN, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives a new cell the word that was carried to it, unless it has one.
+    /// Stores a migrated word in a new cell, unless the cell has a word.
     pub(crate) fn seed(&self, word: u64) {
-        debug_assert!(word != 0 && word & GONE == 0, "a word that was carried: {word}");
+        debug_assert!(word != 0 && word & FROZEN == 0, "a migrated word: {word}");
         if fault::active(Fault::SeedByMax) {
-            // Max ignores that the target may have been refunded since.
+            // A maximum ignores that the target may have been refunded since.
             let _ = self.0.fetch_max(word, Ordering::Release);
             return;
         }
-        // Release: pairs with `word`: who sees the word sees the numbers that were carried along.
-        // Relaxed on failure: another has seeded it, and the word is not used.
+        // Release: pairs with `word`: a call that sees the word sees the limit tag that was written before it. Relaxed on
+        // failure: another call has seeded the cell, and the word is not used.
         let seeded = self.0.compare_exchange(0, word, Ordering::Release, Ordering::Relaxed);
         if seeded.is_err() {
             coverage::hit(Race::SeededBefore);
@@ -156,7 +176,7 @@ impl Cell {
     }
 }
 
-/// `order`, or Relaxed in the twin that lacks it.
+/// Returns `order`, or Relaxed in the twin that plants `fault`.
 #[inline(always)]
 fn relaxed_if(fault: Fault, order: Ordering) -> Ordering {
     if fault::active(fault) { Ordering::Relaxed } else { order }

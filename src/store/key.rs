@@ -1,24 +1,26 @@
-//! Who is limited, as bytes: a limit's index and an id in its limit's normal form.
+//! Keys as bytes: a limit's index, and an id in its limit's normal form. Also the tag that names a cell's limit.
 
 use std::hash::{Hash, Hasher};
 
-/// A limit's place in its [`Limits`](crate::Limits): what stands for its name on a request's way.
+/// A limit's index in its [`Limits`](crate::Limits). Calls use it in place of the limit's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LimitIndex(pub(crate) u32);
 
 impl LimitIndex {
+    /// Makes an index.
+    ///
     /// # Panics
     ///
-    /// When there are more limits than a note has room for, four million.
-    pub(crate) fn of(at: usize) -> LimitIndex {
+    /// If there are more limits than a tag has room for, four million.
+    pub(crate) fn new(at: usize) -> LimitIndex {
         assert!(at < Stamp::MAX_LIMITS, "there are at most {} limits", Stamp::MAX_LIMITS);
         LimitIndex(at as u32)
     }
 }
 
-/// A limit in one generation of limits: what the tags of its cells have in common.
+/// A limit in one generation: the part that the tags of the limit's cells have in common.
 ///
-/// A generation is told by the lowest bits of its number: a table holds tags of two at most.
+/// It has the lowest bits of the generation's number. They suffice, because a table has tags of two generations at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
@@ -27,7 +29,7 @@ impl Stamp {
     const LIMIT_SHIFT: u32 = 42;
     const MASK: u64 = !0 << Self::LIMIT_SHIFT | Self::GENERATION_MASK;
     const GENERATION_MASK: u64 = ((1 << Self::GENERATION_BITS) - 1) << LimitTag::LOW_BITS;
-    /// The most limits that there can be: their indices have 22 bits, less one value for no limit.
+    /// The largest number of limits: an index has 22 bits, and one value stands for no limit.
     pub(crate) const MAX_LIMITS: usize = (1 << (u64::BITS - Self::LIMIT_SHIFT)) - 1;
 
     #[inline]
@@ -36,7 +38,8 @@ impl Stamp {
         Stamp((limit.0 as u64 + 1) << Self::LIMIT_SHIFT | generation)
     }
 
-    /// `numbers` is 0 for the limit's default, else one more than the place among its overrides'.
+    /// Makes a tag. `numbers` is 0 for the limit's default, else one more than the index among the limits of its
+    /// overrides.
     #[inline(always)]
     pub(crate) const fn tag(self, numbers: u32) -> LimitTag {
         let (low, high) = (numbers & LimitTag::LOW_MASK, numbers >> LimitTag::LOW_BITS);
@@ -44,30 +47,31 @@ impl Stamp {
         LimitTag(self.0 | low as u64 | wide | (high as u64) << LimitTag::HIGH_SHIFT)
     }
 
-    /// What the fast path compares.
+    /// Returns the part that the fast path compares.
     pub(crate) const fn quick(self) -> Quick {
         Quick(self.0 as u32)
     }
 }
 
-/// The generation in the low half of a tag, which is all that a call for a known key compares: the limit is
-/// part of the key's fingerprint.
+/// The generation, as in the low half of a tag. The fast path compares nothing else: the limit is part of the key's
+/// fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quick(u32);
 
 impl Quick {
-    /// That of no tag: the calls of this limit take the slow path.
+    /// Equals no tag's, so that the limit's calls take the slow path.
     pub(crate) const NEVER: Quick = Quick(u32::MAX);
 }
 
-/// The tag of a cell: its limit, and which of the limit's numbers its word is counted in.
+/// The tag of a cell: its limit, the generation, and which of the limit's numbers the cell's word is counted in: the
+/// default's or an override's.
 ///
 /// ```text
 /// bit   0..20  numbers, low bits     20..31  generation     31  whether numbers have high bits
 ///      32..42  numbers, high bits    42..64  limit, plus one
 /// ```
 ///
-/// The low half is all that the fast path needs.
+/// The fast path reads only the low half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitTag(u64);
 
@@ -77,11 +81,11 @@ impl LimitTag {
     const WIDE: u64 = 1 << 31;
     const HIGH_SHIFT: u32 = 32;
     const HIGH_BITS: u32 = 10;
-    /// The most numbers that a limit's overrides can have.
+    /// The largest number of different limits among the overrides of one limit.
     pub(crate) const MAX_NUMBERS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
 
     #[inline(always)]
-    pub(crate) const fn of_bits(bits: u64) -> LimitTag {
+    pub(crate) const fn from_bits(bits: u64) -> LimitTag {
         LimitTag(bits)
     }
 
@@ -90,7 +94,7 @@ impl LimitTag {
         self.0
     }
 
-    /// The limit; `None` if nothing is noted.
+    /// Returns the limit; `None` if the tag is not set.
     #[inline]
     pub(crate) fn limit(self) -> Option<LimitIndex> {
         ((self.0 >> Stamp::LIMIT_SHIFT) as u32).checked_sub(1).map(LimitIndex)
@@ -101,19 +105,19 @@ impl LimitTag {
         Stamp(self.0 & Stamp::MASK)
     }
 
-    /// Whether the tag is of this generation of limits, or of one whose lowest bits are the same.
+    /// Returns whether the tag is of this generation, or of one with the same lowest bits.
     #[inline]
     pub(crate) const fn is_of_generation(self, number: u64) -> bool {
         self.0 & Stamp::GENERATION_MASK == number << Self::LOW_BITS & Stamp::GENERATION_MASK
     }
 
-    /// Whether the numbers are an override's, and not the limit's default.
+    /// Returns whether the tag names an override's limit, not the default.
     #[inline]
     pub(crate) const fn is_of_override(self) -> bool {
         self.numbers() != 0
     }
 
-    /// The numbers, if the low half tells them and `quick` is the generation there.
+    /// Returns the index of the numbers, if the low half has all of it and its generation is `quick`.
     #[inline(always)]
     pub(crate) const fn quick_numbers(self, quick: Quick) -> Option<u32> {
         let low = self.0 as u32;
@@ -135,8 +139,8 @@ pub(crate) struct KeyRef<'a> {
 }
 
 impl KeyRef<'_> {
-    /// Whether both are the same key. Most ids have 8 to 16 bytes: two words that overlap, without a
-    /// call.
+    /// Returns whether both are the same key. Most ids have 8 to 16 bytes: they are compared as two overlapping words,
+    /// without a call of `memcmp`.
     #[inline]
     pub(crate) fn is(self, other: KeyRef<'_>) -> bool {
         let (a, b) = (self.id, other.id);
@@ -156,8 +160,8 @@ impl KeyRef<'_> {
 impl Hash for KeyRef<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The table compares whole keys: here two may be alike if they are of different limits or
-        // lengths. A number is one word, and up to 16 bytes are two that may overlap.
+        // Keys of different limits or lengths may collide here, because the exact store compares whole keys. An id of 8
+        // bytes is hashed as one word, an id of 9 to 16 bytes as two words that may overlap.
         let limit = u64::from(self.limit.0).rotate_left(32);
         match (self.id.first_chunk::<8>(), self.id.last_chunk::<8>()) {
             (Some(number), _) if self.id.len() == 8 => {
@@ -175,14 +179,14 @@ impl Hash for KeyRef<'_> {
     }
 }
 
-/// An id in normal form that owns its bytes: up to [`ShortId::MAX`] of them in place.
+/// An id in normal form that owns its bytes, up to [`ShortId::MAX`] of them inline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnedId {
     Short(ShortId),
     Long(Box<[u8]>),
 }
 
-/// A few bytes and their number. Alignment 1, so that it packs beside what it is stored with.
+/// A few bytes and their number. Its alignment is 1, so that it packs beside other fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShortId {
     len: u8,
@@ -190,7 +194,7 @@ pub(crate) struct ShortId {
 }
 
 impl ShortId {
-    /// An IPv6 address, or a u64 in decimal less two digits, fits.
+    /// Room for an IPv6 address, or for a number of 18 digits.
     pub(crate) const MAX: usize = 18;
 }
 
@@ -207,7 +211,7 @@ impl OwnedId {
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {
-            // The length is below MAX by construction; `get` says so without a panic's code.
+            // The length is at most MAX by construction. `get` avoids the code of a panic.
             OwnedId::Short(short) => short.bytes.get(..usize::from(short.len)).unwrap_or_default(),
             OwnedId::Long(bytes) => bytes,
         }
@@ -226,7 +230,7 @@ impl std::borrow::Borrow<[u8]> for OwnedId {
     }
 }
 
-/// A key that a store keeps.
+/// A key that owns its id.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Key {
     Short(LimitIndex, ShortId),
@@ -255,8 +259,11 @@ impl Key {
         }
     }
 
-    /// Bytes on the heap.
-    #[cfg_attr(tollgate_loom, allow(dead_code, reason = "what stands for a table counts none"))]
+    /// Returns the number of bytes on the heap.
+    #[cfg_attr(
+        tollgate_loom,
+        allow(dead_code, reason = "loom's stand-in for a DashMap counts no bytes")
+    )]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Key::Short(..) => 0,
@@ -270,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_tells_its_limit_its_generation_and_its_numbers() {
+    fn a_tag_has_limit_generation_and_numbers() {
         let most = LimitTag::MAX_NUMBERS as u32;
         for limit in [0, 1, 77, Stamp::MAX_LIMITS as u32 - 1] {
             for generation in [0, 1, 2047, 2048, 1 << 40] {
@@ -281,7 +288,7 @@ mod tests {
                     assert_eq!((tag.stamp(), tag.numbers()), (stamp, numbers));
                     assert!(tag.is_of_generation(generation));
                     assert!(!tag.is_of_generation(generation + 1));
-                    // The low half alone tells the numbers, or that it does not.
+                    // The low half has the numbers, or says that it does not have all bits.
                     let quick = (numbers < 1 << 20).then_some(numbers);
                     assert_eq!(tag.quick_numbers(stamp.quick()), quick);
                     let later = Stamp::new(LimitIndex(limit), generation + 1).quick();
@@ -290,11 +297,11 @@ mod tests {
                 }
             }
         }
-        assert_eq!(LimitTag::of_bits(0).limit(), None, "nothing is noted");
+        assert_eq!(LimitTag::from_bits(0).limit(), None, "no tag is set");
     }
 
     #[test]
-    fn keys_are_the_same_when_every_byte_is() {
+    fn keys_are_equal_if_all_bytes_are() {
         for len in 0..40_u8 {
             let id: Vec<u8> = (0..len).collect();
             let key = KeyRef { limit: LimitIndex(7), id: &id };
@@ -313,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owned_key_equals_its_borrowed_one_whatever_its_length() {
+    fn an_owned_key_equals_its_borrowed_one() {
         for len in [0, 1, 16, 17, 18, 19, 32, 1024] {
             let id: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let key = KeyRef { limit: LimitIndex(7), id: &id };

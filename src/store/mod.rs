@@ -1,4 +1,4 @@
-//! Where the cells are: the seam between limits and memory.
+//! Maps keys to cells, behind one interface for both engines.
 
 pub(crate) mod capacity;
 pub(crate) mod cell;
@@ -10,66 +10,72 @@ pub(crate) mod table;
 
 pub(crate) use exact::Exact;
 #[cfg(feature = "snapshot")]
-pub(crate) use persist::{Kept, Whose};
+pub(crate) use persist::{PersistedCell, PersistedKey};
 #[cfg(feature = "snapshot")]
 pub(crate) use table::SeedBits;
 pub(crate) use table::{
-    AccountBits, Fingerprint, Guard, Home, Published, ReplacedBins, Stack, Table, pin, pin_briefly,
+    AccountBits, Fingerprint, Guard, Home, Known, Published, ReplacedBins, Stack, Table, pin,
+    pin_briefly,
 };
 
 use crate::store::key::{Key, KeyRef, LimitTag};
 
-/// Keeps a cell for each key. It knows keys and words, and no limits: what is full it is told.
+/// Holds a cell for each key. A store knows keys and words but no limits: its caller's [`Rules`] say which word is full.
 ///
-/// A full cell may go at any time, and carries nothing. What comes back in its place starts at the
-/// word 0, and a decision on the word 0 is made no earlier than the store's floor: the latest time at
-/// which anything was dropped. So a caller with an older clock cannot spend again what was spent before.
-#[expect(clippy::large_enum_variant, reason = "one a limiter, and no step more on the way to it")]
+/// # The eviction time floor
+///
+/// A store may drop a full cell at any time. The key's next cell starts at the word 0, which says nothing of the dropped
+/// charges. So a decision on the word 0 is made no earlier than the eviction time floor ([`Store::floor_ns`]): the latest
+/// time of a sweep that dropped a cell. Without it a caller whose clock is behind the sweep's could spend again the
+/// units that the dropped cell had admitted. A sweep raises the floor before it drops its first cell.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a limiter has one; a box would cost each call a step"
+)]
 pub(crate) enum Store {
     LockFree(Table),
     Exact(Box<Exact>),
 }
 
-/// A key, as each of the stores wants it.
+/// A key in the form that each engine needs, and the tag of the limit that applies to it.
 #[derive(Clone, Copy)]
 pub(crate) struct StoreKey<'a> {
     pub(crate) key: KeyRef<'a>,
     pub(crate) fingerprint: Fingerprint,
-    /// Which numbers apply.
     pub(crate) tag: LimitTag,
 }
 
-/// What is known of the key of a cell.
+/// What a store knows of the key of a cell.
 #[derive(Clone, Copy)]
 pub(crate) enum CellKey<'a> {
-    /// Of a store that keeps no ids.
+    /// From the lock-free table, which keeps no ids.
     Fingerprint(Fingerprint),
     Id(&'a [u8]),
 }
 
 impl<'a> StoreKey<'a> {
-    /// The key, for one whose id is at hand.
+    /// Returns the key by its id.
     pub(crate) fn cell_key(&self) -> CellKey<'a> {
         CellKey::Id(self.key.id)
     }
 }
 
-/// The table that keeps the buckets.
+/// Which table holds the buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Engine {
-    /// A table without locks. It keeps 128 keyed bits of each key, not the key.
+    /// A lock-free table. It stores a keyed 128-bit hash of each key, not the key.
     #[default]
     LockFree,
-    /// A `DashMap` that keeps the keys, so that [`KeyedLimit::ids`](crate::KeyedLimit::ids) can list them. Each
-    /// call takes a lock of its shard.
+    /// A `DashMap`, which stores the keys, so that [`KeyedLimit::ids`](crate::KeyedLimit::ids) can list them. Each call
+    /// takes a shard's lock.
     Exact,
 }
 
-/// What a store asks of the limiter around it.
+/// What a store asks its caller about limits.
 pub(crate) trait Rules {
-    /// The tag and the word of a cell by the numbers that apply to it at `at_ns`, in the caller's generation, which
-    /// its tag is of. `None`: it is full, and so carries nothing.
+    /// Returns the tag and the word of a cell under the limit that applies to it at `at_ns`. The cell's tag is of the
+    /// caller's generation. `None`: the bucket is full.
     fn owed(
         &self,
         key: CellKey<'_>,
@@ -78,21 +84,21 @@ pub(crate) trait Rules {
         at_ns: u64,
     ) -> Option<(LimitTag, u64)>;
 
-    /// The number of the generation of limits that the caller has.
+    /// Returns the number of the caller's generation of limits.
     fn generation(&self) -> u64;
 
-    /// The tag and the word of a cell under the limits of the caller's generation, if they are of the one
-    /// before; else what they are. `None`: the bucket is full.
+    /// Returns the tag and the word of a cell under the limits of the caller's generation. A cell of the generation before
+    /// is converted; a cell of the caller's stays as it is. `None`: the bucket is full.
     ///
-    /// A function of what the cell says and of nothing else, so that all callers that move a cell agree.
-    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)>;
+    /// The result depends on the arguments and the generation alone, so that all callers that migrate a cell agree.
+    fn migrated(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)>;
 
-    /// The word of a cell in the units of `to`, numbers of the caller's generation that apply to its key at
-    /// the same time as `tag` or later.
+    /// Converts the word of a cell to the units of `to`, a limit of the caller's generation that applies to the key at the
+    /// same time as `tag` or later.
     ///
-    /// Always the same for the same cell. `Outdated`: `to` applied before, because the caller's clock is
-    /// behind.
-    fn under(
+    /// The result is always the same for the same cell. `Outdated`: `to` applied to the key before `tag` did, because
+    /// the caller's clock is behind.
+    fn converted(
         &self,
         key: CellKey<'_>,
         tag: LimitTag,
@@ -100,66 +106,67 @@ pub(crate) trait Rules {
         to: LimitTag,
     ) -> Result<u64, Outdated>;
 
-    /// Whether a caller that needs a place may sweep at this time of its clock.
+    /// Returns whether a caller that needs a place may sweep at this reading of its clock.
     fn may_sweep_at(&self, now_ns: u64) -> bool {
         let _ = now_ns;
         true
     }
 
-    /// Says that a cell is about to leave the units of `tag`, numbers that have ended: from now on no
-    /// caller takes them for numbers that apply, whatever its clock shows.
-    fn note_end(&self, tag: LimitTag);
+    /// Records that the limit of `tag` has ended, before a cell leaves its units. From then on no caller applies that
+    /// limit, whatever its clock shows.
+    fn record_end(&self, tag: LimitTag);
 }
 
-/// What becomes of a key that has no cell.
+/// What an update does for a key without a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// It gets one.
+    /// Inserts a cell.
     Insert,
-    /// It is left without.
+    /// Inserts no cell.
     Leave,
 }
 
-/// What a call wants changed.
+/// Which key an update changes, and how.
 #[derive(Clone, Copy)]
 pub(crate) struct Change<'a> {
     pub(crate) key: &'a StoreKey<'a>,
     pub(crate) absent: Absent,
-    /// The call's time: where there is no room for a cell, some that are full by then are dropped.
+    /// The call's time. If the table is full, the update drops some cells whose buckets are full by then.
     pub(crate) now_ns: u64,
 }
 
-/// Why nothing was done.
+/// Why an update changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Undone {
-    /// As many keys are kept as may be, and this is not one of them.
-    AtCap,
+pub(crate) enum UpdateError {
+    /// The key has no cell, and there is no place for a new one.
+    TableFull,
+    /// See [`Outdated`].
     Outdated,
 }
 
-/// The store has words under newer limits than the caller's: the call begins again with those.
+/// The store has words under newer limits than the caller's. The call begins again with the newer limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outdated;
 
-impl From<Outdated> for Undone {
-    fn from(_: Outdated) -> Undone {
-        Undone::Outdated
+impl From<Outdated> for UpdateError {
+    fn from(_: Outdated) -> UpdateError {
+        UpdateError::Outdated
     }
 }
 
-/// What one bounded step of a sweep did.
+/// The result of one bounded step of a sweep ([`Limiter::sweep`](crate::Limiter::sweep)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
-    /// Cells that were looked at, or places for them.
+    /// The number of cells, or of slots for cells, that the step looked at.
     pub looked_at: usize,
-    /// Cells that were full and were dropped.
+    /// The number of full cells that the step dropped.
     pub dropped: usize,
-    /// Whether the step reached the end of the table: the next one starts over.
+    /// Whether the step reached the end of the table. The next step starts at its beginning.
     pub finished: bool,
 }
 
-/// The size of a store, and what it has been through.
+/// The size of a store, and its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) cells: usize,
@@ -179,12 +186,12 @@ impl Store {
         }
     }
 
-    /// Whether keys are told by their fingerprints, and not kept.
-    pub(crate) fn tells_by_fingerprint(&self) -> bool {
+    /// Returns whether the store identifies keys by their fingerprints, without their ids.
+    pub(crate) fn has_fingerprints(&self) -> bool {
         matches!(self, Store::LockFree(_))
     }
 
-    /// What the store tells a key by, whose id is not composite.
+    /// Computes the fingerprint of a key whose id is not composite.
     #[inline(always)]
     pub(crate) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
         match self {
@@ -193,7 +200,7 @@ impl Store {
         }
     }
 
-    /// What the store tells a key by; `account` is the account's part of a composite id.
+    /// Computes the fingerprint of a key; `account` is the account's part of a composite id.
     #[inline]
     pub(crate) fn fingerprint_with(&self, key: KeyRef<'_>, account: Option<&[u8]>) -> Fingerprint {
         match (self, account) {
@@ -202,7 +209,7 @@ impl Store {
         }
     }
 
-    /// A keyed hash of a key, for what is kept beside the cells.
+    /// Computes a keyed hash of a key, for data that lies beside the cells.
     #[inline]
     pub(crate) fn hash(&self, key: KeyRef<'_>, fingerprint: Fingerprint) -> u64 {
         match self {
@@ -211,7 +218,7 @@ impl Store {
         }
     }
 
-    /// Fetches the line of a key's cell, as far as that can be known.
+    /// Prefetches the cache line where a search for the key begins. The exact store does nothing.
     #[inline]
     pub(crate) fn prefetch(&self, fingerprint: Fingerprint) {
         if let Store::LockFree(table) = self {
@@ -219,7 +226,7 @@ impl Store {
         }
     }
 
-    /// The word of `key`: 0 if it was never charged, `None` if it has no cell.
+    /// Returns the word of `key`: 0 if it was never charged, `None` if it has no cell.
     pub(crate) fn look(
         &self,
         key: &StoreKey<'_>,
@@ -231,22 +238,22 @@ impl Store {
         }
     }
 
-    /// Puts to `step` the word of a key, until the word that `step` asks for is stored or it asks for
-    /// none. 0 stands for no cell, too.
+    /// Calls `step` with the word of a key, 0 if it has no cell, and stores the word that it returns. Repeats until a
+    /// word is stored or `step` returns none.
     pub(crate) fn update(
         &self,
         change: Change<'_>,
         rules: &impl Rules,
         mut step: impl FnMut(u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         match self {
             Store::LockFree(table) => table.update(change, rules, &mut step),
             Store::Exact(exact) => exact.update(change, rules, step),
         }
     }
 
-    /// The latest time at which anything was dropped, as far as it matters for a cell that the caller
-    /// has in hand, or has just not found.
+    /// Returns the [eviction time floor](Store#the-eviction-time-floor). It is current for a cell that the caller has just
+    /// read, or has just not found.
     #[inline]
     pub(crate) fn floor_ns(&self) -> u64 {
         match self {
@@ -255,8 +262,7 @@ impl Store {
         }
     }
 
-    /// Looks at the next cells, about `cells` of them, and drops those that are full at `now_ns`. Goes
-    /// on where the last call ended.
+    /// Looks at about `cells` cells, beginning where the last call ended, and drops those that are full at `now_ns`.
     pub(crate) fn sweep(&self, cells: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         match self {
             Store::LockFree(table) => table.sweep(cells, now_ns, rules),
@@ -264,7 +270,7 @@ impl Store {
         }
     }
 
-    /// Brings all words under the limits of `rules`, which are the newest; calls go on beside it.
+    /// Converts all words to the limits of `rules`, which are the newest, while calls go on.
     pub(crate) fn renew(&self, rules: &impl Rules) {
         match self {
             Store::LockFree(table) => table.renew(rules),
@@ -272,14 +278,14 @@ impl Store {
         }
     }
 
-    /// Frees memory that no call uses any more, at the end of a sweep's pass: without a pin over it.
+    /// Frees retired memory that no call reads any more, at the end of a sweep's pass. The caller holds no pin.
     pub(crate) fn free_unread(&self) {
         if let Store::LockFree(table) = self {
             table.free_unread();
         }
     }
 
-    /// How many cells there are, and the bytes of memory they take.
+    /// Returns the number of cells, the bytes of memory that they take, and the store's counters.
     pub(crate) fn size(&self) -> Size {
         match self {
             Store::LockFree(table) => table.size(),
@@ -287,8 +293,8 @@ impl Store {
         }
     }
 
-    /// Calls `visit` with every key, and returns whether the store keeps them. No cell may be visited
-    /// from within.
+    /// Calls `visit` with every key. Returns false, without a call, if the store has no keys. `visit` must not use the
+    /// store: it runs under a lock.
     pub(crate) fn for_each_key(&self, visit: impl FnMut(&Key)) -> bool {
         match self {
             Store::LockFree(_) => false,

@@ -1,4 +1,4 @@
-//! A named thread that does one thing again and again until its handle drops.
+//! Runs a function again and again on a named thread, until the handle drops.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -8,27 +8,27 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Owns the thread: dropping it wakes and joins it.
+/// The handle of the thread. Dropping it wakes the thread and joins it.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is asked for, and the bell that wakes it.
+/// The requests to the thread, and the condition variable that wakes it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<(Mutex<Asked>, Condvar)>);
+pub(crate) struct Stop(Arc<(Mutex<Requests>, Condvar)>);
 
 #[derive(Debug, Default)]
-struct Asked {
-    /// To end.
+struct Requests {
+    /// The thread shall end.
     stop: bool,
-    /// To tick before the interval is over.
+    /// The next tick shall come before the interval is over.
     tick: bool,
 }
 
 impl Stop {
-    /// Whether the handle was dropped: a long tick asks between its steps.
+    /// Returns whether the handle was dropped. A long tick asks this between its steps.
     pub(crate) fn requested(&self) -> bool {
         self.0.0.lock().stop
     }
@@ -38,34 +38,35 @@ impl Stop {
         self.0.1.notify_all();
     }
 
-    /// Has the next tick come at once; within a tick, as soon as that is over.
+    /// Starts the next tick at once, or right after the tick that is running.
     #[cfg(feature = "watch")]
     pub(crate) fn hasten(&self) {
         self.0.0.lock().tick = true;
         self.0.1.notify_all();
     }
 
-    /// Sleeps for `interval`, within a tick, or until the handle drops; returns whether it did.
+    /// Sleeps for `interval` within a tick, or until the handle drops. Returns whether the handle was dropped.
     #[cfg(feature = "watch")]
     pub(crate) fn rest(&self, interval: Duration) -> bool {
-        let mut asked = self.0.0.lock();
-        self.0.1.wait_while_for(&mut asked, |asked| !asked.stop, interval);
-        asked.stop
+        let mut requests = self.0.0.lock();
+        self.0.1.wait_while_for(&mut requests, |requests| !requests.stop, interval);
+        requests.stop
     }
 
-    /// Sleeps for `interval`, or until the handle drops or the next tick is wanted; returns whether the
-    /// handle did.
+    /// Sleeps for `interval`, or until the handle drops or [`hasten`](Self::hasten) is called. Returns whether the
+    /// handle was dropped.
     fn sleep(&self, interval: Duration) -> bool {
-        let mut asked = self.0.0.lock();
-        self.0.1.wait_while_for(&mut asked, |asked| !asked.stop && !asked.tick, interval);
-        asked.tick = false;
-        asked.stop
+        let mut requests = self.0.0.lock();
+        let is_idle = |requests: &mut Requests| !requests.stop && !requests.tick;
+        self.0.1.wait_while_for(&mut requests, is_idle, interval);
+        requests.tick = false;
+        requests.stop
     }
 }
 
 impl Ticker {
-    /// Calls `tick` at once and then every `interval` after it returned, or sooner where that is asked
-    /// for, until it breaks or the handle drops.
+    /// Starts the thread. It calls `tick` at once, then again `interval` after each return, or sooner after
+    /// [`Stop::hasten`]. It ends when `tick` returns `Break` or the handle drops.
     pub(crate) fn start(
         name: &str,
         interval: Duration,
@@ -90,10 +91,10 @@ impl Drop for Ticker {
     fn drop(&mut self) {
         self.stop.request();
         if let Some(thread) = self.thread.take()
-            // What the thread holds may be the last owner of this handle: it cannot join itself.
+            // The thread itself may drop the last owner of this handle. It cannot join itself.
             && thread.thread().id() != thread::current().id()
         {
-            // A tick that panicked has ended the thread; that is no reason to panic here.
+            // An error here means that a tick panicked, which ended the thread. The drop does not panic.
             let _ = thread.join();
         }
     }

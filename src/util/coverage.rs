@@ -1,63 +1,67 @@
-//! Counters of the races that the loom models must reach. Outside of loom all of it compiles to nothing.
+//! Counts the races that the loom models must reach. Outside of loom this compiles to nothing.
 
-/// A place that a race has to reach.
-#[cfg_attr(not(tollgate_loom), allow(dead_code, reason = "some are of what stands for a table"))]
+/// A race between threads that a model must reach at least once.
+#[cfg_attr(
+    not(tollgate_loom),
+    allow(dead_code, reason = "loom's stand-in for a DashMap uses some")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Race {
-    /// A swap that met another's word.
+    /// A swap failed because another call had changed the word.
     SwapLost,
-    /// A decision that the floor made later than the caller's clock.
+    /// The eviction time floor moved a decision past the caller's clock.
     FloorUsed,
-    /// An insert that found the key, once it held the lock.
+    /// An insert found its key when it held the lock, or in its slot.
     InsertLost,
-    /// A charge taken back.
+    /// A charge that was the last of its bucket was rolled back.
     RolledBack,
-    /// A charge taken back from beneath another's.
+    /// A charge with later charges behind it was rolled back.
     RolledBackBeneath,
-    /// A carried word that met one that was there.
+    /// A seed found the target cell's word already set.
     SeededBefore,
-    /// A look that met a word on its way.
+    /// A look met a word that was being migrated.
     LookedAtMoved,
-    /// A scan that met a word which had not arrived where it goes.
+    /// A scan met a word that had not arrived in the successor yet.
     ScannedMoving,
-    /// An insert that was broken off.
+    /// A half-made insert was poisoned.
     Poisoned,
-    /// A cell that was never charged and was not carried.
+    /// A cell that was never charged was dropped, not migrated.
     UnchargedDropped,
-    /// A cell that was full and was dropped where it was.
+    /// A sweep evicted a full cell.
     Buried,
-    /// A migration that another had begun.
+    /// Another call had already begun the migration.
     StartLost,
-    /// A chunk that another had carried.
+    /// Another call had already migrated the same chunk.
     HelpedTwice,
-    /// A migration that was completed.
+    /// A migration was completed.
     Completed,
-    /// A charge to the shared bucket that was taken back.
+    /// A charge to the shared bucket was rolled back.
     SharedRolledBack,
-    /// A bucket that was full by its limit, and was kept for the factor it may have been charged with.
+    /// A bucket that was full by its limit stayed because of a factor that it may have been charged with.
     KeptByFactor,
-    /// A place that was given up while another was behind it.
+    /// A place was cancelled while another place was behind it.
     VacatedBeneath,
-    /// A place that was given back once those behind it were given up.
+    /// A cancelled place went back once the places behind it were cancelled.
     VacatedLater,
-    /// A place that was left to the thread that was about others.
+    /// A cancel was left to the thread that processes the slot's cancels.
     CancelLeftToAnother,
-    /// A shard that a caller found with words under older limits.
+    /// A call found a shard or a shelf with words under older limits.
     ShardRenewed,
-    /// A word that went on in a later slot, in the units of other numbers.
+    /// A word was converted to the units of another limit, in the table by a move to a later slot.
     Renumbered,
-    /// A cell of which a reload left nothing.
+    /// A reload left nothing of a cell.
     CarriedNowhere,
-    /// A reader's record that another thread had left.
+    /// A thread took over a reader's record that another thread had left.
     RecordTakenOver,
-    /// A call that found the limits changed while it went on, and began again.
+    /// A call found that the limits had changed, and began again.
     Outdated,
-    /// A change of a bin of blocks that met another.
+    /// A change of a bin of blocks failed because another change came first.
     BlockSwapLost,
-    /// Blocks that were over and were dropped.
+    /// Ended blocks were dropped.
     EndedBlocksDropped,
 }
 
+/// Counts that a race was reached.
 #[cfg(not(all(test, tollgate_loom)))]
 #[inline(always)]
 pub(crate) fn hit(_: Race) {}
@@ -69,7 +73,7 @@ mod counted {
 
     use super::Race;
 
-    // One test is one thread of the system: loom runs its own threads on it in turns.
+    // A thread local: a test runs on one system thread, on which loom runs the model's threads in turns.
     thread_local! {
         static HITS: RefCell<HashMap<Race, u64>> = RefCell::default();
     }
@@ -79,7 +83,7 @@ mod counted {
         HITS.with_borrow_mut(|hits| *hits.entry(race).or_default() += 1);
     }
 
-    /// Returns how often this test has reached a race.
+    /// Returns how many times this test has reached a race.
     pub(crate) fn count(race: Race) -> u64 {
         HITS.with_borrow(|hits| hits.get(&race).copied().unwrap_or(0))
     }

@@ -1,15 +1,15 @@
-//! Decimals with at most six digits after the point, taken exactly: factors, and Sharkey's numbers.
+//! Parses decimals with at most six digits after the point, exactly: factors, and the numbers of Sharkey's limits files.
 
-/// A decimal as its millionths.
+/// A decimal, stored as a whole number of millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Decimal {
     pub(crate) millionths: u64,
 }
 
-/// The millionths of one.
+/// The number of millionths in 1.
 pub(crate) const ONE: u64 = 1_000_000;
 
-/// The digits after the point.
+/// The largest number of digits after the point.
 const PLACES: usize = 6;
 
 const ALLOWED: &str = "a decimal with at most six digits after the point is allowed";
@@ -17,7 +17,7 @@ const ALLOWED: &str = "a decimal with at most six digits after the point is allo
 impl Decimal {
     pub(crate) const ONE: Decimal = Decimal { millionths: ONE };
 
-    /// The decimal that `text` is; else what is allowed, without what was given.
+    /// Parses `text`. The error says what is allowed, and does not repeat `text`.
     pub(crate) fn parse(text: &str) -> Result<Decimal, String> {
         if let Some(positive) = text.strip_prefix('-') {
             let is_number = Decimal::parse(positive).is_ok();
@@ -47,16 +47,16 @@ impl Decimal {
         millionths.map(|millionths| Decimal { millionths }).ok_or_else(too_large)
     }
 
-    /// The shortest decimal that reads back as this number, which is what a person wrote.
-    pub(crate) fn of_f64(number: f64) -> Result<Decimal, String> {
+    /// Converts a float by its shortest decimal that parses back to the same float: the decimal that a person wrote.
+    pub(crate) fn from_f64(number: f64) -> Result<Decimal, String> {
         if !number.is_finite() {
             return Err(ALLOWED.into());
         }
-        // A negative zero is a zero.
+        // Adding 0.0 turns -0.0 into 0.0.
         Decimal::parse(&(number + 0.0).to_string())
     }
 
-    /// The whole number, rounded up.
+    /// Rounds up to a whole number.
     pub(crate) fn ceil(self) -> u64 {
         self.millionths.div_ceil(ONE)
     }
@@ -92,12 +92,12 @@ mod tests {
         for (number, millionths) in
             [(0.1, 100_000), (0.3, 300_000), (3.0, 3 * ONE), (-0.0, 0), (1e-6, 1)]
         {
-            assert_eq!(Decimal::of_f64(number), Ok(Decimal { millionths }), "{number}");
+            assert_eq!(Decimal::from_f64(number), Ok(Decimal { millionths }), "{number}");
         }
     }
 
     #[test]
-    fn refuses_what_is_none() {
+    fn refuses_text_that_is_no_decimal() {
         for text in
             ["", ".", "1.0000000", "1.", ".5", "1e3", "+1", "0x1", "0.0000001", "--1", "1_0", " 1"]
         {
@@ -106,14 +106,14 @@ mod tests {
         assert_eq!(Decimal::parse("-1.5"), Err("negative; at least 0 is allowed".into()));
         let large = "at most 18446744073709 is allowed".to_string();
         assert_eq!(Decimal::parse("18446744073709.551616"), Err(large.clone()));
-        assert_eq!(Decimal::of_f64(1e300), Err(large));
+        assert_eq!(Decimal::from_f64(1e300), Err(large));
         for number in [f64::NAN, f64::INFINITY, 1.0 / 3.0] {
-            assert_eq!(Decimal::of_f64(number), Err(ALLOWED.into()), "{number}");
+            assert_eq!(Decimal::from_f64(number), Err(ALLOWED.into()), "{number}");
         }
     }
 
     #[test]
-    fn shows_what_it_is() {
+    fn displays_the_parsed_decimal() {
         for text in ["0", "1", "0.5", "0.000001", "12.34"] {
             assert_eq!(Decimal::parse(text).unwrap().to_string(), text);
         }

@@ -1,14 +1,14 @@
-//! Text from outside, escaped for a terminal or a log. All messages of the library that show an id,
-//! a path or a part of a file go through this module.
+//! Escapes text from outside for a terminal or a log. All messages of the library that show an id, a path or a
+//! part of a file use this module.
 
 use std::fmt::{self, Write};
 
-/// Shows a text with every character escaped that a terminal could obey, that turns the direction of
-/// writing, or that a reader does not see. Escaping a text twice changes nothing.
+/// Displays a text with these characters escaped: those that a terminal could obey, those that change the direction
+/// of writing, and those that are invisible. Escaping a text twice changes nothing.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only events cut a text"))]
-/// At most `max_chars` of a text, [`Escaped`]. A longer text ends in `...`.
+/// Returns at most `max_chars` of a text, [`Escaped`]. A longer text ends in `...`.
 pub(crate) fn shown(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}...", Escaped(&text[..end])),
@@ -16,7 +16,7 @@ pub(crate) fn shown(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// At most `max_chars` of a text, [`Escaped`] and in quotes. A longer text ends in `...`.
+/// Returns at most `max_chars` of a text, [`Escaped`] and in quotes. A longer text ends in `...`.
 pub(crate) fn quoted(text: &str, max_chars: usize) -> String {
     let end = text.char_indices().nth(max_chars).map(|(end, _)| end);
     let part = &text[..end.unwrap_or(text.len())];
@@ -27,8 +27,8 @@ pub(crate) fn quoted(text: &str, max_chars: usize) -> String {
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0;
-        // Each turn is shorter by one character at least.
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| !is_seen(*c)) {
+        // Each pass shortens `rest` by at least one character.
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| !is_visible(*c)) {
             f.write_str(&rest[..at])?;
             c.escape_default().try_for_each(|c| f.write_char(c))?;
             rest = &rest[at + c.len_utf8()..];
@@ -37,16 +37,16 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Whether a terminal draws the character as a visible glyph or a blank.
-fn is_seen(c: char) -> bool {
+/// Returns whether a terminal draws the character as a visible glyph or a blank.
+fn is_visible(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
     !c.is_control() && !c.is_whitespace() && !is_ignorable(c)
 }
 
-/// Characters that Unicode tells a program to draw as nothing (`Default_Ignorable_Code_Point`), and those
-/// that annotate a text.
+/// Returns whether Unicode tells a program to draw nothing for the character (`Default_Ignorable_Code_Point`), or
+/// the character annotates a text.
 fn is_ignorable(c: char) -> bool {
     matches!(
         c,
@@ -84,18 +84,18 @@ mod tests {
     }
 
     #[test]
-    fn what_no_reader_sees_is_escaped() {
+    fn invisible_characters_are_escaped() {
         for c in
             "\u{7}\u{7f}\u{85}\u{9b}\u{a0}\u{ad}\u{3000}\u{2028}\u{fe0f}\u{feff}\u{e0041}".chars()
         {
             let text = format!("a{c}b");
             assert_eq!(shown(&text, 80), format!("a{}b", c.escape_default()));
         }
-        assert_eq!(shown("a b", 80), "a b", "a blank is seen");
+        assert_eq!(shown("a b", 80), "a b", "a blank is visible");
     }
 
     #[test]
-    fn text_that_is_escaped_stays_so() {
+    fn escaping_twice_changes_nothing() {
         let once = Escaped("\u{1b}]0;x\u{7}\\n").to_string();
         assert_eq!(once, "\\u{1b}]0;x\\u{7}\\n");
         assert_eq!(Escaped(&once).to_string(), once);

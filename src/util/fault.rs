@@ -1,30 +1,33 @@
-//! Faults that the loom models plant in the code: each breaks one rule. Outside of loom all of it compiles to nothing.
+//! Plants faults in the code for the loom models. Outside of loom this compiles to nothing.
 //!
-//! A model has a twin, the same code with one fault active, that must fail.
+//! Each fault breaks one rule. A model's twin runs the same code with one fault active, and must fail.
 
-/// A rule that a twin breaks.
-#[cfg_attr(not(tollgate_loom), allow(dead_code, reason = "some are of what stands for a table"))]
+/// A fault that a twin plants. Each variant says what the code does while the fault is active.
+#[cfg_attr(
+    not(tollgate_loom),
+    allow(dead_code, reason = "loom's stand-in for a DashMap uses some")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A word is stored, not swapped.
+    /// A cell's new word is stored, not compared and swapped.
     StoreForSwap,
-    /// A decision on a fresh cell is made at the caller's time, however old.
+    /// A decision on the word 0 ignores the eviction time floor.
     NoFloor,
-    /// A sweep decides before it holds the lock.
+    /// A sweep decides which cells to drop before it holds the shelf's lock.
     SweepBeforeLock,
-    /// An insert does not look again once it holds the lock.
+    /// An insert does not look for its key again once it holds the lock.
     InsertBlindly,
-    /// A batch charges its members in the order in which they were given.
+    /// A batch charges its members in the caller's order, not in the order of their keys.
     CallersOrder,
-    /// A denied batch leaves its charges.
+    /// A denied batch does not roll its charges back.
     NoRollBack,
-    /// A denied batch gives its charges back as a refund would.
+    /// A denied batch refunds its charges in place of rolling them back.
     RefundForRollBack,
-    /// Taking back pairs with nothing: the word is read and swapped without ordering.
+    /// `Cell::update` reads and swaps the word without ordering.
     RollBackRelaxed,
-    /// A word is looked at without ordering.
+    /// `Cell::word` reads without ordering.
     WordRelaxed,
-    /// A cell goes without ordering.
+    /// `Cell::freeze` has no ordering.
     FreezeRelaxed,
     /// A shard's pointer is read without ordering.
     ViewRelaxed,
@@ -34,110 +37,111 @@ pub(crate) enum Fault {
     CompleteRelaxed,
     /// The frontier is read and moved without ordering.
     FrontierRelaxed,
-    /// A cell is buried by a store.
+    /// A sweep evicts a cell by a store, not by a swap.
     BuryByStore,
-    /// A carried word is put in if it is larger than what is there.
+    /// A migrated word replaces a smaller one in the target cell.
     SeedByMax,
-    /// Fresh keys may take the room of those that are carried.
+    /// New keys may take the slots that the cells still to migrate need.
     NoRoomForMoved,
-    /// A claim is granted though the number of claims is being used.
+    /// A sealed segment grants a claim.
     ClaimSealed,
-    /// The number of claims is used though it may rise.
+    /// A successor is sized before claims on the old segment have ended.
     NoSeal,
-    /// A successor is sized as if few cells were there.
+    /// A successor is sized as if the old segment had no cells.
     SizedByFew,
-    /// A key that is not found in the old segment may still be inserted there.
+    /// A search that ends at a vacant slot of the old segment leaves the slot open for inserts.
     AbsentWithoutClosing,
-    /// A half insert in the old segment is left alone.
+    /// A helper leaves a half-made insert in the old segment as it is.
     NoPoison,
-    /// An insert that finds its key there keeps its claim.
+    /// An insert that finds its key in the segment keeps its claim.
     ClaimLeaked,
-    /// A note is stored, whatever another has noted meanwhile.
+    /// A slot's limit tag is stored even if another call has set it.
     NoteByStore,
-    /// Everyone who meets a dropped cell gives its place back.
+    /// Each call that meets a dead cell releases its place, not only the call that ended it.
     EveryoneReleases,
-    /// A migration is completed with the first chunk.
+    /// A migration is completed after its first chunk.
     CompleteEarly,
     /// A place is reserved by a load and a store.
     CapUnreserved,
     /// The high half of a slot is stored, not swapped.
     TakeByStore,
-    /// A word in the old segment is taken for what is, though the migration may be over.
+    /// A call trusts a word in the old segment without checking that the migration still runs.
     OldWordUnchecked,
-    /// A carried word passes the buried cell of its key, and gets another.
+    /// A helper passes the dead cell of a key and seeds a second one.
     SeedPassesBuried,
-    /// A migration begins before the last one is over.
+    /// A migration begins while the one before still runs.
     StartWhileMoving,
-    /// A reader goes into a call without a fence.
+    /// A reader enters a call without a fence.
     ReaderUnfenced,
-    /// Who frees looks for readers without a fence.
+    /// The freeing thread looks for readers without a fence.
     NoBarrier,
-    /// A reader goes into its next call without saying that it has done with the last.
+    /// A reader enters its next call without releasing its last one.
     EnterRelaxed,
-    /// A reader's record is taken over without ordering.
+    /// A thread takes over a reader's record without ordering.
     RecordRelaxed,
-    /// Readers are looked for before it is settled for which of what was unlinked.
+    /// The freeing thread looks for readers before it fixes the set of retired items to free.
     LooksTooEarly,
-    /// A retired thing is pushed by a store.
+    /// A retired item is pushed by a store.
     PushByStore,
     /// A segment is retired before it is unlinked.
     RetireLinked,
-    /// A newcomer's own bucket starts without the shared one's debt.
+    /// The new cell of an untracked key starts without the shared bucket's debt.
     ForgetShared,
-    /// A newcomer does not look for its own bucket after it has charged the shared one.
+    /// A call that has charged the shared bucket does not look for the key's own cell again.
     NoSecondLook,
-    /// The two looks of the shared bucket are not fenced.
+    /// The two sides of the shared bucket have no fence.
     NoFence,
-    /// A bucket is taken for full a millisecond before its algorithm says so.
+    /// A bucket counts as full a millisecond before its algorithm says so.
     FullEarly,
-    /// Whether a bucket is full is asked of the default's numbers, not of its override's.
+    /// An override's bucket counts as full by the default limit.
     FullByDefault,
-    /// A factor is noted after the charge that it was used for.
+    /// A factor is recorded after the charge that uses it.
     FactorNotedLate,
-    /// A factor is not noted.
+    /// A factor is not recorded.
     FactorNotNoted,
     /// New limits are published without ordering.
     PublishedRelaxed,
-    /// A cell that was gone is carried without a look for a later one of its key.
+    /// A cell that another call has frozen is migrated without a search for a later cell of its key.
     CarriedUnlooked,
-    /// A sweep drops a slot that a word is on its way to.
+    /// A sweep evicts a cell that a word is about to be moved to.
     BuryAwaited,
-    /// A cell whose word is on its way is ended though the word has not come anywhere.
+    /// A call ends a cell whose word has moved without checking that the word has arrived.
     EndUnlooked,
-    /// A word goes on in another slot than the key's next.
+    /// A renumbered word moves to a slot that is not the key's next.
     NextNotFirst,
-    /// A reload leaves shards alone that have no segment yet.
+    /// A reload skips shards that have no segment yet.
     RenewSkipsEmpty,
-    /// A sweep does not ask which limits a word is of.
+    /// A sweep does not check which limits a word is counted in.
     SweepByOldLimits,
-    /// A place is given up as by a refund, whoever is behind it.
+    /// A cancel refunds its place even if another place is behind it.
     RefundForCancel,
-    /// Of two places that are given up at once, neither sees the other's.
+    /// Of two cancels at the same time, neither sees the other's place.
     VacateUnlocked,
-    /// A thread that has given places up does not look whether another has come meanwhile.
+    /// A thread that has processed cancels does not look for cancels pushed meanwhile.
     CancelsNotLookedForAgain,
-    /// What was estimated too much is given back as by a refund.
+    /// A settlement refunds the unused part of an estimate in place of rolling it back.
     RefundForSettle,
-    /// What is taken back from beneath others is not counted.
+    /// A rollback beneath later charges is not added to the rollback ledger.
     LoweringNotCounted,
-    /// A refund or a reset is not counted.
+    /// A refund or a reset is not counted in the rollback ledger.
     RefundNotCounted,
-    /// A call with new limits charges a cell that still has a word under the old ones.
+    /// A call with new limits charges a cell whose word is still under the old ones.
     ChargeBeforeRenewal,
-    /// A scan leaves out words that have moved on.
+    /// A scan leaves out words that have moved.
     ScanSkipsMoved,
-    /// A shadow is asked what it would say, and charged afterwards.
+    /// A shadow limit is checked first and charged afterwards.
     ShadowByCheck,
     /// A bin of blocks is stored, not swapped.
     BlockByStore,
     /// A bin of blocks is published without ordering.
     BlockRelaxed,
-    /// A block is no longer counted, and listed still.
+    /// A block is subtracted from the count while it is still listed.
     BlockDiscountedEarly,
-    /// Of two blocks the later one stays.
+    /// Of two blocks of a key the later one stays, not the longer one.
     LaterBlockStays,
 }
 
+/// Returns whether this test has planted the fault.
 #[cfg(not(all(test, tollgate_loom)))]
 #[inline(always)]
 pub(crate) fn active(_: Fault) -> bool {
@@ -150,7 +154,7 @@ mod planted {
 
     use super::Fault;
 
-    // One test is one thread of the system: loom runs its own threads on it in turns.
+    // A thread local: a test runs on one system thread, on which loom runs the model's threads in turns.
     thread_local! {
         static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
     }
@@ -159,7 +163,7 @@ mod planted {
         PLANTED.get() == Some(fault)
     }
 
-    /// Plants a fault in this test, or removes the one that was planted.
+    /// Plants a fault in this test; `None` removes it.
     pub(crate) fn plant(fault: Option<Fault>) {
         PLANTED.set(fault);
     }

@@ -1,4 +1,4 @@
-//! TODO util
+//! Small parts that know nothing of rate limits: atomics, text, decimals, threads, and the hooks of the loom models.
 
 pub(crate) mod background;
 pub(crate) mod coverage;

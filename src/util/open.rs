@@ -1,10 +1,11 @@
-//! Opening a path that may lead to something other than a file.
+//! Opens paths that may lead to something other than a regular file.
 
 use std::fs::OpenOptions;
 
-/// Options with which no call to open waits: neither for the other end of a pipe nor for a device. What was
-/// opened is looked at afterwards, because another file can take the name at any moment. A file is read
-/// and written as ever.
+/// Returns options with which `open` never waits, neither for the other end of a pipe nor for a device.
+///
+/// The caller checks the type of the opened file, not of the path: another file can take the name at any moment.
+/// Reads and writes of a regular file are unaffected.
 pub(crate) fn without_waiting() -> OpenOptions {
     #[cfg_attr(not(unix), expect(unused_mut))]
     let mut options = OpenOptions::new();
@@ -23,7 +24,7 @@ mod tests {
 
     use super::*;
 
-    /// An open that waits would never return: the pipe has no other end.
+    /// An `open` that waits would never return: the pipe has no other end.
     #[test]
     fn a_pipe_is_opened_at_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -33,7 +34,7 @@ mod tests {
         assert!(opened.metadata().unwrap().file_type().is_fifo());
         assert!(without_waiting().write(true).open(folder.path().join("pipe")).is_ok());
         drop(opened);
-        // Without a reader there is nothing to write to.
+        // Without a reader, opening the pipe for writing fails at once.
         assert!(without_waiting().write(true).open(&pipe).is_err());
     }
 }

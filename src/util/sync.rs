@@ -1,4 +1,4 @@
-//! The primitives that threads meet in: std's, or loom's where it explores their interleavings.
+//! The atomics and locks of the crate: std's and parking_lot's, or loom's in its models.
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::sync::atomic::{
@@ -8,10 +8,10 @@ pub(crate) use std::sync::atomic::{
 #[cfg(tollgate_loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Switches that an operator turns, by which no bucket is changed: loom does not explore them.
+/// A switch that changes no bucket. loom does not explore it.
 pub(crate) use std::sync::atomic::AtomicBool as Switch;
 
-/// Figures for people, by which nothing is decided that has to be right: loom does not explore them.
+/// A figure for people, on which no correctness depends. loom does not explore it.
 pub(crate) use std::sync::atomic::{AtomicU64 as Figure, AtomicUsize as FigureUsize};
 
 #[cfg(not(target_has_atomic = "64"))]
@@ -25,27 +25,28 @@ use parking_lot::Mutex;
 #[cfg(tollgate_loom)]
 use loom::sync::Mutex;
 
-/// A value behind a lock that nobody waits for.
+/// A value behind a lock that calls only try to take: no call waits for it.
 #[derive(Default)]
-pub(crate) struct Tried<T> {
+pub(crate) struct TryLock<T> {
     value: Mutex<T>,
-    /// loom explores no call that finds a lock of its own taken, for giving one back is no step to it.
+    /// 1 while a call has the value. loom explores no interleaving in which `try_lock` of its own mutex fails, because
+    /// an unlock is no step to it.
     #[cfg(tollgate_loom)]
     taken: AtomicUsize,
 }
 
-impl<T> Tried<T> {
+impl<T> TryLock<T> {
     #[cfg(not(tollgate_loom))]
-    pub(crate) const fn new(value: T) -> Tried<T> {
-        Tried { value: Mutex::new(value) }
+    pub(crate) const fn new(value: T) -> TryLock<T> {
+        TryLock { value: Mutex::new(value) }
     }
 
     #[cfg(tollgate_loom)]
-    pub(crate) fn new(value: T) -> Tried<T> {
-        Tried { value: Mutex::new(value), taken: AtomicUsize::new(0) }
+    pub(crate) fn new(value: T) -> TryLock<T> {
+        TryLock { value: Mutex::new(value), taken: AtomicUsize::new(0) }
     }
 
-    /// Calls `then` with the value; `None`, at once, if another call has it.
+    /// Calls `then` with the value. Returns `None` at once if another call has it.
     #[cfg(not(tollgate_loom))]
     pub(crate) fn try_with<R>(&self, then: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.value.try_lock().map(|mut held| then(&mut held))
@@ -53,7 +54,7 @@ impl<T> Tried<T> {
 
     #[cfg(tollgate_loom)]
     pub(crate) fn try_with<R>(&self, then: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed, here and below: the lock within orders what is done.
+        // Relaxed, here and below: the mutex orders the accesses to the value.
         self.taken.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         let result = self.value.lock().ok().map(|mut held| then(&mut held));
         self.taken.store(0, Ordering::Relaxed);

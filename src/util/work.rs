@@ -1,4 +1,4 @@
-//! The cells that a call moves for the table beside its own, counted in tests of this crate.
+//! Counts the cells that a call moves besides its own, for this crate's tests. Elsewhere it compiles to nothing.
 
 #[cfg(all(test, feature = "boulder", not(tollgate_loom)))]
 mod counted {
@@ -8,7 +8,7 @@ mod counted {
         static CELLS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Counts a slot that this thread has moved to another segment, or a word that it has moved within one.
+    /// Counts a slot that this thread has moved to another segment, or a word that it has moved within a segment.
     pub(crate) fn count_cell() {
         CELLS.set(CELLS.get() + 1);
     }

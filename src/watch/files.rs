@@ -1,4 +1,4 @@
-//! The files that are one unit: the limits, and the overrides if there are any.
+//! Reads the limits file and the overrides file as one unit.
 
 use std::path::{Path, PathBuf};
 
@@ -6,23 +6,23 @@ use crate::error::Error;
 use crate::limits::{FileCopy, Identity, Limits, YamlLoader};
 
 pub(super) struct Files {
-    /// One path or two, the limits' first.
+    /// The limits file and, if there is one, the overrides file.
     paths: Vec<PathBuf>,
-    /// Of this process alone: nobody else can make two texts that it takes for one.
+    /// Seeded for this process, so that no writer of the files can construct a collision.
     hasher: ahash::RandomState,
 }
 
-/// Both files as they were read, one after the other.
-pub(super) struct Copies {
+/// The content of the files, read one after the other.
+pub(super) struct FilesCopy {
     copies: Vec<FileCopy>,
-    pub(super) print: Print,
+    pub(super) version: Version,
 }
 
-/// By what two looks at the files are compared.
+/// The data by which two reads of the files are compared.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Print {
+pub(super) struct Version {
     pub(super) identities: Vec<Option<Identity>>,
-    /// Of what was read, or of why nothing was.
+    /// The hash of the content, or of the errors if the files cannot be read.
     pub(super) content: u64,
     /// Whether no file changed while it was read.
     pub(super) is_steady: bool,
@@ -42,25 +42,25 @@ impl Files {
         self.paths.iter().map(|path| Identity::at(path)).collect()
     }
 
-    pub(super) fn read(&self) -> Copies {
+    pub(super) fn read(&self) -> FilesCopy {
         let copies: Vec<FileCopy> = self.paths.iter().map(|path| FileCopy::of(path)).collect();
-        let print = Print {
+        let version = Version {
             identities: copies.iter().map(|copy| copy.identity().cloned()).collect(),
             content: self.hasher.hash_one(&copies),
             is_steady: copies.iter().all(FileCopy::is_steady),
         };
-        Copies { copies, print }
+        FilesCopy { copies, version }
     }
 
-    /// The paths, for a message.
+    /// Returns the paths as text for a message.
     pub(super) fn names(&self) -> String {
         let names: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         names.join(" and ")
     }
 }
 
-impl Copies {
-    pub(super) fn limits(&self, loader: YamlLoader) -> Result<Limits, Error> {
+impl FilesCopy {
+    pub(super) fn parse(&self, loader: YamlLoader) -> Result<Limits, Error> {
         loader.copies(&self.copies[0], self.copies.get(1))
     }
 }

@@ -1,4 +1,4 @@
-//! The folders in which the system is asked to tell of changes.
+//! Subscribes to the system's events in the folders that lead to the files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::util::escape::Escaped;
 
 pub(super) struct Folders {
     events: RecommendedWatcher,
-    /// With what each was when it began to be watched: a folder may go, and another one take its name.
+    /// The watched folders, each with its identity when the subscription began: another folder may take its name.
     watched: BTreeMap<PathBuf, FolderIdentity>,
 }
 
@@ -23,20 +23,19 @@ type FolderIdentity = Option<(u64, u64)>;
 type FolderIdentity = bool;
 
 impl Folders {
-    /// Nothing is watched yet; what happens hastens the next tick.
-    pub(super) fn new(bell: Stop) -> notify::Result<Folders> {
-        let tell = move |event: notify::Result<Event>| {
-            // An error may stand for events that are lost.
-            if event.is_ok_and(|event| !is_change(event.kind)) {
-                return;
+    /// Makes a subscription without folders. Each event hastens the next tick.
+    pub(super) fn new(stop: Stop) -> notify::Result<Folders> {
+        let on_event = move |event: notify::Result<Event>| {
+            // An error may mean that events were lost, so it counts as a change.
+            if event.map_or(true, |event| is_change(event.kind)) {
+                stop.hasten();
             }
-            bell.hasten();
         };
-        Ok(Folders { events: notify::recommended_watcher(tell)?, watched: BTreeMap::new() })
+        Ok(Folders { events: notify::recommended_watcher(on_event)?, watched: BTreeMap::new() })
     }
 
-    /// Watches the folders that lead to the files now, and no others. What fails is tried again the next
-    /// time.
+    /// Watches the folders that lead to the files now, and no others. A folder that fails is tried again at the next
+    /// call.
     pub(super) fn follow(&mut self, files: &[PathBuf]) -> Result<(), String> {
         let mut wanted = BTreeMap::new();
         for folder in files.iter().flat_map(|file| folders_of(file)) {
@@ -47,7 +46,7 @@ impl Folders {
         self.watched.retain(|folder, identity| {
             let stays = wanted.get(folder) == Some(identity);
             if !stays {
-                // It is gone, or about to be: there is nothing to do about an error.
+                // The folder may be gone, and then this fails.
                 let _ = events.unwatch(folder);
             }
             stays
@@ -71,8 +70,8 @@ impl Folders {
     }
 }
 
-/// Opening and reading change nothing, and are what a look does; closing may end a change by way of a
-/// mapping, which nobody else tells of.
+/// Returns whether an event can mean a change. Opening and reading do not, and each check causes such events. Closing a
+/// file that was open for writing does: a change through a memory mapping causes no other event.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
@@ -80,8 +79,8 @@ fn is_change(kind: EventKind) -> bool {
     }
 }
 
-/// The folders, by their own names, in which something happens when another file comes to be behind a
-/// path: that of the path, that of the file, and that of each link on the way of the path.
+/// Returns the canonical names of the folders in which an event occurs if `path` begins to lead to another file: the
+/// folder of the path, that of the file, and that of each symbolic link on the way.
 fn folders_of(path: &Path) -> Vec<PathBuf> {
     let Ok(path) = path::absolute(path) else { return Vec::new() };
     let mut folders = Vec::new();

@@ -1,8 +1,8 @@
-//! Files that are taken again when they change: a thread, and what it did.
+//! Loads limits files again when they change, on a thread.
 
 mod files;
 mod folders;
-mod lookout;
+mod monitor;
 mod options;
 mod status;
 
@@ -16,65 +16,60 @@ use crate::limiter::Limiter;
 use crate::util::background::{Stop, Ticker};
 
 use files::Files;
-use lookout::Lookout;
-use status::Record;
+use monitor::Monitor;
+use status::StatusRecord;
 
 pub use options::WatchOptions;
 pub use status::WatchStatus;
 
-/// The thread that takes a limiter's files again when they change. Dropping it wakes and joins the
-/// thread.
+/// The handle of the thread that loads a limiter's files again when they change. Dropping it wakes and joins the thread.
 ///
-/// The thread keeps no limiter alive: it ends when it sees that the last one is gone, one
-/// [`poll`](WatchOptions::poll) later at most.
+/// The thread does not keep the limiter alive. It ends at most one [`poll`](WatchOptions::poll) after the last clone of
+/// the limiter is dropped.
 ///
-/// See [`Limiter::watch`].
+/// See [`Limiter::watch`] for an example.
 #[derive(Debug)]
 #[must_use = "dropping the watcher stops it"]
 pub struct Watcher {
-    record: Arc<Record>,
+    record: Arc<StatusRecord>,
     ticker: Ticker,
 }
 
 impl Watcher {
-    /// What the watcher has done so far.
+    /// Returns the counts and the last results.
     pub fn status(&self) -> WatchStatus {
         self.record.status()
     }
 
-    /// Has the thread look at the files now rather than at the next event or poll: for a signal, or a
-    /// button. Does not wait for it.
+    /// Makes the thread check the files now, for example on a signal. Does not wait for the check.
     pub fn look(&self) {
         self.ticker.hasten();
     }
 }
 
 impl Limiter {
-    /// Starts a thread, `tollgate-watch`, that takes the limits of `limits`, and of `overrides` if there is
-    /// one, whenever what is in them changes, and puts them in the place of those that apply: as
-    /// [`Limits::from_yaml_files`](crate::Limits::from_yaml_files) and then
-    /// [`reload_with`](Limiter::reload_with).
+    /// Starts a thread, `tollgate-watch`, that loads the files `limits` and `overrides` whenever their content changes,
+    /// as by [`Limits::from_yaml_files`](crate::Limits::from_yaml_files) and [`reload_with`](Limiter::reload_with).
     ///
-    /// The files are taken whole and together, or not at all. One that cannot be read, is empty, declares
-    /// nothing or has a fault, or what is no file (a pipe, a device, a socket) and is not waited for, is
-    /// refused with its pair: the limits stay as they are, and
-    /// [`status`](Watcher::status) counts the failure and says why. What was refused or taken once is not
-    /// tried again until it changes; limits that were put in place by hand meanwhile stay until then.
+    /// The files are loaded together, completely or not at all. If one of them cannot be read, is empty, declares no
+    /// limit, has a fault, or is no regular file (a pipe, a device, a socket; none of them blocks the thread), the
+    /// limits stay as they are, and [`status`](Watcher::status) has the failure and its reason. The thread does not try
+    /// the same content twice, so limits that another call of [`reload`](Limiter::reload) puts in place stay until the
+    /// files change.
     ///
-    /// The thread looks at once, when the system tells of a change in the files' folders, and every
-    /// [`poll`](WatchOptions::poll), whatever the system tells. It tells files by what is in them, so that
-    /// every way to save one is seen: in place, by another one that takes its name, or by a link that leads
-    /// elsewhere. What has changed is taken once it has been the same for [`settle`](WatchOptions::settle):
-    /// a hundred changes in a row are one, and so are both files, if they are written within that time. A
-    /// file that is written more slowly, with longer rests, is better put in place by renaming.
+    /// The thread checks the files at its start, after an event of the system in one of their folders, and after every
+    /// [`poll`](WatchOptions::poll). It compares their content, so it notices every way to save a file: in place, by a
+    /// rename, or by a symbolic link that is changed. It loads a change once the content has stayed the same for
+    /// [`settle`](WatchOptions::settle). Several changes in a row are therefore one reload, and so is a change of both
+    /// files within that time. If a file is written in place with longer pauses, the thread may load a part of it: put it
+    /// in place by a rename.
     ///
-    /// A poll reads both files. The system's events come through a thread of their own; where there are
-    /// none ([`events_error`](WatchStatus::events_error)), the poll does without.
+    /// A poll reads both files. A second thread receives the system's events. Without events
+    /// ([`events_error`](WatchStatus::events_error)) the thread only polls.
     ///
     /// # Errors
     ///
-    /// [`Error::is_io`] when the system gives no thread. What is wrong with the files is no error here, but
-    /// a failure that is counted.
+    /// [`Error::is_io`] if the thread cannot be started. Faults of the files are not errors here; the status counts them.
     ///
     /// # Example
     ///
@@ -102,19 +97,19 @@ impl Limiter {
         overrides: Option<&Path>,
         options: WatchOptions,
     ) -> Result<Watcher, Error> {
-        let record = Arc::new(Record::default());
+        let record = Arc::new(StatusRecord::default());
         let files = Files::new(limits.as_ref(), overrides);
-        let poll = options.poll_at_least_a_moment();
+        let poll = options.poll;
         let limiter = Arc::downgrade(&self.inner);
-        let mut lookout = Lookout::new(limiter, files, options, record.clone());
+        let mut monitor = Monitor::new(limiter, files, options, record.clone());
         let tick = {
             let record = record.clone();
             move |stop: &Stop| {
-                // A panic can come from the callback, or from a clock or a rule of the caller's own.
-                match catch_unwind(AssertUnwindSafe(|| lookout.tick(stop))) {
+                // The callback, a custom clock or a custom rule may panic.
+                match catch_unwind(AssertUnwindSafe(|| monitor.tick(stop))) {
                     Ok(flow) => flow,
                     Err(panic) => {
-                        record.panicked(&*panic);
+                        record.note_panic(&*panic);
                         ControlFlow::Continue(())
                     }
                 }

@@ -1,4 +1,4 @@
-//! When a watcher looks, and what it does with what it finds.
+//! Configures when a watcher reads its files, and how it applies them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,12 @@ use crate::error::Error;
 use crate::limit::carry_over::CarryOver;
 use crate::limits::YamlLoader;
 
-/// Who is told of each attempt.
+/// The shortest interval between polls. With 0 the thread would never rest.
+const MIN_POLL: Duration = Duration::from_millis(1);
+
 type OnReload = Arc<dyn Fn(&Result<Reloaded, Error>) + Send + Sync>;
 
-/// When a [`Watcher`](crate::watch::Watcher) looks at its files, and what becomes of what buckets owe.
+/// Options of a [`Watcher`](crate::watch::Watcher).
 ///
 /// # Example
 ///
@@ -23,30 +25,20 @@ type OnReload = Arc<dyn Fn(&Result<Reloaded, Error>) + Send + Sync>;
 ///
 /// let options = WatchOptions::default()
 ///     .poll(Duration::from_secs(1))
-///     .debt(CarryOver::Units)
+///     .carry_over(CarryOver::Units)
 ///     .on_reload(|reloaded| match reloaded {
 ///         Ok(reloaded) => println!("limits of generation {}", reloaded.generation),
 ///         Err(error) => eprintln!("the old limits stay: {error}"),
 ///     });
-/// assert_eq!(options.settle, Duration::from_millis(100));
 /// ```
 #[derive(Clone)]
 #[must_use]
-#[non_exhaustive]
 pub struct WatchOptions {
-    /// The time from the end of one look at the files to the next, whatever the system tells of them.
-    /// Less than 1 ms counts as that. Default: 4 s, so that a change is taken within five.
-    pub poll: Duration,
-    /// For how long the files have to be the same before they are taken; also the time between two looks
-    /// at least. Default: 100 ms.
-    pub settle: Duration,
-    /// By which rule buckets keep what they owe. Default: [`CarryOver::Share`].
-    pub debt: CarryOver,
-    /// Whether the system is asked to tell of changes. Off where it cannot, as for files that others
-    /// write on a network's file system: then only the poll looks. Default: on.
-    pub events: bool,
-    /// How the files are read. Default: without options.
-    pub loader: YamlLoader,
+    pub(super) poll: Duration,
+    pub(super) settle: Duration,
+    pub(super) carry_over: CarryOver,
+    pub(super) events: bool,
+    pub(super) loader: YamlLoader,
     on_reload: Option<OnReload>,
 }
 
@@ -55,7 +47,7 @@ impl Default for WatchOptions {
         WatchOptions {
             poll: Duration::from_secs(4),
             settle: Duration::from_millis(100),
-            debt: CarryOver::default(),
+            carry_over: CarryOver::default(),
             events: true,
             loader: YamlLoader::new(),
             on_reload: None,
@@ -64,33 +56,36 @@ impl Default for WatchOptions {
 }
 
 impl WatchOptions {
-    /// The same with another time between polls.
+    /// Sets the time from the end of one check of the files to the next, independent of the system's events. At least
+    /// 1 ms; by default 4 s, so that a change applies within five.
     pub fn poll(self, poll: Duration) -> WatchOptions {
-        WatchOptions { poll, ..self }
+        WatchOptions { poll: poll.max(MIN_POLL), ..self }
     }
 
-    /// The same with another time for which the files have to be the same.
+    /// Sets how long the files must stay the same before they are loaded. It is also the shortest time between two
+    /// checks. By default 100 ms.
     pub fn settle(self, settle: Duration) -> WatchOptions {
         WatchOptions { settle, ..self }
     }
 
-    /// The same with another rule for what buckets owe.
-    pub fn debt(self, debt: CarryOver) -> WatchOptions {
-        WatchOptions { debt, ..self }
+    /// Sets how buckets carry their debt over to changed limits. By default [`CarryOver::Share`].
+    pub fn carry_over(self, carry_over: CarryOver) -> WatchOptions {
+        WatchOptions { carry_over, ..self }
     }
 
-    /// The same with the system's events, or without.
+    /// Sets whether the thread subscribes to the system's file events, by default yes. Without events it only polls.
+    /// Switch them off where they do not come, such as for files on a network file system that other machines write.
     pub fn events(self, events: bool) -> WatchOptions {
         WatchOptions { events, ..self }
     }
 
-    /// The same with another way to read the files.
+    /// Sets how the files are parsed, by default [`YamlLoader::new`].
     pub fn loader(self, loader: YamlLoader) -> WatchOptions {
         WatchOptions { loader, ..self }
     }
 
-    /// The same with a function that is told, on the watcher's thread, what became of each attempt to
-    /// take the files: to log it. The status is up to date by then. A panic of it is counted.
+    /// Sets a function that the watcher's thread calls with the result of each attempt to load the files, for a log.
+    /// The [status](crate::watch::Watcher::status) is up to date by then. A panic in the function is counted.
     pub fn on_reload(
         self,
         on_reload: impl Fn(&Result<Reloaded, Error>) + Send + Sync + 'static,
@@ -98,12 +93,7 @@ impl WatchOptions {
         WatchOptions { on_reload: Some(Arc::new(on_reload)), ..self }
     }
 
-    /// Not 0, by which the thread would never rest.
-    pub(super) fn poll_at_least_a_moment(&self) -> Duration {
-        self.poll.max(Duration::from_millis(1))
-    }
-
-    pub(super) fn tell(&self, attempt: &Result<Reloaded, Error>) {
+    pub(super) fn notify(&self, attempt: &Result<Reloaded, Error>) {
         if let Some(on_reload) = &self.on_reload {
             on_reload(attempt);
         }
@@ -115,7 +105,7 @@ impl fmt::Debug for WatchOptions {
         f.debug_struct("WatchOptions")
             .field("poll", &self.poll)
             .field("settle", &self.settle)
-            .field("debt", &self.debt)
+            .field("carry_over", &self.carry_over)
             .field("events", &self.events)
             .field("loader", &self.loader)
             .field("on_reload", &self.on_reload.is_some())

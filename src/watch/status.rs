@@ -1,4 +1,4 @@
-//! What a watcher has done so far.
+//! Records a watcher's loads and failures.
 
 use std::any::Any;
 use std::time::SystemTime;
@@ -9,38 +9,40 @@ use crate::core::reloads::Reloaded;
 use crate::error::Error;
 use crate::util::escape::Escaped;
 
-/// What a [`Watcher`](crate::watch::Watcher) has done so far.
+/// The counts and the last results of a [`Watcher`](crate::watch::Watcher).
+///
+/// See [`Limiter::watch`](crate::Limiter::watch) for an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatchStatus {
-    /// The number of the limits that the files gave last ([`Reloaded::generation`]); 0 before.
+    /// The [generation](Reloaded::generation) of the limits that were last loaded; 0 before the first load.
     pub generation: u64,
-    /// Times that the files were taken and the limits were others than before.
+    /// The number of loads that changed the limits.
     pub reloads: u64,
-    /// Times that what was in the files was refused, and panics.
+    /// The number of failed attempts to load the files, including panics.
     pub failures: u64,
-    /// Of the failures, panics: of the callback, or of a clock or a rule of the caller's own.
+    /// The number of failures that were panics of the callback, of a custom clock or of a custom rule.
     pub panics: u64,
-    /// Why the last attempt failed: every fault, with its file and line. `None` once one succeeds.
+    /// Why the last attempt failed: every fault with its file and line. `None` if it succeeded.
     pub last_error: Option<String>,
-    /// When the files were last taken, changed limits or the same.
+    /// When the files were last loaded, whether or not the limits changed.
     pub last_success: Option<SystemTime>,
-    /// When taking the files was last tried.
+    /// When the last attempt to load the files was.
     pub last_attempt: Option<SystemTime>,
-    /// Why the system does not tell of changes in every folder that matters, as when its limit of watches
-    /// is reached; the poll looks all the same. `None` where it tells, or was not asked.
+    /// Why the system sends no events for one of the files' folders, for example because its limit of watches is reached.
+    /// The thread polls in any case. `None` without an error, and if events are [off](crate::watch::WatchOptions::events).
     pub events_error: Option<String>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Record(Mutex<WatchStatus>);
+pub(super) struct StatusRecord(Mutex<WatchStatus>);
 
-impl Record {
+impl StatusRecord {
     pub(super) fn status(&self) -> WatchStatus {
         self.0.lock().clone()
     }
 
-    pub(super) fn attempted(&self, attempt: &Result<Reloaded, Error>) {
+    pub(super) fn note_attempt(&self, attempt: &Result<Reloaded, Error>) {
         let mut status = self.0.lock();
         let now = SystemTime::now();
         status.last_attempt = Some(now);
@@ -58,7 +60,7 @@ impl Record {
         }
     }
 
-    pub(super) fn panicked(&self, panic: &(dyn Any + Send)) {
+    pub(super) fn note_panic(&self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(|text| &**text));
         let mut status = self.0.lock();

@@ -46,7 +46,7 @@ fn what_does_not_go_together_is_refused_with_a_reason() {
         )
         .unwrap();
         let text = restored(limits(&[]), options(), &path);
-        assert_eq!(text, "0: it is no file of buckets: it does not begin as one");
+        assert_eq!(text, "0: this is not a snapshot of buckets");
     }
 }
 
@@ -57,7 +57,7 @@ fn fingerprints_are_not_read_into_the_engine_that_keeps_ids() {
     let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
     old.snapshot(&path).unwrap();
     let text = restored(limits(&[("A", slow(10))]), options(Engine::Exact).0, &path);
-    assert_eq!(text, "12: it has fingerprints of ids, not the ids: Engine::LockFree is allowed");
+    assert_eq!(text, "12: the file has fingerprints, not ids: Engine::LockFree is allowed");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn rules_of_ones_own_are_told_by_their_names() {
         for (other, name) in [(own("pause"), "pause"), (slow(10), "gcra")] {
             let text = restored(limits(&[("A", other.clone())]), options(), &path);
             let expected = format!(
-                "A: what its buckets owe by rest cannot be told to {name}: CarryOver::Afresh is allowed"
+                "A: the debt of its buckets cannot be converted from rest to {name}: CarryOver::Afresh is allowed"
             );
             assert!(text.ends_with(&expected), "{text}");
             let other = limits(&[("A", other)]);

@@ -9,7 +9,7 @@ once a mutant. To PLACES goes a line for each mutant: number, file, line, functi
 what it becomes.
 
 Left out: the models themselves, what is of loom's builds or tests alone, and the body of
-`if broken(Fault::X) { ... }`, which only twins run.
+`if fault::active(Fault::X) { ... }`, which only twins run.
 """
 
 import pathlib
@@ -97,7 +97,7 @@ def block_end(text, start):
 
 
 def left_out(code):
-    starts = r"if broken\(Fault::\w+\) (?=\{)|#\[cfg\(tollgate_loom\)\]|#\[cfg\(test\)\]|#\[cfg\(all\(test[^\n]*\)\]"
+    starts = r"if fault::active\(Fault::\w+\) (?=\{)|#\[cfg\(tollgate_loom\)\]|#\[cfg\(test\)\]|#\[cfg\(all\(test[^\n]*\)\]"
     return [(found.start(), block_end(code, found.end())) for found in re.finditer(starts, code)]
 
 
@@ -143,7 +143,7 @@ def main():
     # A mutant is asked of what must pass; the twins, which must fail, say nothing of it.
     models = tree / "src/models/mod.rs"
     text = models.read_text()
-    twin = "    probe::break_rule(Some(fault));\n"
+    twin = "    fault::plant(Some(fault));\n"
     if text.count(twin) != 1:
         sys.exit("places.py: where a twin begins has changed in src/models/mod.rs")
     models.write_text(text.replace(twin, "    if crate::weaken::is_on() {\n        return;\n    }\n" + twin))

@@ -1,27 +1,27 @@
-//! Overrides by what a fingerprint tells of an id: a store that keeps no ids finds the limit of a cell here.
+//! Finds overrides by the fingerprint of a cell's key, for the store that keeps no ids.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::limits::{Limits, account_of};
+use crate::limits::{Limits, OverrideById, account_of};
 use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::store::{AccountBits, Fingerprint, Store};
 
-/// The overrides of whole accounts.
+/// The overrides of whole accounts, by the account's bits of a fingerprint.
 #[derive(Default)]
-pub(crate) struct ByAccount(
-    HashMap<(LimitIndex, AccountBits), LimitTag, BuildHasherDefault<OfHash>>,
-);
+pub(crate) struct ByAccount(HashMap<(LimitIndex, AccountBits), LimitTag, HashedKeys>);
 
 /// The overrides of single ids.
 #[derive(Default)]
-pub(crate) struct ById(HashMap<Fingerprint, LimitTag, BuildHasherDefault<OfHash>>);
+pub(crate) struct ById(HashMap<Fingerprint, LimitTag, HashedKeys>);
 
-/// Mixes what is hashed already.
+type HashedKeys = BuildHasherDefault<FoldHashes>;
+
+/// A hasher for keys that are hashes already: it folds their bits.
 #[derive(Default)]
-pub(crate) struct OfHash(u64);
+pub(crate) struct FoldHashes(u64);
 
-impl Hasher for OfHash {
+impl Hasher for FoldHashes {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -44,21 +44,16 @@ impl Hasher for OfHash {
 }
 
 impl ByAccount {
-    pub(crate) fn of(limits: &Limits, store: &Store) -> ByAccount {
-        if !store.tells_by_fingerprint() {
-            return ByAccount::default();
-        }
-        let overrides = limits.overrides_by_id().filter(|given| given.is_of_account);
-        let entry = |given: crate::limits::OverrideById<'_>| {
+    pub(crate) fn new(limits: &Limits, store: &Store) -> ByAccount {
+        let entry = |given: OverrideById<'_>| {
             let key = KeyRef { limit: given.limit, id: given.id };
-            let account = store.fingerprint(key).account();
-            ((given.limit, account), given.tag)
+            ((given.limit, store.fingerprint(key).account()), given.tag)
         };
-        ByAccount(overrides.map(entry).collect())
+        ByAccount(overrides(limits, store, true).map(entry).collect())
     }
 
-    pub(super) fn of_cell(&self, limit: LimitIndex, fingerprint: Fingerprint) -> Option<LimitTag> {
-        // Most limits have none.
+    pub(super) fn tag(&self, limit: LimitIndex, fingerprint: Fingerprint) -> Option<LimitTag> {
+        // Saves the hash: most limits have no overrides of accounts.
         if self.0.is_empty() {
             return None;
         }
@@ -67,20 +62,27 @@ impl ByAccount {
 }
 
 impl ById {
-    pub(crate) fn of(limits: &Limits, store: &Store) -> ById {
-        if !store.tells_by_fingerprint() {
-            return ById::default();
-        }
-        let overrides = limits.overrides_by_id().filter(|given| !given.is_of_account);
-        let entry = |given: crate::limits::OverrideById<'_>| {
+    pub(crate) fn new(limits: &Limits, store: &Store) -> ById {
+        let entry = |given: OverrideById<'_>| {
             let key = KeyRef { limit: given.limit, id: given.id };
             let account = account_of(given.format, given.id);
             (store.fingerprint_with(key, account), given.tag)
         };
-        ById(overrides.map(entry).collect())
+        ById(overrides(limits, store, false).map(entry).collect())
     }
 
-    pub(super) fn of_cell(&self, fingerprint: Fingerprint) -> Option<LimitTag> {
+    pub(super) fn tag(&self, fingerprint: Fingerprint) -> Option<LimitTag> {
         self.0.get(&fingerprint).copied()
     }
+}
+
+/// Returns the overrides of accounts or those of single ids; none if the store keeps ids.
+fn overrides<'l>(
+    limits: &'l Limits,
+    store: &Store,
+    of_accounts: bool,
+) -> impl Iterator<Item = OverrideById<'l>> {
+    let limits = store.has_fingerprints().then_some(limits);
+    let all = limits.into_iter().flat_map(Limits::overrides_by_id);
+    all.filter(move |given| given.is_of_account == of_accounts)
 }

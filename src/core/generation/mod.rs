@@ -1,4 +1,5 @@
-//! The limits that apply from one reload to the next, and what goes with them.
+//! A generation: the limits that apply from one reload to the next, and how cells are migrated to them.
+//! docs/internals/reload.md has the steps of a reload.
 
 pub(crate) mod by_fingerprint;
 mod owed;
@@ -19,53 +20,54 @@ use owed::OwedByOverrides;
 
 pub(crate) use by_fingerprint::{ByAccount, ById};
 
-/// One generation of limits. A call finds one and keeps to it: none of what it says changes.
+/// One generation of limits. Its limits do not change, so that a call that keeps to it sees one set of limits.
 pub(crate) struct Generation {
-    /// 0 for those that the limiter was made with, and one more with each reload.
+    /// 0 for the limits that the limiter was made with, and one more with each reload.
     pub(crate) number: u64,
     pub(crate) limits: Arc<Limits>,
     pub(crate) largest_factors: LargestFactors,
     pub(crate) tallies: Tallies,
     shared: Arc<SharedBuckets>,
     owed: OwedByOverrides,
-    /// What becomes of what buckets owed under other numbers, and when these began to apply: words are
-    /// converted as of then, whenever that is done.
-    debt: CarryOver,
+    /// How debts under the limits before are converted to these.
+    carry_over: CarryOver,
+    /// When these limits began to apply. Words are converted as of this time, whenever the conversion is made.
     at_ns: u64,
-    /// Read with the rest: loom then sees whether all of it was made before.
+    /// 1 once the generation is complete. Each reader checks it, so that loom finds a reader that comes too early.
     #[cfg(tollgate_loom)]
     made: crate::util::sync::AtomicU64,
     accounts: Arc<ByAccount>,
-    /// The one before, while there may be words under its limits.
+    /// The generation before, while there may be words under its limits.
     before: Option<Before>,
 }
 
-/// What a generation knows while cells are brought over from the one before it.
+/// What a generation knows about the one before while cells are migrated.
 struct Before {
     generation: Arc<Generation>,
+    /// The overrides of ids in the new limits.
     ids: ById,
 }
 
 impl Generation {
-    /// Those that a limiter begins with; for `clocks` see [`Limits::in_generation`].
+    /// Makes the generation that a limiter begins with. For `clocks` see [`Limits::in_generation`].
     pub(crate) fn first(
         limits: Limits,
         clocks: (u64, SystemTime),
         is_counting: bool,
         store: &Store,
-        debt: CarryOver,
+        carry_over: CarryOver,
     ) -> Generation {
         let limits = limits.in_generation(0, Some(clocks));
         let count = limits.count();
         Generation {
             number: 0,
-            accounts: Arc::new(ByAccount::of(&limits, store)),
+            accounts: Arc::new(ByAccount::new(&limits, store)),
             limits: Arc::new(limits),
             largest_factors: LargestFactors::new(count),
             tallies: Tallies::new(count, is_counting),
             shared: Arc::new(SharedBuckets::new(count)),
             owed: OwedByOverrides::default(),
-            debt,
+            carry_over,
             at_ns: 1,
             #[cfg(tollgate_loom)]
             made: crate::util::sync::AtomicU64::new(0),
@@ -73,12 +75,12 @@ impl Generation {
         }
     }
 
-    /// The next one, in which `limits` apply from now on, which is in `clocks`. Their indices are those of
-    /// this one, as far as it has them.
+    /// Makes the next generation, in which `limits` apply from now on; `clocks` says when that is. A limit that this
+    /// generation has keeps its index.
     pub(crate) fn next(
         self: Arc<Generation>,
         limits: Limits,
-        debt: CarryOver,
+        carry_over: CarryOver,
         clocks: (u64, SystemTime),
         store: &Store,
     ) -> Generation {
@@ -87,32 +89,33 @@ impl Generation {
         let count = limits.count();
         Generation {
             number,
-            accounts: Arc::new(ByAccount::of(&limits, store)),
-            largest_factors: self.largest_factors.and_more(count),
+            accounts: Arc::new(ByAccount::new(&limits, store)),
+            largest_factors: self.largest_factors.extended(count),
             tallies: self.tallies.and_more(count),
             shared: Arc::new(SharedBuckets::new(count)),
             owed: OwedByOverrides::default(),
-            debt,
+            carry_over,
             at_ns,
             #[cfg(tollgate_loom)]
             made: crate::util::sync::AtomicU64::new(0),
-            before: Some(Before { ids: ById::of(&limits, store), generation: self }),
+            before: Some(Before { ids: ById::new(&limits, store), generation: self }),
             limits: Arc::new(limits),
         }
     }
 
-    /// The same, once no words are left under the limits before, and all buckets of newcomers are carried.
+    /// Makes the same generation without the one before, once no word is under the limits before and all shared buckets
+    /// are migrated.
     pub(crate) fn settled(&self) -> Generation {
         Generation {
             number: self.number,
             limits: self.limits.clone(),
-            largest_factors: self.largest_factors.and_more(self.limits.count()),
+            largest_factors: self.largest_factors.extended(self.limits.count()),
             tallies: self.tallies.and_more(self.limits.count()),
             shared: self.shared.clone(),
             owed: self
                 .before()
-                .map_or_else(OwedByOverrides::default, |before| OwedByOverrides::of(self, before)),
-            debt: self.debt,
+                .map_or_else(OwedByOverrides::default, |before| OwedByOverrides::new(self, before)),
+            carry_over: self.carry_over,
             at_ns: self.at_ns,
             #[cfg(tollgate_loom)]
             made: crate::util::sync::AtomicU64::new(0),
@@ -121,19 +124,19 @@ impl Generation {
         }
     }
 
-    /// The one before, while a reload brings its words over.
+    /// Returns the generation before, while a reload migrates its cells.
     pub(crate) fn before(&self) -> Option<&Generation> {
         self.before.as_ref().map(|before| &*before.generation)
     }
 
-    /// The time from which these limits apply.
+    /// Returns the time from which these limits apply.
     pub(crate) fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// Says that it is made, before it is published.
+    /// Marks the generation as complete, before it is published.
     #[cfg(tollgate_loom)]
-    pub(crate) fn is_made(&self) {
+    pub(crate) fn mark_made(&self) {
         self.made.store(1, crate::util::sync::Ordering::Relaxed);
     }
 
@@ -143,24 +146,28 @@ impl Generation {
         assert!(is_made, "limits are read before they are made");
     }
 
-    /// The word that the newcomers of a limit share.
+    /// Returns the word of the bucket that a limit's untracked keys share.
     ///
-    /// While a reload goes on and nobody has charged the bucket of the generation before, that one stays
-    /// open: calls for keys whose cells are still under the limits before go on with it. A key's calls
-    /// find one or the other, as its shard's words are under one generation.
+    /// While a reload runs, the shared bucket of the generation before stays open until it is charged: calls for keys whose
+    /// cells are still under the limits before use it. A key's calls use one bucket or the other, because all words of
+    /// its shard are of one generation.
     #[inline]
     pub(crate) fn shared_word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
         if let Some(before) = self.before()
             && before.shared.word(limit) != Ok(0)
         {
-            self.carry_shared(limit);
+            self.migrate_shared(limit);
         }
         self.shared.word(limit)
     }
 
-    /// The word that a new bucket of a key begins with: what the key may owe as a newcomer, in the units of the
-    /// numbers `tag` that apply to it.
-    pub(crate) fn owed_by_new(&self, key: KeyRef<'_>, tag: LimitTag) -> Result<u64, Outdated> {
+    /// Returns the word that a key's new cell begins with: the debt that the key may have from the time when it was
+    /// untracked, in the units of `tag`, the limit that applies to it.
+    pub(crate) fn owed_by_untracked(
+        &self,
+        key: KeyRef<'_>,
+        tag: LimitTag,
+    ) -> Result<u64, Outdated> {
         let word = self.shared_word(key.limit)?;
         if !tag.is_of_override() {
             return Ok(word);
@@ -171,45 +178,45 @@ impl Generation {
         })
     }
 
-    /// Changes the word that the newcomers of a limit share.
+    /// Changes the word of the bucket that a limit's untracked keys share.
     pub(crate) fn update_shared(
         &self,
         limit: LimitIndex,
         step: impl FnMut(u64) -> Option<u64>,
     ) -> Result<(), Outdated> {
-        self.carry_shared(limit);
+        self.migrate_shared(limit);
         self.shared.update(limit, step)
     }
 
-    /// Ends the bucket that newcomers shared before, and brings its word over.
-    pub(crate) fn carry_shared(&self, limit: LimitIndex) {
+    /// Freezes the limit's shared bucket of the generation before, and seeds this generation's with the converted word.
+    pub(crate) fn migrate_shared(&self, limit: LimitIndex) {
         if let Some(before) = self.before() {
-            self.shared
-                .carry(limit, &before.shared, |word| self.shared_changed(before, limit, word));
+            let converted = |word| self.shared_converted(before, limit, word);
+            self.shared.migrate(limit, &before.shared, converted);
         }
     }
 
-    /// The word of a bucket that newcomers share, which was `word` in the generation before.
-    pub(crate) fn shared_changed(
+    /// Converts a word of a limit's shared bucket in the generation before.
+    pub(crate) fn shared_converted(
         &self,
         before: &Generation,
         limit: LimitIndex,
         word: u64,
     ) -> Option<u64> {
-        let numbers = |generation: &'_ Generation| {
+        let default = |generation: &Generation| {
             let limits = &generation.limits;
             limits.default_tag(limit).and_then(|tag| limits.numbers_at(tag).cloned())
         };
-        self.changed(&numbers(before)?, &numbers(self)?, word)
+        self.convert(&default(before)?, &default(self)?, word)
     }
 
-    /// The word under the numbers `new`, of this generation, that was `word` under `old`, of the one before.
-    fn changed(&self, old: &Limit, new: &Limit, word: u64) -> Option<u64> {
-        self.debt.converted(old, new, word, self.at_ns)
+    /// Converts a word from `old`, a limit of the generation before, to `new`, a limit of this one.
+    fn convert(&self, old: &Limit, new: &Limit, word: u64) -> Option<u64> {
+        self.carry_over.converted(old, new, word, self.at_ns)
     }
 
-    /// See [`Rules::carried`](crate::store::Rules::carried).
-    pub(crate) fn carried(
+    /// See [`Rules::migrated`](crate::store::Rules::migrated).
+    pub(crate) fn migrated(
         &self,
         key: CellKey<'_>,
         tag: LimitTag,
@@ -218,30 +225,30 @@ impl Generation {
         if tag.is_of_generation(self.number) {
             return Some((tag, word));
         }
-        debug_assert!(self.before.is_some(), "a cell of a generation that was forgotten: {tag:?}");
+        debug_assert!(self.before.is_some(), "a cell of a generation that was dropped: {tag:?}");
         let before = self.before.as_ref()?;
-        let new = self.applying(key, tag.limit()?, &before.ids, self.at_ns)?;
-        self.carried_to(new, &before.generation, (key, tag, word))
+        let new = self.tag_for_cell(key, tag.limit()?, &before.ids, self.at_ns)?;
+        self.migrated_to(new, &before.generation, (key, tag, word))
     }
 
-    /// The tag `new`, of the numbers that apply to a cell from this generation's beginning on, and the cell's word
-    /// under them; the cell is of the generation `before`.
-    fn carried_to(
+    /// Converts the word of a cell of the generation `before` to `new`, the tag of the limit that applies to the cell from
+    /// this generation's beginning on. Returns `new` and the word.
+    fn migrated_to(
         &self,
         new: LimitTag,
         before: &Generation,
         (key, tag, word): (CellKey<'_>, LimitTag, u64),
     ) -> Option<(LimitTag, u64)> {
-        // Ends that came before the change come first.
+        // First the ends of overrides before the change, then the change.
         let (old, word) = before.after_ends(key, tag, word, self.at_ns)?;
         let old = before.limits.numbers_at(old)?;
-        let word = self.changed(old, self.limits.numbers_at(new)?, word)?;
+        let word = self.convert(old, self.limits.numbers_at(new)?, word)?;
         Some((new, word))
     }
 
-    /// As [`under`](Self::under), for a word of a key's bucket in the generation `before`, whether or not its cells
-    /// are still brought over.
-    pub(crate) fn under_since(
+    /// Like [`converted`](Self::converted), for a word of a key's bucket in the generation `before`, even after the
+    /// reload has migrated all cells.
+    pub(crate) fn converted_from(
         &self,
         before: &Generation,
         key: &StoreKey<'_>,
@@ -250,14 +257,14 @@ impl Generation {
     ) -> Result<Option<u64>, Outdated> {
         let id = key.cell_key();
         let new = self.limits.tag_of(key.key, self.at_ns);
-        match new.and_then(|new| self.carried_to(new, before, (id, key.tag, word))) {
-            Some((tag, word)) => self.under(id, tag, word, to).map(Some),
+        match new.and_then(|new| self.migrated_to(new, before, (id, key.tag, word))) {
+            Some((tag, word)) => self.converted(id, tag, word, to).map(Some),
             None => Ok(None),
         }
     }
 
-    /// The numbers that apply to a cell at a time; `ids` are the overrides of ids in these limits.
-    pub(crate) fn applying(
+    /// Returns the tag of the limit that applies to a cell at `at_ns`. `ids` are the overrides of ids in these limits.
+    pub(crate) fn tag_for_cell(
         &self,
         key: CellKey<'_>,
         limit: LimitIndex,
@@ -267,24 +274,24 @@ impl Generation {
         match key {
             CellKey::Id(id) => self.limits.tag_of(KeyRef { limit, id }, at_ns),
             CellKey::Fingerprint(fingerprint) => {
-                let own =
-                    ids.of_cell(fingerprint).filter(|&own| !self.limits.has_ended(own, at_ns));
-                own.or_else(|| self.beside_own(key, limit, at_ns))
+                let own = ids.tag(fingerprint).filter(|&own| !self.limits.has_ended(own, at_ns));
+                own.or_else(|| self.tag_without_own(key, limit, at_ns))
             }
         }
     }
 
-    /// The numbers that apply at a time to a cell whose id has none of its own, or none any more: the
-    /// account's, else the default.
-    fn beside_own(&self, key: CellKey<'_>, limit: LimitIndex, at_ns: u64) -> Option<LimitTag> {
+    /// Returns the tag of the limit that applies at `at_ns` to a cell whose id has no override or only one that has ended:
+    /// the account's override, else the default.
+    fn tag_without_own(&self, key: CellKey<'_>, limit: LimitIndex, at_ns: u64) -> Option<LimitTag> {
         let CellKey::Fingerprint(fingerprint) = key else { return self.limits.default_tag(limit) };
-        let account = self.accounts.of_cell(limit, fingerprint);
+        let account = self.accounts.tag(limit, fingerprint);
         let account = account.filter(|&given| !self.limits.has_ended(given, at_ns));
         account.or_else(|| self.limits.default_tag(limit))
     }
 
-    /// The tag and the word of a cell once numbers that have ended by `now_ns` gave way to those that
-    /// applied at their ends, one after the other. `None`: to none, so that the bucket is full.
+    /// Returns the tag and the word of a cell after the ends of overrides up to `now_ns`, one after the other: at each
+    /// end the word is converted to the limit that applies from then on. `None`: no limit applies, so that the bucket is
+    /// full.
     fn after_ends(
         &self,
         key: CellKey<'_>,
@@ -292,14 +299,14 @@ impl Generation {
         mut word: u64,
         now_ns: u64,
     ) -> Option<(LimitTag, u64)> {
-        // Each is followed by numbers with a later end: at most an id's, its account's and the default.
+        // Each limit is followed by one with a later end: at most the id's, the account's and the default.
         while let Some(end_ns) = self.limits.end_ns(tag).filter(|&end_ns| end_ns <= now_ns) {
             (tag, word) = self.after_end(key, tag, word, end_ns)?;
         }
         Some((tag, word))
     }
 
-    /// One step of [`after_ends`](Self::after_ends).
+    /// Makes one step of [`after_ends`](Self::after_ends).
     fn after_end(
         &self,
         key: CellKey<'_>,
@@ -310,45 +317,44 @@ impl Generation {
         let limit = tag.limit()?;
         let next = match key {
             CellKey::Id(id) => self.limits.tag_of(KeyRef { limit, id }, end_ns)?,
-            CellKey::Fingerprint(_) => self.beside_own(key, limit, end_ns)?,
+            CellKey::Fingerprint(_) => self.tag_without_own(key, limit, end_ns)?,
         };
         let (old, new) = (self.limits.numbers_at(tag)?, self.limits.numbers_at(next)?);
-        Some((next, self.debt.converted(old, new, word, end_ns)?))
+        Some((next, self.carry_over.converted(old, new, word, end_ns)?))
     }
 
-    /// See [`Rules::under`](crate::store::Rules::under).
-    pub(crate) fn under(
+    /// See [`Rules::converted`](crate::store::Rules::converted).
+    pub(crate) fn converted(
         &self,
         key: CellKey<'_>,
         tag: LimitTag,
         word: u64,
         to: LimitTag,
     ) -> Result<u64, Outdated> {
-        let mut now = self.carried(key, tag, word);
-        while let Some((tag, word)) = now {
+        let mut current = self.migrated(key, tag, word);
+        while let Some((tag, word)) = current {
             if tag == to {
                 return Ok(word);
             }
             let end_ns = match (self.limits.end_ns(tag), self.limits.end_ns(to)) {
                 (Some(end_ns), to_ns) if to_ns.is_none_or(|to_ns| to_ns > end_ns) => end_ns,
                 (_, Some(_)) => return Err(Outdated),
-                // Neither has an end: the tag is of another account with the same bits.
+                // Neither has an end: the tag is an override of another account with the same bits.
                 (_, None) => {
-                    let numbers = |tag| self.limits.numbers_at(tag);
-                    let (old, new) = (numbers(tag), numbers(to));
-                    now = old
+                    let (old, new) = (self.limits.numbers_at(tag), self.limits.numbers_at(to));
+                    current = old
                         .zip(new)
-                        .and_then(|(old, new)| Some((to, self.changed(old, new, word)?)));
+                        .and_then(|(old, new)| Some((to, self.convert(old, new, word)?)));
                     continue;
                 }
             };
-            now = self.after_end(key, tag, word, end_ns);
+            current = self.after_end(key, tag, word, end_ns);
         }
-        // The bucket was full at some time, and nothing was charged since.
+        // The bucket was full at some time, and was not charged since.
         Ok(self.limits.numbers_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
     }
 
-    /// See [`Rules::owed`](crate::store::Rules::owed); and [`Limits::is_full`].
+    /// See [`Rules::owed`](crate::store::Rules::owed) and [`Limits::is_full`].
     pub(crate) fn owed(
         &self,
         key: CellKey<'_>,
@@ -357,7 +363,7 @@ impl Generation {
         at_ns: u64,
     ) -> Option<(LimitTag, u64)> {
         let (tag, word) = self.after_ends(key, tag, word, at_ns)?;
-        let factor = |limit| self.largest_factors.of(limit);
+        let factor = |limit| self.largest_factors.get(limit);
         (!self.limits.is_full(tag, word, at_ns, factor)).then_some((tag, word))
     }
 }

@@ -1,4 +1,4 @@
-//! What ids owe that shared the newcomers' bucket before they had an override.
+//! Keeps the debts that ids have from the shared bucket of their limit when they get an override.
 
 use std::collections::HashMap;
 
@@ -6,16 +6,15 @@ use super::Generation;
 use crate::limits::account_of;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag, OwnedId};
 
-/// The debts with which the buckets of overrides begin, by the override's id: in the units of its numbers.
+/// The words with which the cells of overrides begin, by the override's id, each with its limit's tag.
 ///
-/// Ids with an override have no part in the newcomers' bucket, so that these words do not change while their limits
-/// apply.
+/// Ids with an override do not use the shared bucket. So these words do not change while their limits apply.
 #[derive(Default)]
 pub(super) struct OwedByOverrides(HashMap<(LimitIndex, OwnedId), (LimitTag, u64)>);
 
 impl OwedByOverrides {
-    /// Those of a generation, to which `before` gave way. No newcomers' bucket of `before` changes any more.
-    pub(super) fn of(generation: &Generation, before: &Generation) -> OwedByOverrides {
+    /// Computes the debts of a generation that has replaced `before`. The shared buckets of `before` are frozen.
+    pub(super) fn new(generation: &Generation, before: &Generation) -> OwedByOverrides {
         let is_any = |limit| before.shared.last_word(limit) != 0;
         if before.owed.0.is_empty() && !before.limits.by_index().any(|(limit, _)| is_any(limit)) {
             return OwedByOverrides::default();
@@ -28,22 +27,23 @@ impl OwedByOverrides {
         OwedByOverrides(owed.collect())
     }
 
-    /// What a key's new bucket owes, whose override's numbers are `tag`.
+    /// Returns the word with which the new cell of a key begins, 0 for none. `tag` is the key's override.
     pub(super) fn word(&self, generation: &Generation, key: KeyRef<'_>, tag: LimitTag) -> u64 {
         if self.0.is_empty() {
             return 0;
         }
         let account = account_of(generation.limits.entry(key.limit).format, key.id);
-        let found = [Some(key.id), account].into_iter().flatten().find_map(|id| {
-            let (of, word) = self.0.get(&(key.limit, OwnedId::new(id)))?;
-            (*of == tag).then_some(*word)
+        let word = [Some(key.id), account].into_iter().flatten().find_map(|id| {
+            let (owed_tag, word) = self.0.get(&(key.limit, OwnedId::new(id)))?;
+            (*owed_tag == tag).then_some(*word)
         });
-        found.unwrap_or(0)
+        word.unwrap_or(0)
     }
 }
 
 impl Generation {
-    /// What an id owed as a newcomer in the generation `before`, under the numbers `tag` of an override in this one.
+    /// Converts the debt that a key had in the generation `before`, while it was untracked, to `tag`, an override in this
+    /// generation.
     pub(super) fn owed_since(
         &self,
         before: &Generation,
@@ -55,6 +55,6 @@ impl Generation {
             true => before.owed.word(before, key, old),
             false => before.shared.last_word(key.limit),
         };
-        self.changed(before.limits.numbers_at(old)?, self.limits.numbers_at(tag)?, word)
+        self.convert(before.limits.numbers_at(old)?, self.limits.numbers_at(tag)?, word)
     }
 }

@@ -1,4 +1,4 @@
-//! Writing a decision into a response's fields.
+//! Writes a decision into a response's header fields.
 
 mod write;
 
@@ -16,14 +16,14 @@ use crate::http::style::{Reset, Style};
 use crate::http::text::{INTEGER_MAX, number, value_of};
 use crate::http::{Policy, SetupError};
 use write::{
-    is_as_strict, put, reset_value, write_draft, write_ietf, write_limit_with_policies,
-    write_plug_limit, write_policies, write_sharkey,
+    append, is_as_strict, put, reset_value, unnamed_policies, write_draft, write_ietf,
+    write_limit_with_policies, write_plug_limit, write_sharkey,
 };
 
-/// A longer partition key is left out.
+/// A longer partition key is omitted.
 const PARTITION_MAX_BYTES: usize = 256;
 
-/// One limit's part in an answer.
+/// A limit's policy and its own decision, as a part of an [`Answer`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Item<'a> {
@@ -33,36 +33,25 @@ pub struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// What the limit of `policy` says.
+    /// Makes the item of the limit that `policy` describes.
     pub fn new(policy: &'a Policy, decision: Decision) -> Item<'a> {
         Item { policy, decision, partition: None }
     }
 
-    /// The same with a key that tells a client which of its quotas this is: `pk` of the current draft.
-    /// It is to be what the request shows anyway, and no secret. One of more than 256 bytes is left out.
+    /// Adds a key that tells a client which of its quotas this is: `pk` of the current draft. It must not be a secret,
+    /// such as a token. A key of more than 256 bytes is omitted.
     pub fn partition(self, key: &'a [u8]) -> Item<'a> {
         let partition = (key.len() <= PARTITION_MAX_BYTES).then_some(key);
         Item { partition, ..self }
     }
 
-    /// The limit.
-    pub fn policy(&self) -> &'a Policy {
-        self.policy
-    }
-
-    /// What it says.
-    pub fn decision(&self) -> Decision {
-        self.decision
-    }
-
-    /// What remains, never above the quota: the decision is of an instant, and a reload after it may have
-    /// made the limit smaller.
+    /// Returns the remaining units, cut to the quota: a reload after the decision may have lowered the limit.
     fn remaining(&self) -> u64 {
         self.decision.remaining().unwrap_or(0).min(self.policy.quota())
     }
 }
 
-/// A decision, and what the limits that took part in it say.
+/// A decision with the items of the limits that took part in it: the input of [`Fields::write`].
 ///
 /// # Example: a batch of two
 ///
@@ -96,13 +85,13 @@ pub struct Answer<'a> {
     decision: Decision,
     items: Items<'a>,
     enforced: bool,
-    /// Whether the response is a denial already, by a layer further in.
-    over_denial: bool,
-    /// The policies' fields, where they were made before.
+    /// Whether an inner layer or the service has already denied the call.
+    already_denied: bool,
+    /// The joined policies of `items`, if they are cached.
     lists: Option<&'a PolicyLists>,
 }
 
-/// The policies of several limits, as the fields that name them all have them.
+/// The joined policies of several limits, as field values.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyLists {
     ietf: Option<HeaderValue>,
@@ -116,37 +105,39 @@ enum Items<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// The answer of one limit.
+    /// Makes the answer of one limit.
     pub fn one(policy: &'a Policy, decision: Decision) -> Answer<'a> {
-        let items = Items::One([Item::new(policy, decision)]);
-        Answer { decision, items, enforced: true, over_denial: false, lists: None }
+        Answer::with_items(decision, Items::One([Item::new(policy, decision)]))
     }
 
-    /// The answer of a batch: its decision, and what each of its limits says by itself. An item whose
-    /// decision has no figures, because no limit applies, is passed over.
+    /// Makes the answer of a batch: its decision, and the item of each of its limits. An item whose decision is
+    /// unlimited, because no limit applies, is ignored.
     pub fn new(decision: Decision, items: &'a [Item<'a>]) -> Answer<'a> {
-        let items = Items::Many(items);
-        Answer { decision, items, enforced: true, over_denial: false, lists: None }
+        Answer::with_items(decision, Items::Many(items))
     }
 
-    /// The same for a call that goes on even though it was denied: without `Retry-After`.
+    fn with_items(decision: Decision, items: Items<'a>) -> Answer<'a> {
+        Answer { decision, items, enforced: true, already_denied: false, lists: None }
+    }
+
+    /// Marks a call that is served even though the limits deny it: its response has no `Retry-After`.
     pub fn only_reported(self) -> Answer<'a> {
         Answer { enforced: false, ..self }
     }
 
-    /// The same for a response that is a denial already, or is not.
+    /// Sets whether an inner layer or the service has already denied the call.
     #[cfg(feature = "tower")]
-    pub(crate) fn over_denial(self, over_denial: bool) -> Answer<'a> {
-        Answer { over_denial, ..self }
+    pub(crate) fn already_denied(self, already_denied: bool) -> Answer<'a> {
+        Answer { already_denied, ..self }
     }
 
-    /// The same with lists that were made of these items' policies.
+    /// Provides the joined policies of the items, made earlier by [`policy_lists`](Answer::policy_lists).
     #[cfg(feature = "tower")]
     pub(crate) fn with_lists(self, lists: Option<&'a PolicyLists>) -> Answer<'a> {
         Answer { lists, ..self }
     }
 
-    /// The lists of the policies, to be kept. Their clones allocate nothing.
+    /// Joins the items' policies, for a cache. Clones of the values allocate nothing.
     #[cfg(feature = "tower")]
     pub(crate) fn policy_lists(&self) -> PolicyLists {
         let shared = |value: Option<HeaderValue>| value.map(crate::http::text::shared);
@@ -175,8 +166,8 @@ impl<'a> Answer<'a> {
         items.iter().filter(|item| item.decision.remaining().is_some())
     }
 
-    /// The item that says what the decision says: denied before allowed, the longer wait, the fewer
-    /// remaining, the later; as batches have it.
+    /// Returns the item that the batch's decision is taken from. By precedence: a denial, the longer wait, fewer
+    /// remaining units, the later item.
     fn strictest(&self) -> Option<&Item<'a>> {
         self.items().max_by_key(|item| {
             let decision = &item.decision;
@@ -185,15 +176,15 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The fields that responses carry: one [`Style`] or several, or none.
+/// The styles of header fields that responses get: one [`Style`], several, or none.
 ///
 /// # Example
 ///
 /// ```
 /// use tollgate::http::{Fields, Reset, Style};
 ///
-/// let fields = Fields::new([Style::Ietf, Style::XRateLimit(Reset::Epoch)])?;
-/// assert!(fields.needs_time());
+/// Fields::new([Style::Ietf, Style::XRateLimit(Reset::Epoch)])?;
+/// assert!(Fields::new([Style::Draft06, Style::Draft03]).is_err(), "both write RateLimit-Limit");
 /// # Ok::<(), tollgate::http::SetupError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -202,11 +193,11 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The fields of all `styles`.
+    /// Combines `styles`.
     ///
     /// # Errors
     ///
-    /// Two styles write the same field, and so would contradict each other.
+    /// Two styles write the same field.
     pub fn new(styles: impl IntoIterator<Item = Style>) -> Result<Fields, SetupError> {
         let styles: Box<[Style]> = styles.into_iter().collect();
         let mut names: Vec<HeaderName> = styles.iter().flat_map(Style::names).collect();
@@ -217,32 +208,33 @@ impl Fields {
         }
     }
 
-    /// No fields but the `Retry-After` of a denial.
+    /// Writes no field except the `Retry-After` of a denial.
     pub fn none() -> Fields {
         Fields::default()
     }
 
-    /// Whether the time matters, because a reset is written as an instant.
-    pub fn needs_time(&self) -> bool {
+    /// Returns whether a field depends on the wall clock, because a reset is written as a time of day.
+    #[cfg(feature = "tower")]
+    pub(crate) fn needs_time(&self) -> bool {
         self.styles.contains(&Style::XRateLimit(Reset::Epoch))
     }
 
-    /// Whether there is any field but `Retry-After`.
+    /// Returns whether a response gets any field except `Retry-After`.
     #[cfg(feature = "tower")]
-    pub(crate) fn have_styles(&self) -> bool {
+    pub(crate) fn has_styles(&self) -> bool {
         !self.styles.is_empty()
     }
 
-    /// Writes the fields of `answer` beside those that a layer further in, or the service, has written.
+    /// Writes the fields of `answer` into `headers`, and respects the fields that an inner layer or the service has
+    /// already written.
     ///
-    /// Lists are appended to: `RateLimit`, `RateLimit-Policy`, and the policies of Draft03's
-    /// `RateLimit-Limit`. Of a style with one number the stricter stands, all its fields together: what
-    /// denies before what allows, then the fewer remaining; on a tie those that are there. A `Retry-After`
-    /// that is there stands when the call is allowed.
+    /// The lists `RateLimit`, `RateLimit-Policy` and the policies in Draft03's `RateLimit-Limit` are appended to. In a
+    /// style with one number for all limits, the stricter set of fields stands as a whole: a denial before an allowed
+    /// call, then fewer remaining units, on a tie the existing set. An existing `Retry-After` stands if the call is
+    /// allowed.
     ///
-    /// `now` is the wall clock's time, read when the decision was made; only
-    /// [`Reset::Epoch`] uses it. Nothing is written where no limit applies. A value is one allocation;
-    /// those that do not depend on the decision were made once.
+    /// `now` is the wall clock's time at the decision; only [`Reset::Epoch`] uses it. If no limit applies, no field is
+    /// written. Each value that depends on the decision is one allocation; the policy has the others.
     ///
     /// # Example: a strict limit within a global one
     ///
@@ -274,25 +266,25 @@ impl Fields {
         let remaining =
             strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);
         for style in &self.styles {
-            let theirs = style.remaining_in(headers);
-            let theirs = is_as_strict(theirs, answer.over_denial, remaining, decision);
+            let existing = style.remaining_in(headers);
+            let keep = is_as_strict(existing, answer.already_denied, remaining, decision);
             match (style, strictest) {
                 (Style::Ietf, Some(_)) => write_ietf(headers, answer),
                 (Style::Draft06, Some(strictest)) => {
-                    write_policies(headers, answer);
-                    if !theirs {
+                    append(headers, style::RATELIMIT_POLICY, unnamed_policies(answer));
+                    if !keep {
                         let quota = strictest.policy.quota_value().clone();
                         put(headers, style::RATELIMIT_LIMIT, Some(quota));
                         write_draft(headers, decision, remaining);
                     }
                 }
                 (Style::Draft03, Some(strictest)) => {
-                    write_limit_with_policies(headers, answer, strictest, theirs);
-                    if !theirs {
+                    write_limit_with_policies(headers, answer, strictest, keep);
+                    if !keep {
                         write_draft(headers, decision, remaining);
                     }
                 }
-                _ if theirs => {}
+                _ if keep => {}
                 (Style::XRateLimit(reset), Some(strictest)) => {
                     let quota = strictest.policy.quota_value().clone();
                     put(headers, style::X_LIMIT, Some(quota));

@@ -1,4 +1,4 @@
-//! The values of each style's fields.
+//! Writes the fields of each style.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -9,39 +9,40 @@ use sfv::{KeyRef, ListSerializer, key_ref};
 
 use super::{Answer, Item};
 use crate::decision::Decision;
+use crate::http::Policy;
 use crate::http::retry_after::{milliseconds, retry_after, seconds};
 use crate::http::style;
 use crate::http::style::{PlugLimitNames, Reset};
 use crate::http::text::{integer, number, value_of};
-use crate::http::{Kind, Policy};
 
 const REMAINING: &KeyRef = key_ref("r");
 const TIME: &KeyRef = key_ref("t");
 const PARTITION: &KeyRef = key_ref("pk");
 
-/// Whether the fields that are there, of which this is what remains, say no less strictly than `decision`
-/// that a client has to wait. A value that is no number says nothing.
+/// Returns whether an existing set of fields is at least as strict as `decision` with its `remaining` units.
+/// `existing` is the set's field with the remaining units; a value that is no number never is as strict.
 pub(super) fn is_as_strict(
-    theirs: Option<&HeaderValue>,
-    over_denial: bool,
+    existing: Option<&HeaderValue>,
+    already_denied: bool,
     remaining: u64,
     decision: &Decision,
 ) -> bool {
-    let theirs = theirs.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    theirs.is_some_and(|theirs| {
-        (over_denial, Reverse(theirs)) >= (!decision.allowed(), Reverse(remaining))
+    let existing = existing.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    existing.is_some_and(|existing| {
+        (already_denied, Reverse(existing)) >= (!decision.allowed(), Reverse(remaining))
     })
 }
 
+/// Replaces a field. Without a value it stays as it is.
 pub(super) fn put(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
     if let Some(value) = value {
-        // A map with its most entries, 24,576, takes no more, and a response goes without this one.
+        // A map that has its maximum of 24,576 entries refuses the field, and the response goes out without it.
         let _ = headers.try_insert(name, value);
     }
 }
 
-/// Adds the members of a list behind those that are there, on one line: some clients read no more.
-fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+/// Appends a list's members to a field, on one line, because some clients read only the first.
+pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
     let Some(value) = value else { return };
     if !headers.contains_key(&name) {
         return put(headers, name, Some(value));
@@ -50,7 +51,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>)
     put(headers, name, all);
 }
 
-/// One list of all these lists' members.
+/// Joins the members of several lists.
 fn joined<'v>(lists: impl Iterator<Item = &'v HeaderValue>) -> Option<HeaderValue> {
     let mut joined = Vec::new();
     for list in lists.filter(|list| !list.is_empty()) {
@@ -62,7 +63,7 @@ fn joined<'v>(lists: impl Iterator<Item = &'v HeaderValue>) -> Option<HeaderValu
     HeaderValue::from_bytes(&joined).ok()
 }
 
-/// The only item, if there is one, and its values need no partition key.
+/// Returns the item whose policy already has the values to write: the only one, if it has no partition key.
 fn only_item<'i, 'a>(answer: &'i Answer<'a>) -> Option<&'i Item<'a>> {
     let mut items = answer.items();
     let first = items.next()?;
@@ -94,8 +95,8 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
     append(headers, style::RATELIMIT, limits);
 }
 
-/// The policies as the drafts up to 06 have them.
-fn unnamed_policies(answer: &Answer<'_>) -> Option<HeaderValue> {
+/// Returns the policies in the form of the drafts up to 06, without names.
+pub(super) fn unnamed_policies(answer: &Answer<'_>) -> Option<HeaderValue> {
     match (only_item(answer), answer.lists) {
         (Some(item), _) => Some(item.policy.draft06().clone()),
         (None, Some(lists)) => lists.draft06.clone(),
@@ -103,31 +104,26 @@ fn unnamed_policies(answer: &Answer<'_>) -> Option<HeaderValue> {
     }
 }
 
-/// The policies' field of the drafts 04 to 06.
-pub(super) fn write_policies(headers: &mut HeaderMap, answer: &Answer<'_>) {
-    append(headers, style::RATELIMIT_POLICY, unnamed_policies(answer));
-}
-
-/// The limit's field of the drafts 00 to 03: the strictest limit's number, and then all policies. If
-/// `theirs`, the number is the one that is there.
+/// Writes the limit's field of the drafts 00 to 03: the strictest limit's quota, then all policies. With
+/// `keep_number` an existing quota stays.
 pub(super) fn write_limit_with_policies(
     headers: &mut HeaderMap,
     answer: &Answer<'_>,
     strictest: &Item<'_>,
-    theirs: bool,
+    keep_number: bool,
 ) {
-    let there = joined(headers.get_all(style::RATELIMIT_LIMIT).iter()).filter(|v| !v.is_empty());
-    let value = match (there, only_item(answer)) {
+    let existing = joined(headers.get_all(style::RATELIMIT_LIMIT).iter()).filter(|v| !v.is_empty());
+    let value = match (existing, only_item(answer)) {
         (None, Some(item)) => Some(item.policy.draft03().clone()),
         (None, None) => value_of(|text| {
             let mut list = ListSerializer::with_buffer(text);
             let _ = list.bare_item(integer(strictest.policy.quota()));
             answer.items().for_each(|item| item.policy.add_unnamed(&mut list));
         }),
-        (Some(there), _) => {
+        (Some(existing), _) => {
             let number = strictest.policy.quota_value().as_bytes();
-            let mut list = there.as_bytes().to_vec();
-            if !theirs {
+            let mut list = existing.as_bytes().to_vec();
+            if !keep_number {
                 let end = list.iter().position(|&byte| byte == b',').unwrap_or(list.len());
                 list.splice(..end, number.iter().copied());
             }
@@ -138,20 +134,18 @@ pub(super) fn write_limit_with_policies(
     put(headers, style::RATELIMIT_LIMIT, value);
 }
 
-/// What the three-field drafts share. A reset beside a `Retry-After` is to be the same instant.
+/// Writes the remaining units and the reset of the drafts up to 06. On a denial the reset equals `Retry-After`.
 pub(super) fn write_draft(headers: &mut HeaderMap, decision: &Decision, remaining: u64) {
     let reset = retry_after(decision).unwrap_or_else(|| seconds(decision.reset_in()));
     put(headers, style::RATELIMIT_REMAINING, number(remaining));
     put(headers, style::RATELIMIT_RESET, number(reset));
 }
 
-/// The time until the bucket is full; of a denial no less than what is to be waited for. A block may last longer than
-/// the bucket takes.
+/// Returns the time until the bucket is full; on a denial at least the wait, because a block may last longer than the
+/// bucket takes to fill.
 fn reset_in(decision: &Decision) -> Duration {
-    match decision.allowed() {
-        true => decision.reset_in(),
-        false => decision.reset_in().max(decision.retry_in()),
-    }
+    let wait = if decision.allowed() { Duration::ZERO } else { decision.retry_in() };
+    decision.reset_in().max(wait)
 }
 
 pub(super) fn reset_value(reset: Reset, decision: &Decision, now: SystemTime) -> u64 {
@@ -178,14 +172,13 @@ pub(super) fn write_plug_limit(
     put(headers, names.remaining.clone(), number(remaining));
     let wait_s = if decision.allowed() {
         let next = seconds(decision.retry_in());
-        (policy.kind() == Kind::TokenBucket && next > 0).then_some(next)
+        (policy.is_token_bucket() && next > 0).then_some(next)
     } else {
         retry_after(decision)
     };
-    // On an allowed call the service may have asked for a wait of its own, which is about what it failed
-    // at, and may be a date: it stands.
-    let is_taken = decision.allowed() && headers.contains_key(&names.retry_after);
-    if let Some(wait) = wait_s.filter(|_| answer.enforced && !is_taken) {
+    // On an allowed call the service's own wait stands. It tells when to repeat work that failed, and may be a date.
+    let keep = decision.allowed() && headers.contains_key(&names.retry_after);
+    if let Some(wait) = wait_s.filter(|_| answer.enforced && !keep) {
         put(headers, names.retry_after.clone(), number(wait));
     }
 }
@@ -194,14 +187,14 @@ pub(super) fn write_sharkey(headers: &mut HeaderMap, decision: &Decision, remain
     put(headers, style::X_CLEAR, decimal(reset_in(decision)));
     put(headers, style::X_REMAINING, number(remaining));
     if decision.allowed() {
-        // One that is there is of the set that this one replaces.
+        // An existing one belongs to the set that is replaced.
         headers.remove(style::X_RESET);
     } else {
         put(headers, style::X_RESET, decimal(decision.retry_in()));
     }
 }
 
-/// Seconds with three decimals, rounded up.
+/// Returns a time in seconds with three decimals, rounded up.
 fn decimal(time: Duration) -> Option<HeaderValue> {
     let ms = milliseconds(time);
     value_of(|text| {

@@ -1,4 +1,4 @@
-//! Asking the limits about a request, and telling its response what they said.
+//! Asks the limits about a request, and writes their decisions into its response.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,9 +8,10 @@ use smallvec::SmallVec;
 
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
-use crate::http::tower::policies::{Found, Lists, Places};
-use crate::http::tower::refusal::Rejection;
-use crate::http::tower::rules::{RuleInUse, Who};
+use crate::error::Error;
+use crate::http::tower::policies::{PolicyListCache, PolicyRef, PolicySlots};
+use crate::http::tower::rejection::Rejection;
+use crate::http::tower::rules::{ActiveRule, Who};
 use crate::http::{Answer, Fields, Item};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
@@ -18,84 +19,84 @@ use crate::limiter::batch::Member;
 use crate::limiter::reserve::Claim;
 use crate::limits::Id;
 
-/// Rules that are handled without an allocation; a layer with more allocates for each request.
+/// The number of rules that a request is matched with without an allocation.
 const INLINE_RULES: usize = 4;
 
-/// The same of rules that give back.
+/// The number of charges of rules with refunds that are stored without an allocation.
 const INLINE_REFUNDS: usize = 1;
 
-/// The rules, and what to tell of them.
+/// A layer's rules, and the fields of its responses.
 pub(crate) struct Rules {
     pub(crate) limiter: Limiter,
-    pub(crate) rules: Box<[RuleInUse]>,
+    pub(crate) rules: Box<[ActiveRule]>,
     pub(crate) fields: Fields,
-    pub(crate) lists: Lists,
+    pub(crate) lists: PolicyListCache,
 }
 
-/// A rule that applies to a request.
-struct Asked<'r, 'a> {
-    rule: &'r RuleInUse,
+/// A rule that applies to a request, with the request's id, cost and factor. `position` is the rule's index.
+struct MatchedRule<'r, 'a> {
+    rule: &'r ActiveRule,
     position: usize,
     who: Who<'a>,
     cost: u64,
     factor: Factor,
 }
 
-/// What a request was told, until its response comes.
-pub(crate) struct Told {
+/// The limits' decision on a request, stored until its response comes.
+pub(crate) struct RequestOutcome {
     pub(crate) decision: Decision,
-    said: SmallVec<[Said; INLINE_RULES]>,
-    charged: SmallVec<[Charged; INLINE_REFUNDS]>,
+    limits: SmallVec<[LimitDecision; INLINE_RULES]>,
+    charges: SmallVec<[RefundableCharge; INLINE_REFUNDS]>,
     at: SystemTime,
 }
 
-/// What one limit said.
-struct Said {
+/// One limit's own decision, with its policy and partition key for the fields.
+struct LimitDecision {
     position: usize,
-    policy: Found,
+    policy: PolicyRef,
     decision: Decision,
     partition: Option<Box<[u8]>>,
 }
 
-/// What may have to be given back.
-struct Charged {
+/// A charge that the response may refund.
+struct RefundableCharge {
     position: usize,
     claim: Claim,
 }
 
-/// How a response stands when the fields are written into it.
+/// What the fields depend on besides the outcome.
 #[derive(Clone, Copy)]
-pub(crate) struct Standing {
-    /// Whether a denial is one, or only reported.
+pub(crate) struct ResponseState {
+    /// Whether the layer answers denied requests itself. A permissive layer does not.
     pub(crate) enforced: bool,
-    /// Whether the response is a denial by a layer further in, or by the service.
-    pub(crate) over_denial: bool,
+    /// Whether the response is a denial by an inner layer or by the service.
+    pub(crate) already_denied: bool,
 }
 
-type AllAsked<'r, 'a> = SmallVec<[Asked<'r, 'a>; INLINE_RULES]>;
+type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
 
-impl Asked<'_, '_> {
-    /// What its limit says, by these numbers.
-    fn says(&self, decision: Decision, limit: &Limit, parts: &Parts) -> Option<Said> {
+impl MatchedRule<'_, '_> {
+    /// Records the decision of the rule's limit. `None` if fields cannot describe `limit`.
+    fn record(&self, decision: Decision, limit: &Limit, parts: &Parts) -> Option<LimitDecision> {
         let policy = self.rule.policies.find(limit)?;
         let partition = self.rule.partition(parts).map(Vec::into_boxed_slice);
-        Some(Said { position: self.position, policy, decision, partition })
+        Some(LimitDecision { position: self.position, policy, decision, partition })
     }
 
     fn id(&self) -> Id<'_> {
-        // A rule that says no id does not apply: the empty text, which no format allows, never comes up.
+        // A matched rule has an id. No id format would allow the empty text.
         self.who.id().unwrap_or(Id::Text(""))
     }
 }
 
-/// Of several rules of one limit that name the same bucket, the first counts. So two rules may count a client by
-/// networks of two sizes, which for an address of IPv4 are the same.
-fn keep_first_of_each_bucket(asked: &mut AllAsked<'_, '_>) {
-    let mut buckets = Vec::with_capacity(asked.len());
-    asked.retain(|one| {
-        let handle = one.rule.handle();
-        // An id that is none is the batch's to refuse.
-        let bucket = (handle.name().to_owned(), handle.normalize(one.id()).ok());
+/// Removes all but the first of several rules that have the same limit and bucket. Two rules may count clients by
+/// networks of two sizes, and both then have the same bucket for an IPv4 address.
+fn keep_first_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
+    let mut buckets = Vec::with_capacity(matched.len());
+    matched.retain(|one| {
+        let limit = one.rule.limit();
+        // A rule with an invalid id stays, and the batch returns its error.
+        let bucket = (limit.name().to_owned(), limit.normalize(one.id()).ok());
         let is_first = bucket.1.is_none() || !buckets.contains(&bucket);
         buckets.push(bucket);
         is_first
@@ -103,170 +104,175 @@ fn keep_first_of_each_bucket(asked: &mut AllAsked<'_, '_>) {
 }
 
 impl Rules {
-    /// Asks the rules that apply to a request, as one batch, and charges their limits.
-    pub(crate) fn ask(&self, parts: &Parts) -> Result<Told, Rejection> {
-        let mut asked: AllAsked<'_, '_> = SmallVec::new();
+    /// Charges the limits of all rules that apply to a request, as one batch.
+    pub(crate) fn ask(&self, parts: &Parts) -> Result<RequestOutcome, Rejection> {
+        let mut matched: MatchedRules<'_, '_> = SmallVec::new();
         for (position, rule) in self.rules.iter().enumerate() {
             if let Some(who) = rule.who(parts)? {
                 let (cost, factor) = (rule.cost(parts), rule.factor(parts));
-                asked.push(Asked { rule, position, who, cost, factor });
+                matched.push(MatchedRule { rule, position, who, cost, factor });
             }
         }
         let needs_time = self.fields.needs_time();
-        let mut told = Told {
+        let mut outcome = RequestOutcome {
             decision: Decision::UNLIMITED,
-            said: SmallVec::new(),
-            charged: SmallVec::new(),
+            limits: SmallVec::new(),
+            charges: SmallVec::new(),
             at: if needs_time { SystemTime::now() } else { UNIX_EPOCH },
         };
-        match asked.as_slice() {
+        match matched.as_slice() {
             [] => {}
-            [one] if !one.rule.can_refund() => self.ask_one(one, parts, &mut told)?,
-            _ => self.ask_all(&mut asked, parts, &mut told)?,
+            [one] if !one.rule.can_refund() => self.ask_one(one, parts, &mut outcome)?,
+            _ => self.ask_all(&mut matched, parts, &mut outcome)?,
         }
-        Ok(told)
+        Ok(outcome)
     }
 
     fn ask_one(
         &self,
-        one: &Asked<'_, '_>,
+        one: &MatchedRule<'_, '_>,
         parts: &Parts,
-        told: &mut Told,
+        outcome: &mut RequestOutcome,
     ) -> Result<(), Rejection> {
-        let (handle, id) = (one.rule.handle(), one.id());
-        let decision = handle.scaled(one.factor).spend(id, one.cost);
-        told.decision = decision.map_err(|error| self.refusal_for(&error))?;
-        if self.is_told(&told.decision) {
-            let said = handle.with_enforced(id, |limit| match one.factor == Factor::ONE {
-                true => one.says(told.decision, limit, parts),
+        let (limit, id) = (one.rule.limit(), one.id());
+        let decision = limit.scaled(one.factor).spend(id, one.cost);
+        outcome.decision = decision.map_err(|error| self.rejection_for(&error))?;
+        if self.is_shown(&outcome.decision) {
+            let recorded = limit.with_enforced(id, |limit| match one.factor == Factor::ONE {
+                true => one.record(outcome.decision, limit, parts),
                 false => {
                     let scaled = limit.scaled(one.factor).ok().flatten();
-                    scaled.and_then(|limit| one.says(told.decision, &limit, parts))
+                    scaled.and_then(|limit| one.record(outcome.decision, &limit, parts))
                 }
             })?;
-            if said.is_none() {
-                // Clients are not told of a limit that is only tried.
-                told.decision = Decision::UNLIMITED;
+            if recorded.is_none() {
+                // A shadow limit is not shown to clients.
+                outcome.decision = Decision::UNLIMITED;
             }
-            told.said.extend(said);
+            outcome.limits.extend(recorded);
         }
         Ok(())
     }
 
     fn ask_all(
         &self,
-        asked: &mut AllAsked<'_, '_>,
+        matched: &mut MatchedRules<'_, '_>,
         parts: &Parts,
-        told: &mut Told,
+        outcome: &mut RequestOutcome,
     ) -> Result<(), Rejection> {
-        let mut outcome = self.charge_all(asked, parts, told);
-        if outcome.as_ref().is_err_and(crate::error::Error::is_invalid_batch) {
-            keep_first_of_each_bucket(asked);
-            outcome = self.charge_all(asked, parts, told);
+        let mut decision = self.charge_all(matched, parts, outcome);
+        if decision.as_ref().is_err_and(Error::is_invalid_batch) {
+            keep_first_of_each_bucket(matched);
+            decision = self.charge_all(matched, parts, outcome);
         }
-        told.decision = outcome.map_err(|error| self.refusal_for(&error))?;
-        if self.is_told(&told.decision) {
-            told.said.sort_unstable_by_key(|said| said.position);
+        outcome.decision = decision.map_err(|error| self.rejection_for(&error))?;
+        if self.is_shown(&outcome.decision) {
+            outcome.limits.sort_unstable_by_key(|limit| limit.position);
         } else {
-            told.said.clear();
+            outcome.limits.clear();
         }
         Ok(())
     }
 
     fn charge_all(
         &self,
-        asked: &[Asked<'_, '_>],
+        matched: &[MatchedRule<'_, '_>],
         parts: &Parts,
-        told: &mut Told,
-    ) -> Result<Decision, crate::error::Error> {
+        outcome: &mut RequestOutcome,
+    ) -> Result<Decision, Error> {
         let mut members: SmallVec<[Member<'_>; INLINE_RULES]> = SmallVec::new();
-        for one in asked {
-            members.push(one.rule.handle().member(one.id()).cost(one.cost).factor(one.factor));
+        for one in matched {
+            members.push(one.rule.limit().member(one.id()).cost(one.cost).factor(one.factor));
         }
-        let Told { said, charged, .. } = told;
+        let RequestOutcome { limits, charges, .. } = outcome;
         self.limiter.batch(&members).spend_keeping(
-            |at, decision, limit| said.extend(asked[at].says(decision, limit, parts)),
-            |at| asked[at].rule.can_refund(),
-            |at, claim| charged.push(Charged { position: asked[at].position, claim }),
+            |at, decision, limit| limits.extend(matched[at].record(decision, limit, parts)),
+            |at| matched[at].rule.can_refund(),
+            |at, claim| charges.push(RefundableCharge { position: matched[at].position, claim }),
         )
     }
 
-    /// The refusal for a call that failed, in which limits have the names that clients see.
-    fn refusal_for(&self, error: &crate::error::Error) -> Rejection {
-        let refusal = Rejection::from(error);
+    /// Converts an error to a rejection in which the limit has the name that clients see.
+    fn rejection_for(&self, error: &Error) -> Rejection {
+        let rejection = Rejection::from(error);
         let shown = self.rules.iter().find_map(|rule| {
-            let (name, reason) = (rule.handle().name(), refusal.reason());
-            // A cost above the burst ends with the name, a factor out of range begins with it.
+            let (name, reason) = (rule.limit().name(), rejection.reason());
+            // The text about a cost above the burst ends with the name; that about an invalid factor begins with it.
             let cost = reason.strip_suffix(name).filter(|text| text.ends_with(" of "));
             let factor = || reason.strip_prefix(name).filter(|text| text.starts_with(": "));
             let of_cost = cost.map(|text| format!("{text}{}", rule.name()));
             of_cost.or_else(|| factor().map(|text| format!("{}{text}", rule.name())))
         });
-        shown.map_or(refusal.clone(), |reason| Rejection::new(refusal.status(), reason))
+        shown.map_or(rejection.clone(), |reason| Rejection::new(rejection.status(), reason))
     }
 
-    /// Whether a field, or the body of a denial, has room for what each limit says.
-    fn is_told(&self, decision: &Decision) -> bool {
-        decision.remaining().is_some() && (!decision.allowed() || self.fields.have_styles())
+    /// Returns whether a field or the body of a denial shows the limits' own decisions.
+    fn is_shown(&self, decision: &Decision) -> bool {
+        decision.remaining().is_some() && (!decision.allowed() || self.fields.has_styles())
     }
 
-    /// The names of all rules, as clients see them.
+    /// Returns the names of all rules, as clients see them.
     pub(crate) fn names(&self) -> Vec<&str> {
-        self.rules.iter().map(RuleInUse::name).collect()
+        self.rules.iter().map(ActiveRule::name).collect()
     }
 
-    /// The names of the limits that deny, as clients see them.
-    pub(crate) fn violated(&self, told: &Told) -> SmallVec<[&str; INLINE_RULES]> {
-        let denied = told.said.iter().filter(|said| !said.decision.allowed());
-        denied.map(|said| self.rules[said.position].name()).collect()
+    /// Returns the names of the limits that deny the request, as clients see them.
+    pub(crate) fn violated(&self, outcome: &RequestOutcome) -> SmallVec<[&str; INLINE_RULES]> {
+        let denied = outcome.limits.iter().filter(|limit| !limit.decision.allowed());
+        denied.map(|limit| self.rules[limit.position].name()).collect()
     }
 
-    /// Gives back the costs of the rules that say so of a response with this status, or of one with which
-    /// a layer further in denied the request.
-    pub(crate) fn refund(&self, told: &mut Told, status: StatusCode, denied_within: bool) {
-        let mut given_back = false;
-        for charged in &told.charged {
-            if self.rules[charged.position].refunds(status, denied_within) {
-                charged.claim.roll_back_to(0);
-                given_back = true;
+    /// Refunds the charges of the rules that refund responses with this status, or denials by an inner layer.
+    pub(crate) fn refund(
+        &self,
+        outcome: &mut RequestOutcome,
+        status: StatusCode,
+        denied_within: bool,
+    ) {
+        let mut any = false;
+        for charge in &outcome.charges {
+            if self.rules[charge.position].refunds(status, denied_within) {
+                charge.claim.roll_back_to(0);
+                any = true;
             }
         }
-        if !given_back {
+        if !any {
             return;
         }
-        // What is said is what is there now. The request has gone on: that its id was blocked since, or that others
-        // wait, is no denial of this one.
-        for charged in &told.charged {
-            let said = told.said.iter_mut().find(|said| said.position == charged.position);
-            if let Some(said) = said {
-                said.decision = charged.claim.look().in_shadow();
+        // The fields show the buckets after the refund. The request was served, so a block or a waiting caller that
+        // came since must not show as a denial.
+        for charge in &outcome.charges {
+            let limit = outcome.limits.iter_mut().find(|limit| limit.position == charge.position);
+            if let Some(limit) = limit {
+                limit.decision = charge.claim.look().in_shadow();
             }
         }
-        let all = told.said.iter().map(|said| said.decision);
-        told.decision = all.fold(Decision::UNLIMITED, Decision::stricter);
+        let all = outcome.limits.iter().map(|limit| limit.decision);
+        outcome.decision = all.fold(Decision::UNLIMITED, Decision::stricter);
     }
 }
 
-impl Told {
-    pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, standing: Standing) {
+impl RequestOutcome {
+    /// Writes the fields of the outcome into `headers`.
+    pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState) {
         let mut items: SmallVec<[Item<'_>; INLINE_RULES]> = SmallVec::new();
-        // Where all policies are, if all are kept and none has a partition key.
-        let mut places = Some(Places::new());
-        for said in &self.said {
-            let Some(policy) = rules.rules[said.position].policies.get(&said.policy) else {
+        // Becomes `None` if a policy is not cached or has a partition key: there is no cached list then.
+        let mut slots = Some(PolicySlots::new());
+        for limit in &self.limits {
+            let Some(policy) = rules.rules[limit.position].policies.get(&limit.policy) else {
                 continue;
             };
-            let item = Item::new(policy, said.decision);
-            items.push(said.partition.as_deref().map_or(item, |key| item.partition(key)));
-            match (&said.policy, &said.partition, &mut places) {
-                (Found::Kept(place), None, Some(places)) => places.push((said.position, *place)),
-                _ => places = None,
+            let item = Item::new(policy, limit.decision);
+            items.push(limit.partition.as_deref().map_or(item, |key| item.partition(key)));
+            match (&limit.policy, &limit.partition, &mut slots) {
+                (PolicyRef::Cached(slot), None, Some(slots)) => slots.push((limit.position, *slot)),
+                _ => slots = None,
             }
         }
-        let answer = Answer::new(self.decision, &items).over_denial(standing.over_denial);
-        let answer = if standing.enforced { answer } else { answer.only_reported() };
-        let places = places.filter(|places| places.len() > 1);
-        let lists = places.and_then(|places| rules.lists.of(&places, &answer));
+        let answer = Answer::new(self.decision, &items).already_denied(state.already_denied);
+        let answer = if state.enforced { answer } else { answer.only_reported() };
+        let slots = slots.filter(|slots| slots.len() > 1);
+        let lists = slots.and_then(|slots| rules.lists.get_or_make(&slots, &answer));
         rules.fields.write(headers, &answer.with_lists(lists), self.at);
     }
 }

@@ -1,4 +1,4 @@
-//! The body of a response: the inner service's, or one of the layer's own.
+//! Defines the body of a layer's responses.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response that went through the layer.
+    /// The body of a layer's response: the inner service's body, or the text with which the layer answers itself.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -35,7 +35,7 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// An empty one, which layers further out answer with themselves: tower-http's CORS and timeout, say.
+/// An empty body. Outer layers that answer requests themselves need it, such as tower-http's CORS and timeout.
 impl<B> Default for ResponseBody<B> {
     fn default() -> ResponseBody<B> {
         ResponseBody::own(Bytes::new())

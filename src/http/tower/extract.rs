@@ -1,9 +1,38 @@
-//! Ready extractors: to whom a request counts. A custom closure does as well.
+//! Finds the id for which a request counts. [`Rule::new`](crate::http::Rule::new) takes these functions or a closure.
 //!
-//! Every spelling that a client can choose is a bucket of its own. A field counts as it is written, byte by
-//! byte; where two spellings mean the same, as `Bearer t` and `bearer  t` do, the extractor has to know it,
-//! as [`bearer`] does. A path counts as it is sent: `/p/1` and `/p/%31` are two ids for [`path`] and one for
-//! the route that the server has matched, which [`extension`] takes.
+//! Each spelling that a client can choose is an id of its own. [`header`] takes a field byte by byte. If two spellings
+//! mean the same, such as `Bearer t` and `bearer  t`, the extractor must make one id of them, as [`bearer`] does.
+//! [`path`] takes the path as it is sent: `/p/1` and `/p/%31` are two ids. The route that the server has matched is one
+//! id for both: [`extension`] takes it.
+//!
+//! # Example
+//!
+//! ```
+//! use std::time::Duration;
+//! use http::HeaderName;
+//! use tollgate::http::{ClientAddress, Rule, extract};
+//! use tollgate::{IdFormat, Limit, Limiter, Limits};
+//!
+//! let limit = |burst| Limit::new(burst, burst, Duration::from_secs(60));
+//! let limits = Limits::builder()
+//!     .limit("PerClient", IdFormat::IpAddress, limit(600)?)?
+//!     .limit("PerKey", IdFormat::String, limit(100)?)?
+//!     .limit("PerPath", IdFormat::String, limit(5_000)?)?
+//!     .limit("All", IdFormat::String, limit(10_000)?)?
+//!     .build();
+//! let limiter = Limiter::new(limits);
+//! let rules = [
+//!     Rule::new(limiter.limit("PerClient")?, extract::client(ClientAddress::new())),
+//!     Rule::new(limiter.limit("PerKey")?, extract::header_if_present(HeaderName::from_static("x-api-key"))),
+//!     Rule::new(limiter.limit("PerPath")?, extract::path()),
+//!     Rule::new(limiter.limit("All")?, extract::everyone("all")),
+//! ];
+//! # let _ = rules;
+//! # Ok::<(), tollgate::Error>(())
+//! ```
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -16,7 +45,7 @@ use crate::limits::Id;
 /// The whitespace of fields (RFC 9110, 5.6.3).
 const SPACES: [char; 2] = [' ', '\t'];
 
-/// The client's address. A request of which it cannot be said is refused with a 500.
+/// Takes the client's address. A request without a known address is rejected with a 500.
 pub fn client(
     clients: ClientAddress,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
@@ -26,38 +55,28 @@ pub fn client(
     }
 }
 
-/// The value of a field as it is written, such as an API key's; for tokens there is [`bearer`]. A request without it, or with more than one, or with
-/// one that is no text, is refused with a 400.
+/// Takes the value of a header field as it is written, such as an API key. For tokens use [`bearer`]. A request without the
+/// field, with several of it, or with a value that is not printable ASCII is rejected with a 400.
 pub fn header(name: HeaderName) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    move |parts: &Parts| match the_only(parts, &name) {
-        Ok(Some(value)) => Who::Id(Id::Text(value)),
-        Ok(None) => Who::Refused(Rejection::new(
-            StatusCode::BAD_REQUEST,
-            format!("the field {name} is missing"),
-        )),
-        Err(refusal) => Who::Refused(refusal),
+    move |parts: &Parts| {
+        who_or(single_value(parts, &name), || bad_request(format!("the field {name} is missing")))
     }
 }
 
-/// As [`header`], where a request without the field counts for no one: another rule is to limit it.
+/// Works like [`header`], but the rule does not apply to requests without the field. Another rule should limit them.
 pub fn header_if_present(
     name: HeaderName,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    move |parts: &Parts| match the_only(parts, &name) {
-        Ok(Some(value)) => Who::Id(Id::Text(value)),
-        Ok(None) => Who::NoLimit,
-        Err(refusal) => Who::Refused(refusal),
-    }
+    move |parts: &Parts| who_or(single_value(parts, &name), || Who::NoLimit)
 }
 
-/// The bearer token of `Authorization` (RFC 6750): the scheme in any case, and the token after any number of
-/// spaces, so that all spellings of one token are one id. A request without one, with another scheme, or
-/// with more than one `Authorization` is refused with a 400.
+/// Takes the bearer token of `Authorization` (RFC 6750). The scheme may be in any case, and any number of spaces may
+/// precede the token, so that all spellings of one token are one id. A request without a token, with another scheme, or
+/// with several `Authorization` fields is rejected with a 400.
 ///
-/// The token is not checked, and a client that invents tokens has a bucket for each: put the layer behind
-/// the authentication, or have a rule by address beside this one. A token longer than 1,024 bytes is
-/// refused, as any id; where tokens are long or change often, as JWTs do, count by the subject that the
-/// authentication has found instead, with [`extension`].
+/// The token is not verified, so a client that invents tokens gets a bucket for each. Put the layer behind the
+/// authentication, or add a rule by address. A token longer than 1,024 bytes is rejected, like any id. If tokens are long
+/// or change often, as JWTs do, count by the subject that the authentication has found, with [`extension`].
 ///
 /// # Example
 ///
@@ -73,33 +92,24 @@ pub fn header_if_present(
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub fn bearer() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    |parts: &Parts| match bearer_token(parts) {
-        Ok(Some(token)) => Who::Id(Id::Text(token)),
-        Ok(None) => Who::Refused(Rejection::new(
-            StatusCode::BAD_REQUEST,
-            "the field authorization has no bearer token",
-        )),
-        Err(refusal) => Who::Refused(refusal),
+    |parts: &Parts| {
+        who_or(bearer_token(parts), || bad_request("the field authorization has no bearer token"))
     }
 }
 
-/// As [`bearer`], where a request without `Authorization` or with another scheme counts for no one, so that
-/// the service can answer it with a 401: another rule is to limit it.
+/// Works like [`bearer`], but the rule does not apply to requests without `Authorization` or with another scheme, so that
+/// the service can answer them with a 401. Another rule should limit them.
 pub fn bearer_if_present() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    |parts: &Parts| match bearer_token(parts) {
-        Ok(Some(token)) => Who::Id(Id::Text(token)),
-        Ok(None) => Who::NoLimit,
-        Err(refusal) => Who::Refused(refusal),
-    }
+    |parts: &Parts| who_or(bearer_token(parts), || Who::NoLimit)
 }
 
-/// The text of an extension that the server has put into the request, such as axum's matched path. A
-/// request without it is refused with a 500.
+/// Takes the text of an extension that the server has put into the request, such as axum's matched path. A request
+/// without the extension is rejected with a 500.
 ///
 /// # Example: one bucket for each route of axum
 ///
-/// All spellings of a path are one route. The layer is a `route_layer`, because a request that no route
-/// matches has no matched path.
+/// All spellings of a path are one route. The layer is a `route_layer`, because a request that no route matches has no
+/// matched path.
 ///
 /// ```
 /// use std::time::Duration;
@@ -117,56 +127,72 @@ pub fn bearer_if_present() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Syn
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn extension<T: Send + Sync + 'static>(
-    text_of: impl Fn(&T) -> &str + Send + Sync + 'static,
+    text: impl Fn(&T) -> &str + Send + Sync + 'static,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| match parts.extensions.get() {
-        Some(extension) => Who::Id(Id::Text(text_of(extension))),
+        Some(extension) => Who::Id(Id::Text(text(extension))),
         None => Who::Refused(Rejection::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the server has not said what this request counts by",
+            "the server has not provided the id of this request",
         )),
     }
 }
 
-/// As [`extension`], where a request without it counts for no one: another rule is to limit it.
+/// Works like [`extension`], but the rule does not apply to requests without it. Another rule should limit them.
 pub fn extension_if_present<T: Send + Sync + 'static>(
-    text_of: impl Fn(&T) -> &str + Send + Sync + 'static,
+    text: impl Fn(&T) -> &str + Send + Sync + 'static,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| match parts.extensions.get() {
-        Some(extension) => Who::Id(Id::Text(text_of(extension))),
+        Some(extension) => Who::Id(Id::Text(text(extension))),
         None => Who::NoLimit,
     }
 }
 
-/// The path that is asked for, without its query, for all clients together. Where clients choose
-/// paths freely, each of them is a bucket, and so is each spelling: `/p/1` and `/p/%31` are two. See
-/// [`extension`] for the route instead.
+/// Takes the request's path without its query, so that all clients share a path's bucket. Each path that a client sends is
+/// a bucket, and so is each spelling: `/p/1` and `/p/%31` are two. To count by route, use [`extension`].
 pub fn path() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     |parts: &Parts| Who::Id(Id::Text(parts.uri.path()))
 }
 
-/// One bucket for all requests, with this id.
+/// Takes the same id for all requests, which then share one bucket.
 pub fn everyone(
     id: impl Into<String>,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    let id: std::sync::Arc<str> = id.into().into();
-    move |_: &Parts| Who::Shared(std::sync::Arc::clone(&id))
+    let id: Arc<str> = id.into().into();
+    move |_: &Parts| Who::Shared(Arc::clone(&id))
 }
 
-fn the_only<'a>(parts: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, Rejection> {
+/// The id in a request, `None` if it is missing.
+type FoundId<'a> = Result<Option<&'a str>, Rejection>;
+
+/// Returns the id that was found, or `missing()` if the request has none.
+fn who_or<'a>(id: FoundId<'a>, missing: impl FnOnce() -> Who<'a>) -> Who<'a> {
+    match id {
+        Ok(Some(text)) => Who::Id(Id::Text(text)),
+        Ok(None) => missing(),
+        Err(rejection) => Who::Refused(rejection),
+    }
+}
+
+fn bad_request(reason: impl Into<Cow<'static, str>>) -> Who<'static> {
+    Who::Refused(Rejection::new(StatusCode::BAD_REQUEST, reason))
+}
+
+/// Returns the value of a field that may occur once.
+fn single_value<'a>(parts: &'a Parts, name: &HeaderName) -> FoundId<'a> {
     let mut values = parts.headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
-    let refused =
+    let rejected =
         |what: &str| Rejection::new(StatusCode::BAD_REQUEST, format!("the field {name} is {what}"));
     if values.next().is_some() {
-        return Err(refused("there twice"));
+        return Err(rejected("there twice"));
     }
-    value.to_str().map(Some).map_err(|_| refused("no text"))
+    value.to_str().map(Some).map_err(|_| rejected("no text"))
 }
 
-/// The token behind the scheme `Bearer`; `None` without the field, or for another scheme.
-fn bearer_token(parts: &Parts) -> Result<Option<&str>, Rejection> {
-    let Some(value) = the_only(parts, &AUTHORIZATION)? else { return Ok(None) };
+/// Returns the token after the scheme `Bearer`. `None` without the field, or with another scheme.
+fn bearer_token(parts: &Parts) -> FoundId<'_> {
+    let Some(value) = single_value(parts, &AUTHORIZATION)? else { return Ok(None) };
     let value = value.trim_matches(SPACES);
     let (scheme, token) = value.split_once(SPACES).unwrap_or((value, ""));
     if !scheme.eq_ignore_ascii_case("bearer") {

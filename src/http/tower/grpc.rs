@@ -1,4 +1,5 @@
-//! Denials and refusals as gRPC and gRPC-Web have them: a status in headers that are trailers as well.
+//! Makes the answers to denied and rejected requests for gRPC and gRPC-Web: responses that have only headers, which
+//! clients read as trailers.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,7 +18,7 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// What a gRPC client speaks.
+/// The protocol of a gRPC request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http2,
@@ -26,9 +27,9 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// `None` for a request that is not gRPC's. An answer to gRPC has the status 200, which a cache
-    /// may keep and a browser takes for success: a request that only looks like gRPC must not get it.
-    pub(crate) fn of(request: &Parts) -> Option<Protocol> {
+    /// Returns the protocol of a gRPC request, `None` for any other request. gRPC's answers have the status 200, which a
+    /// cache may store and a browser takes for success, so a request that only resembles gRPC must not get one.
+    pub(crate) fn from_request(request: &Parts) -> Option<Protocol> {
         let mut types = request.headers.get_all(CONTENT_TYPE).iter();
         let (Some(value), None) = (types.next(), types.next()) else { return None };
         if request.method != Method::POST {
@@ -46,7 +47,7 @@ impl Protocol {
         }
     }
 
-    /// The content type of an answer. gRPC-Web's must name the format, even of no message at all.
+    /// Returns the content type of an answer. For gRPC-Web it must name the message format, even without a message.
     fn answer_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Protocol::Http2 => "application/grpc",
@@ -55,7 +56,7 @@ impl Protocol {
         })
     }
 
-    /// RESOURCE_EXHAUSTED, and how long to wait before a retry.
+    /// Makes a RESOURCE_EXHAUSTED with the wait until a retry.
     pub(crate) fn denied(self, denial: &Denial<'_>) -> Response<Bytes> {
         let text = format!("too many requests: try again in {} s", denial.retry_after());
         let mut response = self.status("8", &text);
@@ -65,15 +66,16 @@ impl Protocol {
         response
     }
 
-    /// INVALID_ARGUMENT, UNAUTHENTICATED or PERMISSION_DENIED, else INTERNAL.
-    pub(crate) fn refused(self, refusal: &Rejection) -> Response<Bytes> {
-        let code = match refusal.status() {
+    /// Makes the answer to a rejection: UNAUTHENTICATED for 401, PERMISSION_DENIED for 403, INVALID_ARGUMENT for another
+    /// client error, else INTERNAL.
+    pub(crate) fn rejected(self, rejection: &Rejection) -> Response<Bytes> {
+        let code = match rejection.status() {
             StatusCode::UNAUTHORIZED => "16",
             StatusCode::FORBIDDEN => "7",
             status if status.is_client_error() => "3",
             _ => "13",
         };
-        self.status(code, refusal.reason())
+        self.status(code, rejection.reason())
     }
 
     fn status(self, code: &'static str, message: &str) -> Response<Bytes> {
@@ -88,15 +90,15 @@ impl Protocol {
     }
 }
 
-/// Whether a content type is this media type, alone, with a format (`+proto`) or with parameters.
+/// Returns whether a content type is this media type, alone, with a format (`+proto`) or with parameters.
 fn is_type(value: &[u8], media_type: &str) -> bool {
     let Some((start, rest)) = value.split_at_checked(media_type.len()) else { return false };
     start.eq_ignore_ascii_case(media_type.as_bytes())
         && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
-/// The wait in milliseconds, rounded up. Clients read it as 32 bits: for a longer one they are told not
-/// to retry at all, which is what -1 means (gRFC A6).
+/// Returns the wait in milliseconds, rounded up. Clients read 32 bits. A longer wait becomes -1, which tells the client
+/// not to retry (gRFC A6).
 fn pushback(wait: Duration) -> Option<HeaderValue> {
     match i32::try_from(milliseconds(wait)) {
         Ok(ms) => number(u64::from(ms.max(1).unsigned_abs())),
@@ -104,7 +106,7 @@ fn pushback(wait: Duration) -> Option<HeaderValue> {
     }
 }
 
-/// Adds a text as gRPC has it over HTTP/2: all but printable ASCII, and `%`, as `%` and two digits.
+/// Appends a text in gRPC's percent encoding: `%` and all bytes except printable ASCII become `%` and two digits.
 fn push_percent(value: &mut String, text: &str) {
     for &byte in text.as_bytes() {
         match byte {
@@ -125,11 +127,11 @@ mod tests {
         for value in types {
             request.headers_mut().append(CONTENT_TYPE, HeaderValue::from_static(value));
         }
-        Protocol::of(&request.into_parts().0)
+        Protocol::from_request(&request.into_parts().0)
     }
 
     #[test]
-    fn only_a_post_with_grpcs_own_content_type_is_grpcs() {
+    fn only_a_post_with_grpcs_content_type_is_grpc() {
         use Protocol::{Http2, Web, WebText};
         for (value, expected) in [
             ("application/grpc", Some(Http2)),

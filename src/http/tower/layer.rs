@@ -1,4 +1,4 @@
-//! The layer: rules, fields and a responder, put together once.
+//! Builds the layer from rules, fields and a responder.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,61 +12,81 @@ use crate::http::tower::answer::Rules;
 use crate::http::tower::grpc::Protocol;
 use crate::http::tower::responder;
 use crate::http::tower::responder::Denial;
-use crate::http::tower::rules::RuleInUse;
+use crate::http::tower::rules::ActiveRule;
 use crate::http::tower::{RateLimit, Rejection, Rule};
 use crate::http::{Fields, SetupError, Style};
 use crate::limiter::Limiter;
 use crate::util::sync;
 use crate::util::sync::Ordering;
 
-/// What all clones of a layer and its services share.
+/// The state that all clones of a layer and its services share.
 pub(crate) struct Shared {
     pub(crate) rules: Rules,
     pub(crate) responder: Responder,
-    /// Whether gRPC's requests get gRPC's answers.
+    /// Whether gRPC requests get gRPC's own answers.
     pub(crate) grpc: bool,
     pub(crate) permissive: bool,
     pub(crate) switch: Switch,
 }
 
-type OwnResponder = Box<dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync>;
+type CustomResponder = Box<dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync>;
 
 pub(crate) enum Responder {
     ProblemJson,
     PlainText,
-    Own(OwnResponder),
+    Custom(CustomResponder),
 }
 
 impl Shared {
     pub(crate) fn respond(&self, denial: &Denial<'_>) -> Response<Bytes> {
         match (&self.responder, self.protocol(denial.request)) {
-            (Responder::Own(own), _) => own(denial),
+            (Responder::Custom(respond), _) => respond(denial),
             (_, Some(protocol)) => protocol.denied(denial),
             (Responder::ProblemJson, None) => responder::problem_json(denial),
             (Responder::PlainText, None) => responder::plain_text(denial),
         }
     }
 
-    pub(crate) fn respond_refused(&self, refusal: &Rejection, request: &Parts) -> Response<Bytes> {
+    pub(crate) fn respond_rejected(
+        &self,
+        rejection: &Rejection,
+        request: &Parts,
+    ) -> Response<Bytes> {
         let as_text = matches!(self.responder, Responder::PlainText);
         match self.protocol(request) {
-            Some(protocol) => protocol.refused(refusal),
-            None => responder::refused(refusal, as_text),
+            Some(protocol) => protocol.rejected(rejection),
+            None => responder::rejected(rejection, as_text),
         }
     }
 
     fn protocol(&self, request: &Parts) -> Option<Protocol> {
-        if self.grpc { Protocol::of(request) } else { None }
+        if self.grpc { Protocol::from_request(request) } else { None }
     }
 }
 
-/// Turns a layer off and on while it runs. Off, requests pass untouched and their responses carry no
+/// Switches a layer off and on while it runs. While it is off, requests pass unchanged and their responses get no
 /// field.
 ///
-/// A change is seen by the requests that come after it, on other cores a moment later.
+/// The next request sees the change; on other cores it may take a moment longer.
 ///
-/// [`Limiter::set_enabled`] switches off the limiter under all its layers, and leaves the layers on: nothing is
-/// denied then, but requests of which a rule cannot say whom they count for are still refused with 400 or 500.
+/// [`Limiter::set_enabled`] switches off the limiter under all its layers instead. The layers then deny nothing, but
+/// still reject requests without a valid id with 400 or 500.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::http::{RateLimitLayer, Rule, extract};
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
+///
+/// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+/// let limiter = Limiter::new(Limits::builder().limit("All", IdFormat::String, limit)?.build());
+/// let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+/// let switch = RateLimitLayer::builder(&limiter).rule(rule).build()?.switch();
+/// switch.set_enabled(false);
+/// assert!(!switch.enabled());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Switch(Arc<sync::Switch>);
 
@@ -75,15 +95,15 @@ impl Switch {
         Switch(Arc::new(sync::Switch::new(true)))
     }
 
-    /// Whether the layer limits.
+    /// Returns whether the layer is on.
     pub fn enabled(&self) -> bool {
-        // Relaxed: publishes nothing but itself.
+        // Relaxed: no other data depends on the flag.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Turns it on or off.
+    /// Switches the layer on or off.
     pub fn set_enabled(&self, enabled: bool) {
-        // Relaxed: publishes nothing but itself.
+        // Relaxed: no other data depends on the flag.
         self.0.store(enabled, Ordering::Relaxed);
     }
 }
@@ -94,22 +114,21 @@ impl fmt::Debug for Switch {
     }
 }
 
-/// Puts limits in front of a service: of axum, hyper, tonic or anything else that tower's layers wrap.
+/// Puts limits in front of a service of axum, hyper, tonic or any other library with tower's layers.
 ///
-/// All rules that apply to a request are charged as one batch: all of them, or none. A denied request
-/// gets its answer at once, and the inner service is not called. Every response carries the fields that
-/// were picked, by default those of the current draft.
+/// The layer charges all rules that apply to a request as one batch: all of them, or none. It answers a denied request
+/// at once and does not call the inner service. Every response gets the chosen header fields, by default those of the
+/// current draft.
 ///
-/// A denial is a 429 with a problem document; for gRPC, if [switched on](RateLimitBuilder::grpc), it is
-/// RESOURCE_EXHAUSTED. A request of which a rule cannot say whom it counts for is a 500 or a 400, never a
-/// bucket that many share. All of these have `Cache-Control: no-store`.
+/// A denial is a 429 with a problem document, or with [`grpc`](RateLimitBuilder::grpc) a RESOURCE_EXHAUSTED for gRPC
+/// requests. A request whose id is missing or invalid is rejected with a 400 or 500, and never counts for a bucket that
+/// many clients share. All these answers have `Cache-Control: no-store`.
 ///
-/// Layers may be nested: see [`Fields::write`] for what their responses say together, and
-/// [`Rule::refund_if_denied_within`].
+/// Layers may be nested: see [`Fields::write`] for their fields, and [`Rule::refund_if_denied_within`].
 ///
-/// Clones share the limiter, and so do the services that they make.
+/// Clones of the layer, and their services, share the limiter and the [`Switch`].
 ///
-/// # Example: each client of an axum server by its address
+/// # Example: limit each client of an axum server by its address
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -136,7 +155,7 @@ pub struct RateLimitLayer {
 }
 
 impl RateLimitLayer {
-    /// Starts a layer of limits of this limiter.
+    /// Starts a layer for rules of this limiter.
     pub fn builder(limiter: &Limiter) -> RateLimitBuilder {
         RateLimitBuilder {
             limiter: limiter.clone(),
@@ -148,7 +167,7 @@ impl RateLimitLayer {
         }
     }
 
-    /// The switch of this layer, its clones and their services.
+    /// Returns the switch that this layer shares with its clones and their services.
     pub fn switch(&self) -> Switch {
         self.shared.switch.clone()
     }
@@ -172,7 +191,7 @@ impl fmt::Debug for RateLimitLayer {
     }
 }
 
-/// Makes a [`RateLimitLayer`].
+/// Builds a [`RateLimitLayer`].
 #[must_use]
 pub struct RateLimitBuilder {
     limiter: Limiter,
@@ -184,38 +203,37 @@ pub struct RateLimitBuilder {
 }
 
 impl RateLimitBuilder {
-    /// Adds a rule. Those that apply to a request are charged together, or not at all.
+    /// Adds a rule. All rules that apply to a request are charged together, or none.
     pub fn rule(mut self, rule: Rule) -> RateLimitBuilder {
         self.rules.push(rule);
         self
     }
 
-    /// The fields of every response; without this, [`Style::Ietf`].
+    /// Sets the fields of every response, by default [`Style::Ietf`].
     pub fn fields(self, fields: Fields) -> RateLimitBuilder {
         RateLimitBuilder { fields: Some(fields), ..self }
     }
 
-    /// Answers a denial, and a refusal, with a line of text.
+    /// Answers denied and rejected requests with a line of text.
     pub fn plain_text(self) -> RateLimitBuilder {
         RateLimitBuilder { responder: Responder::PlainText, ..self }
     }
 
-    /// Answers requests of gRPC and gRPC-Web in their own terms: a denial is RESOURCE_EXHAUSTED with
-    /// `grpc-retry-pushback-ms`, a refusal INVALID_ARGUMENT, UNAUTHENTICATED, PERMISSION_DENIED or INTERNAL,
-    /// all with the HTTP status 200, as gRPC has it. For servers of tonic, for example. Without this they
-    /// are answered like others, which gRPC's clients take for UNAVAILABLE or UNKNOWN.
+    /// Answers requests of gRPC and gRPC-Web with gRPC's own status, for example with tonic: a denial is
+    /// RESOURCE_EXHAUSTED with `grpc-retry-pushback-ms`; a rejection is INVALID_ARGUMENT, UNAUTHENTICATED,
+    /// PERMISSION_DENIED or INTERNAL. The HTTP status is 200, as gRPC requires. Without this option gRPC requests get the
+    /// same answers as others, which gRPC clients read as UNAVAILABLE or UNKNOWN.
     ///
-    /// Denials that a [custom responder](RateLimitBuilder::respond) answers are left to it, which may call
-    /// [`responder::grpc`].
+    /// A [custom responder](RateLimitBuilder::respond) still answers all denials; it may call [`responder::grpc`].
     pub fn grpc(self) -> RateLimitBuilder {
         RateLimitBuilder { grpc: true, ..self }
     }
 
-    /// Answers every denial with what `respond` makes, to which `Cache-Control: no-store` and the fields
-    /// are added. It must not wait. Refusals are still answered with a problem document.
+    /// Answers every denial with the response of `respond`, which must not block. Rejections still get a problem document.
     ///
-    /// No cache may store a denial. `Cache-Control` is replaced; a field that comes before it for some
-    /// caches, such as nginx's `X-Accel-Expires` or `CDN-Cache-Control`, is left as `respond` sets it.
+    /// The layer adds its fields, and replaces `Cache-Control` by `no-store`, because no cache may store a denial. It does
+    /// not change fields that override `Cache-Control` for some caches, such as nginx's `X-Accel-Expires` or
+    /// `CDN-Cache-Control`.
     ///
     /// # Example
     ///
@@ -236,29 +254,29 @@ impl RateLimitBuilder {
         self,
         respond: impl Fn(&Denial<'_>) -> Response<B> + Send + Sync + 'static,
     ) -> RateLimitBuilder {
-        let own = move |denial: &Denial<'_>| respond(denial).map(Into::into);
-        RateLimitBuilder { responder: Responder::Own(Box::new(own)), ..self }
+        let respond = move |denial: &Denial<'_>| respond(denial).map(Into::into);
+        RateLimitBuilder { responder: Responder::Custom(Box::new(respond)), ..self }
     }
 
-    /// Denies nothing, and only reports: what the limits say is a [`Report`](crate::http::Report) in the
-    /// request's extensions, and in the response's fields, without `Retry-After`. Allowed calls are
-    /// charged as ever.
+    /// Serves every request and only reports the limits' decision: as a [`Report`](crate::http::Report) in the request's
+    /// extensions, and in the response's fields without `Retry-After`. Requests that the limits allow are charged.
     pub fn permissive(self, permissive: bool) -> RateLimitBuilder {
         RateLimitBuilder { permissive, ..self }
     }
 
-    /// The layer.
+    /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// There is no rule; a rule's limit is another limiter's; a name cannot be written in a field.
+    /// There is no rule; a rule's limit belongs to another limiter; a field cannot contain a rule's name.
     pub fn build(self) -> Result<RateLimitLayer, SetupError> {
         if self.rules.is_empty() {
             return Err(SetupError::new("a layer without a rule limits nothing"));
         }
-        let rules: Vec<_> = self.rules.into_iter().map(RuleInUse::new).collect::<Result<_, _>>()?;
+        let rules: Vec<_> =
+            self.rules.into_iter().map(ActiveRule::new).collect::<Result<_, _>>()?;
         for rule in &rules {
-            rule.handle().check_limiter(&self.limiter)?;
+            rule.limit().check_limiter(&self.limiter)?;
         }
         let fields = match self.fields {
             Some(fields) => fields,

@@ -1,4 +1,4 @@
-//! The tower layer: limits in front of a service.
+//! Puts limits in front of a tower service.
 
 mod answer;
 mod body;
@@ -6,14 +6,14 @@ pub mod extract;
 mod grpc;
 mod layer;
 mod policies;
-mod refusal;
+mod rejection;
 pub mod responder;
 mod rules;
 mod service;
 
 pub use body::ResponseBody;
 pub use layer::{RateLimitBuilder, RateLimitLayer, Switch};
-pub use refusal::Rejection;
+pub use rejection::Rejection;
 pub use responder::Denial;
 pub use rules::{Rule, Who};
 pub use service::{Denied, RateLimit, Report, ResponseFuture};

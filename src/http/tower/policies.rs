@@ -1,4 +1,4 @@
-//! Values that are made once: the policies of a rule, and the lists of several.
+//! Caches the policies of a rule, and the joined policies of several rules.
 
 use std::sync::OnceLock;
 
@@ -8,96 +8,103 @@ use crate::http::fields::PolicyLists;
 use crate::http::{Answer, Policy, SetupError};
 use crate::limit::Limit;
 
-/// Sets of numbers that are kept, overrides included. Those beyond are made for each response.
-const KEPT: usize = 16;
+/// The number of cached limits of one rule, including overrides. The policies of further limits are made for each
+/// response.
+const CACHED_POLICIES: usize = 16;
 
-/// Combinations of policies whose lists are kept: which rules apply differs from request to request.
-const LISTS_KEPT: usize = 8;
+/// The number of combinations of policies whose lists are cached. Different rules may apply to different requests.
+const CACHED_LISTS: usize = 8;
 
-/// The policies of one rule, one for each set of numbers. Filled from the front, and never changed: a
-/// request reads what is there. Two that fill the same place at once wait for the move of one pointer.
+/// The policies of one rule's limits. The slots are filled in order and never change, so that a request reads them
+/// without a lock. Only requests that fill the same slot at the same time wait, for the move of one value.
 #[derive(Debug)]
-pub(crate) struct Policies {
+pub(crate) struct PolicyCache {
     name: Box<str>,
-    kept: [OnceLock<(Limit, Policy)>; KEPT],
+    slots: [OnceLock<(Limit, Policy)>; CACHED_POLICIES],
 }
 
-/// Where a policy is. Requests on all cores would meet in the count of a shared pointer.
+/// A policy in a cache, or beside it. An index is used in place of a shared pointer, whose reference count would be
+/// contended by all cores.
 #[derive(Debug)]
-pub(crate) enum Found {
-    Kept(u8),
-    /// There was no room for it.
-    Made(Box<Policy>),
+pub(crate) enum PolicyRef {
+    Cached(u8),
+    /// The cache is full.
+    Owned(Box<Policy>),
 }
 
-impl Policies {
-    /// The policies of a rule by this name.
+impl PolicyCache {
+    /// Makes an empty cache for a rule.
     ///
     /// # Errors
     ///
-    /// The name is none that a field can carry.
-    pub(crate) fn new(name: &str) -> Result<Policies, SetupError> {
+    /// A field cannot contain the name.
+    pub(crate) fn new(name: &str) -> Result<PolicyCache, SetupError> {
         Policy::check_name(name)?;
-        Ok(Policies { name: name.into(), kept: Default::default() })
+        Ok(PolicyCache { name: name.into(), slots: Default::default() })
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The policy of these numbers.
-    pub(crate) fn find(&self, limit: &Limit) -> Option<Found> {
-        for (place, kept) in (0..).zip(&self.kept) {
-            if kept.get().is_none() {
-                // Another may be faster, with these numbers or others: what it puts there stays.
-                let _ = kept.set((limit.clone(), self.make(limit)?));
+    /// Finds the policy of `limit`, or makes it.
+    pub(crate) fn find(&self, limit: &Limit) -> Option<PolicyRef> {
+        for (index, slot) in (0..).zip(&self.slots) {
+            if slot.get().is_none() {
+                // Another request may fill the slot first, with this limit or another one. Its policy stays.
+                let _ = slot.set((limit.clone(), self.make(limit)?));
             }
-            if kept.get().is_some_and(|(kept, _)| kept == limit) {
-                return Some(Found::Kept(place));
+            if slot.get().is_some_and(|(cached, _)| cached == limit) {
+                return Some(PolicyRef::Cached(index));
             }
         }
-        Some(Found::Made(Box::new(self.make(limit)?)))
+        Some(PolicyRef::Owned(Box::new(self.make(limit)?)))
     }
 
-    /// What `find` found.
-    pub(crate) fn get<'p>(&'p self, found: &'p Found) -> Option<&'p Policy> {
-        match found {
-            Found::Kept(place) => Some(&self.kept.get(usize::from(*place))?.get()?.1),
-            Found::Made(policy) => Some(policy),
+    /// Returns the policy that [`find`](PolicyCache::find) has found.
+    pub(crate) fn get<'p>(&'p self, policy: &'p PolicyRef) -> Option<&'p Policy> {
+        match policy {
+            PolicyRef::Cached(index) => Some(&self.slots.get(usize::from(*index))?.get()?.1),
+            PolicyRef::Owned(policy) => Some(policy),
         }
     }
 
     fn make(&self, limit: &Limit) -> Option<Policy> {
-        // The name was looked at when this was made.
+        // `new` has checked the name, so this is never `None`.
         Policy::new(&self.name, limit).ok()
     }
 }
 
-/// The lists of several policies, for each combination. Filled as [`Policies`] are.
+/// The joined policies of several rules, for each combination. Slots are filled like those of a [`PolicyCache`].
 #[derive(Debug, Default)]
-pub(crate) struct Lists {
-    kept: [OnceLock<Combination>; LISTS_KEPT],
+pub(crate) struct PolicyListCache {
+    slots: [OnceLock<Combination>; CACHED_LISTS],
 }
 
-/// The positions of rules, and where their policies are.
-pub(crate) type Places = SmallVec<[(usize, u8); 4]>;
+/// The positions of rules, each with the slot of its policy.
+pub(crate) type PolicySlots = SmallVec<[(usize, u8); 4]>;
 
 #[derive(Debug)]
 struct Combination {
-    of: Places,
+    policies: PolicySlots,
     lists: PolicyLists,
 }
 
-impl Lists {
-    /// The lists of the policies at these places, which are those of the answer's items, without
-    /// partition keys. `None` if there is no room for them.
-    pub(crate) fn of(&self, places: &Places, answer: &Answer<'_>) -> Option<&PolicyLists> {
-        for kept in &self.kept {
-            if kept.get().is_none() {
-                // As in `Policies::find`.
-                let _ = kept.set(Combination { of: places.clone(), lists: answer.policy_lists() });
+impl PolicyListCache {
+    /// Finds the joined policies of an answer's items, or makes them. `policies` are the items' policies, none of which
+    /// may have a partition key. `None` if the cache is full.
+    pub(crate) fn get_or_make(
+        &self,
+        policies: &PolicySlots,
+        answer: &Answer<'_>,
+    ) -> Option<&PolicyLists> {
+        for slot in &self.slots {
+            if slot.get().is_none() {
+                // As in `PolicyCache::find`.
+                let (policies, lists) = (policies.clone(), answer.policy_lists());
+                let _ = slot.set(Combination { policies, lists });
             }
-            if let Some(combination) = kept.get().filter(|kept| kept.of == *places) {
+            if let Some(combination) = slot.get().filter(|cached| cached.policies == *policies) {
                 return Some(&combination.lists);
             }
         }
@@ -111,17 +118,18 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_policy_is_made_once_and_more_than_are_kept_are_right_as_well() {
-        let policies = Policies::new("a").unwrap();
+    fn policies_are_right_within_and_beyond_the_cache() {
+        let policies = PolicyCache::new("a").unwrap();
         let limit = |burst| Limit::new(burst, 1, Duration::from_secs(1)).unwrap();
         for burst in 1..=40 {
             let found = policies.find(&limit(burst)).unwrap();
-            assert_eq!(matches!(found, Found::Kept(_)), burst <= KEPT as u64);
+            let is_cached = matches!(found, PolicyRef::Cached(_));
+            assert_eq!(is_cached, burst <= CACHED_POLICIES as u64);
             assert_eq!(policies.get(&found).unwrap().quota(), burst);
         }
         for burst in [1, 16] {
             let found = policies.find(&limit(burst)).unwrap();
-            assert!(matches!(found, Found::Kept(place) if u64::from(place) == burst - 1));
+            assert!(matches!(found, PolicyRef::Cached(slot) if u64::from(slot) == burst - 1));
         }
     }
 }

@@ -1,5 +1,17 @@
-//! The answer to a denied call: ready responders, which a custom responder can call as well. The layer adds
-//! `Cache-Control: no-store` and the fields to whatever a responder returns.
+//! Makes the answer to a denied request. Custom responders can call these functions as well. The layer adds
+//! `Cache-Control: no-store` and its fields to every answer.
+//!
+//! # Example: gRPC's own answers, and text for all others
+//!
+//! ```
+//! use tollgate::http::{RateLimitLayer, responder};
+//! use tollgate::{Limiter, Limits};
+//!
+//! let limiter = Limiter::new(Limits::builder().build());
+//! let builder = RateLimitLayer::builder(&limiter)
+//!     .respond(|denial| responder::grpc(denial).unwrap_or_else(|| responder::plain_text(denial)));
+//! # let _ = builder;
+//! ```
 
 use std::fmt::Write as _;
 
@@ -16,10 +28,11 @@ use crate::http::tower::grpc::Protocol;
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// Of draft-ietf-httpapi-ratelimit-headers-11, 5.
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// A denied call, for a responder.
+/// A denied request, the input of a responder. [`RateLimitBuilder::respond`](crate::http::RateLimitBuilder::respond) has
+/// an example.
 #[derive(Debug)]
 pub struct Denial<'a> {
     pub(crate) decision: Decision,
@@ -28,29 +41,29 @@ pub struct Denial<'a> {
 }
 
 impl Denial<'_> {
-    /// The decision.
+    /// Returns the decision.
     pub fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// The names of the limits that deny, as clients see them.
+    /// Returns the names of the limits that deny the request, as clients see them.
     pub fn violated(&self) -> &[&str] {
         self.violated
     }
 
-    /// The whole seconds that `Retry-After` will say, at least 1.
+    /// Returns the whole seconds that `Retry-After` will have, at least 1.
     pub fn retry_after(&self) -> u64 {
         retry_after(&self.decision).unwrap_or(1)
     }
 
-    /// The request, without its body.
+    /// Returns the request without its body.
     pub fn request(&self) -> &Parts {
         self.request
     }
 }
 
-/// A 429 with a problem document (RFC 9457) of the type `quota-exceeded`, which names the limits that
-/// deny.
+/// Makes a 429 with a problem document (RFC 9457) of the type `quota-exceeded`, which names the limits that deny the
+/// request.
 pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
     let mut text = format!(
         "{{\"type\":\"{QUOTA_EXCEEDED}\",\"title\":\"Quota exceeded\",\"status\":429,\"detail\":\"try again in {} s\",\"violated-policies\":[",
@@ -64,24 +77,24 @@ pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
     response(StatusCode::TOO_MANY_REQUESTS, PROBLEM_JSON, text)
 }
 
-/// A 429 with a line of text.
+/// Makes a 429 with a line of text.
 pub fn plain_text(denial: &Denial<'_>) -> Response<Bytes> {
     let text = format!("too many requests: try again in {} s\n", denial.retry_after());
     response(StatusCode::TOO_MANY_REQUESTS, PLAIN_TEXT, text)
 }
 
-/// What gRPC has for it: RESOURCE_EXHAUSTED with `grpc-retry-pushback-ms`, in the content type of gRPC or
-/// of gRPC-Web. `None` for a request that is neither's: a POST whose content type is `application/grpc`,
-/// `application/grpc-web` or `application/grpc-web-text`, alone, with `+` and a format, or with `;` and
-/// parameters. For a custom responder; without one there is
-/// [`RateLimitBuilder::grpc`](crate::http::RateLimitBuilder::grpc).
+/// Makes gRPC's answer: RESOURCE_EXHAUSTED with `grpc-retry-pushback-ms`, in the content type of gRPC or of gRPC-Web.
+/// `None` for any other request. A request of gRPC or gRPC-Web is a POST whose content type is `application/grpc`,
+/// `application/grpc-web` or `application/grpc-web-text`, alone, with `+` and a format, or with `;` and parameters.
+///
+/// This is for custom responders. Without one, use [`RateLimitBuilder::grpc`](crate::http::RateLimitBuilder::grpc).
 pub fn grpc(denial: &Denial<'_>) -> Option<Response<Bytes>> {
-    Protocol::of(denial.request).map(|protocol| protocol.denied(denial))
+    Protocol::from_request(denial.request).map(|protocol| protocol.denied(denial))
 }
 
-/// A refusal, as problem document or as text.
-pub(crate) fn refused(refusal: &Rejection, as_text: bool) -> Response<Bytes> {
-    let (status, reason) = (refusal.status(), refusal.reason());
+/// Makes the answer to a rejected request, as a problem document or as text.
+pub(crate) fn rejected(rejection: &Rejection, as_text: bool) -> Response<Bytes> {
+    let (status, reason) = (rejection.status(), rejection.reason());
     if as_text {
         return response(status, PLAIN_TEXT, format!("{reason}\n"));
     }
@@ -100,7 +113,7 @@ fn response(status: StatusCode, content_type: HeaderValue, text: String) -> Resp
     response
 }
 
-/// Adds a string of JSON (RFC 8259, 7).
+/// Appends `text` as a JSON string (RFC 8259, 7).
 fn push_json(json: &mut String, text: &str) {
     json.push('"');
     for char in text.chars() {

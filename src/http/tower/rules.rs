@@ -1,4 +1,4 @@
-//! Rules: which limit applies to a request, to whom it counts, and what it costs.
+//! Defines rules: which limit applies to a request, for which id it counts, and what it costs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,24 +8,45 @@ use http::request::Parts;
 
 use crate::algorithm::factor::Factor;
 use crate::http::SetupError;
-use crate::http::tower::policies::Policies;
-use crate::http::tower::refusal::Rejection;
+use crate::http::tower::policies::PolicyCache;
+use crate::http::tower::rejection::Rejection;
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
 
-/// To whom a request counts under one rule.
+/// The id for which a request counts under one rule.
+///
+/// # Example: a rule with a custom closure
+///
+/// ```
+/// use http::StatusCode;
+/// use std::time::Duration;
+/// use tollgate::http::{Rejection, Rule, Who};
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
+///
+/// let limit = Limit::new(100, 100, Duration::from_secs(60))?;
+/// let limiter = Limiter::new(Limits::builder().limit("PerTenant", IdFormat::String, limit)?.build());
+/// let rule = Rule::new(limiter.limit("PerTenant")?, |request| {
+///     match request.uri.path().split('/').nth(1) {
+///         Some("health") => Who::NoLimit,
+///         Some(tenant) if !tenant.is_empty() => Who::from(tenant),
+///         _ => Who::Refused(Rejection::new(StatusCode::NOT_FOUND, "no tenant in the path")),
+///     }
+/// });
+/// # let _ = rule;
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Who<'a> {
-    /// An id, often a part of the request. Nothing is copied.
+    /// An id that borrows from the request.
     Id(Id<'a>),
-    /// An id that was put together for this request.
+    /// An id made for this request.
     Text(String),
-    /// An id that is the same for many requests.
+    /// An id that many requests share.
     Shared(Arc<str>),
-    /// To no one: the rule does not apply to this request.
+    /// The rule does not apply to this request.
     NoLimit,
-    /// It cannot be said, and the request is refused.
+    /// The id is unknown, and the layer rejects the request.
     Refused(Rejection),
 }
 
@@ -46,16 +67,16 @@ impl Who<'_> {
     }
 }
 
-type WhoOf = Box<dyn for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync>;
-type CostOf = Box<dyn Fn(&Parts) -> u64 + Send + Sync>;
-type FactorOf = Box<dyn Fn(&Parts) -> Factor + Send + Sync>;
+type FindWho = Box<dyn for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync>;
+type FindCost = Box<dyn Fn(&Parts) -> u64 + Send + Sync>;
+type FindFactor = Box<dyn Fn(&Parts) -> Factor + Send + Sync>;
 type Applies = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
-type PartitionOf = Box<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
+type FindPartition = Box<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
 type Refunds = Box<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
-/// One limit in front of a service: to whom a request counts, and how much.
+/// One limit in front of a service: the requests it applies to, and their ids and costs.
 ///
-/// # Example: an upload costs ten, and one that fails costs nothing
+/// # Example: an upload costs ten, and a failed request nothing
 ///
 /// ```
 /// use http::{HeaderName, Method};
@@ -75,83 +96,82 @@ type Refunds = Box<dyn Fn(StatusCode) -> bool + Send + Sync>;
 /// ```
 #[must_use]
 pub struct Rule {
-    handle: KeyedLimit,
+    limit: KeyedLimit,
     shown_as: Option<String>,
-    who_of: WhoOf,
-    cost_of: Option<CostOf>,
-    factor_of: Option<FactorOf>,
+    who: FindWho,
+    cost: Option<FindCost>,
+    factor: Option<FindFactor>,
     applies: Option<Applies>,
-    partition_of: Option<PartitionOf>,
+    partition: Option<FindPartition>,
     refunds: Option<Refunds>,
     refunds_denials: bool,
 }
 
 impl Rule {
-    /// A rule for the limit of `handle`: each request costs 1, and counts to whom `who_of` says. See
-    /// [`extract`](crate::http::extract) for ready ones. It is called once a request and must not wait.
+    /// Makes a rule by which each request costs 1 and counts for the id that `who` returns. [`extract`](crate::http::extract)
+    /// has common functions for it. The layer calls it once a request; it must not block.
     pub fn new(
-        handle: KeyedLimit,
-        who_of: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,
+        limit: KeyedLimit,
+        who: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,
     ) -> Rule {
         Rule {
-            handle,
+            limit,
             shown_as: None,
-            who_of: Box::new(who_of),
-            cost_of: None,
-            factor_of: None,
+            who: Box::new(who),
+            cost: None,
+            factor: None,
             applies: None,
-            partition_of: None,
+            partition: None,
             refunds: None,
             refunds_denials: false,
         }
     }
 
-    /// The name that clients see, instead of the limit's own.
+    /// Sets the name that clients see in place of the limit's own.
     pub fn shown_as(self, name: impl Into<String>) -> Rule {
         Rule { shown_as: Some(name.into()), ..self }
     }
 
-    /// What a request costs; 0 asks without charging. A cost above the burst is refused with a 400,
-    /// because no wait would help.
-    pub fn cost(self, cost_of: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Rule {
-        Rule { cost_of: Some(Box::new(cost_of)), ..self }
+    /// Sets the cost of a request, by default 1. With 0 the layer checks the limit and charges nothing. A request whose
+    /// cost is above the burst gets a 400, because no wait would help.
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Rule {
+        Rule { cost: Some(Box::new(cost)), ..self }
     }
 
-    /// The caller's factor, such as that of a role: 0 is no limit. What the factor makes of the limit is
-    /// what fields say of it. One that takes the limit's numbers out of their range is a 500.
-    pub fn factor(self, factor_of: impl Fn(&Parts) -> Factor + Send + Sync + 'static) -> Rule {
-        Rule { factor_of: Some(Box::new(factor_of)), ..self }
+    /// Sets the caller's factor, such as that of a role; 0 means that no limit applies. Fields describe the scaled
+    /// limit. A factor that takes the limit's numbers out of their range gives a 500.
+    pub fn factor(self, factor: impl Fn(&Parts) -> Factor + Send + Sync + 'static) -> Rule {
+        Rule { factor: Some(Box::new(factor)), ..self }
     }
 
-    /// To which requests the rule applies. Without this, to all.
+    /// Restricts the rule to the requests for which `applies` returns true.
     pub fn when(self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Rule {
         Rule { applies: Some(Box::new(applies)), ..self }
     }
 
-    /// A key that tells a client which of its quotas a field means: `pk` of the current draft. It is
-    /// to be no secret; one of more than 256 bytes is left out.
+    /// Sets a key that tells a client which of its quotas a field describes: `pk` of the current draft. It must not be a
+    /// secret. A key of more than 256 bytes is omitted.
     pub fn partition(
         self,
-        partition_of: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static,
+        partition: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static,
     ) -> Rule {
-        Rule { partition_of: Some(Box::new(partition_of)), ..self }
+        Rule { partition: Some(Box::new(partition)), ..self }
     }
 
-    /// Gives the cost back when the response has such a status, which is known when its headers come; what
-    /// becomes of its body changes nothing. A response that never comes, because the service failed or
-    /// panicked or the client left, gives back nothing.
+    /// Refunds the cost if `refunds` returns true for the response's status. The layer decides when the response's head
+    /// comes; its body has no influence. A response that never comes, because the service fails or panics or the client
+    /// leaves, refunds nothing.
     ///
-    /// It goes back as by [`Receipt::settle`](crate::reserve::Receipt::settle) with 0: nothing after a reset or a refund of the
-    /// bucket by hand, a reload that changes the limits, or an override's end in between.
+    /// The refund is [`Receipt::settle`](crate::reserve::Receipt::settle) with 0: it has no effect if the bucket was reset
+    /// or refunded by another call, or if a reload or an override's end changed its limit, since the charge.
     pub fn refund_if(self, refunds: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Rule {
         Rule { refunds: Some(Box::new(refunds)), ..self }
     }
 
-    /// Gives the cost back when a [`RateLimitLayer`](crate::http::RateLimitLayer) further in denies the
-    /// request, so that a client is charged for what was let through only. It is known by the extension
-    /// [`Denied`](crate::http::Denied) of the response: a layer in between that makes another response of
-    /// it must keep its extensions, or nothing is given back. A refusal further in is no denial; that is
-    /// for [`refund_if`](Rule::refund_if), which may be set as well.
+    /// Refunds the cost if an inner [`RateLimitLayer`](crate::http::RateLimitLayer) denies the request, so that a client
+    /// pays only for requests that were served. The rule recognizes the denial by the response's extension
+    /// [`Denied`](crate::http::Denied): a layer in between that replaces the response must keep its extensions. An inner
+    /// layer's rejection is not a denial; [`refund_if`](Rule::refund_if) can refund it, and both may be set.
     ///
     /// # Example: a strict limit for logins within a global one
     ///
@@ -186,53 +206,53 @@ impl Rule {
 
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Rule({})", self.handle.name())
+        write!(f, "Rule({})", self.limit.name())
     }
 }
 
-/// A rule in use.
-pub(crate) struct RuleInUse {
-    pub(crate) rule: Rule,
-    pub(crate) policies: Policies,
+/// A layer's rule, with its policies.
+pub(crate) struct ActiveRule {
+    rule: Rule,
+    pub(crate) policies: PolicyCache,
 }
 
-impl RuleInUse {
-    pub(crate) fn new(rule: Rule) -> Result<RuleInUse, SetupError> {
-        let policies = Policies::new(rule.shown_as.as_deref().unwrap_or(rule.handle.name()))?;
-        Ok(RuleInUse { rule, policies })
+impl ActiveRule {
+    pub(crate) fn new(rule: Rule) -> Result<ActiveRule, SetupError> {
+        let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
+        Ok(ActiveRule { rule, policies })
     }
 
-    pub(crate) fn handle(&self) -> &KeyedLimit {
-        &self.rule.handle
+    pub(crate) fn limit(&self) -> &KeyedLimit {
+        &self.rule.limit
     }
 
-    /// The name that clients see.
+    /// Returns the name that clients see.
     pub(crate) fn name(&self) -> &str {
         self.policies.name()
     }
 
-    /// To whom the request counts; `None` if to no one.
+    /// Returns the id for which the request counts. `None` if the rule does not apply.
     pub(crate) fn who<'a>(&self, parts: &'a Parts) -> Result<Option<Who<'a>>, Rejection> {
         if self.rule.applies.as_ref().is_some_and(|applies| !applies(parts)) {
             return Ok(None);
         }
-        match (self.rule.who_of)(parts) {
+        match (self.rule.who)(parts) {
             Who::NoLimit => Ok(None),
-            Who::Refused(refusal) => Err(refusal),
+            Who::Refused(rejection) => Err(rejection),
             who => Ok(Some(who)),
         }
     }
 
     pub(crate) fn cost(&self, parts: &Parts) -> u64 {
-        self.rule.cost_of.as_ref().map_or(1, |cost_of| cost_of(parts))
+        self.rule.cost.as_ref().map_or(1, |cost| cost(parts))
     }
 
     pub(crate) fn factor(&self, parts: &Parts) -> Factor {
-        self.rule.factor_of.as_ref().map_or(Factor::ONE, |factor_of| factor_of(parts))
+        self.rule.factor.as_ref().map_or(Factor::ONE, |factor| factor(parts))
     }
 
     pub(crate) fn partition(&self, parts: &Parts) -> Option<Vec<u8>> {
-        self.rule.partition_of.as_ref().and_then(|partition_of| partition_of(parts))
+        self.rule.partition.as_ref().and_then(|partition| partition(parts))
     }
 
     pub(crate) fn can_refund(&self) -> bool {

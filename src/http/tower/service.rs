@@ -1,4 +1,4 @@
-//! The service: asks the limits before the inner service is called.
+//! Asks the limits before it calls the inner service.
 
 use std::fmt;
 use std::future::Future;
@@ -14,25 +14,37 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::decision::Decision;
-use crate::http::tower::answer::{Standing, Told};
+use crate::http::tower::answer::{RequestOutcome, ResponseState};
 use crate::http::tower::layer::Shared;
 use crate::http::tower::{Denial, Rejection, ResponseBody};
 
-/// No cache may store a denial (RFC 6585, 4; RFC 9111, 5.2.2.5), nor a refusal: both are about one client.
+/// No cache may store a denial (RFC 6585, 4; RFC 9111, 5.2.2.5) or a rejection, because both concern one client.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// A service behind limits. Made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
+/// A service behind limits, made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
 ///
-/// It is ready when the inner service is. A denied request leaves the inner service ready for the next
-/// one.
+/// It is ready when the inner service is. After a denied request the inner service is still ready for the next one.
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
     shared: Arc<Shared>,
 }
 
-/// What the limits say of a request that goes on whatever they say: an extension of requests behind a
+/// The limits' decision on a request that is served in any case: an extension of requests behind a
 /// [permissive](crate::http::RateLimitBuilder::permissive) layer.
+///
+/// # Example: a handler that logs requests which would be denied
+///
+/// ```
+/// use tollgate::http::Report;
+///
+/// fn log<B>(request: &http::Request<B>) {
+///     if let Some(report) = request.extensions().get::<Report>().filter(|report| !report.allowed()) {
+///         println!("{} would be denied by {:?}", request.uri(), report.violated());
+///     }
+/// }
+/// # log(&http::Request::new(()));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Report {
     outcome: Result<Decision, Rejection>,
@@ -40,31 +52,30 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the request would have gone on anyway.
+    /// Returns whether the limits allow the request.
     pub fn allowed(&self) -> bool {
         self.outcome.as_ref().is_ok_and(Decision::allowed)
     }
 
-    /// The decision.
+    /// Returns the decision.
     ///
     /// # Errors
     ///
-    /// No limit was asked, because it could not be said whom the request counts for.
+    /// The request has no valid id, so no limit was asked.
     pub fn decision(&self) -> Result<Decision, &Rejection> {
         self.outcome.as_ref().copied()
     }
 
-    /// The names of the limits that would have denied it, as clients see them.
+    /// Returns the names of the limits that would have denied the request, as clients see them.
     pub fn violated(&self) -> &[String] {
         &self.violated
     }
 }
 
-/// A denial: an extension of the response with which a layer answers a denied request, for a layer further
-/// out that writes a log. A rule of an outer layer may
-/// [give its cost back](crate::http::Rule::refund_if_denied_within) when it finds one.
+/// A denial: an extension of the response to a denied request, for an outer layer that writes a log. An outer layer's
+/// rule may [refund its cost](crate::http::Rule::refund_if_denied_within) if the response has one.
 ///
-/// # Example: what a log may say of a response
+/// # Example: the limits that denied a request, for a log
 ///
 /// ```
 /// use tollgate::http::Denied;
@@ -81,19 +92,19 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// The decision.
+    /// Returns the decision.
     pub fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// The names of the limits that deny, as clients see them.
+    /// Returns the names of the limits that deny the request, as clients see them.
     pub fn violated(&self) -> &[String] {
         &self.violated
     }
 }
 
 pin_project! {
-    /// The response to come, or the answer to a denied call.
+    /// The future of the inner service's response, or the layer's own answer.
     pub struct ResponseFuture<F> {
         #[pin]
         state: State<F>,
@@ -103,7 +114,7 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<F> {
-        Inner { #[pin] future: F, told: Option<(Told, Arc<Shared>)> },
+        Inner { #[pin] future: F, outcome: Option<(RequestOutcome, Arc<Shared>)> },
         Answered { response: Option<Response<Bytes>> },
     }
 }
@@ -111,11 +122,6 @@ pin_project! {
 impl<S> RateLimit<S> {
     pub(crate) fn new(inner: S, shared: Arc<Shared>) -> RateLimit<S> {
         RateLimit { inner, shared }
-    }
-
-    /// The service behind the limits.
-    pub fn get_ref(&self) -> &S {
-        &self.inner
     }
 }
 
@@ -134,69 +140,67 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S::Future> {
         let shared = &self.shared;
         if !shared.switch.enabled() {
-            return through(self.inner.call(request), None);
+            return served(self.inner.call(request), None);
         }
         let (mut parts, body) = request.into_parts();
         let outcome = shared.rules.ask(&parts);
         if !shared.permissive {
             match &outcome {
-                Ok(told) if told.decision.allowed() => {}
-                Ok(told) => return answered(shared.deny(told, &parts)),
-                Err(refusal) => return answered(shared.refuse(refusal, &parts)),
+                Ok(outcome) if outcome.decision.allowed() => {}
+                Ok(outcome) => return answered(shared.deny(outcome, &parts)),
+                Err(rejection) => return answered(shared.reject(rejection, &parts)),
             }
         } else {
             parts.extensions.insert(shared.report(&outcome));
         }
-        let told = outcome.ok().map(|told| (told, Arc::clone(shared)));
-        through(self.inner.call(Request::from_parts(parts, body)), told)
+        let outcome = outcome.ok().map(|outcome| (outcome, Arc::clone(shared)));
+        served(self.inner.call(Request::from_parts(parts, body)), outcome)
     }
 }
 
 impl Shared {
-    fn deny(&self, told: &Told, parts: &Parts) -> Response<Bytes> {
-        let violated = self.rules.violated(told);
-        let denial = Denial { decision: told.decision, violated: &violated, request: parts };
+    fn deny(&self, outcome: &RequestOutcome, parts: &Parts) -> Response<Bytes> {
+        let violated = self.rules.violated(outcome);
+        let denial = Denial { decision: outcome.decision, violated: &violated, request: parts };
         let mut response = self.respond(&denial);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-        let standing = Standing { enforced: true, over_denial: false };
-        told.write(&self.rules, response.headers_mut(), standing);
+        let state = ResponseState { enforced: true, already_denied: false };
+        outcome.write(&self.rules, response.headers_mut(), state);
         let violated = violated.iter().map(ToString::to_string).collect();
-        response.extensions_mut().insert(Denied { decision: told.decision, violated });
+        response.extensions_mut().insert(Denied { decision: outcome.decision, violated });
         response
     }
 
-    fn refuse(&self, refusal: &Rejection, parts: &Parts) -> Response<Bytes> {
-        let mut response = self.respond_refused(refusal, parts);
+    fn reject(&self, rejection: &Rejection, parts: &Parts) -> Response<Bytes> {
+        let mut response = self.respond_rejected(rejection, parts);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-        response.extensions_mut().insert(refusal.clone());
+        response.extensions_mut().insert(rejection.clone());
         response
     }
 
-    fn report(&self, outcome: &Result<Told, Rejection>) -> Report {
+    fn report(&self, outcome: &Result<RequestOutcome, Rejection>) -> Report {
         match outcome {
-            Ok(told) => Report {
-                outcome: Ok(told.decision),
-                violated: self.rules.violated(told).iter().map(ToString::to_string).collect(),
+            Ok(outcome) => Report {
+                outcome: Ok(outcome.decision),
+                violated: self.rules.violated(outcome).iter().map(ToString::to_string).collect(),
             },
-            Err(refusal) => Report { outcome: Err(refusal.clone()), violated: Vec::new() },
+            Err(rejection) => Report { outcome: Err(rejection.clone()), violated: Vec::new() },
         }
     }
-}
 
-impl Shared {
-    /// Gives back what the response says, and writes the fields.
-    fn finish<R>(&self, told: &mut Told, response: &mut Response<R>) {
+    /// Refunds charges according to the response, and writes the fields.
+    fn finish<R>(&self, outcome: &mut RequestOutcome, response: &mut Response<R>) {
         let status = response.status();
         let denied_within = response.extensions().get::<Denied>().is_some();
-        self.rules.refund(told, status, denied_within);
-        let over_denial = denied_within || status == StatusCode::TOO_MANY_REQUESTS;
-        let standing = Standing { enforced: !self.permissive, over_denial };
-        told.write(&self.rules, response.headers_mut(), standing);
+        self.rules.refund(outcome, status, denied_within);
+        let already_denied = denied_within || status == StatusCode::TOO_MANY_REQUESTS;
+        let state = ResponseState { enforced: !self.permissive, already_denied };
+        outcome.write(&self.rules, response.headers_mut(), state);
     }
 }
 
-fn through<F>(future: F, told: Option<(Told, Arc<Shared>)>) -> ResponseFuture<F> {
-    ResponseFuture { state: State::Inner { future, told } }
+fn served<F>(future: F, outcome: Option<(RequestOutcome, Arc<Shared>)>) -> ResponseFuture<F> {
+    ResponseFuture { state: State::Inner { future, outcome } }
 }
 
 fn answered<F>(response: Response<Bytes>) -> ResponseFuture<F> {
@@ -211,16 +215,16 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProj::Inner { future, told } => {
+            StateProj::Inner { future, outcome } => {
                 let mut response = ready!(future.poll(context))?;
-                if let Some((mut told, shared)) = told.take() {
-                    shared.finish(&mut told, &mut response);
+                if let Some((mut outcome, shared)) = outcome.take() {
+                    shared.finish(&mut outcome, &mut response);
                 }
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
             }
             StateProj::Answered { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response.map(ResponseBody::own))),
-                // Polled after it was ready, which no caller may do: there is nothing more to come.
+                // The caller polled the future after it was ready, which the contract forbids.
                 None => Poll::Pending,
             },
         }

@@ -73,7 +73,7 @@ fn charge_all(
 /// Charges one member if its cost is still there, and keeps what was charged.
 fn charge(view: LimitsView<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
     let ask = |word, now_ns| member.limit.rule().spend(word, now_ns, member.cost);
-    let spent = view.charge_to_keep(&member.key, &member.limit, now_ns, ask)?;
+    let spent = view.charge_reversibly(&member.key, &member.limit, now_ns, ask)?;
     member.decision = spent.decision;
     member.spent = Some(spent);
     Ok(())

@@ -18,7 +18,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::{KeyedLimit, Refund, Reset};
+use crate::limiter::handle::{Call, KeyedLimit};
 #[cfg(feature = "tower")]
 use crate::limiter::reserve::Claim;
 use crate::limits::{Id, Scratch, encode};
@@ -296,7 +296,7 @@ impl<'a> Batch<'a> {
                         view.refund(key, limit, cost, now_ns)
                     };
                     member.decision = self.by_itself(view, member, give);
-                    self.give_to_shadow(view.inner, member, Refund(cost), now_ns);
+                    self.give_to_shadow(view.inner, member, Call::Refund(cost), now_ns);
                 }
                 Ok(strictest(members, |_| true))
             },
@@ -323,7 +323,7 @@ impl<'a> Batch<'a> {
                         _ => view.reset(key, limit, now_ns),
                     };
                     member.decision = self.by_itself(view, member, give);
-                    self.give_to_shadow(view.inner, member, Reset, now_ns);
+                    self.give_to_shadow(view.inner, member, Call::Reset, now_ns);
                 }
                 Ok(strictest(members, |_| true))
             },

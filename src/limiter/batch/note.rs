@@ -3,7 +3,7 @@
 use super::{Batch, MemberMode, Prepared};
 use crate::core::state::SharedState;
 use crate::decision::Decision;
-use crate::limiter::handle::{Call, Check, Spend};
+use crate::limiter::handle::Call;
 
 /// What is tried of a member's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +58,9 @@ impl Batch<'_> {
             Tried::Shadow if member.decision.blocked() => false,
             Tried::Itself { is_above } => is_above || !member.decision.allowed(),
             Tried::Shadow if member.mode == MemberMode::CheckOnly => {
-                self.ask_shadow(inner, member, member.cost, Check(member.cost), now_ns)
+                self.ask_shadow(inner, member, Call::Check(member.cost), now_ns)
             }
-            Tried::Shadow => {
-                self.ask_shadow(inner, member, member.cost, Spend(member.cost), now_ns)
-            }
+            Tried::Shadow => self.ask_shadow(inner, member, Call::Spend(member.cost), now_ns),
         }
     }
 
@@ -71,12 +69,12 @@ impl Batch<'_> {
         &self,
         inner: &SharedState,
         member: &Prepared<'_>,
-        call: impl Call,
+        call: Call,
         now_ns: u64,
     ) {
         if member.tried == Tried::Shadow && member.mode != MemberMode::CheckOnly {
             // Whether anything was given back is not asked.
-            self.ask_shadow(inner, member, 0, call, now_ns);
+            self.ask_shadow(inner, member, call, now_ns);
         }
     }
 
@@ -84,12 +82,11 @@ impl Batch<'_> {
         &self,
         inner: &SharedState,
         member: &Prepared<'_>,
-        cost: u64,
-        call: impl Call,
+        call: Call,
         now_ns: u64,
     ) -> bool {
         let factor = self.members[member.position].factor;
-        inner.in_shadow(member.key.key, factor, cost, call, now_ns)
+        inner.in_shadow(member.key.key, factor, call, now_ns)
     }
 }
 

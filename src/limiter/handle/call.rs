@@ -1,186 +1,98 @@
-//! What can be asked of one bucket.
+//! The calls for one bucket.
 
-use super::decide::Kind;
 use crate::algorithm::Outcome;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::store::{Outdated, StoreKey};
 
-/// A call for one bucket.
-pub(crate) trait Call: Copy {
-    const KIND: Kind;
-
-    /// The units that the call is for; 0 for a reset.
-    fn cost(self) -> u64;
-
-    /// The same for so many units.
-    fn at_cost(self, cost: u64) -> Self;
-
-    /// The same at a cost of 0.
-    fn at_no_cost(self) -> Self {
-        self.at_cost(0)
-    }
-
-    /// What the call makes of a word.
-    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome;
-
-    /// What it makes of a word of a gcra, which most are. `None`: to be asked like any other.
-    #[inline(always)]
-    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
-        let _ = (limit, word, now_ns);
-        None
-    }
-
-    /// What a caller is told of a word.
-    #[inline(never)]
-    fn tell(self, limit: &Limit, word: u64, now_ns: u64) -> Decision {
-        self.ask(limit, word, now_ns).decision
-    }
-
-    /// Decides for any key.
-    fn run(
-        self,
-        view: LimitsView<'_>,
-        key: &StoreKey<'_>,
-        limit: &Limit,
-        now_ns: u64,
-    ) -> Result<Decision, Outdated>;
+/// A call for one bucket, and its units.
+///
+/// The fast path is compiled for each kind of call: where it begins the variant is known, and its methods are inlined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Spend(u64),
+    Check(u64),
+    Refund(u64),
+    Reset,
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct Spend(pub(crate) u64);
-
-#[derive(Clone, Copy)]
-pub(crate) struct Check(pub(crate) u64);
-
-#[derive(Clone, Copy)]
-pub(crate) struct Refund(pub(crate) u64);
-
-#[derive(Clone, Copy)]
-pub(crate) struct Reset;
-
-impl Call for Spend {
-    const KIND: Kind = Kind::Spend;
-
+impl Call {
+    /// Returns the units; a reset has none.
     #[inline(always)]
-    fn cost(self) -> u64 {
-        self.0
-    }
-
-    fn at_cost(self, cost: u64) -> Spend {
-        Spend(cost)
-    }
-
-    #[inline(always)]
-    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
-        limit.rule().spend(word, now_ns, self.0)
-    }
-
-    #[inline(always)]
-    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
-        limit.rule().gcra().map(|gcra| gcra.spend(word, now_ns, self.0).decision)
-    }
-
-    fn run(
-        self,
-        view: LimitsView<'_>,
-        key: &StoreKey<'_>,
-        limit: &Limit,
-        now_ns: u64,
-    ) -> Result<Decision, Outdated> {
-        if self.0 == 0 {
-            // Asks without charging: no cell is made for it.
-            return Check(0).run(view, key, limit, now_ns);
+    pub(crate) fn cost(self) -> u64 {
+        match self {
+            Call::Spend(cost) | Call::Check(cost) | Call::Refund(cost) => cost,
+            Call::Reset => 0,
         }
-        Ok(view.spend(key, limit, self.0, now_ns)?.decision)
     }
-}
 
-impl Call for Check {
-    const KIND: Kind = Kind::Check;
+    /// Returns the same call for another number of units.
+    pub(crate) fn with_cost(self, cost: u64) -> Call {
+        match self {
+            Call::Spend(_) => Call::Spend(cost),
+            Call::Check(_) => Call::Check(cost),
+            Call::Refund(_) => Call::Refund(cost),
+            Call::Reset => Call::Reset,
+        }
+    }
 
+    /// Whether the bucket can deny the call. Refunds and resets are never denied by a block or counted.
     #[inline(always)]
-    fn cost(self) -> u64 {
-        self.0
-    }
-
-    fn at_cost(self, cost: u64) -> Check {
-        Check(cost)
-    }
-
-    #[inline(always)]
-    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
-        Outcome { word: None, ..limit.rule().spend(word, now_ns, self.0) }
+    pub(crate) fn can_be_denied(self) -> bool {
+        matches!(self, Call::Spend(_) | Call::Check(_))
     }
 
     #[inline(always)]
-    fn ask_gcra(self, limit: &Limit, word: u64, now_ns: u64) -> Option<Decision> {
-        Spend(self.0).ask_gcra(limit, word, now_ns)
+    pub(crate) fn is_spend(self) -> bool {
+        matches!(self, Call::Spend(_))
     }
 
-    fn run(
+    /// Computes the new word and the decision from the bucket's word.
+    pub(crate) fn outcome(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
+        let rule = limit.rule();
+        match self {
+            Call::Spend(cost) => rule.spend(word, now_ns, cost),
+            Call::Check(cost) => Outcome { word: None, ..rule.spend(word, now_ns, cost) },
+            Call::Refund(cost) => rule.refund(word, now_ns, cost),
+            Call::Reset => rule.reset(word, now_ns),
+        }
+    }
+
+    /// Computes the decision of a spend or a check from the bucket's word, if the limit is gcra.
+    #[inline(always)]
+    pub(crate) fn decision_by_gcra(
+        self,
+        limit: &Limit,
+        word: u64,
+        now_ns: u64,
+    ) -> Option<Decision> {
+        let (Call::Spend(cost) | Call::Check(cost)) = self else { return None };
+        limit.rule().gcra().map(|gcra| gcra.spend(word, now_ns, cost).decision)
+    }
+
+    /// Computes the decision from the bucket's word.
+    #[inline(never)]
+    pub(crate) fn decision(self, limit: &Limit, word: u64, now_ns: u64) -> Decision {
+        self.outcome(limit, word, now_ns).decision
+    }
+
+    /// Decides the call for any key, by way of the store.
+    pub(crate) fn run(
         self,
         view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        view.look(key, now_ns, |word, now_ns| self.ask(limit, word, now_ns))
-    }
-}
-
-impl Call for Refund {
-    const KIND: Kind = Kind::Give;
-
-    #[inline(always)]
-    fn cost(self) -> u64 {
-        self.0
-    }
-
-    fn at_cost(self, cost: u64) -> Refund {
-        Refund(cost)
-    }
-
-    #[inline(always)]
-    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
-        limit.rule().refund(word, now_ns, self.0)
-    }
-
-    fn run(
-        self,
-        view: LimitsView<'_>,
-        key: &StoreKey<'_>,
-        limit: &Limit,
-        now_ns: u64,
-    ) -> Result<Decision, Outdated> {
-        view.refund(key, limit, self.0, now_ns)
-    }
-}
-
-impl Call for Reset {
-    const KIND: Kind = Kind::Give;
-
-    fn cost(self) -> u64 {
-        0
-    }
-
-    fn at_cost(self, _: u64) -> Reset {
-        Reset
-    }
-
-    #[inline(always)]
-    fn ask(self, limit: &Limit, word: u64, now_ns: u64) -> Outcome {
-        limit.rule().reset(word, now_ns)
-    }
-
-    fn run(
-        self,
-        view: LimitsView<'_>,
-        key: &StoreKey<'_>,
-        limit: &Limit,
-        now_ns: u64,
-    ) -> Result<Decision, Outdated> {
-        view.reset(key, limit, now_ns)
+        match self {
+            // A spend of nothing is a check: no cell is made for it.
+            Call::Check(_) | Call::Spend(0) => {
+                view.look(key, now_ns, |word, now_ns| self.outcome(limit, word, now_ns))
+            }
+            Call::Spend(cost) => Ok(view.spend(key, limit, cost, now_ns)?.decision),
+            Call::Refund(cost) => view.refund(key, limit, cost, now_ns),
+            Call::Reset => view.reset(key, limit, now_ns),
+        }
     }
 }

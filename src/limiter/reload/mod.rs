@@ -75,7 +75,7 @@ impl Limiter {
     /// ```
     pub fn reload_with(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
         let reloaded = self.put_in_place(limits, debt);
-        self.inner.reloads.note(&reloaded);
+        self.inner.reloads.record(&reloaded);
         reloaded
     }
 
@@ -97,7 +97,7 @@ impl Limiter {
         let clocks = (inner.clock.now_ns(), SystemTime::now());
         let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
         #[cfg(tollgate_loom)]
-        next.is_made();
+        next.mark_made();
         inner.generation.replace(&pin(), next.clone());
         inner.renew(&next);
         Ok(Reloaded { generation: next.number, changed: true })

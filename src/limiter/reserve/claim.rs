@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::{Call, KeyedLimit, Refund, Spend};
+use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limits::{Id, Scratch};
 use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
@@ -92,7 +92,7 @@ impl KeyedLimit {
                     view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?,
                 ),
                 (None, 0) => Spent::nothing(view.look(&store_key, now_ns, ask)?),
-                (None, _) => view.charge_to_keep(&store_key, limit, now_ns, ask)?,
+                (None, _) => view.charge_reversibly(&store_key, limit, now_ns, ask)?,
             };
             let is_denied = !spent.decision.allowed();
             let would_deny = is_above || is_denied;
@@ -124,7 +124,7 @@ impl KeyedLimit {
         });
         let (mut claimed, has_shadow) = claimed.inspect_err(|_| self.tally.count_error())?;
         if has_shadow {
-            let would_deny = inner.in_shadow(key, Factor::ONE, cost, Spend(cost), now_ns);
+            let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
             self.note_shadow(would_deny);
             if let Some(claim) = &mut claimed.claim {
                 claim.is_in_shadow = !would_deny;
@@ -207,7 +207,7 @@ impl Claim {
             Ok(true)
         });
         if is_given_back == Some(true) && self.is_in_shadow {
-            self.in_shadow(Refund(self.cost - actual));
+            self.in_shadow(Call::Refund(self.cost - actual));
         }
     }
 
@@ -223,18 +223,19 @@ impl Claim {
             view.charge(key, limit, now_ns, ask).map(drop)
         });
         // As far as it is there: what a shadow would let one owe, its limit says.
-        self.in_shadow(Spend(units));
+        self.in_shadow(Call::Spend(units));
     }
 
     /// Does in the shadow of the bucket, if it has one, what was done to the bucket.
-    fn in_shadow(&self, call: impl Call) {
+    fn in_shadow(&self, call: Call) {
         let inner = &*self.limiter.inner;
-        let _ = inner.in_shadow(self.key.as_ref(), self.factor, 0, call, inner.clock.now_ns());
+        let now_ns = inner.clock.now_ns();
+        let _ = inner.in_shadow_capped(self.key.as_ref(), self.factor, call, now_ns);
     }
 
     /// Gives up a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn give_up(&self, granted_at_ns: u64) {
-        let Spent { charge: Some(charge), to, noted, .. } = self.spent else { return };
+        let Spent { charge: Some(charge), to, ledger_mark, .. } = self.spent else { return };
         let is_given_up = self.with_bucket(|view, key, limit| {
             let now_ns = view.inner.clock.now_after_loads_ns();
             if !self.is_under(view, key) || granted_at_ns < now_ns {
@@ -249,10 +250,10 @@ impl Claim {
             return;
         }
         let (key, tag, generation) = (self.key.clone(), self.tag, self.generation);
-        let cancel = Cancel { key, tag, generation, charge, to, noted, granted_at_ns };
-        cancel.give_up(&self.limiter.inner);
+        let cancel = Cancel { key, tag, generation, charge, to, ledger_mark, granted_at_ns };
+        cancel.submit(&self.limiter.inner);
         if self.is_in_shadow {
-            self.in_shadow(Refund(self.cost));
+            self.in_shadow(Call::Refund(self.cost));
         }
     }
 }

@@ -43,7 +43,7 @@ impl Limits {
     ) -> Limits {
         self.has_ends = false;
         for (at, entry) in self.entries.iter_mut().enumerate() {
-            entry.stamp = Stamp::new(LimitIndex::of(at), number);
+            entry.stamp = Stamp::new(LimitIndex::new(at), number);
             entry.ends_ns.clear();
             let ends = entry.numbers.iter().any(|numbers| numbers.expires != Expiry::NEVER);
             if let Some(clocks) = clocks.filter(|_| ends) {
@@ -84,7 +84,7 @@ impl Limits {
     /// The same with these entries, of which those without a name only take their places.
     pub(super) fn with_entries(mut self, entries: Vec<Entry>) -> Limits {
         let named = entries.iter().enumerate().filter(|(_, entry)| !entry.name.is_empty());
-        self.by_name = named.map(|(at, entry)| (entry.name.clone(), LimitIndex::of(at))).collect();
+        self.by_name = named.map(|(at, entry)| (entry.name.clone(), LimitIndex::new(at))).collect();
         self.entries = entries;
         self
     }
@@ -97,7 +97,7 @@ impl Limits {
 
     /// All limits, those without numbers included.
     pub(crate) fn by_index(&self) -> impl Iterator<Item = (LimitIndex, &Entry)> {
-        self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::of(at), entry))
+        self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::new(at), entry))
     }
 
     /// All overrides, those that have ended and those that say that there is no limit included.

@@ -461,7 +461,7 @@ impl LimitsBuilder {
             return index;
         }
         let entries = &mut self.limits.entries;
-        let index = LimitIndex::of(entries.len());
+        let index = LimitIndex::new(entries.len());
         entries.push(Entry::without_numbers(name, format));
         self.limits.by_name.insert(name.into(), index);
         index

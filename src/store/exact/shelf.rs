@@ -1,23 +1,23 @@
-//! A small part of the exact store, swept at once: a `DashMap`, or what stands for it under loom.
+//! A shelf: the part of the exact store that a sweep looks at in one go. It is a `DashMap`, or its stand-in under loom.
 
 use std::hash::{Hash, Hasher};
 
 use crate::store::cell::Cell;
 use crate::store::key::{Key, KeyRef, LimitTag};
 
-/// A cell with its tag, which changes only while the shelf's lock is held for writing.
+/// A cell with its limit tag, which changes only under the shard's lock for writing.
 pub(crate) struct Tagged {
     pub(crate) cell: Cell,
     pub(crate) tag: LimitTag,
 }
 
 impl Tagged {
-    /// A bucket that was never charged.
+    /// Makes the cell of a bucket that was never charged.
     pub(crate) fn new(tag: LimitTag) -> Tagged {
         Tagged { cell: Cell::new(), tag }
     }
 
-    /// A bucket with this word.
+    /// Makes a cell with this word.
     pub(crate) fn with_word(tag: LimitTag, word: u64) -> Tagged {
         let tagged = Tagged::new(tag);
         tagged.cell.seed(word);
@@ -46,16 +46,16 @@ mod dash {
 
     use super::*;
 
-    /// The cells of a part of all keys, in a `DashMap` with two shards, its fewest.
+    /// A `DashMap` with two shards, the minimum.
     pub(crate) struct Shelf {
         map: DashMap<Key, Tagged, RandomState>,
-        /// What keys that are too long for their place take on the heap.
+        /// The heap bytes of keys that are too long to be stored inline.
         heap_bytes: AtomicUsize,
     }
 
-    /// What the table takes for an entry: key, word and one control byte.
+    /// The bytes of an entry: key, cell and one control byte.
     const ENTRY_BYTES: usize = size_of::<(Key, Tagged)>() + 1;
-    /// Two shards, each on cache lines of its own.
+    /// The bytes of two shards, each on its own cache lines.
     const SHARDS_BYTES: usize = 2 * 128;
     const _: () = assert!(size_of::<(Key, Tagged)>() == 40);
 
@@ -78,8 +78,8 @@ mod dash {
             Some(visit(cell.get()))
         }
 
-        /// As `find`, with a new cell where there is none; returns whether it is new. A caller has looked
-        /// without success, so this takes the write lock at once and looks again under it.
+        /// Like `find`, but inserts a cell if there is none. Returns whether the cell is new. The caller has found none,
+        /// so this takes the lock for writing at once and looks again under it.
         #[cold]
         pub(crate) fn find_or_insert(
             &self,
@@ -103,9 +103,9 @@ mod dash {
             true
         }
 
-        /// As `find`, under the lock for writing.
+        /// Like `find`, under the lock for writing.
         #[cold]
-        pub(crate) fn find_alone<R>(
+        pub(crate) fn find_mut<R>(
             &self,
             hash: u64,
             key: KeyRef<'_>,
@@ -117,26 +117,26 @@ mod dash {
             Some(visit(cell.get_mut()))
         }
 
-        /// Drops the cells that `keep` does not keep; returns how many it looked at.
+        /// Drops the cells for which `keep` returns false. Returns the number of cells that it looked at.
         pub(crate) fn retain(&self, mut keep: impl FnMut(&Key, &mut Tagged) -> bool) -> usize {
             let mut looked_at = 0;
             self.map.retain(|key, cell| {
                 looked_at += 1;
-                let kept = keep(key, cell);
-                if !kept {
+                let stays = keep(key, cell);
+                if !stays {
                     // Relaxed: a figure for people.
                     self.heap_bytes.fetch_sub(key.heap_bytes(), Ordering::Relaxed);
                 }
-                kept
+                stays
             });
-            // A quarter full at the most: give the memory back.
+            // Frees memory if the map is less than a quarter full.
             if self.map.capacity() / 4 > self.map.len() {
                 self.map.shrink_to_fit();
             }
             looked_at
         }
 
-        /// The bytes on the heap.
+        /// Returns the bytes of memory.
         pub(crate) fn bytes(&self) -> usize {
             let buckets = self.map.capacity() * 8 / 7;
             // Relaxed: a figure for people.
@@ -144,7 +144,7 @@ mod dash {
             SHARDS_BYTES + buckets * ENTRY_BYTES + keys
         }
 
-        /// Calls `visit` with every key and its cell, under a lock for reading of half of them at a time.
+        /// Calls `visit` with each key and its cell, under a lock for reading of one shard at a time.
         pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Tagged)) {
             self.map.iter().for_each(|entry| visit(entry.key(), entry.value()));
         }
@@ -160,8 +160,8 @@ mod modelled {
     use crate::util::coverage::{self, Race};
     use crate::util::fault::{self, Fault};
 
-    /// One shard of a `DashMap`: a list behind loom's lock. It shows what the store does with such a
-    /// lock, not that DashMap's is one.
+    /// The stand-in for a `DashMap`: a list behind loom's lock. The models show what the store does with such a lock. They
+    /// do not show that DashMap has one.
     pub(crate) struct Shelf(RwLock<Vec<(Key, Tagged)>>);
 
     impl Shelf {
@@ -201,7 +201,7 @@ mod modelled {
             true
         }
 
-        pub(crate) fn find_alone<R>(
+        pub(crate) fn find_mut<R>(
             &self,
             _: u64,
             key: KeyRef<'_>,
@@ -222,10 +222,10 @@ mod modelled {
                     }
                     keep(key, &mut copy)
                 };
-                let kept: Vec<bool> = table.iter().map(&mut keep_copy).collect();
+                let stays: Vec<bool> = table.iter().map(&mut keep_copy).collect();
                 drop(table);
-                let mut kept = kept.into_iter();
-                self.0.write().unwrap().retain(|_| kept.next().unwrap_or(true));
+                let mut stays = stays.into_iter();
+                self.0.write().unwrap().retain(|_| stays.next().unwrap_or(true));
                 return 0;
             }
             let mut table = self.0.write().unwrap();

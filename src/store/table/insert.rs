@@ -179,7 +179,7 @@ impl Table {
     /// Ends a cell whose word has gone on elsewhere in its segment, or of which nothing is left. The one swap
     /// that does it gives its place back.
     pub(super) fn end_moved(&self, segment: Segment<'_>, Frozen { slot, word }: Frozen<'_>) {
-        if slot.cell.bury_moved(word) || fault::active(Fault::EveryoneReleases) {
+        if slot.cell.end_moved(word) || fault::active(Fault::EveryoneReleases) {
             segment.count_buried();
             self.written.reservations.release();
         }
@@ -197,7 +197,7 @@ impl Table {
         let tag = frozen.slot.tag();
         let carried = match tag.is_of_generation(newest.generation()) {
             true => Some((tag, frozen.word)),
-            false => rules.carried(CellKey::Fingerprint(fingerprint), tag, frozen.word),
+            false => rules.migrated(CellKey::Fingerprint(fingerprint), tag, frozen.word),
         };
         let Some((tag, word)) = carried else {
             coverage::hit(Race::CarriedNowhere);
@@ -221,7 +221,7 @@ impl Table {
                     }
                     Is::Own
                         if fault::active(Fault::SeedPassesBuried)
-                            && slot.word() == Word::Gone(0) =>
+                            && slot.word() == Word::Frozen(0) =>
                     {
                         break;
                     }
@@ -337,8 +337,8 @@ impl Table {
                     Is::Own if fault::active(Fault::InsertBlindly) => break,
                     Is::Own => match slot.word() {
                         Word::Live(_) => return settled(false),
-                        Word::Gone(0) => break,
-                        Word::Gone(_) => return None,
+                        Word::Frozen(0) => break,
+                        Word::Frozen(_) => return None,
                     },
                 }
             }

@@ -49,7 +49,7 @@ use self::shard::{Shard, View};
 use self::slot::Slot;
 use crate::store::capacity::Reservations;
 use crate::store::key::{KeyRef, LimitTag};
-use crate::store::{Change, Outdated, Rules, Size, StoreKey, Undone};
+use crate::store::{Change, Outdated, Rules, Size, StoreKey, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
@@ -97,6 +97,18 @@ impl Known<'_> {
         self.0.tag()
     }
 
+    /// Returns the key's word; `None` if its cell is not live any more.
+    #[inline(always)]
+    pub(crate) fn word(self) -> Option<u64> {
+        self.0.cell.live_word()
+    }
+
+    /// Stores `new` if the key's word is still `word`. Returns whether it did; it may fail without a reason.
+    #[inline(always)]
+    pub(crate) fn swap(self, word: u64, new: u64) -> bool {
+        self.0.cell.swap_live(word, new)
+    }
+
     /// Puts to `step` the word, until the word that `step` asks for is stored or it asks for none.
     /// Returns whether the cell was still there.
     #[inline(always)]
@@ -122,16 +134,17 @@ impl<'g> Home<'g> {
                 return Some(Known(slot));
             }
         }
-        self.known_further_on()
+        known_further_on(self.segment, self.fingerprint)
     }
+}
 
-    #[inline(never)]
-    fn known_further_on(self) -> Option<Known<'g>> {
-        /// A search that gets longer is the other way's.
-        const MAX_SLOTS: usize = 16;
-        let mut slots = self.segment.slots_from_home(self.fingerprint).take(MAX_SLOTS);
-        slots.find(|slot| slot.is_live(self.fingerprint)).map(Known)
-    }
+/// Finds a key that is not in the first line. (Of two arguments, which are passed in registers.)
+#[inline(never)]
+fn known_further_on(segment: Segment<'_>, fingerprint: Fingerprint) -> Option<Known<'_>> {
+    /// A longer search is left to the slow path.
+    const MAX_SLOTS: usize = 16;
+    let mut slots = segment.slots_from_home(fingerprint).take(MAX_SLOTS);
+    slots.find(|slot| slot.is_live(fingerprint)).map(Known)
 }
 
 /// A word as it was met, and whose it is.
@@ -151,7 +164,7 @@ impl Seen {
         if self.word == 0 || self.tag == key.tag {
             return Ok(self.word);
         }
-        rules.under(key.cell_key(), self.tag, self.word, key.tag)
+        rules.converted(key.cell_key(), self.tag, self.word, key.tag)
     }
 }
 
@@ -300,7 +313,7 @@ impl Table {
         change: Change<'_>,
         rules: &impl Rules,
         step: &mut dyn FnMut(u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         let guard = epoch::pin();
         let key = change.key;
         let shard = self.shard(key.fingerprint);
@@ -338,13 +351,13 @@ impl Table {
                 }
                 Located::Moving(slot) if slot.tag() == key.tag => {
                     // Its numbers have ended by another caller's clock.
-                    return Err(Undone::Outdated);
+                    return Err(UpdateError::Outdated);
                 }
                 Located::Moving(slot) => slot,
                 // The step has seen that there is nothing, or is to see it.
                 Located::Absent if word == 0 => return Ok(()),
                 Located::Absent => continue,
-                Located::AtCap => return Err(Undone::AtCap),
+                Located::AtCap => return Err(UpdateError::TableFull),
                 Located::Retry => continue,
             };
             if found.tag() != key.tag {

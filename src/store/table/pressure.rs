@@ -6,7 +6,7 @@ use super::segment::Found;
 use super::{Change, Fingerprint, KeyRef, LimitTag, Rules, Seeds, StoreKey, Table};
 use crate::own_process::in_own_process;
 use crate::store::key::{LimitIndex, Stamp};
-use crate::store::{Absent, CellKey, Outdated, Undone};
+use crate::store::{Absent, CellKey, Outdated, UpdateError};
 
 /// One generation of one limit; a bucket is full at the time of its word.
 pub(super) struct OneLimit;
@@ -32,15 +32,21 @@ impl Rules for OneLimit {
         0
     }
 
-    fn carried(&self, _: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+    fn migrated(&self, _: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
         Some((tag, word))
     }
 
-    fn under(&self, _: CellKey<'_>, _: LimitTag, word: u64, _: LimitTag) -> Result<u64, Outdated> {
+    fn converted(
+        &self,
+        _: CellKey<'_>,
+        _: LimitTag,
+        word: u64,
+        _: LimitTag,
+    ) -> Result<u64, Outdated> {
         Ok(word)
     }
 
-    fn note_end(&self, _: LimitTag) {}
+    fn record_end(&self, _: LimitTag) {}
 }
 
 pub(super) fn store_key<'a>(table: &Table, id: &'a [u8]) -> StoreKey<'a> {
@@ -75,7 +81,7 @@ impl Bench {
         self.table.fingerprint(KeyRef { limit: LimitIndex(0), id: &id.to_le_bytes() })
     }
 
-    fn spend(&self, id: u64) -> Result<(), Undone> {
+    fn spend(&self, id: u64) -> Result<(), UpdateError> {
         let id_bytes = id.to_le_bytes();
         let key = store_key(&self.table, &id_bytes);
         let change = Change { key: &key, absent: Absent::Insert, now_ns: 1 };
@@ -120,7 +126,7 @@ impl Bench {
         assert!(!self.table.shard(fingerprint).view(&guard).is_migrating());
         let segment = self.table.shard(fingerprint).view(&guard).newest().expect("it was charged");
         if let Found::Live(slot, word) = segment.find(fingerprint)
-            && slot.cell.bury(word)
+            && slot.cell.evict(word)
         {
             self.table.dropped();
             segment.count_buried();
@@ -228,7 +234,7 @@ fn while_a_pin_holds_much_only_live_cells_make_a_segment_grow() {
         let slots = bench.slots();
         let later = 1 << 20;
         let refused = (30_000..later).find(|&id| {
-            let is_refused = bench.spend(id) == Err(Undone::AtCap);
+            let is_refused = bench.spend(id) == Err(UpdateError::TableFull);
             if id % 500 == 0 {
                 while !bench.table.sweep(4096, 1 << 40, &OneLimit).finished {}
             }

@@ -26,7 +26,7 @@ use super::shard::{Shard, View};
 use super::slot::{Is, Slot};
 use super::{Rules, Table};
 use crate::store::cell::Word;
-use crate::store::{StoreKey, Undone};
+use crate::store::{StoreKey, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::work;
@@ -42,12 +42,12 @@ impl Table {
         slot: &'g Slot,
         key: &StoreKey<'_>,
         rules: &impl Rules,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         let Some(newest) = view.newest() else { return Ok(()) };
         work::count_cell();
-        if let Word::Live(word @ 1..) | Word::Gone(word @ 1..) = slot.word() {
+        if let Word::Live(word @ 1..) | Word::Frozen(word @ 1..) = slot.word() {
             // By a clock that is behind the cell's it stays where it is.
-            rules.under(key.cell_key(), slot.tag(), word, key.tag)?;
+            rules.converted(key.cell_key(), slot.tag(), word, key.tag)?;
         }
         match newest.claim(view.is_migrating()) {
             Claim::Granted(_) => {}
@@ -57,12 +57,12 @@ impl Table {
             }
             Claim::Full | Claim::Sealed => {
                 let is_begun = self.start(shard, view, Room::Cleared, rules);
-                return if is_begun { Ok(()) } else { Err(Undone::AtCap) };
+                return if is_begun { Ok(()) } else { Err(UpdateError::TableFull) };
             }
         }
         let reservation = self.written.reservations.reserve_another();
         // Before the cell goes: a caller with an older clock that meets it then looks for later numbers.
-        rules.note_end(slot.tag());
+        rules.record_end(slot.tag());
         let (word, _) = self.freeze(slot);
         // In a segment that has been left since, it is carried with all others.
         let is_left = !shard.view(guard).is(view);
@@ -80,9 +80,9 @@ impl Table {
         }
         next.set_tag(key.tag);
         // Of two calls whose clocks differ the other may have named later numbers.
-        next.cell.seed(rules.under(key.cell_key(), slot.tag(), word, next.tag())?);
+        next.cell.seed(rules.converted(key.cell_key(), slot.tag(), word, next.tag())?);
         // Not if a migration has closed the way first: then it carries the word from where it is.
-        if matches!(next.word(), Word::Live(1..) | Word::Gone(1..))
+        if matches!(next.word(), Word::Live(1..) | Word::Frozen(1..))
             || fault::active(Fault::EndUnlooked)
         {
             self.end_moved(newest, Frozen { slot, word });

@@ -7,7 +7,7 @@ use super::epoch::{Guard, Pins};
 use super::readers::InCalls;
 use super::stack::Stack;
 use crate::util::fault::{self, Fault};
-use crate::util::sync::{FigureUsize, Ordering, Tried};
+use crate::util::sync::{FigureUsize, Ordering, TryLock};
 
 /// Things of one kind that wait. Dropping one frees it; only [`collect`](Retired::collect) and the end of the
 /// list do.
@@ -15,7 +15,7 @@ pub(super) struct Retired<T: Send> {
     /// Pushed, and in no batch yet.
     pushed: Stack<(usize, T)>,
     /// No thread waits for the lock: a thread that finds it taken leaves the work to the next.
-    batches: Tried<Batches<T>>,
+    batches: TryLock<Batches<T>>,
     /// How many things wait.
     count: FigureUsize,
 }
@@ -56,7 +56,7 @@ impl<T> Default for Batches<T> {
 
 impl<T: Send> Default for Retired<T> {
     fn default() -> Retired<T> {
-        let batches = Tried::new(Batches::default());
+        let batches = TryLock::new(Batches::default());
         Retired { pushed: Stack::new(), batches, count: FigureUsize::new(0) }
     }
 }

@@ -97,8 +97,8 @@ fn words<'g>(segment: Segment<'g>) -> impl Iterator<Item = (Fingerprint, &'g Slo
         let Holds::Key(fingerprint) = slot.holds() else { return None };
         let word = match slot.word() {
             Word::Live(word) => word,
-            Word::Gone(_) if fault::active(Fault::ScanSkipsMoved) => 0,
-            Word::Gone(word) => word,
+            Word::Frozen(_) if fault::active(Fault::ScanSkipsMoved) => 0,
+            Word::Frozen(word) => word,
         };
         (word != 0).then_some((fingerprint, slot, word))
     })

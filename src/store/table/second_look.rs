@@ -6,7 +6,7 @@ use super::migration::FIRST_LOG2;
 use super::pressure::{OneLimit, store_key};
 use super::{Change, Rules, Seeds, Table};
 use crate::store::key::LimitTag;
-use crate::store::{Absent, CellKey, Outdated, Undone};
+use crate::store::{Absent, CellKey, Outdated, UpdateError};
 
 const FIRST: u64 = 1;
 const OTHER: u64 = 2;
@@ -17,7 +17,7 @@ struct Meanwhile<'t> {
     is_due: Cell<bool>,
 }
 
-fn spend(table: &Table, id: u64, rules: &impl Rules) -> Result<(), Undone> {
+fn spend(table: &Table, id: u64, rules: &impl Rules) -> Result<(), UpdateError> {
     let id_bytes = id.to_le_bytes();
     let key = store_key(table, &id_bytes);
     let change = Change { key: &key, absent: Absent::Insert, now_ns: 10 };
@@ -43,22 +43,22 @@ impl Rules for Meanwhile<'_> {
         OneLimit.generation()
     }
 
-    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
-        OneLimit.carried(key, tag, word)
+    fn migrated(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+        OneLimit.migrated(key, tag, word)
     }
 
-    fn under(
+    fn converted(
         &self,
         key: CellKey<'_>,
         tag: LimitTag,
         word: u64,
         to: LimitTag,
     ) -> Result<u64, Outdated> {
-        OneLimit.under(key, tag, word, to)
+        OneLimit.converted(key, tag, word, to)
     }
 
-    fn note_end(&self, tag: LimitTag) {
-        OneLimit.note_end(tag);
+    fn record_end(&self, tag: LimitTag) {
+        OneLimit.record_end(tag);
     }
 }
 

@@ -278,8 +278,8 @@ impl<'g> Segment<'g> {
                     Word::Live(0) if moved.is_some() => break,
                     Word::Live(word) => return Found::Live(slot, word),
                     // Dropped, or left without a charge: the key may have come back further on.
-                    Word::Gone(0) => {}
-                    Word::Gone(word) => moved = Some((slot, word)),
+                    Word::Frozen(0) => {}
+                    Word::Frozen(word) => moved = Some((slot, word)),
                 },
                 Is::Half | Is::Foreign => {}
             }
@@ -301,7 +301,7 @@ impl<'g> Segment<'g> {
     /// Whether a cell is the one that an earlier cell's word is on its way to.
     pub(super) fn is_awaited(self, slot: &Slot, fingerprint: Fingerprint) -> bool {
         let mut before = self.slots_from_home(fingerprint).take_while(|it| !ptr::eq(*it, slot));
-        before.any(|it| it.to(fingerprint) == Is::Own && matches!(it.word(), Word::Gone(1..)))
+        before.any(|it| it.to(fingerprint) == Is::Own && matches!(it.word(), Word::Frozen(1..)))
     }
 
     /// Claims room for a fresh key. While cells are carried here, all that may come have theirs.

@@ -164,7 +164,7 @@ impl Slot {
     #[inline(always)]
     pub(super) fn tag(&self) -> LimitTag {
         // Relaxed: written before the first word, which the caller has read with Acquire.
-        LimitTag::of_bits(self.tag.load(Ordering::Relaxed))
+        LimitTag::from_bits(self.tag.load(Ordering::Relaxed))
     }
 
     /// Says which numbers apply, unless it is said. Before the first word.

@@ -185,7 +185,7 @@ impl Table {
         // A word of the key is on its way here: the call that moves it ends the cell it comes from.
         let is_awaited =
             || segment.is_awaited(slot, fingerprint) && !fault::active(Fault::BuryAwaited);
-        if !is_full || is_awaited() || !slot.cell.bury(word) {
+        if !is_full || is_awaited() || !slot.cell.evict(word) {
             return false;
         }
         coverage::hit(Race::Buried);

@@ -21,7 +21,7 @@ fn spend_vs_migration_model() {
 #[test]
 fn spend_vs_migration() {
     explore_bounded(SOME, spend_vs_migration_model);
-    assert_reached(&[Place::Completed, Place::SeededBefore, Place::LookedAtMoved]);
+    assert_reached(&[Race::Completed, Race::SeededBefore, Race::LookedAtMoved]);
     for (fault, because) in [
         (Fault::CompleteEarly, "both spends are kept"),
         (Fault::PublishRelaxed, "Concurrent read and write accesses"),
@@ -47,7 +47,7 @@ fn refund_vs_migration_model() {
 #[test]
 fn refund_vs_migration() {
     explore_bounded(SOME, refund_vs_migration_model);
-    assert_reached(&[Place::SeededBefore, Place::HelpedTwice, Place::Completed]);
+    assert_reached(&[Race::SeededBefore, Race::HelpedTwice, Race::Completed]);
     fails_bounded(SOME, Fault::SeedByMax, "it was given back", refund_vs_migration_model);
 }
 
@@ -73,7 +73,7 @@ fn reset_and_spend_vs_migration_model() {
 #[test]
 fn reset_and_spend_vs_migration() {
     explore_bounded(SOME, reset_and_spend_vs_migration_model);
-    assert_reached(&[Place::SeededBefore]);
+    assert_reached(&[Race::SeededBefore]);
     fails_bounded(
         SOME,
         Fault::SeedByMax,
@@ -100,7 +100,7 @@ fn inserts_vs_migration_model() {
 #[test]
 fn inserts_vs_migration() {
     explore_bounded(SOME, inserts_vs_migration_model);
-    assert_reached(&[Place::Poisoned, Place::InsertLost]);
+    assert_reached(&[Race::Poisoned, Race::InsertLost]);
     for fault in [Fault::AbsentWithoutClosing, Fault::NoPoison] {
         fails_bounded(SOME, fault, "", inserts_vs_migration_model);
     }
@@ -124,7 +124,7 @@ fn spend_vs_two_migrations_model() {
 #[test]
 fn spend_vs_two_migrations() {
     explore_bounded(FEW, spend_vs_two_migrations_model);
-    assert_reached(&[Place::Completed, Place::LookedAtMoved]);
+    assert_reached(&[Race::Completed, Race::LookedAtMoved]);
     fails_bounded(FEW, Fault::CompleteEarly, "both spends", spend_vs_two_migrations_model);
 }
 
@@ -142,7 +142,7 @@ fn start_vs_start_model() {
 #[test]
 fn start_vs_start() {
     explore_bounded(FEW, start_vs_start_model);
-    assert_reached(&[Place::StartLost]);
+    assert_reached(&[Race::StartLost]);
     fails_bounded(FEW, Fault::StartWhileMoving, "both spends are kept", start_vs_start_model);
 }
 
@@ -175,7 +175,7 @@ fn helpers_vs_stalled_helper_model() {
 #[test]
 fn helpers_vs_stalled_helper() {
     explore_bounded(SOME, helpers_vs_stalled_helper_model);
-    assert_reached(&[Place::Completed, Place::HelpedTwice]);
+    assert_reached(&[Race::Completed, Race::HelpedTwice]);
     fails_bounded(SOME, Fault::CompleteEarly, "both spends", helpers_vs_stalled_helper_model);
 }
 
@@ -198,7 +198,7 @@ fn helper_vs_helper_then_check_model() {
 #[test]
 fn helper_vs_helper_then_check() {
     explore_bounded(SOME, helper_vs_helper_then_check_model);
-    assert_reached(&[Place::Completed]);
+    assert_reached(&[Race::Completed]);
     for fault in [Fault::CompleteRelaxed, Fault::FrontierRelaxed] {
         fails_bounded(SOME, fault, "it owes a unit", helper_vs_helper_then_check_model);
     }
@@ -245,7 +245,7 @@ fn room_vs_inserts_model() {
 #[test]
 fn room_vs_inserts() {
     explore_bounded(FEW, room_vs_inserts_model);
-    assert_reached(&[Place::Completed]);
+    assert_reached(&[Race::Completed]);
     // For a cell that moves, or for a key that was let in.
     fails_bounded(FEW, Fault::NoRoomForMoved, "no room for", room_vs_inserts_model);
 }

@@ -21,9 +21,8 @@ use super::segment::Segment;
 use super::{Table, epoch};
 use crate::models::{Tally, explore_bounded, fails_bounded};
 use crate::store::key::{KeyRef, LimitIndex, LimitTag, Stamp};
-use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Swept, Undone};
+use crate::store::{Absent, CellKey, Change, Outdated, Rules, StoreKey, Swept, UpdateError};
 use crate::util::coverage::{self, Race};
-use crate::util::fault as probe;
 use crate::util::fault::Fault;
 use crate::util::sync::{AtomicU64, Ordering};
 
@@ -102,7 +101,7 @@ impl Rules for Limits {
         self.generation
     }
 
-    fn carried(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+    fn migrated(&self, key: CellKey<'_>, tag: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
         if tag.is_of_generation(self.generation) {
             return Some((tag, word));
         }
@@ -112,7 +111,7 @@ impl Rules for Limits {
             .then(|| (Limits::of(self.generation).noted(fingerprint), Limits::times(word, 2)))
     }
 
-    fn under(
+    fn converted(
         &self,
         _: CellKey<'_>,
         tag: LimitTag,
@@ -132,7 +131,7 @@ impl Rules for Limits {
         }
     }
 
-    fn note_end(&self, _: LimitTag) {}
+    fn record_end(&self, _: LimitTag) {}
 }
 
 impl Table {
@@ -163,7 +162,7 @@ impl Bench {
         fingerprint: Fingerprint,
         absent: Absent,
         step: impl FnMut(u64, u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         self.update_by(Limits::of(0), fingerprint, absent, step)
     }
 
@@ -173,7 +172,7 @@ impl Bench {
         fingerprint: Fingerprint,
         absent: Absent,
         mut step: impl FnMut(u64, u64) -> Option<u64>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UpdateError> {
         let key = KeyRef { limit: LimitIndex(0), id: &[] };
         let key = StoreKey { key, fingerprint, tag: limits.noted(fingerprint) };
         let now_ns = self.now_ns();
@@ -191,7 +190,7 @@ impl Bench {
     }
 
     /// One unit; whether it was there. `Err` at the cap.
-    fn try_spend(&self, fingerprint: Fingerprint) -> Result<bool, Undone> {
+    fn try_spend(&self, fingerprint: Fingerprint) -> Result<bool, UpdateError> {
         let mut allowed = false;
         self.update(fingerprint, Absent::Insert, |word, at_ns| {
             let spent = word.max(at_ns) + UNIT_NS;
@@ -310,8 +309,8 @@ fn spawn<T: 'static>(
 
 fn assert_reached(places: &[Race]) {
     for &place in places {
-        assert!(fault::count(place) > 0, "{place:?} was not reached");
-        println!("{place:?}: {}", fault::count(place));
+        assert!(coverage::count(place) > 0, "{place:?} was not reached");
+        println!("{place:?}: {}", coverage::count(place));
     }
 }
 

@@ -143,7 +143,7 @@ fn reader_vs_reader() {
     let in_read = read.clone();
     explore_bounded(SOME, move || reader_vs_reader_model(&in_read));
     assert!(read.get() > 0, "nobody read");
-    assert!(fault::count(Race::RecordTakenOver) > 0, "nobody took a record over");
+    assert!(coverage::count(Race::RecordTakenOver) > 0, "nobody took a record over");
     fails_bounded(SOME, Fault::RecordRelaxed, "left in a call", || {
         reader_vs_reader_model(&Tally::default());
     });

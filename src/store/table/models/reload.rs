@@ -21,7 +21,7 @@ impl Bench {
             });
             match done {
                 Ok(()) => return (allowed, limits),
-                Err(undone) => assert_eq!(undone, Undone::Outdated, "there is room"),
+                Err(undone) => assert_eq!(undone, UpdateError::Outdated, "there is room"),
             }
             coverage::hit(Race::Outdated);
         }

@@ -13,7 +13,7 @@ impl Bench {
             });
             match done {
                 Ok(()) => return limits.ends,
-                Err(undone) => assert_eq!(undone, Undone::Outdated),
+                Err(undone) => assert_eq!(undone, UpdateError::Outdated),
             }
             coverage::hit(Race::Outdated);
             limits.ends += 1;

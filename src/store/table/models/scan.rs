@@ -35,7 +35,7 @@ fn snapshot_vs_migration_model() {
 #[test]
 fn snapshot_vs_migration() {
     explore_bounded(SOME, snapshot_vs_migration_model);
-    assert_reached(&[Place::ScannedMoving, Place::Completed]);
+    assert_reached(&[Race::ScannedMoving, Race::Completed]);
     let because = "what was owed is in no file";
     fails_bounded(SOME, Fault::ScanSkipsMoved, because, snapshot_vs_migration_model);
 }

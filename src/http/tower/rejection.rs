@@ -1,4 +1,4 @@
-//! A request of which it cannot be said whom it counts for.
+//! Defines the answer to a request whose id is unknown or invalid.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,9 +8,9 @@ use http::StatusCode;
 use crate::http::ClientError;
 use crate::util::escape::Escaped;
 
-/// Why a request is refused without asking any limit: a status and a sentence for the client.
+/// The reason why a request is rejected before any limit is asked: a status and a sentence for the client.
 ///
-/// The response has it as an extension, for a layer further out that writes a log.
+/// The response has it as an extension, for an outer layer that writes a log.
 ///
 /// # Example
 ///
@@ -18,8 +18,8 @@ use crate::util::escape::Escaped;
 /// use http::StatusCode;
 /// use tollgate::http::Rejection;
 ///
-/// let refusal = Rejection::new(StatusCode::UNAUTHORIZED, "no API key");
-/// assert_eq!(refusal.to_string(), "401: no API key");
+/// let rejection = Rejection::new(StatusCode::UNAUTHORIZED, "no API key");
+/// assert_eq!(rejection.to_string(), "401: no API key");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
@@ -29,50 +29,48 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// A refusal with this status, which is a client's or a server's error, or else 500. The reason is
-    /// shown to the client.
+    /// Makes a rejection with a status of 400 to 599; any other status becomes 500. The client sees the reason.
     pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Rejection {
         let is_error = status.is_client_error() || status.is_server_error();
         let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
         Rejection { status, reason: reason.into(), cause: None }
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// Why, in a sentence.
+    /// Returns the sentence that the client sees.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Why the client's address is not known, if that is the reason. It names the proxy, which the client
-    /// is not told.
+    /// Returns why the client's address is unknown, if that is the reason. It names the proxy, which the client does not
+    /// see.
     pub fn cause(&self) -> Option<&ClientError> {
         self.cause.as_ref()
     }
 }
 
 impl From<ClientError> for Rejection {
-    /// A 500: whatever is missing, the server or its proxies were set up without it. The reason leaves out
-    /// where the proxy is.
+    /// Makes a 500, because the server or its proxies are set up wrong. The reason does not name the proxy.
     fn from(error: ClientError) -> Rejection {
-        let refusal = Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, error.for_clients());
-        Rejection { cause: Some(error), ..refusal }
+        let rejection = Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, error.for_clients());
+        Rejection { cause: Some(error), ..rejection }
     }
 }
 
 impl From<crate::error::Error> for Rejection {
-    /// A 400 for an id that its limit's format does not allow, and for a cost above the burst, which
-    /// no wait would help; a 500 for anything else.
+    /// Makes a 400 for an id that its limit's format does not allow and for a cost above the burst, which no wait would
+    /// help; a 500 for any other error.
     fn from(error: crate::error::Error) -> Rejection {
         Rejection::from(&error)
     }
 }
 
 impl From<&crate::error::Error> for Rejection {
-    /// As for the error itself.
+    /// Converts like `From<Error>`.
     fn from(error: &crate::error::Error) -> Rejection {
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST

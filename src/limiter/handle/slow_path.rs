@@ -1,6 +1,6 @@
-//! A decision off the shortest way: limits in shadow, numbers beside, and what is counted of them.
+//! The slow path: new keys, overrides, factors, limits in shadow mode, blocks, reloads; and what calls count.
 
-use super::{Call, KeyedLimit, Spend};
+use super::{Call, KeyedLimit};
 use crate::algorithm::factor::Factor;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -9,159 +9,117 @@ use crate::limit::Limit;
 use crate::limits::{Id, Scratch, encode};
 use crate::observe::stripes::Stripes;
 use crate::store::key::KeyRef;
-use crate::store::{Outdated, StoreKey};
+use crate::store::{Fingerprint, Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
-/// What a call is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It can be denied, and charges.
-    Spend,
-    /// It says what a spend would.
-    Check,
-    /// It gives back, and denies nothing.
-    Give,
-}
-
-/// What was decided, and whether a shadow stands beside it.
-pub(super) struct Decided {
+/// A decision, and whether the limit has a shadow that is to be charged as well.
+struct Decided {
     decision: Decision,
     has_shadow: bool,
 }
 
 impl Decided {
-    pub(super) const UNLIMITED: Decided =
-        Decided { decision: Decision::UNLIMITED, has_shadow: false };
+    const UNLIMITED: Decided = Decided { decision: Decision::UNLIMITED, has_shadow: false };
 }
 
 impl KeyedLimit {
-    pub(crate) fn with_factor(
+    /// Decides a call by a caller with a factor.
+    pub(crate) fn call_with_factor(
         &self,
         id: Id<'_>,
-        cost: u64,
         factor: Factor,
-        call: impl Call,
+        call: Call,
     ) -> Result<Decision, Error> {
         if factor == Factor::ONE {
-            return self.with(id, cost, call);
+            return self.call(id, call);
         }
-        let inner = &*self.limiter.inner;
-        if !inner.is_enabled() {
+        let shared = &*self.limiter.inner;
+        if !shared.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
-        let now_ns = inner.clock.now_ns();
-        let decided = inner.with_view(|view| {
+        self.slow_path(id, self.fingerprint_of_any(id), factor, call, shared.clock.now_ns())
+    }
+
+    /// Decides a call for any id in normal form, under one consistent view of the limits, and counts it.
+    #[inline(never)]
+    pub(super) fn slow_path(
+        &self,
+        id: &[u8],
+        fingerprint: Fingerprint,
+        factor: Factor,
+        call: Call,
+        now_ns: u64,
+    ) -> Result<Decision, Error> {
+        let decided = self.limiter.inner.with_view(|view| {
+            // Ask the registry which limit applies to the id.
             let entry = view.generation.limits.entry(self.index);
             let Some((limit, tag)) = entry.numbers_of(id, view.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::UNLIMITED));
             };
+            let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
+            if factor == Factor::ONE {
+                return self.decide(view, &key, limit, call, now_ns);
+            }
             let limit = match view.scaled(self.index, limit, factor) {
                 Ok(Some(limit)) => limit,
                 Ok(None) => return Ok(Ok(Decided::UNLIMITED)),
                 Err(error) => return Ok(Err(error)),
             };
-            let key = view.store_key(KeyRef { limit: self.index, id }, tag);
-            let decided = self.decide(view, &key, &limit, cost, call, now_ns)?;
+            let decided = self.decide(view, &key, &limit, call, now_ns)?;
             if fault::active(Fault::FactorNotedLate) {
-                view.generation.largest_factors.note(self.index, factor);
+                view.generation.largest_factors.record(self.index, factor);
             }
             Ok(decided)
         });
-        self.finish(decided, id, factor, cost, call, now_ns)
+        let Decided { decision, has_shadow } = decided.inspect_err(|_| self.tally.count_error())?;
+        // The shadow beside the limit is charged in the same way, and counted if it would have denied.
+        if has_shadow && !matches!(call, Call::Check(_)) {
+            let key = KeyRef { limit: self.index, id };
+            let would_deny = self.limiter.inner.in_shadow(key, factor, call, now_ns);
+            self.note_shadow(would_deny && call.is_spend());
+        }
+        Ok(decision)
     }
 
-    /// Decides for a key and the numbers that apply to it, and counts it.
-    pub(super) fn decide<C: Call>(
+    /// Decides a call for a key and the limit that applies to it, and counts it.
+    fn decide(
         &self,
         view: LimitsView<'_>,
         key: &StoreKey<'_>,
         limit: &Limit,
-        cost: u64,
-        call: C,
+        call: Call,
         now_ns: u64,
     ) -> Result<Result<Decided, Error>, Outdated> {
         let entry = view.generation.limits.entry(self.index);
         let has_shadow = entry.shadow_beside(key.tag).is_some();
-        let is_above = cost > limit.burst();
+        let (cost, is_above) = (call.cost(), call.cost() > limit.burst());
         if !entry.is_shadow() {
             if is_above {
                 return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
             }
             let decision = run_unless_blocked(call, view, key, limit, now_ns)?;
-            if C::KIND == Kind::Spend {
+            if call.is_spend() {
                 self.count(key.key.id, limit, cost, &decision, now_ns);
             }
-            // A shadow tries other numbers, and a block is none.
+            // A shadow tries other numbers. A block is not one of them.
             let has_shadow = has_shadow && !decision.blocked();
             return Ok(Ok(Decided { decision, has_shadow }));
         }
-        // A limit that only says that it would deny: no call fails or is denied for it.
-        let call = if is_above { call.at_no_cost() } else { call };
+        // A limit in shadow mode: no call fails or is denied for it.
+        let call = if is_above { call.with_cost(0) } else { call };
         let decision = run_unless_blocked(call, view, key, limit, now_ns)?;
-        if C::KIND == Kind::Give {
+        if !call.can_be_denied() {
             return Ok(Ok(Decided { decision, has_shadow }));
         }
         let would_deny = is_above || !decision.allowed();
         let decision = decision.in_shadow();
-        if C::KIND == Kind::Spend {
+        if call.is_spend() {
             self.note_shadow(would_deny);
             self.count(key.key.id, limit, if would_deny { 0 } else { cost }, &decision, now_ns);
         }
         Ok(Ok(Decided { decision, has_shadow }))
-    }
-
-    /// What is left to do when a call is decided: its shadow, and the count of its error.
-    pub(super) fn finish<C: Call>(
-        &self,
-        decided: Result<Decided, Error>,
-        id: &[u8],
-        factor: Factor,
-        cost: u64,
-        call: C,
-        now_ns: u64,
-    ) -> Result<Decision, Error> {
-        let Decided { decision, has_shadow } = decided.inspect_err(|_| self.tally.count_error())?;
-        if has_shadow && C::KIND != Kind::Check {
-            let key = KeyRef { limit: self.index, id };
-            let would_deny = self.limiter.inner.in_shadow(key, factor, cost, call, now_ns);
-            self.note_shadow(would_deny && C::KIND == Kind::Spend);
-        }
-        Ok(decision)
-    }
-
-    /// What a spend was told that was decided on this word, and at that time; counted.
-    #[inline(always)]
-    pub(super) fn counted(
-        &self,
-        id: &[u8],
-        limit: &Limit,
-        (word, now_ns): (u64, u64),
-        cost: u64,
-    ) -> Result<Decision, Error> {
-        // What most are told, straight to where the caller has it.
-        if let Some(stripes) = &self.stripes
-            && let Some(decision) = Spend(cost).ask_gcra(limit, word, now_ns)
-            && decision.allowed()
-        {
-            stripes.count_allowed(&decision, limit.burst(), cost);
-            return Ok(decision);
-        }
-        self.counted_otherwise(id, limit, (word, now_ns), cost)
-    }
-
-    #[inline(never)]
-    fn counted_otherwise(
-        &self,
-        id: &[u8],
-        limit: &Limit,
-        (word, now_ns): (u64, u64),
-        cost: u64,
-    ) -> Result<Decision, Error> {
-        let decision = Spend(cost).tell(limit, word, now_ns);
-        self.count(id, limit, cost, &decision, now_ns);
-        Ok(decision)
     }
 
     /// Counts a spend that numbers which are tried would have denied.
@@ -175,8 +133,8 @@ impl KeyedLimit {
         self.stripes.is_some()
     }
 
-    /// Counts a spend that was decided.
-    #[inline(always)]
+    /// Counts a spend, if calls are counted.
+    #[inline(never)]
     pub(crate) fn count(
         &self,
         id: &[u8],
@@ -226,14 +184,14 @@ impl KeyedLimit {
 }
 
 /// Decides a call, unless the key is blocked and the call can be denied.
-fn run_unless_blocked<C: Call>(
-    call: C,
+fn run_unless_blocked(
+    call: Call,
     view: LimitsView<'_>,
     key: &StoreKey<'_>,
     limit: &Limit,
     now_ns: u64,
 ) -> Result<Decision, Outdated> {
-    if C::KIND != Kind::Give
+    if call.can_be_denied()
         && let Some(left_ns) = view.blocked_ns(key, now_ns)
     {
         return view.denied_by_block(key, limit, call.cost(), now_ns, left_ns);

@@ -1,0 +1,265 @@
+//! Fills a new limiter with the blocks and buckets of a file.
+
+use std::time::Duration;
+
+use super::Restored;
+use super::blocks;
+use super::blocks::BlockItem;
+use super::budget::{ByteBudget, ChunkedVec};
+use super::format::{MIN_PARAMETERS_BYTES, ParametersItem};
+use super::frames::FrameFault;
+use super::old_limit::OldLimit;
+use super::read::{LimitItem, Record, RecordKey};
+use super::times::Times;
+use crate::clock::MAX_NOW_NS;
+use crate::core::generation::ById;
+use crate::limit::Limit;
+use crate::limit::carry_over::CarryOver;
+use crate::limiter::Limiter;
+use crate::limits::{IdFormat, Limits};
+use crate::store::key::{KeyRef, LimitIndex};
+use crate::store::{Absent, CellKey, Change, Rules, StoreKey, UpdateError, pin};
+
+/// A limit of the file.
+struct FileLimit {
+    item: LimitItem,
+    /// Its index among the new limits. `None` if it is gone.
+    index: Option<LimitIndex>,
+    is_reported_gone: bool,
+}
+
+impl FileLimit {
+    /// Adds the name to `gone` once, unless it is a name that callers do not see.
+    fn report_gone(&mut self, gone: &mut Vec<String>) {
+        if !self.is_reported_gone && !Limits::is_hidden(&self.item.name) {
+            gone.push(self.item.name.as_ref().into());
+        }
+        self.is_reported_gone = true;
+    }
+
+    /// Checks that the id format is still the one in the file.
+    fn check_format(&self, format: IdFormat) -> Result<(), FrameFault> {
+        let LimitItem { name, format: old, .. } = &self.item;
+        if format.to_string() == **old {
+            return Ok(());
+        }
+        Err(FrameFault::Refused(format!("the ids of {name} are {old} there, not {format}")))
+    }
+}
+
+/// Parameters in the file, to which records refer.
+struct FileParameters {
+    old: OldLimit,
+    /// The latest time at which they applied, by the old limiter's clock.
+    until_ns: u64,
+    limit: Option<LimitIndex>,
+}
+
+/// A limiter that no caller has yet, while it is filled.
+pub(super) struct Restorer {
+    limiter: Limiter,
+    restored: Restored,
+    times: Times,
+    carry_over: CarryOver,
+    limits: Vec<FileLimit>,
+    parameters: ChunkedVec<FileParameters>,
+    budget: ByteBudget,
+    /// The new limits of ids with overrides.
+    ids: ById,
+    max_keys: usize,
+}
+
+impl Restorer {
+    pub(super) fn new(
+        limiter: Limiter,
+        times: Times,
+        carry_over: CarryOver,
+        items: Vec<LimitItem>,
+        max_keys: usize,
+        budget: ByteBudget,
+    ) -> Restorer {
+        let guard = pin();
+        let view = limiter.inner.view(&guard);
+        let generation = view.generation;
+        let file_limit = |item: LimitItem| {
+            let index = generation.limits.place_of(&item.name);
+            if let Some(index) = index {
+                generation.largest_factors.record(index, item.factor);
+            }
+            FileLimit { item, index, is_reported_gone: false }
+        };
+        let limits = items.into_iter().map(file_limit).collect();
+        let ids = ById::new(&generation.limits, &limiter.inner.store);
+        drop(guard);
+        let elapsed = Duration::from_nanos(times.elapsed_ns);
+        let restored =
+            Restored { buckets: 0, full: 0, dropped: 0, blocks: 0, gone: Vec::new(), elapsed };
+        let parameters = ChunkedVec::default();
+        Restorer { limiter, restored, times, carry_over, limits, parameters, budget, ids, max_keys }
+    }
+
+    /// Adds the blocks. A block of a limit that is gone stays for the time when the limit comes back. `is_gone` tells for
+    /// each limit of the file whether it is gone.
+    pub(super) fn add_blocks(
+        &mut self,
+        items: Vec<BlockItem>,
+        is_gone: &[bool],
+    ) -> Result<(), FrameFault> {
+        let inner = &*self.limiter.inner;
+        let Times { now_ns, by_ns, .. } = self.times;
+        let limits = self.limiter.limits();
+        for item in items {
+            let limit = self.limits.get_mut(item.limit as usize).ok_or(FrameFault::Damaged)?;
+            if Limits::is_hidden(&limit.item.name) {
+                return Err(FrameFault::Damaged);
+            }
+            let Some(index) = limit.index else {
+                // This program does not know the limit's id format.
+                limit.report_gone(&mut self.restored.gone);
+                continue;
+            };
+            limit.check_format(limits.entry(index).format)?;
+            let block = item.into_block(index, by_ns);
+            let hash = inner.bin_hash(block.key.as_ref());
+            let max = inner.blocks.max();
+            inner.blocks.block(hash, block, now_ns).map_err(|_full| blocks::too_many(max))?;
+        }
+        self.restored.blocks = inner.blocks.all(now_ns).len() as u64;
+        for (limit, is_gone) in self.limits.iter_mut().zip(is_gone) {
+            limit.index = limit.index.filter(|_| !is_gone);
+        }
+        Ok(())
+    }
+
+    /// Grows the table for this number of keys.
+    pub(super) fn reserve(&self, keys: usize) {
+        let inner = &*self.limiter.inner;
+        let guard = pin();
+        inner.store.make_room(keys, &inner.view(&guard));
+    }
+
+    /// Adds parameters. Records refer to them by the order in which they come.
+    pub(super) fn add_parameters(&mut self, item: ParametersItem<'_>) -> Result<(), FrameFault> {
+        self.budget.take(MIN_PARAMETERS_BYTES)?;
+        let old = OldLimit::decode(&item.parameters)?;
+        let at_ns = self.times.at_ns;
+        let until_ns = if item.end_ns == 0 { at_ns } else { item.end_ns.min(at_ns) };
+        let limit = self.limits.get_mut(item.limit as usize).ok_or(FrameFault::Damaged)?;
+        let Some(index) = limit.index else {
+            limit.report_gone(&mut self.restored.gone);
+            self.parameters.push(FileParameters { old, until_ns, limit: None });
+            return Ok(());
+        };
+        let guard = pin();
+        let generation = self.limiter.inner.view(&guard).generation;
+        let entry = generation.limits.entry(index);
+        limit.check_format(entry.format)?;
+        if let Some(new) = entry.any_numbers()
+            && self.carry_over != CarryOver::Afresh
+            && !old.can_become(new)
+        {
+            return Err(FrameFault::Refused(format!(
+                "{}: the debt of its buckets cannot be converted from {} to {}: CarryOver::Afresh is allowed",
+                entry.name,
+                old.algorithm(),
+                new.algorithm()
+            )));
+        }
+        let parameters = FileParameters { old, until_ns, limit: Some(index) };
+        if item.shared != 0
+            && let Some(tag) = generation.limits.default_tag(index)
+            && let Some(new) = generation.limits.numbers_at(tag)
+            && let Some(word) = self.convert(&parameters, new, item.shared)?
+        {
+            // This cannot fail for a newer generation, because there is none.
+            let _ = generation.update_shared(index, |_| Some(word));
+            self.limiter.inner.overflow.note_restored();
+        }
+        self.parameters.push(parameters);
+        Ok(())
+    }
+
+    /// Adds a bucket, whose parameters must have come before.
+    pub(super) fn add_record(&mut self, record: Record<'_>) -> Result<(), FrameFault> {
+        let parameters = self.parameters.get(record.parameters).ok_or(FrameFault::Damaged)?;
+        let inner = &*self.limiter.inner;
+        let guard = pin();
+        let view = inner.view(&guard);
+        let limits = &view.generation.limits;
+        let now_ns = self.times.now_ns;
+        let cell_key = match record.key {
+            RecordKey::Fingerprint(fingerprint) => CellKey::Fingerprint(fingerprint),
+            RecordKey::Id(id) => CellKey::Id(id),
+        };
+        let applying = parameters.limit.and_then(|limit| {
+            let tag = view.generation.tag_for_cell(cell_key, limit, &self.ids, now_ns)?;
+            let (fingerprint, id) = match record.key {
+                RecordKey::Fingerprint(fingerprint) => (fingerprint, &[][..]),
+                RecordKey::Id(id) => (view.store_key(KeyRef { limit, id }, tag).fingerprint, id),
+            };
+            let key = KeyRef { limit, id };
+            Some((StoreKey { key, fingerprint, tag }, limits.numbers_at(tag)?))
+        });
+        if !parameters.old.has_word(record.word) {
+            return Err(FrameFault::Damaged);
+        }
+        let Some((key, new)) = applying else {
+            self.restored.dropped += 1;
+            return Ok(());
+        };
+        let Some(word) = self.convert(parameters, new, record.word)? else {
+            self.restored.dropped += 1;
+            return Ok(());
+        };
+        if view.owed(cell_key, key.tag, word, now_ns).is_none() {
+            self.restored.full += 1;
+            return Ok(());
+        }
+        let mut is_new = true;
+        let change = Change { key: &key, absent: Absent::Insert, now_ns };
+        let updated = inner.store.update(change, &view, |state| {
+            // A key may have two records, because both words were its state while the file was written. Keep the larger
+            // word, which is the later one or the one with more debt.
+            is_new = state == 0;
+            (state < word).then_some(word)
+        });
+        if updated == Err(UpdateError::TableFull) {
+            let max = self.max_keys;
+            return Err(FrameFault::Refused(format!(
+                "it has more buckets than max_keys {max} allows"
+            )));
+        }
+        self.restored.buckets += u64::from(is_new);
+        Ok(())
+    }
+
+    /// Sets the eviction time floor. A key without a record had no debt at that time.
+    pub(super) fn set_floor(&mut self, floor_ns: u64) {
+        let floor_ns = floor_ns.saturating_sub(self.times.by_ns);
+        self.limiter.inner.store.set_floor(floor_ns.min(MAX_NOW_NS));
+    }
+
+    pub(super) fn finish(self) -> (Limiter, Restored) {
+        (self.limiter, self.restored)
+    }
+
+    /// Converts a word to the limit `new` and the new clock. `None` if nothing of its debt remains.
+    fn convert(
+        &self,
+        parameters: &FileParameters,
+        new: &Limit,
+        word: u64,
+    ) -> Result<Option<u64>, FrameFault> {
+        let FileParameters { old, until_ns, .. } = parameters;
+        if !old.has_word(word) {
+            return Err(FrameFault::Damaged);
+        }
+        let Some(word) = old.convert(self.carry_over, new, word, *until_ns) else {
+            return Ok(None);
+        };
+        if self.times.by_ns == 0 {
+            return Ok(Some(word));
+        }
+        Ok(new.rule().shifted(word, self.times.by_ns, self.times.now_ns))
+    }
+}
