@@ -43,7 +43,7 @@ const BAD_TIME: &str = "the time is not like [17/May/2015:10:05:03 +0000], from 
 const NO_REQUEST: &str = "no \"request\" after the time";
 const CUT_REQUEST: &str = "the request is cut off";
 
-/// Parses a line without its line feed. The error says what the line lacks.
+/// Parses a line without its line feed. The error names the missing part.
 pub(crate) fn parse(line: &[u8]) -> Result<Entry<'_>, &'static str> {
     if line.trim_ascii().is_empty() {
         return Err(EMPTY);

@@ -1,4 +1,4 @@
-//! Describes what a change of a limit does to buckets in use.
+//! Describes the effect of a changed limit on buckets in use.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tollgate::limit::Parameters;
 use crate::fields::capacity;
 use crate::text::{grouped, wait};
 
-/// What a reload carries over of the used units of a bucket.
+/// The rule by which a reload carries over the used units of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CarryOver {
     /// The used share
