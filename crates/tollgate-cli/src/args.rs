@@ -39,7 +39,7 @@ pub(crate) enum Command {
         "not done: a file cannot be read, or an argument is wrong",
     ))]
     Validate(ValidateArgs),
-    /// Replays a trace or an access log against limits and counts what they would have denied
+    /// Replays a trace or an access log against limits and counts the denials
     #[command(after_help = statuses!(
         "replayed; a log may be empty or have skipped lines, and denials are a result",
         "replayed, and lines of the trace had errors",
@@ -206,7 +206,7 @@ pub(crate) struct DiffArgs {
     /// Overrides of the new limits
     #[arg(long, value_name = "FILE")]
     new_overrides: Option<PathBuf>,
-    /// What a reload carries over of the used units of a bucket
+    /// The part of a bucket's used units that a reload carries over
     #[arg(long, value_name = "RULE", value_enum, default_value_t = CarryOver::Share)]
     pub(crate) debt: CarryOver,
     /// Show all overrides that change, not only the first 20 of each limit

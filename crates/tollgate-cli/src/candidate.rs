@@ -1,4 +1,4 @@
-//! Replays the traffic under the limits of `--against`, and counts what they decide differently.
+//! Replays the traffic under the limits of `--against`, and counts the decisions that differ.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! Describes what a change of a limit does to buckets in use.
+//! Describes the effect of a changed limit on buckets in use.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tollgate::limit::Parameters;
 use crate::fields::capacity;
 use crate::text::{grouped, wait};
 
-/// What a reload carries over of the used units of a bucket.
+/// The rule by which a reload carries over the used units of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CarryOver {
     /// The used share
@@ -23,15 +23,6 @@ pub(crate) enum CarryOver {
 }
 
 impl CarryOver {
-    fn name(self) -> &'static str {
-        match self {
-            CarryOver::Share => "share",
-            CarryOver::Units => "units",
-            CarryOver::Time => "time",
-            CarryOver::Afresh => "afresh",
-        }
-    }
-
     /// Describes the effect on live buckets with an example; returns `None` if nothing changes. A limit that
     /// is `None` means that no limit applies.
     pub(crate) fn effect(self, old: Option<&Limit>, new: Option<&Limit>) -> Option<String> {
@@ -44,13 +35,13 @@ impl CarryOver {
     }
 
     fn example(self, old: &Limit, new: &Limit) -> String {
-        let (rule, why) = match self {
-            // Units and times of one algorithm have no meaning for another.
-            CarryOver::Units | CarryOver::Time if old.algorithm() != new.algorithm() => {
-                (CarryOver::Share, "share, because the algorithm changes")
-            }
-            rule => (rule, rule.name()),
-        };
+        // Units and times of one algorithm have no meaning for another.
+        let falls_back = old.algorithm() != new.algorithm()
+            && matches!(self, CarryOver::Units | CarryOver::Time);
+        let rule = if falls_back { CarryOver::Share } else { self };
+        let why = if falls_back { ", because the algorithm changes" } else { "" };
+        let name = rule.to_possible_value().expect("no rule is skipped");
+        let name = name.get_name();
         let (old_capacity, new_capacity) = (capacity(old), capacity(new));
         // With four fifths in use, the rules give different results.
         let used = (old_capacity - old_capacity / 5).max(1);
@@ -61,7 +52,7 @@ impl CarryOver {
             CarryOver::Afresh => (0, String::new()),
         };
         format!(
-            "a client that has used {} of {} will have used {} of {}{rest} ({why})",
+            "a client that has used {} of {} will have used {} of {}{rest} ({name}{why})",
             grouped(used),
             grouped(old_capacity),
             grouped(will_have_used.min(new_capacity)),

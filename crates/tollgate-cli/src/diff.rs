@@ -146,7 +146,8 @@ impl Differ {
         Difference { limits: kept.chain(added).collect() }
     }
 
-    /// Compares two entries, of which one is there; returns `None` if they are the same.
+    /// Compares the old and the new entry of a limit, of which one may be missing; returns `None` if they are
+    /// the same.
     fn limit(
         &self,
         old: Option<LimitEntry<'_>>,

@@ -53,7 +53,7 @@ fn limit(change: &LimitChange) -> String {
     text
 }
 
-/// Explains what a change of mode means for calls.
+/// Explains the effect of a changed mode on calls.
 fn mode_change(field: &FieldChange) -> Option<&'static str> {
     let text = |field: &Option<Field>| field.as_ref().map(|field| field.text.clone());
     match (field.name(), text(&field.old).as_deref(), text(&field.new).as_deref()) {

@@ -1,6 +1,7 @@
 //! A limiter with a clock that the replayed traffic moves.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -89,19 +90,8 @@ impl Engine {
         self.keyed(limit).name()
     }
 
-    /// Returns whether the limits file declares a limit.
-    pub(crate) fn is_declared(&self, name: &str) -> bool {
-        self.limiter.limits().names().any(|declared| declared == name)
-    }
-
-    /// Returns the default of a limit; fails for an unknown name.
-    pub(crate) fn default_limit(&self, name: &str) -> Result<Option<Limit>, Error> {
-        Ok(self.limiter.limits().limit(name)?.default_numbers().cloned())
-    }
-
-    /// Returns how many overrides a limit has.
-    pub(crate) fn overrides(&self, name: &str) -> usize {
-        self.limiter.limits().limit(name).map_or(0, |limit| limit.overrides().len())
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        self.limiter.limits()
     }
 
     /// Returns an id in normal form.
@@ -140,7 +130,7 @@ impl Engine {
     /// Returns the override that applies to an id, that of the id or of its account: the id of the override
     /// and its limit, which is `None` if the override is "no limit".
     pub(crate) fn override_of(&self, limit: &str, id: &str) -> Option<(String, Option<Limit>)> {
-        let limits = self.limiter.limits();
+        let limits = self.limits();
         let limit = limits.limit(limit).ok()?;
         let of_account = || {
             let (account, _) = id.split_once(':')?;

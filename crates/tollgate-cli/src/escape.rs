@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 
 use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 
-/// Displays a text with an escape in place of every character that [`is_visible`] refuses. Escaping a text
-/// twice changes nothing.
+/// Displays a text with an escape in place of every character that is not [visible](is_visible). Escaping a
+/// text twice changes nothing.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 /// Escapes the first `max_chars` characters of a text. A longer text ends in `...`.
@@ -38,12 +38,12 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Returns whether a terminal draws the character as a glyph or as an ASCII space. It refuses what a
-/// terminal obeys, what changes the direction of writing, and what a reader does not see.
+/// Returns whether a character is a visible glyph or an ASCII space. Control characters, characters that
+/// change the direction of writing, other spaces and invisible characters are not.
 pub(crate) fn is_visible(c: char) -> bool {
     const IGNORED: icu_properties::CodePointSetDataBorrowed<'static> =
         CodePointSetData::new::<DefaultIgnorableCodePoint>();
-    // Marks around an annotation, which few programs draw.
+    // The marks around an annotation, which few programs draw.
     let is_annotation = matches!(c, '\u{fff9}'..='\u{fffb}');
     match c {
         ' '..='~' => true,

@@ -1,4 +1,4 @@
-//! Writes JSON in which the characters that [`is_visible`] refuses are escaped.
+//! Writes JSON in which characters that are not [visible](is_visible) are escaped.
 
 use std::io::{self, Write};
 

@@ -125,12 +125,12 @@ fn open(path: &Path) -> io::Result<Opened> {
         return Err(ErrorKind::InvalidFilename.into());
     }
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // `tempfile_in` would add the path of the temporary file to an error, and deny others to read the file.
+    let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tollgate-").suffix(".tmp");
-    // As for any new file, the umask takes bits away.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let (file, temporary) = builder.tempfile_in(folder.unwrap_or(Path::new(".")))?.into_parts();
+    let file = builder.make_in(folder.unwrap_or(Path::new(".")), create)?;
+    let (file, temporary) = file.into_parts();
     if let Some(permissions) = permissions {
         file.set_permissions(permissions)?;
     }

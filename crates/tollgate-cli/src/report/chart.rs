@@ -101,50 +101,36 @@ pub(crate) struct Bars {
     pub(crate) counts: Vec<(u64, &'static str)>,
 }
 
-/// Draws bars from left to right, with labels before or above them.
-pub(crate) fn bars(rows: &[Bars], is_label_above: bool) -> Markup {
+/// Draws bars from left to right, with labels above them.
+pub(crate) fn bars(rows: &[Bars]) -> Markup {
     const BAR: f64 = 12.0;
     const GAP: f64 = 2.0;
     const ROW_GAP: f64 = 6.0;
-    const LABEL_ABOVE: f64 = 15.0;
-    const LABEL_BEFORE: f64 = 82.0;
+    const LABEL: f64 = 15.0;
     /// The width of a count after its bar.
     const COUNT: f64 = 62.0;
-    let (left, above) = if is_label_above { (0.0, LABEL_ABOVE) } else { (LABEL_BEFORE, 0.0) };
-    let bars_height = |row: &Bars| row.counts.len() as f64 * (BAR + GAP);
     let counts = rows.iter().flat_map(|row| row.counts.iter().map(|(count, _)| *count));
     let max = counts.max().unwrap_or(0).max(1) as f64;
     // A count that is not 0 is at least one pixel long.
     let length = |count: u64| match count {
         0 => 0.0,
-        count => ((WIDTH - left - COUNT) * count as f64 / max).max(1.0),
+        count => ((WIDTH - COUNT) * count as f64 / max).max(1.0),
     };
-    let mut bottom = MARGIN;
-    let rows: Vec<Markup> = rows
-        .iter()
-        .map(|row| {
-            let top = bottom;
-            bottom = top + above + bars_height(row) + ROW_GAP;
-            let label = match is_label_above {
-                true => text(0.0, top + LABEL_ABOVE / 2.0, "", &row.label),
-                false => {
-                    let middle = top + (bars_height(row) - GAP) / 2.0;
-                    text(LABEL_BEFORE - 8.0, middle, "end muted", &row.label)
-                }
-            };
-            html! {
-                (label)
-                @for (i, (count, class)) in row.counts.iter().enumerate() {
-                    @let y = top + above + i as f64 * (BAR + GAP);
-                    @let length = length(*count);
-                    @if *count > 0 { (rect(left, y, length, BAR, class)) }
-                    @let muted = if *count == 0 { "muted" } else { "" };
-                    (text(left + length + 5.0, y + BAR / 2.0, muted, &grouped(*count)))
-                }
-            }
-        })
-        .collect();
-    svg(bottom + MARGIN, html! { @for row in rows { (row) } })
+    let mut y = MARGIN;
+    let mut content = Vec::new();
+    for Bars { label, counts } in rows {
+        content.push(text(0.0, y + LABEL / 2.0, "", label));
+        y += LABEL;
+        for (count, class) in counts {
+            let class_of_text = if *count == 0 { "muted" } else { "" };
+            let length = length(*count);
+            content.push(html! { @if *count > 0 { (rect(0.0, y, length, BAR, class)) } });
+            content.push(text(length + 5.0, y + BAR / 2.0, class_of_text, &grouped(*count)));
+            y += BAR + GAP;
+        }
+        y += ROW_GAP;
+    }
+    svg(y + MARGIN, html! { @for part in content { (part) } })
 }
 
 fn svg(height: f64, content: Markup) -> Markup {
@@ -264,7 +250,7 @@ mod tests {
         assert!(svg.contains("height=\"1\" class=\"denied\""), "{svg}");
         let rows =
             [0, 1, 1_000_000].map(|n| Bars { label: "<&>".into(), counts: vec![(n, DENIED)] });
-        let svg = bars(&rows, true).into_string();
+        let svg = bars(&rows).into_string();
         assert_eq!(count(&svg), 2, "{svg}");
         assert!(svg.contains("width=\"1\" height=\"12\" class=\"denied\""), "{svg}");
         assert!(svg.contains("&lt;&amp;&gt;") && !svg.contains("<&"), "{svg}");

@@ -47,7 +47,7 @@ fn by_id(run: &Run<'_>) -> Markup {
         title: "Lines denied, by id",
         legend: Vec::new(),
         label: "The ids that were denied most, as in the table".into(),
-        chart: chart::bars(&bars.collect::<Vec<_>>(), true),
+        chart: chart::bars(&bars.collect::<Vec<_>>()),
         summary: "Table".into(),
         table: Table {
             name: "denied",

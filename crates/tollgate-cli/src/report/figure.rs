@@ -5,7 +5,6 @@ use maud::{Markup, html};
 use super::tables::Table;
 
 pub(crate) struct Figure<'a> {
-    /// The title, which the table has as well.
     pub(crate) title: &'a str,
     /// The classes and the names of the series.
     pub(crate) legend: Vec<(&'a str, Markup)>,

@@ -23,8 +23,8 @@ use closeness::Closeness;
 use requests::Requests;
 use timeline::{Bin, Timeline};
 
-/// The data that a report needs in addition to the counts of a run. Its size is bounded: some bins for each
-/// limit, a byte for each key, the clients, and a number of values of denied requests.
+/// The data that a report needs in addition to the counts of a run: for each limit a bounded number of bins,
+/// for each key a byte, the clients, and a bounded number of values of denied requests.
 #[derive(Debug)]
 pub(crate) struct Collected {
     timeline: Timeline,

@@ -53,16 +53,20 @@ pub(super) fn kinds(now: &str, then: &str) -> String {
 
 /// Formats the default of a limit.
 pub(super) fn default(side: &Side, limit: &str) -> String {
-    match side.engine.default_limit(limit) {
+    match side.engine.limits().limit(limit).map(|limit| limit.default_numbers().cloned()) {
         Ok(Some(limit)) => limit.to_string(),
         Ok(None) => "no limit".into(),
         Err(_) => "has no such limit".into(),
     }
 }
 
+fn overrides(side: &Side, limit: &str) -> usize {
+    side.engine.limits().limit(limit).map_or(0, |limit| limit.overrides().len())
+}
+
 /// Formats the number of overrides, and how many of them applied, if the limit has overrides.
 pub(super) fn count(side: &Side, limit: &str) -> String {
-    let all = side.engine.overrides(limit);
+    let all = overrides(side, limit);
     if all == 0 {
         return String::new();
     }
@@ -118,7 +122,7 @@ fn by_override(run: &Run<'_>, limit: &PageLimit) -> BTreeMap<String, Applied> {
     let mut by_override: BTreeMap<String, Applied> = BTreeMap::new();
     let candidate = run.candidate_side();
     let mut sides = [Some(run.side), candidate].into_iter().flatten();
-    if sides.all(|side| side.engine.overrides(&limit.name) == 0) {
+    if sides.all(|side| overrides(side, &limit.name) == 0) {
         return by_override;
     }
     let mut add = |key: &Key, [allowed, denied, denied_then]: [u64; 3]| {

@@ -56,7 +56,7 @@ pub(super) fn what_if(run: &Run<'_>, against: &Comparison) -> Markup {
             }
             div.card { (by_limit.markup()) }
             div.charts {
-                (changes_over_time(timeline, None, &timeline.row(Row::Lines.index())))
+                (changes_over_time(timeline, None, &all_changes(timeline)))
                 (changed(
                     run, "newly-denied", "Newly denied most", &against.top_newly_denied,
                     chart::DENIED,
@@ -78,19 +78,13 @@ pub(super) fn limit(run: &Run<'_>, limit: &PageLimit) -> Markup {
     let counts = run.summary.limits.get(&limit.name).copied().unwrap_or_default();
     let LimitCounts { allowed, denied, keys, keys_denied } = counts;
     // Newly denied lines count at the candidate's limit, newly allowed ones at the limit in force.
-    let mut changes = vec![Bin::default(); timeline.bins()];
-    for (change, bin) in changes.iter_mut().zip(in_force.iter().flatten()) {
-        change.newly_allowed = bin.newly_allowed;
-    }
-    for (change, bin) in changes.iter_mut().zip(candidate.iter().flatten()) {
-        change.newly_denied = bin.newly_denied;
-    }
+    let bin =
+        |bins: &Option<Vec<Bin>>, i: usize| bins.as_ref().map_or(Bin::default(), |all| all[i]);
+    let changes = (0..timeline.bins())
+        .map(|i| [bin(&candidate, i).newly_denied, bin(&in_force, i).newly_allowed]);
+    let changes: Vec<[u64; 2]> = changes.collect();
     // If only this limit has changes, the chart of all lines shows them.
-    let counts = |bins: &[Bin]| bins.iter().map(Bin::changes).collect::<Vec<_>>();
-    let all_changes = counts(&timeline.row(Row::Lines.index()));
-    let changes_counts = counts(&changes);
-    let has_chart =
-        changes_counts != all_changes && changes_counts.iter().any(|counts| *counts != [0, 0]);
+    let has_chart = changes != all_changes(timeline) && changes.iter().any(|bin| *bin != [0, 0]);
     let against = run.candidate_side().zip(run.summary.against.as_ref());
     let files = [(run.side, &run.summary.file)].into_iter();
     html! {
@@ -124,11 +118,15 @@ fn lines_over_time(timeline: &Timeline, limit: &str, bins: &[Bin]) -> Markup {
     over_time(timeline, ("time", title, Some(limit)), Columns::Stacked, series, &counts)
 }
 
-fn changes_over_time(timeline: &Timeline, limit: Option<&str>, bins: &[Bin]) -> Markup {
-    let counts: Vec<[u64; 2]> = bins.iter().map(Bin::changes).collect();
+fn all_changes(timeline: &Timeline) -> Vec<[u64; 2]> {
+    let bins = timeline.row(Row::Lines.index());
+    bins.iter().map(|bin| [bin.newly_denied, bin.newly_allowed]).collect()
+}
+
+fn changes_over_time(timeline: &Timeline, limit: Option<&str>, changes: &[[u64; 2]]) -> Markup {
     let title = "Newly denied and newly let through over time";
     let series = [(chart::DENIED, "newly denied"), (chart::LET_THROUGH, "newly let through")];
-    over_time(timeline, ("changes-time", title, limit), Columns::Opposed, series, &counts)
+    over_time(timeline, ("changes-time", title, limit), Columns::Opposed, series, changes)
 }
 
 /// Formats the figure of two counts over time. `series` are their classes and names.
@@ -209,7 +207,7 @@ fn closeness(run: &Run<'_>, limit: &PageLimit) -> Markup {
             grouped(limit.shares.denied),
             grouped(limit.shares.keys[TENTHS - 1]),
         ),
-        chart: chart::bars(&bars, false),
+        chart: chart::bars(&bars),
         summary: "Table".into(),
         table: Table {
             name: "closeness",
@@ -263,7 +261,7 @@ fn changed(
         title,
         legend: Vec::new(),
         label: format!("{title}, as in the table"),
-        chart: chart::bars(&bars, true),
+        chart: chart::bars(&bars),
         summary: "Table".into(),
         table: Table { name, limit: None, label: title, header: header.to_vec(), rows },
     };

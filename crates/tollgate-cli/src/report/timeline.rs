@@ -11,13 +11,6 @@ pub(crate) struct Bin {
     pub(crate) newly_allowed: u64,
 }
 
-impl Bin {
-    /// Returns the counts of changed decisions.
-    pub(crate) fn changes(&self) -> [u64; 2] {
-        [self.newly_denied, self.newly_allowed]
-    }
-}
-
 /// Rows of bins that begin at the same round times. If there are too many bins, they become wider.
 #[derive(Debug)]
 pub(crate) struct Timeline {

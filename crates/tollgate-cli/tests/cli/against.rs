@@ -15,7 +15,7 @@ const OF_DAYS: [&str; 3] = [
      PerPath: {burst: 8, count: 10, period: 60s, id: string}\n",
     "- PerClient: {limit: 1, window: 1h, ids: [66.249.73.135]}\n",
 ];
-/// The same for a log of several seconds.
+/// The same three files for a log of several seconds.
 const OF_SECONDS: [&str; 3] = [
     "PerClient: {burst: 20, count: 10, period: 1s, id: ipAddress}\n\
      PerPath: {burst: 50, count: 30, period: 1s, id: string}\n",

@@ -46,6 +46,7 @@ fn unwritable_decisions_are_reported_first() {
         let ran = dir.run(&format!("replay --limits limits.yml --trace - --decisions {name}"));
         assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{name}: {ran:?}");
         assert!(ran.stderr.starts_with(&format!("{name}: cannot be written: ")), "{ran:?}");
+        assert!(!ran.stderr.contains(".tmp"), "the temporary file is no news: {ran:?}");
     }
 }
 
