@@ -189,7 +189,7 @@ impl Cancel {
         inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
-            let limit = entry.numbers_of(key.id, view.limits_now_ns());
+            let limit = entry.limit_for(key.id, view.limits_now_ns());
             let Some((limit, tag)) = limit else { return Ok(None) };
             let now_ns = view.inner.clock.now_after_loads_ns();
             let is_same = view.generation.number == self.generation && tag == self.tag;

@@ -22,7 +22,7 @@ impl<'g> LimitsView<'g> {
         let mut mark = spent.ledger_mark;
         // If the charge had a factor, the rollback is the smaller of those by the scaled limit and by the limit itself:
         // reserved places are taken by the limit itself.
-        let own = self.generation.limits.numbers_at(key.tag).filter(|own| *own != limit);
+        let own = self.generation.limits.limit_at(key.tag).filter(|own| *own != limit);
         let rolled_back = |word, charge, now_ns: &dyn Fn() -> u64| {
             let new = limit.rule().roll_back(word, charge, now_ns)?;
             let Some(own) = own else { return Some(new) };
@@ -130,8 +130,8 @@ impl<'g> LimitsView<'g> {
             // The shared bucket's word is in the units of the default.
             return Ok(());
         }
-        let Some(new) = now.limits.numbers_at(tag) else { return Ok(()) };
-        let is_same = before.limits.numbers_at(key.tag).is_some_and(|old| old.rule() == new.rule());
+        let Some(new) = now.limits.limit_at(tag) else { return Ok(()) };
+        let is_same = before.limits.limit_at(key.tag).is_some_and(|old| old.rule() == new.rule());
         if !is_same && self.entry(key, spent).lowered_since(spent.ledger_mark) > 0 {
             // The ledger does not say in which units.
             return Ok(());

@@ -154,7 +154,7 @@ impl Restorer {
         let generation = self.limiter.inner.view(&guard).generation;
         let entry = generation.limits.entry(index);
         limit.check_format(entry.format)?;
-        if let Some(new) = entry.any_numbers()
+        if let Some(new) = entry.any_limit()
             && self.carry_over != CarryOver::Afresh
             && !old.can_become(new)
         {
@@ -168,7 +168,7 @@ impl Restorer {
         let parameters = FileParameters { old, until_ns, limit: Some(index) };
         if item.shared != 0
             && let Some(tag) = generation.limits.default_tag(index)
-            && let Some(new) = generation.limits.numbers_at(tag)
+            && let Some(new) = generation.limits.limit_at(tag)
             && let Some(word) = self.convert(&parameters, new, item.shared)?
         {
             // This cannot fail for a newer generation, because there is none.
@@ -198,7 +198,7 @@ impl Restorer {
                 RecordKey::Id(id) => (view.store_key(KeyRef { limit, id }, tag).fingerprint, id),
             };
             let key = KeyRef { limit, id };
-            Some((StoreKey { key, fingerprint, tag }, limits.numbers_at(tag)?))
+            Some((StoreKey { key, fingerprint, tag }, limits.limit_at(tag)?))
         });
         if !parameters.old.has_word(record.word) {
             return Err(FrameFault::Damaged);

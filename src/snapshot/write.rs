@@ -83,7 +83,7 @@ impl SnapshotLimits {
     /// Returns the parameters of a limit tag. `None` if it has no limit.
     fn parameters(&self, tag: LimitTag) -> Option<ParametersItem<'_>> {
         let LimitIndex(limit) = tag.limit()?;
-        let parameters = old_limit::encode(self.limits.numbers_at(tag)?);
+        let parameters = old_limit::encode(self.limits.limit_at(tag)?);
         let shared = if tag.numbers() == 0 { self.shared.get(limit as usize) } else { None };
         let shared = shared.copied().unwrap_or(0);
         let end_ns = self.limits.end_ns(tag).unwrap_or(0);

@@ -156,7 +156,7 @@ impl Differ {
         let [old_fields, new_fields] =
             [old, new].map(|limit| limit.map_or(Vec::new(), |limit| limit_fields(&limit)));
         let [old_default, new_default] =
-            [old, new].map(|limit| limit.and_then(|limit| limit.default_numbers()));
+            [old, new].map(|limit| limit.and_then(|limit| limit.default_limit()));
         let is_off = [old, new].into_iter().flatten().any(|limit| limit.is_disabled());
         let mut change = LimitChange {
             limit: old.or(new)?.name().to_owned(),
@@ -248,7 +248,7 @@ impl Differ {
                 let account = || limit.override_of_account(&before.or(after)?);
                 match entry.or_else(|| account().filter(|account| self.is_valid(account))) {
                     Some(entry) => entry.numbers().cloned(),
-                    None => limit.default_numbers().cloned(),
+                    None => limit.default_limit().cloned(),
                 }
             };
         let is_of_account = before.or(after).is_some_and(|entry| entry.is_of_account());
@@ -290,7 +290,7 @@ fn limit_fields(limit: &LimitEntry<'_>) -> Vec<Field> {
     let mut all = vec![Field::text("id", limit.format())];
     match limit.is_disabled() {
         true => all.push(Field::flag("enabled", false)),
-        false => all.extend(parameters(limit.default_numbers())),
+        false => all.extend(parameters(limit.default_limit())),
     }
     all.push(Field::text(MODE, limit.mode()));
     all.extend(limit.shadow().map(|shadow| Field::limit("shadow", shadow)));

@@ -205,7 +205,7 @@ impl Generation {
     ) -> Option<u64> {
         let default = |generation: &Generation| {
             let limits = &generation.limits;
-            limits.default_tag(limit).and_then(|tag| limits.numbers_at(tag).cloned())
+            limits.default_tag(limit).and_then(|tag| limits.limit_at(tag).cloned())
         };
         self.convert(&default(before)?, &default(self)?, word)
     }
@@ -241,8 +241,8 @@ impl Generation {
     ) -> Option<(LimitTag, u64)> {
         // First the ends of overrides before the change, then the change.
         let (old, word) = before.after_ends(key, tag, word, self.at_ns)?;
-        let old = before.limits.numbers_at(old)?;
-        let word = self.convert(old, self.limits.numbers_at(new)?, word)?;
+        let old = before.limits.limit_at(old)?;
+        let word = self.convert(old, self.limits.limit_at(new)?, word)?;
         Some((new, word))
     }
 
@@ -319,7 +319,7 @@ impl Generation {
             CellKey::Id(id) => self.limits.tag_of(KeyRef { limit, id }, end_ns)?,
             CellKey::Fingerprint(_) => self.tag_without_own(key, limit, end_ns)?,
         };
-        let (old, new) = (self.limits.numbers_at(tag)?, self.limits.numbers_at(next)?);
+        let (old, new) = (self.limits.limit_at(tag)?, self.limits.limit_at(next)?);
         Some((next, self.carry_over.converted(old, new, word, end_ns)?))
     }
 
@@ -341,7 +341,7 @@ impl Generation {
                 (_, Some(_)) => return Err(Outdated),
                 // Neither has an end: the tag is an override of another account with the same bits.
                 (_, None) => {
-                    let (old, new) = (self.limits.numbers_at(tag), self.limits.numbers_at(to));
+                    let (old, new) = (self.limits.limit_at(tag), self.limits.limit_at(to));
                     current = old
                         .zip(new)
                         .and_then(|(old, new)| Some((to, self.convert(old, new, word)?)));
@@ -351,7 +351,7 @@ impl Generation {
             current = self.after_end(key, tag, word, end_ns);
         }
         // The bucket was full at some time, and was not charged since.
-        Ok(self.limits.numbers_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
+        Ok(self.limits.limit_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
     }
 
     /// See [`Rules::owed`](crate::store::Rules::owed) and [`Limits::is_full`].

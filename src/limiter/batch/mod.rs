@@ -312,7 +312,7 @@ fn with_limit_now(
     give: impl FnOnce(&StoreKey<'_>, &Limit) -> Result<Decision, Outdated>,
 ) -> Result<Decision, Outdated> {
     let key = member.key.key;
-    let numbers = view.generation.limits.entry(key.limit).numbers_of(key.id, view.limits_now_ns());
+    let numbers = view.generation.limits.entry(key.limit).limit_for(key.id, view.limits_now_ns());
     let Some((limit, tag)) = numbers else { return Ok(Decision::UNLIMITED) };
     let scaled = match member.factor == Factor::ONE {
         true => None,

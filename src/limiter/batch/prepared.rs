@@ -120,7 +120,7 @@ fn prepare<'a>(
     let Member { handle, id, cost, mode, factor } = *member;
     let id = encode(handle.format, id, scratch).inspect_err(|_| handle.tally.count_error())?;
     let entry = view.generation.limits.entry(handle.index);
-    let Some((limit, tag)) = entry.numbers_of(id, view.limits_now_ns()) else {
+    let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
         return Ok(None);
     };
     let limit = if factor == Factor::ONE {

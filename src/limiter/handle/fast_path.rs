@@ -120,7 +120,7 @@ impl KeyedLimit {
         let known = home.known()?;
         // Find the limit by the tag beside the word. A tag of older limits, an override that has ended and a limit
         // with a shadow are left to the slow path.
-        let limit = entry.quick_numbers_at(known.tag(), now_ns)?;
+        let limit = entry.quick_limit_at(known.tag(), now_ns)?;
         if call.cost() > limit.burst() {
             return None;
         }

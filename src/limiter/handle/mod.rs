@@ -228,7 +228,7 @@ impl KeyedLimit {
         let guard = pin();
         let view = self.limiter.inner.view(&guard);
         let entry = view.generation.limits.entry(self.index);
-        let numbers = entry.numbers_of(id, view.limits_now_ns());
+        let numbers = entry.limit_for(id, view.limits_now_ns());
         Ok(then(entry, numbers.map(|(limit, _)| limit)))
     }
 

@@ -55,7 +55,7 @@ impl KeyedLimit {
         let decided = self.limiter.inner.with_view(|view| {
             // Ask the registry which limit applies to the id.
             let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.numbers_of(id, view.limits_ns(now_ns)) else {
+            let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::UNLIMITED));
             };
             let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };

@@ -107,7 +107,7 @@ fn check_custom_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(),
     }
     let is_custom = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
     for (index, entry) in new.by_index().take(old.count()) {
-        let (before, after) = (old.entry(index).any_numbers(), entry.any_numbers());
+        let (before, after) = (old.entry(index).any_limit(), entry.any_limit());
         let (Some(before), Some(after)) = (before, after) else { continue };
         let (from, to) = (before.algorithm(), after.algorithm());
         if (is_custom(before) || is_custom(after)) && from != to {

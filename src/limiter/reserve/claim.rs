@@ -93,7 +93,7 @@ impl KeyedLimit {
         ask: impl Fn(&Limit, u64, u64) -> Outcome,
     ) -> Result<Result<Claimed, Error>, Outdated> {
         let entry = view.generation.limits.entry(self.index);
-        let Some((limit, tag)) = entry.numbers_of(key.id, view.limits_ns(now_ns)) else {
+        let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
             return Ok(Ok(Claimed::UNLIMITED));
         };
         let (is_above, is_in_shadow_mode) = (cost > limit.burst(), entry.is_shadow());
@@ -181,7 +181,7 @@ impl Claim {
         self.limiter.inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
-            let Some((limit, tag)) = entry.numbers_of(key.id, view.limits_now_ns()) else {
+            let Some((limit, tag)) = entry.limit_for(key.id, view.limits_now_ns()) else {
                 return Ok(None);
             };
             let store_key = view.store_key(key, tag);
