@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::io::Write as _;
 
 use super::*;
+use crate::limits::IdentifierSet;
 use crate::limits::names::BOULDER;
 
 fn request<'a>(format: IdFormat, id: impl Into<Id<'a>>) -> Result<String, Error> {

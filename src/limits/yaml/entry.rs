@@ -11,7 +11,7 @@ use super::entry_options::EntryOptions;
 use super::events::{Scalar, Value};
 use super::faults::{Path, listed};
 use super::fields::{self, ALGORITHMS, ByField, Field, FileAlgorithm, MODES, named, unknown_field};
-use super::ids::Target;
+use super::ids::{ID_FIELDS, Target};
 use super::limit::{self, EntryFault};
 use super::names::{KnownLimit, NameLookup};
 use super::string_ids::WrittenId;
@@ -19,7 +19,7 @@ use super::walk::{Form, Role, Walk, Walked, given};
 
 /// The shape of an entry, on which its fields depend.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
+pub(super) enum Shape {
     /// `Name:id`: an override of one id.
     Keyed,
     /// An override with `ids`: in the list form, and everywhere in the file of overrides.
@@ -28,6 +28,8 @@ enum Shape {
     Either,
     /// The shadow of a default.
     Shadow,
+    /// An id of a list, with its annotations.
+    ListedId,
 }
 
 impl Shape {
@@ -41,6 +43,7 @@ impl Shape {
                 &[Ids, Id, Algorithm, Enabled, Mode, Shadow, MaxDebt, Comment, Owner, Expires]
             }
             Shape::Shadow => &[],
+            Shape::ListedId => ID_FIELDS,
         }
     }
 
@@ -63,6 +66,10 @@ pub(super) struct Entry<'e> {
     /// The valid numbers: units, millionths of units, or nanoseconds.
     pub(super) values: ByField<Option<u64>>,
     format: Option<IdFormat>,
+    /// The id of a [`Shape::ListedId`], with its line.
+    pub(super) id: Option<(u64, Scalar<'e>)>,
+    /// Whether a key is at fault or unknown.
+    pub(super) has_faulty_key: bool,
     pub(super) is_disabled: bool,
     /// The limit and the terms of its ids.
     target: Option<Target>,
@@ -74,7 +81,7 @@ pub(super) struct Entry<'e> {
 }
 
 impl<'e> Entry<'e> {
-    fn new(name: &'e str, line: u64, shape: Shape) -> Entry<'e> {
+    pub(super) fn new(name: &'e str, line: u64, shape: Shape) -> Entry<'e> {
         Entry {
             name,
             line,
@@ -82,6 +89,8 @@ impl<'e> Entry<'e> {
             lines: Default::default(),
             values: Default::default(),
             format: None,
+            id: None,
+            has_faulty_key: false,
             is_disabled: false,
             target: None,
             unknown: Vec::new(),
@@ -183,18 +192,28 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// Reads the fields of a map. The start of the map was read.
-    fn fields(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) -> Walked {
+    pub(super) fn fields<'e>(&mut self, entry: &mut Entry<'e>, at: &Path<'_>) -> Walked
+    where
+        't: 'e,
+    {
         while let Some((line, key)) = self.key(at, "a field")? {
             let Some(key) = key else {
+                entry.has_faulty_key = true;
                 self.skip_value(at)?;
                 continue;
             };
             let key = key.text;
             let at_field = at.key(&key);
-            let known = Field::from_name(&key);
-            let Some(field) =
-                known.filter(|field| field.is_parameter() || entry.shape.others().contains(field))
-            else {
+            let has_parameters = entry.shape != Shape::ListedId;
+            let is_known = |field: &Field| {
+                (field.is_parameter() && has_parameters) || entry.shape.others().contains(field)
+            };
+            let Some(field) = Field::from_name(&key).filter(is_known) else {
+                entry.has_faulty_key = true;
+                if entry.shape == Shape::ListedId {
+                    self.unknown_id_field(&key, line, at, &at_field)?;
+                    continue;
+                }
                 if entry.unknown.len() >= UNKNOWN_MAX {
                     // Reported at once, so that the bound on faults ends a file of nothing else.
                     let algorithm = entry.algorithm.unwrap_or(FileAlgorithm::Gcra);
@@ -206,9 +225,14 @@ impl<'t> Walk<'_, 't> {
                 self.skip_value(&at_field)?;
                 continue;
             };
-            if self.is_first(&mut entry.lines, field, line, &at_field)? {
-                self.field(entry, field, at, &at_field)?;
+            if let Some(before) = entry.line_of(field) {
+                let message = format!("the field was given before, on line {before}");
+                self.fault(line, &at_field, message);
+                self.skip_value(&at_field)?;
+                continue;
             }
+            entry.lines[field as usize] = Some(line);
+            self.field(entry, field, at, &at_field)?;
         }
         Ok(())
     }
@@ -255,15 +279,21 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
+    /// Reads the value of a field.
     fn field<'e>(
         &mut self,
         entry: &mut Entry<'e>,
         field: Field,
         at: &Path<'_>,
         at_field: &Path<'_>,
-    ) -> Walked {
+    ) -> Walked
+    where
+        't: 'e,
+    {
         let (line, value) = self.value(at_field)?;
+        let is_id = field == Field::Id && entry.shape == Shape::ListedId;
         match value {
+            Value::Scalar(scalar) if is_id => entry.id = Some((line, scalar)),
             Value::List if field == Field::Ids => {
                 let known = self.known_limit(entry.name, entry.line, at);
                 // The ids point to the terms that the rest of the entry gives.
@@ -282,7 +312,10 @@ impl<'t> Walk<'_, 't> {
                     self.fault(line, at_field, format!("invalid {} {reason}", field.name()));
                 }
             }
-            other => self.unexpected(line, at_field, other, field.allowed())?,
+            other => {
+                let wanted = if is_id { "an id" } else { field.allowed() };
+                self.unexpected(line, at_field, other, wanted)?;
+            }
         }
         Ok(())
     }

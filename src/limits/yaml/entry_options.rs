@@ -35,9 +35,6 @@ impl Annotations {
     /// Reads one of the fields. An error says what was given and what is allowed.
     pub(super) fn read(&mut self, field: Field, scalar: &Scalar<'_>) -> Result<(), String> {
         if field == Field::Expires {
-            if scalar.is_null() {
-                return Err(format!("null: {} is allowed", field.allowed()));
-            }
             let end = Expiry::after_day(&scalar.text);
             self.expires =
                 Some(end.map_err(|allowed| format!("{}: {allowed}", shown(&scalar.text)))?);
