@@ -1,4 +1,4 @@
-//! Files as the system has them: missing, folders, sizes.
+//! Tests missing files, folders, and the bound on a file's size.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn load_from_disk_and_faults_of_both_are_reported() {
+fn faults_of_both_files_are_reported() {
     let limits = file(DEFAULTS.as_bytes());
     let overrides = file(MAP.replace("10.0.0.2", "64.112.117.1").as_bytes());
     let loaded = Limits::from_yaml_files(limits.path(), Some(overrides.path())).unwrap();
@@ -41,7 +41,7 @@ fn that_cannot_be_read_are_io_errors_unless_more_is_wrong() {
     assert!(text.contains("cannot be read: it is a directory\n"), "{text}");
     assert!(text.contains("missing.yml: cannot be read"), "{text}");
 
-    // What the missing file may declare is not called unknown; what is wrong by itself is.
+    // Names that the missing file may declare are not reported as unknown. Other faults are.
     let overrides = file(b"- Own: {burst: 0, count: 1, period: 1s, ids: [a]}");
     let error = Limits::from_yaml_files(&missing, Some(overrides.path())).unwrap_err();
     assert!(error.is_invalid_config() && error.is_io(), "a file is wrong and another unread");

@@ -1,4 +1,4 @@
-//! The formats of Boulder's names: its own rows, and where we differ on purpose.
+//! Tests the formats of Boulder's limits by Boulder's own rows, and where we differ on purpose.
 
 use serde_json::Value;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ fn stored(format: IdFormat, text: &str) -> Result<String, Error> {
     encode_override(format, text, true, &mut scratch).map(|bytes| decode(format, bytes))
 }
 
-/// Rows where we refuse what Boulder accepts, or the other way round.
+/// Rows that we refuse and Boulder accepts, or the other way round.
 const DELIBERATE: &[(&str, &str, &str)] = &[
     (
         "CertificatesPerDomain",
@@ -50,7 +50,7 @@ const DELIBERATE: &[(&str, &str, &str)] = &[
 fn every_row_of_boulders_ids_is_as_in_boulder_or_deliberate() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/vectors/boulder_ids.json");
     let Ok(text) = std::fs::read_to_string(path) else {
-        // Past the test runner, which keeps to itself what a passing test prints.
+        // Written to stderr directly, because the test runner hides the output of a passing test.
         writeln!(
             std::io::stderr(),
             "MISSING VECTORS: {path} cannot be read, so Boulder's ids were NOT compared"

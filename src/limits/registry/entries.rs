@@ -1,4 +1,4 @@
-//! Reads limits and overrides for reports: what each has, and where it was given.
+//! Gives reports access to limits and overrides, and to the lines that they were given on.
 
 use std::fmt;
 use std::time::SystemTime;

@@ -6,16 +6,15 @@ use crate::limit::Limit;
 use crate::limits::registry::{OverrideTerms, SourceLine};
 use crate::limits::{IdFormat, shown};
 
-use super::duration;
 use super::entry_options::EntryOptions;
 use super::events::{Scalar, Value};
 use super::faults::{Path, listed};
-use super::fields::{self, ALGORITHMS, ByField, Field, FileAlgorithm, MODES, named, unknown_field};
+use super::fields::{ByField, Field, FileAlgorithm};
 use super::ids::{ID_FIELDS, Target};
 use super::limit::{self, EntryFault};
 use super::names::{KnownLimit, NameLookup};
 use super::string_ids::WrittenId;
-use super::walk::{Form, Role, Walk, Walked, given};
+use super::walk::{Form, Role, Walk, Walked};
 
 /// The shape of an entry, on which its fields depend.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +33,7 @@ pub(super) enum Shape {
 
 impl Shape {
     /// Returns the fields that are no parameters of an algorithm.
-    fn others(self) -> &'static [Field] {
+    pub(super) fn others(self) -> &'static [Field] {
         use Field::{Algorithm, Comment, Enabled, Expires, Id, Ids, MaxDebt, Mode, Owner, Shadow};
         match self {
             Shape::Keyed => &[MaxDebt, Comment, Owner, Expires],
@@ -48,35 +47,32 @@ impl Shape {
     }
 
     /// Returns the names of all fields of an entry of this shape with this algorithm.
-    fn fields(self, algorithm: FileAlgorithm) -> Vec<&'static str> {
+    pub(super) fn fields(self, algorithm: FileAlgorithm) -> Vec<&'static str> {
         algorithm.parameters().iter().chain(self.others()).map(|field| field.name()).collect()
     }
 }
 
-/// The most unknown keys that an entry keeps until its end.
-const UNKNOWN_MAX: usize = 64;
-
 /// An entry, as far as it was read.
 pub(super) struct Entry<'e> {
-    name: &'e str,
-    line: u64,
-    shape: Shape,
+    pub(super) name: &'e str,
+    pub(super) line: u64,
+    pub(super) shape: Shape,
     /// The line of each field that was given.
-    lines: ByField<Option<u64>>,
+    pub(super) lines: ByField<Option<u64>>,
     /// The valid numbers: units, millionths of units, or nanoseconds.
     pub(super) values: ByField<Option<u64>>,
-    format: Option<IdFormat>,
+    pub(super) format: Option<IdFormat>,
     /// The id of a [`Shape::ListedId`], with its line.
     pub(super) id: Option<(u64, Scalar<'e>)>,
     /// Whether a key is at fault or unknown.
     pub(super) has_faulty_key: bool,
     pub(super) is_disabled: bool,
     /// The limit and the terms of its ids.
-    target: Option<Target>,
-    /// Keys that are no field of this shape, at most [`UNKNOWN_MAX`]. They are reported once the algorithm is known, with
+    pub(super) target: Option<Target>,
+    /// Keys that are no field of this shape, at most 64. They are reported once the algorithm is known, with
     /// the fields that it allows.
-    unknown: Vec<(u64, String)>,
-    algorithm: Option<FileAlgorithm>,
+    pub(super) unknown: Vec<(u64, String)>,
+    pub(super) algorithm: Option<FileAlgorithm>,
     pub(super) options: EntryOptions<'e>,
 }
 
@@ -108,7 +104,7 @@ impl<'e> Entry<'e> {
     }
 
     /// Returns the algorithm that the fields of an override belong to. It is used if the limit has none yet.
-    fn algorithm_by_fields(&self) -> FileAlgorithm {
+    pub(super) fn algorithm_by_fields(&self) -> FileAlgorithm {
         if self.has_any(FileAlgorithm::LeakyBucket.parameters()) {
             FileAlgorithm::LeakyBucket
         } else if !self.has_any(FileAlgorithm::FixedWindow.parameters()) {
@@ -189,135 +185,6 @@ impl<'t> Walk<'_, 't> {
         let parameters = FileAlgorithm::Gcra.parameters().iter();
         let fields = listed(&parameters.map(|field| field.name()).collect::<Vec<_>>());
         self.unexpected(line, at, value, &format!("a map with {fields}"))
-    }
-
-    /// Reads the fields of a map. The start of the map was read.
-    pub(super) fn fields<'e>(&mut self, entry: &mut Entry<'e>, at: &Path<'_>) -> Walked
-    where
-        't: 'e,
-    {
-        while let Some((line, key)) = self.key(at, "a field")? {
-            let Some(key) = key else {
-                entry.has_faulty_key = true;
-                self.skip_value(at)?;
-                continue;
-            };
-            let key = key.text;
-            let at_field = at.key(&key);
-            let has_parameters = entry.shape != Shape::ListedId;
-            let is_known = |field: &Field| {
-                (field.is_parameter() && has_parameters) || entry.shape.others().contains(field)
-            };
-            let Some(field) = Field::from_name(&key).filter(is_known) else {
-                entry.has_faulty_key = true;
-                if entry.shape == Shape::ListedId {
-                    self.unknown_id_field(&key, line, at, &at_field)?;
-                    continue;
-                }
-                if entry.unknown.len() >= UNKNOWN_MAX {
-                    // Reported at once, so that the bound on faults ends a file of nothing else.
-                    let algorithm = entry.algorithm.unwrap_or(FileAlgorithm::Gcra);
-                    let message = unknown_field(&key, &entry.shape.fields(algorithm));
-                    self.fault(line, &at_field, message);
-                } else {
-                    entry.unknown.push((line, key.to_string()));
-                }
-                self.skip_value(&at_field)?;
-                continue;
-            };
-            if let Some(before) = entry.line_of(field) {
-                let message = format!("the field was given before, on line {before}");
-                self.fault(line, &at_field, message);
-                self.skip_value(&at_field)?;
-                continue;
-            }
-            entry.lines[field as usize] = Some(line);
-            self.field(entry, field, at, &at_field)?;
-        }
-        Ok(())
-    }
-
-    /// Sets an entry's algorithm, and reports the fields that the algorithm does not have.
-    fn check_fields(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
-        if entry.line_of(Field::Algorithm).is_none() {
-            let is_default = entry.shape == Shape::Either && entry.line_of(Field::Ids).is_none();
-            let known = match self.names.look_up(entry.name) {
-                NameLookup::Known(known) if !is_default => {
-                    self.builder.entry(known.index).algorithm
-                }
-                _ => None,
-            };
-            entry.algorithm = Some(match known.and_then(FileAlgorithm::from_name) {
-                Some(algorithm) => algorithm,
-                None if is_default => FileAlgorithm::Gcra,
-                None => entry.algorithm_by_fields(),
-            });
-        }
-        self.report_unknown(entry, at);
-    }
-
-    /// Reports the fields that the entry's algorithm does not have.
-    fn report_unknown(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
-        let mut unknown = std::mem::take(&mut entry.unknown);
-        if let Some(algorithm) = entry.algorithm {
-            let is_other = |field: &Field| !algorithm.parameters().contains(field);
-            for field in Field::all().filter(|field| field.is_parameter()).filter(is_other) {
-                let line = entry.line_of(field);
-                unknown.extend(line.map(|line| (line, field.name().into())));
-            }
-        }
-        if unknown.is_empty() {
-            return;
-        }
-        let allowed = match entry.algorithm {
-            Some(algorithm) => entry.shape.fields(algorithm),
-            // A faulty algorithm is reported already. Any field may have been meant.
-            None => Field::all().map(Field::name).collect(),
-        };
-        for (line, key) in unknown {
-            self.fault(line, &at.key(&key), unknown_field(&key, &allowed));
-        }
-    }
-
-    /// Reads the value of a field.
-    fn field<'e>(
-        &mut self,
-        entry: &mut Entry<'e>,
-        field: Field,
-        at: &Path<'_>,
-        at_field: &Path<'_>,
-    ) -> Walked
-    where
-        't: 'e,
-    {
-        let (line, value) = self.value(at_field)?;
-        let is_id = field == Field::Id && entry.shape == Shape::ListedId;
-        match value {
-            Value::Scalar(scalar) if is_id => entry.id = Some((line, scalar)),
-            Value::List if field == Field::Ids => {
-                let known = self.known_limit(entry.name, entry.line, at);
-                // The ids point to the terms that the rest of the entry gives.
-                entry.target = known
-                    .map(|limit| Target { limit, terms: self.builder.next_terms(limit.index) });
-                return self.ids(entry.target, &mut entry.options.id_ends, line, at_field);
-            }
-            Value::Map if field == Field::Shadow => {
-                let mut shadow = Entry::new(entry.name, line, Shape::Shadow);
-                let walked = self.fields(&mut shadow, at_field);
-                entry.options.shadow = Some(Box::new(shadow));
-                return walked;
-            }
-            Value::Scalar(scalar) => {
-                if let Err(reason) = read_scalar(entry, field, &scalar) {
-                    self.fault(line, at_field, format!("invalid {} {reason}", field.name()));
-                }
-            }
-            other => {
-                let wanted = if is_id { "an id" } else { field.allowed() };
-                self.unexpected(line, at_field, other, wanted)?;
-            }
-        }
-        Ok(())
     }
 
     /// Adds the override of the id in the key.
@@ -442,7 +309,12 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// Returns the limit of a name. An unknown name is a fault, unless its reason is reported elsewhere.
-    fn known_limit(&mut self, name: &str, line: u64, at: &Path<'_>) -> Option<KnownLimit> {
+    pub(super) fn known_limit(
+        &mut self,
+        name: &str,
+        line: u64,
+        at: &Path<'_>,
+    ) -> Option<KnownLimit> {
         match self.names.look_up(name) {
             NameLookup::Known(known) => Some(known),
             NameLookup::Faulty => None,
@@ -457,46 +329,4 @@ impl<'t> Walk<'_, 't> {
             }
         }
     }
-}
-
-/// Reads a field whose value is a scalar. An error says what was given and what is allowed.
-fn read_scalar(entry: &mut Entry<'_>, field: Field, scalar: &Scalar<'_>) -> Result<(), String> {
-    if scalar.is_null() && !matches!(field, Field::Comment | Field::Owner) {
-        return Err(format!("null: {} is allowed", field.allowed()));
-    }
-    let number = match field {
-        Field::Burst | Field::Count | Field::Limit => fields::whole_number(scalar, field)?,
-        Field::Size | Field::DripSize | Field::Max => fields::decimal(scalar, field)?.millionths,
-        Field::Period | Field::Window | Field::DripRate | Field::Duration | Field::MinInterval => {
-            duration::parse(&scalar.text)?
-        }
-        Field::Id => {
-            entry.format = Some(named(&scalar.text, IdFormat::ALL)?);
-            return Ok(());
-        }
-        Field::Algorithm => {
-            entry.algorithm = Some(named(&scalar.text, ALGORITHMS)?);
-            return Ok(());
-        }
-        Field::Enabled => {
-            entry.is_disabled = !fields::boolean(scalar, field)?;
-            return Ok(());
-        }
-        Field::MaxDebt => fields::whole_number_or_0(scalar, field)?,
-        Field::Mode => {
-            entry.options.mode = named(&scalar.text, MODES)?;
-            return Ok(());
-        }
-        Field::Comment | Field::Owner | Field::Expires => {
-            return entry.options.annotations.read(field, scalar);
-        }
-        Field::Ids | Field::Shadow => {
-            return Err(format!("{}: {} is allowed", given(scalar), field.allowed()));
-        }
-    };
-    if field == Field::Period && number == 0 {
-        return Err("0s: more than 0s is allowed".into());
-    }
-    entry.values[field as usize] = Some(number);
-    Ok(())
 }

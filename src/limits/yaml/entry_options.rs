@@ -1,4 +1,4 @@
-//! Reads what an entry has beside the parameters of its limit: mode, shadow, debt, comment, owner and end.
+//! The options of an entry: mode, shadow, debt, comment, owner and end.
 
 use std::collections::HashMap;
 

@@ -2,6 +2,7 @@
 
 mod duration;
 mod entry;
+mod entry_fields;
 mod entry_options;
 mod events;
 mod faults;
