@@ -185,7 +185,7 @@ impl Cancel {
         inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
-            let numbers = entry.numbers_of(key.id, view.limits_now_ns());
+            let numbers = entry.limit_for(key.id, view.limits_now_ns());
             let Some((limit, tag)) = numbers else { return Ok(None) };
             let now_ns = view.inner.clock.now_after_loads_ns();
             let is_same = view.generation.number == self.generation && tag == self.tag;

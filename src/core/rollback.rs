@@ -21,7 +21,7 @@ impl<'g> LimitsView<'g> {
         // This call's own attempts have not lowered the word.
         let mut noted = spent.noted;
         // Places are taken by the limit's own numbers, whatever the factor that was charged by.
-        let own = self.generation.limits.numbers_at(key.tag).filter(|own| *own != limit);
+        let own = self.generation.limits.limit_at(key.tag).filter(|own| *own != limit);
         let rolled_back = |word, charge, now_ns: &dyn Fn() -> u64| {
             let taken = limit.rule().roll_back(word, charge, now_ns)?;
             let Some(own) = own else { return Some(taken) };
@@ -130,8 +130,8 @@ impl<'g> LimitsView<'g> {
             // The bucket is in the units of the default.
             return Ok(());
         }
-        let Some(new) = now.limits.numbers_at(tag) else { return Ok(()) };
-        let is_same = before.limits.numbers_at(key.tag).is_some_and(|old| old.rule() == new.rule());
+        let Some(new) = now.limits.limit_at(tag) else { return Ok(()) };
+        let is_same = before.limits.limit_at(key.tag).is_some_and(|old| old.rule() == new.rule());
         if !is_same && self.entry(key, spent).lowered_since(spent.noted) > 0 {
             // In which units is not known.
             return Ok(());

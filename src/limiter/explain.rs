@@ -89,7 +89,7 @@ impl KeyedLimit {
         let now_ns = inner.clock.now_ns();
         let state = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.numbers_of(key.id, now_ns) else {
+            let Some((limit, tag)) = entry.limit_for(key.id, now_ns) else {
                 return Ok(Decision::UNLIMITED);
             };
             let state = Check(0).run(view, &view.store_key(key, tag), limit, now_ns)?;

@@ -247,7 +247,7 @@ impl Restoring {
         let generation = self.limiter.inner.view(&guard).generation;
         let entry = generation.limits.entry(index);
         limit.check_format(entry.format)?;
-        if let Some(new) = entry.any_numbers()
+        if let Some(new) = entry.any_limit()
             && self.debt != CarryOver::Afresh
             && !old.can_become(new)
         {
@@ -261,7 +261,7 @@ impl Restoring {
         let numbers = KeptNumbers { old, until_ns, limit: Some(index) };
         if item.shared != 0
             && let Some(tag) = generation.limits.default_tag(index)
-            && let Some(new) = generation.limits.numbers_at(tag)
+            && let Some(new) = generation.limits.limit_at(tag)
             && let Some(word) = self.carried(&numbers, new, item.shared)?
         {
             // There are no newer limits.
@@ -291,7 +291,7 @@ impl Restoring {
                 Who::Id(id) => (view.store_key(KeyRef { limit, id }, tag).fingerprint, id),
             };
             let key = KeyRef { limit, id };
-            Some((StoreKey { key, fingerprint, tag }, limits.numbers_at(tag)?))
+            Some((StoreKey { key, fingerprint, tag }, limits.limit_at(tag)?))
         });
         if !numbers.old.has_word(record.word) {
             return Err(Wrong::Damaged);

@@ -204,7 +204,7 @@ impl<W: Write> Writer<'_, W> {
 impl Standing {
     fn numbers(&self, tag: LimitTag) -> Option<NumbersItem<'_>> {
         let LimitIndex(limit) = tag.limit()?;
-        let numbers = parameters(self.limits.numbers_at(tag)?);
+        let numbers = parameters(self.limits.limit_at(tag)?);
         let shared = if tag.numbers() == 0 { self.shared.get(limit as usize) } else { None };
         let shared = shared.copied().unwrap_or(0);
         let end_ns = self.limits.end_ns(tag).unwrap_or(0);

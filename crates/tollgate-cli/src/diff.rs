@@ -179,7 +179,7 @@ impl Asked {
             change: Change::Removed,
             fields: changed_fields(&terms(&old), &[]),
             for_whom: "everyone",
-            live_buckets: self.debt.effect(old.default_numbers(), None),
+            live_buckets: self.debt.effect(old.default_limit(), None),
             overrides: OverrideChanges { removed, ..OverrideChanges::default() },
         }
     }
@@ -191,7 +191,7 @@ impl Asked {
             change: Change::Added,
             fields: changed_fields(&[], &terms(&new)),
             for_whom: EVERYONE,
-            live_buckets: self.debt.effect(None, new.default_numbers()),
+            live_buckets: self.debt.effect(None, new.default_limit()),
             overrides: OverrideChanges { added, ..OverrideChanges::default() },
         }
     }
@@ -225,7 +225,7 @@ impl Asked {
                 false => for_whom(&fields),
             },
             fields,
-            live_buckets: self.debt.effect(old.default_numbers(), new.default_numbers()),
+            live_buckets: self.debt.effect(old.default_limit(), new.default_limit()),
             overrides,
         })
     }
@@ -294,7 +294,7 @@ impl Asked {
         let account = of.and_then(|given| limit.override_of_account(&given));
         match account.filter(|account| !account.is_expired(self.now)) {
             Some(account) => account.numbers().cloned(),
-            None => limit.default_numbers().cloned(),
+            None => limit.default_limit().cloned(),
         }
     }
 }
@@ -330,7 +330,7 @@ fn terms(limit: &LimitEntry<'_>) -> Fields {
     let mut fields = vec![("id", Value::Text(limit.format().to_string()))];
     match limit.is_disabled() {
         true => fields.push(("enabled", Value::Flag(false))),
-        false => fields.extend(of_numbers(limit.default_numbers())),
+        false => fields.extend(of_numbers(limit.default_limit())),
     }
     fields.push((MODE, Value::Text(limit.mode().to_string())));
     fields.extend(limit.shadow().map(|shadow| (SHADOW, Value::Limit(shadow.clone()))));

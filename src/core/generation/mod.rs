@@ -198,7 +198,7 @@ impl Generation {
     ) -> Option<u64> {
         let numbers = |generation: &'_ Generation| {
             let limits = &generation.limits;
-            limits.default_tag(limit).and_then(|tag| limits.numbers_at(tag).cloned())
+            limits.default_tag(limit).and_then(|tag| limits.limit_at(tag).cloned())
         };
         self.changed(&numbers(before)?, &numbers(self)?, word)
     }
@@ -234,8 +234,8 @@ impl Generation {
     ) -> Option<(LimitTag, u64)> {
         // Ends that came before the change come first.
         let (old, word) = before.after_ends(key, tag, word, self.at_ns)?;
-        let old = before.limits.numbers_at(old)?;
-        let word = self.changed(old, self.limits.numbers_at(new)?, word)?;
+        let old = before.limits.limit_at(old)?;
+        let word = self.changed(old, self.limits.limit_at(new)?, word)?;
         Some((new, word))
     }
 
@@ -312,7 +312,7 @@ impl Generation {
             CellKey::Id(id) => self.limits.tag_of(KeyRef { limit, id }, end_ns)?,
             CellKey::Fingerprint(_) => self.beside_own(key, limit, end_ns)?,
         };
-        let (old, new) = (self.limits.numbers_at(tag)?, self.limits.numbers_at(next)?);
+        let (old, new) = (self.limits.limit_at(tag)?, self.limits.limit_at(next)?);
         Some((next, self.debt.converted(old, new, word, end_ns)?))
     }
 
@@ -334,7 +334,7 @@ impl Generation {
                 (_, Some(_)) => return Err(Outdated),
                 // Neither has an end: the tag is of another account with the same bits.
                 (_, None) => {
-                    let numbers = |tag| self.limits.numbers_at(tag);
+                    let numbers = |tag| self.limits.limit_at(tag);
                     let (old, new) = (numbers(tag), numbers(to));
                     now = old
                         .zip(new)
@@ -345,7 +345,7 @@ impl Generation {
             now = self.after_end(key, tag, word, end_ns);
         }
         // The bucket was full at some time, and nothing was charged since.
-        Ok(self.limits.numbers_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
+        Ok(self.limits.limit_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
     }
 
     /// See [`Rules::owed`](crate::store::Rules::owed); and [`Limits::is_full`].

@@ -345,7 +345,7 @@ impl<'a> Batch<'a> {
         self.limiter.inner.with_view(|view| {
             let key = member.key.key;
             let numbers =
-                view.generation.limits.entry(key.limit).numbers_of(key.id, view.limits_now_ns());
+                view.generation.limits.entry(key.limit).limit_for(key.id, view.limits_now_ns());
             let Some((limit, tag)) = numbers else { return Ok(Decision::UNLIMITED) };
             let scaled = match factor == Factor::ONE {
                 true => None,
@@ -422,7 +422,7 @@ impl<'a> Batch<'a> {
         let id = encode(member.handle.format, member.id, scratch)
             .inspect_err(|_| member.handle.tally.count_error())?;
         let entry = view.generation.limits.entry(index);
-        let Some((limit, tag)) = entry.numbers_of(id, view.limits_now_ns()) else {
+        let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
             return Ok(None);
         };
         let limit = if member.factor == Factor::ONE {

@@ -162,7 +162,7 @@ impl KeyedLimit {
         let now_ns = inner.clock.now_ns();
         let applies = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
-            Ok(entry.numbers_of(key.id, now_ns).is_some())
+            Ok(entry.limit_for(key.id, now_ns).is_some())
         });
         if !applies {
             return Err(self.not_blocked(key.id, "no limit applies to it"));

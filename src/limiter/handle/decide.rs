@@ -54,7 +54,7 @@ impl KeyedLimit {
         let now_ns = inner.clock.now_ns();
         let decided = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.numbers_of(id, view.limits_ns(now_ns)) else {
+            let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::UNLIMITED));
             };
             let limit = match view.scaled(self.index, limit, factor) {

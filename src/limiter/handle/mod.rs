@@ -250,7 +250,7 @@ impl KeyedLimit {
         let guard = pin();
         let view = self.limiter.inner.view(&guard);
         let entry = view.generation.limits.entry(self.index);
-        let numbers = entry.numbers_of(id, view.limits_now_ns());
+        let numbers = entry.limit_for(id, view.limits_now_ns());
         Ok(then(entry, numbers.map(|(limit, _)| limit)))
     }
 
@@ -371,7 +371,7 @@ impl KeyedLimit {
                 && let entry = inner.view(&guard).generation.limits.entry(self.index)
                 && let now_ns = *read_ns.get_or_insert_with(|| inner.clock.now_ns())
                 && let Some(known) = home.known()
-                && let Some(limit) = entry.quick_numbers_at(known.tag(), now_ns)
+                && let Some(limit) = entry.quick_limit_at(known.tag(), now_ns)
                 && cost <= limit.burst()
             {
                 let mut asked = 0;
@@ -413,7 +413,7 @@ impl KeyedLimit {
         let now_ns = read_ns.unwrap_or_else(|| self.limiter.inner.clock.now_ns());
         let decided = self.limiter.inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.numbers_of(id, view.limits_ns(now_ns)) else {
+            let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::UNLIMITED));
             };
             let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };

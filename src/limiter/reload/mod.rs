@@ -109,7 +109,7 @@ fn check_rules_of_ones_own(old: &Limits, new: &Limits, debt: CarryOver) -> Resul
     let is_own = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
     for (index, entry) in new.by_index().take(old.count()) {
         let before = old.entry(index);
-        let (Some(was), Some(is)) = (before.any_numbers(), entry.any_numbers()) else { continue };
+        let (Some(was), Some(is)) = (before.any_limit(), entry.any_limit()) else { continue };
         let (was_called, is_called) = (was.algorithm(), is.algorithm());
         if debt != CarryOver::Afresh && (is_own(was) || is_own(is)) && was_called != is_called {
             let text = format!(

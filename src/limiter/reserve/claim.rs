@@ -72,7 +72,7 @@ impl KeyedLimit {
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
         let claimed = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.numbers_of(key.id, view.limits_ns(now_ns)) else {
+            let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
                 return Ok(Ok((Claimed::UNLIMITED, false)));
             };
             let (is_above, is_tried) = (cost > limit.burst(), entry.is_shadow());
@@ -163,7 +163,7 @@ impl Claim {
         self.limiter.inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
-            let Some((limit, tag)) = entry.numbers_of(key.id, view.limits_now_ns()) else {
+            let Some((limit, tag)) = entry.limit_for(key.id, view.limits_now_ns()) else {
                 return Ok(None);
             };
             let store_key = view.store_key(key, tag);

@@ -42,7 +42,7 @@ impl fmt::Display for Location {
 ///     .override_id("PerUser", "alice", limit(9)?)?
 ///     .build();
 /// let per_user = limits.limit("PerUser")?;
-/// assert_eq!(per_user.default_numbers().map(Limit::burst), Some(2));
+/// assert_eq!(per_user.default_limit().map(Limit::burst), Some(2));
 /// assert_eq!(per_user.algorithm(), Some("gcra"));
 /// assert_eq!(per_user.overrides().len(), 1);
 /// # Ok::<(), tollgate::Error>(())
@@ -128,7 +128,7 @@ impl<'a> LimitEntry<'a> {
     }
 
     /// Returns the default, which applies to ids without an override; `None` is no limit.
-    pub fn default_numbers(&self) -> Option<&'a Limit> {
+    pub fn default_limit(&self) -> Option<&'a Limit> {
         self.entry().default.as_ref()
     }
 

@@ -68,7 +68,7 @@ impl Limits {
             near.push(NearEntry {
                 id: None,
                 location: limit.location(),
-                numbers: limit.default_numbers().cloned(),
+                numbers: limit.default_limit().cloned(),
                 why: WhyNot::LessSpecific,
             });
         }
@@ -105,7 +105,7 @@ fn explain_entry(
         format: limit.format(),
         applies,
         location: limit.location(),
-        numbers: limit.default_numbers().cloned(),
+        numbers: limit.default_limit().cloned(),
         mode: limit.mode(),
         shadow: limit.shadow().cloned(),
         max_debt: limit.max_debt(),

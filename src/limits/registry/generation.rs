@@ -119,7 +119,7 @@ impl Limits {
 
 impl Entry {
     /// Returns the default, or the limit of some override.
-    pub(crate) fn any_numbers(&self) -> Option<&Limit> {
+    pub(crate) fn any_limit(&self) -> Option<&Limit> {
         self.default.as_ref().or_else(|| self.terms.iter().find_map(|terms| terms.limit.as_ref()))
     }
 

@@ -28,7 +28,7 @@ impl Limits {
         // A word without a known limit is kept, because it cannot be known to be full.
         let Some(index) = tag.limit() else { return false };
         let tag = if fault::active(Fault::FullByDefault) { tag.stamp().tag(0) } else { tag };
-        let Some(limit) = self.numbers_at(tag) else { return false };
+        let Some(limit) = self.limit_at(tag) else { return false };
         if !limit.rule().is_full(word, now_ns) {
             return false;
         }
@@ -47,7 +47,7 @@ impl Limits {
     /// Returns the tag of the limit that applies to a key.
     pub(crate) fn tag_of(&self, key: KeyRef<'_>, now_ns: u64) -> Option<LimitTag> {
         let entry = self.entries.get(key.limit.0 as usize)?;
-        entry.numbers_of(key.id, now_ns).map(|(_, tag)| tag)
+        entry.limit_for(key.id, now_ns).map(|(_, tag)| tag)
     }
 
     /// Returns the tag of a limit's default, if it has one.
@@ -58,13 +58,13 @@ impl Limits {
 
     /// Whether `charged_by` is the limit's default, without a factor, and the key with this tag has no override.
     pub(crate) fn is_default(&self, tag: LimitTag, charged_by: &Limit) -> bool {
-        !tag.is_of_override() && self.numbers_at(tag) == Some(charged_by)
+        !tag.is_of_override() && self.limit_at(tag) == Some(charged_by)
     }
 
     /// Returns the limit that a tag of this generation names, also if it is an override that has ended.
-    pub(crate) fn numbers_at(&self, tag: LimitTag) -> Option<&Limit> {
+    pub(crate) fn limit_at(&self, tag: LimitTag) -> Option<&Limit> {
         let entry = self.entries.get(tag.limit()?.0 as usize)?;
-        entry.numbers_at(tag, BEFORE_ALL_ENDS_NS)
+        entry.limit_at(tag, BEFORE_ALL_ENDS_NS)
     }
 
     /// Whether the tag's override has ended by `at_ns`.
@@ -93,7 +93,7 @@ impl Limits {
 impl Entry {
     /// Returns the limit that applies to an id in normal form, and its tag.
     #[inline]
-    pub(crate) fn numbers_of(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, LimitTag)> {
+    pub(crate) fn limit_for(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, LimitTag)> {
         if !self.overrides.is_empty()
             && let Some(given) = self.overridden(id, now_ns)
         {
@@ -103,17 +103,17 @@ impl Entry {
         self.default.as_ref().map(|limit| (limit, self.stamp.tag(0)))
     }
 
-    /// Returns the limit that [`numbers_of`](Self::numbers_of) returned with this tag. `None` for a tag of another
+    /// Returns the limit that [`limit_for`](Self::limit_for) returned with this tag. `None` for a tag of another
     /// generation and for an override that has ended.
     #[inline(always)]
-    pub(crate) fn numbers_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
+    pub(crate) fn limit_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
         if tag.stamp() == self.stamp { self.with_number(tag.numbers(), now_ns) } else { None }
     }
 
-    /// Returns the limit like [`numbers_at`](Self::numbers_at), for the fast path, which charges one bucket and does
+    /// Returns the limit like [`limit_at`](Self::limit_at), for the fast path, which charges one bucket and does
     /// nothing else. `None` also if the call has more to do.
     #[inline(always)]
-    pub(crate) fn quick_numbers_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
+    pub(crate) fn quick_limit_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
         self.with_number(tag.quick_numbers(self.quick)?, now_ns)
     }
 

@@ -176,7 +176,7 @@ impl Limits {
         let entry = self.entry(self.index_of(name)?);
         let mut scratch = Scratch::new();
         let id = format::encode(entry.format, id.into(), &mut scratch)?;
-        Ok(entry.numbers_of(id, BEFORE_ALL_ENDS_NS).map(|(limit, _)| limit.clone()))
+        Ok(entry.limit_for(id, BEFORE_ALL_ENDS_NS).map(|(limit, _)| limit.clone()))
     }
 
     /// Returns the limits as they apply at `now`, without ends: expired overrides are removed, and the others stay for

@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(given.len(), 3);
         for name in ["a", "b", "c"] {
             let index = placed.index_of(name).unwrap();
-            let numbers = placed.entry(index).numbers_of(b"x", BEFORE_ALL_ENDS_NS);
+            let numbers = placed.entry(index).limit_for(b"x", BEFORE_ALL_ENDS_NS);
             assert_eq!(numbers.map(|(_, tag)| tag.limit()), Some(Some(index)), "{name}");
         }
         // A limit that only the snapshot has limits nothing.
@@ -98,7 +98,7 @@ mod tests {
         let placed = limits(&["a", "b", "c"]).in_places_of(names(), kept);
         assert_eq!(placed.place_of("gone, too").map(|index| index.0), Some(4));
         let entry = placed.entry(LimitIndex(4));
-        assert!(entry.format == IdFormat::RegId && entry.any_numbers().is_none());
+        assert!(entry.format == IdFormat::RegId && entry.any_limit().is_none());
         // No name leads to a free index, also after a reload.
         let few = limits(&["a"]).in_places_of(["x", "y", "z", "a", "gone"].into_iter(), |_| None);
         let boulders = limits(&[]).count();

@@ -39,9 +39,9 @@ impl Limits {
         now_ns: u64,
     ) -> Option<(LimitIndex, &Limit, LimitTag)> {
         let entry = self.entry(key.limit);
-        let (_, tag) = entry.numbers_of(key.id, now_ns)?;
+        let (_, tag) = entry.limit_for(key.id, now_ns)?;
         let index = entry.shadow_beside(tag)?;
-        let (limit, tag) = self.entry(index).numbers_of(key.id, now_ns)?;
+        let (limit, tag) = self.entry(index).limit_for(key.id, now_ns)?;
         Some((index, limit, tag))
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn kinds(now: &str, then: &str) -> String {
 
 /// The default numbers of a limit in a file.
 pub(super) fn default(side: &Side, limit: &str) -> String {
-    match side.engine.limits().limit(limit).map(|limit| limit.default_numbers()) {
+    match side.engine.limits().limit(limit).map(|limit| limit.default_limit()) {
         Ok(Some(limit)) => words::limit(limit),
         Ok(None) => "no limit".into(),
         Err(_) => "has no such limit".into(),

@@ -214,7 +214,7 @@ impl OverrideEntry<'_> {
             let text = format!("expires on {}: then {rest} applies", terms.expires);
             found.push((WarningKind::Expiring, text));
         }
-        if let (Some(own), Some(default)) = (self.numbers(), self.limit().default_numbers()) {
+        if let (Some(own), Some(default)) = (self.numbers(), self.limit().default_limit()) {
             if own == default && self.max_debt() == self.limit().max_debt() {
                 found.push((WarningKind::Equal, format!("equals the default: {own}")));
             }
@@ -233,7 +233,7 @@ impl OverrideEntry<'_> {
         let account = limit.override_of_account(self).filter(|account| !account.is_expired(now));
         let (what, numbers) = match account {
             Some(account) => ("the account's override", account.numbers()),
-            None => ("the default", limit.default_numbers()),
+            None => ("the default", limit.default_limit()),
         };
         match numbers {
             Some(numbers) => format!("{what}, {numbers},"),
