@@ -3,11 +3,10 @@
 use crate::limits::IdFormat;
 
 use super::duration;
-use super::entry::{Entry, Shape};
+use super::entry::{Entry, Shape, Target};
 use super::events::{Scalar, Value};
 use super::faults::Path;
 use super::fields::{self, ALGORITHMS, Field, FileAlgorithm, MODES, named, unknown_field};
-use super::ids::Target;
 use super::names::NameLookup;
 use super::walk::{Walk, Walked, given};
 
@@ -128,7 +127,7 @@ impl<'t> Walk<'_, 't> {
             Value::Map if field == Field::Shadow => {
                 let mut shadow = Entry::new(entry.name, line, Shape::Shadow);
                 let walked = self.fields(&mut shadow, at_field);
-                entry.options.shadow = Some(Box::new(shadow));
+                entry.shadow = Some(Box::new(shadow));
                 return walked;
             }
             Value::Scalar(scalar) => {

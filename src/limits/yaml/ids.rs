@@ -3,10 +3,10 @@
 use crate::limits::IdFormat;
 use crate::limits::format::encode_override;
 use crate::limits::options::Note;
-use crate::limits::registry::{SourceLine, TermsIndex};
+use crate::limits::registry::SourceLine;
 use crate::limits::shown;
 
-use super::entry::{Entry, Shape};
+use super::entry::{Entry, ID_FIELDS, Shape, Target};
 use super::entry_options::{Annotations, IdEnds};
 use super::events::{Scalar, Value};
 use super::faults::Path;
@@ -14,16 +14,6 @@ use super::fields::{Field, unknown_field};
 use super::names::KnownLimit;
 use super::string_ids::WrittenId;
 use super::walk::{Walk, Walked};
-
-/// The limit and the terms that ids are added to.
-#[derive(Clone, Copy)]
-pub(super) struct Target {
-    pub(super) limit: KnownLimit,
-    pub(super) terms: TermsIndex,
-}
-
-/// The fields of an id's map.
-pub(super) const ID_FIELDS: &[Field] = &[Field::Id, Field::Comment, Field::Owner, Field::Expires];
 
 const ALLOWED: &str = "an id, or a map with id, comment, owner and expires,";
 
