@@ -1,25 +1,25 @@
-//! Limits from YAML through the public API: what loads, and what is refused in which words.
+//! Tests limits from YAML through the public API: files that load, and refused files with the texts of their faults.
 
 #![cfg(all(feature = "yaml", feature = "boulder"))]
 
 #[path = "limits_yaml/algorithms.rs"]
 mod algorithms;
-#[path = "limits_yaml/beside.rs"]
-mod beside;
+#[path = "limits_yaml/entry_options.rs"]
+mod entry_options;
 #[path = "limits_yaml/files.rs"]
 mod files;
 #[path = "limits_yaml/good.rs"]
 mod good;
 #[path = "limits_yaml/hostile.rs"]
 mod hostile;
-#[path = "limits_yaml/odd_ids.rs"]
-mod odd_ids;
 #[path = "limits_yaml/refused_files.rs"]
 mod refused_files;
 #[path = "limits_yaml/refused_values.rs"]
 mod refused_values;
 #[path = "limits_yaml/seeds.rs"]
 mod seeds;
+#[path = "limits_yaml/string_ids.rs"]
+mod string_ids;
 #[path = "limits_yaml/warnings.rs"]
 mod warnings;
 
@@ -29,12 +29,12 @@ use std::time::Duration;
 
 use tollgate::{Error, Limits};
 
-/// Every fault on a line, without the file's name.
+/// Returns the faults of a text as lines, without the file's name.
 fn faults(text: &str) -> Vec<String> {
     strip(&Limits::from_yaml(text).expect_err(text), "<text>")
 }
 
-/// Every fault of an overrides' file beside a good limits' file.
+/// Returns the faults of a file of overrides beside a valid file of limits.
 fn override_faults(text: &str) -> Vec<String> {
     let limits = "Own: {burst: 1, count: 1, period: 1s, id: string}";
     strip(&Limits::from_yaml_with_overrides(limits, text).expect_err(text), "<overrides>")
@@ -52,7 +52,7 @@ fn strip(error: &Error, file: &str) -> Vec<String> {
     faults.iter().map(strip).collect()
 }
 
-/// `burst/count/period` of what applies to an id.
+/// Returns burst, count and period of the limit that applies to an id.
 fn numbers<'a>(
     limits: &Limits,
     name: &str,

@@ -7,7 +7,7 @@ use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limits::{IdFormat, LimitMode, Location};
 
-/// Explains which entry of the limits applies to an id, and what a call would be answered.
+/// Explains which entry of the limits applies to an id, and what its bucket would answer to a call.
 ///
 /// [`Limits::explain`](crate::Limits::explain), which has an example, knows the entries only.
 /// [`KeyedLimit::explain`](crate::KeyedLimit::explain) also reads the id's bucket. Neither changes anything.

@@ -40,76 +40,31 @@ pub enum Id<'a> {
     NumberAndSet(u64, &'a IdentifierSet),
 }
 
-impl<'a> From<&'a str> for Id<'a> {
-    #[inline]
-    fn from(text: &'a str) -> Id<'a> {
-        Id::Text(text)
-    }
+macro_rules! id_from {
+    ($($(#[$cfg:meta])? $type:ty, $given:pat => $id:expr;)+) => {$(
+        $(#[$cfg])?
+        impl<'a> From<$type> for Id<'a> {
+            #[inline]
+            fn from($given: $type) -> Id<'a> {
+                $id
+            }
+        }
+    )+};
 }
 
-impl<'a> From<&'a String> for Id<'a> {
-    #[inline]
-    fn from(text: &'a String) -> Id<'a> {
-        Id::Text(text)
-    }
-}
-
-impl From<u64> for Id<'_> {
-    #[inline]
-    fn from(number: u64) -> Self {
-        Id::Number(number)
-    }
-}
-
-impl From<IpAddr> for Id<'_> {
-    #[inline]
-    fn from(address: IpAddr) -> Self {
-        Id::Address(address)
-    }
-}
-
-impl From<Ipv4Addr> for Id<'_> {
-    #[inline]
-    fn from(address: Ipv4Addr) -> Self {
-        Id::Address(IpAddr::V4(address))
-    }
-}
-
-impl From<Ipv6Addr> for Id<'_> {
-    #[inline]
-    fn from(address: Ipv6Addr) -> Self {
-        Id::Address(IpAddr::V6(address))
-    }
-}
-
-impl<'a> From<(u64, &'a str)> for Id<'a> {
-    #[inline]
-    fn from((number, text): (u64, &'a str)) -> Id<'a> {
-        Id::NumberAndText(number, text)
-    }
-}
-
-impl From<(u64, IpAddr)> for Id<'_> {
-    #[inline]
-    fn from((number, address): (u64, IpAddr)) -> Self {
-        Id::NumberAndAddress(number, address)
-    }
-}
-
-#[cfg(feature = "boulder")]
-impl<'a> From<&'a IdentifierSet> for Id<'a> {
-    #[inline]
-    fn from(set: &'a IdentifierSet) -> Id<'a> {
-        Id::Set(set)
-    }
-}
-
-#[cfg(feature = "boulder")]
-impl<'a> From<(u64, &'a IdentifierSet)> for Id<'a> {
-    #[inline]
-    fn from((number, set): (u64, &'a IdentifierSet)) -> Id<'a> {
-        Id::NumberAndSet(number, set)
-    }
+id_from! {
+    &'a str, text => Id::Text(text);
+    &'a String, text => Id::Text(text);
+    u64, number => Id::Number(number);
+    IpAddr, address => Id::Address(address);
+    Ipv4Addr, address => Id::Address(IpAddr::V4(address));
+    Ipv6Addr, address => Id::Address(IpAddr::V6(address));
+    (u64, &'a str), (number, text) => Id::NumberAndText(number, text);
+    (u64, IpAddr), (number, address) => Id::NumberAndAddress(number, address);
+    #[cfg(feature = "boulder")]
+    &'a IdentifierSet, set => Id::Set(set);
+    #[cfg(feature = "boulder")]
+    (u64, &'a IdentifierSet), (number, set) => Id::NumberAndSet(number, set);
 }
 
 /// Shows the id as it was given. It may come from a client: escape it before it is shown on a terminal.

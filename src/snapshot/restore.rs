@@ -97,7 +97,131 @@ fn read_buckets<R: Read>(
         if kind == FrameKind::End {
             return frames.end();
         }
-        frames.next()?;
+        self.restored.blocks = inner.blocks.all(now_ns).len() as u64;
+        for (limit, is_gone) in self.limits.iter_mut().zip(is_gone) {
+            limit.index = limit.index.filter(|_| !is_gone);
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, keys: usize) {
+        let inner = &*self.limiter.inner;
+        let guard = pin();
+        inner.store.make_room(keys, &inner.view(&guard));
+    }
+
+    /// Some numbers. Their places are in their order.
+    pub(super) fn numbers(&mut self, item: NumbersItem<'_>) -> Result<(), Wrong> {
+        self.room.take(MIN_NUMBERS_BYTES)?;
+        let old = Old::of(&item.numbers)?;
+        let at_ns = self.times.at_ns;
+        let until_ns = if item.end_ns == 0 { at_ns } else { item.end_ns.min(at_ns) };
+        let limit = self.limits.get_mut(item.limit as usize).ok_or(Wrong::Damaged)?;
+        let Some(index) = limit.index else {
+            limit.note_gone(&mut self.restored.gone);
+            self.numbers.push(KeptNumbers { old, until_ns, limit: None });
+            return Ok(());
+        };
+        let guard = pin();
+        let generation = self.limiter.inner.view(&guard).generation;
+        let entry = generation.limits.entry(index);
+        limit.check_format(entry.format)?;
+        if let Some(new) = entry.any_limit()
+            && self.debt != CarryOver::Afresh
+            && !old.can_become(new)
+        {
+            return Err(Wrong::Refused(format!(
+                "{}: what its buckets owe by {} cannot be told to {}: CarryOver::Afresh is allowed",
+                entry.name,
+                old.name(),
+                new.algorithm()
+            )));
+        }
+        let numbers = KeptNumbers { old, until_ns, limit: Some(index) };
+        if item.shared != 0
+            && let Some(tag) = generation.limits.default_tag(index)
+            && let Some(new) = generation.limits.limit_at(tag)
+            && let Some(word) = self.carried(&numbers, new, item.shared)?
+        {
+            // There are no newer limits.
+            let _ = generation.update_shared(index, |_| Some(word));
+            self.limiter.inner.overflow.note_restored();
+        }
+        self.numbers.push(numbers);
+        Ok(())
+    }
+
+    /// A bucket. Its numbers came before it.
+    pub(super) fn record(&mut self, record: Record<'_>) -> Result<(), Wrong> {
+        let numbers = self.numbers.get(record.numbers).ok_or(Wrong::Damaged)?;
+        let inner = &*self.limiter.inner;
+        let guard = pin();
+        let view = inner.view(&guard);
+        let limits = &view.generation.limits;
+        let cell_key = match record.who {
+            Who::Fingerprint(fingerprint) => CellKey::Fingerprint(fingerprint),
+            Who::Id(id) => CellKey::Id(id),
+        };
+        let found = numbers.limit.and_then(|limit| {
+            let now_ns = self.times.now_ns;
+            let tag = view.generation.applying(cell_key, limit, &self.ids, now_ns)?;
+            let (fingerprint, id) = match record.who {
+                Who::Fingerprint(fingerprint) => (fingerprint, &[][..]),
+                Who::Id(id) => (view.store_key(KeyRef { limit, id }, tag).fingerprint, id),
+            };
+            let key = KeyRef { limit, id };
+            Some((StoreKey { key, fingerprint, tag }, limits.limit_at(tag)?))
+        });
+        if !numbers.old.has_word(record.word) {
+            return Err(Wrong::Damaged);
+        }
+        let Some((key, new)) = found else {
+            self.restored.dropped += 1;
+            return Ok(());
+        };
+        let Some(word) = self.carried(numbers, new, record.word)? else {
+            self.restored.dropped += 1;
+            return Ok(());
+        };
+        let now_ns = self.times.now_ns;
+        if view.owed(cell_key, key.tag, word, now_ns).is_none() {
+            self.restored.full += 1;
+            return Ok(());
+        }
+        let mut is_new = true;
+        let change = Change { key: &key, absent: Absent::Insert, now_ns };
+        let charged = inner.store.update(change, &view, |found| {
+            // Of a key that was met twice the later word, or the one that owes more: both were its word
+            // while the file was written.
+            is_new = found == 0;
+            (found < word).then_some(word)
+        });
+        if charged == Err(Undone::AtCap) {
+            let most = self.max_keys;
+            return Err(Wrong::Refused(format!("it has more buckets than max_keys {most} allows")));
+        }
+        self.restored.buckets += u64::from(is_new);
+        Ok(())
+    }
+
+    /// The time that the last bucket was dropped at: who owes nothing in the file owed nothing then.
+    pub(super) fn floor(&mut self, floor_ns: u64) {
+        let floor_ns = floor_ns.saturating_sub(self.times.by_ns);
+        self.limiter.inner.store.set_floor(floor_ns.min(MAX_NOW_NS));
+    }
+
+    /// The word under new numbers and at the time as it is now. `None`: nothing is left of it.
+    fn carried(&self, numbers: &KeptNumbers, new: &Limit, word: u64) -> Result<Option<u64>, Wrong> {
+        if !numbers.old.has_word(word) {
+            return Err(Wrong::Damaged);
+        }
+        let Some(word) = numbers.old.converted(self.debt, new, word, numbers.until_ns) else {
+            return Ok(None);
+        };
+        if self.times.by_ns == 0 {
+            return Ok(Some(word));
+        }
+        Ok(new.rule().shifted(word, self.times.by_ns, self.times.now_ns))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Limits of every algorithm: their numbers, overrides of them, and switching them off.
+//! Tests limits of every algorithm: parameters, overrides, and limits that are switched off.
 
 use super::refused_values::check;
 use super::*;
@@ -54,7 +54,7 @@ fn overrides_have_the_numbers_of_their_limits_algorithm() {
     assert_eq!(of(&limits, "LegacyPerUser", "d"), Limit::leaky_bucket(2, half, 1).ok());
     assert_eq!(of(&limits, "LegacyPerUser", "e"), Limit::leaky_bucket(4, SECOND, 9).ok());
 
-    // A name of Boulder's needs no default: its first override says which algorithm it is.
+    // A name of Boulder's needs no default: its first override sets the algorithm.
     let limits = Limits::from_yaml(
         "NewOrdersPerAccount:1: {limit: 5, window: 1s, burst: 2}\n\
          NewOrdersPerAccount: {algorithm: token_bucket, limit: 3, window: 1s, burst: 1}\n\
@@ -96,7 +96,7 @@ fn no_limit_and_limits_that_are_switched_off() {
 }
 
 #[test]
-fn what_makes_no_limit() {
+fn invalid_parameters_are_refused() {
     let fields = "limit, window, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed";
     for (entry, wanted) in [
         (
@@ -208,7 +208,7 @@ fn overrides_of_another_algorithm_are_refused() {
 }
 
 #[test]
-fn in_code_a_limit_has_one_algorithm_too() {
+fn in_code_a_limit_has_one_algorithm() {
     let (gcra, window) =
         (Limit::new(1, 1, SECOND).unwrap(), Limit::fixed_window(1, SECOND).unwrap());
     let text = tollgate::IdFormat::String;

@@ -1,4 +1,4 @@
-//! Files as the system has them: missing, folders, sizes.
+//! Tests missing files, folders, and the bound on a file's size.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn unreadable_is_io_error_unless_other_faults() {
     assert!(text.contains("cannot be read: it is a directory\n"), "{text}");
     assert!(text.contains("missing.yml: cannot be read"), "{text}");
 
-    // What the missing file may declare is not called unknown; what is wrong by itself is.
+    // Names that the missing file may declare are not reported as unknown. Other faults are.
     let overrides = file(b"- Own: {burst: 0, count: 1, period: 1s, ids: [a]}");
     let error = Limits::from_yaml_files(&missing, Some(overrides.path())).unwrap_err();
     assert!(error.is_invalid_config() && error.is_io(), "a file is wrong and another unread");

@@ -1,4 +1,4 @@
-//! What loads.
+//! Tests files that load.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn boulders_fixtures_load_with_public_addresses() {
 }
 
 #[test]
-fn all_forms_mix_with_fields_in_any_order() {
+fn forms_mix_and_fields_come_in_any_order() {
     let limits = Limits::from_yaml(
         "\u{feff}%YAML 1.2\n---\n\
 Own: {id: string, algorithm: gcra, period: 1s, count: 1, burst: 1}
@@ -101,7 +101,7 @@ fn the_most_specific_override_of_a_composite_wins() {
 }
 
 #[test]
-fn custom_limit_may_override_a_reserved_address() {
+fn custom_limits_accept_overrides_for_reserved_addresses() {
     let limits = Limits::from_yaml(
         "Own: {burst: 1, count: 1, period: 1s, id: ipAddress}\nOwn:10.0.0.5: {burst: 2, count: 1, period: 1s}",
     )
@@ -110,7 +110,7 @@ fn custom_limit_may_override_a_reserved_address() {
 }
 
 #[test]
-fn an_overrides_file_may_have_none() {
+fn a_file_of_overrides_may_be_empty() {
     for text in ["{}", "[]", "--- # none\n[]\n"] {
         let limits = Limits::from_yaml_with_overrides(DEFAULTS, text).unwrap();
         assert_eq!(limits.overrides(), 0);

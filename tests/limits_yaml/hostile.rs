@@ -1,4 +1,4 @@
-//! Texts of errors and warnings have nothing that a terminal obeys, whatever a file and its name have.
+//! Tests that errors and warnings of a hostile file have no characters that a terminal obeys.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const HOSTILE: &str = "\u{1b}[2J\u{7}\u{9b}31m\u{7f}\u{202e}\u{200b}";
 const ESCAPED: &str = "\\u{1b}[2J\\u{7}\\u{9b}31m\\u{7f}\\u{202e}\\u{200b}";
-/// As YAML has it in double quotes.
+/// The text as YAML writes it in double quotes.
 const IN_YAML: &str = "\\e[2J\\a\\x9b31m\\x7f\\u202e\\u200b";
 
 #[track_caller]

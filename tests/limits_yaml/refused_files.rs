@@ -1,4 +1,4 @@
-//! Files that are refused as a whole, and how faults are counted.
+//! Tests files that are refused as a whole, and the number and order of faults.
 
 use super::refused_values::{REST, check};
 use super::*;
@@ -151,7 +151,7 @@ fn a_hundred_thousand_faults_are_enough() {
 }
 
 #[test]
-fn what_the_parser_would_hold_back() {
+fn text_that_the_parser_would_hold_back() {
     let wanted = "more than 1048576 commas, colons, quotes and brackets in one text, or in one list or map in brackets: write it without brackets, one item a line";
     assert_eq!(faults(&format!("- [{}", "a,".repeat(2_000_000))), [format!("1: {wanted}")]);
     assert_eq!(

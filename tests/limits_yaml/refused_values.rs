@@ -1,8 +1,8 @@
-//! Names, fields, numbers and ids that are refused, in which words.
+//! Tests refused names, fields, numbers and ids, with the texts of their faults.
 
 use super::*;
 
-/// `A`: the numbers of an override that are in order.
+/// Valid parameters of an override.
 pub(crate) const REST: &str = "burst: 1, count: 1, period: 1s";
 
 #[track_caller]
@@ -330,7 +330,7 @@ fn ids() {
         ],
         faults,
     );
-    // The format's own words follow the id.
+    // The message of the format follows the id.
     for (name, id) in [
         ("NewOrdersPerAccount", "007"),
         ("NewOrdersPerAccount", "lol"),
@@ -347,7 +347,7 @@ fn ids() {
 }
 
 #[test]
-fn duplicate_ids_with_the_first_ones_place() {
+fn duplicate_ids_name_the_first_line() {
     check(
         &[
             (

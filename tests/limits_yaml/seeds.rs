@@ -1,4 +1,4 @@
-//! The examples in the three versions of Boulder's README.
+//! Tests the examples of the three versions of Boulder's README.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn the_overrides_load_with_public_addresses() {
 }
 
 #[test]
-fn custom_limit_is_refused_until_declared() {
+fn a_custom_limit_is_refused_until_it_is_declared() {
     for (text, path) in
         [(FOO_LIST, "1: [0].NewFoosPerIPAddress"), (FOO_MAP, "1: NewFoosPerIPAddress:172.23.45.22")]
     {
@@ -61,7 +61,7 @@ fn custom_limit_is_refused_until_declared() {
 
 #[test]
 fn lost_indentation_is_refused_by_name() {
-    // Seed 002 has the defaults, the list and the last example so.
+    // Seed 002 has the defaults, the list and the last example without indentation.
     let defaults = faults(&without_indentation(DEFAULTS));
     assert_eq!(
         defaults,
@@ -85,7 +85,7 @@ fn lost_indentation_is_refused_by_name() {
 }
 
 #[test]
-fn sample_ids_load_if_canonical_and_public() {
+fn sample_ids_load_once_canonical_and_public() {
     let limits = Limits::from_yaml(
         "\
 NewRegistrationsPerIPAddress:64.112.117.1: {burst: 1, count: 1, period: 1s}
@@ -118,7 +118,7 @@ CertificatesPerFQDNSetPerAccount:12345678:example.com,example.org: {burst: 10, c
     }
 }
 
-/// The files of `tests/seeds`, as they are printed in the READMEs.
+/// Tests the files of `tests/seeds`, as the READMEs print them.
 mod allow_reserved {
     use std::fs;
 
@@ -133,7 +133,7 @@ mod allow_reserved {
     ];
 
     #[test]
-    fn the_printed_overrides_load_with_the_option_alone() {
+    fn printed_overrides_load_only_with_the_option() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("defaults.yml"), DEFAULTS).unwrap();
@@ -152,8 +152,8 @@ mod allow_reserved {
         }
     }
 
-    /// The 13 sample ids of the text: 5 load without the option and 11 with it. Two are refused for their
-    /// form alone, as by Boulder; the message has the form that loads.
+    /// Of the 13 sample ids, 5 load without the option and 11 with it. Two are refused for their form, as in Boulder;
+    /// the message has the form that loads.
     #[test]
     fn sample_ids_load_in_canonical_form() {
         let allowing = YamlLoader::new().allow_reserved(true);
@@ -190,9 +190,9 @@ mod allow_reserved {
         }
     }
 
-    /// Every other rule for ids stays.
+    /// The option changes no other rule for ids.
     #[test]
-    fn invalid_ids_are_still_refused() {
+    fn invalid_ids_are_refused_with_the_option() {
         let allowing = YamlLoader::new().allow_reserved(true);
         for (name, id) in [
             ("NewRegistrationsPerIPAddress", "::ffff:10.0.0.1"),

@@ -1,4 +1,4 @@
-//! What loads and is warned of.
+//! Tests files that load with warnings.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,7 +53,7 @@ fn stricter_means_smaller_burst_or_lower_rate() {
             "size: 9, drip_rate: 500ms, drip_size: 2",
             "size 9 is below 10",
         ),
-        // No limit is neither.
+        // A limit is not compared with no limit.
         ("algorithm: leaky_bucket, size: 10", "min_interval: 0s", ""),
         ("algorithm: leaky_bucket, min_interval: 0s", "size: 1", ""),
     ] {
@@ -77,7 +77,7 @@ fn equal_numbers_with_another_debt_are_not_equal() {
 }
 
 #[test]
-fn what_applies_after_an_end_is_named() {
+fn the_limit_after_an_end_is_named() {
     let name = "CertificatesPerDomainPerAccount";
     let numbers = "burst: 7, count: 1, period: 1s";
     let whole = format!("{name}:12:example.com: {{{numbers}, expires: 2026-10-31}}\n");
@@ -124,9 +124,9 @@ fn an_end_is_near_for_14_days() {
     assert_eq!(kinds(14 * day + SECOND), []);
 }
 
-/// Overrides that all equal the default.
+/// All overrides equal the default.
 #[test]
-fn thousand_warnings_are_listed_the_rest_counted() {
+fn a_thousand_are_listed_and_the_rest_counted() {
     let mut text = "A: {burst: 5, count: 1, period: 1s, id: string}\n".to_owned();
     for at in 0..50_000 {
         text += &format!("A:id{}: {{burst: 5, count: 1, period: 1s}}\n", 49_999 - at);
@@ -134,13 +134,13 @@ fn thousand_warnings_are_listed_the_rest_counted() {
     let limits = Limits::from_yaml(&text).unwrap();
     let warnings = limits.warnings(november());
     assert_eq!((warnings.len(), warnings.more), (1_000, 49_000));
-    // In the order of the file.
+    // They are in the order of the file.
     for (warning, line) in warnings.iter().zip(2..) {
         assert_eq!(warning.location.as_ref().map(|at| at.line), Some(line));
     }
     let took = allocation_counter::measure(|| drop(limits.warnings(november())));
     assert!(took.bytes_max < 2 << 20, "{took:?}");
-    // Several of one override are so many.
+    // One override may have more than one warning.
     let few = Limits::from_yaml(
         "A: {burst: 5, count: 1, period: 1s, id: string}\n\
          \"A:a\\tb\": {burst: 4, count: 1, period: 1s, expires: 2026-11-01}\n",

@@ -244,6 +244,161 @@ impl KeyedLimit {
         });
         keeps_keys.then_some(ids)
     }
+
+    /// Numbers and text as they are go straight on. A caller's type of id is known where this is
+    /// compiled, so that of the three ways one is left.
+    #[inline(always)]
+    fn with<C: Call>(&self, id: Id<'_>, cost: u64, call: C) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Decision::UNLIMITED);
+        }
+        if C::KIND != Kind::Give && inner.blocks.is_any() {
+            return self.with_beside_blocks(id, cost, call, None);
+        }
+        // A clock that runs the caller's code is read before anything is pinned or locked. The counter is
+        // read between the two looks: a processor ends all that comes before it first, and goes on with
+        // the next call before the cell's line has come.
+        let now_ns = (!inner.clock.is_quick()).then(|| inner.clock.now_ns());
+        match (self.format, id) {
+            (IdFormat::RegId, Id::Number(number)) => {
+                let bytes = number.to_be_bytes();
+                // A text has to come from memory first, and then asking for its line gains nothing.
+                self.with_key(&bytes, self.fetch(&bytes), cost, call, now_ns)
+            }
+            (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
+                let bytes = text.as_bytes();
+                self.with_key(bytes, self.fingerprint(bytes), cost, call, now_ns)
+            }
+            _ => self.with_encoded(id, cost, call, now_ns),
+        }
+    }
+
+    /// Decides a call that can be denied, where some key of the limiter is blocked.
+    // Apart and cold, and before anything is computed: so the calls of a limiter without blocks pay two
+    // instructions, by `instructions.sh`. Within the way of a known key it were five to seventeen, because what
+    // is live there has to be kept, and the reading of the clock is no longer inlined.
+    #[cold]
+    #[inline(never)]
+    fn with_beside_blocks(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        call: impl Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        let now_ns = read_ns.unwrap_or_else(|| inner.clock.now_ns());
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        let key = KeyRef { limit: self.index, id };
+        let fingerprint = inner.store.fingerprint_with(key, account_of(self.format, id));
+        match inner.blocks.end_ns(inner.store.hash(key, fingerprint), key, now_ns) {
+            // Whether its limit applies is decided there.
+            Some(_) => self.with_any_key(id, fingerprint, cost, call, Some(now_ns)),
+            None => self.with_key(id, fingerprint, cost, call, Some(now_ns)),
+        }
+    }
+
+    /// The fingerprint of an id in normal form.
+    #[inline(always)]
+    fn fingerprint(&self, id: &[u8]) -> Fingerprint {
+        self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id })
+    }
+
+    /// As [`print`](KeyedLimit::print). The line that it leads to is asked for, too.
+    #[inline(always)]
+    fn fetch(&self, id: &[u8]) -> Fingerprint {
+        let fingerprint = self.fingerprint(id);
+        self.limiter.inner.store.prefetch(fingerprint);
+        fingerprint
+    }
+
+    #[inline(never)]
+    fn with_encoded(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        call: impl Call,
+        now_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        let key = KeyRef { limit: self.index, id };
+        let fingerprint =
+            self.limiter.inner.store.fingerprint_with(key, account_of(self.format, id));
+        self.with_key(id, fingerprint, cost, call, now_ns)
+    }
+
+    /// A key that the lock-free table knows has the note of its numbers beside its word. Any other goes
+    /// by way of the registry. The clock is read unless that is done.
+    #[inline(always)]
+    fn with_key<C: Call>(
+        &self,
+        id: &[u8],
+        fingerprint: Fingerprint,
+        cost: u64,
+        call: C,
+        mut read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let inner = &*self.limiter.inner;
+        if let Store::LockFree(table) = &inner.store {
+            let guard = pin_briefly();
+            // The note beside the word is of one generation of limits, and so are the numbers.
+            if let Some(home) = table.home(&guard, fingerprint)
+                && let entry = inner.view(&guard).generation.limits.entry(self.index)
+                && let now_ns = *read_ns.get_or_insert_with(|| inner.clock.now_ns())
+                && let Some(known) = home.known()
+                && let Some(limit) = entry.quick_limit_at(known.tag(), now_ns)
+                && cost <= limit.burst()
+            {
+                let mut asked = 0;
+                let was_there = known.update(|word| {
+                    asked = word;
+                    let after = call.ask(limit, word, now_ns).word;
+                    if C::KIND == Kind::Give && after.is_some() {
+                        let key = KeyRef { limit: self.index, id };
+                        inner.ledger.of_fingerprint(fingerprint, key).note_by_hand();
+                    }
+                    after
+                });
+                if was_there {
+                    // Once more, in either way: it costs less than to carry the figures out of the loop
+                    // through memory, or to have them there for a count that is switched off.
+                    if C::KIND == Kind::Spend && self.stripes.is_some() {
+                        return self.counted(id, limit, (asked, now_ns), cost);
+                    }
+                    // Each of the two straight to where the caller has it.
+                    if let Some(decision) = call.ask_gcra(limit, asked, now_ns) {
+                        return Ok(decision);
+                    }
+                    return Ok(call.tell(limit, asked, now_ns));
+                }
+            }
+        }
+        self.with_any_key(id, fingerprint, cost, call, read_ns)
+    }
+
+    #[inline(never)]
+    fn with_any_key(
+        &self,
+        id: &[u8],
+        fingerprint: Fingerprint,
+        cost: u64,
+        call: impl Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let now_ns = read_ns.unwrap_or_else(|| self.limiter.inner.clock.now_ns());
+        let decided = self.limiter.inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
+                return Ok(Ok(Decided::UNLIMITED));
+            };
+            let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
+            self.decide(view, &key, limit, cost, call, now_ns)
+        });
+        self.finish(decided, id, Factor::ONE, cost, call, now_ns)
+    }
 }
 
 /// Has the line of a text fetched: what is read is not used, so that nothing waits for it.

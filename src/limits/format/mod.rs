@@ -1,6 +1,8 @@
 //! The formats of ids: converts the id of a call or a file to bytes in normal form, and back to text.
 
 mod address;
+#[cfg(feature = "boulder")]
+mod boulder;
 #[cfg(all(test, feature = "boulder"))]
 mod boulder_tests;
 #[cfg(feature = "boulder")]
@@ -17,26 +19,17 @@ use std::fmt;
 use std::io::Write as _;
 use std::net::IpAddr;
 
-#[cfg(feature = "boulder")]
-use ipnet::IpNet;
-
 use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "boulder")]
-use crate::limits::IdentifierSet;
 use crate::limits::{Id, IdFormat, shown};
 
+#[cfg(feature = "boulder")]
+pub(super) use boulder::is_address;
 pub(crate) use parts::{address_of, is_account, is_composite, name_of, registered_domain};
 
 /// The longest id of the format `string`.
 pub(crate) const STRING_MAX_BYTES: usize = 1024;
-
-/// The first byte of an address in formats that also have names. No name begins with these bytes.
-#[cfg(feature = "boulder")]
-const TAG_V4: u8 = 4;
-#[cfg(feature = "boulder")]
-const TAG_V6: u8 = 6;
 
 /// The bytes of an account's number and the longest name, rounded up to whole words.
 const SCRATCH_BYTES: usize = 264;
@@ -61,15 +54,7 @@ enum Part {
     IpAddress,
     RegId,
     #[cfg(feature = "boulder")]
-    Ipv6RangeCidr,
-    #[cfg(feature = "boulder")]
-    IdentValue,
-    #[cfg(feature = "boulder")]
-    DomainOrCidr,
-    #[cfg(feature = "boulder")]
-    Domain,
-    #[cfg(feature = "boulder")]
-    FqdnSet,
+    Boulder(boulder::BoulderPart),
 }
 
 /// The parts of a format's ids.
@@ -133,12 +118,12 @@ pub(super) fn encode_from<'s>(
             push_address(part, address, scratch).ok_or_else(|| wrong_type(shape))
         }
         #[cfg(feature = "boulder")]
-        Id::Set(set) if !is_composite && part == Part::FqdnSet => {
+        Id::Set(set) if !is_composite && part == boulder::FQDN_SET => {
             scratch.extend_from_slice(set.hash());
             Ok(())
         }
         #[cfg(feature = "boulder")]
-        Id::NumberAndSet(number, set) if is_composite && part == Part::FqdnSet => {
+        Id::NumberAndSet(number, set) if is_composite && part == boulder::FQDN_SET => {
             scratch.extend_from_slice(&number.to_be_bytes());
             scratch.extend_from_slice(set.hash());
             Ok(())
@@ -174,38 +159,21 @@ pub(crate) fn account_of(format: IdFormat, id: &[u8]) -> Option<&[u8]> {
         .then_some(account)
 }
 
-/// Whether an `identValue` in normal form is an address.
-#[cfg(feature = "boulder")]
-pub(super) fn is_address(id: &[u8]) -> bool {
-    matches!(id, [TAG_V4 | TAG_V6, ..])
-}
-
 impl Shape {
     /// Returns the parts of a format's ids; `None` for `string`, whose ids are text in any form.
     #[inline]
     const fn new(format: IdFormat) -> Option<Shape> {
-        let (is_composite, part) = match format {
+        let part = match format {
             IdFormat::String => return None,
-            IdFormat::IpAddress => (false, Part::IpAddress),
-            IdFormat::RegId => (false, Part::RegId),
+            IdFormat::IpAddress => Part::IpAddress,
+            IdFormat::RegId => Part::RegId,
             #[cfg(feature = "boulder")]
-            IdFormat::Ipv6RangeCidr => (false, Part::Ipv6RangeCidr),
-            #[cfg(feature = "boulder")]
-            IdFormat::IdentValue => (false, Part::IdentValue),
-            #[cfg(feature = "boulder")]
-            IdFormat::DomainOrCidr => (false, Part::DomainOrCidr),
-            #[cfg(feature = "boulder")]
-            IdFormat::FqdnSet => (false, Part::FqdnSet),
-            #[cfg(feature = "boulder")]
-            IdFormat::RegIdIdentValue => (true, Part::IdentValue),
-            #[cfg(feature = "boulder")]
-            IdFormat::RegIdDomainOrCidr => (true, Part::DomainOrCidr),
-            #[cfg(feature = "boulder")]
-            IdFormat::RegIdDomain => (true, Part::Domain),
-            #[cfg(feature = "boulder")]
-            IdFormat::RegIdFqdnSet => (true, Part::FqdnSet),
+            other => {
+                let (is_composite, part) = boulder::parts_of(other);
+                return Some(Shape { is_composite, part });
+            }
         };
-        Some(Shape { is_composite, part })
+        Some(Shape { is_composite: false, part })
     }
 }
 
@@ -215,15 +183,7 @@ impl fmt::Display for Part {
             Part::IpAddress => "ipAddress",
             Part::RegId => "regId",
             #[cfg(feature = "boulder")]
-            Part::Ipv6RangeCidr => "ipv6RangeCIDR",
-            #[cfg(feature = "boulder")]
-            Part::IdentValue => "identValue",
-            #[cfg(feature = "boulder")]
-            Part::DomainOrCidr => "domainOrCIDR",
-            #[cfg(feature = "boulder")]
-            Part::Domain => "domain",
-            #[cfg(feature = "boulder")]
-            Part::FqdnSet => "fqdnSet",
+            Part::Boulder(part) => part.name(),
         })
     }
 }
@@ -279,29 +239,7 @@ fn push_part(part: Part, text: &str, origin: Origin, scratch: &mut Scratch) -> R
         Part::IpAddress => push_octets(address::parse(text, origin)?, scratch),
         Part::RegId => scratch.extend_from_slice(&parse_reg_id(text, origin)?.to_be_bytes()),
         #[cfg(feature = "boulder")]
-        Part::Ipv6RangeCidr => scratch.extend_from_slice(&network::parse_range(text, origin)?),
-        #[cfg(feature = "boulder")]
-        Part::IdentValue => match text.parse() {
-            Ok(given) => push_tagged(address::accept(given, text, origin)?, scratch),
-            Err(_) => {
-                domain::push(text, origin, scratch).map(drop).map_err(|why| neither(text, &why))?
-            }
-        },
-        #[cfg(feature = "boulder")]
-        Part::DomainOrCidr => match network::parse_covered(text, origin)? {
-            Some(net) => push_net(net, scratch),
-            None => domain::push(text, origin, scratch)
-                .map_err(|why| neither(text, &why))?
-                .cut_to_registered(origin, scratch)?,
-        },
-        #[cfg(feature = "boulder")]
-        Part::Domain => domain::push(text, origin, scratch).map(drop)?,
-        #[cfg(feature = "boulder")]
-        Part::FqdnSet => {
-            let set =
-                IdentifierSet::read(text.split(','), origin).map_err(|why| why.to_string())?;
-            scratch.extend_from_slice(set.hash());
-        }
+        Part::Boulder(part) => part.push(text, origin, scratch)?,
     }
     Ok(())
 }
@@ -312,12 +250,8 @@ fn push_address(part: Part, address: IpAddr, scratch: &mut Scratch) -> Option<()
     match part {
         Part::IpAddress => push_octets(address.to_canonical(), scratch),
         #[cfg(feature = "boulder")]
-        Part::Ipv6RangeCidr => scratch.extend_from_slice(&network::range(address)?),
-        #[cfg(feature = "boulder")]
-        Part::IdentValue => push_tagged(address.to_canonical(), scratch),
-        #[cfg(feature = "boulder")]
-        Part::DomainOrCidr => push_net(network::covering(address), scratch),
-        _ => return None,
+        Part::Boulder(part) => part.push_address(address, scratch)?,
+        Part::RegId => return None,
     }
     Some(())
 }
@@ -328,20 +262,6 @@ fn push_octets(address: IpAddr, scratch: &mut Scratch) {
         IpAddr::V4(address) => scratch.extend_from_slice(&address.octets()),
         IpAddr::V6(address) => scratch.extend_from_slice(&address.octets()),
     }
-}
-
-#[cfg(feature = "boulder")]
-fn push_tagged(address: IpAddr, scratch: &mut Scratch) {
-    scratch.push(if address.is_ipv4() { TAG_V4 } else { TAG_V6 });
-    push_octets(address, scratch);
-}
-
-/// Appends the octets that a network of `domainOrCIDR` fixes.
-#[cfg(feature = "boulder")]
-fn push_net(net: IpNet, scratch: &mut Scratch) {
-    let end = scratch.len() + 1 + usize::from(net.prefix_len() / 8);
-    push_tagged(net.addr(), scratch);
-    scratch.truncate(end);
 }
 
 /// Parses an account's number in decimal. A file's has no leading zeros.
@@ -361,18 +281,9 @@ fn decode_part(part: Part, id: &[u8]) -> String {
         Part::IpAddress => decode_address(id).map(|address| address.to_string()),
         Part::RegId => id.try_into().ok().map(|number| u64::from_be_bytes(number).to_string()),
         #[cfg(feature = "boulder")]
-        Part::Ipv6RangeCidr => {
-            id.try_into().ok().map(|range| network::range_net(range).to_string())
-        }
-        #[cfg(feature = "boulder")]
-        Part::IdentValue | Part::DomainOrCidr | Part::Domain => match id {
-            [TAG_V4 | TAG_V6, address @ ..] => decode_tagged(part, address),
-            name => Some(String::from_utf8_lossy(name).into_owned()),
-        },
-        #[cfg(feature = "boulder")]
-        Part::FqdnSet => None,
+        Part::Boulder(part) => part.decode(id),
     };
-    // A set's text is its hash. Bytes that are no valid id are shown so as well.
+    // A set's text is its hash. Bytes that are no valid id are shown in the same way.
     text.unwrap_or_else(|| id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -382,19 +293,6 @@ fn decode_address(octets: &[u8]) -> Option<IpAddr> {
         16 => Some(IpAddr::from(*octets.first_chunk::<16>()?)),
         _ => None,
     }
-}
-
-/// Returns the text of an address of `identValue`, or of the octets that a network of `domainOrCIDR` fixes.
-#[cfg(feature = "boulder")]
-fn decode_tagged(part: Part, octets: &[u8]) -> Option<String> {
-    if part != Part::DomainOrCidr {
-        return decode_address(octets).map(|address| address.to_string());
-    }
-    let net = match octets.len() {
-        8 => network::covering(decode_address(&[octets, &[0; 8]].concat())?),
-        _ => network::covering(decode_address(octets)?),
-    };
-    Some(net.to_string())
 }
 
 #[cold]
@@ -412,13 +310,7 @@ fn wanted(part: Part) -> &'static str {
             "must be an ACME registration Id, a number from 0 to 18446744073709551615 in decimal"
         }
         #[cfg(feature = "boulder")]
-        Part::Ipv6RangeCidr => network::RANGE_OR_ADDRESS_WANTED,
-        #[cfg(feature = "boulder")]
-        Part::IdentValue | Part::DomainOrCidr => "must be a domain or an IP address",
-        #[cfg(feature = "boulder")]
-        Part::Domain => "must be a domain",
-        #[cfg(feature = "boulder")]
-        Part::FqdnSet => "must be a set of domains and IP addresses, or its text with commas",
+        Part::Boulder(part) => part.wanted(),
     }
 }
 
@@ -435,15 +327,4 @@ fn wrong_type(shape: Shape) -> String {
 #[cold]
 fn of_part(part: Part, text: &str, why: &str) -> String {
     format!("{part} {}: {why}", shown(text))
-}
-
-#[cfg(feature = "boulder")]
-#[cold]
-fn neither(text: &str, why: &str) -> String {
-    let hint = match text {
-        _ if text.contains('%') => " without a zone",
-        _ if text.contains('/') => " without a prefix length",
-        _ => "",
-    };
-    format!("is neither a domain ({why}) nor an IP address{hint}")
 }

@@ -1,8 +1,6 @@
 //! Takes ids in normal form apart, to compare them.
 
 use super::{Part, Shape};
-#[cfg(feature = "boulder")]
-use super::{TAG_V4, TAG_V6};
 use crate::limits::IdFormat;
 
 /// Whether ids of this format begin with an account's number.
@@ -20,38 +18,27 @@ pub(crate) fn is_account(format: IdFormat, id: &[u8]) -> bool {
 pub(crate) fn address_of(format: IdFormat, rest: &[u8]) -> Option<&[u8]> {
     match Shape::new(format)?.part {
         Part::IpAddress => Some(rest),
+        Part::RegId => None,
         #[cfg(feature = "boulder")]
-        Part::IdentValue | Part::DomainOrCidr => match rest {
-            [TAG_V4 | TAG_V6, octets @ ..] => Some(octets),
-            _ => None,
-        },
-        _ => None,
+        Part::Boulder(part) => part.octets_of(rest),
     }
 }
 
 /// Returns a domain name. `rest` is an id without an account's number, and no address.
-#[cfg(feature = "boulder")]
+#[cfg_attr(not(feature = "boulder"), allow(unused_variables, reason = "no format has names"))]
 pub(crate) fn name_of(format: IdFormat, rest: &[u8]) -> Option<&str> {
     match Shape::new(format)?.part {
-        Part::IdentValue | Part::DomainOrCidr | Part::Domain => std::str::from_utf8(rest).ok(),
+        #[cfg(feature = "boulder")]
+        Part::Boulder(part) => part.name_of(rest),
         _ => None,
     }
 }
 
-/// Without the feature, no format has names.
-#[cfg(not(feature = "boulder"))]
-pub(crate) fn name_of(_: IdFormat, _: &[u8]) -> Option<&str> {
-    None
-}
-
 /// Returns the registered domain of a name.
-#[cfg(feature = "boulder")]
+#[cfg_attr(not(feature = "boulder"), allow(unused_variables, reason = "no list of suffixes"))]
 pub(crate) fn registered_domain(name: &str) -> Option<&str> {
-    psl::domain_str(name)
-}
-
-/// Without the feature, there is no list of public suffixes.
-#[cfg(not(feature = "boulder"))]
-pub(crate) fn registered_domain(_: &str) -> Option<&str> {
+    #[cfg(feature = "boulder")]
+    return psl::domain_str(name);
+    #[cfg(not(feature = "boulder"))]
     None
 }

@@ -1,4 +1,4 @@
-//! Formats as a whole: Boulder's own rows, every type with every format, and properties.
+//! Tests the formats: rows, every type with every format, and properties.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -105,7 +105,7 @@ fn any_id_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A set's text is its hash, which says nothing of its members.
+/// Whether the text is a set's hash, from which its members cannot be read back.
 fn is_hash(format: IdFormat, bytes: &[u8]) -> bool {
     match format {
         #[cfg(feature = "boulder")]

@@ -1,4 +1,4 @@
-//! Reads limits and overrides for reports: what each has, and where it was given.
+//! Gives reports access to limits and overrides, and to the lines that they were given on.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -188,6 +188,23 @@ impl<'a> LimitEntry<'a> {
 
     /// Returns the override here of the same id as `other`, which may be of other [`Limits`]. `None` if there is none, or
     /// if the formats of the ids differ.
+    ///
+    /// # Example: overrides that a new version of the limits removes
+    ///
+    /// ```
+    /// use tollgate::{IdFormat, Limits};
+    ///
+    /// let limits = |ids: &[&str]| {
+    ///     let builder = Limits::builder().limit("PerUser", IdFormat::String, None)?;
+    ///     let add = |builder: tollgate::limits::LimitsBuilder, id: &&str| builder.override_id("PerUser", *id, None);
+    ///     ids.iter().try_fold(builder, add).map(|builder| builder.build())
+    /// };
+    /// let (old, new) = (limits(&["alice", "bob"])?, limits(&["bob"])?);
+    /// let (old, new) = (old.limit("PerUser")?, new.limit("PerUser")?);
+    /// let removed = old.overrides().filter(|given| new.override_like(given).is_none());
+    /// assert_eq!(removed.map(|given| given.id()).collect::<Vec<_>>(), ["alice"]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn override_like(&self, other: &OverrideEntry<'_>) -> Option<OverrideEntry<'a>> {
         if self.format() != other.limit.format() {
             return None;

@@ -2,14 +2,12 @@
 
 use std::time::SystemTime;
 
+use super::Limits;
 use super::entries::{LimitEntry, OverrideEntry};
-use super::{Limits, similar_ids};
+use super::similar_ids::{self, NEAR_MAX, near_entry};
 use crate::error::Error;
 use crate::limits::explanation::{Applies, Explanation, NearEntry, WhyNot};
 use crate::limits::{Id, Scratch, format};
-
-/// The most entries that are shown beside the one that applies.
-pub(super) const NEAR_MAX: usize = 8;
 
 impl Limits {
     /// Explains which entry applies to an id at `now`, and why others do not that a reader may take for it.
@@ -74,15 +72,6 @@ impl Limits {
         }
         near.extend(similar_ids::find(&limit, id, NEAR_MAX.saturating_sub(near.len())));
         Ok(Explanation { near, ..explain_entry(&limit, id, applied) })
-    }
-}
-
-pub(super) fn near_entry(given: &OverrideEntry<'_>, why: WhyNot) -> NearEntry {
-    NearEntry {
-        id: Some(given.id()),
-        location: given.location(),
-        numbers: given.numbers().cloned(),
-        why,
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Limits {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Box<str>,
-    /// What the tags of this limit have in common in the generation that these limits belong to.
+    /// The common part of this limit's tags, in the generation that these limits belong to.
     stamp: Stamp,
     /// The stamp's part that the fast path compares; [`Quick::NEVER`] if a call has more to do than to charge one
     /// bucket, so that it takes the slow path.

@@ -1,9 +1,11 @@
 //! Finds overrides of ids that an operator may mistake for the id of a call.
 
 use super::entries::{LimitEntry, OverrideEntry};
-use super::explain::{NEAR_MAX, near_entry};
 use crate::limits::explanation::{NearEntry, WhyNot};
 use crate::limits::{IdFormat, format};
+
+/// The most entries that are shown beside the one that applies.
+pub(super) const NEAR_MAX: usize = 8;
 
 /// The fewest characters of an id that is compared for a slip: shorter ids differ in one place from many others.
 const SLIP_MIN_CHARS: usize = 3;
@@ -31,6 +33,15 @@ pub(super) fn find(limit: &LimitEntry<'_>, id: &[u8], count: usize) -> Vec<NearE
     }
     keep_most_similar(&mut found, count);
     found.into_iter().map(|similar| near_entry(&similar.given, similar.why)).collect()
+}
+
+pub(super) fn near_entry(given: &OverrideEntry<'_>, why: WhyNot) -> NearEntry {
+    NearEntry {
+        id: Some(given.id()),
+        location: given.location(),
+        numbers: given.numbers().cloned(),
+        why,
+    }
 }
 
 struct Similar<'a> {

@@ -1,26 +1,19 @@
-//! Reads what an entry has beside the parameters of its limit: mode, shadow, debt, comment, owner and end.
+//! The options of an entry: mode, comment, owner and ends.
 
 use std::collections::HashMap;
 
-use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 use crate::limits::options::Note;
-use crate::limits::registry::{OverrideTerms, SourcePath, check_options};
-use crate::limits::{LimitMode, LimitOptions, shown};
+use crate::limits::{LimitMode, shown};
 
-use super::entry::Entry;
 use super::events::Scalar;
-use super::faults::Path;
 use super::fields::Field;
-use super::limit::EntryFault;
-use super::walk::Walk;
 
 /// The options that were read of an entry.
 #[derive(Default)]
-pub(super) struct EntryOptions<'e> {
+pub(super) struct EntryOptions {
     pub(super) annotations: Annotations,
     pub(super) mode: LimitMode,
-    pub(super) shadow: Option<Box<Entry<'e>>>,
     pub(super) id_ends: IdEnds,
 }
 
@@ -35,9 +28,6 @@ impl Annotations {
     /// Reads one of the fields. An error says what was given and what is allowed.
     pub(super) fn read(&mut self, field: Field, scalar: &Scalar<'_>) -> Result<(), String> {
         if field == Field::Expires {
-            if scalar.is_null() {
-                return Err(format!("null: {} is allowed", field.allowed()));
-            }
             let end = Expiry::after_day(&scalar.text);
             self.expires =
                 Some(end.map_err(|allowed| format!("{}: {allowed}", shown(&scalar.text)))?);
@@ -70,53 +60,5 @@ impl IdEnds {
             ends[*offset as usize] = *end;
         }
         ends
-    }
-}
-
-impl Walk<'_, '_> {
-    /// Returns the terms of an override. If its limit is at fault, they have none, and the load fails later.
-    pub(super) fn override_terms(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> OverrideTerms {
-        let limit = self.limit(entry, at).flatten();
-        let max_debt = entry.values[Field::MaxDebt as usize];
-        if let (Some(limit), Some(units)) = (&limit, max_debt)
-            && let Err(fault) = limit.check_max_debt(units)
-        {
-            self.entry_fault(entry, at, EntryFault::Invalid(fault));
-        }
-        let expires = entry.options.annotations.expires.unwrap_or(Expiry::NEVER);
-        let path = SourcePath {
-            source: self.role as u16,
-            is_listed: entry.line_of(Field::Ids).is_some(),
-            element: self.element,
-        };
-        OverrideTerms { limit, expires, max_debt, note: None, path }
-    }
-
-    /// Returns the options of a default. `limit` is `None` if its limit is at fault.
-    pub(super) fn default_options(
-        &mut self,
-        entry: &mut Entry<'_>,
-        limit: Option<&Option<Limit>>,
-        at: &Path<'_>,
-    ) -> LimitOptions {
-        let at_shadow = at.key(Field::Shadow.name());
-        let shadow = self.shadow(entry, &at_shadow);
-        if shadow == Some(None) {
-            let message = "no limit: numbers that limit are wanted";
-            self.fault(entry.line_of(Field::Shadow), &at_shadow, message);
-        }
-        let options = LimitOptions {
-            mode: entry.options.mode,
-            shadow: shadow.flatten(),
-            max_debt: entry.values[Field::MaxDebt as usize].unwrap_or_default(),
-        };
-        // A limit that is switched off may omit its parameters.
-        if let Some(limit) = limit
-            && !(entry.is_disabled && limit.is_none())
-            && let Err(fault) = check_options(&options, limit.as_ref())
-        {
-            self.entry_fault(entry, at, EntryFault::Invalid(fault));
-        }
-        options
     }
 }

@@ -75,11 +75,11 @@ pub(super) type ByField<T> = [T; FIELDS.len()];
 
 impl Field {
     pub(super) fn all() -> impl Iterator<Item = Field> {
-        FIELDS.into_iter().map(|(field, ..)| field)
+        FIELDS.iter().map(|(field, ..)| *field)
     }
 
     pub(super) fn from_name(name: &str) -> Option<Field> {
-        Field::all().find(|field| field.name() == name)
+        FIELDS.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
     pub(super) fn name(self) -> &'static str {

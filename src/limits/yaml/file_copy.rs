@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 /// The coarsest resolution of a file system's times. Two changes within it may look like one.
 const COARSEST: Duration = Duration::from_secs(2);
 
-use super::source::{SourceFault, read, unreadable};
+use super::source::{Source, SourceFault, read, unreadable};
 use crate::util::open;
 
 /// A file's content, or the fault because of which it was not read.
@@ -65,12 +65,8 @@ impl FileCopy {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn bytes(&self) -> Result<&[u8], &SourceFault> {
-        self.bytes.as_deref()
+    pub(super) fn source(&self) -> Source<'_> {
+        Source::Copy(&self.path, self.bytes.as_deref())
     }
 
     pub(crate) fn identity(&self) -> Option<&Identity> {

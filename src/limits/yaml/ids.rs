@@ -3,38 +3,19 @@
 use crate::limits::IdFormat;
 use crate::limits::format::encode_override;
 use crate::limits::options::Note;
-use crate::limits::registry::{SourceLine, TermsIndex};
+use crate::limits::registry::SourceLine;
 use crate::limits::shown;
 
+use super::entry::{Entry, ID_FIELDS, Shape, Target};
 use super::entry_options::{Annotations, IdEnds};
 use super::events::{Scalar, Value};
 use super::faults::Path;
-use super::fields::{ByField, Field, unknown_field};
+use super::fields::{Field, unknown_field};
 use super::names::KnownLimit;
 use super::string_ids::WrittenId;
 use super::walk::{Walk, Walked};
 
-/// The limit and the terms that ids are added to.
-#[derive(Clone, Copy)]
-pub(super) struct Target {
-    pub(super) limit: KnownLimit,
-    pub(super) terms: TermsIndex,
-}
-
-/// The fields of an id's map.
-const FIELDS: [Field; 4] = [Field::Id, Field::Comment, Field::Owner, Field::Expires];
-
 const ALLOWED: &str = "an id, or a map with id, comment, owner and expires,";
-
-/// An id's map, as far as it was read.
-#[derive(Default)]
-struct IdMap<'t> {
-    /// The line of each field that was given.
-    lines: ByField<Option<u64>>,
-    id: Option<(u64, Scalar<'t>)>,
-    annotations: Annotations,
-    has_faulty_key: bool,
-}
 
 impl<'t> Walk<'_, 't> {
     /// Reads the ids of a list. The start of the list was read. The target is `None` if the limit is unknown.
@@ -73,14 +54,13 @@ impl<'t> Walk<'_, 't> {
         line: u64,
         at: &Path<'_>,
     ) -> Walked {
-        let mut map = IdMap::default();
-        let walked = self.id_fields(&mut map, at);
-        let has_id = map.lines[Field::Id as usize].is_some();
-        if !has_id && !map.has_faulty_key && walked.is_ok() {
+        let mut map = Entry::new("", line, Shape::ListedId);
+        let walked = self.fields(&mut map, at);
+        if map.line_of(Field::Id).is_none() && !map.has_faulty_key && walked.is_ok() {
             self.fault(line, at, "no id: one is wanted");
         }
         if let Some((id_line, id)) = map.id {
-            let Annotations { note, expires } = map.annotations;
+            let Annotations { note, expires } = map.options.annotations;
             let target = target.map(|target| Target {
                 terms: target.terms.after(expires.map_or(0, |end| ends.offset(end))),
                 ..target
@@ -90,61 +70,8 @@ impl<'t> Walk<'_, 't> {
         walked
     }
 
-    fn id_fields(&mut self, map: &mut IdMap<'t>, at: &Path<'_>) -> Walked {
-        while let Some((key_line, key)) = self.key(at, "a field")? {
-            let Some(key) = key else {
-                map.has_faulty_key = true;
-                self.skip_value(at)?;
-                continue;
-            };
-            let key = key.text;
-            let at_field = at.key(&key);
-            let Some(field) = FIELDS.into_iter().find(|field| field.name() == key) else {
-                map.has_faulty_key = true;
-                self.unknown_id_field(&key, key_line, at, &at_field)?;
-                continue;
-            };
-            if !self.is_first(&mut map.lines, field, key_line, &at_field)? {
-                continue;
-            }
-            let (line, value) = self.value(&at_field)?;
-            match value {
-                Value::Scalar(scalar) if field == Field::Id => map.id = Some((line, scalar)),
-                Value::Scalar(scalar) => {
-                    if let Err(reason) = map.annotations.read(field, &scalar) {
-                        let message = format!("invalid {} {reason}", field.name());
-                        self.fault(line, &at_field, message);
-                    }
-                }
-                other => {
-                    let wanted = if field == Field::Id { "an id" } else { field.allowed() };
-                    self.unexpected(line, &at_field, other, wanted)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Records the line of a field. If the field was given before, that is a fault, and the value is skipped.
-    pub(super) fn is_first(
-        &mut self,
-        lines: &mut ByField<Option<u64>>,
-        field: Field,
-        line: u64,
-        at_field: &Path<'_>,
-    ) -> Walked<bool> {
-        if let Some(before) = lines[field as usize] {
-            let message = format!("the field was given before, on line {before}");
-            self.fault(line, at_field, message);
-            self.skip_value(at_field)?;
-            return Ok(false);
-        }
-        lines[field as usize] = Some(line);
-        Ok(true)
-    }
-
     /// Reports an unknown field of an id's map, or an id that YAML reads as a key because it ends in a colon.
-    fn unknown_id_field(
+    pub(super) fn unknown_id_field(
         &mut self,
         key: &str,
         line: u64,
@@ -158,7 +85,8 @@ impl<'t> Walk<'_, 't> {
             let message = format!("a map: an id that ends in ':' must be quoted, as {id}");
             self.fault(line, at, message);
         } else {
-            self.fault(line, at_field, unknown_field(key, &FIELDS.map(Field::name)));
+            let known: Vec<&str> = ID_FIELDS.iter().map(|field| field.name()).collect();
+            self.fault(line, at_field, unknown_field(key, &known));
         }
         self.skip(&value)
     }

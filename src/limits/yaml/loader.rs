@@ -82,7 +82,7 @@ impl YamlLoader {
         limits: &super::FileCopy,
         overrides: Option<&super::FileCopy>,
     ) -> Result<Limits, Error> {
-        load(self, &Source::Copy(limits), overrides.map(Source::Copy).as_ref())
+        load(self, &limits.source(), overrides.map(super::FileCopy::source).as_ref())
     }
 
     /// Whether overrides of Boulder's limits may not have ids in reserved blocks.

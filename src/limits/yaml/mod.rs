@@ -1,7 +1,9 @@
 //! Reads limits from YAML: defaults, and overrides in the three forms that Boulder's versions have.
 
 mod duration;
+mod entries;
 mod entry;
+mod entry_fields;
 mod entry_options;
 mod events;
 mod faults;

@@ -5,9 +5,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-#[cfg(feature = "watch")]
-use super::file_copy::FileCopy;
-
 /// The longest file: 128 MiB.
 const BYTES_MAX: u64 = 128 << 20;
 
@@ -15,8 +12,9 @@ pub(super) enum Source<'s> {
     File(&'s Path),
     /// A name for faults, and the text.
     Text(&'static str, &'s str),
+    /// A file that was read before.
     #[cfg(feature = "watch")]
-    Copy(&'s FileCopy),
+    Copy(&'s Path, Result<&'s [u8], &'s SourceFault>),
 }
 
 /// The fault of a file or text that is not parsed.
@@ -34,7 +32,7 @@ impl<'s> Source<'s> {
             Source::File(path) => path.display().to_string(),
             Source::Text(name, _) => (*name).into(),
             #[cfg(feature = "watch")]
-            Source::Copy(copy) => copy.path().display().to_string(),
+            Source::Copy(path, _) => path.display().to_string(),
         }
     }
 
@@ -53,8 +51,8 @@ impl<'s> Source<'s> {
             Source::Text(_, text) if text.len() as u64 > BYTES_MAX => return Err(too_long()),
             Source::Text(_, text) => Cow::Borrowed(*text),
             #[cfg(feature = "watch")]
-            Source::Copy(copy) => {
-                let bytes = copy.bytes().map_err(SourceFault::clone)?;
+            Source::Copy(_, bytes) => {
+                let bytes = bytes.map_err(SourceFault::clone)?;
                 let text = std::str::from_utf8(bytes);
                 Cow::Borrowed(text.map_err(|error| not_text(bytes, error.valid_up_to()))?)
             }

@@ -176,7 +176,7 @@ impl<'t> Walk<'_, 't> {
         Ok((line, value))
     }
 
-    /// Records that a node is not what is wanted, and skips it.
+    /// Reports a node of another kind than `wanted`, and skips it.
     pub(super) fn unexpected(
         &mut self,
         line: u64,

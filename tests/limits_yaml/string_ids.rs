@@ -1,9 +1,9 @@
-//! Ids under `string` that are not what a person reads, and characters that readers of YAML differ on.
+//! Tests ids under `string` that look like other ids, and characters on which YAML readers differ.
 
 use super::refused_values::check;
 use super::*;
 
-/// The faults of an override in a file with the limit `Own`, whose line is not counted.
+/// Returns the faults of overrides in a file that first declares the limit `Own`. Lines count from the overrides.
 fn own_faults(text: &str) -> Vec<String> {
     override_faults(text)
 }
@@ -107,7 +107,7 @@ fn more_than_one_line() {
         let found = override_faults(&format!("{LIST}{ids}"));
         assert_eq!(found.last().map(String::as_str), Some(wanted), "{ids}");
     }
-    // Under a format that tells what an id is, the text alone counts: a long set may be continued.
+    // Other formats check the text only: a long set may have more lines.
     let text = "CertificatesPerFQDNSet:\n  burst: 1\n  count: 1\n  period: 1s\n  ids:\n  - \"example.com,\\\n     example.org\"\n";
     let limits = Limits::from_yaml(text).unwrap();
     assert!(numbers(&limits, "CertificatesPerFQDNSet", "example.org,example.com").is_some());
@@ -129,7 +129,7 @@ fn blocks_whose_comments_are_part_of_the_id() {
     assert_eq!(found, [format!("2: Own:alice: \"alice\", {wanted}")]);
 }
 
-/// Wherever they are, in comments as well.
+/// They are refused everywhere, also in comments.
 #[test]
 fn characters_that_readers_of_yaml_differ_on() {
     let entry = "Own: {burst: 1, count: 1, period: 1s, id: string}";
@@ -161,7 +161,7 @@ fn characters_that_readers_of_yaml_differ_on() {
             assert_eq!(faults(&text), [format!("2: {wanted}")], "{text:?}");
         }
     }
-    // What begins alike and is allowed.
+    // Allowed characters that begin with the same byte.
     let text = format!("{entry} # \u{a0}\u{bf}\u{2027}\u{202a}\u{2122}\r\n");
     assert!(Limits::from_yaml(&text).is_ok());
     let text =
@@ -169,7 +169,7 @@ fn characters_that_readers_of_yaml_differ_on() {
     assert!(Limits::from_yaml(&text).is_ok());
 }
 
-/// Every warning as it is printed, without the file's name.
+/// Returns the warnings as they are printed, without the file's name.
 fn warned(text: &str) -> Vec<String> {
     let limits = "Own: {burst: 1, count: 1, period: 1s, id: string}";
     let limits = Limits::from_yaml_with_overrides(limits, text).expect(text);
@@ -184,7 +184,7 @@ fn warned(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn characters_that_are_not_seen() {
+fn invisible_characters() {
     const SEEN: &str = "which is not seen, or looks like a blank";
     for (c, code, shown) in [
         ("\u{a0}", "U+00A0", "\\u{a0}"),
@@ -212,7 +212,7 @@ fn characters_that_are_not_seen() {
     let long = format!("{more}    - {}\u{200b}\n", "x".repeat(100));
     let wanted = format!("6 invisible: U+200B in its id, {SEEN}: \"{}\"...", "x".repeat(64));
     assert_eq!(warned(&long), [wanted]);
-    // What is seen, in any script.
+    // Visible characters of any script.
     for id in [
         "al ice",
         "\u{e9}t\u{e9}",

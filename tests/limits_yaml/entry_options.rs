@@ -1,4 +1,4 @@
-//! What stands beside numbers: modes, what is only tried, debts, comments, owners and ends.
+//! Tests the options of entries: modes, shadows, debts, comments, owners and ends.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ fn given<'a>(limits: &'a Limits, name: &str, id: &str) -> OverrideEntry<'a> {
     limits.limit(name).unwrap().override_of(id).unwrap().expect("it was given")
 }
 
-/// Comment, owner, last day.
+/// Returns comment, owner and last day of an override.
 #[track_caller]
 fn said<'a>(
     limits: &'a Limits,
@@ -44,14 +44,14 @@ fn overrides_have_comment_owner_and_end() {
     assert_eq!(said(&limits, "Own", "b"), (None, None, None));
     let a = given(&limits, "Own", "a");
     assert_eq!(a.expires(), Some(at(NEW_YEAR)));
-    // Through the end of its last day.
+    // It applies through the end of its last day.
     assert!(!a.is_expired(at(NEW_YEAR - 1)) && a.is_expired(at(NEW_YEAR)));
     assert!(!given(&limits, "Own", "b").is_expired(at(u64::from(u32::MAX))));
 }
 
-/// In the list form, both the list and each of its ids may say it; an id's own word counts.
+/// In the list form, the list and each of its ids may have options.
 #[test]
-fn fields_of_an_id_precede_its_lists() {
+fn options_of_an_id_precede_those_of_its_list() {
     for ids_come_first in [true, false] {
         let ids = "    ids:\n    - a\n    - {id: b, comment: own}\n    \
                    - {expires: 2026-12-31, owner: me, id: c}\n    - {id: d, expires: 2027-06-30}\n    \
@@ -94,7 +94,7 @@ fn every_entry_knows_its_file_and_line() {
         (&*place("a"), &*place("b"), &*place("c")),
         ("<limits>:3", "<overrides>:6", "<overrides>:7")
     );
-    // One of Boulder's that was not given has none, as those made in code.
+    // A limit of Boulder's that was not given, and limits made in code, have no location.
     assert_eq!(limits.limit("NewOrdersPerAccount").unwrap().location(), None);
     let in_code = Limits::builder().limit("A", IdFormat::String, None).unwrap();
     let in_code = in_code.override_id("A", "x", None).unwrap().build();
@@ -125,13 +125,13 @@ fn limits_have_mode_shadow_and_debt() {
     assert_eq!(of("D").1, Limit::fixed_window(3, SECOND).ok());
     assert_eq!(of("E").1, Limit::leaky_bucket(2, SECOND / 2, 1).ok());
     assert_eq!((limit("F").is_disabled(), limit("F").mode()), (true, LimitMode::Shadow));
-    // An override may have a debt of its own, and 0 is one.
+    // An override may have its own debt, also 0.
     let debt = |id| given(&limits, "C", id).max_debt();
     assert_eq!((debt("own"), debt("none"), debt("limits")), (7, 0, 40));
 }
 
 #[test]
-fn debt_without_room_is_refused_or_cut() {
+fn own_debt_without_room_is_refused_inherited_is_cut() {
     let window = "algorithm: fixed_window, limit: 16777210, window: 1s, id: string";
     let limits = Limits::from_yaml(&format!(
         "A: {{{window}, max_debt: 5}}\nA:x: {{limit: 16777213, window: 1s}}\n"
@@ -166,7 +166,7 @@ fn dates() {
 }
 
 #[test]
-fn what_is_refused() {
+fn faulty_options_are_refused() {
     check(
         &[
             (
@@ -275,7 +275,7 @@ fn what_is_refused() {
 }
 
 #[test]
-fn limits_in_code_obey_the_same_rules() {
+fn in_code_the_same_options_are_refused() {
     let text = IdFormat::String;
     let gcra = || Limit::new(20, 10, SECOND).unwrap();
     let window = Limit::fixed_window(1, SECOND).unwrap();
@@ -305,7 +305,7 @@ fn limits_in_code_obey_the_same_rules() {
         error.is_invalid_limit() && error.to_string().contains("invalid max_debt"),
         "{error:?}"
     );
-    // No limit owes nothing.
+    // An override without a limit has no debt.
     let limits = builder.override_with("A", "x", None, options).unwrap().build();
     assert_eq!(given(&limits, "A", "x").max_debt(), 0);
     assert_eq!(limits.limit("A").unwrap().shadow(), Some(&gcra()));
