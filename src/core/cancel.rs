@@ -189,8 +189,8 @@ impl Cancel {
         inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
-            let numbers = entry.limit_for(key.id, view.limits_now_ns());
-            let Some((limit, tag)) = numbers else { return Ok(None) };
+            let limit = entry.limit_for(key.id, view.limits_now_ns());
+            let Some((limit, tag)) = limit else { return Ok(None) };
             let now_ns = view.inner.clock.now_after_loads_ns();
             let is_same = view.generation.number == self.generation && tag == self.tag;
             if !is_same || self.granted_at_ns < now_ns {

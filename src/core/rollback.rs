@@ -18,9 +18,10 @@ impl<'g> LimitsView<'g> {
     ) -> Result<(), Outdated> {
         let Some(charge) = spent.charge else { return Ok(()) };
         let entry = self.entry(key, spent);
-        // This call's own attempts have not lowered the word.
-        let mut noted = spent.noted;
-        // Places are taken by the limit's own numbers, whatever the factor that was charged by.
+        // Raised by this call's own announcements, so that they do not count as lowerings by others.
+        let mut mark = spent.ledger_mark;
+        // If the charge had a factor, the rollback is the smaller of those by the scaled limit and by the limit itself:
+        // reserved places are taken by the limit itself.
         let own = self.generation.limits.limit_at(key.tag).filter(|own| *own != limit);
         let rolled_back = |word, charge, now_ns: &dyn Fn() -> u64| {
             let new = limit.rule().roll_back(word, charge, now_ns)?;
@@ -131,8 +132,8 @@ impl<'g> LimitsView<'g> {
         }
         let Some(new) = now.limits.limit_at(tag) else { return Ok(()) };
         let is_same = before.limits.limit_at(key.tag).is_some_and(|old| old.rule() == new.rule());
-        if !is_same && self.entry(key, spent).lowered_since(spent.noted) > 0 {
-            // In which units is not known.
+        if !is_same && self.entry(key, spent).lowered_since(spent.ledger_mark) > 0 {
+            // The ledger does not say in which units.
             return Ok(());
         }
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {

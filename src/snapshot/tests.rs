@@ -43,7 +43,7 @@ struct Numbers {
     overridden: Limit,
 }
 
-fn any_limit() -> impl Strategy<Value = Numbers> {
+fn any_limits() -> impl Strategy<Value = Numbers> {
     (any_limit(), any_limit(), 1..20u64).prop_map(|(first, second, n)| {
         let overridden = match second.parameters() {
             crate::limit::Parameters::Gcra { period, .. } => Limit::new(n, 1, period),
@@ -225,7 +225,7 @@ impl Pair {
 proptest! {
     #[test]
     fn restarts_change_nothing_but_the_time_that_passed(
-        numbers in any_limit(),
+        numbers in any_limits(),
         engine in 0..2usize,
         steps in prop::collection::vec(any_step(), 1..40),
     ) {
@@ -245,7 +245,7 @@ proptest! {
     /// One limiter gets other limits while it runs, the other with its restart.
     #[test]
     fn a_restart_with_other_limits_is_a_reload(
-        (old, new) in (any_limit(), any_limit()),
+        (old, new) in (any_limits(), any_limits()),
         engine in 0..2usize,
         debt in prop::sample::select(vec![CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh]),
         calls in prop::collection::vec((0..IDS.len(), any::<bool>(), 1..6u64, 0..5_000u64), 1..30),

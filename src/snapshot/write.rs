@@ -188,42 +188,6 @@ impl<W: Write> Writer<'_, W> {
         self.frames.write(FrameKind::End, &payload)?;
         let (to, bytes) = self.frames.end();
         let to = to.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok((to, Snapshot { buckets: self.count, blocks: self.blocks, bytes }))
-    }
-}
-
-impl Standing {
-    fn numbers(&self, tag: LimitTag) -> Option<NumbersItem<'_>> {
-        let LimitIndex(limit) = tag.limit()?;
-        let numbers = parameters(self.limits.limit_at(tag)?);
-        let shared = if tag.numbers() == 0 { self.shared.get(limit as usize) } else { None };
-        let shared = shared.copied().unwrap_or(0);
-        let end_ns = self.limits.end_ns(tag).unwrap_or(0);
-        Some(NumbersItem { limit, shared, end_ns, numbers })
-    }
-}
-
-/// Out of whole milliseconds, fewer than 2^39.
-fn ms_of_duration(time: Duration) -> u64 {
-    time.as_millis() as u64
-}
-
-fn parameters(limit: &Limit) -> Parameters<'_> {
-    use crate::limit::Parameters as Of;
-    match limit.parameters() {
-        Of::Gcra { burst, count, period } => {
-            // Out of a u64 of nanoseconds.
-            Parameters::Gcra { burst, count, period_ns: period.as_nanos() as u64 }
-        }
-        Of::FixedWindow { limit, window } => {
-            Parameters::FixedWindow { limit, window_ms: ms_of_duration(window) }
-        }
-        Of::TokenBucket { limit, window, burst } => {
-            Parameters::TokenBucket { limit, window_ms: ms_of_duration(window), burst }
-        }
-        Of::LeakyBucket { size, drip_rate, drip_size } => {
-            Parameters::LeakyBucket { size, drip_rate_ms: ms_of_duration(drip_rate), drip_size }
-        }
-        Of::Custom(rule) => Parameters::Custom(rule.name()),
+        Ok((to, Snapshot { buckets: self.buckets, blocks, bytes }))
     }
 }

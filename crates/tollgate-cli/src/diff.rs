@@ -146,47 +146,25 @@ impl Differ {
         Difference { limits: kept.chain(added).collect() }
     }
 
-    fn gone(&self, old: LimitEntry<'_>) -> LimitChange {
-        let removed = old.overrides().filter(|given| !given.is_expired(self.now)).count();
-        LimitChange {
-            limit: old.name().into(),
-            change: Change::Removed,
-            fields: changed_fields(&terms(&old), &[]),
-            for_whom: "everyone",
-            live_buckets: self.debt.effect(old.default_limit(), None),
-            overrides: OverrideChanges { removed, ..OverrideChanges::default() },
-        }
-    }
-
-    fn come(&self, new: LimitEntry<'_>) -> LimitChange {
-        let added = new.overrides().filter(|given| !given.is_expired(self.now)).count();
-        LimitChange {
-            limit: new.name().into(),
-            change: Change::Added,
-            fields: changed_fields(&[], &terms(&new)),
-            for_whom: EVERYONE,
-            live_buckets: self.debt.effect(None, new.default_limit()),
-            overrides: OverrideChanges { added, ..OverrideChanges::default() },
-        }
-    }
-
-    fn changed(&self, old: LimitEntry<'_>, new: LimitEntry<'_>) -> Option<LimitChange> {
-        let fields = changed_fields(&terms(&old), &terms(&new));
-        if old.format() != new.format() {
-            return Some(LimitChange {
-                limit: old.name().into(),
-                change: Change::Refused,
-                fields,
-                for_whom: "everyone",
-                live_buckets: None,
-                overrides: OverrideChanges::default(),
-            });
-        }
-        // A limit that is off has no overrides to compare.
-        let is_off = old.is_disabled() || new.is_disabled();
-        let overrides = match is_off {
-            true => OverrideChanges::default(),
-            false => self.overrides(old, new),
+    /// Compares the old and the new entry of a limit, of which one may be missing; returns `None` if they are
+    /// the same.
+    fn limit(
+        &self,
+        old: Option<LimitEntry<'_>>,
+        new: Option<LimitEntry<'_>>,
+    ) -> Option<LimitChange> {
+        let [old_fields, new_fields] =
+            [old, new].map(|limit| limit.map_or(Vec::new(), |limit| limit_fields(&limit)));
+        let [old_default, new_default] =
+            [old, new].map(|limit| limit.and_then(|limit| limit.default_limit()));
+        let is_off = [old, new].into_iter().flatten().any(|limit| limit.is_disabled());
+        let mut change = LimitChange {
+            limit: old.or(new)?.name().to_owned(),
+            change: Change::new(old, new),
+            applies_to: WITHOUT_OVERRIDE,
+            live_buckets: self.carry_over.effect(old_default, new_default),
+            overrides: OverrideChanges::default(),
+            fields: changed_fields(&old_fields, &new_fields),
         };
         match (old, new) {
             (Some(old), None) => {
@@ -207,17 +185,21 @@ impl Differ {
             }
             (None, None) => {}
         }
-        Some(LimitChange {
-            limit: old.name().into(),
-            change: Change::Changed,
-            for_whom: match is_off {
-                true => "everyone",
-                false => for_whom(&fields),
-            },
-            fields,
-            live_buckets: self.debt.effect(old.default_limit(), new.default_limit()),
-            overrides,
-        })
+        let is_same = change.change == Change::Changed
+            && change.fields.is_empty()
+            && change.overrides.count() == 0;
+        (!is_same).then_some(change)
+    }
+
+    fn is_valid(&self, entry: &OverrideEntry<'_>) -> bool {
+        !entry.is_expired(self.now)
+    }
+
+    fn valid_overrides<'a>(
+        &self,
+        limit: LimitEntry<'a>,
+    ) -> impl Iterator<Item = OverrideEntry<'a>> {
+        limit.overrides().filter(|entry| self.is_valid(entry))
     }
 
     fn overrides(&self, old: LimitEntry<'_>, new: LimitEntry<'_>) -> OverrideChanges {
@@ -273,19 +255,10 @@ impl Differ {
         let (old, new) = (limit_for(old, before), limit_for(new, after));
         OverrideChange {
             id,
-            change,
-            for_whom: if is_of_account { ACCOUNT } else { "the id" },
-            fields: changed_fields(&given(before), &given(after)),
-            live_buckets: self.debt.effect(of(old, before).as_ref(), of(new, after).as_ref()),
-        }
-    }
-
-    /// The numbers for an id that has no override there.
-    fn instead(&self, limit: LimitEntry<'_>, of: Option<OverrideEntry<'_>>) -> Option<Limit> {
-        let account = of.and_then(|given| limit.override_of_account(&given));
-        match account.filter(|account| !account.is_expired(self.now)) {
-            Some(account) => account.numbers().cloned(),
-            None => limit.default_limit().cloned(),
+            change: Change::new(before, after),
+            applies_to: if is_of_account { ACCOUNT } else { "the id" },
+            fields: changed_fields(&fields_of(before), &fields_of(after)),
+            live_buckets: self.carry_over.effect(old.as_ref(), new.as_ref()),
         }
     }
 }
@@ -316,8 +289,8 @@ fn applies_to(fields: &[FieldChange]) -> &'static str {
 fn limit_fields(limit: &LimitEntry<'_>) -> Vec<Field> {
     let mut all = vec![Field::text("id", limit.format())];
     match limit.is_disabled() {
-        true => fields.push(("enabled", Value::Flag(false))),
-        false => fields.extend(of_numbers(limit.default_limit())),
+        true => all.push(Field::flag("enabled", false)),
+        false => all.extend(parameters(limit.default_limit())),
     }
     all.push(Field::text(MODE, limit.mode()));
     all.extend(limit.shadow().map(|shadow| Field::limit("shadow", shadow)));

@@ -242,7 +242,7 @@ impl Generation {
         // First the ends of overrides before the change, then the change.
         let (old, word) = before.after_ends(key, tag, word, self.at_ns)?;
         let old = before.limits.limit_at(old)?;
-        let word = self.changed(old, self.limits.limit_at(new)?, word)?;
+        let word = self.convert(old, self.limits.limit_at(new)?, word)?;
         Some((new, word))
     }
 
@@ -320,7 +320,7 @@ impl Generation {
             CellKey::Fingerprint(_) => self.tag_without_own(key, limit, end_ns)?,
         };
         let (old, new) = (self.limits.limit_at(tag)?, self.limits.limit_at(next)?);
-        Some((next, self.debt.converted(old, new, word, end_ns)?))
+        Some((next, self.carry_over.converted(old, new, word, end_ns)?))
     }
 
     /// See [`Rules::converted`](crate::store::Rules::converted).
@@ -341,9 +341,8 @@ impl Generation {
                 (_, Some(_)) => return Err(Outdated),
                 // Neither has an end: the tag is an override of another account with the same bits.
                 (_, None) => {
-                    let numbers = |tag| self.limits.limit_at(tag);
-                    let (old, new) = (numbers(tag), numbers(to));
-                    now = old
+                    let (old, new) = (self.limits.limit_at(tag), self.limits.limit_at(to));
+                    current = old
                         .zip(new)
                         .and_then(|(old, new)| Some((to, self.convert(old, new, word)?)));
                     continue;
@@ -351,7 +350,7 @@ impl Generation {
             };
             current = self.after_end(key, tag, word, end_ns);
         }
-        // The bucket was full at some time, and nothing was charged since.
+        // The bucket was full at some time, and was not charged since.
         Ok(self.limits.limit_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
     }
 

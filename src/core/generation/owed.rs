@@ -55,6 +55,6 @@ impl Generation {
             true => before.owed.word(before, key, old),
             false => before.shared.last_word(key.limit),
         };
-        self.changed(before.limits.limit_at(old)?, self.limits.limit_at(tag)?, word)
+        self.convert(before.limits.limit_at(old)?, self.limits.limit_at(tag)?, word)
     }
 }

@@ -255,25 +255,31 @@ impl<'a> Batch<'a> {
     /// Calls `give` for each member, and repeats it as `shadow_call` on the member's shadow.
     fn give_each(
         &self,
-        view: LimitsView<'_>,
-        member: &Prepared<'_>,
-        give: impl Fn(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<Decision, Outdated>,
-    ) -> Decision {
-        if let Ok(given) = give(view, &member.key, &member.limit) {
-            return given;
-        }
-        let factor = self.members[member.position].factor;
-        self.limiter.inner.with_view(|view| {
-            let key = member.key.key;
-            let numbers =
-                view.generation.limits.entry(key.limit).limit_for(key.id, view.limits_now_ns());
-            let Some((limit, tag)) = numbers else { return Ok(Decision::UNLIMITED) };
-            let scaled = match factor == Factor::ONE {
-                true => None,
-                // A factor that the new numbers do not bear is left out: what is given back is theirs.
-                false => view.scaled(key.limit, limit, factor).unwrap_or_default(),
-            };
-            give(view, &StoreKey { tag, ..member.key }, scaled.as_ref().unwrap_or(limit))
+        checks_cost: bool,
+        shadow_call: impl Fn(&Prepared<'_>) -> Call,
+        give: impl Fn(
+            LimitsView<'_>,
+            &StoreKey<'_>,
+            &Limit,
+            &Prepared<'_>,
+            u64,
+        ) -> Result<Decision, Outdated>,
+    ) -> Result<Decision, Error> {
+        self.with_members(checks_cost, |view, members| {
+            let now_ns = view.inner.clock.now_ns();
+            for member in members.iter_mut() {
+                member.decision = match give(view, &member.key, &member.limit, member, now_ns) {
+                    Ok(decision) => decision,
+                    // The limits have changed. Only this member is repeated: the others are done.
+                    Err(Outdated) => view.inner.with_view(|view| {
+                        with_limit_now(view, member, |key, limit| {
+                            give(view, key, limit, member, now_ns)
+                        })
+                    }),
+                };
+                give_to_shadow(view.inner, member, shadow_call(member), now_ns);
+            }
+            Ok(strictest(members, |_| true))
         })
     }
 
@@ -296,80 +302,6 @@ impl<'a> Batch<'a> {
                 Err(error) => Ok(Err(error)),
             }
         })
-    }
-
-    fn prepare_all<'s>(
-        &'s self,
-        view: LimitsView<'s>,
-        scratches: &'s mut [Scratch],
-        allows: impl Fn(u64, &Limit) -> bool,
-    ) -> Result<PreparedMembers<'s>, Error> {
-        let mut prepared = PreparedMembers::new();
-        for ((position, member), scratch) in self.members.iter().enumerate().zip(scratches) {
-            let Some(member) = self.prepare(view, position, member, scratch)? else { continue };
-            if !allows(member.cost, &member.limit) {
-                let handle = self.members[position].handle;
-                let name = handle.name();
-                handle.tally.count_error();
-                return Err(member.limit.cost_error(member.cost, Some(name)));
-            }
-            prepared.push(member);
-        }
-        if !fault::active(Fault::CallersOrder) {
-            prepared.sort_unstable_by_key(|member| member.key.key);
-        }
-        for pair in prepared.windows(2) {
-            if pair[0].key.key == pair[1].key.key {
-                let member = &self.members[pair[1].position];
-                let id = member.handle.normalize(member.id)?;
-                let text =
-                    format!("the bucket {}:{id} is named twice in the batch", member.handle.name());
-                return Err(Error::new(ErrorKind::Batch, text));
-            }
-        }
-        Ok(prepared)
-    }
-
-    fn prepare<'s>(
-        &'s self,
-        view: LimitsView<'s>,
-        position: usize,
-        member: &Member<'s>,
-        scratch: &'s mut Scratch,
-    ) -> Result<Option<Prepared<'s>>, Error> {
-        member.handle.check_limiter(self.limiter)?;
-        let index = member.handle.index;
-        let id = encode(member.handle.format, member.id, scratch)
-            .inspect_err(|_| member.handle.tally.count_error())?;
-        let entry = view.generation.limits.entry(index);
-        let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
-            return Ok(None);
-        };
-        let limit = if member.factor == Factor::ONE {
-            Cow::Borrowed(limit)
-        } else {
-            match view.scaled(index, limit, member.factor)? {
-                Some(limit) => Cow::Owned(limit),
-                None => return Ok(None),
-            }
-        };
-        let tried = match entry.is_shadow() {
-            true => Tried::Itself { is_above: member.cost > limit.burst() },
-            false if entry.shadow_beside(tag).is_some() => Tried::Shadow,
-            false => Tried::Nothing,
-        };
-        let is_above = tried == Tried::Itself { is_above: true };
-        Ok(Some(Prepared {
-            key: view.store_key(KeyRef { limit: index, id }, tag),
-            limit,
-            cost: if is_above { 0 } else { member.cost },
-            mode: member.mode,
-            position,
-            tried,
-            decision: Decision::UNLIMITED,
-            spent: None,
-            is_in_shadow: false,
-        }))
     }
 }
 

@@ -107,10 +107,10 @@ fn check_custom_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(),
     }
     let is_custom = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
     for (index, entry) in new.by_index().take(old.count()) {
-        let before = old.entry(index);
-        let (Some(was), Some(is)) = (before.any_limit(), entry.any_limit()) else { continue };
-        let (was_called, is_called) = (was.algorithm(), is.algorithm());
-        if debt != CarryOver::Afresh && (is_own(was) || is_own(is)) && was_called != is_called {
+        let (before, after) = (old.entry(index).any_limit(), entry.any_limit());
+        let (Some(before), Some(after)) = (before, after) else { continue };
+        let (from, to) = (before.algorithm(), after.algorithm());
+        if (is_custom(before) || is_custom(after)) && from != to {
             let text = format!(
                 "{}: {to} cannot read the debts that its buckets have by {from}; reload with CarryOver::Afresh, or give the limit another name",
                 entry.name

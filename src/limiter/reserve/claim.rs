@@ -72,61 +72,10 @@ impl KeyedLimit {
         }
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
-        let claimed = inner.with_view(|view| {
-            let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
-                return Ok(Ok((Claimed::UNLIMITED, false)));
-            };
-            let (is_above, is_tried) = (cost > limit.burst(), entry.is_shadow());
-            if is_above && !is_tried {
-                return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
-            }
-            let charged = if is_above { 0 } else { cost };
-            let spend = |word, now_ns| limit.rule().spend(word, now_ns, charged);
-            let ask = |word, now_ns| match is_tried {
-                true => spend(word, now_ns),
-                false => ask(limit, word, now_ns),
-            };
-            let store_key = view.store_key(key, tag);
-            let blocked_ns = view.blocked_ns(&store_key, now_ns);
-            let mut spent = match (blocked_ns, charged) {
-                (Some(left_ns), _) => Spent::nothing(
-                    view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?,
-                ),
-                (None, 0) => Spent::nothing(view.look(&store_key, now_ns, ask)?),
-                (None, _) => view.charge_to_keep(&store_key, limit, now_ns, ask)?,
-            };
-            let is_denied = !spent.decision.allowed();
-            let would_deny = is_above || is_denied;
-            let found_no_room = is_denied && charged > 0 && spent.to == ChargedTo::Nothing;
-            let finds_no_room = found_no_room && blocked_ns.is_none();
-            if is_tried {
-                self.note_shadow(would_deny);
-                spent.decision = spent.decision.in_shadow();
-            }
-            // (A place says how long it is to be waited for, and not what is left.)
-            let left = || {
-                view.look(&store_key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
-            };
-            let told = match self.is_counting() && !would_deny {
-                true => left().unwrap_or(spent.decision).in_shadow(),
-                false => spent.decision,
-            };
-            self.count(key.id, limit, if would_deny { 0 } else { cost }, &told, now_ns);
-            let decision = spent.decision;
-            let (limiter, key) = (self.limiter.clone(), Key::new(key));
-            let generation = view.generation.number;
-            let is_in_shadow = false;
-            let factor = Factor::ONE;
-            let claim =
-                Some(Claim { limiter, key, cost, factor, spent, generation, tag, is_in_shadow });
-            let has_shadow = entry.shadow_beside(tag).is_some() && blocked_ns.is_none();
-            let claimed = Claimed { decision, claim, finds_no_room, is_tried, blocked_ns };
-            Ok(Ok((claimed, has_shadow)))
-        });
-        let (mut claimed, has_shadow) = claimed.inspect_err(|_| self.tally.count_error())?;
-        if has_shadow {
-            let would_deny = inner.in_shadow(key, Factor::ONE, cost, Spend(cost), now_ns);
+        let claimed = inner.with_view(|view| self.claim_in(view, key, cost, now_ns, &ask));
+        let mut claimed = claimed.inspect_err(|_| self.tally.count_error())?;
+        if claimed.has_shadow {
+            let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
             self.note_shadow(would_deny);
             if let Some(claim) = &mut claimed.claim {
                 claim.is_in_shadow = !would_deny;

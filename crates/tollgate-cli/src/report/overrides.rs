@@ -53,8 +53,8 @@ pub(super) fn kinds(now: &str, then: &str) -> String {
 
 /// Formats the default of a limit.
 pub(super) fn default(side: &Side, limit: &str) -> String {
-    match side.engine.limits().limit(limit).map(|limit| limit.default_limit()) {
-        Ok(Some(limit)) => words::limit(limit),
+    match side.engine.limits().limit(limit).map(|limit| limit.default_limit().cloned()) {
+        Ok(Some(limit)) => limit.to_string(),
         Ok(None) => "no limit".into(),
         Err(_) => "has no such limit".into(),
     }
