@@ -1,4 +1,4 @@
-//! The program `examples/axum.rs`: where it listens, what it reads, and how it ends.
+//! Runs the program `examples/axum.rs`: its address, its files and its end.
 #![cfg(all(feature = "tower", feature = "yaml"))]
 
 #[path = "axum_example/server.rs"]
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use server::Server;
 
-/// One request on a connection of its own; the whole answer.
+/// Sends a request on a new connection. Returns the complete answer.
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -32,7 +32,7 @@ fn remaining(address: &str) -> Vec<u64> {
 }
 
 #[test]
-fn each_limit_has_its_route_and_its_fields_and_the_rest_is_not_limited() {
+fn each_limit_has_its_route_and_fields() {
     let server = Server::start(&[]);
     let address = &server.address;
     for _ in 0..30 {
@@ -60,7 +60,7 @@ fn it_ends_when_it_is_interrupted() {
     let server = Server::start(&[]);
     let address = server.address.clone();
     assert_eq!(body(&get(&address, "/health")), "ok\n");
-    // A connection that nobody uses holds up nothing.
+    // An idle connection delays no other.
     let _idle = TcpStream::connect(&address).unwrap();
     let (status, printed) = server.interrupt();
     assert!(status.success(), "{status}");
@@ -69,7 +69,7 @@ fn it_ends_when_it_is_interrupted() {
 }
 
 #[test]
-fn it_takes_another_file_of_limits_and_refuses_what_it_does_not_know() {
+fn it_reads_the_given_file_of_limits() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);

@@ -1,4 +1,4 @@
-//! Who the client is: what it cannot choose, and what is an error rather than a bucket for many.
+//! Client addresses: clients cannot choose theirs, and an unknown one is an error, not a shared bucket.
 #![cfg(feature = "http")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ fn behind(forwarding: Forwarding) -> ClientAddress {
     ClientAddress::new().trust(networks, forwarding).unwrap()
 }
 
-/// What a request from `peer` counts for, or the error's text.
+/// Returns the address for which a request from `peer` counts, or the error's text.
 fn found(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
     match clients.find(Some(ip(peer)), headers) {
         Ok(address) => address.to_string(),
@@ -35,11 +35,11 @@ fn found(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
 }
 
 #[test]
-fn x_forwarded_for_is_read_from_the_right_and_only_from_trusted_proxies() {
+fn x_forwarded_for_is_read_from_trusted_proxies() {
     let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
     let nobody = "the trusted proxy 10.0.0.1 does not say whom it forwards for";
     let table: &[(&str, &str, &[&str], &str)] = &[
-        // What is tried, the peer, the field's lines, what it counts for.
+        // The case, the peer, the field's lines, the address or the error.
         ("no proxy, no field", "203.0.113.5", &[], "203.0.113.5"),
         ("forged, no proxy", "203.0.113.5", &["6.6.6.6"], "203.0.113.5"),
         ("forged as a proxy, no proxy", "203.0.113.5", &["6.6.6.6, 10.0.0.1"], "203.0.113.5"),
@@ -77,7 +77,7 @@ fn x_forwarded_for_is_read_from_the_right_and_only_from_trusted_proxies() {
     let clients = behind(Forwarding::XForwardedFor);
     for (what, peer, field, expected) in table {
         assert_eq!(found(&clients, peer, &lines(XFF, field)), *expected, "{what}");
-        // The field that this proxy does not write says nothing, whatever a client writes there.
+        // The field that this proxy does not write has no effect.
         let mut both = lines(XFF, field);
         both.extend(lines(FORWARDED, &["for=6.6.6.6"]));
         assert_eq!(found(&clients, peer, &both), *expected, "{what}, and the other field");
@@ -85,7 +85,7 @@ fn x_forwarded_for_is_read_from_the_right_and_only_from_trusted_proxies() {
 }
 
 #[test]
-fn forwarded_is_read_from_the_right_and_only_from_trusted_proxies() {
+fn forwarded_is_read_from_trusted_proxies() {
     let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
     let table: &[(&str, &str, &[&str], &str)] = &[
         ("forged, no proxy", "203.0.113.5", &["for=6.6.6.6"], "203.0.113.5"),
@@ -122,7 +122,7 @@ fn forwarded_is_read_from_the_right_and_only_from_trusted_proxies() {
 }
 
 #[test]
-fn a_hundred_hops_are_read_as_far_as_they_are_trusted() {
+fn a_hundred_trusted_hops_are_read() {
     let clients = behind(Forwarding::XForwardedFor);
     let forged = vec!["6.6.6.6"; 100].join(", ");
     assert_eq!(found(&clients, "10.0.0.1", &lines(XFF, &[&forged, "203.0.113.5"])), "203.0.113.5");
@@ -138,7 +138,7 @@ fn a_hundred_hops_are_read_as_far_as_they_are_trusted() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_no_address_and_no_panic() {
+fn bytes_that_are_no_text_are_no_address() {
     let clients = behind(Forwarding::XForwardedFor);
     let mut headers = HeaderMap::new();
     headers.append(XFF, HeaderValue::from_bytes(b"\xff\xfe, 203.0.113.5").unwrap());
@@ -148,7 +148,7 @@ fn bytes_that_are_no_text_are_no_address_and_no_panic() {
 }
 
 #[test]
-fn ipv6_counts_by_its_prefix_and_ipv4_in_it_as_ipv4() {
+fn ipv6_counts_by_prefix_embedded_ipv4_as_ipv4() {
     let of = |clients: &ClientAddress, peer| found(clients, peer, &HeaderMap::new());
     let default = ClientAddress::new();
     for (peer, expected) in [
@@ -184,7 +184,7 @@ fn ipv6_counts_by_its_prefix_and_ipv4_in_it_as_ipv4() {
 }
 
 #[test]
-fn a_proxy_may_ask_for_itself_only_if_told_so() {
+fn a_proxys_own_request_needs_the_option() {
     let proxy = Some(ip("10.0.0.1"));
     let clients = behind(Forwarding::XForwardedFor);
     let error = clients.find(proxy, &HeaderMap::new()).unwrap_err();
@@ -193,7 +193,7 @@ fn a_proxy_may_ask_for_itself_only_if_told_so() {
 }
 
 #[test]
-fn the_peer_is_where_the_server_puts_it_and_a_missing_one_is_an_error() {
+fn a_missing_peer_is_an_error() {
     let address: SocketAddr = "192.0.2.1:80".parse().unwrap();
     let (headers, mut extensions) = (HeaderMap::new(), Extensions::new());
     let clients = ClientAddress::new();
@@ -218,7 +218,7 @@ fn the_peer_is_where_the_server_puts_it_and_a_missing_one_is_an_error() {
 }
 
 #[test]
-fn a_field_with_one_address_is_read_from_trusted_peers_alone() {
+fn a_single_address_field_needs_a_trusted_peer() {
     let real_ip = Forwarding::Header(HeaderName::from_static("x-real-ip"));
     let clients = behind(real_ip.clone());
     let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
@@ -232,14 +232,14 @@ fn a_field_with_one_address_is_read_from_trusted_peers_alone() {
         ("a proxy's own address", "10.0.0.1", &["10.3.3.3"], "10.3.3.3"),
         ("missing", "10.0.0.1", &[], missing),
         ("empty", "10.0.0.1", &[" "], missing),
-        // The client's own line, passed on beside the proxy's: which is whose, nobody knows.
+        // The proxy may have forwarded the client's own line, and no order tells which line is the proxy's.
         ("two lines", "10.0.0.1", &["6.6.6.6", "203.0.113.5"], no_address),
         ("a list", "10.0.0.1", &["6.6.6.6, 203.0.113.5"], no_address),
         ("a name", "10.0.0.1", &["client.example"], no_address),
     ];
     for (what, peer, field, expected) in table {
         let mut headers = lines("x-real-ip", field);
-        // Others are not read, whoever wrote them.
+        // Other fields are not read.
         headers.extend(lines(XFF, &["6.6.6.6"]));
         headers.extend(lines(FORWARDED, &["for=6.6.6.6"]));
         assert_eq!(found(&clients, peer, &headers), *expected, "{what}");
@@ -249,7 +249,7 @@ fn a_field_with_one_address_is_read_from_trusted_peers_alone() {
 }
 
 #[test]
-fn a_peer_on_a_unix_socket_is_a_proxy_if_it_is_trusted_and_an_error_if_not() {
+fn a_unix_peer_must_be_a_trusted_proxy() {
     let forwarded = lines(XFF, &["6.6.6.6, 203.0.113.5, 10.0.0.7"]);
     let not_trusted = behind(Forwarding::XForwardedFor);
     let error = not_trusted.find(Some(Peer::Unix), &forwarded).unwrap_err();
@@ -268,7 +268,7 @@ fn a_peer_on_a_unix_socket_is_a_proxy_if_it_is_trusted_and_an_error_if_not() {
     assert_eq!(trusted.of(&forwarded, &extensions), Ok(ip("203.0.113.5")));
     let alone = trusted.peer_by(|_| Some(Peer::Unix));
     assert_eq!(alone.of(&forwarded, &Extensions::new()), Ok(ip("203.0.113.5")));
-    // Trust is said as a whole: a second call without it takes it back.
+    // A second call replaces the trusted networks, including `unix:`.
     let again = alone.trust(["10.0.0.0/8"], Forwarding::XForwardedFor).unwrap();
     assert_eq!(again.of(&forwarded, &extensions), Err(ClientError::UntrustedUnixPeer));
 }

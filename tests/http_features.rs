@@ -1,4 +1,4 @@
-//! The layer where it meets blocks, shadows, counters and rules of one limit.
+//! The layer with blocks, shadow mode, counters and several rules of one limit.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tower::{Layer, ServiceExt};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// `Enforced` has 5 at once and `Tried`, in shadow mode, 1; `Client` has 2 for an address.
+/// Makes limits with these bursts: `Enforced` 5, `Tried` 1 in shadow mode, `Client` 2 by address.
 fn limiter() -> Limiter {
     let shadow = LimitOptions::default().mode(LimitMode::Shadow);
     let of = |burst| Limit::new(burst, burst, HOUR).unwrap();
@@ -50,7 +50,7 @@ async fn ask(builder: RateLimitBuilder, uri: &str) -> (StatusCode, HeaderMap, St
 }
 
 #[tokio::test]
-async fn no_field_tells_a_blocked_client_to_come_back_early() {
+async fn no_field_gives_a_block_an_early_end() {
     let limiter = limiter();
     let block = Duration::from_secs(100);
     let _ = limiter.limit("Enforced").unwrap().block("all", block).unwrap();
@@ -72,7 +72,7 @@ async fn no_field_tells_a_blocked_client_to_come_back_early() {
 }
 
 #[tokio::test]
-async fn clients_are_not_told_of_a_limit_in_shadow_mode() {
+async fn fields_do_not_show_a_shadow_limit() {
     let limiter = limiter();
     for style in [Style::Ietf, Style::XRateLimit(Reset::Delta)] {
         let fields = || Fields::new([style.clone()]).unwrap();
@@ -116,9 +116,9 @@ fn address(cut: bool) -> impl Fn(&Parts) -> Who<'_> + Send + Sync + 'static {
     }
 }
 
-/// Two rules count a client by networks of two sizes, which for IPv4 are the same bucket.
+/// Two rules count a client by two IPv6 prefixes, which for IPv4 are the same bucket.
 #[tokio::test]
-async fn rules_of_one_limit_that_name_one_bucket_charge_it_once() {
+async fn two_rules_with_one_bucket_charge_it_once() {
     let limiter = limiter();
     let client = limiter.limit("Client").unwrap();
     for refunds in [false, true] {
@@ -148,7 +148,7 @@ async fn rules_of_one_limit_that_name_one_bucket_charge_it_once() {
 }
 
 #[tokio::test]
-async fn a_cost_above_the_burst_is_refused_in_the_clients_words() {
+async fn a_cost_above_burst_names_the_shown_limit() {
     let limiter = limiter();
     for also in [false, true] {
         let costly = rule(&limiter, "Enforced").shown_as("requests").cost(|_| 6);
@@ -162,7 +162,7 @@ async fn a_cost_above_the_burst_is_refused_in_the_clients_words() {
 }
 
 #[tokio::test]
-async fn a_factor_out_of_range_is_told_in_clients_words() {
+async fn an_invalid_factor_names_the_shown_limit() {
     let limiter = limiter();
     let factor: Factor = "10000000".parse().unwrap();
     for also in [false, true] {

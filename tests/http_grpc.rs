@@ -1,4 +1,4 @@
-//! What gRPC's requests are answered, and what only looks like one; and that no cache stores a denial.
+//! The answers to gRPC requests and to requests that resemble them, and their `Cache-Control`.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use tollgate::http::{
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt};
 
-/// A limit of one every 1.5 s, of which nothing remains for alice.
+/// Makes a limit of one call every 1.5 s, with nothing left for alice.
 fn spent() -> Limiter {
     let limit = Limit::new(1, 2, Duration::from_secs(3)).unwrap();
     let limits = Limits::builder().limit("n", IdFormat::String, limit).unwrap().build();
@@ -29,7 +29,7 @@ fn builder(limiter: &Limiter) -> RateLimitBuilder {
 
 type Builder = fn(RateLimitBuilder) -> RateLimitBuilder;
 
-/// The answer to a request of alice's, or of one who is not said.
+/// Returns the answer to a request by alice, or without a user.
 fn ask(options: Builder, method: Method, content_type: &str, user: bool) -> Response<String> {
     let limiter = spent();
     let layer = options(builder(&limiter)).build().unwrap();
@@ -57,7 +57,7 @@ fn field<'r>(response: &'r Response<String>, name: &str) -> &'r str {
 }
 
 #[test]
-fn grpc_is_a_post_with_grpcs_content_type_where_it_is_switched_on() {
+fn grpc_answers_need_the_option_and_content_type() {
     for (content_type, answer_type) in [
         ("application/grpc", "application/grpc"),
         ("Application/gRPC+proto", "application/grpc"),
@@ -102,7 +102,7 @@ fn grpc_is_a_post_with_grpcs_content_type_where_it_is_switched_on() {
 }
 
 #[test]
-fn a_custom_responder_answers_every_denial_and_may_ask_for_grpcs_answer() {
+fn a_custom_responder_may_call_the_grpc_one() {
     let own: Builder =
         |builder| builder.grpc().respond(|_| Response::builder().status(403).body("mine").unwrap());
     for (method, content_type) in [(Method::POST, "application/grpc"), (Method::GET, "text/html")] {
@@ -122,7 +122,7 @@ fn a_custom_responder_answers_every_denial_and_may_ask_for_grpcs_answer() {
 }
 
 #[test]
-fn no_cache_stores_a_denial_or_a_refusal_whatever_answers_it() {
+fn no_cache_stores_a_denial_or_rejection() {
     let cached: Builder = |builder| {
         builder.respond(|_| {
             Response::builder()
@@ -157,7 +157,7 @@ fn no_cache_stores_a_denial_or_a_refusal_whatever_answers_it() {
 }
 
 #[test]
-fn a_layer_further_out_finds_what_was_denied_or_refused() {
+fn an_outer_layer_finds_the_denial_or_rejection() {
     let denied = ask(|builder| builder.grpc(), Method::POST, "application/grpc", true);
     let found = denied.extensions().get::<Denied>().expect("a denial");
     assert_eq!(found.violated(), ["n"]);

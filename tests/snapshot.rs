@@ -1,4 +1,4 @@
-//! Buckets kept in files: what is written, what is refused, and what a file is whatever happens.
+//! Snapshots: their content, the files that are refused, and a file's state after kills and full disks.
 #![cfg(feature = "snapshot")]
 
 #[path = "snapshot/beside.rs"]
@@ -25,7 +25,7 @@ use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
-/// `burst` at once, and one more an hour: no test lasts long enough to see any of it.
+/// A limit that refills one unit an hour, which no test lasts.
 fn slow(burst: u64) -> Limit {
     Limit::new(burst, 1, Duration::from_secs(3600)).unwrap()
 }
@@ -40,16 +40,16 @@ fn limits(named: &[(&str, Limit)]) -> Limits {
 
 /// Options with a clock that stands still.
 fn options(engine: Engine) -> (LimiterOptions, ManualClock) {
-    let (clock, hand) = Clock::manual();
-    (LimiterOptions::default().clock(clock).engine(engine), hand)
+    let (clock, manual) = Clock::manual();
+    (LimiterOptions::default().clock(clock).engine(engine), manual)
 }
 
 fn limiter(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
-    let (options, hand) = options(engine);
-    (Limiter::with_options(limits, options), hand)
+    let (options, manual) = options(engine);
+    (Limiter::with_options(limits, options), manual)
 }
 
-/// What is used of a bucket that holds `burst`, in whole units, rounded up.
+/// Returns the used units of a bucket of `burst`, rounded up.
 fn used(limiter: &Limiter, name: &str, id: &str, burst: u64) -> u64 {
     burst - limiter.limit(name).unwrap().check(id, 0).unwrap().remaining().unwrap()
 }

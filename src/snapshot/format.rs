@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_read_back_and_a_part_of_them_does_not() {
+    fn parameters_read_back_and_a_part_fails() {
         for (algorithm, name) in [(0, "a rule"), (1, ""), (4, "")] {
             let parameters = Parameters { algorithm, numbers: [1, 2, 3], name };
             let item = ParametersItem { limit: 9, shared: 5, end_ns: 6, parameters };

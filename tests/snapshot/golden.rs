@@ -1,7 +1,7 @@
-//! Files of version 2, the first that is released, can be read for ever.
+//! Checks that files of version 2, the first release, can be restored by every later version.
 //!
-//! They were written by `writes_the_golden_files` and are never written again. Their buckets are so slow that
-//! they will owe something until the year 2100; by how much they have refilled is said by `elapsed`.
+//! `writes_the_golden_files` wrote them once, and they are never written again. Their buckets refill so slowly that they
+//! have debt until the year 2100. `elapsed` tells how much they have refilled.
 #![cfg(feature = "boulder")]
 
 use std::io::Write;
@@ -34,7 +34,7 @@ fn all_limits() -> Limits {
     builder.unwrap().build()
 }
 
-/// The buckets of gcra: limit, id and what was spent.
+/// The buckets of gcra: limit, id and spent units.
 const SPENT: [(&str, &str, u64); 6] = [
     ("Gcra", "short", 3),
     ("Gcra", "an id of more than sixteen bytes", 4),
@@ -61,8 +61,8 @@ fn golden(engine: Engine) -> PathBuf {
 #[ignore = "they were written once"]
 fn writes_the_golden_files() {
     for engine in [Engine::LockFree, Engine::Exact] {
-        let (limiter, hand) = limiter(all_limits(), engine);
-        hand.advance(DAY);
+        let (limiter, manual) = limiter(all_limits(), engine);
+        manual.advance(DAY);
         for (name, id, cost) in SPENT {
             assert!(limiter.limit(name).unwrap().spend(id, cost).unwrap().allowed());
         }
@@ -79,7 +79,7 @@ fn writes_the_golden_files() {
             }
             .unwrap();
         }
-        hand.advance(DAY);
+        manual.advance(DAY);
         let written = limiter.snapshot(golden(engine)).unwrap();
         assert_eq!((written.buckets, written.blocks), (10, 2));
     }
@@ -96,7 +96,7 @@ fn can_be_read(engine: Engine) {
     let path = golden(engine);
     let (limiter, restored) = match Limiter::restore(all_limits(), options(engine).0, &path) {
         Err(error) if engine == Engine::LockFree && error.to_string().contains("ahash") => {
-            // Past the test runner, which keeps to itself what a passing test prints.
+            // Not by `eprintln!`, which the test runner captures and hides if the test passes.
             let mut stderr = std::io::stderr();
             writeln!(stderr, "NOT CHECKED: {error}").unwrap();
             return;
@@ -111,19 +111,19 @@ fn can_be_read(engine: Engine) {
         assert_eq!(listed.left, 10 * DECADE - DAY - restored.elapsed);
         assert!(limiter.limit(&listed.limit).unwrap().unblock(&listed.id).unwrap());
     }
-    // A year from now, or ten: they owe so much less than they did.
+    // The buckets have refilled since the snapshot, by a year or by ten.
     let owes = |name: &str, id: &str, spent: u64| {
         let owed = DECADE * spent as u32 - DAY;
         let left = limiter.limit(name).unwrap().check(id, 0).unwrap().reset_in();
         let late = left.checked_sub(owed.saturating_sub(restored.elapsed));
-        // Those that count milliseconds show the start of the present one.
-        let most =
+        // Algorithms that count milliseconds round down to the start of one.
+        let max =
             if limiter.limit(name).unwrap().limit_for(id).unwrap().unwrap().algorithm() == "gcra" {
                 Duration::ZERO
             } else {
                 Duration::from_millis(1)
             };
-        assert!(late.is_some_and(|late| late <= most), "{engine:?} {name} {id}: {left:?}");
+        assert!(late.is_some_and(|late| late <= max), "{engine:?} {name} {id}: {left:?}");
     };
     SPENT.iter().for_each(|&(name, id, spent)| owes(name, id, spent));
     owes("Ids", &(1_u64 << 40).to_string(), 9);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_post_with_grpcs_content_type_is_grpc() {
+    fn only_posts_with_grpcs_content_type_are_grpc() {
         use Protocol::{Http2, Web, WebText};
         for (value, expected) in [
             ("application/grpc", Some(Http2)),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn pushback_is_rounded_up_and_fits_into_32_bits() {
+    fn pushback_is_rounded_up_to_32_bits() {
         for (ns, ms) in [
             (0, "1"),
             (1, "1"),
