@@ -187,7 +187,7 @@ impl<'a> Answer<'a> {
 /// assert!(Fields::new([Style::Draft06, Style::Draft03]).is_err(), "both write RateLimit-Limit");
 /// # Ok::<(), tollgate::http::SetupError>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Fields {
     styles: Box<[Style]>,
 }
@@ -210,7 +210,7 @@ impl Fields {
 
     /// Writes no field except the `Retry-After` of a denial.
     pub fn none() -> Fields {
-        Fields::default()
+        Fields { styles: Box::default() }
     }
 
     /// Returns whether a field depends on the wall clock, because a reset is written as a time of day.
