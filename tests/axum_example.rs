@@ -1,4 +1,4 @@
-//! The program `examples/axum.rs`: where it listens, what it reads, and how it ends.
+//! Runs the program `examples/axum.rs`: its address, its files and its end.
 #![cfg(all(feature = "tower", feature = "yaml"))]
 
 #[path = "axum_example/server.rs"]
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use server::Server;
 
-/// One request on a connection of its own; the whole answer.
+/// Sends a request on a new connection. Returns the complete answer.
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -60,7 +60,7 @@ fn it_ends_when_it_is_interrupted() {
     let server = Server::start(&[]);
     let address = server.address.clone();
     assert_eq!(body(&get(&address, "/health")), "ok\n");
-    // A connection that nobody uses holds up nothing.
+    // An idle connection delays no other.
     let _idle = TcpStream::connect(&address).unwrap();
     let (status, printed) = server.interrupt();
     assert!(status.success(), "{status}");

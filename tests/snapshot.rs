@@ -1,4 +1,4 @@
-//! Buckets kept in files: what is written, what is refused, and what a file is whatever happens.
+//! Snapshots: their content, the files that are refused, and a file's state after kills and full disks.
 #![cfg(feature = "snapshot")]
 
 #[path = "snapshot/beside.rs"]
@@ -23,15 +23,15 @@ use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
 use tollgate::{Clock, Limit, Limiter, LimiterOptions};
 
-/// `burst` at once, and one more an hour: no test lasts long enough to see any of it.
+/// A limit that refills one unit an hour, which no test lasts.
 fn slow(burst: u64) -> Limit {
     Limit::new(burst, 1, seconds(3600)).unwrap()
 }
 
 /// Options with a clock that stands still.
 fn options(engine: Engine) -> (LimiterOptions, ManualClock) {
-    let (clock, hand) = Clock::manual();
-    (LimiterOptions::default().clock(clock).engine(engine), hand)
+    let (clock, manual) = Clock::manual();
+    (LimiterOptions::default().clock(clock).engine(engine), manual)
 }
 
 /// What is used of a bucket that holds `burst`, in whole units, rounded up.

@@ -1,4 +1,4 @@
-//! What restoring a file of buckets takes, beside the limiter's table that comes of it.
+//! The memory that a restore takes beside the limiter's table.
 #![cfg(feature = "snapshot")]
 
 #[path = "snapshot/forged.rs"]
@@ -19,7 +19,7 @@ fn limits() -> Limits {
     Limits::builder().limit("A", IdFormat::String, limit).unwrap().build()
 }
 
-/// The most bytes of the heap at one time, the table's bytes, and what came of it.
+/// Returns the maximum bytes of the heap, the table's bytes, and the result of the restore.
 fn restored(engine: Engine, path: &Path) -> (u64, u64, Result<Restored, Error>) {
     restored_with(LimiterOptions::default().engine(engine), path)
 }
@@ -39,7 +39,7 @@ fn restored_with(options: LimiterOptions, path: &Path) -> (u64, u64, Result<Rest
 
 const MIB: u64 = 1 << 20;
 
-/// What a file takes that is taken or refused: beside the table, at most its size and 4 MiB.
+/// Checks that a restore takes at most the file's size and 4 MiB beside the table, also if it refuses the file.
 fn assert_bounded(engine: Engine, path: &Path) -> Result<Restored, Error> {
     let (heap, _, made) = restored(engine, path);
     let bytes = fs::metadata(path).unwrap().len();
@@ -51,8 +51,8 @@ fn assert_bounded(engine: Engine, path: &Path) -> Result<Restored, Error> {
     made
 }
 
-/// Names that no limiter has, each with the format of its ids.
-fn strangers(count: usize) -> impl Iterator<Item = (String, &'static str)> {
+/// Names of limits that the limiter does not have, each with its id format.
+fn unknown_limits(count: usize) -> impl Iterator<Item = (String, &'static str)> {
     (0..count).map(|at| (format!("n{at}"), "string"))
 }
 
@@ -65,7 +65,7 @@ fn put(forge: impl FnOnce(&mut File)) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// What is said of a file that is refused, behind its path.
+/// Returns the error of a refused file, without its path.
 #[track_caller]
 fn refused(forge: impl FnOnce(&mut File)) -> String {
     let (_folder, path) = put(forge);
@@ -99,7 +99,7 @@ fn files_of_a_limiter() {
             );
             let beside = if into == Engine::Exact { heap - table } else { heap };
             assert!(beside < bytes / 4 + 4 * MIB, "{beside} bytes beside the table");
-            // The table takes what it takes for as many buckets that calls have made.
+            // The table takes as much as for the same number of buckets that calls have made.
             let a_bucket = if into == Engine::Exact { 96 + digits as u64 } else { 96 };
             assert!(table <= a_bucket * keys + MIB, "a table of {table} bytes for {keys} buckets");
         }
@@ -107,7 +107,7 @@ fn files_of_a_limiter() {
 }
 
 #[test]
-fn limits_without_a_name_or_with_the_name_of_another() {
+fn empty_and_repeated_limit_names_are_damage() {
     let damaged = "120: the file is damaged from here on";
     let nothing = |file: &mut File| {
         file.limits((0..2_000_000).map(|_| (String::new(), "")));
@@ -128,7 +128,7 @@ fn limits_without_a_name_or_with_the_name_of_another() {
         };
         assert_eq!(refused(forge), damaged, "{format:?}");
     }
-    // A known name again and again, which is no stranger.
+    // A repeated name of a known limit.
     let again = |file: &mut File| {
         file.limits((0..1_000_000).map(|_| ("A".to_owned(), "string")));
         file.end(0);
@@ -136,35 +136,35 @@ fn limits_without_a_name_or_with_the_name_of_another() {
     assert_eq!(refused(again), damaged);
 }
 
-/// Limits that the program has not are bounded, wherever they stand.
+/// The number of unknown limits is bounded, also with a known limit after them.
 #[test]
 fn limits_that_are_not_among_the_new_ones() {
     for last in [None, Some("A")] {
-        let with = |strange: usize| {
+        let with = |unknown: usize| {
             move |file: &mut File| {
                 let last = last.map(|name| (name.to_owned(), "string"));
-                file.limits(strangers(strange).chain(last));
+                file.limits(unknown_limits(unknown).chain(last));
                 file.end(0);
             }
         };
         let (_folder, path) = put(with(4096));
         assert_eq!(assert_bounded(Engine::LockFree, &path).unwrap().buckets, 0);
-        // Each has counters, too.
+        // Each limit has counters.
         let (heap, ..) = restored_with(LimiterOptions::default().counting(true), &path);
         assert!(heap < 16 * MIB, "{heap}");
-        for (strange, most) in [(4097, 4096), (1_000_000, 6077)] {
-            let text = refused(with(strange));
-            let wanted = format!("more than {most} limits that are not among the new ones");
+        for (unknown, max) in [(4097, 4096), (1_000_000, 6077)] {
+            let text = refused(with(unknown));
+            let wanted = format!("more than {max} limits that are not among the new ones");
             assert!(text.contains(&wanted), "{text}");
         }
     }
 }
 
 #[test]
-fn numbers_that_no_bucket_has() {
-    let numbers = || {
+fn parameters_without_buckets() {
+    let parameters = || {
         let mut numbers = [0; 47];
-        // Of the first limit, by gcra: a burst of 10, one a second.
+        // The first limit, gcra with a burst of 10 and one unit a second.
         (numbers[4], numbers[21]) = (1, 10);
         numbers[29] = 1;
         numbers[37..45].copy_from_slice(&1_000_000_000_u64.to_le_bytes());
@@ -172,7 +172,7 @@ fn numbers_that_no_bucket_has() {
     };
     let forge = |file: &mut File| {
         file.limits([("A".to_owned(), "string")].into_iter());
-        file.frames(FrameKind::Numbers, (0..400_000).map(|_| numbers()));
+        file.frames(FrameKind::Parameters, (0..400_000).map(|_| parameters()));
     };
     let (_folder, path) = put(|file| {
         forge(file);
@@ -182,7 +182,7 @@ fn numbers_that_no_bucket_has() {
     let bytes = fs::metadata(&path).unwrap().len();
     assert_eq!(made.unwrap().buckets, 0);
     assert!(heap < 2 * bytes, "{heap} bytes for a file of {bytes}");
-    // There is no room for so many buckets beside them, and none for more than that at all.
+    // The file has no room for 500,000 buckets beside the parameters, and none at all for 2^60 buckets.
     let text = refused(|file| {
         forge(file);
         file.end(500_000);
@@ -196,9 +196,9 @@ fn numbers_that_no_bucket_has() {
     assert!(text.ends_with(wanted), "{text}");
 }
 
-/// A limiter that was restored has places without a limit, which its own file has to say.
+/// A restored limiter has indices without a limit, which its own snapshot must contain.
 #[test]
-fn removed_limits_numbers_stay_in_next_file() {
+fn free_limit_indices_survive_the_next_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let named = |names: &[&str]| {
@@ -229,10 +229,10 @@ fn removed_limits_numbers_stay_in_next_file() {
 
 const PATH: &str = "RESTORE_FROM";
 
-/// What a process takes that does nothing else, tables and all, as the system counts it.
+/// Checks the memory of a process that only restores, including tables, as Linux counts it.
 #[cfg(target_os = "linux")]
 #[test]
-fn large_snapshot_of_limiter_in_own_process() {
+fn a_large_file_in_its_own_process() {
     const BUCKETS: u64 = 2_000_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
@@ -244,26 +244,26 @@ fn large_snapshot_of_limiter_in_own_process() {
     let bytes = limiter.snapshot(&path).unwrap().bytes;
     let kib = |restores: bool| -> u64 {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "restores_and_says_what_it_took", "--ignored", "--nocapture"]);
+        command.args(["--exact", "restores_and_prints_its_memory", "--ignored", "--nocapture"]);
         if restores {
             command.env(PATH, &path);
         }
         let ran = command.output().unwrap();
         assert!(ran.status.success(), "{ran:?}");
         let text = String::from_utf8(ran.stderr).unwrap();
-        let (_, took) = text.split_once("VmHWM:").expect("what it took");
+        let (_, took) = text.split_once("VmHWM:").expect("the memory");
         took.trim_start().split_once(" kB").expect("in KiB").0.parse().unwrap()
     };
     let took = (kib(true) - kib(false)) * 1024;
     println!("{bytes} bytes in the file took {took}: {:.2} times", took as f64 / bytes as f64);
-    // The table at its emptiest, just grown, is 3.3 times the file.
+    // A table that has just grown is emptiest. It takes 3.3 times the file.
     assert!(took < bytes * 34 / 10, "{took} bytes for a file of {bytes}");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "run by the test above, in its own process"]
-fn restores_and_says_what_it_took() {
+#[ignore = "run by the test above, in a process of its own"]
+fn restores_and_prints_its_memory() {
     let made = std::env::var_os(PATH)
         .map(|path| Limiter::restore(limits(), LimiterOptions::default(), path).unwrap());
     let status = fs::read_to_string("/proc/self/status").unwrap();

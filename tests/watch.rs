@@ -1,4 +1,4 @@
-//! Files that are taken again when they change.
+//! Limits files that are loaded again when they change.
 #![cfg(feature = "watch")]
 
 #[path = "watch/lives.rs"]
@@ -29,7 +29,7 @@ use tollgate::limits::YamlLoader;
 use tollgate::watch::{WatchOptions, Watcher};
 use tollgate::{Limiter, Limits};
 
-/// So long that no test sees what only a poll can see.
+/// An interval between polls that no test lasts.
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// Waits for what is bound to come; how long that takes is not what is tested.
@@ -50,7 +50,7 @@ fn burst(limiter: &Limiter) -> Option<u64> {
     limits.limit_for("PerUser", "alice").unwrap().map(|limit| limit.burst())
 }
 
-/// A folder with a file of limits, of a burst of 1, and a limiter that has them.
+/// A folder with a limits file with a burst of 1, and a limiter that has loaded it.
 struct Site {
     folder: TempDir,
     limiter: Limiter,
@@ -76,7 +76,7 @@ impl Site {
         self.watch_file(&self.file(), options)
     }
 
-    /// Watched when this returns: the first look is over.
+    /// Starts a watcher, and returns after its first load.
     fn watch_file(&self, file: &Path, options: WatchOptions) -> Watcher {
         let watcher = self.limiter.watch(file, None, options).unwrap();
         until("a first look", || watcher.status().last_attempt.is_some());

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::HeaderValue;
-use sfv::{KeyRef, ListSerializer, StringRef, key_ref};
+use sfv::{KeyRef, ListSerializer, key_ref};
 
 use crate::http::SetupError;
 use crate::http::text::{INTEGER_MAX, integer, number, shared, value_of};
@@ -34,52 +34,35 @@ const NAME_MAX_BYTES: usize = 128;
 /// ```
 #[derive(Clone)]
 pub struct Policy {
-    name: sfv::String,
-    figures: Figures,
-    values: Values,
+    pub(crate) figures: Figures,
+    pub(crate) values: Values,
 }
 
-/// A limit's numbers as clients see them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Figures {
+/// A limit's name and numbers as clients see them.
+#[derive(Clone, Debug)]
+pub(crate) struct Figures {
+    pub(crate) name: sfv::String,
     /// The largest number of units that can remain.
     quota: u64,
     /// The seconds in which the quota comes back. `None` for a custom rule.
     window_s: Option<u64>,
     /// The burst of a token bucket, which only PlugLimit's style writes.
-    token_burst: Option<u64>,
+    pub(crate) token_burst: Option<u64>,
 }
 
 /// Field values that depend only on the policy. Their clones share the storage.
 #[derive(Clone, Debug)]
-struct Values {
-    ietf: HeaderValue,
-    draft06: HeaderValue,
-    draft03: HeaderValue,
-    quota: HeaderValue,
-    plug_limit: HeaderValue,
-}
-
-/// Derives the quota and the window from the numbers of each algorithm.
-fn figures(limit: &Limit) -> Figures {
-    let mut token_burst = None;
-    let (quota, window_s) = match limit.parameters() {
-        Parameters::Gcra { burst, count, period } => {
-            (burst, Some(refill_seconds(burst, count, period)))
-        }
-        Parameters::FixedWindow { limit, window } => (limit, Some(refill_seconds(1, 1, window))),
-        Parameters::TokenBucket { limit, window, burst } => {
-            token_burst = Some(burst);
-            (limit, Some(refill_seconds(1, 1, window)))
-        }
-        Parameters::LeakyBucket { size, drip_rate, drip_size } => {
-            // A drip larger than the bucket empties it, and no more.
-            (size, Some(refill_seconds(size, drip_size.min(size), drip_rate)))
-        }
-        // A custom rule tells its largest cost, but not how it refills.
-        Parameters::Custom(_) => (limit.burst(), None),
-    };
-    Figures { quota: quota.min(INTEGER_MAX), window_s, token_burst }
+pub(crate) struct Values {
+    /// `RateLimit-Policy` of the current draft.
+    pub(crate) ietf: HeaderValue,
+    /// `RateLimit-Policy` of the drafts 04 to 06.
+    pub(crate) draft06: HeaderValue,
+    /// `RateLimit-Limit` of the drafts 00 to 03.
+    pub(crate) draft03: HeaderValue,
+    /// The quota, as the limit's field of the other styles.
+    pub(crate) quota: HeaderValue,
+    /// The limit's field of PlugLimit.
+    pub(crate) plug_limit: HeaderValue,
 }
 
 /// Returns the whole seconds in which `units` come back at `count` per `period`, rounded up. At least 1, because none
@@ -101,11 +84,10 @@ impl Policy {
     /// The name is empty, longer than 128 bytes, or contains a character other than printable ASCII. Quotes and
     /// backslashes are allowed; fields escape them.
     pub fn new(name: &str, limit: &Limit) -> Result<Policy, SetupError> {
-        let structured = Policy::check_name(name)?;
-        let figures = figures(limit);
+        let figures = Figures::new(Policy::check_name(name)?, limit);
         // A text of printable ASCII and numbers is always a field value.
-        let values = figures.values(&structured).ok_or_else(|| invalid_name(name))?;
-        Ok(Policy { name: structured, figures, values })
+        let values = figures.values().ok_or_else(|| invalid_name(name))?;
+        Ok(Policy { figures, values })
     }
 
     /// Converts a name to a string of a structured field.
@@ -118,7 +100,7 @@ impl Policy {
 
     /// Returns the name that clients see.
     pub fn name(&self) -> &str {
-        self.name.as_str()
+        self.figures.name.as_str()
     }
 
     /// Returns the largest number of units that can remain: the burst of gcra, the limit of a fixed window or of a
@@ -135,52 +117,6 @@ impl Policy {
     pub fn window_seconds(&self) -> Option<u64> {
         self.figures.window_s
     }
-
-    pub(crate) fn structured_name(&self) -> &StringRef {
-        &self.name
-    }
-
-    /// Returns whether the limit is a token bucket.
-    pub(crate) fn is_token_bucket(&self) -> bool {
-        self.figures.token_burst.is_some()
-    }
-
-    /// Returns the current draft's `RateLimit-Policy` of this policy alone.
-    pub(crate) fn ietf(&self) -> &HeaderValue {
-        &self.values.ietf
-    }
-
-    /// Returns the `RateLimit-Policy` of the drafts 04 to 06, of this policy alone.
-    pub(crate) fn draft06(&self) -> &HeaderValue {
-        &self.values.draft06
-    }
-
-    /// Returns the `RateLimit-Limit` of the drafts 00 to 03, of this policy alone.
-    pub(crate) fn draft03(&self) -> &HeaderValue {
-        &self.values.draft03
-    }
-
-    pub(crate) fn quota_value(&self) -> &HeaderValue {
-        &self.values.quota
-    }
-
-    pub(crate) fn plug_limit(&self) -> &HeaderValue {
-        &self.values.plug_limit
-    }
-
-    /// Adds this policy to the list of the current draft.
-    pub(crate) fn add_ietf(
-        &self,
-        list: &mut ListSerializer<&mut String>,
-        partition: Option<&[u8]>,
-    ) {
-        self.figures.add_ietf(&self.name, list, partition);
-    }
-
-    /// Adds this policy to the list of the older drafts.
-    pub(crate) fn add_unnamed(&self, list: &mut ListSerializer<&mut String>) {
-        self.figures.add_unnamed(list);
-    }
 }
 
 fn invalid_name(name: &str) -> SetupError {
@@ -191,10 +127,32 @@ fn invalid_name(name: &str) -> SetupError {
 }
 
 impl Figures {
-    fn values(&self, name: &StringRef) -> Option<Values> {
-        let ietf = value_of(|text| {
-            self.add_ietf(name, &mut ListSerializer::with_buffer(text), None);
-        })?;
+    /// Derives the quota and the window from the numbers of each algorithm.
+    fn new(name: sfv::String, limit: &Limit) -> Figures {
+        let mut token_burst = None;
+        let (quota, window_s) = match limit.parameters() {
+            Parameters::Gcra { burst, count, period } => {
+                (burst, Some(refill_seconds(burst, count, period)))
+            }
+            Parameters::FixedWindow { limit, window } => {
+                (limit, Some(refill_seconds(1, 1, window)))
+            }
+            Parameters::TokenBucket { limit, window, burst } => {
+                token_burst = Some(burst);
+                (limit, Some(refill_seconds(1, 1, window)))
+            }
+            Parameters::LeakyBucket { size, drip_rate, drip_size } => {
+                // A drip never takes more than the bucket holds.
+                (size, Some(refill_seconds(size, drip_size.min(size), drip_rate)))
+            }
+            // A custom rule has a largest cost, but no known refill time.
+            Parameters::Custom(_) => (limit.burst(), None),
+        };
+        Figures { name, quota: quota.min(INTEGER_MAX), window_s, token_burst }
+    }
+
+    fn values(&self) -> Option<Values> {
+        let ietf = value_of(|text| self.add_ietf(&mut ListSerializer::with_buffer(text), None))?;
         let draft06 = value_of(|text| self.add_unnamed(&mut ListSerializer::with_buffer(text)))?;
         let draft03 = value_of(|text| {
             let mut list = ListSerializer::with_buffer(text);
@@ -212,13 +170,13 @@ impl Figures {
         })
     }
 
-    fn add_ietf(
+    /// Appends the policy to a list of the current draft.
+    pub(crate) fn add_ietf(
         &self,
-        name: &StringRef,
         list: &mut ListSerializer<&mut String>,
         partition: Option<&[u8]>,
     ) {
-        let mut item = list.bare_item(name).parameter(QUOTA, integer(self.quota));
+        let mut item = list.bare_item(&self.name).parameter(QUOTA, integer(self.quota));
         if let Some(window_s) = self.window_s {
             item = item.parameter(WINDOW, integer(window_s));
         }
@@ -228,7 +186,8 @@ impl Figures {
         let _ = item.finish();
     }
 
-    fn add_unnamed(&self, list: &mut ListSerializer<&mut String>) {
+    /// Appends the policy to a list of the older drafts.
+    pub(crate) fn add_unnamed(&self, list: &mut ListSerializer<&mut String>) {
         let mut item = list.bare_item(integer(self.quota));
         if let Some(window_s) = self.window_s {
             item = item.parameter(WINDOW, integer(window_s));
@@ -269,14 +228,14 @@ mod tests {
     fn gcra_has_its_burst_and_refill_time() {
         let limit = Limit::new(20, 10, Duration::from_nanos(1_000_000_001)).unwrap();
         let policy = Policy::new("a", &limit).unwrap();
-        assert_eq!(policy.ietf(), r#""a";q=20;w=3"#);
-        assert_eq!(policy.draft06(), "20;w=3");
-        assert_eq!(policy.draft03(), "20, 20;w=3");
-        assert_eq!(policy.quota_value(), "20");
-        assert_eq!(policy.plug_limit(), "20");
+        assert_eq!(policy.values.ietf, r#""a";q=20;w=3"#);
+        assert_eq!(policy.values.draft06, "20;w=3");
+        assert_eq!(policy.values.draft03, "20, 20;w=3");
+        assert_eq!(policy.values.quota, "20");
+        assert_eq!(policy.values.plug_limit, "20");
         // A window below a second is written as one second.
         let fast = Limit::new(5, 1_000, Duration::from_secs(1)).unwrap();
-        assert_eq!(Policy::new("a", &fast).unwrap().ietf(), r#""a";q=5;w=1"#);
+        assert_eq!(Policy::new("a", &fast).unwrap().values.ietf, r#""a";q=5;w=1"#);
     }
 
     #[test]
@@ -284,24 +243,24 @@ mod tests {
         let minute = Duration::from_secs(60);
         let policy = |limit: Limit| Policy::new("n", &limit).unwrap();
         let bucket = policy(Limit::token_bucket(10, minute, 5).unwrap());
-        assert_eq!(bucket.plug_limit(), "10 10;w=60;burst=5;policy=token_bucket");
-        assert_eq!(bucket.ietf(), r#""n";q=10;w=60"#);
+        assert_eq!(bucket.values.plug_limit, "10 10;w=60;burst=5;policy=token_bucket");
+        assert_eq!(bucket.values.ietf, r#""n";q=10;w=60"#);
         assert_eq!(bucket.quota(), 10, "the window's quota, not the burst");
         let window = policy(Limit::fixed_window(10, minute).unwrap());
-        assert_eq!(window.plug_limit(), "10");
-        assert_eq!(window.draft06(), "10;w=60");
-        assert_eq!(window.ietf(), r#""n";q=10;w=60"#);
+        assert_eq!(window.values.plug_limit, "10");
+        assert_eq!(window.values.draft06, "10;w=60");
+        assert_eq!(window.values.ietf, r#""n";q=10;w=60"#);
         let leaky = policy(Limit::leaky_bucket(10, Duration::from_millis(250), 2).unwrap());
-        assert_eq!(leaky.ietf(), r#""n";q=10;w=2"#, "5 drips of 2, one each 250 ms");
+        assert_eq!(leaky.values.ietf, r#""n";q=10;w=2"#, "5 drips of 2, one each 250 ms");
         let large_drip = policy(Limit::leaky_bucket(4, Duration::from_secs(2), 10).unwrap());
-        assert_eq!(large_drip.ietf(), r#""n";q=4;w=2"#, "4 every 2 s, not 10");
+        assert_eq!(large_drip.values.ietf, r#""n";q=4;w=2"#, "4 every 2 s, not 10");
     }
 
     #[test]
     fn a_name_is_escaped_or_refused() {
         let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
         let policy = Policy::new(r#"a "b" \c"#, &limit).unwrap();
-        assert_eq!(policy.ietf(), r#""a \"b\" \\c";q=1;w=1"#);
+        assert_eq!(policy.values.ietf, r#""a \"b\" \\c";q=1;w=1"#);
         for name in ["", "a\r\nSet-Cookie: b", "caf\u{e9}", "\u{7f}", &"x".repeat(129)] {
             let error = Policy::new(name, &limit).unwrap_err().to_string();
             assert!(error.starts_with("invalid policy name"), "{error}");
@@ -313,8 +272,8 @@ mod tests {
     fn numbers_beyond_15_digits_saturate() {
         let limit = Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap();
         let policy = Policy::new("a", &limit).unwrap();
-        assert_eq!(policy.ietf(), r#""a";q=999999999999999;w=4611686019"#);
-        assert_eq!(policy.quota_value(), "999999999999999");
+        assert_eq!(policy.values.ietf, r#""a";q=999999999999999;w=4611686019"#);
+        assert_eq!(policy.values.quota, "999999999999999");
         assert_eq!(refill_seconds(u64::MAX, 1, Duration::MAX), u64::MAX);
         assert_eq!(refill_seconds(1, u64::MAX, Duration::from_nanos(1)), 1);
     }

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn block_reads_back_and_truncated_one_fails() {
+    fn a_block_reads_back_and_a_part_fails() {
         for reason in [None, Some(""), Some("ticket 4711")] {
             let bytes = written(b"mallory", reason);
             let item = read_back(&bytes).unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn old_file_stays_until_new_one_is_complete() {
+    fn the_old_file_stays_until_the_rename() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("buckets");
         fs::write(&target, "old").unwrap();
@@ -188,7 +188,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_owner_may_read_and_links_not_followed() {
+    fn the_file_is_private_and_links_are_replaced() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
         let (target, other) = (folder.path().join("buckets"), folder.path().join("other"));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_removed_before_its_lock_is_not_used() {
+    fn a_file_removed_before_locking_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().join(new_name(OsStr::new("buckets")));
         let made = || File::create_new(&at).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_to_one_path_do_not_disturb_each_other() {
+    fn concurrent_writers_to_one_path_all_succeed() {
         const WRITERS: u64 = 4;
         const FILES: u64 = 400;
         let folder = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_and_a_nameless_path_are_refused() {
+    fn missing_folders_and_nameless_paths_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let nowhere = folder.path().join("gone").join("buckets");
         let kind = |path: &Path| Replacement::beside(path).err().map(|error| error.kind());

@@ -105,14 +105,8 @@ impl Header {
     pub(super) fn read(rest: &[u8; Header::REST_BYTES]) -> Option<Header> {
         let mut fields = Payload(rest);
         let keys = Keys::from_number(fields.u32()?)?;
-        let (wall_ns, now_ns) = (fields.u64()?, fields.u64()?);
-        let mut words = [0; 10];
-        for word in &mut words {
-            *word = fields.u64()?;
-        }
-        let [a, b, c, d, e, f, g, h, lo, hi] = words;
-        let (seeds, check) = ([a, b, c, d, e, f, g, h], [lo, hi]);
-        Some(Header { keys, wall_ns, now_ns, seeds, check })
+        let [wall_ns, now_ns] = fields.u64s()?;
+        Some(Header { keys, wall_ns, now_ns, seeds: fields.u64s()?, check: fields.u64s()? })
     }
 }
 
@@ -182,6 +176,14 @@ impl<'a> Payload<'a> {
         self.chunk().map(u64::from_le_bytes)
     }
 
+    pub(super) fn u64s<const N: usize>(&mut self) -> Option<[u64; N]> {
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            *number = self.u64()?;
+        }
+        Some(numbers)
+    }
+
     pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = usize::from(u16::from_le_bytes(self.chunk()?));
         let (bytes, rest) = self.0.split_at_checked(len)?;
@@ -196,8 +198,7 @@ impl<'a> Payload<'a> {
     pub(super) fn parameters(&mut self) -> Option<ParametersItem<'a>> {
         let limit = self.u32()?;
         let algorithm = self.u8()?;
-        let (shared, end_ns) = (self.u64()?, self.u64()?);
-        let numbers = [self.u64()?, self.u64()?, self.u64()?];
+        let ([shared, end_ns], numbers) = (self.u64s()?, self.u64s()?);
         let parameters = Parameters { algorithm, numbers, name: self.text()? };
         Some(ParametersItem { limit, shared, end_ns, parameters })
     }
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_read_back_and_a_part_of_them_does_not() {
+    fn parameters_read_back_and_a_part_fails() {
         for (algorithm, name) in [(0, "a rule"), (1, ""), (4, "")] {
             let parameters = Parameters { algorithm, numbers: [1, 2, 3], name };
             let item = ParametersItem { limit: 9, shared: 5, end_ns: 6, parameters };

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_decode_to_what_was_encoded() {
+    fn encoded_limits_decode_to_the_same() {
         let time = Duration::from_millis(1500);
         for limit in [
             Limit::new(20, 10, Duration::from_nanos(1_500_000_001)).unwrap(),

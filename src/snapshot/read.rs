@@ -72,10 +72,7 @@ fn read_limit(payload: &mut Payload<'_>) -> Option<LimitItem> {
 
 pub(super) fn read_record<'a>(keys: Keys, payload: &mut Payload<'a>) -> Option<Record<'a>> {
     let key = match keys {
-        Keys::Fingerprints => {
-            let halves = [payload.u64()?, payload.u64()?];
-            RecordKey::Fingerprint(Fingerprint::from_halves(halves)?)
-        }
+        Keys::Fingerprints => RecordKey::Fingerprint(Fingerprint::from_halves(payload.u64s()?)?),
         Keys::Ids => RecordKey::Id(payload.bytes()?),
     };
     Some(Record { key, word: payload.u64()?, parameters: payload.u32()? })

@@ -122,8 +122,7 @@ fn add_records(
 }
 
 fn end(payload: &mut Payload<'_>, records: u64, restorer: &mut Restorer) -> Result<(), FrameFault> {
-    let count = payload.u64().ok_or(FrameFault::Damaged)?;
-    let floor_ns = payload.u64().ok_or(FrameFault::Damaged)?;
+    let [count, floor_ns] = payload.u64s().ok_or(FrameFault::Damaged)?;
     if count != records || !payload.is_empty() {
         return Err(FrameFault::Damaged);
     }

@@ -1,4 +1,4 @@
-//! A restored limiter beside rules that are run by hand, and beside one that was not restarted.
+//! Compares a restored limiter with rules computed directly, and with a limiter that was not restarted.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn any_limit() -> impl Strategy<Value = Limit> {
     ]
 }
 
-/// Two limits, the second of which has other numbers of the same algorithm for one id.
+/// Two limits. The second has an override for one id, of the same algorithm.
 #[derive(Clone, Debug)]
 struct Numbers {
     first: Limit,
@@ -61,7 +61,7 @@ fn any_limits() -> impl Strategy<Value = Numbers> {
 }
 
 impl Numbers {
-    /// In one order or the other.
+    /// Builds the limits in either order.
     fn limits(&self, first_first: bool) -> Limits {
         let add = |builder: LimitsBuilder, name: &str, limit: &Limit| {
             builder.limit(name, IdFormat::String, limit.clone()).unwrap()
@@ -84,11 +84,11 @@ impl Numbers {
     }
 }
 
-/// A limiter, and each of its buckets as a bare word on a clock that nothing stops.
+/// A limiter, and each of its buckets as a bare word on a clock that is never restarted.
 struct Pair {
     numbers: Numbers,
     limiter: Limiter,
-    hand: ManualClock,
+    manual: ManualClock,
     words: HashMap<(&'static str, &'static str), u64>,
     now_ns: u64,
     wall_ns: u64,
@@ -100,7 +100,7 @@ enum Step {
     Refund(usize, bool, u64),
     Forward(Duration),
     Sweep,
-    /// Down for so long; and the wall clock went back so far, or ahead, on top of that.
+    /// A restart after `down`, while the wall clock is set back by `back`.
     Restart {
         down: Duration,
         back: Duration,
@@ -133,11 +133,11 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 impl Pair {
     fn new(numbers: Numbers, engine: Engine) -> Pair {
-        let (clock, hand) = Clock::manual();
+        let (clock, manual) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(100);
         let limiter = Limiter::with_options(numbers.limits(true), options);
         let wall_ns = 40 * YEAR.as_nanos() as u64;
-        Pair { numbers, limiter, hand, words: HashMap::new(), now_ns: 1, wall_ns }
+        Pair { numbers, limiter, manual, words: HashMap::new(), now_ns: 1, wall_ns }
     }
 
     fn step(&mut self, step: &Step, path: &Path, engine: &mut Engine) {
@@ -147,7 +147,7 @@ impl Pair {
             Step::Forward(by) => self.forward(by),
             Step::Sweep => _ = self.limiter.sweep(1_000),
             Step::Restart { down, back, engine_changes, first_first } => {
-                // Fingerprints stay what they are.
+                // A file with fingerprints can be restored into the lock-free engine only.
                 if engine_changes && *engine == Engine::Exact {
                     *engine = Engine::LockFree;
                 }
@@ -173,7 +173,7 @@ impl Pair {
     }
 
     fn forward(&mut self, by: Duration) {
-        self.hand.advance(by);
+        self.manual.advance(by);
         self.now_ns += by.as_nanos() as u64;
         self.wall_ns += by.as_nanos() as u64;
     }
@@ -189,14 +189,14 @@ impl Pair {
         let at_ns = self.wall_ns;
         self.limiter.snapshot_at(path, || at_ns).unwrap();
         self.wall_ns = at_ns + down.as_nanos() as u64 - back.as_nanos() as u64;
-        // Another process has another clock, which may have gone for a while.
-        let (clock, hand) = Clock::manual();
-        hand.advance(down);
+        // The next process has another clock, which may already show a later time.
+        let (clock, manual) = Clock::manual();
+        manual.advance(down);
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(100);
         let limits = self.numbers.limits(first_first);
         let restored = Limiter::restore_at(limits, options, path, CarryOver::Share, self.wall_ns);
         let (limiter, restored) = restored.unwrap();
-        (self.limiter, self.hand) = (limiter, hand);
+        (self.limiter, self.manual) = (limiter, manual);
         let elapsed = down.saturating_sub(back);
         assert_eq!((restored.elapsed, restored.dropped), (elapsed, 0));
         self.now_ns += elapsed.as_nanos() as u64;
@@ -234,7 +234,7 @@ proptest! {
         let mut engine = ENGINES[engine];
         let mut pair = Pair::new(numbers, engine);
         for step in &steps {
-            // The words by hand are at the time since the first start: they have room for 17 years.
+            // The compared words count from the first start, and have room for 17 years.
             let years = pair.now_ns / YEAR.as_nanos() as u64;
             if years < 12 {
                 pair.step(step, &path, &mut engine);
@@ -242,7 +242,7 @@ proptest! {
         }
     }
 
-    /// One limiter gets other limits while it runs, the other with its restart.
+    /// One limiter gets changed limits by a reload, the other by a restart.
     #[test]
     fn a_restart_with_other_limits_is_a_reload(
         (old, new) in (any_limits(), any_limits()),
@@ -255,14 +255,14 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("buckets");
         let mut pair = Pair::new(old, ENGINES[engine]);
-        // So that windows can begin before the change.
+        // Windows can then begin before the change.
         pair.forward(YEAR);
         for (id, first, cost, wait_ms) in calls {
             pair.call(id, first, cost, true);
             pair.forward(ms(wait_ms));
         }
         pair.limiter.snapshot_at(&path, || 5).unwrap();
-        let (clock, hand) = Clock::manual();
+        let (clock, manual) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(ENGINES[engine]);
         let limits = new.limits(first_first);
         let restored = Limiter::restore_at(limits.clone(), options, &path, debt, 5);
@@ -270,8 +270,8 @@ proptest! {
         pair.limiter.reload_with(limits, debt).unwrap();
         for wait_ns in [0].into_iter().chain(waits) {
             let wait = Duration::from_nanos(wait_ns);
-            pair.hand.advance(wait);
-            hand.advance(wait);
+            pair.manual.advance(wait);
+            manual.advance(wait);
             for name in ["first", "second"] {
                 let of = |limiter: &Limiter| limiter.limit(name).unwrap();
                 for id in IDS {
@@ -283,7 +283,7 @@ proptest! {
     }
 }
 
-/// A limiter on a clock of its own, a snapshot at the time 0 of the wall, and a restart at another.
+/// Makes a limiter, calls `spend`, takes a snapshot at the wall clock's time 0 and restores it at `wall`.
 fn restarted(
     limits: &dyn Fn() -> Limits,
     engine: Engine,
@@ -293,73 +293,73 @@ fn restarted(
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let options = |clock| LimiterOptions::default().clock(clock).engine(engine);
-    let (clock, hand) = Clock::manual();
+    let (clock, manual) = Clock::manual();
     let limiter = Limiter::with_options(limits(), options(clock));
-    spend(&limiter, &hand);
+    spend(&limiter, &manual);
     limiter.snapshot_at(&path, || 0).unwrap();
-    let (clock, hand) = Clock::manual();
+    let (clock, manual) = Clock::manual();
     let wall_ns = wall.as_nanos() as u64;
     let restored = Limiter::restore_at(limits(), options(clock), &path, CarryOver::Share, wall_ns);
     let (limiter, restored) = restored.unwrap();
-    (limiter, hand, restored)
+    (limiter, manual, restored)
 }
 
 #[test]
-fn moving_the_origin_reduces_no_debt() {
-    // A window of three years, in its second year; by a clock that is a hundred years ahead, and by its own.
+fn moving_the_origin_lowers_no_debt() {
+    // A window of three years, in its second year, with the wall clock a hundred years later or at the same time.
     let limits = || {
         let window = Limit::fixed_window(10, 3 * YEAR).unwrap();
         Limits::builder().limit("A", IdFormat::String, window).unwrap().build()
     };
-    let spend = |limiter: &Limiter, hand: &ManualClock| {
-        hand.advance(2 * YEAR);
+    let spend = |limiter: &Limiter, manual: &ManualClock| {
+        manual.advance(2 * YEAR);
         assert!(limiter.limit("A").unwrap().spend("x", 10).unwrap().allowed());
-        hand.advance(YEAR);
+        manual.advance(YEAR);
     };
     for engine in ENGINES {
-        let (limiter, hand, _) = restarted(&limits, engine, YEAR, spend);
+        let (limiter, manual, _) = restarted(&limits, engine, YEAR, spend);
         let wait = limiter.limit("A").unwrap().check("x", 1).unwrap().retry_in();
         assert_eq!(wait, YEAR, "{engine:?}");
-        hand.advance(YEAR);
+        manual.advance(YEAR);
         assert!(limiter.limit("A").unwrap().check("x", 10).unwrap().allowed());
-        let (limiter, hand, restored) = restarted(&limits, engine, 100 * YEAR, spend);
+        let (limiter, manual, restored) = restarted(&limits, engine, 100 * YEAR, spend);
         assert_eq!((restored.buckets, restored.full), (1, 0), "it began before the origin");
         let denied = limiter.limit("A").unwrap().check("x", 1).unwrap();
         assert!(!denied.allowed() && denied.retry_in() < YEAR);
-        hand.advance(denied.retry_in());
+        manual.advance(denied.retry_in());
         assert!(limiter.limit("A").unwrap().check("x", 10).unwrap().allowed());
     }
 }
 
 #[test]
-fn slower_drip_by_factor_is_kept() {
+fn a_factors_slower_drips_are_persisted() {
     let limits = || {
         let leaky = Limit::leaky_bucket(10, ms(1000), 1).unwrap();
         Limits::builder().limit("A", IdFormat::String, leaky).unwrap().build()
     };
     let twice = "2".parse().unwrap();
     for engine in ENGINES {
-        let (limiter, hand, restored) = restarted(&limits, engine, ms(6_000), |limiter, _| {
+        let (limiter, manual, restored) = restarted(&limits, engine, ms(6_000), |limiter, _| {
             assert!(limiter.limit("A").unwrap().scaled(twice).spend("x", 5).unwrap().allowed());
         });
-        // By its own numbers it is empty after 5 s, by those of the factor after 10.
+        // The bucket is empty after 5 s without the factor, after 10 s with it.
         assert_eq!((restored.buckets, restored.full), (1, 0), "{engine:?}");
         let handle = limiter.limit("A").unwrap();
         assert_eq!(limiter.sweep(1_000_000).dropped, 0);
         assert_eq!(handle.scaled(twice).check("x", 1).unwrap().remaining(), Some(5 - 2 - 1));
-        hand.advance(ms(4_000));
+        manual.advance(ms(4_000));
         assert_eq!(limiter.sweep(1_000_000).dropped, 1);
     }
 }
 
 #[test]
-fn untracked_keys_owe_what_they_shared() {
+fn untracked_keys_owe_their_shared_bucket() {
     let limit = Limit::new(10, 1, ms(1000)).unwrap();
     let limits = || Limits::builder().limit("A", IdFormat::String, limit.clone()).unwrap().build();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
-        let (clock, _hand) = Clock::manual();
+        let (clock, _manual) = Clock::manual();
         let options = LimiterOptions::default().engine(engine).max_keys(1).clock(clock);
         let limiter = Limiter::with_options(limits(), options.clone());
         let handle = limiter.limit("A").unwrap();
@@ -375,19 +375,20 @@ fn untracked_keys_owe_what_they_shared() {
 }
 
 #[test]
-fn untracked_key_decides_at_the_sweeps_time() {
+fn dropped_keys_decide_at_the_time_floor() {
     let limits = || {
         let limit = Limit::new(1, 1, ms(1000)).unwrap();
         Limits::builder().limit("A", IdFormat::String, limit).unwrap().build()
     };
     for engine in ENGINES {
-        let (limiter, _, restored) = restarted(&limits, engine, Duration::ZERO, |limiter, hand| {
-            assert!(limiter.limit("A").unwrap().spend("x", 1).unwrap().allowed());
-            hand.advance(ms(1000));
-            assert_eq!(limiter.sweep(1_000_000).dropped, 1);
-            // The clock goes back, and the snapshot is taken by it.
-            hand.set(Duration::ZERO);
-        });
+        let (limiter, _, restored) =
+            restarted(&limits, engine, Duration::ZERO, |limiter, manual| {
+                assert!(limiter.limit("A").unwrap().spend("x", 1).unwrap().allowed());
+                manual.advance(ms(1000));
+                assert_eq!(limiter.sweep(1_000_000).dropped, 1);
+                // The clock goes back before the snapshot.
+                manual.set(Duration::ZERO);
+            });
         assert_eq!(restored.buckets, 0);
         let decision = limiter.limit("A").unwrap().spend("x", 1).unwrap();
         assert_eq!(decision.reset_in(), ms(1000), "since the sweep");
@@ -401,24 +402,24 @@ fn untracked_key_decides_at_the_sweeps_time() {
 }
 
 #[test]
-fn long_block_keeps_its_end_over_origin_move() {
+fn moving_the_origin_keeps_a_blocks_end() {
     let limits = || {
         let limit = Limit::new(1, 1, ms(1000)).unwrap();
         Limits::builder().limit("A", IdFormat::String, limit).unwrap().build()
     };
     for engine in ENGINES {
-        let (limiter, hand, restored) = restarted(&limits, engine, 10 * YEAR, |limiter, _| {
+        let (limiter, manual, restored) = restarted(&limits, engine, 10 * YEAR, |limiter, _| {
             limiter.limit("A").unwrap().block("x", 100 * YEAR).unwrap();
         });
         assert_eq!(restored.blocks, 1);
         let handle = limiter.limit("A").unwrap();
         assert_eq!(handle.blocked("x").unwrap(), Some(90 * YEAR), "{engine:?}");
-        hand.advance(90 * YEAR);
+        manual.advance(90 * YEAR);
         assert_eq!(handle.blocked("x").unwrap(), None, "{engine:?}");
     }
 }
 
-/// Keeps what is written, and calls a function before the first bytes.
+/// A writer into memory that calls a function before the first bytes.
 struct Beside<F> {
     bytes: Vec<u8>,
     call: Option<F>,
@@ -439,7 +440,7 @@ impl<F: FnOnce()> std::io::Write for Beside<F> {
 }
 
 #[test]
-fn ids_swept_during_snapshot_decide_as_of_sweep() {
+fn ids_swept_during_a_snapshot_keep_the_floor() {
     const KEYS: u64 = 20_000;
     let limits = || {
         let limit = Limit::new(1, 1, ms(1000)).unwrap();
@@ -448,18 +449,18 @@ fn ids_swept_during_snapshot_decide_as_of_sweep() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
-        let (clock, hand) = Clock::manual();
+        let (clock, manual) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let limiter = Limiter::with_options(limits(), options);
         let handle = limiter.limit("A").unwrap();
         (0..KEYS).for_each(|id| assert!(handle.spend(id, 1).unwrap().allowed()));
         let sweep = || {
-            hand.advance(ms(1000));
+            manual.advance(ms(1000));
             while !limiter.sweep(1 << 20).finished {}
         };
         let file = Beside { bytes: Vec::new(), call: Some(sweep) };
         let (file, written) = super::write::write(&limiter.inner, file, || 0).unwrap();
-        // Part of the buckets were written before the sweep dropped them all.
+        // A part of the buckets was written before the sweep dropped all of them.
         assert!((1..KEYS).contains(&written.buckets), "{engine:?}: {written:?}");
         std::fs::write(&path, file.bytes).unwrap();
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
@@ -467,7 +468,7 @@ fn ids_swept_during_snapshot_decide_as_of_sweep() {
             Limiter::restore_at(limits(), options, &path, CarryOver::Share, 0).unwrap();
         let handle = limiter.limit("A").unwrap();
         for id in 0..KEYS {
-            // The restored clock stands at the time of the charge, a second before the sweep.
+            // The restored clock shows the time of the charge, a second before the sweep.
             let spent = handle.spend(id, 1).unwrap();
             let again = handle.check(id, 1).unwrap();
             let as_of_the_sweep = again.retry_in() >= ms(2000);

@@ -1,4 +1,4 @@
-//! The layer allocates nothing for an allowed request but the values that are its own.
+//! The layer's only allocations for an allowed request are the values that depend on its decision.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use tollgate::http::{
 use tollgate::{IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, Service};
 
-/// Has room for fields, so that what is counted is their values.
+/// A service whose responses have room for fields, so that only their values allocate.
 #[derive(Clone)]
 struct Inner;
 
@@ -46,7 +46,7 @@ fn request() -> Request<()> {
     request
 }
 
-/// What one call allocates, its request apart.
+/// Returns the allocations of one call, without those of its request.
 fn allocations<S, B>(service: &mut S) -> u64
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
@@ -88,7 +88,7 @@ fn allowed_request_allocates_only_its_own_values() {
         builder.build().unwrap()
     };
     let bare = allocations(&mut Inner);
-    // The styles, whether two rules apply, and the values that only this response has.
+    // The styles, whether two rules apply, and the number of values that depend on the decision.
     let cases = [
         (vec![], false, 0),
         (vec![Style::Ietf], false, 1),
@@ -100,14 +100,14 @@ fn allowed_request_allocates_only_its_own_values() {
         (vec![], true, 0),
         (vec![Style::Ietf], true, 1),
         (vec![Style::Draft06], true, 2),
-        // The strictest limit comes first, then all.
+        // Draft03's first value is the strictest limit's, so it cannot be cached with two rules.
         (vec![Style::Draft03], true, 3),
         (vec![Style::XRateLimit(Reset::Delta)], true, 2),
     ];
     for (styles, two, values) in cases {
         let shown = format!("{styles:?}, two: {two}");
         let mut service = layer(styles, two).layer(Inner);
-        // The first request makes what is made once.
+        // The first request fills the caches.
         let _ = allocations(&mut service);
         assert_eq!(allocations(&mut service) - bare, values, "{shown}");
     }

@@ -1,5 +1,5 @@
-//! A browser that is driven by ChromeDriver: WebDriver's few calls that a test of a page needs, as JSON
-//! over HTTP/1.1. Clicks are the browser's own, at the place where the element is seen.
+//! Drives a browser through ChromeDriver, by the few WebDriver calls that a test of a page needs, as JSON over HTTP/1.1.
+//! Clicks are the browser's own, at the element's visible position.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 const MISSING: &str = "this test needs Chromium and its ChromeDriver in the PATH: \
     `apt-get install chromium chromium-driver` on Debian, which `.ci/run` does by itself";
 
-/// Longer than a page takes to answer on a machine that does much else.
+/// Longer than a page takes to answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The name of an element's id in answers, by WebDriver's standard.
+/// The name of an element's id in answers, which the WebDriver standard defines.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 pub(crate) struct Browser {
@@ -32,20 +32,20 @@ pub(crate) struct Element<'b> {
 struct Driver {
     process: Child,
     port: u16,
-    /// Kept open: a program that prints into a closed pipe ends.
+    /// Stays open, because a program that prints into a closed pipe ends.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Browser {
-    /// A headless one with an empty profile, which can reach this machine and nothing else.
+    /// Starts a headless browser with an empty profile, which can reach only this machine.
     pub(crate) fn start() -> Browser {
         let driver = Driver::start();
         let profile = tempfile::tempdir().unwrap();
         let user_data = format!("--user-data-dir={}", profile.path().display());
         let args = [
             "--headless",
-            // Continuous integration often runs as root, which Chromium refuses otherwise. The page that it
-            // opens is our own.
+            // Continuous integration often runs as root, where Chromium needs this option. It opens only this
+            // project's page.
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -78,7 +78,7 @@ impl Browser {
         self.ask("POST", "/url", &json!({"url": url}));
     }
 
-    /// The element, as soon as there is one.
+    /// Waits for an element.
     pub(crate) fn find(&self, selector: &str) -> Element<'_> {
         let wanted = json!({"using": "css selector", "value": selector});
         let found = wait_for(selector, || {
@@ -88,7 +88,7 @@ impl Browser {
         Element { browser: self, id: found }
     }
 
-    /// What the body of a function returns that runs in the page.
+    /// Runs a function's body in the page. Returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.ask("POST", "/execute/sync", &json!({"script": script, "args": []}))
     }
@@ -97,14 +97,14 @@ impl Browser {
         self.ask("POST", "/window/rect", &json!({"width": width, "height": height}));
     }
 
-    /// Tells the browser itself something, by its own protocol for developers.
+    /// Sends a command of the browser's DevTools protocol.
     pub(crate) fn tell(&self, command: &str, parameters: Value) {
         let body = json!({"cmd": command, "params": parameters});
         self.ask("POST", "/goog/cdp/execute", &body);
     }
 
-    /// What the browser has complained of since it was last asked: errors of scripts, what the policy
-    /// of the page forbids, and answers that are errors.
+    /// Returns the browser's log since the last call: errors of scripts, violations of the page's policy, and responses
+    /// with an error status.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let log = self.ask("POST", "/se/log", &json!({"type": "browser"}));
         let lines = log.as_array().expect("a log").iter();
@@ -114,7 +114,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Whether it ends well or not, the driver ends next.
+        // The driver ends next, also if this fails.
         let _ = self.driver.ask("DELETE", &format!("/session/{}", self.session), &json!({}));
     }
 }
@@ -128,7 +128,7 @@ impl Element<'_> {
         self.ask("POST", "click");
     }
 
-    /// The text that is seen.
+    /// Returns the visible text.
     pub(crate) fn text(&self) -> String {
         self.ask("GET", "text").as_str().unwrap_or_default().to_owned()
     }
@@ -137,13 +137,13 @@ impl Element<'_> {
         self.ask("GET", &format!("attribute/{name}")).as_str().unwrap_or_default().to_owned()
     }
 
-    /// What a person hears of it who does not see it.
+    /// Returns the label that a screen reader reads.
     pub(crate) fn label(&self) -> String {
         self.ask("GET", "computedlabel").as_str().unwrap_or_default().to_owned()
     }
 }
 
-/// Looks until there is something, and fails after a minute.
+/// Repeats a check until it returns a value, and fails after `PATIENCE`.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -169,12 +169,12 @@ impl Driver {
             Some(port) => Driver { process, port, _stdout: stdout },
             None => {
                 let _ = process.kill();
-                panic!("{MISSING}. ChromeDriver has not said its port: {:?}", process.wait());
+                panic!("{MISSING}. ChromeDriver has not printed its port: {:?}", process.wait());
             }
         }
     }
 
-    /// The value of the answer, or what went wrong.
+    /// Returns the answer's value, or the error.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let asked = self.exchange(method, path, &body.to_string());
         let (status, body) =
@@ -184,8 +184,8 @@ impl Driver {
         if status.contains(" 200 ") { Ok(value) } else { Err(value["message"].to_string()) }
     }
 
-    /// The first line of the answer, and its body. ChromeDriver leaves the connection open in spite of
-    /// what it is asked, so that the length has to be read.
+    /// Returns the answer's first line and its body. ChromeDriver leaves the connection open although the request asks it to
+    /// close, so this reads the length.
     fn exchange(&self, method: &str, path: &str, body: &str) -> io::Result<(String, String)> {
         let stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(PATIENCE))?;

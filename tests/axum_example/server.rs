@@ -1,4 +1,4 @@
-//! The program `examples/axum.rs`, or another example, as cargo has built it, on a port of its own.
+//! Starts an example that cargo has built, such as `examples/axum.rs`, on its own port.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 pub(crate) struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// Such as `127.0.0.1:41023`.
+    /// The address, such as `127.0.0.1:41023`.
     pub(crate) address: String,
 }
 
@@ -28,7 +28,7 @@ impl Server {
         Server { child, stdout, address }
     }
 
-    /// Ends it as ctrl-c does, and returns what else it has printed.
+    /// Ends the program as Ctrl-C does. Returns the rest of its output.
     #[cfg(unix)]
     #[allow(dead_code, reason = "one of the files that share this does")]
     pub(crate) fn interrupt(mut self) -> (std::process::ExitStatus, String) {
@@ -43,7 +43,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -54,7 +54,7 @@ pub(crate) fn command() -> Command {
     program("axum")
 }
 
-/// Cargo builds examples with the tests, beside them, but not with one test that is asked for by name.
+/// Cargo builds examples with the tests, into a folder beside them, but not for a single test target.
 pub(crate) fn program(name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let target = tests.parent().and_then(|deps| deps.parent()).expect("a test is in target/*/deps");

@@ -1,5 +1,4 @@
-//! Every algorithm through the layer: what its fields say, who is told to wait and how long, and what a
-//! caller's factor makes of it. On a clock moved by hand.
+//! Each algorithm behind the layer, with a manual clock: its fields, the waits, and a caller's factor.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -26,7 +25,7 @@ fn fixed_window() -> Limit {
     Limit::fixed_window(2, 10 * SECOND).unwrap()
 }
 
-/// 2 at once, then one every 3 s, and 12 in each 30 s.
+/// A token bucket: 2 at once, then one every 3 s, and 12 in each 30 s.
 fn token_bucket() -> Limit {
     Limit::token_bucket(12, 30 * SECOND, 2).unwrap()
 }
@@ -43,11 +42,11 @@ fn plug_limit() -> Style {
     Style::PlugLimit(PlugLimitNames::default())
 }
 
-/// A layer with one limit, which reads the cost and the factor of a call from its fields.
+/// A layer with one limit. A request's header fields give its cost and factor.
 struct Server {
     layer: RateLimitLayer,
     limiter: Limiter,
-    hand: ManualClock,
+    manual: ManualClock,
 }
 
 impl Server {
@@ -57,7 +56,7 @@ impl Server {
 
     fn with(limit: Limit, style: Style, permissive: bool) -> Server {
         let limits = Limits::builder().limit("n", IdFormat::String, limit).unwrap().build();
-        let (clock, hand) = Clock::manual();
+        let (clock, manual) = Clock::manual();
         let limiter = Limiter::with_clock(limits, clock);
         let rule = Rule::new(limiter.limit("n").unwrap(), extract::everyone("all"))
             .cost(|parts| field(parts, "cost").map_or(1, |cost| cost.parse().unwrap()))
@@ -72,7 +71,7 @@ impl Server {
             .grpc()
             .build()
             .unwrap();
-        Server { layer, limiter, hand }
+        Server { layer, limiter, manual }
     }
 
     fn ask(&self, fields: &[(&'static str, &str)]) -> (StatusCode, HeaderMap) {
@@ -84,7 +83,7 @@ impl Server {
         call(&self.layer, request)
     }
 
-    /// The status and the fields of a call that costs 1, each a line.
+    /// Returns the status and the fields of a call, separated by `|`.
     fn lines(&self, fields: &[(&'static str, &str)]) -> String {
         let (status, headers) = self.ask(fields);
         let mut lines: Vec<_> = headers
@@ -102,12 +101,12 @@ fn field<'p>(parts: &'p Parts, name: &str) -> Option<&'p str> {
     parts.headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// A field, or nothing.
+/// Returns a field's text, or an empty text.
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
     headers.get(name).map_or("", |value| value.to_str().unwrap())
 }
 
-/// Puts the request to a service that answers with the status, and the `Retry-After`, that it names.
+/// A service that answers with the status and the `Retry-After` that the request gives.
 fn call(layer: &RateLimitLayer, request: Request<Empty<Bytes>>) -> (StatusCode, HeaderMap) {
     let inner = tower::service_fn(|request: Request<Empty<Bytes>>| {
         let mut response = Response::new(Full::<Bytes>::default());
@@ -136,7 +135,7 @@ fn each_algorithm_in_the_style_of_its_origin() {
             plug_limit(),
             [
                 "200 | x-limit: 2 | x-remaining: 1 | x-reset: 10",
-                // The next would be denied, and PlugLimit's fixed window does not say so.
+                // The next call would be denied. PlugLimit writes no wait for a fixed window.
                 "200 | x-limit: 2 | x-remaining: 0 | x-reset: 10",
                 "429 | retry-after: 10 | x-limit: 2 | x-remaining: 0 | x-reset: 10",
             ],
@@ -190,7 +189,7 @@ fn only_pluglimit_tells_an_allowed_call_to_wait() {
             assert_eq!(headers.contains_key("retry-after"), expected, "{limit:?} {style:?}");
         }
     }
-    // By another name, and to whoever waits for it the call is allowed, with the next in 3 s.
+    // The wait has another name. A client that waits for it is allowed, and gets the next wait of 3 s.
     let names = PlugLimitNames::default().retry_after(HeaderName::from_static("x-wait"));
     let server = Server::new(token_bucket(), Style::PlugLimit(names));
     let _ = server.ask(&[]);
@@ -198,9 +197,9 @@ fn only_pluglimit_tells_an_allowed_call_to_wait() {
         let (status, headers) = server.ask(&[]);
         assert_eq!((status, text(&headers, "x-wait")), (StatusCode::OK, "3"));
         assert!(!headers.contains_key("retry-after"));
-        server.hand.advance(3 * SECOND);
+        server.manual.advance(3 * SECOND);
     }
-    // What a layer only reports is no wait.
+    // A permissive layer writes no wait.
     let server = Server::with(token_bucket(), plug_limit(), true);
     for expected in ["yes", "yes", "no"] {
         let (status, headers) = server.ask(&[]);
@@ -210,7 +209,7 @@ fn only_pluglimit_tells_an_allowed_call_to_wait() {
 }
 
 #[test]
-fn the_wait_that_the_service_asks_for_stands() {
+fn the_services_own_retry_after_stays() {
     let server = Server::new(token_bucket(), plug_limit());
     let _ = server.ask(&[]);
     let (status, headers) = server.ask(&[("status", "409"), ("inner-wait", "120")]);
@@ -240,13 +239,13 @@ fn factor_half_doubles_limits_and_zero_disables() {
         }
         let denied = server.lines(&half);
         assert!(denied.starts_with("429 | ") && denied.contains("retry-after: "), "{denied}");
-        // The same bucket, now of somebody without a limit: every call is admitted, and says nothing.
+        // The same bucket for a caller with factor 0: each call is admitted, and its response has no fields.
         for _ in 0..50 {
             assert_eq!(server.lines(&[("factor", "0")]), "200", "{limit:?}");
         }
         assert_eq!(server.ask(&half).0, StatusCode::TOO_MANY_REQUESTS, "0 has charged nothing");
 
-        // Twice the factor is half the limit.
+        // The factor 2 halves the limit.
         let server = Server::new(limit.clone(), style);
         let double = [("factor", "2")];
         assert_eq!(server.ask(&double).0, StatusCode::OK);
@@ -298,7 +297,7 @@ fn every_algorithm_is_resource_exhausted_to_grpc() {
     }
 }
 
-/// Whose bucket a request through the layer was charged to, by the address, or its status.
+/// Checks which client's bucket a request is charged to, or with which status it is rejected.
 #[test]
 fn forged_proxy_fields_move_no_bucket() {
     let limits = Limits::builder().limit("n", IdFormat::IpAddress, gcra()).unwrap().build();
@@ -306,7 +305,7 @@ fn forged_proxy_fields_move_no_bucket() {
     let forged = vec!["6.6.6.6"; 100].join(", ");
     let hundred = format!("203.0.113.5, {}", vec!["10.1.1.1"; 100].join(", "));
     let endless = vec!["10.1.1.1"; 300].join(", ");
-    // What is tried, the peer, the lines of X-Forwarded-For, and whose bucket it is.
+    // The case, the peer, the lines of X-Forwarded-For, and the client's address or the status.
     let table: &[(&str, &str, &[&str], &str)] = &[
         ("forged, no proxy", "203.0.113.5", &["6.6.6.6"], "203.0.113.5"),
         ("forged as a proxy", "203.0.113.5", &["10.0.0.1"], "203.0.113.5"),
@@ -353,8 +352,8 @@ fn forged_proxy_fields_move_no_bucket() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the algorithm, the factor and the style, and wherever between two milliseconds the clock
-    /// stands: who waits as long as `Retry-After` says is admitted then, and the field is whole seconds.
+    /// With each algorithm, factor and style, and at any nanosecond, a client that waits for `Retry-After` is admitted
+    /// afterwards, and the field has whole seconds.
     #[test]
     fn client_obeying_retry_after_is_then_admitted(
         which in 0..4usize,
@@ -384,13 +383,13 @@ proptest! {
                 let wait: u64 = text(&headers, "retry-after").parse().unwrap();
                 prop_assert!(wait > 0);
                 denials += 1;
-                server.hand.advance(Duration::from_secs(wait));
+                server.manual.advance(Duration::from_secs(wait));
                 let (status, again) = server.ask(&fields);
                 prop_assert_eq!(status, StatusCode::OK, "{:?} {:?} {:?}", scaled, headers, again);
             } else {
                 prop_assert_eq!(status, StatusCode::OK);
             }
-            server.hand.advance(Duration::from_nanos(between_ns));
+            server.manual.advance(Duration::from_nanos(between_ns));
         }
         prop_assert_eq!(server.limiter.stats().cells, 1, "{} denials", denials);
     }

@@ -1,4 +1,4 @@
-//! Who the client is: what it cannot choose, and what is an error rather than a bucket for many.
+//! Client addresses: clients cannot choose theirs, and an unknown one is an error, not a shared bucket.
 #![cfg(feature = "http")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ fn behind(forwarding: Forwarding) -> ClientAddress {
     ClientAddress::new().trust(networks, forwarding).unwrap()
 }
 
-/// What a request from `peer` counts for, or the error's text.
+/// Returns the address for which a request from `peer` counts, or the error's text.
 fn found(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
     match clients.find(Some(ip(peer)), headers) {
         Ok(address) => address.to_string(),
@@ -39,7 +39,7 @@ fn x_forwarded_for_counts_trusted_proxies_from_right() {
     let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
     let nobody = "the trusted proxy 10.0.0.1 does not say whom it forwards for";
     let table: &[(&str, &str, &[&str], &str)] = &[
-        // What is tried, the peer, the field's lines, what it counts for.
+        // The case, the peer, the field's lines, the address or the error.
         ("no proxy, no field", "203.0.113.5", &[], "203.0.113.5"),
         ("forged, no proxy", "203.0.113.5", &["6.6.6.6"], "203.0.113.5"),
         ("forged as a proxy, no proxy", "203.0.113.5", &["6.6.6.6, 10.0.0.1"], "203.0.113.5"),
@@ -77,7 +77,7 @@ fn x_forwarded_for_counts_trusted_proxies_from_right() {
     let clients = behind(Forwarding::XForwardedFor);
     for (what, peer, field, expected) in table {
         assert_eq!(found(&clients, peer, &lines(XFF, field)), *expected, "{what}");
-        // The field that this proxy does not write says nothing, whatever a client writes there.
+        // The field that this proxy does not write has no effect.
         let mut both = lines(XFF, field);
         both.extend(lines(FORWARDED, &["for=6.6.6.6"]));
         assert_eq!(found(&clients, peer, &both), *expected, "{what}, and the other field");
@@ -232,14 +232,14 @@ fn single_address_field_needs_a_trusted_peer() {
         ("a proxy's own address", "10.0.0.1", &["10.3.3.3"], "10.3.3.3"),
         ("missing", "10.0.0.1", &[], missing),
         ("empty", "10.0.0.1", &[" "], missing),
-        // The client's own line, passed on beside the proxy's: which is whose, nobody knows.
+        // The proxy may have forwarded the client's own line, and no order tells which line is the proxy's.
         ("two lines", "10.0.0.1", &["6.6.6.6", "203.0.113.5"], no_address),
         ("a list", "10.0.0.1", &["6.6.6.6, 203.0.113.5"], no_address),
         ("a name", "10.0.0.1", &["client.example"], no_address),
     ];
     for (what, peer, field, expected) in table {
         let mut headers = lines("x-real-ip", field);
-        // Others are not read, whoever wrote them.
+        // Other fields are not read.
         headers.extend(lines(XFF, &["6.6.6.6"]));
         headers.extend(lines(FORWARDED, &["for=6.6.6.6"]));
         assert_eq!(found(&clients, peer, &headers), *expected, "{what}");
@@ -268,7 +268,7 @@ fn unix_socket_peer_must_be_a_trusted_proxy() {
     assert_eq!(trusted.of(&forwarded, &extensions), Ok(ip("203.0.113.5")));
     let alone = trusted.peer_by(|_| Some(Peer::Unix));
     assert_eq!(alone.of(&forwarded, &Extensions::new()), Ok(ip("203.0.113.5")));
-    // Trust is said as a whole: a second call without it takes it back.
+    // A second call replaces the trusted networks, including `unix:`.
     let again = alone.trust(["10.0.0.0/8"], Forwarding::XForwardedFor).unwrap();
     assert_eq!(again.of(&forwarded, &extensions), Err(ClientError::UntrustedUnixPeer));
 }

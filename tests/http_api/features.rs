@@ -1,4 +1,4 @@
-//! The layer where it meets blocks, shadows, counters and rules of one limit.
+//! The layer with blocks, shadow mode, counters and several rules of one limit.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tower::{Layer, ServiceExt};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// `Enforced` has 5 at once and `Tried`, in shadow mode, 1; `Client` has 2 for an address.
+/// Makes limits with these bursts: `Enforced` 5, `Tried` 1 in shadow mode, `Client` 2 by address.
 fn limiter() -> Limiter {
     let shadow = LimitOptions::default().mode(LimitMode::Shadow);
     let of = |burst| Limit::new(burst, burst, HOUR).unwrap();
@@ -116,7 +116,7 @@ fn address(cut: bool) -> impl Fn(&Parts) -> Who<'_> + Send + Sync + 'static {
     }
 }
 
-/// Two rules count a client by networks of two sizes, which for IPv4 are the same bucket.
+/// Two rules count a client by two IPv6 prefixes, which for IPv4 are the same bucket.
 #[tokio::test]
 async fn rules_naming_one_bucket_charge_it_once() {
     let limiter = limiter();

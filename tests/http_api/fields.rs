@@ -1,4 +1,4 @@
-//! Every field that is written parses again, and means what the decision says.
+//! Each written field parses, and its values agree with the decision.
 #![cfg(feature = "http")]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,8 +13,8 @@ use tollgate::{Bucket, Clock, Decision, Limit};
 
 fn bucket(burst: u64, count: u64, period: Duration) -> (Bucket, Policy, ManualClock) {
     let limit = Limit::new(burst, count, period).unwrap();
-    let (clock, hand) = Clock::manual();
-    (Bucket::new(limit.clone(), clock), Policy::new("a", &limit).unwrap(), hand)
+    let (clock, manual) = Clock::manual();
+    (Bucket::new(limit.clone(), clock), Policy::new("a", &limit).unwrap(), manual)
 }
 
 fn written(style: Style, policy: &Policy, decision: Decision) -> Vec<String> {
@@ -136,9 +136,9 @@ fn each_style_of_allowed_and_denied_calls() {
 
 #[test]
 fn sharkeys_times_have_three_decimals_rounded_up() {
-    let (bucket, policy, hand) = bucket(1, 1, Duration::from_millis(10));
+    let (bucket, policy, manual) = bucket(1, 1, Duration::from_millis(10));
     let _ = bucket.spend(1).unwrap();
-    hand.advance(Duration::from_nanos(123_456));
+    manual.advance(Duration::from_nanos(123_456));
     let denied = bucket.spend(1).unwrap();
     let expected = [
         "retry-after: 1",
@@ -164,10 +164,9 @@ fn styles_that_contradict_each_other_are_refused() {
     assert!(Fields::new([Style::Ietf, Style::Draft03, Style::Sharkey]).is_ok());
 }
 
-/// All algorithms in all styles: a client that believes a policy and what remains of it is told of no
-/// more than there is.
+/// No style of any algorithm shows more remaining units than the quota.
 #[test]
-fn what_remains_is_never_above_the_quota() {
+fn remaining_is_never_above_the_quota() {
     let second = Duration::from_secs(1);
     let limits = [
         Limit::new(20, 10, second).unwrap(),
@@ -184,14 +183,14 @@ fn what_remains_is_never_above_the_quota() {
         Style::XRateLimit(Reset::Delta),
         Style::PlugLimit(PlugLimitNames::default()),
     ];
-    // Each number that a style calls a limit or a quota, and the one that remains.
+    // Reads all numbers of a field.
     let numbers = |text: &str| -> Vec<u64> {
         let digits = |c: char| !c.is_ascii_digit();
         text.split(digits).filter(|s| !s.is_empty()).map(|s| s.parse().unwrap()).collect()
     };
     for limit in &limits {
         let policy = Policy::new("a", limit).unwrap();
-        // Asked with a cost of 0, all is there; a decision of larger numbers is one from before a reload.
+        // A full bucket of the limit, and one of a larger limit, as before a reload.
         let larger = Bucket::new(
             Limit::new(1 << 60, 1, Duration::from_nanos(1)).unwrap(),
             Clock::manual().0,
@@ -263,7 +262,7 @@ fn unenforced_wait_has_no_retry_after() {
     assert!(headers.is_empty(), "{headers:?}");
 }
 
-/// The parameter of an item of a structured list.
+/// Returns a parameter of an item of a structured list.
 fn integer(item: &Parsed, name: &str) -> Option<i64> {
     match item.params.get(name)? {
         BareItem::Integer(number) => Some((*number).into()),
@@ -289,7 +288,7 @@ fn seconds(time: Duration) -> u64 {
     time.as_nanos().div_ceil(1_000_000_000) as u64
 }
 
-/// The whole seconds in which the burst comes back, by the numbers as they were given.
+/// Computes the window from the numbers given to the limit: the whole seconds in which the burst comes back.
 fn window(limit: &Limit) -> u64 {
     let Parameters::Gcra { burst, count, period } = limit.parameters() else { panic!("gcra") };
     let ns = u128::from(burst) * period.as_nanos();
@@ -314,14 +313,14 @@ prop_compose! {
         partition in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
     ) -> Option<Case> {
         let limit = Limit::new(burst, count, Duration::from_nanos(period_ns)).ok()?;
-        let (clock, hand) = Clock::manual();
+        let (clock, manual) = Clock::manual();
         let bucket = Bucket::new(limit.clone(), clock);
         let mut decision = bucket.check(0).ok()?;
         for (cost, wait_ns) in spent {
             if let Ok(next) = bucket.spend(cost) {
                 decision = next;
             }
-            hand.advance(Duration::from_nanos(wait_ns));
+            manual.advance(Duration::from_nanos(wait_ns));
         }
         Some(Case { name, limit, decision, partition })
     }
@@ -392,13 +391,13 @@ proptest! {
         let Ok(limit) = Limit::new(burst, count, Duration::from_millis(period_ms)) else {
             return Ok(());
         };
-        let (clock, hand) = Clock::manual();
+        let (clock, manual) = Clock::manual();
         let bucket = Bucket::new(limit.clone(), clock);
         for cost in costs.into_iter().map(|cost| cost.min(burst)) {
             let decision = bucket.spend(cost).unwrap();
             if let Some(wait) = retry_after(&decision) {
                 prop_assert!(wait > 0);
-                hand.advance(Duration::from_secs(wait));
+                manual.advance(Duration::from_secs(wait));
                 prop_assert!(bucket.spend(cost).unwrap().allowed(), "cost {} after {} s", cost, wait);
             }
         }

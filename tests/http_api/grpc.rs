@@ -1,4 +1,4 @@
-//! What gRPC's requests are answered, and what only looks like one; and that no cache stores a denial.
+//! The answers to gRPC requests and to requests that resemble them, and their `Cache-Control`.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use tollgate::http::{
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt};
 
-/// A limit of one every 1.5 s, of which nothing remains for alice.
+/// Makes a limit of one call every 1.5 s, with nothing left for alice.
 fn spent() -> Limiter {
     let limit = Limit::new(1, 2, Duration::from_secs(3)).unwrap();
     let limits = Limits::builder().limit("n", IdFormat::String, limit).unwrap().build();
@@ -29,7 +29,7 @@ fn builder(limiter: &Limiter) -> RateLimitBuilder {
 
 type Builder = fn(RateLimitBuilder) -> RateLimitBuilder;
 
-/// The answer to a request of alice's, or of one who is not said.
+/// Returns the answer to a request by alice, or without a user.
 fn ask(options: Builder, method: Method, content_type: &str, user: bool) -> Response<String> {
     let limiter = spent();
     let layer = options(builder(&limiter)).build().unwrap();

@@ -1,4 +1,4 @@
-//! The programs of `docs/http.md` are the examples that cargo has built, and they run.
+//! The programs in `docs/http.md` are the examples that cargo has built, and they work as the page shows.
 #![cfg(feature = "tower")]
 
 #[path = "../axum_example/server.rs"]
@@ -15,13 +15,13 @@ const PROGRAMS: [(&str, &str); 3] = [
     ("http_hyper", include_str!("../../examples/http_hyper.rs")),
 ];
 
-/// The blocks of a page with this word behind their fence.
+/// Returns the code blocks of a page with this word after their fence.
 fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
     let fence = format!("```{language}\n");
     page.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
-/// A program without the line that says what it is.
+/// Returns a program without its first comment.
 fn code(source: &str) -> &str {
     source.split_once("\n\n").unwrap().1
 }
@@ -37,7 +37,7 @@ fn the_guide_shows_the_programs_that_are_built() {
     }
 }
 
-/// What curl gets of the server, head and all.
+/// Returns curl's output with the response's head.
 fn curl(args: &[&str], url: &str) -> String {
     let ran = Command::new("curl").args(["-si", "--max-time", "20"]).args(args).arg(url).output();
     let ran = ran.expect("this test needs curl: install Debian's package curl");
@@ -45,7 +45,7 @@ fn curl(args: &[&str], url: &str) -> String {
     String::from_utf8(ran.stdout).unwrap()
 }
 
-/// Asks until the answer has this in it, much more often than the burst allows.
+/// Repeats a request until its answer contains the text, many more times than the burst allows.
 fn ask_until(args: &[&str], url: &str, expected: &str) -> String {
     let mut answers = (0..1000).map(|_| curl(args, url));
     answers.find(|answer| answer.contains(expected)).unwrap_or_else(|| panic!("no {expected}"))
@@ -96,7 +96,7 @@ fn tonic_answers_in_grpcs_terms() {
     let pushback = denied.lines().find_map(|line| line.strip_prefix("grpc-retry-pushback-ms: "));
     let pushback: u64 = pushback.unwrap().trim_end().parse().unwrap();
     assert!((1..=100).contains(&pushback), "one comes back every 100 ms: {pushback}");
-    // What only looks like gRPC is told so by its status.
+    // A request that only resembles gRPC gets an HTTP error status.
     let mut plain = grpc;
     plain[2] = "GET";
     let denied = ask_until(&plain, &url, "cache-control: no-store\r\n");

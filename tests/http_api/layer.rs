@@ -1,4 +1,4 @@
-//! The layer in front of a service, without a network.
+//! The layer around a service, without a network.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -19,9 +19,9 @@ use tollgate::http::{
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, Service, ServiceExt};
 
-/// Two limits of text: `fast` has 3 at once, `slow` 5; one comes back every 1.5 s, or every 10 s.
+/// Makes two limits of text ids: `fast` has a burst of 3 and one unit every 1.5 s, `slow` 5 and one every 10 s.
 fn limiter() -> (Limiter, ManualClock) {
-    let (clock, hand) = Clock::manual();
+    let (clock, manual) = Clock::manual();
     let limits = Limits::builder()
         .limit("fast", IdFormat::String, Limit::new(3, 2, Duration::from_secs(3)).unwrap())
         .unwrap()
@@ -32,7 +32,7 @@ fn limiter() -> (Limiter, ManualClock) {
         .override_id("fast", "many", Limit::new(30, 20, Duration::from_secs(3)).unwrap())
         .unwrap()
         .build();
-    (Limiter::with_clock(limits, clock), hand)
+    (Limiter::with_clock(limits, clock), manual)
 }
 
 fn rule(limiter: &Limiter, name: &str) -> Rule {
@@ -43,7 +43,7 @@ fn rule(limiter: &Limiter, name: &str) -> Rule {
 type TestRequest = Request<Empty<Bytes>>;
 type Answered = Response<Full<Bytes>>;
 
-/// A service that counts its calls, answers with the status that its request names, and reports.
+/// A service that counts its calls, stores the layer's report, and answers with the status that the request gives.
 #[derive(Clone, Default)]
 struct Counter {
     calls: Arc<AtomicUsize>,
@@ -166,8 +166,8 @@ async fn rules_are_one_batch_with_an_item_each() {
 }
 
 #[tokio::test]
-async fn a_rule_applies_to_whom_it_says() {
-    let (limiter, _hand) = limiter();
+async fn a_rule_applies_to_its_requests() {
+    let (limiter, _manual) = limiter();
     let unless_health = rule(&limiter, "fast").when(|parts| parts.uri.path() != "/health");
     let (layer, inner) = build(RateLimitLayer::builder(&limiter).rule(unless_health));
     for _ in 0..10 {
@@ -261,7 +261,7 @@ async fn refusal_does_not_reveal_the_proxies() {
                 let shown = format!("{:?} {}", said.headers, said.body).replace("%20", " ");
                 assert!(shown.contains(expected), "{shown}");
                 assert!(!shown.contains("10.0.0"), "{shown}");
-                // The server's own log is told by the extension.
+                // The extension names the proxy, for the server's log.
                 let cause = said.refusal.unwrap().cause().unwrap().to_string();
                 assert!(cause.contains("the trusted proxy 10.0.0."), "{cause}");
             }
@@ -282,7 +282,7 @@ async fn cost_above_burst_is_an_uncharged_client_error() {
 
 #[tokio::test]
 async fn a_permissive_layer_reports_and_denies_nothing() {
-    let (limiter, _hand) = limiter();
+    let (limiter, _manual) = limiter();
     let builder = RateLimitLayer::builder(&limiter).rule(rule(&limiter, "fast")).permissive(true);
     let (layer, inner) = build(builder);
     for _ in 0..3 {
@@ -303,7 +303,7 @@ async fn a_permissive_layer_reports_and_denies_nothing() {
 
 #[tokio::test]
 async fn a_refund_by_status_shows_in_the_fields() {
-    let (limiter, _hand) = limiter();
+    let (limiter, _manual) = limiter();
     let fast = rule(&limiter, "fast").refund_if(|status| status.is_server_error());
     let (layer, inner) =
         build(RateLimitLayer::builder(&limiter).rule(fast).rule(rule(&limiter, "slow")));
@@ -318,7 +318,7 @@ async fn a_refund_by_status_shows_in_the_fields() {
 
 #[tokio::test]
 async fn the_switch_turns_all_clones_off_and_on() {
-    let (limiter, _hand) = limiter();
+    let (limiter, _manual) = limiter();
     let (layer, inner) = build(RateLimitLayer::builder(&limiter).rule(rule(&limiter, "fast")));
     let (switch, clone) = (layer.switch(), layer.clone());
     switch.set_enabled(false);
@@ -333,7 +333,7 @@ async fn the_switch_turns_all_clones_off_and_on() {
 
 #[tokio::test]
 async fn custom_responders_and_text() {
-    let (limiter, _hand) = limiter();
+    let (limiter, _manual) = limiter();
     for _ in 0..3 {
         let _ = limiter.limit("fast").unwrap().spend("alice", 1).unwrap();
     }
@@ -356,7 +356,7 @@ async fn custom_responders_and_text() {
     assert_eq!(said.field("retry-after"), "2");
 }
 
-/// Ready for one call each time it is let.
+/// A service that is ready for one call for each permit.
 #[derive(Clone)]
 struct Gate {
     free: Arc<AtomicUsize>,
@@ -401,7 +401,7 @@ async fn readiness_is_inner_services_and_denial_keeps_it() {
     assert!(ready(&mut service));
     let denied = service.call(request(&[("user", "alice")])).await.unwrap();
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
-    // The last permit is held still: it is there for the next call, and for no other service.
+    // The denied service still holds the last permit, so it can make the next call and no other service can.
     let allowed = service.call(request(&[("user", "bob")])).await.unwrap();
     assert_eq!(allowed.status(), StatusCode::OK);
     assert!(!ready(&mut service), "no permit is left");

@@ -1,4 +1,4 @@
-//! Layers within layers: a global limit around a stricter one, in every style.
+//! Nested layers: a global limit around a stricter one, in every style.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use tower::{Layer, Service, ServiceExt};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// `Global` has 20 at once and 1 every second, `Login` 2, one every 30 s.
+/// Makes `Global` with a burst of 20 and one unit a second, and `Login` with 2 and one every 30 s.
 fn limiter() -> Limiter {
     limiter_of(Limit::new(20, 1, SECOND).unwrap(), Limit::new(2, 2, 60 * SECOND).unwrap())
 }
@@ -62,7 +62,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// The outer layer around the inner one.
+/// An outer layer and an inner one.
 struct Nested {
     limiter: Limiter,
     outer: RateLimitLayer,
@@ -86,7 +86,7 @@ impl Nested {
         (response.status(), response.headers().clone())
     }
 
-    /// The status and the fields of limits, each a line; the last of so many calls.
+    /// Makes a number of calls. Returns the last one's status and limit fields, separated by `|`.
     fn lines(&self, calls: u32) -> String {
         let mut last = String::new();
         for _ in 0..calls {
@@ -111,7 +111,7 @@ impl Nested {
 }
 
 #[test]
-fn the_inner_denial_stands_in_every_style() {
+fn the_inner_denial_stays_in_every_style() {
     let table = [
         (
             Style::Ietf,
@@ -145,7 +145,7 @@ fn the_inner_denial_stands_in_every_style() {
 }
 
 #[test]
-fn of_two_that_allow_the_stricter_number_stands() {
+fn of_two_allowed_the_stricter_number_stays() {
     let x = || Style::XRateLimit(Reset::Delta);
     let (few, many) = (|| Limit::new(3, 1, SECOND).unwrap(), || Limit::new(9, 1, SECOND).unwrap());
     let line = "200 | x-ratelimit-limit: 3 | x-ratelimit-remaining: 2 | x-ratelimit-reset: 1";
@@ -160,7 +160,7 @@ fn of_two_that_allow_the_stricter_number_stands() {
         draft03(many(), few()),
         "200 | ratelimit-limit: 3, 3;w=3, 9;w=9 | ratelimit-remaining: 2 | ratelimit-reset: 1"
     );
-    // A token bucket denies with quota left: fewer remain of the outer limit, which allows.
+    // A token bucket denies with quota left. The outer limit allows and has fewer units left.
     let login = Limit::token_bucket(12, 30 * SECOND, 2).unwrap();
     let nested = Nested::new(limiter_of(Limit::new(9, 1, SECOND).unwrap(), login), x());
     let line = "429 | retry-after: 3 | x-ratelimit-limit: 12 | x-ratelimit-remaining: 10 | x-ratelimit-reset: 30";
@@ -175,15 +175,15 @@ fn stricter_set_of_sharkey_fields_stands_whole() {
     let inner = layer(&limiter, "Login", Style::Sharkey, |rule| rule.cost(|_| 6));
     let inner = inner.permissive(true).build().unwrap();
     let nested = Nested { limiter, outer, inner };
-    // The inner layer lets a second call on, for which it has 4 of 6: with a time at which it would be allowed. The
-    // outer layer has 1 of 3 left, and allows.
+    // The permissive inner layer has 4 of the 6 units for a second call, and writes the time at which it would allow it.
+    // The outer layer has 1 of 3 left, and allows.
     let line = "200 | x-ratelimit-clear: 7200.000 | x-ratelimit-remaining: 1";
     assert_eq!(nested.lines(2), line);
 }
 
-/// Of a denial whose status is no 429, the extension tells the outer layer.
+/// An outer layer recognizes a denial with another status than 429 by the extension.
 #[test]
-fn a_denial_with_another_status_stands_as_well() {
+fn a_denial_with_another_status_also_stays() {
     let login = || Limit::token_bucket(12, 30 * SECOND, 2).unwrap();
     let x = || Style::XRateLimit(Reset::Delta);
     let own: fn(RateLimitBuilder) -> RateLimitBuilder =
@@ -246,7 +246,7 @@ fn service_fields_are_kept_if_stricter() {
             all.map(|value| value.to_str().unwrap()).collect::<Vec<_>>().join(" + ")
         }
     };
-    // As an upstream server that is limited itself says it, in two lines.
+    // An upstream server may have limits and write their fields in two lines.
     let upstream = &[("ratelimit", r#""up";r=1"#), ("ratelimit", r#""there";r=2;t=9"#)];
     let said = says(upstream, 200, Style::Ietf);
     assert_eq!(said("ratelimit"), r#""up";r=1, "there";r=2;t=9, "Global";r=19;t=1"#);
@@ -258,7 +258,7 @@ fn service_fields_are_kept_if_stricter() {
     let said = says(&[("x-ratelimit-remaining", "50"), ("x-ratelimit-limit", "60")], 429, x());
     assert_eq!(said("x-ratelimit-limit"), "60", "which denied");
     let said = says(&[("x-ratelimit-remaining", "many")], 429, x());
-    assert_eq!(said("x-ratelimit-remaining"), "19", "what is no number says nothing");
+    assert_eq!(said("x-ratelimit-remaining"), "19", "a text that is no number is replaced");
 }
 
 #[test]
@@ -273,12 +273,12 @@ fn inner_denial_refunds_the_outer_charge() {
             let (status, headers) = nested.ask(None);
             assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
             if let Some(said) = headers.get("ratelimit") {
-                assert_eq!(said, r#""Login";r=0;t=30, "Global";r=18;t=2"#, "what is there now");
+                assert_eq!(said, r#""Login";r=0;t=30, "Global";r=18;t=2"#, "after the refund");
             }
         }
-        assert_eq!(nested.remaining("Global"), 18, "two were let through");
+        assert_eq!(nested.remaining("Global"), 18, "two were served");
     }
-    // Without the option each denied call is charged, until the outer layer denies it itself.
+    // Without the option each denied call charges the outer limit, until the outer layer denies.
     let nested = Nested::new(limiter(), Style::Ietf);
     for _ in 0..20 {
         let _ = nested.ask(None);
@@ -293,12 +293,12 @@ fn inner_denial_refunds_the_outer_charge() {
 fn only_denial_by_an_inner_layer_refunds() {
     let refunds = |rule: Rule| rule.refund_if_denied_within();
     let nested = Nested::with(limiter(), [Style::Ietf, Style::Ietf], refunds);
-    // The service's own 429 and its error are no denials of a layer.
+    // The service's own 429 and its errors are not denials of a layer.
     assert_eq!(nested.ask(Some("429")).0, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(nested.ask(Some("500")).0, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!((nested.remaining("Global"), nested.remaining("Login")), (18, 0));
 
-    // Nor is a response that never comes: of a service that panics, or of a client that leaves.
+    // A response that never comes refunds nothing: the service panics, or the client leaves.
     let nested = Nested::with(limiter(), [Style::Ietf, Style::Ietf], refunds);
     let service = || nested.outer.layer(nested.inner.layer(tower::service_fn(inner)));
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -310,15 +310,15 @@ fn only_denial_by_an_inner_layer_refunds() {
     assert!(left.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(left);
     assert_eq!(nested.remaining("Global"), 18);
-    // A denial is decided when the layer is called. One that is dropped before it is read gives nothing
-    // back; one that is read does, whatever becomes of its body.
+    // The layer decides a denial in `call`. A future that is dropped before it is polled refunds nothing; a response that
+    // has come does, also if its body is not read.
     let mut inner_service = service();
     drop(inner_service.call(request(None)));
     assert_eq!(nested.remaining("Global"), 17);
     let response = pin!(inner_service.call(request(None)))
         .poll(&mut Context::from_waker(Waker::noop()))
         .map(Result::unwrap);
-    let std::task::Poll::Ready(response) = response else { panic!("a denial waits for nothing") };
+    let std::task::Poll::Ready(response) = response else { panic!("a denial is ready at once") };
     assert!(response.extensions().get::<Denied>().is_some());
     drop(response);
     assert_eq!(nested.remaining("Global"), 17);
@@ -345,13 +345,13 @@ fn layer_dropping_extensions_leaves_charge_and_fields() {
     }
     let last = last.unwrap();
     assert_eq!(last.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(last.headers()["x-ratelimit-limit"], "2", "the 429 says it was a denial");
+    assert_eq!(last.headers()["x-ratelimit-limit"], "2", "a 429 counts as a denial");
     let global = limiter.limit("Global").unwrap();
     assert_eq!(global.check("all", 0).unwrap().remaining(), Some(17));
 }
 
 #[test]
-fn two_rules_of_which_one_gives_back() {
+fn two_rules_of_which_one_refunds() {
     let limiter = limiter();
     let user = |name: &str, id: &'static str| {
         let rule = Rule::new(limiter.limit(name).unwrap(), extract::everyone(id));

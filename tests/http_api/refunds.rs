@@ -1,4 +1,4 @@
-//! The layer's rules that take a charge back by the response's status.
+//! Rules that refund a charge by the response's status.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -14,14 +14,14 @@ use tower::{Layer, ServiceExt};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A limiter that counts, with one limit `A`.
+/// Makes a limiter with counters and one limit `A`.
 fn limiter(limit: Limit, options: LimitOptions) -> Limiter {
     let limits = Limits::builder().limit_with("A", IdFormat::String, limit, options).unwrap();
     let options = LimiterOptions::default().clock(Clock::manual().0).counting(true);
     Limiter::with_options(limits.build(), options)
 }
 
-/// The rule of `A` that takes back what a response with `status` was charged.
+/// Makes a rule for `A` that refunds responses with this status.
 fn rule(limiter: &Limiter, status: StatusCode) -> Rule {
     let rule = Rule::new(limiter.limit("A").unwrap(), extract::everyone("all"));
     rule.refund_if(move |found| found == status)
@@ -46,7 +46,7 @@ async fn ask(
     (response.status(), response.headers().clone())
 }
 
-/// Asks three times, of which the second gives back what it was charged.
+/// Makes three requests, of which the second is refunded.
 async fn ask_thrice(limiter: &Limiter) {
     let failed = StatusCode::INTERNAL_SERVER_ERROR;
     for status in [StatusCode::OK, failed, StatusCode::OK] {
@@ -63,10 +63,10 @@ async fn refund_uses_the_factor_of_the_charge() {
     for (status, left) in [(StatusCode::OK, 8), (failed, 8), (StatusCode::OK, 6)] {
         let rule = rule(&limiter, failed).factor(|_| "2".parse().unwrap());
         let (_, headers) = ask(&limiter, rule, status, || {}).await;
-        let standing = limiter.limit("A").unwrap().check("all", 0).unwrap();
-        assert_eq!(standing.remaining(), Some(left), "{status}");
-        let told = headers["ratelimit"].to_str().unwrap();
-        assert!(told.starts_with(&format!(r#""A";r={};"#, left / 2)), "{status}: {told}");
+        let decision = limiter.limit("A").unwrap().check("all", 0).unwrap();
+        assert_eq!(decision.remaining(), Some(left), "{status}");
+        let field = headers["ratelimit"].to_str().unwrap();
+        assert!(field.starts_with(&format!(r#""A";r={};"#, left / 2)), "{status}: {field}");
         assert_eq!(limiter.counters().limits[0].shadow_denied, 0, "{status}");
     }
 }
@@ -78,13 +78,13 @@ async fn shadow_limit_refunds_only_its_charges() {
         let limiter = limiter(Limit::new(1, 1, HOUR).unwrap(), options);
         ask_thrice(&limiter).await;
         let counted = &limiter.counters().limits[0];
-        // The second is denied, or would be: it is not charged, and gives nothing back.
+        // The second request is denied, or would be. It is not charged, and refunds nothing.
         assert_eq!(counted.denied + counted.shadow_denied, 2, "{mode:?}");
     }
 }
 
 #[tokio::test]
-async fn a_shadow_beside_gives_back_only_its_charges() {
+async fn a_shadow_limit_refunds_only_its_charges() {
     let options = LimitOptions::default().shadow(Limit::new(1, 1, HOUR).unwrap());
     let limiter = limiter(Limit::new(10, 10, HOUR).unwrap(), options);
     ask_thrice(&limiter).await;

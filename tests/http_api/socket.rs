@@ -24,12 +24,12 @@ use tonic::transport::server::TcpConnectInfo;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A limit by address on a clock that stands still: what is admitted is the burst, exactly.
+/// Makes a limit by address with a clock that stands still, so that exactly the burst is admitted.
 fn limiter(burst: u64) -> (Limiter, ManualClock) {
     let limit = Limit::new(burst, 1, DAY).unwrap();
     let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit).unwrap().build();
-    let (clock, hand) = Clock::manual();
-    (Limiter::with_clock(limits, clock), hand)
+    let (clock, manual) = Clock::manual();
+    (Limiter::with_clock(limits, clock), manual)
 }
 
 fn layer(limiter: &Limiter, clients: ClientAddress) -> RateLimitLayer {
@@ -42,7 +42,7 @@ fn layer(limiter: &Limiter, clients: ClientAddress) -> RateLimitLayer {
         .unwrap()
 }
 
-/// An axum server with the layer, on a port of its own; counts what reaches its handler.
+/// An axum server with the layer, on its own port. It counts the requests that reach the handler.
 async fn axum_server(limiter: &Limiter) -> (SocketAddr, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
@@ -103,7 +103,7 @@ impl Answer {
     }
 }
 
-/// What both versions of HTTP say of a burst of 2.
+/// The expected statuses and fields with a burst of 2, in both versions of HTTP.
 fn assert_answers(answers: &[Answer]) {
     for (answer, remaining) in answers.iter().zip(["1", "0"]) {
         assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "hello"));
@@ -125,13 +125,13 @@ fn assert_answers(answers: &[Answer]) {
 
 #[tokio::test]
 async fn http_1_keeps_its_connection_over_denials() {
-    let (limiter, hand) = limiter(2);
+    let (limiter, manual) = limiter(2);
     let (address, calls) = axum_server(&limiter).await;
     let mut connection = connect_1(address).await;
     let mut answers = Vec::new();
     for nth in 0..4 {
         if nth == 3 {
-            hand.advance(DAY);
+            manual.advance(DAY);
         }
         connection.ready().await.unwrap();
         let response = connection.send_request(request(address, Version::HTTP_11)).await.unwrap();
@@ -143,13 +143,13 @@ async fn http_1_keeps_its_connection_over_denials() {
 
 #[tokio::test]
 async fn http_2_keeps_its_connection_over_denials() {
-    let (limiter, hand) = limiter(2);
+    let (limiter, manual) = limiter(2);
     let (address, calls) = axum_server(&limiter).await;
     let mut connection = connect_2(address).await;
     let mut answers = Vec::new();
     for nth in 0..4 {
         if nth == 3 {
-            hand.advance(DAY);
+            manual.advance(DAY);
         }
         let response = connection.send_request(request(address, Version::HTTP_2)).await.unwrap();
         assert_eq!(response.version(), Version::HTTP_2);
@@ -162,7 +162,7 @@ async fn http_2_keeps_its_connection_over_denials() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_connections_get_exactly_the_burst() {
     const REQUESTS: usize = 10_000;
-    let (limiter, _hand) = limiter(100);
+    let (limiter, _manual) = limiter(100);
     let (address, calls) = axum_server(&limiter).await;
     let (asked, denied) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let clients: Vec<_> = (0..64)
@@ -193,7 +193,7 @@ async fn concurrent_connections_get_exactly_the_burst() {
     assert_eq!((calls, denied), (100, REQUESTS - 100));
 }
 
-/// What curl gets, head and all.
+/// Returns curl's output with the response's head.
 async fn curl(address: SocketAddr, version: &'static str) -> String {
     let asked = tokio::task::spawn_blocking(move || {
         let url = format!("http://{address}/");
@@ -209,7 +209,7 @@ async fn curl(address: SocketAddr, version: &'static str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curl_sees_the_fields_over_both_versions() {
     for (flag, version) in [("--http1.1", "HTTP/1.1"), ("--http2-prior-knowledge", "HTTP/2")] {
-        let (limiter, _hand) = limiter(1);
+        let (limiter, _manual) = limiter(1);
         let (address, _calls) = axum_server(&limiter).await;
         let allowed = curl(address, flag).await;
         assert!(allowed.starts_with(&format!("{version} 200")), "{allowed}");
@@ -238,7 +238,7 @@ async fn server_without_connect_info_answers_500() {
     assert!(answer.body.contains("serve with connect info"), "{}", answer.body);
 }
 
-/// A server behind a proxy on the same machine: one router on TCP and on a Unix socket.
+/// A server behind a proxy on the same machine, with one router on TCP and on a Unix socket.
 #[cfg(unix)]
 #[tokio::test]
 async fn unix_socket_proxy_names_its_clients() {
@@ -246,7 +246,7 @@ async fn unix_socket_proxy_names_its_clients() {
     use tokio::net::{UnixListener, UnixStream};
     use tollgate::http::{Forwarding, Peer};
 
-    let (limiter, _hand) = limiter(2);
+    let (limiter, _manual) = limiter(2);
     let real_ip = Forwarding::Header(http::HeaderName::from_static("x-real-ip"));
     let clients = ClientAddress::new().trust(["unix:"], real_ip).unwrap().peer_by(|extensions| {
         let tcp = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| Peer::from(info.0));
@@ -286,7 +286,7 @@ async fn unix_socket_proxy_names_its_clients() {
             Answer::from_response(by_unix.send_request(asked(client)).await.unwrap()).await;
         assert_eq!(answer.status.as_u16(), status, "{client}: {}", answer.body);
     }
-    // A client that comes by TCP is itself, whatever it writes.
+    // A client on TCP counts by its own address, whatever fields it sends.
     let mut by_tcp = connect_1(address).await;
     let answer =
         Answer::from_response(by_tcp.send_request(asked("192.0.2.1")).await.unwrap()).await;
@@ -294,7 +294,7 @@ async fn unix_socket_proxy_names_its_clients() {
     assert_eq!(limiter.stats().cells, 3, "192.0.2.1, 192.0.2.2 and 127.0.0.1");
 }
 
-/// A service of tonic's that answers everything with an empty OK.
+/// A tonic service that answers each request with an empty OK.
 #[derive(Clone)]
 struct Empty;
 
@@ -321,7 +321,7 @@ impl tower::Service<Request<tonic::body::Body>> for Empty {
 
 #[tokio::test]
 async fn tonic_answers_resource_exhausted() {
-    let (limiter, _hand) = limiter(1);
+    let (limiter, _manual) = limiter(1);
     let clients = ClientAddress::new().peer_by(|extensions| {
         extensions.get::<TcpConnectInfo>()?.remote_addr().map(|address| address.ip())
     });

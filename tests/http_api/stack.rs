@@ -1,4 +1,4 @@
-//! The layer among tower-http's, on both sides of it, and what extractors make of spellings, in axum.
+//! The layer inside and outside of tower-http's layers, and the extractors in axum.
 #![cfg(feature = "tower")]
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,7 +18,7 @@ use tower_http::cors::CorsLayer;
 use tower_http::timeout::TimeoutLayer;
 use tower_http::trace::TraceLayer;
 
-/// A limit of text ids with this burst, on a clock that stands still.
+/// Makes a limit of text ids with this burst, and a clock that stands still.
 fn limiter(burst: u64) -> Limiter {
     let limit = Limit::new(burst, 1, Duration::from_secs(60)).unwrap();
     let limits = Limits::builder().limit("n", IdFormat::String, limit).unwrap().build();
@@ -74,7 +74,7 @@ async fn inside_cors_and_timeout_denials_have_fields() {
     assert_eq!((status, body.as_str()), (StatusCode::OK, "hello"));
     assert_eq!(headers["ratelimit"], r#""n";r=1;t=60"#);
     assert_eq!(headers["access-control-allow-origin"], "*");
-    // A response of the timeout's own: an empty body, and no fields, as the limits are further in.
+    // The timeout's own response has an empty body, and no fields, because the limits are inside of it.
     let (status, headers, body) = ask(&app, request(Method::GET, "/slow")).await;
     assert_eq!((status, body.as_str()), (StatusCode::GATEWAY_TIMEOUT, ""));
     assert!(!headers.contains_key("ratelimit"));
@@ -82,7 +82,7 @@ async fn inside_cors_and_timeout_denials_have_fields() {
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(headers["access-control-allow-origin"], "*", "a browser may read the denial");
     assert!(body.contains("quota-exceeded"), "{body}");
-    // A preflight is answered by the layer for CORS, and costs nothing.
+    // The CORS layer answers a preflight request, which costs nothing.
     let mut preflight = request(Method::OPTIONS, "/");
     preflight.headers_mut().insert("access-control-request-method", "POST".parse().unwrap());
     let (status, headers, body) = ask(&app, preflight).await;
@@ -118,7 +118,7 @@ async fn outermost_layer_limits_all_other_layers() {
     }
 }
 
-/// Without axum, and for any other body.
+/// Without axum, and with another body type.
 #[test]
 fn the_stack_needs_nothing_of_the_inner_body() {
     #[derive(Debug)]
@@ -169,7 +169,7 @@ async fn all_bearer_token_spellings_are_one_bucket() {
     let left = |id| limiter.limit("n").unwrap().check(id, 0).unwrap().remaining();
     assert_eq!(left("t"), Some(100 - spent));
     assert_eq!(limiter.stats().cells, 1, "and no other bucket");
-    // Tokens themselves are told apart by their case.
+    // The tokens are case-sensitive.
     assert_eq!(ask(&strict, with(&["Bearer T"])).await.0, StatusCode::OK);
     assert_eq!((left("T"), limiter.stats().cells), (Some(99), 2));
 
@@ -213,7 +213,7 @@ async fn path_spellings_are_buckets_route_is_one() {
     assert_eq!(limiter.stats().cells, 1);
     let left = limiter.limit("n").unwrap().check("/p/{id}", 0).unwrap().remaining();
     assert_eq!(left, Some(97));
-    // What no route matches is a 404 there; a layer on everything cannot say whom it counts for.
+    // A path without a route is a 404 behind a `route_layer`. A layer on the whole router has no id for it.
     assert_eq!(ask(&on_routes, request(Method::GET, "/none")).await.0, StatusCode::NOT_FOUND);
     let (status, _, body) = ask(&on_all, request(Method::GET, "/none")).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -239,7 +239,7 @@ async fn axum_route_denial_refunds_the_global_layer() {
     let rule = |name| Rule::new(limiter.limit(name).unwrap(), extract::everyone("all"));
     let build = |rule| RateLimitLayer::builder(&limiter).rule(rule).build().unwrap();
     let login = post(|| async { "welcome" }).layer(build(rule("Login")));
-    // What stands between the two keeps the extension by which the outer one knows.
+    // The layers in between keep the extension by which the outer layer recognizes the denial.
     let between = ServiceBuilder::new()
         .layer(TraceLayer::new_for_http())
         .layer(CorsLayer::permissive())

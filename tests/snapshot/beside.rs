@@ -1,4 +1,4 @@
-//! What stands beside a limit's numbers: shadows, and overrides that end.
+//! Snapshots of shadow limits, and of overrides that end.
 
 use std::time::SystemTime;
 
@@ -20,28 +20,28 @@ fn shadow_buckets_are_saved_with_their_limits() {
         Limits::builder().limit_with("A", IdFormat::String, slow(10), beside).unwrap().build()
     };
     let counting = |engine: Engine| -> (LimiterOptions, ManualClock) {
-        let (options, hand) = options(engine);
-        (options.counting(true), hand)
+        let (options, manual) = options(engine);
+        (options.counting(true), manual)
     };
     for engine in ENGINES {
-        let (old, _hand) = limiter(of(Some(4)), engine);
+        let (old, _manual) = limiter(of(Some(4)), engine);
         assert!(old.limit("A").unwrap().spend("x", 3).unwrap().allowed());
         assert_eq!(old.snapshot(&path).unwrap().buckets, 2, "{engine:?}");
-        let (options, _hand) = counting(engine);
+        let (options, _manual) = counting(engine);
         let (new, restored) = Limiter::restore(of(Some(4)), options, &path).unwrap();
         assert_eq!((restored.buckets, restored.dropped), (2, 0), "{engine:?}");
         for (would_deny, so_far) in [(false, 0), (true, 1)] {
             assert!(new.limit("A").unwrap().spend("x", 1).unwrap().allowed());
             assert_eq!(new.counters().limits[0].shadow_denied, so_far, "{would_deny}");
         }
-        let (options, _hand) = counting(engine);
+        let (options, _manual) = counting(engine);
         let (_, restored) = Limiter::restore(of(None), options, &path).unwrap();
         assert_eq!((restored.buckets, restored.dropped), (1, 1), "{engine:?}");
-        assert!(restored.gone.is_empty(), "it has no name for callers");
+        assert!(restored.gone.is_empty(), "callers do not see a shadow's name");
     }
 }
 
-/// 10 for everybody, all of it back in a hundred days; x has more, until so many seconds from now.
+/// A limit of 10 with a refill in a hundred days, and an override `own` for x that ends in `until` seconds.
 fn ending(own: Limit, until: u64) -> Limits {
     let until = OverrideOptions::default().expires(SystemTime::now() + seconds(until));
     let default = Limit::new(10, 10, seconds(100 * 86_400)).unwrap();
@@ -53,19 +53,19 @@ fn ending(own: Limit, until: u64) -> Limits {
 fn debt_of_ended_override_moves_to_default() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    // One comes back a second: full long before the default's bucket is.
+    // One unit comes back a second, so this bucket is full long before the default's.
     let own = Limit::new(1000, 1, seconds(1)).unwrap();
-    let (old, hand) = limiter(ending(own, 100), Engine::LockFree);
+    let (old, manual) = limiter(ending(own, 100), Engine::LockFree);
     assert!(old.limit("A").unwrap().spend("x", 490).unwrap().allowed());
-    hand.advance(seconds(5000));
-    assert_eq!(old.snapshot(&path).unwrap().buckets, 1, "full by its numbers, but they have ended");
+    manual.advance(seconds(5000));
+    assert_eq!(old.snapshot(&path).unwrap().buckets, 1, "full by the override, which has ended");
     let default = Limit::new(10, 10, seconds(100 * 86_400)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::String, default).unwrap().build();
-    let (options, _hand) = options(Engine::LockFree);
+    let (options, _manual) = options(Engine::LockFree);
     let (new, restored) = Limiter::restore(limits, options, &path).unwrap();
     assert_eq!((restored.buckets, restored.full, restored.dropped), (1, 0, 0));
-    // It ended after 99 to 100 seconds, for an end is a whole second. 390 or 391 of 1,000 were used then:
-    // with what is used of a unit, 4 of 10, of which hardly anything has come back since.
+    // The override ended after 99 to 100 seconds, because an end is a whole second. At that time 390 or 391 of 1,000
+    // units were used. That is 4 of 10, rounded up, and almost nothing has come back since.
     for limiter in [&old, &new] {
         assert_eq!(limiter.limit("A").unwrap().check("x", 0).unwrap().remaining(), Some(6));
     }

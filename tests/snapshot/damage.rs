@@ -1,4 +1,4 @@
-//! Every cut and every flipped bit is found.
+//! A restore finds every cut and every flipped bit.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,9 +9,9 @@ use tollgate::{Error, Limiter};
 
 use super::{ENGINES, limiter, limits, options, slow};
 
-/// A file of some 10 KB.
+/// Writes a file of about 10 KB.
 fn ten_kilobytes(engine: Engine, path: &Path) -> Vec<u8> {
-    let (limiter, _hand) = limiter(limits(&[("A", slow(100)), ("B", slow(50))]), engine);
+    let (limiter, _manual) = limiter(limits(&[("A", slow(100)), ("B", slow(50))]), engine);
     for (name, ids) in [("A", 0..250), ("B", 0..70)] {
         let handle = limiter.limit(name).unwrap();
         for id in ids {
@@ -26,8 +26,8 @@ fn ten_kilobytes(engine: Engine, path: &Path) -> Vec<u8> {
 }
 
 fn restore(engine: Engine, path: &Path) -> Result<u64, Error> {
-    let (options, _hand) = options(engine);
-    // A small table is soon made.
+    let (options, _manual) = options(engine);
+    // A small table is quick to make.
     let limits = limits(&[("A", slow(100)), ("B", slow(50))]);
     let restored = Limiter::restore(limits, options.max_keys(1_000), path);
     restored.map(|(limiter, restored)| {
@@ -36,7 +36,7 @@ fn restore(engine: Engine, path: &Path) -> Result<u64, Error> {
     })
 }
 
-/// What is said of a damaged file names it, and says where.
+/// Checks that the error of a damaged file names the file and the byte.
 fn assert_refused(path: &Path, restored: Result<u64, Error>, what: &str) {
     let error = restored.expect_err(what);
     let text = error.to_string();
@@ -87,8 +87,8 @@ fn every_flipped_bit_is_found() {
 fn parts_that_change_places_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    // Three frames of records, after the header and those of the limits and their numbers.
-    let (limiter, _hand) = limiter(limits(&[("A", slow(100))]), Engine::LockFree);
+    // Three frames of records, after the header and the frames of limits and parameters.
+    let (limiter, _manual) = limiter(limits(&[("A", slow(100))]), Engine::LockFree);
     let handle = limiter.limit("A").unwrap();
     for id in 0..6_000 {
         assert!(handle.spend(format!("id {id}").as_str(), 1).unwrap().allowed());
@@ -96,7 +96,7 @@ fn parts_that_change_places_are_found() {
     limiter.snapshot(&path).unwrap();
     let whole = fs::read(&path).unwrap();
     let frames = frames(&whole);
-    assert_eq!(frames.len(), 6, "limits, numbers, three of records, the end");
+    assert_eq!(frames.len(), 6, "limits, parameters, three of records, the end");
     let with = |order: &[usize]| -> Vec<u8> {
         let frames = order.iter().flat_map(|&at| &whole[frames[at].clone()]);
         whole[..120].iter().chain(frames).copied().collect()
@@ -104,7 +104,7 @@ fn parts_that_change_places_are_found() {
     let limits = || limits(&[("A", slow(100))]);
     let restore = |bytes: Vec<u8>| {
         fs::write(&path, bytes).unwrap();
-        let (options, _hand) = options(Engine::LockFree);
+        let (options, _manual) = options(Engine::LockFree);
         Limiter::restore(limits(), options, &path).map(|(_, restored)| restored.buckets)
     };
     assert_eq!(restore(with(&[0, 1, 2, 3, 4, 5])).unwrap(), 6_000);
@@ -113,7 +113,7 @@ fn parts_that_change_places_are_found() {
     }
 }
 
-/// Where the frames are.
+/// Returns the positions of the frames.
 fn frames(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let (mut frames, mut at) = (Vec::new(), 120);
     while at < bytes.len() {

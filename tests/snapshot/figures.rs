@@ -1,4 +1,4 @@
-//! What is in a file, and what comes out of it.
+//! The buckets that a snapshot writes, and those that a restore finds.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn buckets_follow_limit_names_in_any_order() {
     let path = folder.path().join("buckets");
     for engine in ENGINES {
         let old = limits(&[("A", slow(10)), ("B", slow(20)), ("Gone", slow(30)), ("C", slow(40))]);
-        let (old, _hand) = limiter(old, engine);
+        let (old, _manual) = limiter(old, engine);
         for (name, cost) in [("A", 4), ("B", 5), ("Gone", 6), ("C", 7)] {
             for id in ["x", "an id of some length, and then some"] {
                 assert!(old.limit(name).unwrap().spend(id, cost).unwrap().allowed());
@@ -21,20 +21,20 @@ fn buckets_follow_limit_names_in_any_order() {
         }
         assert_eq!(old.snapshot(&path).unwrap().buckets, 8);
         let new = [("New", slow(9)), ("C", slow(40)), ("B", slow(40)), ("A", slow(10))];
-        let (options, _hand) = options(engine);
+        let (options, _manual) = options(engine);
         let (limiter, restored) = Limiter::restore(limits(&new), options, &path).unwrap();
         assert_eq!((restored.buckets, restored.dropped), (6, 2), "{engine:?}");
         assert_eq!(restored.gone, ["Gone"]);
         for id in ["x", "an id of some length, and then some"] {
             assert_eq!(used(&limiter, "A", id, 10), 4);
-            assert_eq!(used(&limiter, "B", id, 40), 10, "of twice as much the same share");
+            assert_eq!(used(&limiter, "B", id, 40), 10, "the same share of twice as much");
             assert_eq!(used(&limiter, "C", id, 40), 7);
             assert_eq!(used(&limiter, "New", id, 9), 0);
         }
         assert!(limiter.limit("Gone").is_err());
-        // And once more, and by way of a reload.
+        // A second restore, with a reload.
         limiter.snapshot(&path).unwrap();
-        let (options, _hand) = super::options(engine);
+        let (options, _manual) = super::options(engine);
         let (again, _) = Limiter::restore(limits(&[("C", slow(40))]), options, &path).unwrap();
         again.reload(limits(&[("Z", slow(1)), ("C", slow(80))])).unwrap();
         assert_eq!(used(&again, "C", "x", 80), 14);
@@ -48,10 +48,10 @@ fn full_buckets_are_left_out() {
     let path = folder.path().join("buckets");
     let day = Duration::from_secs(86_400);
     for engine in ENGINES {
-        let (old, hand) = limiter(limits(&[("A", slow(100))]), engine);
+        let (old, manual) = limiter(limits(&[("A", slow(100))]), engine);
         let a = old.limit("A").unwrap();
         assert!(a.spend("full", 7).unwrap().allowed());
-        hand.advance(day);
+        manual.advance(day);
         assert!(a.spend("not full", 7).unwrap().allowed());
         assert_eq!(old.stats().cells, 2);
         assert_eq!(old.snapshot(&path).unwrap().buckets, 1, "{engine:?}");
@@ -64,13 +64,13 @@ fn snapshot_with_ids_restores_into_either_engine() {
     let path = folder.path().join("buckets");
     let builder = Limits::builder().limit("A", IdFormat::RegId, slow(10)).unwrap();
     let of_ids = builder.limit("B", IdFormat::String, slow(10)).unwrap().build();
-    let (old, _hand) = limiter(of_ids.clone(), Engine::Exact);
+    let (old, _manual) = limiter(of_ids.clone(), Engine::Exact);
     let long = "x".repeat(1024);
     assert!(old.limit("A").unwrap().spend(1 << 40, 3).unwrap().allowed());
     assert!(old.limit("B").unwrap().spend(&long, 4).unwrap().allowed());
     old.snapshot(&path).unwrap();
     for engine in ENGINES {
-        let (options, _hand) = options(engine);
+        let (options, _manual) = options(engine);
         let (limiter, _) = Limiter::restore(of_ids.clone(), options, &path).unwrap();
         let left = limiter.limit("A").unwrap().check(1 << 40, 0).unwrap().remaining();
         assert_eq!((left, used(&limiter, "B", &long, 10)), (Some(7), 4));
@@ -79,13 +79,13 @@ fn snapshot_with_ids_restores_into_either_engine() {
     }
 }
 
-/// Other caps make other numbers of shards.
+/// Another cap gives another number of shards.
 #[test]
 fn many_buckets_restore_into_tables_of_other_shapes() {
     const KEYS: u64 = 50_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    let (old, _hand) = limiter(limits(&[("A", slow(100))]), Engine::LockFree);
+    let (old, _manual) = limiter(limits(&[("A", slow(100))]), Engine::LockFree);
     let a = old.limit("A").unwrap();
     for id in 0..KEYS {
         assert!(a.spend(format!("{id}").as_str(), 1 + id % 50).unwrap().allowed());
@@ -94,7 +94,7 @@ fn many_buckets_restore_into_tables_of_other_shapes() {
     assert_eq!(written.buckets, KEYS);
     assert!((written.bytes as usize) < 30 * KEYS as usize, "{written:?}");
     for max_keys in [KEYS as usize, 1 << 20, 1 << 26] {
-        let (options, _hand) = options(Engine::LockFree);
+        let (options, _manual) = options(Engine::LockFree);
         let options = options.max_keys(max_keys).at_cap(AtCap::Deny);
         let (limiter, restored) =
             Limiter::restore(limits(&[("A", slow(100))]), options, &path).unwrap();
@@ -102,10 +102,10 @@ fn many_buckets_restore_into_tables_of_other_shapes() {
         for id in 0..KEYS {
             assert_eq!(used(&limiter, "A", &format!("{id}"), 100), 1 + id % 50, "id {id}");
         }
-        // It goes on as any other.
+        // The limiter works like any other.
         assert!(limiter.limit("A").unwrap().spend("1", 98).unwrap().allowed());
         assert!(limiter.limit("A").unwrap().reset("2").unwrap().allowed());
-        // Spends near the cap have swept, so that the first pass may begin behind it.
+        // Spends near the cap may have moved the sweeper beyond the reset cell, so sweep twice.
         let dropped: usize = (0..2).map(|_| limiter.sweep(1 << 30).dropped).sum();
         assert!(dropped >= 1);
     }

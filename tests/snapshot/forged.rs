@@ -1,18 +1,18 @@
-//! Files that no limiter wrote, with sums that are right.
+//! Writes forged files, with valid checksums.
 
 use crc::{CRC_64_XZ, Crc};
 
 static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
 
-/// The most bytes of a frame's payload.
+/// The maximum size of a frame's payload.
 const MAX_PAYLOAD: usize = 1 << 16;
 
-/// What is in a frame.
+/// The kind of a frame.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum FrameKind {
     Limits = 1,
-    Numbers = 2,
+    Parameters = 2,
     End = 4,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// A file with ids, which need no seeds of a table.
+    /// Begins a file with ids, which needs no seeds.
     pub(crate) fn begin() -> File {
         let mut bytes = b"TOLLGATE".to_vec();
         bytes.extend(2_u32.to_le_bytes());
@@ -58,7 +58,7 @@ impl File {
         self.frame(kind, &payload);
     }
 
-    /// Names and formats.
+    /// Writes limits with these names and id formats.
     pub(crate) fn limits<'f>(&mut self, limits: impl Iterator<Item = (String, &'f str)>) {
         let item = |(name, format): (String, &str)| {
             let mut item = text(&name);
@@ -79,7 +79,7 @@ impl File {
     }
 }
 
-/// Text with its length.
+/// Returns a text with its length before it.
 pub(crate) fn text(text: &str) -> Vec<u8> {
     let mut bytes = (text.len() as u16).to_le_bytes().to_vec();
     bytes.extend(text.as_bytes());

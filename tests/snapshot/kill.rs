@@ -1,4 +1,4 @@
-//! A writer that is killed at any moment leaves the old file or the new one, whole.
+//! A writer that is killed at any moment leaves the old file or the new one, complete.
 
 use std::env;
 use std::fs;
@@ -17,18 +17,18 @@ const KILLS: usize = 1_000;
 const THREADS: usize = 2;
 const KEYS: u64 = 3_000;
 const BURST: u64 = 1 << 20;
-/// What the writer is told by: where to write to, and which round was the last.
+/// The environment variables of the writer: the path, and the number of the last round.
 const PATH: &str = "SNAPSHOT_TO";
 const ROUND: &str = "SNAPSHOT_ROUND";
 
-/// Writes one file after the other, in each of which every bucket has used as much as the number of its
-/// round; says before each that it begins, and after it that it is done.
+/// Writes one file after the other. In each of them every bucket has used as many units as the round's number. Prints a
+/// line before and after each file.
 #[test]
 #[ignore = "run by the test below, which kills it"]
 fn writes_until_it_is_killed() {
-    let path = env::var_os(PATH).expect("where to");
-    let round: u64 = env::var(ROUND).expect("which round").parse().unwrap();
-    let (limiter, _hand) = limiter(limits(&[("A", slow(BURST))]), Engine::LockFree);
+    let path = env::var_os(PATH).expect("the path");
+    let round: u64 = env::var(ROUND).expect("the round").parse().unwrap();
+    let (limiter, _manual) = limiter(limits(&[("A", slow(BURST))]), Engine::LockFree);
     let a = limiter.limit("A").unwrap();
     let ids: Vec<String> = (0..KEYS).map(|id| format!("id {id}")).collect();
     let spend = |cost: u64| {
@@ -37,7 +37,7 @@ fn writes_until_it_is_killed() {
     if round > 0 {
         spend(round);
     }
-    // As far as it comes: whoever started it kills it.
+    // The parent kills this process before the last round.
     for round in round + 1..round + 10_000 {
         spend(1);
         say(&format!("begin {round}\n"));
@@ -46,7 +46,8 @@ fn writes_until_it_is_killed() {
     }
 }
 
-/// Past the test runner, which takes what is printed; in one piece, since a kill comes between any two.
+/// Writes to stderr directly, because the test runner captures what is printed, and in one call, because a kill may come
+/// between two.
 fn say(line: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
@@ -58,7 +59,7 @@ fn writer(path: &Path, round: u64) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Kills a writer some time after it began; returns the round that it was in, and the last one that was done.
+/// Kills a writer at the time `after` its first line. Returns the round that it was in, and the last one that it finished.
 fn kill(mut writer: Child, after: Duration, done: u64) -> (u64, u64) {
     let mut lines = BufReader::new(writer.stderr.take().unwrap()).lines().map(Result::unwrap);
     let first = lines.find(|line| line.starts_with("begin "));
@@ -68,7 +69,7 @@ fn kill(mut writer: Child, after: Duration, done: u64) -> (u64, u64) {
     writer.wait().unwrap();
     let (mut begun, mut done) = (done + 1, done);
     for line in lines {
-        let (what, round) = line.split_once(' ').expect("what, and which round");
+        let (what, round) = line.split_once(' ').expect("a word and a round");
         match (what, round.parse()) {
             ("begin", Ok(round)) => begun = round,
             ("done", Ok(round)) => done = round,
@@ -78,18 +79,18 @@ fn kill(mut writer: Child, after: Duration, done: u64) -> (u64, u64) {
     (begun, done)
 }
 
-/// Kills writers to one path; returns how many of them were in the middle of a file.
+/// Kills writers to one path. Returns the number of those that were in the middle of a file.
 fn kill_writers(kills: usize, seed: u64) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let (mut in_the_middle, mut done, mut random) = (0, 0, seed);
     for _ in 0..kills {
-        // Any order will do that visits all times alike: that of a Weyl sequence.
+        // A Weyl sequence, which visits all times equally.
         random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let after = Duration::from_nanos(((random >> 40) * 3_000_000) >> 24);
         let (begun, now_done) = kill(writer(&path, done), after, done);
         let others = fs::read_dir(folder.path()).unwrap().count() - usize::from(path.exists());
-        assert!(others <= 1, "what others left is removed: {others}");
+        assert!(others <= 1, "each writer removes abandoned files: {others}");
         in_the_middle += others;
         if begun == 1 && !path.exists() {
             continue;

@@ -1,4 +1,4 @@
-//! Files that do not go with the program, the limits or the options, and disks that take none.
+//! Files that do not fit the program, the limits or the options, and paths that cannot be written.
 
 use std::fs;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn mismatched_snapshots_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
-        let (old, _hand) = limiter(limits(&[("A", slow(10))]), engine);
+        let (old, _manual) = limiter(limits(&[("A", slow(10))]), engine);
         for id in ["x", "y", "z"] {
             assert!(old.limit("A").unwrap().spend(id, 4).unwrap().allowed());
         }
@@ -54,7 +54,7 @@ fn mismatched_snapshots_are_refused_with_a_reason() {
 fn exact_engine_refuses_a_snapshot_of_fingerprints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    let (old, _manual) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
     old.snapshot(&path).unwrap();
     let text = restored(limits(&[("A", slow(10))]), options(Engine::Exact).0, &path);
     assert_eq!(text, "12: the file has fingerprints, not ids: Engine::LockFree is allowed");
@@ -64,9 +64,9 @@ fn exact_engine_refuses_a_snapshot_of_fingerprints() {
 fn fingerprints_of_another_hash_function_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    let (old, _manual) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
     old.snapshot(&path).unwrap();
-    // As if another hash function had made the check, which is before the header's sum.
+    // Change the check, which is before the header's checksum, as another hash function would.
     let mut bytes = fs::read(&path).unwrap();
     bytes[96] ^= 1;
     let crc = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
@@ -75,14 +75,14 @@ fn fingerprints_of_another_hash_function_are_refused() {
     digest.update(&bytes[..112]);
     let sum = digest.finalize();
     bytes[112..120].copy_from_slice(&sum.to_le_bytes());
-    // The frames after it have their sums over that one: it is refused before they are.
+    // The checksums of the frames are now wrong as well, but the header is refused first.
     fs::write(&path, bytes).unwrap();
     let error = Limiter::restore(limits(&[("A", slow(10))]), options(Engine::LockFree).0, &path);
     let text = error.unwrap_err().to_string();
     assert!(text.contains("another hash function") && text.contains("ahash"), "{text}");
 }
 
-/// One unit, then none for a while. The word is the end of the rest.
+/// A rule that allows one unit, then none for an hour. The word is the end of that hour.
 #[derive(Debug)]
 struct Rest(&'static str);
 
@@ -126,8 +126,8 @@ fn custom_rules_are_matched_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
-        let (old, hand) = limiter(limits(&[("A", own("rest"))]), engine);
-        hand.advance(Duration::from_secs(5));
+        let (old, manual) = limiter(limits(&[("A", own("rest"))]), engine);
+        manual.advance(Duration::from_secs(5));
         assert!(old.limit("A").unwrap().spend("x", 1).unwrap().allowed());
         old.snapshot(&path).unwrap();
         let options = || options(engine).0;
@@ -153,7 +153,7 @@ fn custom_rules_are_matched_by_name() {
 fn unreadable_or_unwritable_file_is_an_io_error() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("gone").join("buckets");
-    let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    let (old, _manual) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
     let error = old.snapshot(&nowhere).unwrap_err();
     assert!(error.is_io(), "{error}");
     let text = error.to_string();
@@ -162,30 +162,30 @@ fn unreadable_or_unwritable_file_is_an_io_error() {
         let error = Limiter::restore(limits(&[]), options(Engine::LockFree).0, path).unwrap_err();
         assert!(error.is_io() && error.to_string().contains("cannot be read"), "{error}");
     }
-    // A folder in the file's place.
+    // The path is a folder.
     let error = old.snapshot(folder.path()).unwrap_err();
     assert!(error.is_io(), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
 
-/// Runs the test below in a process of its own that may write 4 KiB to a file; `first` is a command of the
-/// shell. Returns what it put out, and what is used of the bucket in the old file, which is alone.
+/// Runs the test `writes_a_file_that_is_too_long` in a process that may write 4 KiB to a file, after the shell command
+/// `first`. Returns its output and the used units in the old file's bucket. Checks that no other file stays.
 #[cfg(target_os = "linux")]
 fn under_a_file_size_limit(first: &str) -> (std::process::Output, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    let (old, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+    let (old, _manual) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
     assert!(old.limit("A").unwrap().spend("x", 4).unwrap().allowed());
     old.snapshot(&path).unwrap();
     let test = std::env::current_exe().unwrap();
     let script = format!(
-        "{first}; ulimit -c 0; ulimit -f 8; exec \"$0\" --exact refused::writes_what_is_too_long --ignored"
+        "{first}; ulimit -c 0; ulimit -f 8; exec \"$0\" --exact refused::writes_a_file_that_is_too_long --ignored"
     );
     let mut command = std::process::Command::new("sh");
     let ran = command.args(["-c", &script]).arg(&test).env("SNAPSHOT_TO", &path).output().unwrap();
     let (limiter, _) =
         Limiter::restore(limits(&[("A", slow(10))]), options(Engine::LockFree).0, &path).unwrap();
-    // What a writer that was killed has left is removed by the next one.
+    // The next writer removes the file of the killed one.
     old.snapshot(&path).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing beside the file");
     (ran, used(&limiter, "A", "x", 10))
@@ -201,7 +201,7 @@ fn full_disk_keeps_the_old_file() {
     assert_eq!(used, 4, "the old file");
 }
 
-/// As the documentation of `Limiter::snapshot` says.
+/// The documentation of `Limiter::snapshot` describes this case.
 #[cfg(target_os = "linux")]
 #[test]
 fn file_size_limit_kills_unless_signal_is_ignored() {
@@ -213,10 +213,10 @@ fn file_size_limit_kills_unless_signal_is_ignored() {
 
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "run by the tests above, which limit what it may write"]
-fn writes_what_is_too_long() {
-    let path = std::env::var_os("SNAPSHOT_TO").expect("where to");
-    let (limiter, _hand) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
+#[ignore = "run by the tests above, which limit the size of files"]
+fn writes_a_file_that_is_too_long() {
+    let path = std::env::var_os("SNAPSHOT_TO").expect("the path");
+    let (limiter, _manual) = limiter(limits(&[("A", slow(10))]), Engine::LockFree);
     for id in 0..10_000 {
         assert!(limiter.limit("A").unwrap().spend(format!("{id}").as_str(), 1).unwrap().allowed());
     }

@@ -1,4 +1,4 @@
-//! Snapshots beside calls, growth, sweeps and reloads.
+//! Snapshots during calls, growth, sweeps and reloads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -11,11 +11,11 @@ use super::{ENGINES, limits, slow, used};
 const BURST: u64 = 1 << 20;
 const KEYS: usize = 3_000;
 
-/// What every bucket owed when a snapshot was begun is in it, whatever goes on.
+/// A snapshot has at least the debt that each bucket had when it began.
 #[test]
 fn snapshot_has_all_earlier_spends() {
     for engine in ENGINES {
-        let (clock, _hand) = Clock::manual();
+        let (clock, _manual) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1 << 20);
         let limiter = &Limiter::with_options(limits(&[("A", slow(BURST))]), options.clone());
         let spent: &[AtomicU64] = &(0..KEYS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
@@ -27,9 +27,9 @@ fn snapshot_has_all_earlier_spends() {
                 let a = limiter.limit("A").unwrap();
                 let ids: Vec<String> = (0..KEYS).map(|id| format!("id {id}")).collect();
                 for round in 0_usize.. {
-                    // Others come and go, so that the table grows, is swept, and shrinks.
+                    // Other keys come and go, so that the table grows, is swept, and shrinks.
                     for other in 0..200 {
-                        // Never so many that the table is full.
+                        // At most 400,000 other keys, so the table is never full.
                         let id = format!("other {}", round % 2000 * 200 + other);
                         assert!(a.spend(id.as_str(), 1).unwrap().allowed());
                         if other % 2 == 0 {
@@ -50,7 +50,7 @@ fn snapshot_has_all_earlier_spends() {
                 let before: Vec<u64> = spent.iter().map(|it| it.load(Ordering::Acquire)).collect();
                 limiter.snapshot(path).unwrap();
                 if snapshot % 5 == 0 {
-                    // Words move to other units; that nobody owes less is all the same.
+                    // A reload changes the units of words. No bucket may owe less after it.
                     let burst = BURST + 1 + snapshot;
                     let reloaded = limiter.reload_with(
                         limits(&[("A", slow(burst))]),
@@ -70,16 +70,16 @@ fn snapshot_has_all_earlier_spends() {
                 let (restored, _) = restored.unwrap();
                 for at in 0..KEYS {
                     let used = used(&restored, "A", &format!("id {at}"), burst);
-                    // A call that was under way may have charged and not have said so yet; and each change
-                    // of units rounds up by less than one.
-                    let most = after[at] + 1 + snapshot / 5 + 1;
-                    assert!((before[at]..=most).contains(&used), "{engine:?}: {used}, id {at}");
+                    // A call may have charged and not yet counted its spend, and each reload rounds up by less
+                    // than one unit.
+                    let max = after[at] + 1 + snapshot / 5 + 1;
+                    assert!((before[at]..=max).contains(&used), "{engine:?}: {used}, id {at}");
                 }
             }
             is_done.store(true, Ordering::Relaxed);
         });
         if engine == Engine::LockFree {
-            assert!(limiter.stats().migrations > 0, "the table has moved meanwhile");
+            assert!(limiter.stats().migrations > 0, "the table has not migrated");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How long the thread lives, and what it keeps alive.
+//! The lifetime of the thread, and of the values that it owns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ fn quick() -> WatchOptions {
     WatchOptions::default().settle(millis(5)).poll(millis(5))
 }
 
-/// What the thread's end drops.
+/// Returns options whose callback owns a clone of the counter. The thread drops it at its end.
 fn held_by_the_thread(options: WatchOptions) -> (WatchOptions, Arc<AtomicU64>) {
     let calls = Arc::new(AtomicU64::new(0));
     let held = calls.clone();
@@ -23,7 +23,7 @@ fn held_by_the_thread(options: WatchOptions) -> (WatchOptions, Arc<AtomicU64>) {
 fn dropping_the_watcher_joins_the_thread() {
     let site = Site::new();
     let (options, held) = held_by_the_thread(WatchOptions::default().poll(NEVER).settle(NEVER));
-    // It is in the middle of a rest then, or has not even begun.
+    // The thread is in the middle of a rest, or has not begun.
     let watcher = site.limiter.watch(site.file(), None, options).unwrap();
     drop(watcher);
     assert_eq!(Arc::strong_count(&held), 1);
@@ -40,7 +40,7 @@ fn the_thread_ends_after_its_limiter() {
 }
 
 #[test]
-fn the_callback_is_told_of_each_attempt() {
+fn the_callback_gets_each_attempt() {
     let site = Site::new();
     let (options, calls) = held_by_the_thread(quick());
     let watcher = site.watch(options);
@@ -71,9 +71,9 @@ fn callback_panic_is_counted_and_thread_continues() {
     site.until_burst(&watcher, 3);
 }
 
-/// What the caller put in place stays until there is something new in the files.
+/// Limits that the caller loads stay until the files change.
 #[test]
-fn limits_by_hand_stay_until_the_file_changes() {
+fn manual_reloads_stay_until_the_file_changes() {
     let site = Site::new();
     let watcher = site.watch(quick());
     site.limiter.reload(Limits::from_yaml(&text(50)).unwrap()).unwrap();
@@ -91,7 +91,7 @@ fn a_look_may_be_asked_for() {
     let site = Site::new();
     let options = WatchOptions::default().settle(millis(5)).events(false).poll(millis(20_000));
     let watcher = site.watch(options);
-    // Two polls are further away than the end of the wait.
+    // Two polls take longer than the test waits.
     fs::write(site.file(), text(2)).unwrap();
     until("a burst of 2", || {
         watcher.look();

@@ -1,4 +1,4 @@
-//! Ten thousand spoilt files over a live limiter: each is all or nothing.
+//! Ten thousand mutated files under a live limiter: each is loaded completely or not at all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,10 +21,10 @@ PerKey:
   id: string
 ";
 
-/// What has a meaning where it does not belong.
+/// Texts that have a meaning in YAML or in limits files.
 const NOISE: &[u8] = b" :{}[],-#\n0x\xff";
 
-/// Limits and ids that are asked for after each file: `carol` has spent, the others never.
+/// Limits and ids that are checked after each file. `carol` has spent, the others have not.
 const PROBES: [(&str, &str); 7] = [
     ("PerUser", "alice"),
     ("PerUser", "bob"),
@@ -35,7 +35,7 @@ const PROBES: [(&str, &str); 7] = [
     ("PerKey", "key"),
 ];
 
-/// Numbers that are the same on each run.
+/// Pseudorandom numbers, the same on each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -45,7 +45,7 @@ impl Numbers {
     }
 }
 
-/// The good text with one to three things wrong with it, or other than before.
+/// Returns the good text with one to three mutations.
 fn spoilt(seed: u64) -> Vec<u8> {
     let mut numbers = Numbers(seed);
     let mut text = GOOD.as_bytes().to_vec();
@@ -57,7 +57,7 @@ fn spoilt(seed: u64) -> Vec<u8> {
             2 => drop(text.splice(at..(at + 1 + numbers.below(8)).min(text.len()), [])),
             3 if !text.is_empty() => text[at] ^= 1 << numbers.below(8),
             4 => {
-                // A whole line less.
+                // Remove a line.
                 let begin =
                     text[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
                 let end = text[at..]
@@ -66,7 +66,7 @@ fn spoilt(seed: u64) -> Vec<u8> {
                     .map_or(text.len(), |to| at + to + 1);
                 drop(text.splice(begin..end, []));
             }
-            // Another number, by a digit.
+            // Change a digit.
             _ => {
                 let digits: Vec<usize> =
                     (0..text.len()).filter(|&at| text[at].is_ascii_digit()).collect();
@@ -79,7 +79,7 @@ fn spoilt(seed: u64) -> Vec<u8> {
     text
 }
 
-/// What is left of each probe's bucket, and its numbers; the limit's name may be gone.
+/// Returns the remaining units and the limit of each probe, if its limit exists.
 fn answers(limiter: &Limiter) -> Vec<(Option<u64>, Option<tollgate::Limit>)> {
     let limits = limiter.limits();
     let answer = |(name, id)| {
@@ -89,13 +89,13 @@ fn answers(limiter: &Limiter) -> Vec<(Option<u64>, Option<tollgate::Limit>)> {
     PROBES.into_iter().map(answer).collect()
 }
 
-/// With few keys, so that a reload has little to go over.
+/// Makes a limiter with a small table, so that a reload is quick.
 fn limiter_of(limits: Limits) -> Limiter {
-    let (clock, _hand) = Clock::manual();
+    let (clock, _manual) = Clock::manual();
     Limiter::with_options(limits, LimiterOptions::default().clock(clock).max_keys(1024))
 }
 
-/// Ends the calls that go on, however the files' turn ends.
+/// Ends the other thread's calls when it is dropped, also by a panic.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -105,7 +105,7 @@ impl Drop for Ending<'_> {
 }
 
 #[test]
-fn files_are_taken_whole_or_not_at_all() {
+fn files_load_completely_or_not_at_all() {
     let limiter = limiter_of(Limits::from_yaml(GOOD).unwrap());
     let handle = limiter.limit("PerUser").unwrap();
     assert!(handle.spend("carol", 5).unwrap().allowed());
@@ -115,7 +115,7 @@ fn files_are_taken_whole_or_not_at_all() {
     let (mut taken, mut refused) = (0, 0);
     thread::scope(|scope| {
         let _ending = Ending(&is_over);
-        // Calls go on meanwhile, for other ids.
+        // Another thread calls for other ids.
         scope.spawn(|| {
             for user in (0..300).cycle() {
                 if is_over.load(Ordering::Relaxed) {
@@ -133,7 +133,7 @@ fn files_are_taken_whole_or_not_at_all() {
             match files().and_then(|limits| limiter.reload(limits)) {
                 Ok(_) => {
                     taken += 1;
-                    // As a limiter that never had other limits: whole. Carol's bucket is not new.
+                    // The limiter is like one that never had other limits, except for carol's bucket.
                     let wanted = answers(&limiter_of(files().unwrap()));
                     for (at, (answer, wanted)) in
                         answers(&limiter).into_iter().zip(wanted).enumerate()
@@ -159,7 +159,7 @@ fn files_are_taken_whole_or_not_at_all() {
     assert!(taken > 500 && refused > 500, "{taken} taken, {refused} refused");
 }
 
-/// A file that is cut off anywhere is taken if what is left is a file: never as no limits.
+/// A file that is cut anywhere is loaded if its rest is valid, but never as a file without limits.
 #[test]
 fn truncated_files_never_mean_no_limits() {
     for end in 0..GOOD.len() {

@@ -1,4 +1,4 @@
-//! Limits and overrides: one unit.
+//! The limits file and the overrides file as one unit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ fn overrides(burst: u64) -> String {
     format!("PerUser:alice: {{burst: {burst}, count: 10, period: 1s}}\n")
 }
 
-/// The burst of all, and the one of alice.
+/// Returns the default burst and alice's burst.
 fn bursts(limiter: &Limiter) -> (u64, u64) {
     let limits = limiter.limits();
     let burst = |id| limits.limit_for("PerUser", id).unwrap().unwrap().burst();
@@ -27,7 +27,7 @@ fn are_taken_together_or_not_at_all() {
 
     fs::write(&other, overrides(2)).unwrap();
     until_bursts((1, 2));
-    // A fault in one keeps what is new in the other away.
+    // A fault in one file prevents the load of both.
     fs::write(&other, "PerUser:alice: {}\n").unwrap();
     until("a failure", || {
         watcher.status().last_error.is_some_and(|text| text.contains("no burst"))
@@ -38,7 +38,7 @@ fn are_taken_together_or_not_at_all() {
     assert_eq!(bursts(&site.limiter), (1, 2));
     fs::write(&other, overrides(3)).unwrap();
     until_bursts((3, 3));
-    // No overrides' file is not the same as no overrides; those are said.
+    // A missing overrides file is a failure. `{}` in it means no overrides.
     fs::remove_file(&other).unwrap();
     until("a failure", || {
         watcher
@@ -52,8 +52,8 @@ fn are_taken_together_or_not_at_all() {
     until("alice has no override", || site.limiter.limits().overrides() == 0);
 }
 
-/// Both files are in a folder, and a link leads from one such folder to the next while they are read. They
-/// are of one folder each time.
+/// A symbolic link moves from one folder to the next while the thread reads both files through it. The loaded files are
+/// always of one folder.
 #[cfg(unix)]
 #[test]
 fn are_never_mixed() {
@@ -70,7 +70,7 @@ fn are_never_mixed() {
     };
     swap(1);
     let (limits, other) = (site.path("..data/limits.yml"), site.path("..data/overrides.yml"));
-    // Without a rest, so that it reads all the time.
+    // Without rests, the thread reads all the time.
     let options = WatchOptions::default().settle(Duration::ZERO).poll(millis(1));
     let watcher = site.limiter.watch(limits, Some(&other), options).unwrap();
     until("a first look", || watcher.status().last_attempt.is_some());
@@ -93,7 +93,7 @@ fn are_never_mixed() {
     assert_eq!(status.failures, 0, "{status:?}");
 }
 
-/// The fault is that the file is empty: no override is unknown for it.
+/// The error is about the empty file, not about unknown overrides.
 #[test]
 fn an_emptied_file_of_limits_is_one_fault() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! What is no file takes the file's name, at any moment: the watcher never waits for it.
+//! A pipe takes the file's name at any moment. The watcher never blocks on it.
 
 use std::process::Command;
 use std::sync::mpsc;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// How long the names are swapped: each look at the files is a chance to open a pipe.
+/// How long the names are swapped. Each read of the files may meet a pipe.
 const SWAPPED_FOR: Duration = Duration::from_secs(2);
 
 /// Drops the watcher, which joins its thread.
@@ -17,10 +17,10 @@ fn ends(watcher: Watcher) {
         let _ = done.send(());
     });
     let ended = is_done.recv_timeout(Duration::from_secs(30));
-    assert!(ended.is_ok(), "the watcher's thread stands still");
+    assert!(ended.is_ok(), "the watcher's thread is blocked");
 }
 
-/// Without a writer, a pipe that is opened for reading waits for one.
+/// Opening a pipe for reading would block until a writer opens it.
 #[test]
 fn pipe_renamed_over_file_between_two_steps() {
     let site = Site::new();
@@ -46,5 +46,5 @@ fn pipe_renamed_over_file_between_two_steps() {
     }
     println!("{swaps} swaps, {:?}", watcher.status());
     ends(watcher);
-    assert_eq!(burst(&site.limiter), Some(7), "the file after the last swap was not taken");
+    assert_eq!(burst(&site.limiter), Some(7), "the file after the last swap was not loaded");
 }

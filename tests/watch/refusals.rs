@@ -1,4 +1,4 @@
-//! Files that are refused: the old limits stay.
+//! Files that are refused, so that the old limits stay.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn quick() -> WatchOptions {
     WatchOptions::default().settle(millis(5)).poll(millis(5))
 }
 
-/// The file is refused with these words and the limits stay; then a good one is taken.
+/// Checks that the file is refused with these words and the limits stay, and that a valid file is loaded afterwards.
 fn is_refused(wanted: &str, spoil: impl FnOnce(&Site)) {
     let site = Site::new();
     let watcher = site.watch(quick());
@@ -85,7 +85,7 @@ fn a_folder() {
     });
 }
 
-/// What has no end is not begun with.
+/// A device without an end is not read.
 #[cfg(unix)]
 #[test]
 fn a_device() {
@@ -122,7 +122,7 @@ fn limits_that_cannot_follow_those_before() {
     });
 }
 
-/// What is refused is refused once: a failure is a change that was not taken, not a poll.
+/// The same content is refused once. Further polls are no failures.
 #[test]
 fn are_counted_once() {
     let site = Site::new();
@@ -135,16 +135,16 @@ fn are_counted_once() {
         watcher.look();
         thread::sleep(millis(2));
     }
-    // Another text with the same fault is another attempt, and after it all those looks are over.
+    // Another text with the same fault is a new attempt. All the earlier checks are over after it.
     fs::write(&bad, text(0) + "\n").unwrap();
     fs::rename(&bad, site.file()).unwrap();
     until("another failure", || watcher.status().failures > 1);
     assert_eq!(watcher.status().failures, 2, "{:?}", watcher.status());
 }
 
-/// The folder comes later than the watcher, and the file with it.
+/// The folder and its file come after the watcher's start.
 #[test]
-fn a_folder_that_is_not_there() {
+fn a_missing_folder() {
     let site = Site::new();
     let file = site.path("later").join("limits.yml");
     let watcher = site.watch_file(&file, quick());

@@ -1,4 +1,4 @@
-//! The ways in which programs save a file, each a hundred times, by the system's events and by polls.
+//! The ways in which programs save a file, each a hundred times, found by events and by polls.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,13 +7,13 @@ use super::*;
 
 const SAVES: u64 = 100;
 
-/// The options with events alone, and with polls alone.
+/// Options for events without polls, and for polls without events.
 fn both() -> [WatchOptions; 2] {
     let options = WatchOptions::default().settle(millis(5));
     [options.clone().poll(NEVER), options.events(false).poll(millis(2))]
 }
 
-/// Saves again and again; each save is seen before the next one.
+/// Saves repeatedly, and waits for each save to be loaded.
 fn each_save_is_seen(save: impl Fn(&Site, u64)) {
     for options in both() {
         let site = Site::new();
@@ -23,7 +23,7 @@ fn each_save_is_seen(save: impl Fn(&Site, u64)) {
             save(&site, round);
             site.until_burst(&watcher, round);
         }
-        // The limits are there a moment before the status says so.
+        // The limits change a moment before the status.
         until("the last reload's record", || watcher.status().reloads >= SAVES);
         let status = watcher.status();
         assert_eq!(status.reloads, SAVES, "{status:?}");
@@ -35,7 +35,7 @@ fn each_save_is_seen(save: impl Fn(&Site, u64)) {
 #[test]
 fn in_place() {
     each_save_is_seen(|site, round| {
-        // Of one length, so that the file is whole all the time.
+        // All texts have one length, so that the file is always complete.
         let mut file = File::options().write(true).open(site.file()).unwrap();
         let text = format!("PerUser: {{burst: {round:<4}, count: 10, period: 1s, id: string}}\n");
         file.write_all(text.as_bytes()).unwrap();
@@ -63,7 +63,7 @@ fn removed_and_written() {
     });
 }
 
-/// As Kubernetes does: `limits.yml` leads to `..data/limits.yml`, and `..data` to one folder after another.
+/// Kubernetes does so: `limits.yml` is a link to `..data/limits.yml`, and `..data` one to a folder that changes.
 #[cfg(unix)]
 #[test]
 fn by_a_link_to_another_folder() {
@@ -84,7 +84,7 @@ fn by_a_link_to_another_folder() {
     });
 }
 
-/// The path leads through a link, which then leads elsewhere; the folder with the link is not the file's.
+/// The path leads through a symbolic link in another folder than the file's, and the link changes.
 #[cfg(unix)]
 #[test]
 fn by_a_link_on_the_way() {
@@ -101,12 +101,12 @@ fn by_a_link_on_the_way() {
     symlink("two", site.path("next")).unwrap();
     fs::rename(site.path("next"), site.path("now")).unwrap();
     site.until_burst(&watcher, 2);
-    // What the link leads to now is watched from then on.
+    // The new folder is watched from then on.
     fs::write(site.path("two").join("limits.yml"), text(3)).unwrap();
     site.until_burst(&watcher, 3);
 }
 
-/// A save that leaves length and times as they were is found by the poll, by what is in the file.
+/// A poll finds a save that does not change the length and the times, by the content.
 #[test]
 fn with_the_time_of_before() {
     let site = Site::new();

@@ -23,7 +23,7 @@ fn write_1000_times() {
     let watcher = site.watch(WatchOptions::default().settle(millis(30)).poll(NEVER));
     for burst in 2..WRITES + 2 {
         fs::write(site.file(), text(burst)).unwrap();
-        // In bursts of writes a watcher that takes each would hardly come to see it.
+        // Bursts of writes give the watcher little time between two of them.
         thread::sleep(millis(2));
     }
     site.until_burst(&watcher, WRITES + 1);
@@ -34,7 +34,7 @@ fn write_1000_times() {
     assert!(after.bytes <= 2 * before.bytes, "{before:?}, {after:?}");
 }
 
-/// Files that never rest are not taken, and that is said.
+/// Files that keep changing are not loaded, which is reported once.
 #[test]
 fn without_an_end_are_a_failure() {
     let site = Site::new();
@@ -54,8 +54,8 @@ fn without_an_end_are_a_failure() {
     assert_eq!(watcher.status().failures, 1);
 }
 
-/// What a reload takes is given back: a thousand leave no more behind than a few. (Memory is counted by
-/// thread.)
+/// A reload frees its memory: a thousand reloads leave no more allocated than a few. (Memory is counted by thread, so the
+/// test has its own process.)
 #[test]
 fn leave_no_memory_behind() {
     in_own_process(|| {

@@ -147,14 +147,14 @@ impl<'a> Answer<'a> {
     fn ietf_list(&self) -> Option<HeaderValue> {
         value_of(|text| {
             let mut list = ListSerializer::with_buffer(text);
-            self.items().for_each(|item| item.policy.add_ietf(&mut list, item.partition));
+            self.items().for_each(|item| item.policy.figures.add_ietf(&mut list, item.partition));
         })
     }
 
     fn unnamed_list(&self) -> Option<HeaderValue> {
         value_of(|text| {
             let mut list = ListSerializer::with_buffer(text);
-            self.items().for_each(|item| item.policy.add_unnamed(&mut list));
+            self.items().for_each(|item| item.policy.figures.add_unnamed(&mut list));
         })
     }
 
@@ -187,7 +187,7 @@ impl<'a> Answer<'a> {
 /// assert!(Fields::new([Style::Draft06, Style::Draft03]).is_err(), "both write RateLimit-Limit");
 /// # Ok::<(), tollgate::http::SetupError>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Fields {
     styles: Box<[Style]>,
 }
@@ -210,7 +210,7 @@ impl Fields {
 
     /// Writes no field except the `Retry-After` of a denial.
     pub fn none() -> Fields {
-        Fields::default()
+        Fields { styles: Box::default() }
     }
 
     /// Returns whether a field depends on the wall clock, because a reset is written as a time of day.
@@ -273,7 +273,7 @@ impl Fields {
                 (Style::Draft06, Some(strictest)) => {
                     append(headers, style::RATELIMIT_POLICY, unnamed_policies(answer));
                     if !keep {
-                        let quota = strictest.policy.quota_value().clone();
+                        let quota = strictest.policy.values.quota.clone();
                         put(headers, style::RATELIMIT_LIMIT, Some(quota));
                         write_draft(headers, decision, remaining);
                     }
@@ -286,7 +286,7 @@ impl Fields {
                 }
                 _ if keep => {}
                 (Style::XRateLimit(reset), Some(strictest)) => {
-                    let quota = strictest.policy.quota_value().clone();
+                    let quota = strictest.policy.values.quota.clone();
                     put(headers, style::X_LIMIT, Some(quota));
                     put(headers, style::X_REMAINING, number(remaining));
                     put(headers, style::X_RESET, number(reset_value(*reset, decision, now)));

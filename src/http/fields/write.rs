@@ -72,7 +72,7 @@ fn only_item<'i, 'a>(answer: &'i Answer<'a>) -> Option<&'i Item<'a>> {
 
 pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
     let policies = match (only_item(answer), answer.lists) {
-        (Some(item), _) => Some(item.policy.ietf().clone()),
+        (Some(item), _) => Some(item.policy.values.ietf.clone()),
         (None, Some(lists)) => lists.ietf.clone(),
         (None, None) => answer.ietf_list(),
     };
@@ -83,7 +83,7 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
             let decision = &item.decision;
             let time = retry_after(decision).unwrap_or_else(|| seconds(decision.reset_in()));
             let mut one = list
-                .bare_item(item.policy.structured_name())
+                .bare_item(&item.policy.figures.name)
                 .parameter(REMAINING, integer(item.remaining()))
                 .parameter(TIME, integer(time));
             if let Some(key) = item.partition {
@@ -98,7 +98,7 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
 /// Returns the policies in the form of the drafts up to 06, without names.
 pub(super) fn unnamed_policies(answer: &Answer<'_>) -> Option<HeaderValue> {
     match (only_item(answer), answer.lists) {
-        (Some(item), _) => Some(item.policy.draft06().clone()),
+        (Some(item), _) => Some(item.policy.values.draft06.clone()),
         (None, Some(lists)) => lists.draft06.clone(),
         (None, None) => answer.unnamed_list(),
     }
@@ -114,14 +114,14 @@ pub(super) fn write_limit_with_policies(
 ) {
     let existing = joined(headers.get_all(style::RATELIMIT_LIMIT).iter()).filter(|v| !v.is_empty());
     let value = match (existing, only_item(answer)) {
-        (None, Some(item)) => Some(item.policy.draft03().clone()),
+        (None, Some(item)) => Some(item.policy.values.draft03.clone()),
         (None, None) => value_of(|text| {
             let mut list = ListSerializer::with_buffer(text);
             let _ = list.bare_item(integer(strictest.policy.quota()));
-            answer.items().for_each(|item| item.policy.add_unnamed(&mut list));
+            answer.items().for_each(|item| item.policy.figures.add_unnamed(&mut list));
         }),
         (Some(existing), _) => {
-            let number = strictest.policy.quota_value().as_bytes();
+            let number = strictest.policy.values.quota.as_bytes();
             let mut list = existing.as_bytes().to_vec();
             if !keep_number {
                 let end = list.iter().position(|&byte| byte == b',').unwrap_or(list.len());
@@ -167,12 +167,12 @@ pub(super) fn write_plug_limit(
     remaining: u64,
 ) {
     let decision = &answer.decision;
-    put(headers, names.limit.clone(), Some(policy.plug_limit().clone()));
+    put(headers, names.limit.clone(), Some(policy.values.plug_limit.clone()));
     put(headers, names.reset.clone(), number(seconds(reset_in(decision))));
     put(headers, names.remaining.clone(), number(remaining));
     let wait_s = if decision.allowed() {
         let next = seconds(decision.retry_in());
-        (policy.is_token_bucket() && next > 0).then_some(next)
+        (policy.figures.token_burst.is_some() && next > 0).then_some(next)
     } else {
         retry_after(decision)
     };

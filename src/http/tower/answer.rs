@@ -136,7 +136,7 @@ impl Rules {
     ) -> Result<(), Rejection> {
         let (limit, id) = (one.rule.limit(), one.id());
         let decision = limit.scaled(one.factor).spend(id, one.cost);
-        outcome.decision = decision.map_err(|error| self.rejection_for(&error))?;
+        outcome.decision = decision.map_err(|error| self.rejection_for(error))?;
         if self.is_shown(&outcome.decision) {
             let recorded = limit.with_enforced(id, |limit| match one.factor == Factor::ONE {
                 true => one.record(outcome.decision, limit, parts),
@@ -165,7 +165,7 @@ impl Rules {
             keep_first_of_each_bucket(matched);
             decision = self.charge_all(matched, parts, outcome);
         }
-        outcome.decision = decision.map_err(|error| self.rejection_for(&error))?;
+        outcome.decision = decision.map_err(|error| self.rejection_for(error))?;
         if self.is_shown(&outcome.decision) {
             outcome.limits.sort_unstable_by_key(|limit| limit.position);
         } else {
@@ -193,7 +193,7 @@ impl Rules {
     }
 
     /// Converts an error to a rejection in which the limit has the name that clients see.
-    fn rejection_for(&self, error: &Error) -> Rejection {
+    fn rejection_for(&self, error: Error) -> Rejection {
         let rejection = Rejection::from(error);
         let shown = self.rules.iter().find_map(|rule| {
             let (name, reason) = (rule.limit().name(), rejection.reason());

@@ -18,13 +18,17 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// The protocol of a gRPC request.
+/// The content types of gRPC over HTTP/2, of gRPC-Web and of gRPC-Web as text: a request's media type, and the type of the
+/// answer. For gRPC-Web the answer must name the message format, even without a message.
+const CONTENT_TYPES: [(&str, &str); 3] = [
+    ("application/grpc", "application/grpc"),
+    ("application/grpc-web", "application/grpc-web+proto"),
+    ("application/grpc-web-text", "application/grpc-web-text+proto"),
+];
+
+/// The protocol of a gRPC request, by the content type of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Http2,
-    Web,
-    WebText,
-}
+pub(crate) struct Protocol(&'static str);
 
 impl Protocol {
     /// Returns the protocol of a gRPC request, `None` for any other request. gRPC's answers have the status 200, which a
@@ -35,25 +39,9 @@ impl Protocol {
         if request.method != Method::POST {
             return None;
         }
-        let protocols = [Protocol::Http2, Protocol::Web, Protocol::WebText];
-        protocols.into_iter().find(|protocol| is_type(value.as_bytes(), protocol.media_type()))
-    }
-
-    fn media_type(self) -> &'static str {
-        match self {
-            Protocol::Http2 => "application/grpc",
-            Protocol::Web => "application/grpc-web",
-            Protocol::WebText => "application/grpc-web-text",
-        }
-    }
-
-    /// Returns the content type of an answer. For gRPC-Web it must name the message format, even without a message.
-    fn answer_type(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
-            Protocol::Http2 => "application/grpc",
-            Protocol::Web => "application/grpc-web+proto",
-            Protocol::WebText => "application/grpc-web-text+proto",
-        })
+        let mut known = CONTENT_TYPES.iter();
+        let found = known.find(|(media_type, _)| is_type(value.as_bytes(), media_type));
+        found.map(|(_, answer)| Protocol(answer))
     }
 
     /// Makes a RESOURCE_EXHAUSTED with the wait until a retry.
@@ -81,7 +69,7 @@ impl Protocol {
     fn status(self, code: &'static str, message: &str) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, self.answer_type());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.0));
         headers.insert(GRPC_STATUS, HeaderValue::from_static(code));
         if let Some(message) = value_of(|text| push_percent(text, message)) {
             headers.insert(GRPC_MESSAGE, message);
@@ -131,17 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn only_a_post_with_grpcs_content_type_is_grpc() {
-        use Protocol::{Http2, Web, WebText};
+    fn only_posts_with_grpcs_content_type_are_grpc() {
+        const HTTP2: Protocol = Protocol("application/grpc");
+        const WEB: Protocol = Protocol("application/grpc-web+proto");
+        const WEB_TEXT: Protocol = Protocol("application/grpc-web-text+proto");
         for (value, expected) in [
-            ("application/grpc", Some(Http2)),
-            ("Application/GRPC", Some(Http2)),
-            ("application/grpc+proto", Some(Http2)),
-            ("application/grpc;charset=utf-8", Some(Http2)),
-            ("application/grpc-web", Some(Web)),
-            ("application/grpc-Web+proto", Some(Web)),
-            ("application/grpc-web-text", Some(WebText)),
-            ("application/grpc-web-text+proto; q=1", Some(WebText)),
+            ("application/grpc", Some(HTTP2)),
+            ("Application/GRPC", Some(HTTP2)),
+            ("application/grpc+proto", Some(HTTP2)),
+            ("application/grpc;charset=utf-8", Some(HTTP2)),
+            ("application/grpc-web", Some(WEB)),
+            ("application/grpc-Web+proto", Some(WEB)),
+            ("application/grpc-web-text", Some(WEB_TEXT)),
+            ("application/grpc-web-text+proto; q=1", Some(WEB_TEXT)),
             ("application/grpcfoo", None),
             ("application/grpc-webfoo", None),
             ("application/grpc/x", None),
@@ -158,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn pushback_rounds_up_and_fits_32_bits() {
+    fn pushback_is_rounded_up_to_32_bits() {
         for (ns, ms) in [
             (0, "1"),
             (1, "1"),

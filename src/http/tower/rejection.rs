@@ -65,13 +65,6 @@ impl From<crate::error::Error> for Rejection {
     /// Makes a 400 for an id that its limit's format does not allow and for a cost above the burst, which no wait would
     /// help; a 500 for any other error.
     fn from(error: crate::error::Error) -> Rejection {
-        Rejection::from(&error)
-    }
-}
-
-impl From<&crate::error::Error> for Rejection {
-    /// Converts like `From<Error>`.
-    fn from(error: &crate::error::Error) -> Rejection {
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST
         } else {

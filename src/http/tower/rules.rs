@@ -162,8 +162,8 @@ impl Rule {
     /// comes; its body has no influence. A response that never comes, because the service fails or panics or the client
     /// leaves, refunds nothing.
     ///
-    /// The refund is [`Receipt::settle`](crate::reserve::Receipt::settle) with 0: it has no effect if the bucket was reset
-    /// or refunded by another call, or if a reload or an override's end changed its limit, since the charge.
+    /// The refund is [`Receipt::settle`](crate::reserve::Receipt::settle) with 0. It has no effect after a
+    /// reset or another refund of the bucket, a reload that changes the limits, or the end of an override.
     pub fn refund_if(self, refunds: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Rule {
         Rule { refunds: Some(Box::new(refunds)), ..self }
     }
