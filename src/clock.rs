@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_runs_from_one_to_146_years() {
+    fn manual_clock_runs_from_one_to_146_years() {
         let (clock, hand) = Clock::manual();
         assert_eq!(clock.now_ns(), 1);
         hand.advance(Duration::from_nanos(5));

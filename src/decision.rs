@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stricter_decision_wins_and_the_later_on_a_tie() {
+    fn stricter_decision_wins_then_the_later() {
         let allowed = Decision::new(true, (5, 1), 0, 9);
         let allowed_long = Decision::new(true, (0, 1), 100, 9);
         let denied_short = Decision::new(false, (3, 1), 1, 9);

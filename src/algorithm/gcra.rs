@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn denials_costs_of_0_and_empty_refunds_write_nothing() {
+    fn denials_and_calls_without_effect_write_nothing() {
         let rule = twenty();
         assert_eq!(rule.spend(NOW + 1000 * MS, NOW, 1).word, None);
         assert_eq!(rule.spend(0, NOW, 0).word, None);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_restores_the_word_if_no_call_charged_since() {
+    fn rollback_restores_the_word_without_later_charge() {
         for before in [0, NOW - 5, NOW, NOW + 100 * MS] {
             let after = twenty().spend(before, NOW, 2).word.unwrap();
             let charge = Charge::new(before, after, NOW);
@@ -337,7 +337,7 @@ mod tests {
         }
 
         #[test]
-        fn a_denied_call_is_admitted_exactly_after_its_wait(
+        fn denied_call_is_admitted_exactly_after_wait(
             rule in any_rule(), now in 1..1u64 << 61, ahead in 0..1u64 << 61, part in 0.0..1.0f64,
         ) {
             let cost = 1 + ((rule.burst - 1) as f64 * part) as u64;

@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shifted_word_answers_the_same_or_owes_more(
+        fn shifted_word_answers_same_or_owes_more(
             limit in any_limit(),
             start_ms in 1..10_000u64,
             calls in prop::collection::vec((0..3_000 * MS, 0..10u64, any::<bool>()), 1..20),

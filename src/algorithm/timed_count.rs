@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_nanosecond_is_in_its_millisecond_and_the_one_before_is_not() {
+    fn first_nanosecond_is_in_its_millisecond() {
         for ms in [1, 2, 1000, MAX_MS] {
             assert_eq!(ms_of(first_ns_of(ms)), ms);
             assert_eq!(ms_of(first_ns_of(ms) - 1), (ms - 1).max(1));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_word_leaves_the_top_bit_and_reads_back() {
+    fn largest_word_leaves_top_bit_and_reads_back() {
         for timed in
             [TimedCount { at_ms: MAX_MS, count: MAX_COUNT }, TimedCount { at_ms: 1, count: 0 }]
         {

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reading_at_a_full_table_denies_no_later_key() {
+    fn wrong_reading_when_full_denies_no_later_key() {
         for engine in [Engine::LockFree, Engine::Exact] {
             let (clock, hand) = Clock::manual_machine();
             let limiter = limiter(clock, engine, 4);

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_rounding_above_one_percent_and_names_the_rate() {
+    fn refuses_rounding_above_one_percent() {
         // governor accepts this one, and runs it 1.667 times too fast.
         assert!(refusal(1, 600_000_000, 1_000_000_000).contains("1.667 times"));
         // Rounding loses 1 ns of 199, of 99 (more than 1 %) and of 101.

@@ -224,17 +224,17 @@ fn older_spend_vs_sweep_by_fullness_of_gcra() {
 }
 
 #[test]
-fn older_spend_vs_sweep_by_fullness_of_fixed_window() {
+fn older_spend_vs_sweep_of_fixed_window() {
     older_spend_vs_sweep_by_fullness(AlgorithmKind::FixedWindow);
 }
 
 #[test]
-fn older_spend_vs_sweep_by_fullness_of_token_bucket() {
+fn older_spend_vs_sweep_of_token_bucket() {
     older_spend_vs_sweep_by_fullness(AlgorithmKind::TokenBucket);
 }
 
 #[test]
-fn older_spend_vs_sweep_by_fullness_of_leaky_bucket() {
+fn older_spend_vs_sweep_of_leaky_bucket() {
     older_spend_vs_sweep_by_fullness(AlgorithmKind::LeakyBucket);
 }
 
@@ -320,11 +320,11 @@ fn batch_vs_sweep_by_fullness(a: AlgorithmKind, b: AlgorithmKind) {
 }
 
 #[test]
-fn batch_vs_sweep_by_fullness_of_gcra_and_fixed_window() {
+fn batch_vs_sweep_of_gcra_and_fixed_window() {
     batch_vs_sweep_by_fullness(AlgorithmKind::Gcra, AlgorithmKind::FixedWindow);
 }
 
 #[test]
-fn batch_vs_sweep_by_fullness_of_leaky_and_token_bucket() {
+fn batch_vs_sweep_of_leaky_and_token_bucket() {
     batch_vs_sweep_by_fullness(AlgorithmKind::LeakyBucket, AlgorithmKind::TokenBucket);
 }

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_hour_logs_the_first_denial_and_some_others() {
+    fn each_hour_logs_first_denial_and_some_others() {
         let denials = Denials::new(3);
         let logged = |id: &[u8], now_ns| denials.should_log(7, id, now_ns);
         assert!(logged(b"x", 1), "the first denial");
@@ -180,7 +180,7 @@ mod tests {
 
     /// A flood of keys does not flood the log.
     #[test]
-    fn first_denials_of_at_most_max_keys_are_logged() {
+    fn first_denials_are_logged_up_to_a_bound() {
         let denials = Denials::new(1000);
         for hour in 0..3 {
             let at = hour * Denials::HOUR_NS;

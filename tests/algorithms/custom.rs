@@ -185,7 +185,7 @@ fn a_sweep_continues_after_a_panic() {
 }
 
 #[test]
-fn a_panic_at_the_cap_affects_no_other_limit() {
+fn panic_at_the_cap_affects_no_other_limit() {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (limiter, panics, plain, manual) = with_panics(4, engine);
         let _ = panics.spend(1, 2).unwrap();

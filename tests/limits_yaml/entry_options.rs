@@ -51,7 +51,7 @@ fn overrides_have_comment_owner_and_end() {
 
 /// In the list form, the list and each of its ids may have options.
 #[test]
-fn options_of_an_id_precede_those_of_its_list() {
+fn options_of_an_id_precede_its_lists() {
     for ids_come_first in [true, false] {
         let ids = "    ids:\n    - a\n    - {id: b, comment: own}\n    \
                    - {expires: 2026-12-31, owner: me, id: c}\n    - {id: d, expires: 2027-06-30}\n    \
@@ -131,7 +131,7 @@ fn limits_have_mode_shadow_and_debt() {
 }
 
 #[test]
-fn own_debt_without_room_is_refused_inherited_is_cut() {
+fn own_debt_without_room_is_refused() {
     let window = "algorithm: fixed_window, limit: 16777210, window: 1s, id: string";
     let limits = Limits::from_yaml(&format!(
         "A: {{{window}, max_debt: 5}}\nA:x: {{limit: 16777213, window: 1s}}\n"

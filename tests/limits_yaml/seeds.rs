@@ -42,7 +42,7 @@ fn the_overrides_load_with_public_addresses() {
 }
 
 #[test]
-fn a_custom_limit_is_refused_until_it_is_declared() {
+fn custom_limit_is_refused_until_declared() {
     for (text, path) in
         [(FOO_LIST, "1: [0].NewFoosPerIPAddress"), (FOO_MAP, "1: NewFoosPerIPAddress:172.23.45.22")]
     {

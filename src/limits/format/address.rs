@@ -41,7 +41,7 @@ mod tests {
     const OWN: Origin = Origin::Override { public_only: false };
 
     #[test]
-    fn a_reserved_address_is_refused_by_the_name_of_its_smallest_block() {
+    fn reserved_address_is_refused_by_smallest_block() {
         let why = |text: &str| parse(text, PUBLIC).unwrap_err();
         assert_eq!(why("10.0.0.1"), "is in a reserved address block, 10.0.0.0/8 (private use)");
         assert_eq!(

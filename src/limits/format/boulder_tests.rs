@@ -46,7 +46,7 @@ const DELIBERATE: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_row_of_boulders_ids_is_as_in_boulder_or_deliberate() {
+fn rows_of_boulders_ids_match_or_are_deliberate() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/vectors/boulder_ids.json");
     let Ok(text) = std::fs::read_to_string(path) else {
         // Written to stderr directly, because the test runner hides the output of a passing test.

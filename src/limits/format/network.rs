@@ -106,7 +106,7 @@ mod tests {
     const OWN: Origin = Origin::Override { public_only: false };
 
     #[test]
-    fn a_range_is_a_48_and_a_request_may_give_an_address_of_it() {
+    fn range_is_a_48_named_by_any_address() {
         let net = |text: &str| {
             parse_range(text, Origin::Request).map(|range| range_net(range).to_string())
         };
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_names_a_prefix_by_its_lowest_address() {
+    fn override_names_prefix_by_lowest_address() {
         let net =
             |text: &str, origin| parse_covered(text, origin).map(|net| net.unwrap().to_string());
         assert_eq!(net("8.8.8.8", PUBLIC).unwrap(), "8.8.8.8/32");

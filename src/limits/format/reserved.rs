@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_blocks_begin_and_end_where_the_registries_say() {
+    fn reserved_blocks_have_the_bounds_of_registries() {
         let reserved = |text: &str| refuse_address(text.parse().unwrap()).is_err();
         for (outside, first, last, next) in [
             ("9.255.255.255", "10.0.0.0", "10.255.255.255", "11.0.0.0"),

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_place_is_a_character_or_the_order_of_two() {
+    fn one_place_is_one_edit_or_swap() {
         for (a, b) in [
             ("abc", "abcd"),
             ("abc", "abd"),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_counts_until_its_last_piece_is_freed() {
+    fn block_counts_until_last_piece_is_freed() {
         let memory = Memory::default();
         let (large, small) = (retired(&memory, 300 << 10), retired(&memory, 1000));
         memory.add_unused(large);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_free_large_pieces_and_the_end_the_rest() {
+    fn steps_free_large_pieces_end_frees_rest() {
         let memory = Memory::default();
         memory.add_unused(retired(&memory, 700 << 10));
         (0..3).for_each(|_| memory.add_unused(retired(&memory, 1000)));

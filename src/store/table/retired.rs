@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stays_while_a_reader_from_before_is_in_its_call() {
+    fn value_stays_while_earlier_reader_is_in_call() {
         in_own_process(|| {
             let values = Counted::new();
             let reader = values.readers.join();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stays_while_a_pin_from_before_lives() {
+    fn value_stays_while_earlier_pin_lives() {
         in_own_process(|| {
             let values = Counted::new();
             let (pinned, is_pinned) = std::sync::mpsc::channel();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_lock_leaves_the_work_to_the_next() {
+    fn taken_lock_leaves_work_to_the_next() {
         in_own_process(|| {
             let values = Counted::new();
             values.retired.batches.try_with(|_| {
