@@ -173,7 +173,7 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// Returns the limit of an entry's shadow. The entry's algorithm must be known.
-    pub(super) fn shadow(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
+    fn shadow(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
         let mut shadow = entry.shadow.take()?;
         shadow.algorithm = entry.algorithm;
         self.report_unknown(&mut shadow, at);
@@ -181,7 +181,7 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// Returns an entry's limit: `Some(None)` if its parameters say that there is none, `None` if they are at fault.
-    pub(super) fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
+    fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
         match limit::make(entry, entry.algorithm?) {
             Ok(limit) => Some(limit),
             Err(faults) => {
@@ -193,7 +193,7 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    pub(super) fn entry_fault(&mut self, entry: &Entry<'_>, at: &Path<'_>, fault: EntryFault) {
+    fn entry_fault(&mut self, entry: &Entry<'_>, at: &Path<'_>, fault: EntryFault) {
         match fault {
             EntryFault::Missing(field) => {
                 let message = format!("no {}: {} is wanted", field.name(), field.allowed());
@@ -230,7 +230,7 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// Returns the terms of an override. If its limit is at fault, they have none, and the load fails later.
-    pub(super) fn override_terms(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> OverrideTerms {
+    fn override_terms(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> OverrideTerms {
         let limit = self.limit(entry, at).flatten();
         let max_debt = entry.values[Field::MaxDebt as usize];
         if let (Some(limit), Some(units)) = (&limit, max_debt)
@@ -248,7 +248,7 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// Returns the options of a default. `limit` is `None` if its limit is at fault.
-    pub(super) fn default_options(
+    fn default_options(
         &mut self,
         entry: &mut Entry<'_>,
         limit: Option<&Option<Limit>>,
