@@ -237,7 +237,7 @@ fn a_block_denies_where_its_limit_applies() {
         assert!(handle.block("more", ms(9)).unwrap_err().is_invalid_block());
         assert!(limiter.reload(limits(&limit)).unwrap().changed);
         assert!(is_blocked(), "{engine:?}: the limit is back");
-        // Reload without numbers for the id.
+        // Reload without a limit for the id.
         let one = none().limit("Own", IdFormat::String, None::<Limit>).unwrap();
         let one = one.override_id("Own", "other", limit.clone()).unwrap().build();
         assert!(limiter.reload(one).unwrap().changed);

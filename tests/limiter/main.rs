@@ -1,4 +1,5 @@
-//! The limiter: its promises, one behaviour a test, on each engine; explanations; random calls beside an oracle.
+//! The limiter: its promises, one behaviour a test, on each engine; explanations; random calls beside an
+//! oracle.
 #![allow(clippy::duplicate_mod, reason = "cases.rs runs once on each engine")]
 
 #[cfg(feature = "boulder")]

@@ -52,7 +52,7 @@ fn sweep_after_reload_keeps_slower_drip() {
         assert!(limiter.reload(with_other(2)).unwrap().changed);
         hand.advance(seconds(6));
         sweep_all(&limiter);
-        // By the limit's own numbers the bucket is empty after 5 s, by the factor's after 10 s.
+        // By the limit itself the bucket is empty after 5 s, by the factor's after 10 s.
         let left = handle.scaled(twice).check("id", 0).unwrap().remaining();
         assert_eq!(left, Some(3), "{engine:?}");
     }

@@ -84,7 +84,7 @@ mod accounts {
                 limiter.reload(limits(overrides)).unwrap();
                 for read_only in [true, false] {
                     if !read_only {
-                        // Charged and refunded, so that the word is under the new numbers.
+                        // Charged and refunded, so that the word is under the new limit.
                         for id in ids {
                             assert!(handle.spend(id, 1).unwrap().allowed());
                             assert!(handle.refund(id, 1).unwrap().allowed());

@@ -112,7 +112,7 @@ fn custom_rules_word_stays_with_it_or_goes() {
     }
 }
 
-/// A call with a factor uses the new numbers.
+/// A call with a factor uses the new limit.
 #[test]
 fn factors_scale_the_new_numbers() {
     let limiter = Limiter::new(limits(&[("A", hourly(10))]));

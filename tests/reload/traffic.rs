@@ -117,7 +117,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
     }
 }
 
-/// Four threads charge the same two buckets, whose numbers stay, while another limit's change. A batch that
+/// Four threads charge the same two buckets, whose limits stay, while another limit's change. A batch that
 /// meets the reload rolls its charges back, and other batches have rolled back meanwhile.
 #[test]
 fn batches_of_many_threads_beside_reloads_charge_once() {

@@ -88,7 +88,7 @@ fn ended_overrides_id_is_an_untracked_key() {
     }
 }
 
-/// By a factor's numbers a window's word means something else, and a reservation in a shared bucket may be
+/// Under a factor a window's word means something else, and a reservation in a shared bucket may be
 /// another id's.
 #[test]
 fn untracked_key_with_factor_shares_no_bucket() {

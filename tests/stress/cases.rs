@@ -71,8 +71,8 @@ fn drain(limit: &KeyedLimit, id: &str) -> u64 {
     (0..=BURST).take_while(|_| limit.spend(id, 1).unwrap().allowed()).count() as u64
 }
 
-/// Sweeps every part of the table. The number of steps is bounded because the sweeper runs beside them; a step
-/// takes at least one part.
+/// Sweeps every part of the table. The number of steps is bounded because the sweeper runs beside them; a
+/// step takes at least one part.
 fn sweep_every_part(limiter: &Limiter) {
     (0..1000).for_each(|_| _ = limiter.sweep(1));
 }

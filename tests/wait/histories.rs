@@ -95,8 +95,8 @@ thread_local! {
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A rule that allows when a batch asks it. When the batch charges it, it first makes other calls of the history,
-/// and denies.
+/// A rule that allows when a batch asks it. When the batch charges it, it first makes other calls of the
+/// history, and denies.
 fn fickle() -> Limit {
     scripted(|| {
         let asked_before = ASKED.replace(ASKED.get() + 1);

@@ -130,7 +130,7 @@ fn receipt_of_a_dropped_bucket_refunds_nothing() {
     }
 }
 
-/// A reservation belongs to the limits that it was taken under. A reload, with the same numbers or others,
+/// A reservation belongs to the limits that it was taken under. A reload, with the same limits or others,
 /// ends its refund.
 #[test]
 fn reservation_before_a_reload_refunds_nothing() {
@@ -162,7 +162,7 @@ fn reservation_before_a_reload_refunds_nothing() {
     }
 }
 
-/// An ended override leaves its bucket under other numbers, without a reload.
+/// An ended override leaves its bucket under another limit, without a reload.
 #[test]
 fn reservation_before_override_end_refunds_nothing() {
     for engine in ENGINES {
@@ -187,7 +187,7 @@ fn reservation_before_override_end_refunds_nothing() {
     }
 }
 
-/// The bucket is full under the default's numbers, and other callers have spent all of it since.
+/// The bucket is full under the default, and other callers have spent all of it since.
 #[test]
 fn receipt_before_override_end_refunds_nothing() {
     let seconds = Duration::from_secs;

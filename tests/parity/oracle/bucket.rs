@@ -69,7 +69,7 @@ impl Rule {
         }
     }
 
-    /// The numbers for a caller with a factor, in millionths and not 0.
+    /// The rule for a caller with a factor, in millionths and not 0.
     pub(crate) fn scaled(self, factor: u64) -> Rule {
         let factor = i128::from(factor);
         let less = |number: i128| ceil(number * 1_000_000, factor).max(1);

@@ -50,7 +50,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The numbers that apply to an id at a time: its override's, else its account's, else the default's.
+    /// The rule that applies to an id at a time: its override's, else its account's, else the default's.
     pub(crate) fn rule(&self, limit: usize, id: usize, now: i128) -> Option<Rule> {
         let spec = self.spec.limit(limit)?;
         let given = |own: bool| {
@@ -157,7 +157,7 @@ impl Oracle {
         self.terms.ends_within(self.now, i128::MAX).first().copied()
     }
 
-    /// Carries every bucket from its old numbers to its new ones. A bucket without new numbers is dropped.
+    /// Carries every bucket from its old rule to its new one. A bucket without a new rule is dropped.
     fn carry(
         &mut self,
         debt: CarryOver,
@@ -210,7 +210,7 @@ impl Oracle {
         self.buckets.get(&(call.limit, call.id)).copied()
     }
 
-    /// The numbers for a call, scaled by its factor; `None`: no limit.
+    /// The rule for a call, scaled by its factor; `None`: no limit.
     fn rule(&self, call: Call) -> Option<Rule> {
         let rule = self.terms.rule(call.limit, call.id, self.now)?;
         match call.factor {
