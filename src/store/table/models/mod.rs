@@ -14,6 +14,7 @@ mod reload;
 mod renumber;
 #[cfg(feature = "snapshot")]
 mod scan;
+mod stack;
 
 use std::sync::Arc;
 
