@@ -187,7 +187,7 @@ impl Limiter {
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("buckets");
     /// let limiter = Limiter::new(limits(20)?);
-    /// limiter.limit("PerUser")?.spend("alice", 15)?;
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 15)?.allowed());
     /// limiter.snapshot(&path)?;
     ///
     /// let options = LimiterOptions::default();
