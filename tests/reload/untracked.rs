@@ -33,7 +33,7 @@ fn full(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
 /// Makes room for another id.
 fn make_room(limiter: &Limiter) {
     assert!(limiter.limit(NAME).unwrap().reset("inside").unwrap().allowed());
-    sweep_all(&limiter);
+    sweep_all(limiter);
     assert_eq!(limiter.stats().cells, 0);
 }
 
