@@ -118,7 +118,9 @@ impl Limiter {
     pub fn publish_metrics(&self) {
         self.counters().publish();
     }
+}
 
+impl Limiter {
     /// The [counters](Limiter::counters) in Prometheus' text format, 0.0.4: answer with it as
     /// `text/plain; version=0.0.4`. Samples have a limit's name or none, and never a key.
     ///
