@@ -12,7 +12,7 @@ use sfv::ListSerializer;
 use crate::decision::Decision;
 use crate::http::retry_after::retry_after;
 use crate::http::style;
-use crate::http::style::{Reset, Style};
+use crate::http::style::Style;
 use crate::http::text::{INTEGER_MAX, number, value_of};
 use crate::http::{Policy, SetupError};
 use write::{
@@ -216,7 +216,7 @@ impl Fields {
     /// Returns whether a field depends on the wall clock, because a reset is written as a time of day.
     #[cfg(feature = "tower")]
     pub(crate) fn needs_time(&self) -> bool {
-        self.styles.contains(&Style::XRateLimit(Reset::Epoch))
+        self.styles.contains(&Style::XRateLimit(style::Reset::Epoch))
     }
 
     /// Returns whether a response gets any field except `Retry-After`.
@@ -233,7 +233,7 @@ impl Fields {
     /// call, then fewer remaining units, on a tie the existing set. An existing `Retry-After` stands if the call is
     /// allowed.
     ///
-    /// `now` is the wall clock's time at the decision; only [`Reset::Epoch`] uses it. If no limit applies, no field is
+    /// `now` is the wall clock's time at the decision; only [`Reset::Epoch`](crate::http::Reset::Epoch) uses it. If no limit applies, no field is
     /// written. Each value that depends on the decision is one allocation; the policy has the others.
     ///
     /// # Example: a strict limit within a global one
