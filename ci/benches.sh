@@ -6,8 +6,7 @@
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 rival() { cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml "$@"; }
 CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 cargo bench --bench spend -- --test
-# docs/migration-from-governor.md: its governor programs, and its claim that both limiters give the same answers.
-cargo build --release --quiet --manifest-path benches/rivals/Cargo.toml --examples
+# docs/migration-from-governor.md: its claim that both limiters give the same answers. Clippy compiles its programs.
 cargo test --release --quiet --manifest-path benches/rivals/Cargo.toml --test same_as_governor
 rival -- --rounds 1 --calls 20000 --most-keys 100000
 rival --bin memory -- --keys 300000
