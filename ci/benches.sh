@@ -5,7 +5,8 @@
 # Without the optimisations that take minutes to link.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 rival() { cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml "$@"; }
-CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 cargo bench --bench spend -- --test
+# In the profile of the tests, whose dependencies are built already.
+cargo test --all-features --bench spend
 # docs/migration-from-governor.md: its claim that both limiters give the same answers. Clippy compiles its programs.
 cargo test --release --quiet --manifest-path benches/rivals/Cargo.toml --test same_as_governor
 rival -- --rounds 1 --calls 20000 --most-keys 100000
