@@ -10,8 +10,8 @@ use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
 impl SharedState {
-    /// Does to the shadow of `key`, if it has one, what was done to the key's bucket; returns whether the shadow would
-    /// have denied it. A shadow is a bucket of its own, under the limits that apply by now. It changes no decision.
+    /// Repeats a call for a key's bucket on the key's shadow, if it has one, and returns whether the shadow would have
+    /// denied it. A shadow is a bucket of its own, under the limits that apply at the time. It changes no decision.
     pub(crate) fn in_shadow(
         &self,
         key: KeyRef<'_>,
@@ -23,18 +23,11 @@ impl SharedState {
             if call.can_be_denied() && call.cost() > limit.burst() {
                 return Ok(true);
             }
-            // A refund may be of more than the shadow holds.
-            let call = call.with_cost(call.cost().min(limit.burst()));
-            if fault::active(Fault::ShadowByCheck) {
-                let decision = Call::Check(call.cost()).run(view, key, limit, now_ns)?;
-                let _ = call.run(view, key, limit, now_ns)?;
-                return Ok(!decision.allowed());
-            }
-            Ok(!call.run(view, key, limit, now_ns)?.allowed())
+            run_capped(call, view, key, limit, now_ns)
         })
     }
 
-    /// As [`in_shadow`](Self::in_shadow), for a settlement: a cost above the shadow's burst counts as its burst.
+    /// Charges a settlement to a key's shadow, if it has one: a cost above the shadow's burst is charged as its burst.
     pub(crate) fn in_shadow_capped(
         &self,
         key: KeyRef<'_>,
@@ -43,13 +36,12 @@ impl SharedState {
         now_ns: u64,
     ) -> bool {
         self.with_shadow(key, factor, now_ns, |view, key, limit| {
-            let call = call.with_cost(call.cost().min(limit.burst()));
-            Ok(!call.run(view, key, limit, now_ns)?.allowed())
+            run_capped(call, view, key, limit, now_ns)
         })
     }
 
-    /// Calls `then` with the shadow's key and limit. False if there is no shadow, and if the factor makes it no limit or
-    /// takes its numbers out of their range.
+    /// Calls `then` with the shadow's key and limit. Returns false if there is no shadow, or if the factor removes its
+    /// limit or takes its numbers out of their range.
     fn with_shadow(
         &self,
         key: KeyRef<'_>,
@@ -70,4 +62,21 @@ impl SharedState {
             }
         })
     }
+}
+
+/// Decides a call of at most the limit's burst, which a refund or a settlement may exceed; returns whether it was denied.
+fn run_capped(
+    call: Call,
+    view: LimitsView<'_>,
+    key: &StoreKey<'_>,
+    limit: &Limit,
+    now_ns: u64,
+) -> Result<bool, Outdated> {
+    let call = call.with_cost(call.cost().min(limit.burst()));
+    if fault::active(Fault::ShadowByCheck) && call.can_be_denied() {
+        let decision = Call::Check(call.cost()).run(view, key, limit, now_ns)?;
+        let _ = call.run(view, key, limit, now_ns)?;
+        return Ok(!decision.allowed());
+    }
+    Ok(!call.run(view, key, limit, now_ns)?.allowed())
 }

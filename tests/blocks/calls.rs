@@ -7,8 +7,9 @@ use tollgate::limit::Factor;
 use tollgate::limits::LimitOptions;
 use tollgate::options::Engine;
 use tollgate::reserve::ReserveError;
-use tollgate::{Clock, Limits};
-use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions};
+use tollgate::{
+    Clock, Decision, Error, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits,
+};
 
 use super::support::{ENGINES, ms, state};
 use super::{NS, limits, limits_of_all, on};
@@ -190,6 +191,39 @@ fn spend_many_checks_each_ids_block() {
         handle.spend_many(["a", "known", "b", "new"], 1, &mut decisions);
         let blocked: Vec<_> = decisions.iter().flatten().map(|it| it.blocked()).collect();
         assert_eq!(blocked, [false, true, false, true], "{engine:?}");
+    }
+}
+
+/// Blocks "c" and switches the limiter off, as told, while `spend_many` passes decisions on.
+struct Meddler {
+    handle: KeyedLimit,
+    limiter: Limiter,
+    decisions: Vec<Decision>,
+}
+
+impl Extend<Result<Decision, Error>> for Meddler {
+    fn extend<I: IntoIterator<Item = Result<Decision, Error>>>(&mut self, new: I) {
+        for decision in new {
+            self.decisions.push(decision.unwrap());
+            match self.decisions.len() {
+                1 => drop(self.handle.block("c", ms(10))),
+                4 => self.limiter.set_enabled(false),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn spend_many_obeys_blocks_made_meanwhile() {
+    for engine in ENGINES {
+        let (limiter, handle, _hand) = on(&limits_of_all()[0], engine);
+        let mut meddler = Meddler { handle: handle.clone(), limiter, decisions: Vec::new() };
+        handle.spend_many(["a", "b", "c", "b", "b", "c"], 1, &mut meddler);
+        let blocked: Vec<_> = meddler.decisions.iter().map(|it| it.blocked()).collect();
+        assert_eq!(blocked, [false, false, true, false, false, false], "{engine:?}");
+        let remaining: Vec<_> = meddler.decisions.iter().map(|it| it.remaining()).collect();
+        assert_eq!(remaining[4..], [None, None], "{engine:?}: switched off");
     }
 }
 

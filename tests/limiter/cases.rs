@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tollgate::batch::MemberMode;
@@ -337,6 +337,38 @@ fn the_sweeper_keeps_no_limiter_alive() {
         std::thread::yield_now();
     }
     drop(sweeper);
+}
+
+#[test]
+fn spend_many_reads_the_clock_once_a_group() {
+    let readings = Arc::new(AtomicUsize::new(0));
+    let counter = readings.clone();
+    let clock = Clock::custom(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        SECOND
+    });
+    let limits = Limits::builder()
+        .limit("Text", IdFormat::String, limit(9, 9))
+        .unwrap()
+        .limit("Address", IdFormat::IpAddress, limit(9, 9))
+        .unwrap();
+    let limiter = with_clock(limits.build(), clock);
+    // New ids, known ids, and ids under a block of another one.
+    for round in 0..3 {
+        for name in ["Text", "Address"] {
+            let handle = limiter.limit(name).unwrap();
+            if round == 2 {
+                handle.block("8.8.8.8", SECOND).unwrap();
+            }
+            let ids: Vec<String> = (0..20).map(|i| format!("9.9.9.{i}")).collect();
+            let before = readings.load(Ordering::Relaxed);
+            let mut decisions = Vec::new();
+            handle.spend_many(&ids, 1, &mut decisions);
+            assert!(decisions.iter().all(|it| it.as_ref().unwrap().allowed()));
+            let read = readings.load(Ordering::Relaxed) - before;
+            assert_eq!(read, 2, "{name}, round {round}: 16 ids and 4");
+        }
+    }
 }
 
 #[test]

@@ -57,6 +57,22 @@ fn shadow_limits_count_every_spend_and_decide_nothing() {
 }
 
 #[test]
+fn refunds_above_a_shadows_burst_fill_it() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 100, shadow_beside(5)), engine);
+        let a = limiter.limit("A").unwrap();
+        assert!(a.spend("k", 5).unwrap().allowed());
+        assert!(a.spend("k", 5).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}: it is empty");
+        assert!(a.refund("k", 10).unwrap().allowed());
+        assert!(a.spend("k", 5).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}: it was full");
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 2, "{engine:?}: it is empty again");
+    }
+}
+
+#[test]
 fn a_looser_shadow_is_charged_by_denied_spends() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 1, shadow_beside(3)), engine);

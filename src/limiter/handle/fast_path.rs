@@ -17,39 +17,50 @@ impl KeyedLimit {
     pub(super) fn call(&self, id: Id<'_>, call: Call) -> Result<Decision, Error> {
         let shared = &*self.limiter.inner;
         if !shared.is_enabled() || (call.can_be_denied() && shared.blocks.is_any()) {
-            return self.call_with_checks(id, call);
+            return self.call_with_checks(id, call, None);
         }
         match (self.format, id) {
             (IdFormat::RegId, Id::Number(number)) => {
                 let bytes = number.to_be_bytes();
-                // The line of a text's bucket is not fetched here: the text itself has to come from memory first.
+                // The bucket of a number is prefetched. A text's is not: its own bytes have to be loaded first.
                 self.call_for_key(&bytes, self.fetch(&bytes), call, None)
             }
             (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
                 let bytes = text.as_bytes();
                 self.call_for_key(bytes, self.fingerprint(bytes), call, None)
             }
-            _ => self.call_encoding(id, call),
+            _ => self.call_encoding(id, call, None),
         }
     }
 
+    /// Decides a call for an id that has to be converted to its normal form.
     #[inline(never)]
-    pub(super) fn call_encoding(&self, id: Id<'_>, call: Call) -> Result<Decision, Error> {
+    pub(super) fn call_encoding(
+        &self,
+        id: Id<'_>,
+        call: Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
-        self.call_for_key(id, self.fingerprint_of_any(id), call, None)
+        self.call_for_key(id, self.fingerprint_of_any(id), call, read_ns)
     }
 
-    /// As [`call`](Self::call), where the limiter may be switched off, the key may be blocked, and the clock may run
-    /// the caller's code: such a clock is read before anything is pinned or locked.
+    /// Decides a call while the limiter may be switched off or the key blocked. The clock may be the caller's own code,
+    /// so it is read before anything is pinned or locked.
     #[cold]
     #[inline(never)]
-    pub(super) fn call_with_checks(&self, id: Id<'_>, call: Call) -> Result<Decision, Error> {
+    pub(super) fn call_with_checks(
+        &self,
+        id: Id<'_>,
+        call: Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
         let shared = &*self.limiter.inner;
         if !shared.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
-        let now_ns = shared.clock.now_ns();
+        let now_ns = read_ns.unwrap_or_else(|| shared.clock.now_ns());
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
         let key = KeyRef { limit: self.index, id };
@@ -74,16 +85,16 @@ impl KeyedLimit {
         call: Call,
         read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
-        // Mark this thread as a reader of the table: no other thread frees what it meets before the guard drops.
+        // Mark this thread as a reader of the table: no thread frees memory that it reads until the guard drops.
         let guard = pin_briefly();
         if let Some((limit, word, now_ns)) = self.fast_path(&guard, id, fingerprint, call, read_ns)
         {
-            // Compute the decision once more from the word that was met: that costs less than to carry it out of the
-            // swap's loop through memory.
+            // Compute the decision again from the word before the swap: returning it from the loop would pass it
+            // through memory, which takes longer.
             if call.is_spend() && self.stripes.is_some() {
                 return Ok(self.counted_decision(id, limit, call, word, now_ns));
             }
-            // Each of the two goes straight to where the caller has it.
+            // Two returns, so that each writes its decision straight into the caller's memory.
             if let Some(decision) = call.decision_by_gcra(limit, word, now_ns) {
                 return Ok(decision);
             }
@@ -93,8 +104,8 @@ impl KeyedLimit {
         self.call_off_fast_path(id, fingerprint, call, read_ns)
     }
 
-    /// Charges a key that the lock-free table knows and that needs nothing but its bucket. Returns its limit, the word
-    /// that the charge met, and the time. `None`: nothing has changed, and the slow path decides.
+    /// Decides a call for a key that the lock-free table knows and that needs nothing but its bucket. Returns the limit,
+    /// the word before the swap, and the time; or `None`, with nothing changed, if the slow path has to decide.
     #[inline(always)]
     fn fast_path<'g>(
         &'g self,
@@ -110,16 +121,16 @@ impl KeyedLimit {
         let home = table.home(guard, fingerprint)?;
         // Read the pointer to the newest limits.
         let entry = shared.view(guard).generation.limits.entry(self.index);
-        // Read the clock between the two looks at memory: the processor ends all loads before it, and goes on with
-        // the next call before the bucket's line has come.
+        // Read the clock between the two groups of loads. Reading it waits for all loads before it: here those are
+        // short, and the load of the bucket, which comes after it, can overlap with the next call.
         let now_ns = match read_ns {
             Some(now_ns) => now_ns,
             None => shared.clock.quick_now_ns()?,
         };
         // Find the key's slot.
         let known = home.known()?;
-        // Find the limit by the tag beside the word. A tag of older limits, an override that has ended and a limit
-        // with a shadow are left to the slow path.
+        // Find the limit by the tag beside the word. The slow path decides if the tag is of older limits, if its
+        // override has ended and if the limit has a shadow.
         let limit = entry.quick_limit_at(known.tag(), now_ns)?;
         if call.cost() > limit.burst() {
             return None;
@@ -140,7 +151,8 @@ impl KeyedLimit {
         Some((limit, word, now_ns))
     }
 
-    /// Stores what a call makes of a known key's word, and returns the word. `None`: the cell is not live any more.
+    /// Changes a known key's word as the call's rule says and returns the word before it; `None` if the cell has died
+    /// or moved.
     #[inline(never)]
     fn change_known(
         &self,
@@ -164,8 +176,8 @@ impl KeyedLimit {
         is_live.then_some(met)
     }
 
-    /// Decides a call that the fast path has left. A clock that is not quick is read here, after the guard has dropped,
-    /// and the fast path tried once more.
+    /// Decides a call for which `fast_path` returned `None`. A clock that may take long is read here, after the guard
+    /// has dropped; then the fast path is tried again with the reading.
     #[inline(never)]
     fn call_off_fast_path(
         &self,
@@ -212,7 +224,7 @@ impl KeyedLimit {
         self.limiter.inner.store.fingerprint_with(key, account_of(self.format, id))
     }
 
-    /// As [`fingerprint`](Self::fingerprint), and asks the processor for the line of the key's bucket.
+    /// Computes the fingerprint of an id that is not composite and prefetches the cache line of its bucket.
     #[inline(always)]
     pub(super) fn fetch(&self, id: &[u8]) -> Fingerprint {
         let fingerprint = self.fingerprint(id);

@@ -23,18 +23,18 @@ use crate::store::{Fingerprint, pin};
 
 pub(crate) use call::Call;
 
-/// Ids whose lines are fetched together: as many as a core has requests to memory under way.
+/// How many ids `spend_many` prefetches together: a core has about this many loads from memory in flight.
 const GROUP: usize = 16;
 
-/// One limit of a [`Limiter`], by its name.
+/// A handle for one limit of a [`Limiter`], from [`Limiter::limit`](crate::Limiter::limit).
 ///
-/// Calls take an id in its natural type: `&str`, `u64`, an address, `(u64, &str)`, an identifier set.
-/// For a key that is known they format and allocate nothing.
+/// Calls take an id in its natural type: `&str`, `u64`, an address, `(u64, &str)`, an identifier set. A call for a key
+/// that the table knows formats and allocates nothing.
 ///
-/// An allowed spend writes one word, once; a check, a denial, an error and a cost of 0 write nothing.
+/// An allowed spend writes one word, once. A check, a denial, an error and a cost of 0 write nothing.
 ///
 /// Every call with an id can fail with [`Error::is_invalid_id`], and every call with a cost with
-/// [`Error::is_cost_above_burst`]; then nothing has changed.
+/// [`Error::is_cost_above_burst`]. A call that fails has changed nothing.
 #[derive(Clone)]
 pub struct KeyedLimit {
     pub(crate) limiter: Limiter,
@@ -42,26 +42,41 @@ pub struct KeyedLimit {
     pub(crate) name: Arc<str>,
     pub(crate) format: IdFormat,
     pub(crate) tally: Arc<Tally>,
-    /// The tally's: `None` is all that a call reads where nothing is counted.
+    /// The tally's counters, if calls are counted. A copy, so that a call looks at one field of its own handle.
     pub(crate) stripes: Option<Arc<Stripes>>,
 }
 
 impl KeyedLimit {
-    /// Asks for `cost` units of the id's bucket and charges them if they are there.
+    /// Charges `cost` units to the id's bucket if it has them, and returns the decision.
     ///
     /// # Errors
     ///
     /// See [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(5, 10, Duration::from_secs(60))?; // a burst of 5, refilled at 10 a minute
+    /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let decision = limiter.limit("PerUser")?.spend("alice", 2)?;
+    /// assert!(decision.allowed());
+    /// assert_eq!(decision.remaining(), Some(3));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.call(id.into(), Call::Spend(cost))
     }
 
-    /// As [`spend`](KeyedLimit::spend) for many ids that have nothing to do with each other: their answers
-    /// are added to `decisions`, in order.
+    /// Calls [`spend`](KeyedLimit::spend) for many independent ids and adds the decisions to `decisions`, in order.
     ///
-    /// The table's lines of 16 ids at a time are fetched before the first of them is touched, so that
-    /// the waits for memory overlap; the clock is read once for them.
+    /// Ids are handled in groups of 16. For each group the clock is read once, and the buckets of all its plain ids
+    /// (text, numbers) are prefetched, so that the waits for memory overlap.
+    ///
+    /// To charge several buckets all or nothing, use a [batch](crate::batch).
     ///
     /// # Example
     ///
@@ -83,11 +98,11 @@ impl KeyedLimit {
         cost: u64,
         decisions: &mut impl Extend<Result<Decision, Error>>,
     ) {
-        let inner = &*self.limiter.inner;
+        let shared = &*self.limiter.inner;
         let mut ids = ids.into_iter().map(Into::into).fuse();
         let mut group: SmallVec<[(Id<'a>, Fingerprint); GROUP]> = SmallVec::new();
         loop {
-            // The ids themselves first, which may be far away, too.
+            // The ids' own text may not be in the cache: load it for all of them first.
             group.extend(ids.by_ref().take(GROUP).map(|id| {
                 touch(&id);
                 (id, Fingerprint::NONE)
@@ -101,60 +116,106 @@ impl KeyedLimit {
                 }
             }
             let call = Call::Spend(cost);
-            let is_plain = inner.is_enabled() && !inner.blocks.is_any();
-            let now_ns = inner.clock.now_ns();
+            let read_ns = Some(shared.clock.now_ns());
             // One call of `extend` a group, so that a `Vec` reserves once.
             decisions.extend(group.drain(..).map(|(id, fingerprint)| {
-                let decide =
-                    |bytes: &[u8]| self.call_for_key(bytes, fingerprint, call, Some(now_ns));
-                let plain = is_plain.then(|| with_plain_bytes(self.format, &id, decide)).flatten();
-                plain.unwrap_or_else(|| self.call(id, call))
+                // Asked for each id: the caller's code runs in between and may block a key.
+                if !shared.is_enabled() || shared.blocks.is_any() {
+                    return self.call_with_checks(id, call, read_ns);
+                }
+                let decide = |bytes: &[u8]| self.call_for_key(bytes, fingerprint, call, read_ns);
+                with_plain_bytes(self.format, &id, decide)
+                    .unwrap_or_else(|| self.call_encoding(id, call, read_ns))
             }));
         }
     }
 
-    /// Asks what a [`spend`](KeyedLimit::spend) would say, all four figures, and charges nothing. (In
-    /// governor, `check` charges.)
+    /// Returns the decision that a [`spend`](KeyedLimit::spend) would get, and charges nothing. (governor's `check`
+    /// charges.)
     ///
-    /// It looks at buckets, not at the room in the table. Of a new id at the
-    /// [cap](crate::LimiterOptions::max_keys) it says what a bucket of the id's own would say, also under
-    /// [`AtCap::Deny`](crate::options::AtCap::Deny), where a spend is denied; under [`AtCap::Share`](crate::options::AtCap::Share)
-    /// it says what the shared bucket would say (ids with an override do not share it).
+    /// A check does not ask whether the table has room for a new id. For a new id at the
+    /// [cap](crate::LimiterOptions::max_keys) it returns the decision of a full bucket, also under
+    /// [`AtCap::Deny`](crate::options::AtCap::Deny), where a spend is denied. Under
+    /// [`AtCap::Share`](crate::options::AtCap::Share) it returns the shared bucket's decision (an id with an override
+    /// does not share that bucket).
     ///
     /// # Errors
     ///
     /// See [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert_eq!(users.check("alice", 2)?.remaining(), Some(3));
+    /// assert_eq!(users.check("alice", 2)?.remaining(), Some(3)); // nothing was charged
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.call(id.into(), Call::Check(cost))
     }
 
-    /// Gives back up to `cost` units, never past full. `allowed` says whether anything was given
-    /// back; the other figures are the bucket's after it.
+    /// Gives `cost` units back to the id's bucket; a bucket takes no more than makes it full. The decision is `allowed`
+    /// if the bucket took any; its other figures describe the bucket afterwards.
     ///
-    /// A receipt or a place from before it gives nothing back afterwards. Units that a
-    /// [receipt](crate::reserve::Receipt) is to return are not to be refunded by hand.
+    /// A [receipt](crate::reserve::Receipt) or a reservation that is older than the refund gives nothing back when it
+    /// is settled or cancelled. Do not refund units by hand that a receipt will return.
     ///
     /// # Errors
     ///
     /// See [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 5)?.allowed());
+    /// assert_eq!(users.refund("alice", 1)?.remaining(), Some(1));
+    /// assert!(users.refund("alice", 5)?.allowed()); // makes the bucket full
+    /// assert!(!users.refund("alice", 1)?.allowed()); // it is full already
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.call(id.into(), Call::Refund(cost))
     }
 
-    /// Makes the id's bucket full. A receipt or a place from before it gives nothing back afterwards.
+    /// Makes the id's bucket full. A receipt or a reservation that is older than the reset gives nothing back when it
+    /// is settled or cancelled.
     ///
-    /// A new id that shares a bucket, because there is no room for its own, gets nothing back, here and by
-    /// [`refund`](KeyedLimit::refund): that is others' debt, too. The decision is not `allowed` then.
+    /// An id that shares a bucket with others, because the table has no room for one of its own, is given nothing back
+    /// by a reset or a [`refund`](KeyedLimit::refund): the others owe those units as well. The decision is not `allowed`
+    /// then.
     ///
     /// # Errors
     ///
     /// See [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 5)?.allowed());
+    /// assert_eq!(users.reset("alice")?.remaining(), Some(5));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
         self.call(id.into(), Call::Reset)
     }
 
-    /// Fails if the handle is of another limiter.
+    /// Returns an error if the handle belongs to another limiter.
     pub(crate) fn check_limiter(&self, limiter: &Limiter) -> Result<(), Error> {
         if Arc::ptr_eq(&limiter.inner, &self.limiter.inner) {
             return Ok(());
@@ -163,52 +224,69 @@ impl KeyedLimit {
         Err(Error::new(ErrorKind::Batch, text))
     }
 
-    /// A key of this limit, as events show it.
+    /// Returns a key of this limit in the form that events print.
     #[cfg(feature = "tracing")]
     pub(crate) fn logged<'a>(&'a self, id: &'a [u8]) -> LoggedKey<'a> {
         LoggedKey { limit: self.index, name: &self.name, format: self.format, id }
     }
 
-    /// The limit's name.
+    /// Returns the limit's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How the limit's ids look.
+    /// Returns the format of the limit's ids.
     pub fn format(&self) -> IdFormat {
         self.format
     }
 
-    /// The id as its bucket's key has it, such as `8.8.8.8/32` for an address under `domainOrCIDR`.
+    /// Returns the id in its normal form, which names its bucket, such as `8.8.8.8/32` for an address under
+    /// `domainOrCIDR`.
     ///
     /// # Errors
     ///
     /// See [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// let limits = Limits::builder().limit("PerAddress", IdFormat::IpAddress, limit)?.build();
+    /// let limiter = Limiter::new(limits);
+    /// assert_eq!(limiter.limit("PerAddress")?.normalize("8.8.8.8")?, "8.8.8.8");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn normalize<'a>(&self, id: impl Into<Id<'a>>) -> Result<String, Error> {
         let mut scratch = Scratch::new();
         let id = encode(self.format(), id.into(), &mut scratch)?;
         Ok(decode(self.format(), id))
     }
 
-    /// The numbers that apply to an id: those of the most specific override, else the default's, else
-    /// `None`, which is no limit.
+    /// Returns the limit that applies to an id: that of the most specific override, else the default, else `None` for
+    /// no limit.
     ///
     /// # Errors
     ///
     /// See [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let applies = limiter.limit("PerUser")?.limit_for("alice")?;
+    /// assert_eq!(applies.map(|limit| limit.burst()), Some(5));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn limit_for<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
-        self.with_numbers(id.into(), |limit| limit.cloned())
+        self.with_entry(id.into(), |_, limit| limit.cloned())
     }
 
-    fn with_numbers<R>(
-        &self,
-        id: Id<'_>,
-        then: impl FnOnce(Option<&Limit>) -> R,
-    ) -> Result<R, Error> {
-        self.with_entry(id, |_, limit| then(limit))
-    }
-
-    /// Calls `then` with the numbers that apply to an id and are enforced.
+    /// Calls `then` with the limit that applies to an id, unless it is in shadow mode.
     #[cfg(feature = "tower")]
     pub(crate) fn with_enforced<R>(
         &self,
@@ -228,12 +306,28 @@ impl KeyedLimit {
         let guard = pin();
         let view = self.limiter.inner.view(&guard);
         let entry = view.generation.limits.entry(self.index);
-        let numbers = entry.limit_for(id, view.limits_now_ns());
-        Ok(then(entry, numbers.map(|(limit, _)| limit)))
+        let applies = entry.limit_for(id, view.limits_now_ns());
+        Ok(then(entry, applies.map(|(limit, _)| limit)))
     }
 
-    /// The ids that have a bucket, in no order; `None` if the [engine](crate::options::Engine) keeps no keys.
-    /// Looks at every cell: not for a request's way.
+    /// Returns the ids that have a bucket, in no order, or `None` if the [engine](crate::options::Engine) stores
+    /// fingerprints in place of keys. It reads every cell of the table: do not call it for each request.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limits};
+    /// use tollgate::{Limiter, LimiterOptions, options::Engine};
+    ///
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().engine(Engine::Exact));
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// assert_eq!(users.ids(), Some(vec!["alice".to_owned()]));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn ids(&self) -> Option<Vec<String>> {
         let mut ids = Vec::new();
         let keeps_keys = self.limiter.inner.store.for_each_key(|key| {
@@ -246,7 +340,7 @@ impl KeyedLimit {
     }
 }
 
-/// Has the line of a text fetched: what is read is not used, so that nothing waits for it.
+/// Loads the first byte of a text. Nothing waits for the byte, so the loads of several texts overlap.
 #[inline(always)]
 fn touch(id: &Id<'_>) {
     if let Id::Text(text) = id {
@@ -254,7 +348,7 @@ fn touch(id: &Id<'_>) {
     }
 }
 
-/// Calls `then` with the bytes of an id that is in its limit's normal form as it is.
+/// Calls `then` with the bytes of an id that is in its limit's normal form already; `None` for other ids.
 #[inline(always)]
 fn with_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl FnOnce(&[u8]) -> R) -> Option<R> {
     match (format, id) {

@@ -1,4 +1,4 @@
-//! The slow path: new keys, overrides, factors, limits in shadow mode, blocks, reloads; and what calls count.
+//! The slow path: new keys, overrides, factors, limits in shadow mode, blocks and reloads; and the counters of calls.
 
 use super::{Call, KeyedLimit};
 use crate::algorithm::factor::Factor;
@@ -23,7 +23,7 @@ impl Decided {
 }
 
 impl KeyedLimit {
-    /// Decides a call by a caller with a factor.
+    /// Decides a call whose limit is multiplied by a factor.
     pub(crate) fn call_with_factor(
         &self,
         id: Id<'_>,
@@ -42,7 +42,8 @@ impl KeyedLimit {
         self.slow_path(id, self.fingerprint_of_any(id), factor, call, shared.clock.now_ns())
     }
 
-    /// Decides a call for any id in normal form, under one consistent view of the limits, and counts it.
+    /// Decides a call for any id in normal form under one view of the limits, and counts it. The call is repeated if a
+    /// reload replaces the limits meanwhile.
     #[inline(never)]
     pub(super) fn slow_path(
         &self,
@@ -103,7 +104,7 @@ impl KeyedLimit {
             if call.is_spend() {
                 self.count(key.key.id, limit, cost, &decision, now_ns);
             }
-            // A shadow tries other numbers. A block is not one of them.
+            // A shadow limit tries other numbers; a spend that a block denied says nothing about them.
             let has_shadow = has_shadow && !decision.blocked();
             return Ok(Ok(Decided { decision, has_shadow }));
         }
@@ -122,7 +123,7 @@ impl KeyedLimit {
         Ok(Ok(Decided { decision, has_shadow }))
     }
 
-    /// Counts a spend that numbers which are tried would have denied.
+    /// Counts a spend that a shadow limit would have denied.
     pub(crate) fn note_shadow(&self, would_deny: bool) {
         if would_deny {
             self.tally.count_shadow_denied();
@@ -151,7 +152,7 @@ impl KeyedLimit {
         }
     }
 
-    /// Counts a denial, and gives it to those who keep an eye on ids.
+    /// Counts a denial, and passes it to the list of the ids denied most and to the log of denials, if they are on.
     #[cold]
     pub(crate) fn count_denied(
         &self,
@@ -173,7 +174,7 @@ impl KeyedLimit {
         let _ = (decision, now_ns);
     }
 
-    /// An id in normal form; one that is none is counted.
+    /// Converts an id to its normal form; counts an id that has none as an error.
     pub(crate) fn encoded<'i>(
         &self,
         id: Id<'i>,
