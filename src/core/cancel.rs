@@ -11,8 +11,9 @@ use ahash::RandomState;
 
 use crate::algorithm::Charge;
 use crate::core::ledger::LedgerMark;
+use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::SharedState;
-use crate::core::view::{ChargedTo, LimitsView, Spent};
+use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::store::key::{Key, KeyRef, LimitTag};

@@ -3,11 +3,13 @@
 pub(crate) mod at_cap;
 pub(crate) mod block_list;
 pub(crate) mod cancel;
+mod charge_at_cap;
 pub(crate) mod generation;
 pub(crate) mod largest_factors;
 pub(crate) mod ledger;
 pub(crate) mod reloads;
 pub(crate) mod rollback;
+pub(crate) mod spent;
 pub(crate) mod state;
 pub(crate) mod sweep_clock;
 pub(crate) mod sweep_record;

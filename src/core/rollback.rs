@@ -3,7 +3,8 @@
 
 use crate::algorithm::Charge;
 use crate::core::ledger::Entry;
-use crate::core::view::{ChargedTo, LimitsView, Spent};
+use crate::core::spent::{ChargedTo, Spent};
+use crate::core::view::LimitsView;
 use crate::limit::Limit;
 use crate::store::{Absent, Change, Home, Outdated, Store, StoreKey, UpdateError, pin_briefly};
 use crate::util::coverage::{self, Race};

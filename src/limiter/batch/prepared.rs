@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::algorithm::factor::Factor;
-use crate::core::view::{LimitsView, Spent};
+use crate::core::spent::Spent;
+use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;

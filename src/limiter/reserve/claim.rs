@@ -3,7 +3,8 @@
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
 use crate::core::cancel::Cancel;
-use crate::core::view::{ChargedTo, LimitsView, Spent};
+use crate::core::spent::{ChargedTo, Spent};
+use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
