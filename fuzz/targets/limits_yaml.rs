@@ -76,7 +76,7 @@ fn report(limits: &Limits) {
             let is_own = explanation.applies == Applies::Override;
             assert_eq!(is_own, !given.is_expired(now), "{explanation:?}");
             let numbers = applied.limit_for(limit.name(), &*id).expect("the id was good");
-            assert_eq!(explanation.numbers, numbers, "{explanation:?}");
+            assert_eq!(explanation.limit, numbers, "{explanation:?}");
             assert!(explanation.near.len() <= 8, "{explanation:?}");
         }
     }

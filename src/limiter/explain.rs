@@ -72,7 +72,7 @@ impl KeyedLimit {
         // A check at such a cost would fail, and the error would be counted.
         let is_above =
             |limit: &Limit| cost > limit.burst() && explanation.mode == LimitMode::Enforce;
-        let decision = match explanation.numbers.as_ref() {
+        let decision = match explanation.limit.as_ref() {
             Some(limit) if is_enabled && is_above(limit) => None,
             _ => Some(self.check(id, cost)?),
         };

@@ -40,7 +40,7 @@ impl Limiter {
                 LimitCounters {
                     name: entry.name.to_string(),
                     mode: entry.options.mode,
-                    numbers: entry.default.clone(),
+                    limit: entry.default.clone(),
                     shadow: entry.options.shadow.clone(),
                     allowed: counted.allowed,
                     denied: counted.denied,

@@ -15,7 +15,7 @@ use crate::limits::{IdFormat, LimitMode, Location};
 #[non_exhaustive]
 pub struct Explanation {
     /// The limit's name.
-    pub limit: String,
+    pub name: String,
     /// The id in normal form. With the limit's name it is the bucket's key.
     pub id: String,
     /// The format of the limit's ids.
@@ -25,7 +25,7 @@ pub struct Explanation {
     /// Where that entry was given; `None` if it was given in code, or none applies.
     pub location: Option<Location>,
     /// The limit of that entry; `None` is no limit.
-    pub numbers: Option<Limit>,
+    pub limit: Option<Limit>,
     /// Whether the limit denies calls.
     pub mode: LimitMode,
     /// The shadow limit. Only a default has one: an override replaces both.
@@ -82,7 +82,7 @@ pub struct NearEntry {
     /// Where the entry was given; `None` if it was given in code.
     pub location: Option<Location>,
     /// The limit of the entry; `None` is no limit.
-    pub numbers: Option<Limit>,
+    pub limit: Option<Limit>,
     /// Why the entry does not apply.
     pub why: WhyNot,
 }

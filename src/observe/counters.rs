@@ -38,8 +38,8 @@ pub struct LimitCounters {
     pub name: String,
     /// Whether the limit is enforced or in shadow mode.
     pub mode: LimitMode,
-    /// The default numbers; `None` is no limit.
-    pub numbers: Option<Limit>,
+    /// The default; `None` is no limit.
+    pub limit: Option<Limit>,
     /// The shadow limit beside this one, if any.
     pub shadow: Option<Limit>,
     /// Allowed spends. Each member of an allowed batch counts as one. All spends of a limit in shadow mode are

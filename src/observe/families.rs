@@ -47,7 +47,7 @@ impl Counters {
                 self.by_limit(|limit| Some(limit.errors)));
         }
         add("tollgate_limit_burst", Gauge, "The most that a bucket holds by default, in units.",
-            self.by_limit(|limit| limit.numbers.as_ref().map(Limit::burst)));
+            self.by_limit(|limit| limit.limit.as_ref().map(Limit::burst)));
         add("tollgate_limit_enforced", Gauge, "1 if the limit denies, 0 if it is in shadow mode.",
             self.by_limit(|limit| Some(u64::from(limit.mode == LimitMode::Enforce))));
         add("tollgate_limit_shadow_burst", Gauge, "The most that a bucket of the shadow holds, in units.",

@@ -46,11 +46,11 @@ fn applied_limit_has_place_numbers_and_comment() {
         found(&of),
         (Applies::Override, "<text>:2".into(), vec!["-: a more specific entry applies".into()])
     );
-    assert_eq!(of.numbers, Limit::new(200, 100, Duration::from_secs(1)).ok());
-    assert_eq!((of.limit.as_str(), of.id.as_str(), of.max_debt), ("Own", "a", 9));
+    assert_eq!(of.limit, Limit::new(200, 100, Duration::from_secs(1)).ok());
+    assert_eq!((of.name.as_str(), of.id.as_str(), of.max_debt), ("Own", "a", 9));
     let said = (of.owner.as_deref(), of.comment.as_deref(), of.last_day.as_deref());
     assert_eq!(said, (Some("sales"), Some("a trial"), Some("2026-11-01")));
-    assert_eq!(of.near[0].numbers, Limit::new(20, 10, Duration::from_secs(1)).ok());
+    assert_eq!(of.near[0].limit, Limit::new(20, 10, Duration::from_secs(1)).ok());
     assert_eq!(of.near[0].location.as_ref().unwrap().to_string(), "<text>:1");
 
     let of = explain(text, "Own", "b");
@@ -72,7 +72,7 @@ fn nothing_applies_if_undeclared_or_off() {
     let of = explain(text, "Off", "x");
     assert_eq!(found(&of), (Applies::Disabled, "<text>:2".into(), vec![]));
     let of = explain(text, "Free", "x");
-    assert_eq!((of.applies, of.numbers), (Applies::Default, None));
+    assert_eq!((of.applies, of.limit), (Applies::Default, None));
 
     let limits = Limits::from_yaml(text).unwrap();
     assert!(limits.explain("Offf", "x", november()).unwrap_err().is_invalid_name());

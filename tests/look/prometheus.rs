@@ -84,7 +84,7 @@ fn prometheus_text_has_the_counters() {
     for of in &counters.limits {
         let name = [("limit", of.name.as_str())];
         let with = |outcome| [name[0], ("outcome", outcome)];
-        let burst = of.numbers.as_ref().unwrap().burst();
+        let burst = of.limit.as_ref().unwrap().burst();
         for (series, value) in [
             (series("tollgate_decisions_total", &with("allowed")), of.allowed),
             (series("tollgate_decisions_total", &with("denied")), of.denied),

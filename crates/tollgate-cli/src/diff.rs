@@ -247,7 +247,7 @@ impl Differ {
             |limit: LimitEntry<'_>, entry: Option<OverrideEntry<'_>>| -> Option<Limit> {
                 let account = || limit.override_of_account(&before.or(after)?);
                 match entry.or_else(|| account().filter(|account| self.is_valid(account))) {
-                    Some(entry) => entry.numbers().cloned(),
+                    Some(entry) => entry.limit().cloned(),
                     None => limit.default_limit().cloned(),
                 }
             };
@@ -266,7 +266,7 @@ impl Differ {
 /// Returns whether two overrides differ in one of their [`override_fields`]. There may be millions of them,
 /// so this allocates nothing.
 fn differ(a: &OverrideEntry<'_>, b: &OverrideEntry<'_>) -> bool {
-    a.numbers() != b.numbers()
+    a.limit() != b.limit()
         || (a.own_max_debt(), a.expires()) != (b.own_max_debt(), b.expires())
         || (a.comment(), a.owner()) != (b.comment(), b.owner())
 }
@@ -300,7 +300,7 @@ fn limit_fields(limit: &LimitEntry<'_>) -> Vec<Field> {
 
 /// Returns the fields of an override, without the algorithm: it is the same as the default's.
 fn override_fields(entry: &OverrideEntry<'_>) -> Vec<Field> {
-    let mut all = parameters(entry.numbers());
+    let mut all = parameters(entry.limit());
     all.retain(|field| field.name != ALGORITHM);
     all.extend(entry.own_max_debt().map(|units| Field::units(MAX_DEBT, units)));
     all.extend(entry.comment().map(|text| Field::text("comment", text)));

@@ -137,7 +137,7 @@ impl Engine {
             limit.override_of(account).ok()?.filter(OverrideEntry::is_of_account)
         };
         let entry = limit.override_of(id).ok()?.or_else(of_account)?;
-        Some((entry.id(), entry.numbers().cloned()))
+        Some((entry.id(), entry.limit().cloned()))
     }
 
     /// Moves the clock to a time of the traffic. Fails, and does not move it, if that time is before the

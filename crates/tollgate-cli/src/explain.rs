@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
 
 /// Formats one fact a line.
 fn text(explanation: &Explanation) -> String {
-    let Explanation { limit, id, format, max_debt, .. } = explanation;
+    let Explanation { name: limit, id, format, max_debt, .. } = explanation;
     let mut lines = vec![
         ("key".to_owned(), format!("{limit}:{} ({format})", escaped(id))),
         ("applies".into(), applies(explanation)),
@@ -57,7 +57,7 @@ fn text(explanation: &Explanation) -> String {
     fact("shadow", explanation.shadow.as_ref().map(Limit::to_string));
     fact("max_debt", (*max_debt > 0).then(|| grouped(*max_debt)));
     if let Some(call) = &explanation.call {
-        fact("state", Some(state(&call.state, explanation.numbers.as_ref())));
+        fact("state", Some(state(&call.state, explanation.limit.as_ref())));
         fact(&format!("a spend of {}", grouped(call.cost)), Some(answer(call)));
     }
     for entry in &explanation.near {
@@ -75,7 +75,7 @@ fn applies(explanation: &Explanation) -> String {
         _ => "nothing, there is no default and no override",
     };
     let at = at(explanation.location.as_ref());
-    match (explanation.applies, &explanation.numbers) {
+    match (explanation.applies, &explanation.limit) {
         (_, Some(numbers)) => format!("{entry}{at}: {numbers}"),
         (Applies::Override | Applies::Account | Applies::Default, None) => {
             format!("{entry}{at}: no limit")
@@ -89,7 +89,7 @@ fn near(near: &NearEntry) -> String {
         Some(id) => format!("the override of {}", escaped(id)),
         None => "the default".into(),
     };
-    let numbers = near.numbers.as_ref().map_or("no limit".into(), Limit::to_string);
+    let numbers = near.limit.as_ref().map_or("no limit".into(), Limit::to_string);
     format!("{entry}{}, {numbers}: {}", at(near.location.as_ref()), near.why)
 }
 
@@ -131,19 +131,19 @@ fn object(explanation: &Explanation) -> Value {
             "id": near.id,
             "file": file(&near.location),
             "line": line(&near.location),
-            "numbers": fields::to_json(near.numbers.as_ref()),
+            "numbers": fields::to_json(near.limit.as_ref()),
             "why": near.why.to_string(),
         })
     };
     let call = explanation.call.as_ref();
     json!({
-        "limit": explanation.limit,
+        "limit": explanation.name,
         "id": explanation.id,
         "format": explanation.format.to_string(),
         "applies": explanation.applies.to_string(),
         "file": file(&explanation.location),
         "line": line(&explanation.location),
-        "numbers": fields::to_json(explanation.numbers.as_ref()),
+        "numbers": fields::to_json(explanation.limit.as_ref()),
         "mode": explanation.mode.to_string(),
         "shadow": fields::to_json(explanation.shadow.as_ref()),
         "max_debt": explanation.max_debt,

@@ -234,7 +234,7 @@ impl<'a> OverrideEntry<'a> {
     }
 
     /// Returns the limit that the override belongs to.
-    pub fn limit(&self) -> LimitEntry<'a> {
+    pub fn limit_entry(&self) -> LimitEntry<'a> {
         self.limit
     }
 
@@ -249,7 +249,7 @@ impl<'a> OverrideEntry<'a> {
     }
 
     /// Returns the id's limit; `None` is no limit.
-    pub fn numbers(&self) -> Option<&'a Limit> {
+    pub fn limit(&self) -> Option<&'a Limit> {
         self.terms()?.limit.as_ref()
     }
 

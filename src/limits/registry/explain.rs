@@ -66,7 +66,7 @@ impl Limits {
             near.push(NearEntry {
                 id: None,
                 location: limit.location(),
-                numbers: limit.default_limit().cloned(),
+                limit: limit.default_limit().cloned(),
                 why: WhyNot::LessSpecific,
             });
         }
@@ -89,12 +89,12 @@ fn explain_entry(
         None => Applies::Nothing,
     };
     let default = Explanation {
-        limit: limit.name().into(),
+        name: limit.name().into(),
         id: format::decode(limit.format(), id),
         format: limit.format(),
         applies,
         location: limit.location(),
-        numbers: limit.default_limit().cloned(),
+        limit: limit.default_limit().cloned(),
         mode: limit.mode(),
         shadow: limit.shadow().cloned(),
         max_debt: limit.max_debt(),
@@ -108,7 +108,7 @@ fn explain_entry(
         None => default,
         Some(given) => Explanation {
             location: given.location(),
-            numbers: given.numbers().cloned(),
+            limit: given.limit().cloned(),
             // A shadow is tried beside the default only.
             shadow: None,
             max_debt: given.max_debt(),

@@ -39,7 +39,7 @@ pub(super) fn near_entry(given: &OverrideEntry<'_>, why: WhyNot) -> NearEntry {
     NearEntry {
         id: Some(given.id()),
         location: given.location(),
-        numbers: given.numbers().cloned(),
+        limit: given.limit().cloned(),
         why,
     }
 }

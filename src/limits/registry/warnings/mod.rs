@@ -165,7 +165,12 @@ struct OverrideWarning<'l> {
 impl OverrideWarning<'_> {
     /// The sort key: the line, and on one line the id, so that the order of a hash map does not show.
     fn order(&self) -> impl Ord {
-        (self.given.source_line(), self.given.limit().name(), self.given.id_bytes(), self.kind)
+        (
+            self.given.source_line(),
+            self.given.limit_entry().name(),
+            self.given.id_bytes(),
+            self.kind,
+        )
     }
 }
 
@@ -214,8 +219,8 @@ impl OverrideEntry<'_> {
             let text = format!("expires on {}: then {rest} applies", terms.expires);
             found.push((WarningKind::Expiring, text));
         }
-        if let (Some(own), Some(default)) = (self.numbers(), self.limit().default_limit()) {
-            if own == default && self.max_debt() == self.limit().max_debt() {
+        if let (Some(own), Some(default)) = (self.limit(), self.limit_entry().default_limit()) {
+            if own == default && self.max_debt() == self.limit_entry().max_debt() {
                 found.push((WarningKind::Equal, format!("equals the default: {own}")));
             }
             let stricter = stricter(own, default);
@@ -229,10 +234,10 @@ impl OverrideEntry<'_> {
 
     /// Names the limit that applies once this override has ended.
     fn instead(&self, now: SystemTime) -> String {
-        let limit = self.limit();
+        let limit = self.limit_entry();
         let account = limit.override_of_account(self).filter(|account| !account.is_expired(now));
         let (what, numbers) = match account {
-            Some(account) => ("the account's override", account.numbers()),
+            Some(account) => ("the account's override", account.limit()),
             None => ("the default", limit.default_limit()),
         };
         match numbers {
@@ -247,7 +252,7 @@ impl OverrideEntry<'_> {
             kind,
             location: self.location(),
             path: self.path(),
-            limit: self.limit().name().into(),
+            limit: self.limit_entry().name().into(),
             message: format!("the override of {id} {text}"),
             id,
         }
@@ -260,7 +265,7 @@ impl OverrideEntry<'_> {
             Some(after) => format!("[{}].", after.get() - 1),
             None => String::new(),
         };
-        let name = self.limit().name();
+        let name = self.limit_entry().name();
         match path.is_listed {
             true => format!("{element}{name}.ids"),
             false => format!("{element}{name}:{}", self.id()),

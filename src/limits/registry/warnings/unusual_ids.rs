@@ -12,7 +12,9 @@ impl OverrideEntry<'_> {
     pub(super) fn unusual_id(&self) -> Vec<(WarningKind, String)> {
         let mut found = Vec::new();
         let Ok(id) = std::str::from_utf8(self.id_bytes()) else { return found };
-        if self.limit().format() != IdFormat::String || id.bytes().all(|it| it.is_ascii_graphic()) {
+        if self.limit_entry().format() != IdFormat::String
+            || id.bytes().all(|it| it.is_ascii_graphic())
+        {
             return found;
         }
         found.extend(invisible(id).map(|text| (WarningKind::Invisible, text)));
@@ -34,7 +36,7 @@ impl OverrideEntry<'_> {
         let composed = Normalizer::new_nfc().normalize(id);
         let compatible = Normalizer::new_nfkc().normalize(id);
         let mut forms = [&composed, &compatible].into_iter().filter(|form| **form != id);
-        let other = forms.find_map(|form| self.limit().override_at(form.as_bytes()));
+        let other = forms.find_map(|form| self.limit_entry().override_at(form.as_bytes()));
         let given = Visible(id, not_ascii);
         let Some(other) = other else {
             let composed = Visible(&composed, not_ascii);
