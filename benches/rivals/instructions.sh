@@ -23,16 +23,27 @@ count() {
     awk '/^(summary|totals):/ { total = $2 } END { print total + 0 }' "$counts/out"
 }
 
-printf '| %-16s | %-14s | %s |\n|---|---|---|\n' limiter work "instructions a call"
-for who in tollgate governor-default governor-ahash; do
-    for work in allowed-string denied-string allowed-u64 denied-u64; do
-        in_few=$(count "$few" "$who" "$work" "$@")
-        in_many=$(count "$many" "$who" "$work" "$@")
-        if [ "$in_many" -le "$in_few" ]; then
-            echo "nothing was counted inside of measured: $who $work" >&2
-            exit 1
-        fi
-        printf '| %-16s | %-14s | %19.1f |\n' "$who" "$work" \
-            "$(awk "BEGIN { print ($in_many - $in_few) / ($many - $few) }")"
+# All rows, or those of the limiters in LIMITERS and the works in WORKS.
+limiters=(${LIMITERS:-tollgate governor-default governor-ahash})
+works=(${WORKS:-text uuid u64 ipv4 ipv6 pair batch})
+
+printf '| %-6s | %-7s |' work outcome
+printf ' %-16s |' "${limiters[@]}"
+printf '\n|---|---|'
+printf -- '---|%.0s' "${limiters[@]}"
+printf '\n'
+for work in "${works[@]}"; do
+    for outcome in allowed denied; do
+        printf '| %-6s | %-7s |' "$work" "$outcome"
+        for who in "${limiters[@]}"; do
+            in_few=$(count "$few" "$who" "$outcome" "$work" "$@")
+            in_many=$(count "$many" "$who" "$outcome" "$work" "$@")
+            if [ "$in_many" -le "$in_few" ]; then
+                echo "nothing was counted inside of measured: $who $outcome $work" >&2
+                exit 1
+            fi
+            printf ' %16.1f |' "$(awk "BEGIN { print ($in_many - $in_few) / ($many - $few) }")"
+        done
+        printf '\n'
     done
 done

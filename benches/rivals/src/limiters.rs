@@ -30,15 +30,17 @@ impl TableArgs {
     }
 }
 
-/// The names of Tollgate's two limits, whose ids are text and numbers.
+/// The names of Tollgate's limits, whose ids are text, numbers and addresses.
 pub const TEXT: &str = "Text";
 pub const NUMBER: &str = "Number";
+pub const ADDRESS: &str = "Address";
 
 /// Makes the limits of a rule; overrides can be added.
 pub fn limits(rule: Rule) -> LimitsBuilder {
     let add = |limits: LimitsBuilder, name, format| limits.limit(name, format, rule.tollgate());
     let limits = add(Limits::builder(), TEXT, IdFormat::String).expect("a name of its own");
-    add(limits, NUMBER, IdFormat::RegId).expect("a name of its own")
+    let limits = add(limits, NUMBER, IdFormat::RegId).expect("a name of its own");
+    add(limits, ADDRESS, IdFormat::IpAddress).expect("a name of its own")
 }
 
 /// Makes the limits of a rule, with overrides of the same parameters for these ids.

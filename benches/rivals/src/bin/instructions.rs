@@ -3,17 +3,19 @@
 //! Count the instructions inside `measured` for two numbers of calls. The difference of the counts over the difference
 //! of the calls is the cost of one call.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clap::{Parser, ValueEnum};
 use governor::clock::DefaultClock;
-use rivals::limiters::{self, Governor, NUMBER, TEXT, TableArgs, handle};
+use rivals::limiters::{self, ADDRESS, Governor, NUMBER, TEXT, TableArgs, handle};
 use rivals::rule::Rule;
 
 /// Makes calls of one known key; `instructions.sh` counts their instructions.
 #[derive(Parser)]
 struct Args {
     who: Who,
+    outcome: Outcome,
     work: Work,
     #[arg(long, default_value_t = 1_000)]
     calls: usize,
@@ -28,57 +30,96 @@ enum Who {
     GovernorAhash,
 }
 
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
+enum Outcome {
+    Allowed,
+    Denied,
+}
+
+/// The ids: each in the type that a server has it in.
 #[derive(Clone, Copy, ValueEnum)]
 enum Work {
-    AllowedString,
-    DeniedString,
-    AllowedU64,
-    DeniedU64,
+    /// A text of 12 bytes.
+    Text,
+    /// A UUID as text: 36 bytes.
+    Uuid,
+    U64,
+    Ipv4,
+    Ipv6,
+    /// An account's number and a text of 11 bytes.
+    Pair,
+    /// A batch of a text and a u64, each under its own limit. With governor two checks.
+    Batch,
 }
 
 const TEXT_KEY: &str = "6:3141592653";
+const UUID_KEY: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 const NUMBER_KEY: u64 = 3_141_592_653;
+const IPV4_KEY: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 77));
+const IPV6_KEY: IpAddr =
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x85a3, 0x42, 0x1000, 0x8a2e, 0x370, 0x7334));
+const PAIR_KEY: (u64, &str) = (3_141_592_653, "example.com");
 
 fn main() {
     let args = Args::parse();
-    let allowed = matches!(args.work, Work::AllowedString | Work::AllowedU64);
-    let rule = if allowed { Rule::ample(args.calls + 1) } else { Rule::scarce() };
+    let is_allowed = args.outcome == Outcome::Allowed;
+    let rule = if is_allowed { Rule::ample(args.calls + 1) } else { Rule::scarce() };
     let right = match args.who {
-        Who::Tollgate => tollgate(&args, rule, allowed),
-        Who::GovernorDefault => governor::<RandomState>(&args, rule, allowed),
-        Who::GovernorAhash => governor::<ahash::RandomState>(&args, rule, allowed),
+        Who::Tollgate => tollgate(&args, rule, is_allowed),
+        Who::GovernorDefault => governor::<RandomState>(&args, rule, is_allowed),
+        Who::GovernorAhash => governor::<ahash::RandomState>(&args, rule, is_allowed),
     };
     assert_eq!(right, args.calls, "every call is answered as it has to be");
 }
 
 fn tollgate(args: &Args, rule: Rule, allowed: bool) -> usize {
     let limiter = limiters::tollgate(rule, args.table.options());
+    let [texts, numbers, addresses] = [TEXT, NUMBER, ADDRESS].map(|name| handle(&limiter, name));
     let is_allowed = |decision: Result<tollgate::Decision, _>| decision.unwrap().allowed();
     match args.work {
-        Work::AllowedString | Work::DeniedString => {
-            let handle = handle(&limiter, TEXT);
-            run(args.calls, TEXT_KEY, allowed, |key| is_allowed(handle.spend(key, 1)))
-        }
-        Work::AllowedU64 | Work::DeniedU64 => {
-            let handle = handle(&limiter, NUMBER);
-            run(args.calls, NUMBER_KEY, allowed, |key| is_allowed(handle.spend(key, 1)))
-        }
+        Work::Text => run(args.calls, TEXT_KEY, allowed, |key| is_allowed(texts.spend(key, 1))),
+        Work::Uuid => run(args.calls, UUID_KEY, allowed, |key| is_allowed(texts.spend(key, 1))),
+        Work::Pair => run(args.calls, PAIR_KEY, allowed, |key| is_allowed(texts.spend(key, 1))),
+        Work::U64 => run(args.calls, NUMBER_KEY, allowed, |key| is_allowed(numbers.spend(key, 1))),
+        Work::Ipv4 => run(args.calls, IPV4_KEY, allowed, |key| is_allowed(addresses.spend(key, 1))),
+        Work::Ipv6 => run(args.calls, IPV6_KEY, allowed, |key| is_allowed(addresses.spend(key, 1))),
+        Work::Batch => run(args.calls, (TEXT_KEY, NUMBER_KEY), allowed, |(text, number)| {
+            is_allowed(limiter.batch(&[texts.member(text), numbers.member(number)]).spend())
+        }),
     }
 }
 
 fn governor<S: BuildHasher + Default + Clone>(args: &Args, rule: Rule, allowed: bool) -> usize {
-    let clock = DefaultClock::default();
     match args.work {
-        Work::AllowedString | Work::DeniedString => {
-            let limiter: Governor<String, S, _> = limiters::governor(rule, clock);
-            let key = TEXT_KEY.to_string();
-            run(args.calls, &key, allowed, |key| limiter.check_key(key).is_ok())
+        Work::Text => governor_by::<_, S>(args, rule, allowed, TEXT_KEY.to_string()),
+        Work::Uuid => governor_by::<_, S>(args, rule, allowed, UUID_KEY.to_string()),
+        Work::U64 => governor_by::<_, S>(args, rule, allowed, NUMBER_KEY),
+        Work::Ipv4 => governor_by::<_, S>(args, rule, allowed, IPV4_KEY),
+        Work::Ipv6 => governor_by::<_, S>(args, rule, allowed, IPV6_KEY),
+        Work::Pair => {
+            governor_by::<_, S>(args, rule, allowed, (PAIR_KEY.0, PAIR_KEY.1.to_string()))
         }
-        Work::AllowedU64 | Work::DeniedU64 => {
-            let limiter: Governor<u64, S, _> = limiters::governor(rule, clock);
-            run(args.calls, NUMBER_KEY, allowed, |key| limiter.check_key(&key).is_ok())
+        Work::Batch => {
+            let texts: Governor<String, S, _> = limiters::governor(rule, DefaultClock::default());
+            let numbers: Governor<u64, S, _> = limiters::governor(rule, DefaultClock::default());
+            let keys = (&TEXT_KEY.to_string(), &NUMBER_KEY);
+            run(args.calls, keys, allowed, |(text, number)| {
+                // Both checks, as a caller without batches makes them.
+                let (first, second) = (texts.check_key(text), numbers.check_key(number));
+                first.is_ok() && second.is_ok()
+            })
         }
     }
+}
+
+/// Checks one key of a type; governor takes it by reference.
+fn governor_by<K, S>(args: &Args, rule: Rule, allowed: bool, key: K) -> usize
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher + Default + Clone,
+{
+    let limiter: Governor<K, S, _> = limiters::governor(rule, DefaultClock::default());
+    run(args.calls, &key, allowed, |key| limiter.check_key(key).is_ok())
 }
 
 /// Makes the key known, then makes the calls; returns the number of expected answers.
