@@ -44,6 +44,8 @@ pub struct Clock {
     source: Source,
     /// The reading at the source's origin.
     first_ns: u64,
+    /// The most that the source adds to it: up to [`MAX_NOW_NS`].
+    max_since_origin_ns: u64,
 }
 
 #[derive(Clone)]
@@ -212,7 +214,12 @@ impl Clock {
     }
 
     fn new(source: Source) -> Clock {
-        Clock { source, first_ns: FIRST_NS }
+        Clock::starting_at(source, FIRST_NS)
+    }
+
+    /// `first_ns` is at most [`MAX_NOW_NS`], so that no reading wraps.
+    fn starting_at(source: Source, first_ns: u64) -> Clock {
+        Clock { source, first_ns, max_since_origin_ns: MAX_NOW_NS - first_ns }
     }
 
     fn stored(now_ns: Arc<AtomicU64>, ticker: Option<Ticker>) -> Clock {
@@ -223,7 +230,7 @@ impl Clock {
     /// than `now_ns`.
     #[cfg(feature = "snapshot")]
     pub(crate) fn resumed_at(&self, now_ns: u64) -> Clock {
-        Clock { source: self.source.restarted(), first_ns: now_ns.clamp(FIRST_NS, MAX_NOW_NS) }
+        Clock::starting_at(self.source.restarted(), now_ns.clamp(FIRST_NS, MAX_NOW_NS))
     }
 
     /// Reads the time in nanoseconds, from 1 to 2^62 - 1.
@@ -233,8 +240,12 @@ impl Clock {
             Source::Counter(counter) => counter.since_origin_ns(),
             other => other.since_origin_ns(),
         };
-        // Cannot wrap: `first_ns` is at most `MAX_NOW_NS`.
-        since_origin_ns.min(MAX_NOW_NS - self.first_ns) + self.first_ns
+        self.reading_ns(since_origin_ns)
+    }
+
+    #[inline(always)]
+    fn reading_ns(&self, since_origin_ns: u64) -> u64 {
+        since_origin_ns.min(self.max_since_origin_ns) + self.first_ns
     }
 
     /// Whether this is a built-in clock that follows the machine's time, so that its readings can be compared with
@@ -252,7 +263,7 @@ impl Clock {
     #[inline(always)]
     pub(crate) fn quick_now_ns(&self) -> Option<u64> {
         let Source::Counter(counter) = &self.source else { return None };
-        Some(counter.since_origin_ns().min(MAX_NOW_NS - self.first_ns) + self.first_ns)
+        Some(self.reading_ns(counter.since_origin_ns()))
     }
 
     /// Whether a reading takes nanoseconds and runs no caller's code. Only such a clock may be read while the thread

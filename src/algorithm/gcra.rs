@@ -51,11 +51,9 @@ impl Gcra {
         (left_ns, self.emission_interval_ns)
     }
 
-    /// Charges `cost` units, at most the burst, if the bucket has them.
-    ///
-    /// Inherent, besides the trait's, so that the fast path needs no trait.
-    #[inline]
-    pub(crate) fn spend(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Outcome {
+    /// Computes the charge of `cost` units, at most the burst.
+    #[inline(always)]
+    pub(crate) fn charge(&self, tat_ns: u64, now_ns: u64, cost: u64) -> GcraCharge {
         debug_assert!((1..=MAX_NOW_NS).contains(&now_ns), "now {now_ns}");
         debug_assert!(cost <= self.burst, "cost {cost} above burst {}", self.burst);
         let base_ns = now_ns.max(tat_ns);
@@ -63,15 +61,48 @@ impl Gcra {
         let increment_ns = self.emission_interval_ns * cost;
         let limit_ns = now_ns + self.burst_offset_ns;
         let spent_ns = base_ns.saturating_add(increment_ns);
-        if spent_ns > limit_ns {
+        GcraCharge { now_ns, base_ns, increment_ns, spent_ns, limit_ns }
+    }
+
+    /// Computes the decision of a charge.
+    #[inline(always)]
+    pub(crate) fn decision(&self, charge: GcraCharge) -> Decision {
+        let GcraCharge { now_ns, base_ns, increment_ns, spent_ns, limit_ns } = charge;
+        if !charge.is_allowed() {
             let left = self.units(limit_ns.saturating_sub(base_ns));
-            let decision = Decision::new(false, left, spent_ns - limit_ns, base_ns - now_ns);
-            return Outcome { word: None, decision };
+            return Decision::new(false, left, spent_ns - limit_ns, base_ns - now_ns);
         }
         let left_ns = limit_ns - spent_ns;
         let retry_in_ns = increment_ns.saturating_sub(left_ns);
-        let decision = Decision::new(true, self.units(left_ns), retry_in_ns, spent_ns - now_ns);
-        Outcome { word: (cost > 0).then_some(spent_ns), decision }
+        Decision::new(true, self.units(left_ns), retry_in_ns, spent_ns - now_ns)
+    }
+
+    /// Charges `cost` units, at most the burst, if the bucket has them.
+    #[inline]
+    pub(crate) fn spend(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Outcome {
+        let charge = self.charge(tat_ns, now_ns, cost);
+        let is_charged = charge.is_allowed() && cost > 0;
+        Outcome { word: is_charged.then_some(charge.spent_ns), decision: self.decision(charge) }
+    }
+}
+
+/// The times of a charge that may be made.
+#[derive(Clone, Copy)]
+pub(crate) struct GcraCharge {
+    pub(crate) now_ns: u64,
+    /// The later of the old TAT and `now_ns`.
+    base_ns: u64,
+    increment_ns: u64,
+    /// The new TAT, if the charge is allowed.
+    pub(crate) spent_ns: u64,
+    /// The latest TAT that the limit allows.
+    limit_ns: u64,
+}
+
+impl GcraCharge {
+    #[inline(always)]
+    pub(crate) fn is_allowed(self) -> bool {
+        self.spent_ns <= self.limit_ns
     }
 }
 

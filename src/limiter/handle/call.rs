@@ -59,24 +59,6 @@ impl Call {
         }
     }
 
-    /// Computes the decision of a spend or a check from the bucket's word, if the limit is gcra.
-    #[inline(always)]
-    pub(crate) fn decision_by_gcra(
-        self,
-        limit: &Limit,
-        word: u64,
-        now_ns: u64,
-    ) -> Option<Decision> {
-        let (Call::Spend(cost) | Call::Check(cost)) = self else { return None };
-        limit.rule().gcra().map(|gcra| gcra.spend(word, now_ns, cost).decision)
-    }
-
-    /// Computes the decision from the bucket's word.
-    #[inline(never)]
-    pub(crate) fn decision(self, limit: &Limit, word: u64, now_ns: u64) -> Decision {
-        self.outcome(limit, word, now_ns).decision
-    }
-
     /// Decides the call for any key, by way of the store.
     pub(crate) fn run(
         self,

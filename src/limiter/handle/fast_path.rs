@@ -5,9 +5,16 @@ use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::limits::{Id, IdFormat, STRING_MAX_BYTES, Scratch, account_of};
+use crate::limits::{Id, Scratch, account_of, with_plain_bytes};
 use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Guard, Known, Store, pin_briefly};
+
+/// A known key's slot, the limit that its word is counted in, and the call's time.
+struct Found<'g> {
+    known: Known<'g>,
+    limit: &'g Limit,
+    now_ns: u64,
+}
 
 impl KeyedLimit {
     /// Decides a call for one bucket: by the fast path if it can, else by the slow path.
@@ -19,17 +26,10 @@ impl KeyedLimit {
         if !shared.is_enabled() || (call.can_be_denied() && shared.blocks.is_any()) {
             return self.call_with_checks(id, call, None);
         }
-        match (self.format, id) {
-            (IdFormat::RegId, Id::Number(number)) => {
-                let bytes = number.to_be_bytes();
-                // The bucket of a number is prefetched. A text's is not: its own bytes have to be loaded first.
-                self.call_for_key(&bytes, self.fetch(&bytes), call, None)
-            }
-            (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
-                let bytes = text.as_bytes();
-                self.call_for_key(bytes, self.fingerprint(bytes), call, None)
-            }
-            _ => self.call_encoding(id, call, None),
+        let decide = |bytes: &[u8]| self.call_for_key(bytes, self.fingerprint(bytes), call, None);
+        match with_plain_bytes(self.format, &id, decide) {
+            Some(result) => result,
+            None => self.call_encoding(id, call, None),
         }
     }
 
@@ -87,34 +87,43 @@ impl KeyedLimit {
     ) -> Result<Decision, Error> {
         // Mark this thread as a reader of the table: no thread frees memory that it reads until the guard drops.
         let guard = pin_briefly();
-        if let Some((limit, word, now_ns)) = self.fast_path(&guard, id, fingerprint, call, read_ns)
+        if let Some(Found { known, limit, now_ns }) =
+            self.find(&guard, fingerprint, call.cost(), read_ns)
         {
-            // Compute the decision again from the word before the swap: returning it from the loop would pass it
-            // through memory, which takes longer.
-            if call.is_spend() && self.stripes.is_some() {
-                return Ok(self.counted_decision(id, limit, call, word, now_ns));
-            }
-            // Two returns, so that each writes its decision straight into the caller's memory.
-            if let Some(decision) = call.decision_by_gcra(limit, word, now_ns) {
+            if let (Call::Spend(cost) | Call::Check(cost), Some(gcra)) = (call, limit.rule().gcra())
+            {
+                // Compute the new word and store it by compare-and-swap, until no other call comes in between.
+                while let Some(word) = known.word() {
+                    let charge = gcra.charge(word, now_ns, cost);
+                    let writes = call.is_spend() && cost > 0 && charge.is_allowed();
+                    if writes && !known.swap(word, charge.spent_ns) {
+                        continue;
+                    }
+                    if call.is_spend() && self.is_counting() {
+                        return Ok(self.counted(id, limit, cost, gcra.decision(charge), now_ns));
+                    }
+                    return Ok(gcra.decision(charge));
+                }
+            } else if let Some(decision) =
+                self.change_known(known, limit, now_ns, id, fingerprint, call)
+            {
                 return Ok(decision);
             }
-            return Ok(call.decision(limit, word, now_ns));
         }
         drop(guard);
         self.call_off_fast_path(id, fingerprint, call, read_ns)
     }
 
-    /// Decides a call for a key that the lock-free table knows and that needs nothing but its bucket. Returns the limit,
-    /// the word before the swap, and the time; or `None`, with nothing changed, if the slow path has to decide.
+    /// Finds a key that the lock-free table knows, if the call needs nothing but the key's bucket. `None`: the slow path
+    /// has to decide.
     #[inline(always)]
-    fn fast_path<'g>(
+    fn find<'g>(
         &'g self,
         guard: &'g Guard,
-        id: &[u8],
         fingerprint: Fingerprint,
-        call: Call,
+        cost: u64,
         read_ns: Option<u64>,
-    ) -> Option<(&'g Limit, u64, u64)> {
+    ) -> Option<Found<'g>> {
         let shared = &*self.limiter.inner;
         let Store::LockFree(table) = &shared.store else { return None };
         // Read the shard's pointer. A shard that migrates is left to the slow path.
@@ -132,48 +141,35 @@ impl KeyedLimit {
         // Find the limit by the tag beside the word. The slow path decides if the tag is of older limits, if its
         // override has ended and if the limit has a shadow.
         let limit = entry.quick_limit_at(known.tag(), now_ns)?;
-        if call.cost() > limit.burst() {
-            return None;
-        }
-        // Compute the new word and store it by compare-and-swap, until no other call comes in between.
-        let mut word = known.word()?;
-        if let (Call::Spend(cost), Some(gcra)) = (call, limit.rule().gcra()) {
-            while let Some(after) = gcra.spend(word, now_ns, cost).word {
-                if known.swap(word, after) {
-                    break;
-                }
-                word = known.word()?;
-            }
-        } else if !matches!(call, Call::Check(_)) {
-            // Any other rule, and what gives back.
-            word = self.change_known(known, id, fingerprint, limit, call, now_ns)?;
-        }
-        Some((limit, word, now_ns))
+        (cost <= limit.burst()).then_some(Found { known, limit, now_ns })
     }
 
-    /// Changes a known key's word as the call's rule says and returns the word before it; `None` if the cell has died
+    /// Decides any other call for a known key: those of other algorithms, refunds and resets. `None` if the cell has died
     /// or moved.
     #[inline(never)]
     fn change_known(
         &self,
         known: Known<'_>,
+        limit: &Limit,
+        now_ns: u64,
         id: &[u8],
         fingerprint: Fingerprint,
-        limit: &Limit,
         call: Call,
-        now_ns: u64,
-    ) -> Option<u64> {
-        let mut met = 0;
+    ) -> Option<Decision> {
+        let mut decision = Decision::UNLIMITED;
         let is_live = known.update(|word| {
-            met = word;
-            let after = call.outcome(limit, word, now_ns).word;
-            if !call.can_be_denied() && after.is_some() {
+            let outcome = call.outcome(limit, word, now_ns);
+            decision = outcome.decision;
+            if !call.can_be_denied() && outcome.word.is_some() {
                 let key = KeyRef { limit: self.index, id };
                 self.limiter.inner.ledger.entry_by_fingerprint(fingerprint, key).count_refund();
             }
-            after
+            outcome.word
         });
-        is_live.then_some(met)
+        if is_live && call.is_spend() {
+            self.count(id, limit, call.cost(), &decision, now_ns);
+        }
+        is_live.then_some(decision)
     }
 
     /// Decides a call for which `fast_path` returned `None`. A clock that may take long is read here, after the guard
@@ -199,16 +195,15 @@ impl KeyedLimit {
     }
 
     #[inline(never)]
-    fn counted_decision(
+    fn counted(
         &self,
         id: &[u8],
         limit: &Limit,
-        call: Call,
-        word: u64,
+        cost: u64,
+        decision: Decision,
         now_ns: u64,
     ) -> Decision {
-        let decision = call.decision(limit, word, now_ns);
-        self.count(id, limit, call.cost(), &decision, now_ns);
+        self.count(id, limit, cost, &decision, now_ns);
         decision
     }
 
@@ -226,7 +221,7 @@ impl KeyedLimit {
 
     /// Computes the fingerprint of an id that is not composite and prefetches the cache line of its bucket.
     #[inline(always)]
-    pub(super) fn fetch(&self, id: &[u8]) -> Fingerprint {
+    pub(crate) fn fetch(&self, id: &[u8]) -> Fingerprint {
         let fingerprint = self.fingerprint(id);
         self.limiter.inner.store.prefetch(fingerprint);
         fingerprint

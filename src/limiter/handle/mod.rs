@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limits::{Entry, Id, IdFormat, STRING_MAX_BYTES, Scratch, decode, encode};
+use crate::limits::{Entry, Id, IdFormat, Scratch, decode, encode, with_plain_bytes};
 #[cfg(feature = "tracing")]
 use crate::observe::events::LoggedKey;
 use crate::observe::stripes::Stripes;
@@ -345,18 +345,6 @@ impl KeyedLimit {
 fn touch(id: &Id<'_>) {
     if let Id::Text(text) = id {
         std::hint::black_box(text.as_bytes().first().copied());
-    }
-}
-
-/// Calls `then` with the bytes of an id that is in its limit's normal form already; `None` for other ids.
-#[inline(always)]
-fn with_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl FnOnce(&[u8]) -> R) -> Option<R> {
-    match (format, id) {
-        (IdFormat::RegId, Id::Number(number)) => Some(then(&number.to_be_bytes())),
-        (IdFormat::String, Id::Text(text)) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
-            Some(then(text.as_bytes()))
-        }
-        _ => None,
     }
 }
 

@@ -77,6 +77,39 @@ pub(crate) fn encode<'s>(
     encode_from(format, id, Origin::Request, scratch)
 }
 
+/// The first octets of an IPv4-mapped IPv6 address, which stands for the IPv4 address.
+const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// Calls `then` with the bytes of an id whose normal form needs no [`Scratch`]: text, a number or an address under the
+/// format of that type. `None` for other ids.
+///
+/// The type of the id is known where this is compiled, so one arm is left.
+#[inline(always)]
+pub(crate) fn with_plain_bytes<R>(
+    format: IdFormat,
+    id: &Id<'_>,
+    then: impl FnOnce(&[u8]) -> R,
+) -> Option<R> {
+    match *id {
+        Id::Text(text)
+            if format == IdFormat::String && (1..=STRING_MAX_BYTES).contains(&text.len()) =>
+        {
+            Some(then(text.as_bytes()))
+        }
+        Id::Number(number) if format == IdFormat::RegId => Some(then(&number.to_be_bytes())),
+        Id::Address(IpAddr::V4(address)) if format == IdFormat::IpAddress => {
+            Some(then(&address.octets()))
+        }
+        Id::Address(IpAddr::V6(address)) if format == IdFormat::IpAddress => {
+            // As one number, so that the copy of the octets is written and read in whole words.
+            let octets = address.to_bits().to_be_bytes();
+            let (prefix, v4) = octets.split_at(IPV4_MAPPED.len());
+            Some(then(if *prefix == IPV4_MAPPED { v4 } else { &octets }))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the id of an override in normal form. The text must follow every rule of its format, because an id that is not
 /// in normal form would never match. `public_only` refuses addresses in reserved blocks.
 #[cfg_attr(not(feature = "yaml"), allow(dead_code, reason = "only files have these ids"))]

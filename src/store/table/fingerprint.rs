@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 
-use crate::store::key::KeyRef;
 #[cfg(feature = "snapshot")]
 use crate::store::key::LimitIndex;
+use crate::store::key::{KeyRef, Stamp};
 
 /// 126 keyed hash bits of a key. Two of n keys have the same fingerprint with a probability of n^2
 /// / 2^127: 6e-23 for 100 million keys.
@@ -23,6 +23,11 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
+    #[inline(always)]
+    fn new(lo: u64, hi: u64) -> Fingerprint {
+        Fingerprint { lo: lo | SET, hi: hi | SET }
+    }
+
     /// Returns evenly spread bits, for callers that choose one of a few bins.
     #[inline]
     pub(crate) fn bits(self) -> u64 {
@@ -104,7 +109,7 @@ impl Seeds {
     /// processor.
     #[cfg(feature = "snapshot")]
     pub(super) fn check(&self) -> [u64; 2] {
-        /// Lengths for each way to hash an id. ahash changes its way at 8, 16 and 64 bytes.
+        /// Lengths for each way to hash an id.
         const LENGTHS: [usize; 7] = [0, 3, 8, 12, 16, 40, 100];
         let id: [u8; 100] = std::array::from_fn(|at| at as u8);
         LENGTHS.iter().fold([0; 2], |[lo, hi], &len| {
@@ -124,11 +129,34 @@ impl Seeds {
     /// Hashes the limit, the length and all bytes of a key with both functions.
     #[inline(always)]
     pub(super) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
-        let (lo, hi) = match PackedKey::new(key) {
-            Some(packed) => (hash_packed(&self.lo, packed), hash_packed(&self.hi, packed)),
-            None => (hash_long(&self.lo, key), hash_long(&self.hi, key)),
+        match PackedKey::new(key) {
+            Some(packed) => {
+                Fingerprint::new(hash_packed(&self.lo, packed), hash_packed(&self.hi, packed))
+            }
+            None => self.long(key.limit.0, key.id),
+        }
+    }
+
+    /// Hashes an id of more than 12 bytes with both functions: 16 bytes at a time, then the limit and the length. The
+    /// last 16 bytes may overlap those before; the length tells how far.
+    #[inline(never)]
+    fn long(&self, limit: u32, id: &[u8]) -> Fingerprint {
+        let (mut lo, mut hi) = (self.lo.build_hasher(), self.hi.build_hasher());
+        let mut write = |bytes: u128| {
+            lo.write_u128(bytes);
+            hi.write_u128(bytes);
         };
-        Fingerprint { lo: lo | SET, hi: hi | SET }
+        let (chunks, rest) = id.as_chunks();
+        for &chunk in chunks {
+            write(u128::from_le_bytes(chunk));
+        }
+        if !rest.is_empty() {
+            write(
+                id.last_chunk().map_or_else(|| two_halves(id), |&last| u128::from_le_bytes(last)),
+            );
+        }
+        write((id.len() as u128) << 32 | u128::from(limit));
+        Fingerprint::new(lo.finish(), hi.finish())
     }
 }
 
@@ -140,11 +168,10 @@ fn hash_packed(seeds: &RandomState, packed: PackedKey) -> u64 {
     hasher.finish()
 }
 
-fn hash_long(seeds: &RandomState, key: KeyRef<'_>) -> u64 {
-    let mut hasher = seeds.build_hasher();
-    hasher.write(key.id);
-    hasher.write_u128((key.id.len() as u128) << 32 | u128::from(key.limit.0));
-    hasher.finish()
+/// Returns the first and the last eight bytes of an id of eight to 16 bytes.
+fn two_halves(id: &[u8]) -> u128 {
+    let half = |bytes: Option<&[u8; 8]>| u128::from(u64::from_le_bytes(*bytes.unwrap_or(&[0; 8])));
+    half(id.first_chunk()) | half(id.last_chunk()) << 64
 }
 
 /// A key with an id of at most 12 bytes as one number. From the lowest byte on: twelve bytes for
@@ -152,15 +179,16 @@ fn hash_long(seeds: &RandomState, key: KeyRef<'_>) -> u64 {
 #[derive(Clone, Copy)]
 struct PackedKey(u128);
 
+const _: () = assert!(Stamp::MAX_LIMITS <= 1 << 24, "a limit's index has three bytes");
+
 impl PackedKey {
     const MAX_LEN: usize = 12;
-    const LIMIT_BITS: u32 = 24;
 
-    /// Packs a key. `None` if the id or the limit's index is too long.
+    /// Packs a key. `None` if the id is too long.
     #[inline(always)]
     fn new(key: KeyRef<'_>) -> Option<PackedKey> {
         let id = key.id;
-        if id.len() > PackedKey::MAX_LEN || key.limit.0 >> PackedKey::LIMIT_BITS != 0 {
+        if id.len() > PackedKey::MAX_LEN {
             return None;
         }
         // The last bytes may overlap the first. The length tells how far.
@@ -202,9 +230,9 @@ impl Fingerprint {
     /// line. `log2` is at least 1.
     #[inline(always)]
     pub(super) fn home(self, log2: u32) -> usize {
-        const LINE: usize = super::slot::A_LINE - 1;
+        const LINE_LOG2: u32 = super::slot::A_LINE.ilog2();
         // The highest bits, so that cells keep their order when a segment grows or shrinks.
-        (self.hi >> (u64::BITS - log2)) as usize & !LINE
+        ((self.hi >> (u64::BITS - log2) >> LINE_LOG2) as usize) << LINE_LOG2
     }
 }
 
@@ -302,7 +330,6 @@ mod tests {
             assert_eq!(usize::from(bytes[15]), len);
         }
         assert!(pack(0, &[0; 13]).is_none());
-        assert!(pack(1 << 24, &[0; 8]).is_none());
     }
 
     #[test]
