@@ -23,6 +23,8 @@ pub(crate) enum Race {
     LookedAtMoved,
     /// A scan met a word that had not arrived in the successor yet.
     ScannedMoving,
+    /// A scan met a key whose search goes on at the first slot of the segment.
+    ScannedWrapped,
     /// A half-made insert was poisoned.
     Poisoned,
     /// A cell that was never charged was dropped, not migrated.

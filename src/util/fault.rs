@@ -129,6 +129,8 @@ pub(crate) enum Fault {
     ChargeBeforeRenewal,
     /// A scan leaves out words that have moved.
     ScanSkipsMoved,
+    /// A scan reads the slots of a segment from the first to the last, and not in the order of each key's search.
+    ScanInOrder,
     /// A shadow limit is checked first and charged afterwards.
     ShadowByCheck,
     /// A bin of blocks is stored, not swapped.

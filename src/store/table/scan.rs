@@ -48,9 +48,9 @@ impl Table {
         let shard = &self.shards[part];
         let view = shard.view(&guard);
         let Some(newest) = view.newest() else { return };
-        // A key in the newest segment stays in its slot. A key that arrives there after its slot
-        // was scanned is in the old segment, live or frozen, and the frozen word is the one that
-        // moves.
+        // In the newest segment a key stays in its slot or moves to a later one of its search. A key
+        // that arrives there after its slot was scanned is in the old segment, live or frozen, and
+        // the frozen word is the one that moves.
         let mut visited = HashSet::with_hasher(RandomState::default());
         for (fingerprint, slot, word) in words(newest) {
             visit(fingerprint, slot.tag(), word);
@@ -95,16 +95,35 @@ impl Table {
 }
 
 /// Returns the keys of a segment whose words are not 0, with live words and frozen ones.
+///
+/// The slots of each key are read in the order of its search, in which its word may move when an
+/// override ends: first the slots from each key's home to the last slot of the segment, then, from
+/// the first slot on, those of the keys whose search goes on there.
 fn words<'g>(segment: Segment<'g>) -> impl Iterator<Item = (Fingerprint, &'g Slot, u64)> {
-    (0..segment.slots()).filter_map(move |at| {
-        let slot = segment.slot(0, at);
+    let slots = move || (0..segment.slots()).map(move |at| (at, segment.slot(0, at)));
+    let is_wrapped = move |at, fingerprint: Fingerprint| {
+        !fault::active(Fault::ScanInOrder) && fingerprint.home(segment.log2()) > at
+    };
+    let before_the_end = words_of(slots()).filter(move |&(at, it)| !is_wrapped(at, it.0));
+    // A search ends at a vacant slot, so no key has gone on beyond the first one. A word that moves
+    // to a slot which was still vacant here was met where it came from.
+    let from_the_start = slots().take_while(|(_, slot)| slot.contents() != SlotContents::Vacant);
+    let wrapped = words_of(from_the_start).filter(move |&(at, it)| is_wrapped(at, it.0));
+    let wrapped = wrapped.inspect(|_| coverage::hit(Race::ScannedWrapped));
+    before_the_end.chain(wrapped).map(|(_, it)| it)
+}
+
+fn words_of<'g>(
+    slots: impl Iterator<Item = (usize, &'g Slot)>,
+) -> impl Iterator<Item = (usize, (Fingerprint, &'g Slot, u64))> {
+    slots.filter_map(|(at, slot)| {
         let SlotContents::Key(fingerprint) = slot.contents() else { return None };
         let word = match slot.word() {
             Word::Live(word) => word,
             Word::Frozen(_) if fault::active(Fault::ScanSkipsMoved) => 0,
             Word::Frozen(word) => word,
         };
-        (word != 0).then_some((fingerprint, slot, word))
+        (word != 0).then_some((at, (fingerprint, slot, word)))
     })
 }
 

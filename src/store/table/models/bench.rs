@@ -25,6 +25,10 @@ pub(super) const WITHOUT_LIMIT: Fingerprint = Fingerprint { lo: 0x62, hi: 0x7002
 pub(super) const LAST: Fingerprint = Fingerprint { lo: 0x52, hi: 0x6002 };
 /// A key whose search begins at the third of four slots.
 pub(super) const LATE: Fingerprint = Fingerprint { lo: 0x42, hi: 1 << 63 | 0x5202 };
+/// Two keys whose search begins at the seventh of eight slots: the second has the last slot, and its next slot is the
+/// first.
+pub(super) const NEXT_TO_LAST: Fingerprint = Fingerprint { lo: 0x72, hi: 3 << 62 | 0x8002 };
+pub(super) const WRAPPED: Fingerprint = Fingerprint { lo: 0x82, hi: 3 << 62 | 0x9002 };
 
 /// A table, its clock, and its limits.
 pub(super) struct Bench {

@@ -18,7 +18,9 @@ mod stack;
 
 use std::sync::Arc;
 
-use self::bench::{Bench, K, K_LOW, L, LAST, LATE, Limits, M, UNIT_NS, WITHOUT_LIMIT};
+use self::bench::{
+    Bench, K, K_LOW, L, LAST, LATE, Limits, M, NEXT_TO_LAST, UNIT_NS, WITHOUT_LIMIT, WRAPPED,
+};
 use super::epoch;
 use super::fingerprint::Fingerprint;
 use super::segment::{ClaimOutcome, Segment};

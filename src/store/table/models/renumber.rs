@@ -5,7 +5,7 @@ use super::*;
 impl Bench {
     /// Spends one unit by the limit that applies after `ends` ends, or by a later one if another
     /// call has acted on a later end. Returns the number of ends.
-    fn spend_after(&self, fingerprint: Fingerprint, ends: u32) -> u32 {
+    pub(super) fn spend_after(&self, fingerprint: Fingerprint, ends: u32) -> u32 {
         let mut limits = Limits { ends, ..Limits::of_generation(0) };
         loop {
             let done = self.update_by(limits, fingerprint, Absent::Insert, |word, at_ns| {
@@ -30,7 +30,7 @@ impl Bench {
 
 /// Returns the word, in units of the default, after these numbers of units by each of the three
 /// limits.
-fn owed(by_override: u64, by_account: u64, by_default: u64) -> u64 {
+pub(super) fn owed(by_override: u64, by_account: u64, by_default: u64) -> u64 {
     1 + (9 * by_override + 3 * by_account + by_default) * UNIT_NS
 }
 
