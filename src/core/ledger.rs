@@ -1,9 +1,10 @@
-//! The rollback ledger: what lowered a bucket's word between a charge and its rollback.
+//! The rollback ledger: by how much other calls lowered a bucket's word between a charge and its rollback.
 //!
-//! A word does not say which charges it contains. A rollback computes from the word how much may go back. For that it
-//! has to know by how much other calls have lowered the word since its charge. So each call that lowers a word records
-//! that here before its swap: a settlement and a rollback add the amount, a refund and a reset count themselves.
-//! Buckets share the entries of a fixed array. Another bucket of the same entry can only make a rollback give back
+//! A word does not say which charges it contains. A rollback computes from the word how many units it returns. For that
+//! it needs the amount by which other calls have lowered the word since its charge. So each call that lowers a word
+//! records this in the ledger before its swap: a settlement and a rollback add the amount, a refund and a reset add 1
+//! to a count. A rollback of a whole charge that is still the bucket's last records nothing: it only undoes that
+//! charge. Buckets share the entries of a fixed array. Another bucket of the same entry can only make a rollback return
 //! less. docs/internals/rollback.md has the rule.
 
 use ahash::RandomState;
@@ -19,13 +20,14 @@ pub(crate) struct Ledger {
     hasher: RandomState,
 }
 
-/// The number of entries, a power of two. With more entries fewer buckets share one.
+/// The number of entries, a power of two. With more entries, fewer buckets share an entry.
 const ENTRIES: usize = if cfg!(tollgate_loom) { 1 } else { 4096 };
 
 /// By how much, and how often, calls have lowered the words of the entry's buckets since the limiter was made.
 pub(crate) struct Entry {
-    /// The sum by which rollbacks beneath later charges and settlements of a part of a charge have lowered words, in ns
-    /// or units. It wraps, after 584 years of ns.
+    /// The sum by which words were lowered by rollbacks beneath later charges and by settlements of a part of a charge:
+    /// in the measure of `Charge::lowered`, which is ns for gcra and units for the algorithms that count. It wraps, in
+    /// ns after 584 years.
     lowered: AtomicU64,
     /// The number of refunds and resets.
     refunds: AtomicU64,
@@ -49,7 +51,7 @@ impl Ledger {
         self.entry_by_fingerprint(key.fingerprint, key.key)
     }
 
-    /// Returns the entry of a key's own bucket. `key` counts only if the store has no fingerprints.
+    /// Returns the entry of a key's own bucket. `key` is used only if the store computes no fingerprints.
     #[inline]
     pub(crate) fn entry_by_fingerprint(&self, fingerprint: Fingerprint, key: KeyRef<'_>) -> &Entry {
         let bits =
@@ -70,16 +72,16 @@ impl Ledger {
 impl Entry {
     /// Reads the entry. A call does this before a charge that may be rolled back.
     pub(crate) fn mark(&self) -> LedgerMark {
-        // Relaxed: the charge comes later. A reading that is older than the charge's swap only overestimates by how
-        // much words were lowered since.
+        // Relaxed: this load comes before the charge's swap, which is a Release. What other calls add between the two
+        // counts as later than the charge, so the rollback can only return less.
         let (lowered, refunds) = (Ordering::Relaxed, Ordering::Relaxed);
         LedgerMark { lowered: self.lowered.load(lowered), refunds: self.refunds.load(refunds) }
     }
 
     /// Returns whether a refund or a reset was made since `mark`.
     pub(crate) fn is_refunded_since(&self, mark: LedgerMark) -> bool {
-        // Relaxed: the caller has read the word with Acquire, and so comes after every refund that the word contains:
-        // each was counted before the Release of its swap.
+        // Relaxed: the caller has read the word with Acquire, and each refund in the word was counted before its swap,
+        // a Release. So this load sees every such count.
         self.refunds.load(Ordering::Relaxed) != mark.refunds
     }
 
@@ -97,15 +99,19 @@ impl Entry {
         self.lowered.load(Ordering::Relaxed).wrapping_sub(mark.lowered)
     }
 
-    /// Adds the amount `by`, once for each attempt to lower a word by it, before its swap. A call that charged before
-    /// the word was read finds the amount; a call that charges after that makes the attempt fail. Returns the sum by
-    /// which words had been lowered since `mark`, without `by`. Of two rollbacks at once the second to add knows of
-    /// the first, even if the word returns to its former value; the first does not know of the second.
+    /// Adds the amount `by`, once for each attempt to lower a word by it, before the attempt's swap. Returns the sum by
+    /// which words had been lowered since `mark`, without `by`.
+    ///
+    /// If another call charged the bucket before the word was read, its mark is older than this addition, so its
+    /// rollback finds the amount. If another call charges after the word was read, the swap of this attempt fails. Of
+    /// two concurrent rollbacks the second to add finds the amount of the first, even if the word returns to its former
+    /// value. The first does not find the amount of the second.
     pub(crate) fn announce(&self, by: u64, mark: LedgerMark) -> u64 {
         if fault::active(Fault::LoweringNotCounted) {
             return self.lowered_since(mark);
         }
-        // Relaxed: published by the word's swap. Two announcements meet in this one location.
+        // Relaxed: published by the word's swap. Two announcements are ordered by the modification order of this
+        // atomic.
         self.lowered.fetch_add(by, Ordering::Relaxed).wrapping_sub(mark.lowered)
     }
 }

@@ -1,4 +1,4 @@
-//! Shadows: a second bucket of a key, under the limit that is tried beside the enforced one.
+//! Shadow buckets: a key's second bucket, under the shadow limit that is tried beside the enforced limit.
 
 use crate::algorithm::factor::Factor;
 use crate::core::state::SharedState;
@@ -10,8 +10,9 @@ use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
 impl SharedState {
-    /// Repeats a call for a key's bucket on the key's shadow, if it has one, and returns whether the shadow would have
-    /// denied it. A shadow is a bucket of its own, under the limits that apply at the time. It changes no decision.
+    /// Repeats a call for a key's bucket on the key's shadow bucket, if it has one, and returns whether the shadow
+    /// limit would have denied the call. The shadow limit is looked up now: a reload may have replaced it since the
+    /// decision. It changes no decision of the enforced limit.
     pub(crate) fn in_shadow(
         &self,
         key: KeyRef<'_>,
@@ -27,7 +28,8 @@ impl SharedState {
         })
     }
 
-    /// Charges a settlement to a key's shadow, if it has one: a cost above the shadow's burst is charged as its burst.
+    /// Repeats the charge or the refund of a settlement or a cancel on a key's shadow bucket, if it has one, and
+    /// returns whether the shadow limit denied it. A cost above the shadow limit's burst counts as the burst.
     pub(crate) fn in_shadow_capped(
         &self,
         key: KeyRef<'_>,
@@ -40,8 +42,8 @@ impl SharedState {
         })
     }
 
-    /// Calls `then` with the shadow's key and limit. Returns false if there is no shadow, or if the factor removes its
-    /// limit or takes its numbers out of their range.
+    /// Calls `then` with the shadow bucket's key and limit. Returns false if the key has no shadow limit, or if the
+    /// factor removes that limit or takes its parameters out of their range.
     fn with_shadow(
         &self,
         key: KeyRef<'_>,
@@ -64,7 +66,8 @@ impl SharedState {
     }
 }
 
-/// Decides a call of at most the limit's burst, which a refund or a settlement may exceed; returns whether it was denied.
+/// Makes a call whose cost is cut to the limit's burst, and returns whether it was denied. Only a refund or a
+/// settlement can have a cost above the burst.
 fn run_capped(
     call: Call,
     view: LimitsView<'_>,

@@ -1,4 +1,4 @@
-//! Encodes the parameters of limits, and converts words that are counted in them.
+//! Encodes and decodes the parameters of a snapshot's limits, and converts words that are counted in their units.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::limit;
 use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 
-// The algorithms in a file, each with the meaning of its three numbers.
-/// The name alone.
+// The algorithms' numbers in a file. Each comment names the three parameters that a file has for the algorithm.
+/// A custom algorithm: three zeros, and the algorithm's name.
 const CUSTOM: u8 = 0;
 /// Burst, count, period in nanoseconds.
 const GCRA: u8 = 1;
@@ -23,17 +23,18 @@ const TOKEN_BUCKET: u8 = 3;
 /// Size, drip rate in milliseconds, drip size.
 const LEAKY_BUCKET: u8 = 4;
 
-/// A limit in whose units a file's words are counted.
+/// A limit of the snapshot, in whose units the file's words are counted.
 pub(super) enum OldLimit {
     Limit(Limit),
-    /// A custom rule, by its name.
+    /// A custom algorithm, by its name.
     Custom(Box<str>),
 }
 
 /// Encodes a limit's parameters.
 pub(super) fn encode(limit: &Limit) -> Parameters<'_> {
     use limit::Parameters as Of;
-    // Windows and drip rates are whole milliseconds below 2^39, and a period is a u64 of nanoseconds: no cast cuts.
+    // No cast loses bits: windows and drip rates are whole milliseconds below 2^39, and a period's nanoseconds fit into
+    // a u64.
     let ms = |time: Duration| time.as_millis() as u64;
     let (algorithm, numbers, name) = match limit.parameters() {
         Of::Custom(rule) => (CUSTOM, [0; 3], rule.name()),
@@ -52,7 +53,7 @@ impl OldLimit {
     pub(super) fn decode(parameters: &Parameters<'_>) -> Result<OldLimit, FrameFault> {
         let ms = Duration::from_millis;
         let damaged = || FrameFault::Damaged;
-        // A valid number is below 2^24, so a u32 has room for it.
+        // A leaky bucket's valid size and drip size are below 2^24: a number above u32::MAX is damage.
         let count = |units: u64| u32::try_from(units).map_err(|_| damaged());
         let [a, b, c] = parameters.numbers;
         let limit: Result<Limit, Error> = match parameters.algorithm {
@@ -82,7 +83,7 @@ impl OldLimit {
         }
     }
 
-    /// Returns whether this limit can have written a word.
+    /// Returns whether `word` can be a charged bucket's word under this limit.
     pub(super) fn has_word(&self, word: u64) -> bool {
         let has_time = match self {
             OldLimit::Limit(limit) if !matches!(limit.rule(), Rule::Gcra(_)) => {
@@ -93,7 +94,8 @@ impl OldLimit {
         word != 0 && word >> 63 == 0 && has_time
     }
 
-    /// Converts a word to `new` as of `at_ns`. `None` if nothing of its debt remains.
+    /// Converts a word's debt at `at_ns` to the units of `new`. Returns `None` if no debt remains, or if words of this
+    /// limit cannot be converted to `new`.
     pub(super) fn convert(
         &self,
         carry_over: CarryOver,

@@ -1,16 +1,15 @@
-//! PlugLimit's scripts as calls and answers: its own tests (FW, TB), and recorded runs (V). Times are in
-//! ms.
+//! Compares fixed windows and token buckets with PlugLimit's scripts: calls and their answers from PlugLimit's own
+//! tests (FW, TB) and from recorded runs of the scripts (V). Times are in ms.
 //!
-//! This crate differs where the specification says so. A window excludes its last instant: V-FW3 at 10000,
-//! V-FW4 at 5000, V-TB4 and V-TB8 at 60000 and V-TB9 at 3000 are in the next window. Times are exact where
-//! PlugLimit's are seconds rounded half up, or the time of a whole token; V-TB3's call at 9000 waits 1 s,
-//! not 5.
+//! Tollgate differs from PlugLimit in two points. A window excludes its last instant: V-FW3's call at 10000,
+//! V-FW4's at 5000, V-TB4's and V-TB8's at 60000 and V-TB9's at 3000 are in the next window. Times are exact, whereas
+//! PlugLimit rounds them half up to seconds, or gives the time of a whole token: V-TB3's call at 9000 waits 1 s, not 5.
 
 use super::laws::ByHand;
 use super::naive::figures;
 use super::*;
 
-/// The time; then allowed, remaining, retry_in, reset_in.
+/// A call's time, and its answer: allowed, remaining, retry_in, reset_in.
 type Row = (u64, (bool, u64, u64, u64));
 
 #[track_caller]
@@ -209,7 +208,7 @@ fn v_tb9_a_rate_of_two_a_second() {
 
 #[test]
 fn exact_arithmetic_allows_at_a_tokens_boundary() {
-    // The script's floating point denies the fifth.
+    // PlugLimit's script denies the fifth call, because it computes in floating point.
     let limit = tokens(10, 6000, 2);
     let mut bucket = ByHand::new(&limit, 1);
     for (at, allowed) in [(0, true), (500, true), (1000, true), (1000, false), (1500, true)] {

@@ -1,36 +1,38 @@
-//! Starts an example that cargo has built, such as `examples/axum.rs`, on its own port.
+//! Starts an example program that cargo has built, such as `examples/axum.rs`, on a free port.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+/// A running example program. Dropping it kills the program.
 pub(crate) struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// The address, such as `127.0.0.1:41023`.
+    /// The address at which the program listens, such as `127.0.0.1:41023`.
     pub(crate) address: String,
 }
 
 impl Server {
-    #[allow(dead_code, reason = "one of the files that share this starts others")]
+    /// Starts `examples/axum.rs` on a free port, with more arguments.
+    #[allow(dead_code, reason = "a test that starts only other examples includes this file")]
     pub(crate) fn start(args: &[&str]) -> Server {
         Server::run(command().args(["--listen", "127.0.0.1:0"]).args(args))
     }
 
-    /// Of any example, which prints where it listens.
+    /// Starts any example whose first line of output is `listening on http://` and its address.
     pub(crate) fn run(command: &mut Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the example starts");
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on http://");
-        let address = address.unwrap_or_else(|| panic!("{line:?} is no address")).to_owned();
+        let address = address.unwrap_or_else(|| panic!("{line:?} has no address")).to_owned();
         Server { child, stdout, address }
     }
 
     /// Ends the program as Ctrl-C does. Returns the rest of its output.
     #[cfg(unix)]
-    #[allow(dead_code, reason = "one of the files that share this does")]
+    #[allow(dead_code, reason = "only one of the files that include this one calls it")]
     pub(crate) fn interrupt(mut self) -> (std::process::ExitStatus, String) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
@@ -49,12 +51,14 @@ impl Drop for Server {
     }
 }
 
+/// Returns the command of `examples/axum.rs`.
 #[allow(dead_code, reason = "as `Server::start`")]
 pub(crate) fn command() -> Command {
     program("axum")
 }
 
-/// Cargo builds examples with the tests, into a folder beside them, but not for a single test target.
+/// Returns the command of an example program. `cargo test` builds the examples into a folder beside the tests, but
+/// `cargo test --test NAME` does not.
 pub(crate) fn program(name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let target = tests.parent().and_then(|deps| deps.parent()).expect("a test is in target/*/deps");
@@ -62,7 +66,7 @@ pub(crate) fn program(name: &str) -> Command {
         target.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
     assert!(
         program.is_file(),
-        "{} is not there: cargo build --example {name} --all-features",
+        "{} does not exist: run cargo build --example {name} --all-features",
         program.display()
     );
     Command::new(program)

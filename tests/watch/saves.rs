@@ -1,4 +1,5 @@
-//! The ways in which programs save a file, each a hundred times, found by events and by polls.
+//! The watcher loads each of a hundred saves, whichever way a program saves the file, by events alone and by polls
+//! alone.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,7 +8,7 @@ use super::*;
 
 const SAVES: u64 = 100;
 
-/// Options for events without polls, and for polls without events.
+/// Returns options for events without polls, and for polls without events.
 fn both() -> [WatchOptions; 2] {
     let options = WatchOptions::default().settle(millis(5));
     [options.clone().poll(NEVER), options.events(false).poll(millis(2))]
@@ -23,8 +24,8 @@ fn each_save_is_seen(save: impl Fn(&Site, u64)) {
             save(&site, round);
             site.until_burst(&watcher, round);
         }
-        // The limits change a moment before the status.
-        until("the last reload's record", || watcher.status().reloads >= SAVES);
+        // The watcher replaces the limits before it counts the reload in its status.
+        until("the status counts the last reload", || watcher.status().reloads >= SAVES);
         let status = watcher.status();
         assert_eq!(status.reloads, SAVES, "{status:?}");
         assert_eq!(status.generation, SAVES, "{status:?}");
@@ -35,7 +36,7 @@ fn each_save_is_seen(save: impl Fn(&Site, u64)) {
 #[test]
 fn in_place() {
     each_save_is_seen(|site, round| {
-        // All texts have one length, so that the file is always complete.
+        // All texts have the same length, so the file is never cut short.
         let mut file = File::options().write(true).open(site.file()).unwrap();
         let text = format!("PerUser: {{burst: {round:<4}, count: 10, period: 1s, id: string}}\n");
         file.write_all(text.as_bytes()).unwrap();
@@ -63,7 +64,8 @@ fn removed_and_written() {
     });
 }
 
-/// Kubernetes does so: `limits.yml` is a link to `..data/limits.yml`, and `..data` one to a folder that changes.
+/// Kubernetes updates a mounted ConfigMap in this way: `limits.yml` is a symbolic link to `..data/limits.yml`, and
+/// `..data` is a symbolic link that is replaced by one to a new folder.
 #[cfg(unix)]
 #[test]
 fn by_a_link_to_another_folder() {
@@ -84,7 +86,8 @@ fn by_a_link_to_another_folder() {
     });
 }
 
-/// The path leads through a symbolic link in another folder than the file's, and the link changes.
+/// The path to the file leads through a symbolic link to the file's folder. The link is replaced by one to another
+/// folder.
 #[cfg(unix)]
 #[test]
 fn by_a_link_on_the_way() {
@@ -101,12 +104,12 @@ fn by_a_link_on_the_way() {
     symlink("two", site.path("next")).unwrap();
     fs::rename(site.path("next"), site.path("now")).unwrap();
     site.until_burst(&watcher, 2);
-    // The new folder is watched from then on.
+    // The watcher now watches the new folder.
     fs::write(site.path("two").join("limits.yml"), text(3)).unwrap();
     site.until_burst(&watcher, 3);
 }
 
-/// A poll finds a save that does not change the length and the times, by the content.
+/// The watcher compares contents, so it finds a save that leaves the file's length and modification time as they were.
 #[test]
 fn with_the_time_of_before() {
     let site = Site::new();

@@ -1,12 +1,13 @@
-//! Maps IPv6 clients of a log to their networks, as the tower layer does.
+//! Maps the IPv6 address of a log's client to its network, as the tower layer does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The prefix of IPv4 addresses that a translator writes as IPv6 (RFC 6052).
+/// The prefix of the IPv6 addresses into which NAT64 translators embed IPv4 addresses (RFC 6052).
 const NAT64_PREFIX: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 
-/// Returns the base address of the client's network of `prefix` bits, 1 to 128. An IPv4 address written as
-/// IPv6 gives the IPv4 address. Returns `None` if the client stays as written: IPv4, or no address.
+/// Returns the first address of the client's network, whose prefix has `prefix` bits, 1 to 128. Returns the IPv4
+/// address if the IPv6 address embeds one. Returns `None` if `client` is an IPv4 address or no address: it stays as
+/// written.
 pub(crate) fn network_of(client: &[u8], prefix: u8) -> Option<String> {
     let address: Ipv6Addr = std::str::from_utf8(client).ok()?.parse().ok()?;
     if let IpAddr::V4(mapped) = address.to_canonical() {

@@ -1,11 +1,11 @@
-//! Sorts items by time within a time window.
+//! Sorts items by time, as far as a time window reaches.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Holds each item until the window has passed its time.
+/// Holds each item until the latest time of all items is more than the window after the item's time.
 ///
-/// Items with the same time leave in the order in which they came. The times of logs are whole seconds, so
-/// that a window has few times with many items each, and a map of queues is faster than a heap.
+/// Items with the same time leave in the order in which they came. A log's times are whole seconds. So a window has few
+/// times with many items each, and a map of queues is faster than a heap.
 #[derive(Debug)]
 pub(crate) struct Reorder<T> {
     window_ns: u64,
@@ -21,7 +21,8 @@ pub(crate) struct Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Creates a window that holds at most `max_held` items. If more come, the oldest leaves early.
+    /// Creates a window that holds at most `max_held` items. If there are more, [`pop`](Reorder::pop) returns the
+    /// oldest early.
     pub(crate) fn new(window_ns: u64, max_held: usize) -> Reorder<T> {
         Reorder {
             window_ns,
@@ -35,8 +36,8 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Adds an item. An item is late if it is older than the window or than the last item that left; it gets
-    /// the time of that last item.
+    /// Adds an item. An item is late if it is older than the window or than the last item that left. A late item gets
+    /// the time of the last item that left; if none has left, it keeps its time.
     pub(crate) fn push(&mut self, at_ns: u64, item: T) {
         let is_outside = at_ns < self.latest_ns.saturating_sub(self.window_ns);
         let is_late = is_outside || self.reached_ns.is_some_and(|reached_ns| at_ns < reached_ns);
@@ -64,7 +65,7 @@ impl<T> Reorder<T> {
         Some((at_ns, item))
     }
 
-    /// Lets all items leave, because no more come.
+    /// Ends the input: from now on [`pop`](Reorder::pop) returns all items that are held.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
@@ -96,7 +97,7 @@ mod tests {
         let mut reorder = Reorder::new(10, 100);
         reorder.push(100, 'a');
         reorder.push(110, 'b');
-        assert_eq!(reorder.pop(), None, "exactly the window away is inside it");
+        assert_eq!(reorder.pop(), None, "an item exactly as old as the window is inside it");
         reorder.push(111, 'c');
         assert_eq!(reorder.pop(), Some((100, 'a')));
         assert_eq!(reorder.pop(), None);
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(run(&mut reorder, &[100, 200, 150]), [(100, 0), (100, 2), (200, 1)]);
         assert_eq!(reorder.late(), 1);
         let mut reorder = Reorder::new(10, 100);
-        assert_eq!(run(&mut reorder, &[200, 100]), [(100, 1), (200, 0)], "no time is reached yet");
+        assert_eq!(run(&mut reorder, &[200, 100]), [(100, 1), (200, 0)], "no item left before it");
         assert_eq!(reorder.late(), 1);
     }
 

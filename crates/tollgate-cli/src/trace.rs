@@ -15,9 +15,9 @@ use tollgate::limit::Factor;
 use crate::escape::shortened;
 use crate::json::write_json;
 
-/// Characters of an error about a line.
+/// The maximum number of characters of an error about a line.
 const MAX_ERROR_CHARS: usize = 1000;
-/// Characters of a factor in an error.
+/// The maximum number of characters of a factor in an error.
 const MAX_FACTOR_CHARS: usize = 40;
 
 /// One line of a trace.
@@ -31,7 +31,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) txns: Vec<Object<Txn<'a>>>,
 }
 
-/// The operation on the buckets of a line.
+/// The operation that a line makes on its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Spend,
@@ -57,7 +57,7 @@ pub(crate) struct Txn<'a> {
 }
 
 impl Txn<'_> {
-    /// Parses the factor from the text of the line: it is a decimal, and a float would lose digits.
+    /// Parses the factor from its text in the line: a factor is a decimal, and a float would lose digits.
     pub(crate) fn factor(&self) -> Result<Factor, String> {
         let Some(raw) = self.factor else { return Ok(Factor::ONE) };
         let short = shortened(raw.get(), MAX_FACTOR_CHARS);
@@ -68,7 +68,7 @@ impl Txn<'_> {
     }
 }
 
-/// Parses a line without its line feed.
+/// Parses a line, from which the caller has removed the line feed.
 pub(crate) fn parse(line: &[u8]) -> Result<Operation<'_>, String> {
     let text = std::str::from_utf8(line)
         .map_err(|error| format!("invalid UTF-8 at column {}", error.valid_up_to() + 1))?;
@@ -87,7 +87,8 @@ pub(crate) fn parse(line: &[u8]) -> Result<Operation<'_>, String> {
     Ok(operation)
 }
 
-/// Writes the object of a decision and a line feed. `denied_by` is the name of a limit and an id.
+/// Writes a decision as a JSON object, and a line feed. `denied_by` is the limit's name and the id of the bucket that
+/// denied.
 pub(crate) fn write_decision(
     out: &mut impl Write,
     decision: &Decision,
@@ -108,14 +109,15 @@ pub(crate) fn write_decision(
     out.write_all(b"}\n")
 }
 
-/// Writes the object of an error and a line feed.
+/// Writes an error as a JSON object, and a line feed.
 pub(crate) fn write_error(out: &mut impl Write, error: &str) -> io::Result<()> {
     out.write_all(b"{\"error\":")?;
     write_json(out, &error)?;
     out.write_all(b"}\n")
 }
 
-/// Formats an error without the line number of `serde_json`, for which every line is the first.
+/// Formats an error without the line number of `serde_json`. That number is always 1, because `serde_json` gets one
+/// line at a time.
 fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -176,7 +178,7 @@ fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MemberMode, D::Err
     }
 }
 
-/// Deserializes a whole number; its error names the field.
+/// Deserializes a whole number. The error names the field, whose name is `self.0`.
 struct WholeVisitor(&'static str);
 
 impl Visitor<'_> for WholeVisitor {

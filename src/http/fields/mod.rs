@@ -20,7 +20,7 @@ use write::{
     write_limit_with_policies, write_plug_limit, write_sharkey,
 };
 
-/// A longer partition key is omitted.
+/// The largest partition key that is written. [`Item::partition`] omits a longer one.
 const PARTITION_MAX_BYTES: usize = 256;
 
 /// A limit's policy and its own decision, as a part of an [`Answer`].
@@ -38,14 +38,15 @@ impl<'a> Item<'a> {
         Item { policy, decision, partition: None }
     }
 
-    /// Adds a key that tells a client which of its quotas this is: `pk` of the current draft. It must not be a secret,
-    /// such as a token. A key of more than 256 bytes is omitted.
+    /// Adds the partition key: `pk` of the current draft. It tells a client which of its quotas the item is about. It
+    /// must not be a secret, such as a token. A key of more than 256 bytes is omitted.
     pub fn partition(self, key: &'a [u8]) -> Item<'a> {
         let partition = (key.len() <= PARTITION_MAX_BYTES).then_some(key);
         Item { partition, ..self }
     }
 
-    /// Returns the remaining units, cut to the quota: a reload after the decision may have lowered the limit.
+    /// Returns the remaining units, at most the quota: the policy may be that of a lower limit, if a reload replaced
+    /// the limit after the decision.
     fn remaining(&self) -> u64 {
         self.decision.remaining().unwrap_or(0).min(self.policy.quota())
     }
@@ -166,8 +167,8 @@ impl<'a> Answer<'a> {
         items.iter().filter(|item| item.decision.remaining().is_some())
     }
 
-    /// Returns the item that the batch's decision is taken from. By precedence: a denial, the longer wait, fewer
-    /// remaining units, the later item.
+    /// Returns the strictest item, whose decision is that of the batch: a denied item before an allowed one, then the
+    /// one with the longer wait, then with fewer remaining units, then the later one.
     fn strictest(&self) -> Option<&Item<'a>> {
         self.items().max_by_key(|item| {
             let decision = &item.decision;
@@ -208,12 +209,12 @@ impl Fields {
         }
     }
 
-    /// Writes no field except the `Retry-After` of a denial.
+    /// Makes fields without a style: a response gets no field except the `Retry-After` of a denial.
     pub fn none() -> Fields {
         Fields { styles: Box::default() }
     }
 
-    /// Returns whether a field depends on the wall clock, because a reset is written as a time of day.
+    /// Returns whether a field depends on the wall clock, because a reset is written as a Unix time.
     #[cfg(feature = "tower")]
     pub(crate) fn needs_time(&self) -> bool {
         self.styles.contains(&Style::XRateLimit(style::Reset::Epoch))
@@ -228,13 +229,14 @@ impl Fields {
     /// Writes the fields of `answer` into `headers`, and respects the fields that an inner layer or the service has
     /// already written.
     ///
-    /// The lists `RateLimit`, `RateLimit-Policy` and the policies in Draft03's `RateLimit-Limit` are appended to. In a
-    /// style with one number for all limits, the stricter set of fields stands as a whole: a denial before an allowed
-    /// call, then fewer remaining units, on a tie the existing set. An existing `Retry-After` stands if the call is
-    /// allowed.
+    /// `write` appends to the lists: `RateLimit`, `RateLimit-Policy`, and the policies in Draft03's `RateLimit-Limit`.
+    /// The other fields have one number for all limits. Of these, each style keeps either its existing set or the new
+    /// one as a whole: the stricter. A denial is stricter than an allowed call, then fewer remaining units are
+    /// stricter; on a tie the existing set stays. An existing `Retry-After` stays if the call is allowed.
     ///
-    /// `now` is the wall clock's time at the decision; only [`Reset::Epoch`](crate::http::Reset::Epoch) uses it. If no limit applies, no field is
-    /// written. Each value that depends on the decision is one allocation; the policy has the others.
+    /// `now` is the wall clock's time at the decision; only [`Reset::Epoch`](crate::http::Reset::Epoch) uses it. If no
+    /// limit applies, no field is written. For one limit without a partition key, each value that depends on the
+    /// decision is one allocation, and the other values are clones of the policy's.
     ///
     /// # Example: a strict limit within a global one
     ///

@@ -1,9 +1,10 @@
-//! Finds the id for which a request counts. [`Rule::new`](crate::http::Rule::new) takes these functions or a closure.
+//! Extractors find the id for which a request is counted. [`Rule::new`](crate::http::Rule::new) takes the extractor
+//! that one of these functions returns, or a closure.
 //!
-//! Each spelling that a client can choose is an id of its own. [`header`] takes a field byte by byte. If two spellings
-//! mean the same, such as `Bearer t` and `bearer  t`, the extractor must make one id of them, as [`bearer`] does.
-//! [`path`] takes the path as it is sent: `/p/1` and `/p/%31` are two ids. The route that the server has matched is one
-//! id for both: [`extension`] takes it.
+//! Two spellings of a value are two ids, and the client chooses the spelling. [`header`] takes a field byte by byte. If
+//! two spellings mean the same, such as `Bearer t` and `bearer  t`, the extractor must make one id of them, as
+//! [`bearer`] does. [`path`] takes the path as the client sends it: `/p/1` and `/p/%31` are two ids. The route that the
+//! server has matched is one id for both: [`extension`] takes it.
 //!
 //! # Example
 //!
@@ -42,7 +43,7 @@ use crate::http::ClientAddress;
 use crate::http::tower::{Rejection, Who};
 use crate::limits::Id;
 
-/// The whitespace of fields (RFC 9110, 5.6.3).
+/// The whitespace that field values may have (RFC 9110, 5.6.3).
 const SPACES: [char; 2] = [' ', '\t'];
 
 /// Takes the client's address. A request without a known address is rejected with a 500.
@@ -55,8 +56,9 @@ pub fn client(
     }
 }
 
-/// Takes the value of a header field as it is written, such as an API key. For tokens use [`bearer`]. A request without the
-/// field, with several of it, or with a value that is not printable ASCII is rejected with a 400.
+/// Takes the value of a header field as the client writes it, such as an API key. For tokens use [`bearer`]. A request
+/// without the field, with more than one such field, or with a value that is not printable ASCII is rejected with a
+/// 400.
 pub fn header(name: HeaderName) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| {
         who_or(single_value(parts, &name), || bad_request(format!("the field {name} is missing")))
@@ -70,13 +72,14 @@ pub fn header_if_present(
     move |parts: &Parts| who_or(single_value(parts, &name), || Who::NoLimit)
 }
 
-/// Takes the bearer token of `Authorization` (RFC 6750). The scheme may be in any case, and any number of spaces may
-/// precede the token, so that all spellings of one token are one id. A request without a token, with another scheme, or
-/// with several `Authorization` fields is rejected with a 400.
+/// Takes the bearer token of `Authorization` (RFC 6750). The case of the scheme's letters and the number of spaces
+/// before the token do not matter, so all spellings of one token are one id. A request without a token, with another
+/// scheme, or with several `Authorization` fields is rejected with a 400.
 ///
 /// The token is not verified, so a client that invents tokens gets a bucket for each. Put the layer behind the
-/// authentication, or add a rule by address. A token longer than 1,024 bytes is rejected, like any id. If tokens are long
-/// or change often, as JWTs do, count by the subject that the authentication has found, with [`extension`].
+/// authentication, or add a rule by address. A request with a token of more than 1,024 bytes is rejected, as for any
+/// id. If tokens are long or change often, as JWTs do, count by the subject that the authentication has found, with
+/// [`extension`].
 ///
 /// # Example
 ///
@@ -97,7 +100,7 @@ pub fn bearer() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static
     }
 }
 
-/// Works like [`bearer`], but the rule does not apply to requests without `Authorization` or with another scheme, so that
+/// Works like [`bearer`], but the rule does not apply to requests without `Authorization` or with another scheme. So
 /// the service can answer them with a 401. Another rule should limit them.
 pub fn bearer_if_present() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     |parts: &Parts| who_or(bearer_token(parts), || Who::NoLimit)
@@ -108,8 +111,8 @@ pub fn bearer_if_present() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Syn
 ///
 /// # Example: one bucket for each route of axum
 ///
-/// All spellings of a path are one route. The layer is a `route_layer`, because a request that no route matches has no
-/// matched path.
+/// All spellings of a path are one route. The layer is a `route_layer`: it does not see a request that matches no
+/// route, which would have no matched path.
 ///
 /// ```
 /// use std::time::Duration;
@@ -138,7 +141,8 @@ pub fn extension<T: Send + Sync + 'static>(
     }
 }
 
-/// Works like [`extension`], but the rule does not apply to requests without it. Another rule should limit them.
+/// Works like [`extension`], but the rule does not apply to requests without the extension. Another rule should limit
+/// them.
 pub fn extension_if_present<T: Send + Sync + 'static>(
     text: impl Fn(&T) -> &str + Send + Sync + 'static,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
@@ -148,8 +152,8 @@ pub fn extension_if_present<T: Send + Sync + 'static>(
     }
 }
 
-/// Takes the request's path without its query, so that all clients share a path's bucket. Each path that a client sends is
-/// a bucket, and so is each spelling: `/p/1` and `/p/%31` are two. To count by route, use [`extension`].
+/// Takes the request's path without its query, so that all clients share a path's bucket. Each path that a client sends
+/// has its own bucket, and so has each spelling: `/p/1` and `/p/%31` have two. To count by route, use [`extension`].
 pub fn path() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     |parts: &Parts| Who::Id(Id::Text(parts.uri.path()))
 }
@@ -162,7 +166,7 @@ pub fn everyone(
     move |_: &Parts| Who::Shared(Arc::clone(&id))
 }
 
-/// The id in a request, `None` if it is missing.
+/// The id in a request, `None` if the request has none, or the rejection of a request with an invalid one.
 type FoundId<'a> = Result<Option<&'a str>, Rejection>;
 
 /// Returns the id that was found, or `missing()` if the request has none.
@@ -178,7 +182,7 @@ fn bad_request(reason: impl Into<Cow<'static, str>>) -> Who<'static> {
     Who::Refused(Rejection::new(StatusCode::BAD_REQUEST, reason))
 }
 
-/// Returns the value of a field that may occur once.
+/// Returns the value of a field; a request that has the field more than once is rejected.
 fn single_value<'a>(parts: &'a Parts, name: &HeaderName) -> FoundId<'a> {
     let mut values = parts.headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -190,7 +194,7 @@ fn single_value<'a>(parts: &'a Parts, name: &HeaderName) -> FoundId<'a> {
     value.to_str().map(Some).map_err(|_| rejected("no text"))
 }
 
-/// Returns the token after the scheme `Bearer`. `None` without the field, or with another scheme.
+/// Returns the token after the scheme `Bearer`, or `None` if the request has no `Authorization` or another scheme.
 fn bearer_token(parts: &Parts) -> FoundId<'_> {
     let Some(value) = single_value(parts, &AUTHORIZATION)? else { return Ok(None) };
     let value = value.trim_matches(SPACES);

@@ -1,4 +1,4 @@
-//! Decides a batch: looks at all members, then charges them, and rolls the charges back if one is denied.
+//! Decides a batch: looks at all members, then charges them, and rolls the charges back if a member is denied.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -40,8 +40,9 @@ pub(super) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result
     Ok(now_ns)
 }
 
-/// Charges the members that can deny, in order, then those that cannot and whose buckets have the units. If a member
-/// that can deny is denied, or the limits have changed, all charges are rolled back.
+/// Charges the members that can deny, then the other members whose buckets have the units: each group in the order of
+/// `members`, which is that of their keys. Rolls all charges back if a member that can deny is denied, or if the limits
+/// have changed.
 fn charge_all(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],
@@ -73,8 +74,8 @@ fn charge(view: LimitsView<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Resul
     Ok(())
 }
 
-/// Rolls the members' charges back, the last one first. Where another caller has charged the bucket since, the rollback
-/// reads the clock again: units that have refilled since the charge are not returned.
+/// Rolls the members' charges back, in the reverse order of their keys. Where another caller has charged the bucket
+/// since, the rollback reads the clock again: units that have refilled since the charge are not returned.
 fn roll_back(view: LimitsView<'_>, members: &mut [Prepared<'_>]) {
     members.iter_mut().rev().for_each(|member| roll_back_one(view, member));
 }

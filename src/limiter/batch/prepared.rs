@@ -51,8 +51,9 @@ pub(super) enum Trial {
     ShadowBeside,
 }
 
-/// The members that a limit applies to, sorted by their keys. Because every batch charges in this order, one of two
-/// equal batches at the same time is allowed.
+/// The members that a limit applies to, sorted by key: by the limit's index, then by the id's bytes. Every batch
+/// charges in this order. So if the buckets have the units for one of two equal batches at the same time, one is
+/// allowed.
 pub(super) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
 
 impl Prepared<'_> {

@@ -1,10 +1,12 @@
-//! Measures the time that a layer adds to a request, beside tower_governor and a bare service, in one run.
+//! Measures the time that Tollgate's layer and tower_governor's add to a request, compared with a service without a
+//! layer, in one run.
 //!
 //!     cargo run --release --manifest-path benches/rivals/Cargo.toml --bin http
 //!
-//! Each call goes through `poll_ready`, `call`, one `poll` and the drop of its response. Requests are made beforehand;
-//! 1,024 clients take turns. At the end, the medians of interleaved rounds show the time that each layer adds, and
-//! whether Tollgate's stays below a microsecond. `-- --quick --rounds 1` only checks the answers.
+//! Each call consists of `poll_ready`, `call`, one `poll` and the drop of its response. The requests are built before
+//! the clock starts, and come from 1,024 clients in turn. At the end, the medians of interleaved rounds show the time
+//! that each layer adds, and whether Tollgate's layers add at most a microsecond. `-- --quick --rounds 1` is too short
+//! to measure, and only checks the answers.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,17 +29,17 @@ use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
 const CLIENTS: u32 = 1_024;
-/// The number of requests that are made at a time: few enough for the nearest caches, which also hold a request that
-/// has just been read from its connection.
+/// The number of requests that are built before the clock starts. They fit into the processor's first caches, in which
+/// a server also has a request that it has just read from a connection.
 const BATCH: u32 = 32;
 const BATCHES: u32 = 100;
 /// The most that Tollgate's layer may add to a request, in nanoseconds.
 const ADDED_NS_MAX: f64 = 1000.0;
 
-/// Measures the time that a layer adds to a request.
+/// Measures the time that each layer adds to a request.
 #[derive(Parser)]
 struct Args {
-    /// Interleaved rounds.
+    /// The number of interleaved rounds.
     #[arg(long, default_value_t = 101, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Leaves out criterion's own measurement of each layer.
@@ -47,6 +49,7 @@ struct Args {
 
 type Call = Box<dyn FnMut(Request<()>) -> StatusCode>;
 
+/// The service behind each layer: it answers with an empty response.
 #[derive(Clone)]
 struct Bare;
 
@@ -74,7 +77,7 @@ where
         assert!(service.poll_ready(&mut context).is_ready());
         match pin!(service.call(request)).poll(&mut context) {
             Poll::Ready(Ok(response)) => response.status(),
-            Poll::Pending => panic!("nothing waits here"),
+            Poll::Pending => panic!("the service did not answer in one poll"),
         }
     })
 }
@@ -94,7 +97,7 @@ fn requests(first: u32) -> impl FnMut() -> Request<()> {
     }
 }
 
-/// Makes Tollgate's layer with these styles and this number of limits, whose burst is never reached or is 1.
+/// Makes Tollgate's layer with these styles and this number of limits. `burst` is 1, or more than the calls of the run.
 fn ours(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
     let day = Duration::from_secs(86_400);
     let limit = Limit::new(burst, if burst > 1 { 1_000_000 } else { 1 }, day).expect("a limit");
@@ -104,7 +107,7 @@ fn ours(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
         builder = builder.limit(&name, IdFormat::IpAddress, limit.clone()).expect("a new name");
     }
     let limiter = Limiter::new(builder.build());
-    let fields = Fields::new(styles).expect("no two write one field");
+    let fields = Fields::new(styles).expect("the styles write different fields");
     let mut layer = RateLimitLayer::builder(&limiter).fields(fields);
     for nth in 0..limits {
         let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
@@ -148,7 +151,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The time of a call in one round.
+/// Returns the mean time of a call in one round.
 fn round(call: &mut Call, expected: StatusCode) -> Duration {
     let mut spent = Duration::ZERO;
     for batch in 0..BATCHES {
@@ -196,7 +199,7 @@ fn main() {
     }
 }
 
-/// Measures one layer after the other with criterion.
+/// Measures each case with criterion, one after the other.
 fn measure(cases: &mut [Case]) {
     let mut criterion = Criterion::default()
         .warm_up_time(Duration::from_millis(500))

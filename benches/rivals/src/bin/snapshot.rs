@@ -1,4 +1,5 @@
-//! Measures snapshots of a table in use: the time to write and to read one, its length, and the calls beside it.
+//! Measures snapshots of a table in use: the time to write and to read one, the length of the file, and the time of the
+//! calls that another thread makes during the writes.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -14,23 +15,23 @@ use rivals::meter::{FaultCost, Meter};
 use rivals::random::Random;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-/// Measures snapshots beside a spending thread, and restores of the last one.
+/// Measures snapshots that are written while another thread spends, and restores of the last one.
 #[derive(Parser)]
 struct Args {
     /// The number of keys with a bucket.
     #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     keys: u32,
-    /// The number of files.
+    /// The number of snapshots to write, and of restores.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     files: u32,
-    /// The folder of the files. Default: that of temporary files.
+    /// The folder for the files. Default: the system's folder for temporary files.
     #[arg(long)]
     folder: Option<PathBuf>,
 }
 
 const NAME: &str = "PerUser";
 const BURST: u64 = 1 << 20;
-/// The number of calls without a snapshot beside them.
+/// The number of calls that are measured while no snapshot is written.
 const CALLS_ALONE: usize = 2_000_000;
 
 fn limits() -> Limits {
@@ -38,7 +39,8 @@ fn limits() -> Limits {
     Limits::builder().limit(NAME, IdFormat::String, limit).expect("a name").build()
 }
 
-/// Measures a write of as many bytes, synced to the disk, and a read of them: the machine's own time.
+/// Returns the times to write `bytes` bytes and sync them to the disk, and to read them: what the machine needs without
+/// Tollgate.
 fn bare(path: &Path, bytes: usize) -> (Duration, Duration) {
     let content = vec![7; bytes];
     let started = Instant::now();
@@ -51,6 +53,7 @@ fn bare(path: &Path, bytes: usize) -> (Duration, Duration) {
     (wrote, started.elapsed())
 }
 
+/// Returns the median and the longest time.
 fn middle(mut took: Vec<Duration>) -> (Duration, Duration) {
     took.sort_unstable();
     (took[took.len() / 2], took[took.len() - 1])
@@ -62,7 +65,7 @@ fn main() {
     let fault = FaultCost::calibrate(64 << 20);
     let options = || LimiterOptions::default().clock(Clock::manual().0);
     let limiter = &Limiter::with_options(limits(), options());
-    let users = &limiter.limit(NAME).expect("it is there");
+    let users = &limiter.limit(NAME).expect("a known name");
     for at in keys.all() {
         assert!(users.spend(keys.text(at), 1).expect("an id").allowed());
     }
@@ -94,7 +97,7 @@ fn main() {
             let started = Instant::now();
             let kept = limiter.snapshot(&path).expect("a file");
             wrote.push(started.elapsed());
-            assert_eq!(kept.buckets, keys.count() as u64, "nothing is left out, nothing is twice");
+            assert_eq!(kept.buckets, keys.count() as u64, "the file has each bucket exactly once");
             bytes = kept.bytes;
         }
         stop.store(true, Ordering::Relaxed);
@@ -107,7 +110,7 @@ fn main() {
         let (again, restored) = Limiter::restore(limits(), options(), &path).expect("the file");
         read.push(started.elapsed());
         assert_eq!(restored.buckets, keys.count() as u64);
-        let again = again.limit(NAME).expect("it is there");
+        let again = again.limit(NAME).expect("a known name");
         for at in keys.all() {
             let left = |users: &tollgate::KeyedLimit| {
                 users.check(keys.text(at), 0).expect("an id").remaining()
