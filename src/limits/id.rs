@@ -1,4 +1,4 @@
-//! Ids as callers give them, and the formats of a limit's ids.
+//! `Id`: an id as a caller gives it. `IdFormat`: the format of a limit's ids.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[cfg(feature = "boulder")]
 use crate::limits::IdentifierSet;
 
-/// An id in its natural type: text, a number, an address, a set, or an account's number with one of these.
+/// An id in its natural type: text, a number, an address or a set; or an account's number with one of text, address and
+/// set.
 ///
-/// Calls take any type that converts into it. The conversion formats and allocates nothing.
+/// Calls take any type that converts into an `Id`. The conversion neither formats nor allocates.
 ///
 /// # Example
 ///
@@ -26,7 +27,7 @@ pub enum Id<'a> {
     Text(&'a str),
     /// A number, such as an account's.
     Number(u64),
-    /// An address. An IPv4-mapped IPv6 address is the IPv4 address.
+    /// An address. An IPv4-mapped IPv6 address stands for the IPv4 address.
     Address(IpAddr),
     /// An account's number and text: a domain, a user, an address.
     NumberAndText(u64, &'a str),
@@ -67,7 +68,7 @@ id_from! {
     (u64, &'a IdentifierSet), (number, set) => Id::NumberAndSet(number, set);
 }
 
-/// Shows the id as it was given. It may come from a client: escape it before it is shown on a terminal.
+/// Writes the id as the caller gave it. The id may come from a client: escape it before you print it on a terminal.
 impl fmt::Display for Id<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,7 +85,7 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-/// The format of a limit's ids. Its text, also in YAML, is the name in backquotes.
+/// The format of a limit's ids. Limits files and `Display` use the name in backquotes.
 ///
 /// ```
 /// use tollgate::{IdFormat, Limits};
@@ -109,7 +110,7 @@ pub enum IdFormat {
     /// `identValue`: a domain name or an address.
     #[cfg(feature = "boulder")]
     IdentValue,
-    /// `domainOrCIDR`: the registered domain of a name, or the /32 or /64 of an address.
+    /// `domainOrCIDR`: the registered domain of a name, the /32 of an IPv4 address, or the /64 of an IPv6 address.
     #[cfg(feature = "boulder")]
     DomainOrCidr,
     /// `fqdnSet`: a set of domain names and addresses, separated by commas.

@@ -1,4 +1,4 @@
-//! Factors, and the legacy form of Sharkey's numbers.
+//! Tests factors, and the legacy parameters of Sharkey's leaky bucket.
 
 use super::*;
 use tollgate::limit::{Factor, Parameters};
@@ -51,7 +51,7 @@ fn of_0_1_and_out_of_range() {
     assert_eq!(text, "invalid factor \"-1\": negative; at least 0 is allowed");
 }
 
-/// size, drip_rate in ms and drip_size.
+/// Returns the size, the drip_rate in ms and the drip_size of the limit for these legacy parameters.
 fn legacy(max: f64, duration_ms: u64, min_interval_ms: Option<u64>) -> (u64, u64, u64) {
     let made =
         Limit::leaky_bucket_legacy(Some(max), Some(ms(duration_ms)), min_interval_ms.map(ms));
@@ -111,7 +111,7 @@ fn legacy_numbers_may_be_no_limit_or_wrong() {
     assert_eq!(made(None, None, Some(1000)).unwrap(), Some(leaky(1, 1000, 1)));
     assert_eq!(made(Some(5.0), None, Some(1000)).unwrap(), Some(leaky(1, 1000, 1)));
     let short = Limit::leaky_bucket_legacy(None, None, Some(Duration::from_micros(400)));
-    assert_eq!(short.unwrap(), Some(leaky(1, 1, 1)), "0.4 ms");
+    assert_eq!(short.unwrap(), Some(leaky(1, 1, 1)), "0.4 ms becomes 1 ms");
     for (max, wanted) in [
         (0.0, "invalid max 0: at least 1 is allowed"),
         (0.5, "invalid max 0.5: at least 1 is allowed"),
@@ -132,7 +132,8 @@ proptest! {
     fn factors_are_exact(burst in 1..1u64 << 24, interval in 1..1u64 << 20, millionths in 1..1u64 << 30) {
         let limit = Limit::new(burst, 1, Duration::from_nanos(interval)).unwrap();
         let made = limit.scaled(Factor::from_millionths(millionths)).unwrap().unwrap();
-        // Rounded up: the least number whose product with the factor is as large or larger.
+        // Both are rounded up. The burst is the least number whose product with the factor is at least the old burst.
+        // The emission interval is the least number of ns that is at least the old interval times the factor.
         let (wide, one) = (u128::from(burst) * 1_000_000, u128::from(millionths));
         let by = u128::from(made.burst()) * one;
         prop_assert!(by >= wide && (by - one < wide));

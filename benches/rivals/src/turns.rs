@@ -6,14 +6,15 @@ use tollgate::KeyedLimit;
 
 use crate::keys::Keys;
 
-/// The time of a call in each round, for each limiter.
+/// The mean time of a call in each round, in nanoseconds, for each limiter.
 #[derive(Default)]
 pub struct Turns {
     ns: [Vec<f64>; 2],
 }
 
 impl Turns {
-    /// Measures `rounds` more rounds of spends in this order for each limiter; the limiter that begins alternates.
+    /// Measures `rounds` more rounds for each limiter. A round spends 1 for the key of each index in `order`. The
+    /// limiter that begins alternates from round to round.
     pub fn measure(
         &mut self,
         handles: &[KeyedLimit; 2],
@@ -29,7 +30,8 @@ impl Turns {
         }
     }
 
-    /// The median time of each limiter.
+    /// Returns the median of each limiter's times, in nanoseconds. With an even number of rounds, it is the upper of
+    /// the two middle times.
     pub fn medians(self) -> [f64; 2] {
         self.ns.map(|mut times| {
             times.sort_by(f64::total_cmp);
@@ -38,12 +40,16 @@ impl Turns {
     }
 }
 
-/// Measures the time of a call; every call must be allowed.
+/// Spends 1 for the key of each index in `order`, and returns the mean time of a call in nanoseconds.
+///
+/// # Panics
+///
+/// If a call fails or is denied.
 pub fn round_ns(handle: &KeyedLimit, keys: &Keys, order: &[u32]) -> f64 {
     let started = Instant::now();
     let is_allowed = |&&i: &&u32| handle.spend(keys.text(i), 1).is_ok_and(|d| d.allowed());
     let allowed = order.iter().filter(is_allowed).count();
     let seconds = started.elapsed().as_secs_f64();
-    assert_eq!(allowed, order.len(), "every call is allowed");
+    assert_eq!(allowed, order.len(), "calls were denied or failed");
     seconds * 1e9 / order.len() as f64
 }

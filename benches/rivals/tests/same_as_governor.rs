@@ -1,4 +1,5 @@
-//! Checks the claim of docs/migration-from-governor.md: a quota and its limit give the same answers at the same times.
+//! Checks a claim of docs/migration-from-governor.md: a quota of governor and the limit that corresponds to it give the
+//! same answers at the same times.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use governor::{Quota, RateLimiter};
 use rivals::random::Random;
 use tollgate::{Bucket, Clock, Limit};
 
-/// A number from 1 to `most`.
+/// Returns a random number from 1 to `most`.
 fn from_1(random: &mut Random, most: u32) -> NonZeroU32 {
     NonZeroU32::MIN.saturating_add(random.below(most as usize))
 }
@@ -31,7 +32,7 @@ fn answers_and_waits_are_governors() {
         let (clock, manual) = Clock::manual();
         let ours = Bucket::new(limit, clock);
         for _ in 0..100 {
-            // Up to three intervals, in thousandths of one.
+            // Less than three emission intervals, in steps of a thousandth of an interval.
             let step = Duration::from_nanos(interval_ns * u64::from(random.below(3_000)) / 1_000);
             fake.advance(step);
             manual.advance(step);

@@ -100,7 +100,7 @@ pub(crate) struct ValidateArgs {
     pub(crate) json: bool,
 }
 
-/// A trace, or an access log with the rules by which its lines are charged.
+/// A trace, or an access log with the rules that say which buckets each line charges.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Traffic {
     /// A trace: one JSON object a line, in the order of time, plain or gzip; `-` is standard input
@@ -182,7 +182,7 @@ pub(crate) struct ExplainArgs {
     /// The units that the call spends
     #[arg(long, value_name = "UNITS", default_value_t = 1)]
     pub(crate) cost: u64,
-    /// Traffic to replay first. Without it, the bucket is full.
+    /// The traffic that the command replays first. Without traffic, the bucket is full.
     #[command(flatten)]
     pub(crate) traffic: Traffic,
     #[command(flatten)]
@@ -225,14 +225,14 @@ pub(crate) struct DiffArgs {
     pub(crate) json: bool,
 }
 
-/// A limit and the field of a log's line that its ids come from.
+/// A limit, and the field of a log's lines that has the ids for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) limit: String,
     pub(crate) field: Field,
 }
 
-/// Returns whether a path means standard input or output.
+/// Returns whether a path is `-`, which means standard input or output.
 pub(crate) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
@@ -255,7 +255,7 @@ impl Traffic {
         self.trace.as_deref().or(self.log.as_deref())
     }
 
-    /// Checks that each limit has one rule.
+    /// Checks that no limit has two rules.
     fn check(&self, subcommand: &str) -> Result<(), Failure> {
         for (i, rule) in self.rules.iter().enumerate() {
             if self.rules[..i].iter().any(|before| before.limit == rule.limit) {
@@ -309,7 +309,7 @@ impl ExplainArgs {
 }
 
 impl ReplayArgs {
-    /// Returns the file of the trace or of the log; the group requires one of them.
+    /// Returns the file of the trace or of the log. The group `traffic` requires one of them.
     pub(crate) fn traffic(&self) -> &Path {
         self.traffic.path().unwrap_or(Path::new("-"))
     }
@@ -351,7 +351,7 @@ impl ReplayArgs {
         Ok(())
     }
 
-    /// Returns whether decisions or the report go to standard output, so that the summary cannot.
+    /// Returns whether decisions or the report go to standard output. The summary then goes to standard error.
     pub(crate) fn is_output_taken(&self) -> bool {
         [&self.decisions, &self.report].into_iter().flatten().any(|path| is_standard(path))
     }
@@ -372,20 +372,20 @@ fn check_standard_input<'a>(
 
 fn conflict(subcommand: &str, text: String) -> Failure {
     let mut command = Args::command();
-    // Without this, the usage would lack the name of the command before that of the subcommand.
+    // Without `build`, the usage has the subcommand's name without `tollgate` before it.
     command.build();
     let command = command.find_subcommand_mut(subcommand).expect("the subcommand exists");
     Failure::Arguments(command.error(ErrorKind::ArgumentConflict, text))
 }
 
 fn is_same_file(a: &Path, b: &Path) -> bool {
-    // A device such as /dev/null may be input and output.
+    // Only regular files count: a device such as /dev/null may be input and output at once.
     let canonical = |path: &Path| path.canonicalize().ok().filter(|path| path.is_file());
     canonical(a).is_some_and(|a| canonical(b) == Some(a))
 }
 
 fn rule(text: &str) -> Result<Rule, String> {
-    /// Characters of an unknown field in the message.
+    /// The most characters of an unknown field that the message quotes.
     const MAX_FIELD_CHARS: usize = 64;
     let (limit, field) = text.split_once('=').ok_or("LIMIT=FIELD is allowed")?;
     if limit.is_empty() {

@@ -1,4 +1,5 @@
-//! The slow path: new keys, overrides, factors, limits in shadow mode, blocks and reloads; and the counters of calls.
+//! The slow path: decides calls that the fast path cannot decide (new keys, ended overrides, factors, limits in shadow
+//! mode, blocks, reloads), and counts calls.
 
 use super::{Call, KeyedLimit};
 use crate::algorithm::factor::Factor;
@@ -12,7 +13,7 @@ use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
-/// A decision, and whether the limit has a shadow that is to be charged as well.
+/// A decision, and whether the caller also charges the shadow limit beside the limit.
 struct Decided {
     decision: Decision,
     has_shadow: bool,
@@ -42,8 +43,8 @@ impl KeyedLimit {
         self.slow_path(id, self.fingerprint_of_any(id), factor, call, shared.clock.now_ns())
     }
 
-    /// Decides a call for any id in normal form under one view of the limits, and counts it. The call is repeated if a
-    /// reload replaces the limits meanwhile.
+    /// Decides a call for any id in normal form under one view of the limits, and counts it. Decides it again if a
+    /// reload came between, or if another call has acted on the end of the id's override.
     #[inline(never)]
     pub(super) fn slow_path(
         &self,
@@ -75,7 +76,7 @@ impl KeyedLimit {
             Ok(decided)
         });
         let Decided { decision, has_shadow } = decided.inspect_err(|_| self.tally.count_error())?;
-        // The shadow beside the limit is charged in the same way, and counted if it would have denied.
+        // Charge the shadow limit beside the limit in the same way. Count a spend that it would have denied.
         if has_shadow && !matches!(call, Call::Check(_)) {
             let key = KeyRef { limit: self.index, id };
             let would_deny = self.limiter.inner.in_shadow(key, factor, call, now_ns);
@@ -104,11 +105,12 @@ impl KeyedLimit {
             if call.is_spend() {
                 self.count(key.key.id, limit, cost, &decision, now_ns);
             }
-            // A shadow limit tries other numbers; a spend that a block denied says nothing about them.
+            // The shadow limit shows the effect of other parameters. A spend that a block denied says nothing about
+            // them, so the shadow limit is not charged.
             let has_shadow = has_shadow && !decision.blocked();
             return Ok(Ok(Decided { decision, has_shadow }));
         }
-        // A limit in shadow mode: no call fails or is denied for it.
+        // The limit is in shadow mode: it neither denies a call nor lets it fail.
         let call = if is_above { call.with_cost(0) } else { call };
         let decision = run_unless_blocked(call, view, key, limit, now_ns)?;
         if !call.can_be_denied() {
@@ -123,7 +125,7 @@ impl KeyedLimit {
         Ok(Ok(Decided { decision, has_shadow }))
     }
 
-    /// Counts a spend that a shadow limit would have denied.
+    /// Counts the spend if a shadow limit would have denied it.
     pub(crate) fn note_shadow(&self, would_deny: bool) {
         if would_deny {
             self.tally.count_shadow_denied();
@@ -174,7 +176,7 @@ impl KeyedLimit {
         let _ = (decision, now_ns);
     }
 
-    /// Converts an id to its normal form; counts an id that has none as an error.
+    /// Converts an id to its normal form. An id that has no normal form is an error, and counts as one.
     pub(crate) fn encoded<'i>(
         &self,
         id: Id<'i>,

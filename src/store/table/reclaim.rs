@@ -1,7 +1,8 @@
 //! The loom model of reclamation: segments and a shard's pointer with the real crossbeam-epoch.
 //!
 //! `RUSTFLAGS="--cfg tollgate_loom --cfg crossbeam_loom" cargo test -p tollgate --release --lib
-//! reclaim`. Under loom a freed segment is marked and kept, so that loom detects a read of it.
+//! reclaim`. Under loom a freed segment is marked and its memory is kept: loom reports a read beside
+//! the freeing, and the mark fails a later read.
 
 #![expect(unsafe_code, reason = "retires as the table does")]
 
@@ -16,11 +17,12 @@ use super::segment::{Segment, Unlinked};
 use super::shard::{SegmentPointer, Shard};
 use crate::util::sync::{Figure, Ordering};
 
-// Over all executions.
+// Counted over all executions of the model.
 static READ_OLD: Figure = Figure::new(0);
 static FREED: Figure = Figure::new(0);
 
-/// Makes a shard with a migration from an empty segment to another that no thread has completed.
+/// Makes a shard that migrates from one segment without cells to another. No thread has completed
+/// the migration.
 fn migrating(guard: &Guard) -> Shard {
     let (shard, memory) = (Shard::new(), Memory::default());
     let none = shard.view(guard);
@@ -54,8 +56,9 @@ fn read_vs_retire_model(retire_first: bool) {
         let view = shard.view(&guard);
         let old = view.old().expect("no thread has completed it");
         let retire = || {
-            // SAFETY: unlinked before, except in the twin, in which loom must report it. `retired`
-            // keeps the segment until all current pins have ended, which this model shows.
+            // SAFETY: `complete` has unlinked the segment, except in the twin (`retire_first`), whose
+            // fault loom must report. `retired` keeps the segment until all current pins have ended,
+            // which this model checks.
             retired.push(1, unsafe { Unlinked::new(old) });
             collect(&guard);
         };
@@ -67,7 +70,7 @@ fn read_vs_retire_model(retire_first: bool) {
             retire();
         }
     }
-    // Each round may advance the epoch once.
+    // Each round advances the epoch at most once.
     for _ in 0..3 {
         collect(&Guard::from_handle(&main));
     }

@@ -1,4 +1,5 @@
-//! For snapshots: reads every word of the table while calls go on, and fills a new table.
+//! The table's part of snapshots: reads every word while calls go on, and makes the table that a
+//! restore fills.
 
 use std::collections::HashSet;
 
@@ -25,8 +26,8 @@ impl Table {
         self.seeds.bits()
     }
 
-    /// Returns a check value, by which another program finds out whether it computes the same
-    /// fingerprints from these seeds.
+    /// Returns a check value of the seeds, which a snapshot stores. The program that restores the
+    /// snapshot compares it with its own, to learn whether it computes the same fingerprints.
     pub(crate) fn check(&self) -> [u64; 2] {
         self.seeds.check()
     }
@@ -36,21 +37,23 @@ impl Table {
         self.shards.len()
     }
 
-    /// Calls `visit` for every word of one part that is not 0. Each is the key's word at some time
-    /// during the call, in the units of the tag beside it. A key that is dropped and inserted again
-    /// may be visited twice.
+    /// Calls `visit` with every word of one part that is not 0. Each is the key's word at some time
+    /// during the call, in the units of the limit that the tag beside the word names. A key whose
+    /// word comes to another slot during the call may be visited twice: a key that is dropped and
+    /// inserted again, or one whose override ends.
     ///
-    /// The scan leaves out keys that owed nothing: those inserted since it began, and those dropped
-    /// since by an eviction time floor that the caller reads after the call. It only reads, and
-    /// pins the thread during the call.
+    /// The scan may leave out keys without debt. These are keys that another call inserts after the
+    /// scan began, and keys that a sweep drops meanwhile: a dropped key owed nothing at the eviction
+    /// time floor, which the caller reads after the call. The scan only reads, and pins the thread
+    /// during the call.
     pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(Fingerprint, LimitTag, u64)) {
         let guard = pin();
         let shard = &self.shards[part];
         let view = shard.view(&guard);
         let Some(newest) = view.newest() else { return };
-        // In the newest segment a key stays in its slot or moves to a later one of its search. A key
-        // that arrives there after its slot was scanned is in the old segment, live or frozen, and
-        // the frozen word is the one that moves.
+        // The newest segment comes first. If a migration moves a word to a slot there that this
+        // scan has passed, the scan still meets the key in the old segment: live, or frozen with
+        // the word that moves.
         let mut visited = HashSet::with_hasher(RandomState::default());
         for (fingerprint, slot, word) in words(newest) {
             visit(fingerprint, slot.tag(), word);
@@ -74,8 +77,8 @@ impl Table {
         if keys_a_shard == 0 {
             return;
         }
-        // Some shards get more keys than others. With four standard deviations of room, few need to
-        // grow.
+        // Some shards get more keys than others. With room for four standard deviations above the
+        // mean, few shards need to grow.
         let wanted = keys_a_shard + 4 * keys_a_shard.isqrt();
         let fits = |log2: &u32| claims_to_grow(slots_of(*log2)) >= wanted;
         let log2 = (migration::FIRST_LOG2..self.max_log2).find(fits).unwrap_or(self.max_log2);
@@ -94,7 +97,8 @@ impl Table {
     }
 }
 
-/// Returns the keys of a segment whose words are not 0, with live words and frozen ones.
+/// Returns the fingerprint, the slot and the word of each key of a segment whose word is not 0,
+/// live or frozen.
 ///
 /// The slots of each key are read in the order of its search, in which its word may move when an
 /// override ends: first the slots from each key's home to the last slot of the segment, then, from
@@ -141,12 +145,14 @@ fn moving<'g>(
         Lookup::Live(slot, word) | Lookup::Moved(slot, word) => Some((slot, word)),
     };
     arrived().or_else(|| {
-        // No cell is dropped in the successor during the migration, so the word had not arrived.
+        // While the pointer is the same, the migration is under way, and no sweep drops a cell of
+        // the successor. So the word had not arrived when `arrived` searched for it.
         if fault::active(Fault::OldWordUnchecked) || shard.view(guard).is_same(view) {
             coverage::hit(Race::ScannedMoving);
             return Some(met);
         }
-        // The migration is over. A key that is not in the successor was full, and was dropped.
+        // The migration is over. If the key is not in the successor, a sweep has dropped its cell,
+        // which was full.
         arrived()
     })
 }

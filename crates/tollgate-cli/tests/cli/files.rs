@@ -1,4 +1,4 @@
-//! Tests files that cannot be read or written, and the destinations of results.
+//! Tests files that the command cannot read or write, and the places to which it writes results.
 
 use std::fs;
 use std::io::Read;
@@ -35,7 +35,7 @@ fn missing_traffic_is_reported() {
             assert!(ran.stderr.starts_with(&format!("{name}: cannot be read: ")), "{ran:?}");
         }
     }
-    assert_eq!(dir.names(), ["folder", "limits.yml"], "nothing half done");
+    assert_eq!(dir.names(), ["folder", "limits.yml"], "a failed run writes no file");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn unwritable_decisions_are_reported_first() {
         let ran = dir.run(&format!("replay --limits limits.yml --trace - --decisions {name}"));
         assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{name}: {ran:?}");
         assert!(ran.stderr.starts_with(&format!("{name}: cannot be written: ")), "{ran:?}");
-        assert!(!ran.stderr.contains(".tmp"), "the temporary file is no news: {ran:?}");
+        assert!(!ran.stderr.contains(".tmp"), "the message names the temporary file: {ran:?}");
     }
 }
 
@@ -94,7 +94,7 @@ fn a_closed_pipe_is_no_failure() {
     dir.put("t.jsonl", trace);
     let mut child =
         dir.command("replay --limits limits.yml --trace t.jsonl --decisions -").spawn().unwrap();
-    // This drops the pipe, as `head` does.
+    // The reader closes the pipe after 10 bytes, as `head` does.
     child.stdout.take().unwrap().read_exact(&mut [0; 10]).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));

@@ -1,13 +1,14 @@
-//! Tests that all output escapes text from files, their names and standard input.
+//! Tests that all output escapes text that comes from file contents, file names and standard input.
 
 use serde_json::{Value, json};
 
 use crate::support::{Ran, Sandbox};
 
-/// Characters that a terminal obeys (escape, bell, the C1 form of escape and bracket), that change the
-/// direction of writing, or that are invisible.
+/// Control characters of terminals (escape, bell, delete, and U+009B, the C1 form of escape and bracket), an
+/// override of the text direction, and invisible characters.
 const HOSTILE: &str = "\u{1b}[2J\u{7}\u{9b}31m\u{7f}\u{202e}\u{200b}\u{e0041}";
 
+/// Asserts that `text`, an output, contains no hostile character. `line` is the command line or the output's name.
 #[track_caller]
 fn is_tame(line: &str, text: &str) {
     let wild: Vec<char> = text
@@ -17,6 +18,7 @@ fn is_tame(line: &str, text: &str) {
     assert!(wild.is_empty(), "{line}: {wild:?} in {text:?}");
 }
 
+/// Runs the command, and asserts that its output contains no hostile character.
 #[track_caller]
 fn run(dir: &Sandbox, line: &str, stdin: &str) -> Ran {
     let ran = dir.run_with(line, stdin);
@@ -55,14 +57,14 @@ fn messages_about_traces_are_escaped() {
     is_tame("decisions", &dir.get("d.jsonl"));
     let ran = run(&dir, "replay --limits limits.yml --trace - --decisions -", &trace);
     assert_eq!(ran.stdout, dir.get("d.jsonl"));
-    // One run for each message, because a run prints only the first few.
+    // Each line has a run of its own, because a run prints only its first messages.
     for line in &lines {
         let ran = run(&dir, "replay --limits limits.yml --trace -", &format!("{line}\n"));
         assert_eq!((ran.status, ran.stderr.lines().count()), (Some(1), 1), "{ran:?}");
     }
 }
 
-/// A message does not quote a long line in full.
+/// A message quotes only a part of a long line.
 #[test]
 fn errors_of_traces_are_cut() {
     let dir = Sandbox::new();

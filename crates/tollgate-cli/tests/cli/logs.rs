@@ -1,9 +1,9 @@
-//! Tests access logs: their order, their fields, gzip, and lines that do not parse.
+//! Tests access logs: the order of lines, their fields, gzip, IPv6 prefixes, and lines that do not parse.
 
 use crate::support::{Sandbox, gzip, log_line};
 
-/// A log with lines out of order, a tie, a late line, IPv6, an IPv4-mapped address, escaped quotes and a
-/// cut-off tail.
+/// Makes a log with lines out of order, lines of the same time, a line that is too late for the time window,
+/// an IPv6 and an IPv4-mapped address, escaped quotes, and lines whose end is cut off.
 fn small_log() -> String {
     [
         log_line("1.1.1.1", "10:00:05", "GET /a HTTP/1.1", " 200 1 \"-\" \"agent\""),
@@ -48,7 +48,7 @@ fn a_small_log_and_its_summary() {
 fn gzip_logs_equal_plain_ones() {
     let dir = Sandbox::new();
     let log = small_log();
-    // gzip files may be concatenated.
+    // A gzip file may be a concatenation of gzip files.
     let packed: Vec<u8> = log.as_bytes().chunks(100).flat_map(gzip).collect();
     dir.put("access.log.gz", &packed);
     let ran = dir.run(&format!("{TWO_RULES} --log access.log.gz --json"));
@@ -75,8 +75,8 @@ fn unparsed_lines_are_no_failure() {
     assert!(
         ran.stdout.contains(r#""parsed":0,"#) && ran.stdout.contains(r#""allowed":0,"denied":0"#)
     );
-    assert_eq!(ran.stderr.lines().count(), 5, "the first few are shown: {ran:?}");
-    assert!(!ran.stderr.contains('\u{1b}'), "a terminal obeys nothing of it");
+    assert_eq!(ran.stderr.lines().count(), 5, "only the first 5 messages: {ran:?}");
+    assert!(!ran.stderr.contains('\u{1b}'), "standard error has an escape character");
 }
 
 #[test]
@@ -93,15 +93,19 @@ fn rules_need_known_limits() {
     let ran = dir.run(line);
     assert!(
         ran.stderr.contains(r#""NewOrdersPerAccount":{"allowed":"#),
-        "a number is an account: {ran:?}"
+        "a status is a valid regId: {ran:?}"
     );
     let ran = dir.run(
         "replay --limits limits.yml --log access.log --json --rule CertificatesPerDomain=client",
     );
-    assert!(ran.stdout.contains(r#""limits":{},"top_denied":[]"#), "no numbers, no limit: {ran:?}");
+    assert!(
+        ran.stdout.contains(r#""limits":{},"top_denied":[]"#),
+        "a limit without a default limits nothing: {ran:?}"
+    );
 }
 
-/// A log with three addresses of one /64, one of the next /64, and three spellings of IPv4.
+/// Makes a log with three addresses of one /64, one address of the next /64, and three lines of IPv4: one
+/// address in two spellings, and another address.
 fn ipv6_log() -> String {
     let clients = [
         "2001:db8:1:2::1",
@@ -140,10 +144,10 @@ fn ipv6_clients_count_by_their_prefix() {
     assert_eq!(replay("strings.yml", ""), (7, 0, ids(&[])));
     let of_48 = ids(&["2001:db8:1::", "1.1.1.1"]);
     assert_eq!(replay("limits.yml", "--ipv6-prefix 48"), (3, 4, of_48));
-    // The page counts clients in the same way.
+    // The report counts clients in the same way.
     dir.run("replay --limits limits.yml --log access.log --rule PerClient=client --ipv6-prefix 64 --report r.html");
     let denied = r#"data-fact="clients denied" data-value="2">2<small>of 4 clients"#;
-    assert!(dir.get("r.html").contains(denied), "of the page");
+    assert!(dir.get("r.html").contains(denied), "the report has another number of clients");
     let line = "explain --limits limits.yml PerClient 2001:db8:1:2:: --log access.log --rule PerClient=client";
     let ran = dir.run(&format!("{line} --ipv6-prefix 64"));
     assert!(ran.stdout.contains("a spend of 1: denied"), "{ran:?}");

@@ -1,4 +1,4 @@
-//! Tests the command end to end: its results byte for byte, its messages and its exit status.
+//! Tests the command end to end: its results byte for byte, its messages and its exit statuses.
 
 mod against;
 mod diff;
@@ -63,10 +63,14 @@ fn bad_limits_are_named_with_every_fault() {
         ran.stderr.contains("faults.yml:1: ") && ran.stderr.contains("faults.yml:2: "),
         "{ran:?}"
     );
-    assert!(!dir.names().contains(&"d.jsonl".to_owned()), "nothing half done: {:?}", dir.names());
+    assert!(
+        !dir.names().contains(&"d.jsonl".to_owned()),
+        "a failed run writes no file: {:?}",
+        dir.names()
+    );
 }
 
-/// Standard error has the same faults as text.
+/// With `--json`, standard error still has the faults as text.
 #[test]
 fn validate_prints_faults_as_one_json_object() {
     let dir = Sandbox::new();
