@@ -3,7 +3,8 @@
 //!
 //!     cargo run --example custom_algorithm
 //!
-//! `tests/custom_algorithm.rs` checks the same algorithm against the contract of `Algorithm`.
+//! `custom_algorithm/halves.rs` implements the algorithm. `tests/algorithms/custom.rs` checks it against the contract
+//! of `Algorithm`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -111,8 +111,8 @@ pub struct Grant {
 ///   time in a coarser unit than nanoseconds may allow it later, by less than that unit, and never sooner.
 /// * **Cost.** The caller has checked that a cost is at most [`max_cost`](Algorithm::max_cost).
 ///
-/// `tests/laws/mod.rs` in the repository checks the contract with property tests. To check your own algorithm, copy
-/// that file and `tests/algorithms/custom.rs`.
+/// `tests/algorithms/laws.rs` in the repository checks the contract with property tests. To check your own algorithm,
+/// copy that file and `tests/algorithms/custom.rs`.
 ///
 /// # Example: one unit, then none until a second has passed
 ///

@@ -7,8 +7,8 @@ use crate::store::pin;
 use crate::util::sync::Ordering;
 
 impl Limiter {
-    /// Returns the limiter's counters, to show or publish them in a custom way. It sums over all threads, which takes
-    /// about 0.2 us per limit. No other call waits for it.
+    /// Returns the limiter's counters, to show or publish them in a custom way. The call adds up the counts of all
+    /// threads, which takes about 0.2 us per limit. No other call waits for it.
     ///
     /// # Example
     ///
@@ -62,12 +62,13 @@ impl Limiter {
         }
     }
 
-    /// Returns the ids denied most since the limiter was made, most first, over all limits. The list has at most
-    /// [`LimiterOptions::top_denied`](crate::LimiterOptions::top_denied) entries, `n`. An id with more than one `n`th
-    /// of all denials is always in it.
+    /// Returns the ids denied most since the limiter was made, over all limits, the id with the most denials first. The
+    /// list has at most `n` entries, the number given to
+    /// [`LimiterOptions::top_denied`](crate::LimiterOptions::top_denied). An id with more than `1/n` of all recorded
+    /// denials is always in the list.
     ///
-    /// Two denials at the same time do not wait for each other: one of them is missing in the list, and
-    /// [counted](Limiter::top_denied_missed).
+    /// Two denials at the same time do not wait for each other: the list records one of them, and
+    /// [`top_denied_missed`](Limiter::top_denied_missed) counts the other.
     ///
     /// # Example
     ///
@@ -93,14 +94,14 @@ impl Limiter {
         top.list(limits)
     }
 
-    /// Returns the number of denials that [`top_denied`](Limiter::top_denied) missed, because another denial was being
-    /// entered at the same time.
+    /// Returns the number of denials that the list of [`top_denied`](Limiter::top_denied) lacks, because another thread
+    /// used the list at the same time.
     pub fn top_denied_missed(&self) -> u64 {
         self.inner.top_denied.as_ref().map_or(0, TopDenied::missed)
     }
 
     /// Writes the [counters](Limiter::counters) in Prometheus' text format, version 0.0.4; serve it as
-    /// `text/plain; version=0.0.4`. Samples may have a limit's name as a label, never a key.
+    /// `text/plain; version=0.0.4`. A sample may have a limit's name as a label, never an id.
     ///
     /// # Example
     ///
@@ -120,8 +121,8 @@ impl Limiter {
         self.counters().prometheus()
     }
 
-    /// Publishes the [counters](Limiter::counters) to the recorder of the crate `metrics` that is installed. Call it
-    /// as often as the recorder should see new values; it starts no thread. The names are those of
+    /// Publishes the [counters](Limiter::counters) to the installed recorder of the crate `metrics`. Call it as often
+    /// as the recorder should get new values; it starts no thread. The metrics have the names of
     /// [`prometheus`](Limiter::prometheus).
     ///
     /// # Example

@@ -1,6 +1,6 @@
 //! Checks the algorithm of `examples/custom_algorithm.rs` against the contract of `Algorithm`, alone and in a limiter.
 //!
-//! To check your own algorithm, copy this file and `laws/mod.rs`.
+//! To check your own algorithm, copy this file and `laws.rs`.
 
 #[path = "../../examples/custom_algorithm/halves.rs"]
 mod halves;

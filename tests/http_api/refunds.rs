@@ -1,4 +1,4 @@
-//! Rules that refund a charge by the response's status.
+//! Tests rules that refund a charge if the response has a certain status.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -46,7 +46,7 @@ async fn ask(
     (response.status(), response.headers().clone())
 }
 
-/// Makes three requests, of which the second is refunded.
+/// Makes three requests. The response of the second has the status for which the rule refunds the charge.
 async fn ask_thrice(limiter: &Limiter) {
     let failed = StatusCode::INTERNAL_SERVER_ERROR;
     for status in [StatusCode::OK, failed, StatusCode::OK] {
@@ -56,7 +56,7 @@ async fn ask_thrice(limiter: &Limiter) {
 
 #[tokio::test]
 async fn refund_uses_the_factor_of_the_charge() {
-    // The shadow beside has room for two requests at twice the price.
+    // With a factor of 2 a request costs two units. The shadow limit has room for two such requests.
     let options = LimitOptions::default().shadow(Limit::new(4, 1, HOUR).unwrap());
     let limiter = limiter(Limit::new(10, 1, HOUR).unwrap(), options);
     let failed = StatusCode::INTERNAL_SERVER_ERROR;
@@ -78,7 +78,8 @@ async fn shadow_limit_refunds_only_its_charges() {
         let limiter = limiter(Limit::new(1, 1, HOUR).unwrap(), options);
         ask_thrice(&limiter).await;
         let counted = &limiter.counters().limits[0];
-        // The second request is denied, or would be. It is not charged, and refunds nothing.
+        // The second request is denied, or would be without shadow mode. It is not charged, so its response refunds
+        // nothing, and the third request is denied as well.
         assert_eq!(counted.denied + counted.shadow_denied, 2, "{mode:?}");
     }
 }
@@ -102,6 +103,6 @@ async fn refunding_response_has_no_retry_after() {
     };
     let (status, headers) = ask(&limiter, rule, failed_login, block).await;
     assert_eq!(status, failed_login);
-    assert!(!headers.contains_key("retry-after"), "it was allowed: {headers:?}");
+    assert!(!headers.contains_key("retry-after"), "the request was allowed: {headers:?}");
     assert_eq!(handle.blocked("all").unwrap(), Some(HOUR));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// The numbers of a limit, as `spec/algorithms.md` derives them.
+/// The numbers of a limit, as `docs/internals/algorithms.md` derives them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     pub(crate) burst: i128,

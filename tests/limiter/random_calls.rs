@@ -1,4 +1,4 @@
-//! Random calls with random sweeps between them, compared with an oracle.
+//! Compares random calls, with random sweeps between them, with an oracle.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOpt
 
 use super::oracle::{Figures, Member, Mode, Numbers, Oracle};
 
-/// Burst, count and period in ns of the two limits. The second one's interval is rounded.
+/// Burst, count and period in ns of limits A and B. The emission interval of B is rounded.
 const LIMITS: [(u64, u64, u64); 2] = [(5, 10, 1_000), (3, 3, 1_000_000_000)];
-/// An id with an override, and the override's numbers.
+/// An id of limit A with an override, and the burst, count and period in ns of the override.
 const OVERRIDE: (u64, (u64, u64, u64)) = (1, (8, 1, 70));
 const IDS: u64 = 4;
 
@@ -88,7 +88,8 @@ struct Both {
 }
 
 impl Both {
-    /// Makes the same calls on both, as a batch; a single call is also made on the handle itself.
+    /// Makes the calls as one batch on the limiter and on the oracle, and compares the decisions. A single call in the
+    /// mode `CheckAndSpend` is made on its handle, not as a batch.
     fn compare(&mut self, op: &Op, calls: &[Call]) -> Result<(), TestCaseError> {
         let modes = [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly];
         let oracle_modes = [Mode::CheckAndSpend, Mode::CheckOnly, Mode::SpendOnly];
@@ -183,8 +184,8 @@ proptest! {
         let limiter = Limiter::with_options(limits(), options);
         let handle = limiter.limit("A").unwrap();
         let mut latest = 0;
-        // Time and cost of each admission. A decision on a new cell has at least the time of the last
-        // sweep.
+        // Time and cost of each admission. A decision on a new cell is made at the time of the latest sweep or
+        // later.
         let mut admitted: Vec<(u64, u64)> = Vec::new();
         let mut swept_at = 0;
         for (now, cost, what) in steps {

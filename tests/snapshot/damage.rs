@@ -1,4 +1,4 @@
-//! A restore finds every cut and every flipped bit.
+//! A restore refuses a file that is cut, has a flipped bit, or whose frames are missing, repeated or in another order.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,7 +9,7 @@ use tollgate::{Error, Limiter};
 
 use super::{ENGINES, limiter, limits, options, slow};
 
-/// Writes a file of about 10 KB.
+/// Writes a snapshot of about 10 KB to `path`, and returns its bytes.
 fn ten_kilobytes(engine: Engine, path: &Path) -> Vec<u8> {
     let (limiter, _manual) = limiter(limits(&[("A", slow(100)), ("B", slow(50))]), engine);
     for (name, ids) in [("A", 0..250), ("B", 0..70)] {
@@ -27,7 +27,7 @@ fn ten_kilobytes(engine: Engine, path: &Path) -> Vec<u8> {
 
 fn restore(engine: Engine, path: &Path) -> Result<u64, Error> {
     let (options, _manual) = options(engine);
-    // A small table is quick to make.
+    // A small table is allocated fast.
     let limits = limits(&[("A", slow(100)), ("B", slow(50))]);
     let restored = Limiter::restore(limits, options.max_keys(1_000), path);
     restored.map(|(limiter, restored)| {
@@ -36,7 +36,7 @@ fn restore(engine: Engine, path: &Path) -> Result<u64, Error> {
     })
 }
 
-/// Checks that the error of a damaged file names the file and the byte.
+/// Checks that the error for a damaged file names the file and the byte.
 fn assert_refused(path: &Path, restored: Result<u64, Error>, what: &str) {
     let error = restored.expect_err(what);
     let text = error.to_string();
@@ -53,7 +53,7 @@ fn every_cut_is_found() {
         assert_eq!(restore(engine, &path).unwrap(), 320);
         let file = File::options().write(true).open(&path).unwrap();
         file.set_len(whole.len() as u64 + 1).unwrap();
-        assert_refused(&path, restore(engine, &path), "a byte more");
+        assert_refused(&path, restore(engine, &path), "one byte more");
         for len in (0..whole.len()).rev() {
             file.set_len(len as u64).unwrap();
             assert_refused(&path, restore(engine, &path), &format!("{len} bytes"));
@@ -113,7 +113,7 @@ fn parts_that_change_places_are_found() {
     }
 }
 
-/// Returns the positions of the frames.
+/// Returns the byte range of each frame.
 fn frames(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let (mut frames, mut at) = (Vec::new(), 120);
     while at < bytes.len() {

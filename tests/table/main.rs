@@ -1,5 +1,4 @@
-//! The table through its public effects: growth and shrinking, the cap, calls for many ids. The clock is
-//! manual.
+//! Tests the table through the public API, on a manual clock: growth and shrinking, the cap, calls for many ids.
 #![cfg(not(tollgate_loom))]
 
 mod stalled_thread;
@@ -62,7 +61,7 @@ fn grow_and_shrink() {
         assert_eq!(drain(&a, id), BURST - 1, "{id}");
     }
     hand.advance(BURST as u32 * SECOND);
-    // Half of the keys come back before the sweep.
+    // Half of the keys are charged again before the sweep.
     for id in (0..KEYS).step_by(2) {
         assert!(spend(&a, id), "{id}");
     }
@@ -103,7 +102,7 @@ fn cap_is_exact_and_drops_full_buckets_first() {
     }
 }
 
-/// As documented at `KeyedLimit::check`: a check looks at buckets, not at room for new keys.
+/// A check reads buckets and ignores whether a new key has room, as `KeyedLimit::check` documents.
 #[test]
 fn check_at_cap_answers_for_untracked_id() {
     for engine in ENGINES {
@@ -117,7 +116,7 @@ fn check_at_cap_answers_for_untracked_id() {
             let limiter = Limiter::with_options(limits, options.clock(Clock::manual().0));
             let a = limiter.limit("A").unwrap();
             (0..10).for_each(|id| assert!(spend(&a, id)));
-            // The keys that share a bucket use it up.
+            // With `Share` these untracked keys empty the shared bucket.
             (0..BURST).for_each(|id| assert_eq!(spend(&a, 100 + id), at_cap != AtCap::Deny));
             let checked = a.check(50, 0).unwrap().remaining();
             assert_eq!(checked, Some(left), "{engine:?} {at_cap:?}");
@@ -137,8 +136,8 @@ fn callers_sweep_without_a_sweeper() {
     hand.advance(SECOND);
     (800..950).for_each(|id| assert!(spend(&a, id)));
     let stats = limiter.stats();
-    assert_eq!((stats.steps, stats.shared), (0, 0), "there was room, and no sweeper");
-    assert!(stats.cells <= 760, "full ones go from three quarters of the cap on: {stats:?}");
+    assert_eq!((stats.steps, stats.shared), (0, 0), "no key lacked room, and no sweeper ran");
+    assert!(stats.cells <= 760, "calls drop full cells above three quarters of the cap: {stats:?}");
 }
 
 #[test]
@@ -148,17 +147,16 @@ fn untracked_keys_share_a_bucket_and_its_debt() {
         let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
         assert_eq!(drain(&a, 0), BURST, "{engine:?}: the one bucket there is room for");
         assert!(spend(&a, 1) && spend(&a, 2), "{engine:?}");
-        assert_eq!(a.check(3, 1).unwrap().remaining(), Some(0), "{engine:?}: it is their third");
-        assert!(spend(&a, 3) && !spend(&a, 1) && !spend(&a, 4), "{engine:?}: three in all");
-        assert_eq!(drain(&b, 1), BURST, "{engine:?}: each limit has its own");
+        assert_eq!(a.check(3, 1).unwrap().remaining(), Some(0), "{engine:?}: their third unit");
+        assert!(spend(&a, 3) && !spend(&a, 1) && !spend(&a, 4), "{engine:?}: three units in all");
+        assert_eq!(drain(&b, 1), BURST, "{engine:?}: B has its own shared bucket");
         assert_eq!(limiter.stats().shared, 9, "{engine:?}");
-        // There is room again. The key's own bucket starts with what the shared bucket may have spent for
-        // it.
+        // There is room again. The key's own cell starts with the debt of the shared bucket.
         hand.advance(SECOND);
         assert!(limiter.limit("A").unwrap().reset(0).unwrap().allowed());
         sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 0, "{engine:?}");
-        assert_eq!(drain(&a, 1), 1, "{engine:?}: a second's worth, not a burst");
+        assert_eq!(drain(&a, 1), 1, "{engine:?}: the refill of a second, no burst");
         assert_eq!(limiter.stats().cells, 1, "{engine:?}");
     }
 }
@@ -180,7 +178,7 @@ fn batch_at_the_cap_is_all_or_nothing() {
     assert_eq!(drain(&b, 7), BURST);
     let batch = [a.member(7), b.member(7)];
     assert_eq!(limiter.batch(&batch).spend().unwrap().denied_by(), Some(1));
-    assert_eq!(a.check(7, 1).unwrap().remaining(), Some(BURST - 1), "the shared one is untouched");
+    assert_eq!(a.check(7, 1).unwrap().remaining(), Some(BURST - 1), "A is not charged");
     let batch = [a.member(8), b.member(9).cost(BURST)];
     assert!(limiter.batch(&batch).spend().unwrap().allowed());
     assert!(!limiter.batch(&batch).spend().unwrap().allowed());
@@ -230,7 +228,7 @@ fn come_and_go() {
     let options = LimiterOptions::default().max_keys(4096).clock(clock);
     let limiter = Limiter::with_options(limits, options);
     let (slow, fast) = (limiter.limit("Slow").unwrap(), limiter.limit("Fast").unwrap());
-    // These keys stay, so that the table is never rebuilt because it is empty.
+    // These keys keep their cells, so that the table is never empty, for which it would be rebuilt.
     (0..1000).for_each(|id| assert!(spend(&slow, id)));
     for _ in 0..10_000 {
         assert!(spend(&fast, 7) && !spend(&fast, 7));
@@ -239,9 +237,9 @@ fn come_and_go() {
     }
     let after = limiter.stats();
     assert_eq!((after.cells, after.swept), (1000, 10_000));
-    // Dead cells are cleared out long before half of the slots are dead; a search for the key passes all of
-    // them.
-    assert!(after.migrations > 100, "dead cells are cleared out: {after:?}");
+    // Migrations remove dead cells long before half of the slots are dead, because a search for the key
+    // reads each of its dead cells.
+    assert!(after.migrations > 100, "migrations remove dead cells: {after:?}");
     assert!((0..1000).all(|id| !spend(&slow, id)), "no debt is forgotten");
 }
 
@@ -275,8 +273,8 @@ fn sweep_drops_a_bucket_exactly_when_full() {
     }
 }
 
-/// After an untracked key's search for its cell and before the charge to the shared bucket, the key gets a
-/// cell, is charged there, becomes full and is dropped.
+/// Between an untracked key's search for its cell and the charge to the shared bucket, another call inserts
+/// and charges a cell for the key, the cell becomes full, and a sweep drops it.
 #[test]
 fn untracked_key_is_not_charged_twice_at_once() {
     // The number of spends to let pass, then a closure to run once.
@@ -306,11 +304,12 @@ fn untracked_key_is_not_charged_twice_at_once() {
         sweep_all(&in_hook);
         assert_eq!(in_hook.stats().cells, 0);
     };
-    // The rule's first spend is for no cell, its second for the shared bucket.
+    // The first spend that the limiter asks of the algorithm is for the missing cell, the second for the
+    // shared bucket.
     *pending.lock().unwrap() = Some((1, Box::new(run)));
     let allowed = spend(&a, 1);
-    assert!(pending.lock().unwrap().is_none(), "it was in the midst of the call");
-    assert!(allowed, "a second later there is a unit again");
-    assert!(!spend(&a, 1), "two units in a second, and a burst of one");
+    assert!(pending.lock().unwrap().is_none(), "the interruption ran within the call");
+    assert!(allowed, "after a second one unit has refilled");
+    assert!(!spend(&a, 1), "a second unit at that time exceeds the burst of one");
     assert_eq!(limiter.stats().shared, 0, "its own bucket was charged");
 }

@@ -13,7 +13,7 @@ use crate::replay::{LineCounts, Session, replay};
 use crate::text::{grouped, wait};
 use crate::{Failure, Outcome, validate};
 
-/// Characters of an id or a comment that are printed.
+/// The most characters of an id, a comment or an owner that are printed.
 const MAX_TEXT_CHARS: usize = 1024;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     Ok(counts.outcome())
 }
 
-/// Formats one fact a line.
+/// Formats the explanation as text, one fact per line.
 fn text(explanation: &Explanation) -> String {
     let Explanation { name: limit, id, format, max_debt, .. } = explanation;
     let mut lines = vec![

@@ -25,21 +25,21 @@ pub(crate) struct Session {
     pub(crate) collected: Option<Collected>,
 }
 
-/// Counts of lines. A [`Tally`](crate::tally::Tally) has those of spends.
+/// The numbers of lines by their outcome. A [`Tally`](crate::tally::Tally) counts spends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LineCounts {
     pub(crate) parsed: u64,
     pub(crate) skipped: u64,
     pub(crate) late: u64,
-    /// `None` for a log.
+    /// The lines of a trace with an error under the limits in force; `None` for a log.
     pub(crate) errors: Option<u64>,
 }
 
-/// Ids in each list of the summary.
+/// The most ids in each list of the summary.
 const MAX_TOP: usize = 10;
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
-    // Loading the limits may take seconds: files that may be missing are opened before it.
+    // Files are opened before the limits are loaded, which may take seconds: a missing file is reported at once.
     let mut lines = Lines::open(args.traffic())?;
     let decisions = Results::open(args.decisions.as_deref())?;
     let mut report = Results::open(args.report.as_deref())?;

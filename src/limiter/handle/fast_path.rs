@@ -172,7 +172,7 @@ impl KeyedLimit {
         is_live.then_some(decision)
     }
 
-    /// Decides a call for which `fast_path` returned `None`. A clock that may take long is read here, after the guard
+    /// Decides a call that `find` leaves to the slow path. A clock that may take long is read here, after the guard
     /// has dropped; then the fast path is tried again with the reading.
     #[inline(never)]
     fn call_off_fast_path(

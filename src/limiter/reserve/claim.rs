@@ -1,4 +1,4 @@
-//! Remembers a charge, so that it can be rolled back or increased later.
+//! Records a charge, so that it can be rolled back or increased later.
 
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
@@ -24,7 +24,7 @@ pub(crate) struct Claim {
     factor: Factor,
     spent: Spent,
     /// The generation of the limits under which the bucket was charged. A reload converts the word, and the charge
-    /// cannot be found in it any more: after that, nothing is returned.
+    /// cannot be found in the converted word. So after a reload nothing is returned.
     generation: u64,
     /// The tag of the limit that applied. An override may end without a reload.
     tag: LimitTag,
@@ -42,7 +42,7 @@ pub(super) struct Claimed {
     /// The time until the block of the id ends, if the id is blocked.
     pub(super) blocked_ns: Option<u64>,
     pub(super) is_in_shadow_mode: bool,
-    /// Whether the limit has a shadow that is to be charged as well.
+    /// Whether the limit has a shadow limit that must be charged as well.
     has_shadow: bool,
 }
 
@@ -58,8 +58,8 @@ impl Claimed {
 }
 
 impl KeyedLimit {
-    /// Charges the outcome of `ask` to the id's bucket, and counts the call. With a cost of 0 it only asks. A limit in
-    /// shadow mode is charged by a plain spend instead.
+    /// Stores the word that `ask` computes in the id's bucket, and counts the call. With a cost of 0 it stores nothing.
+    /// A limit in shadow mode is charged by a plain spend instead.
     pub(super) fn claim(
         &self,
         id: Id<'_>,
@@ -122,7 +122,7 @@ impl KeyedLimit {
             self.note_shadow(would_deny);
             spent.decision = spent.decision.in_shadow();
         }
-        // The decision about a place has its wait, not the units that remain: those are asked for here.
+        // The decision about a reservation has its wait, but not the remaining units. A check at a cost of 0 has them.
         let counted = match self.is_counting() && !would_deny {
             true => look_at(view, &store_key, limit, now_ns).unwrap_or(spent.decision).in_shadow(),
             false => spent.decision,
@@ -150,7 +150,7 @@ fn look_at(
 }
 
 impl Claim {
-    /// Claims a charge of `cost` units that was made in this view, by the limit as `factor` scales it.
+    /// Records a charge of `cost` units that was made in this view by the limit scaled by `factor`.
     pub(crate) fn new(
         limiter: &Limiter,
         view: LimitsView<'_>,
@@ -194,7 +194,7 @@ impl Claim {
         })
     }
 
-    /// Whether the bucket's word still has the units in which it was charged.
+    /// Whether the bucket's word is still in the units of the charge.
     fn has_units_of(&self, view: LimitsView<'_>, key: &StoreKey<'_>) -> bool {
         view.generation.number == self.generation && key.tag == self.tag
     }
@@ -228,7 +228,7 @@ impl Claim {
         }
     }
 
-    /// Charges `units` more, even if the bucket does not have them, down to the limit's
+    /// Charges `units` more units, even if the bucket does not have them. The bucket then owes at most the limit's
     /// [`max_debt`](crate::limits::LimitOptions::max_debt).
     pub(super) fn owe(&self, units: u64) {
         let now_ns = self.now_ns();
@@ -240,7 +240,7 @@ impl Claim {
             };
             view.charge(key, limit, now_ns, ask).map(drop)
         });
-        // A plain spend: the shadow bucket is charged only if it has the units. Debt is a matter of the enforced limit.
+        // A plain spend charges the shadow bucket only if it has the units: only the enforced limit has debt.
         self.in_shadow(Call::Spend(units));
     }
 
@@ -251,7 +251,8 @@ impl Claim {
         let _ = inner.in_shadow_capped(self.key.as_ref(), self.factor, call, now_ns);
     }
 
-    /// Cancels a place that is granted at `granted_at_ns`: see [`Reservation::cancel`](super::Reservation::cancel).
+    /// Cancels the reservation that is granted at `granted_at_ns`: see
+    /// [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn cancel(&self, granted_at_ns: u64) {
         let Spent { charge: Some(charge), to, ledger_mark, .. } = self.spent else { return };
         let is_pending = self.with_bucket(|view, key, limit| {

@@ -1,5 +1,5 @@
-//! Computes one bucket's answers in plain integers, by `spec/algorithms.md`. It searches for waits instead
-//! of computing them: the first time at which the bucket holds the cost.
+//! Computes one bucket's answers in plain integers, by `docs/internals/algorithms.md`. It searches for waits
+//! instead of computing them: the first time at which the bucket holds the cost.
 
 use super::super::spec::Numbers;
 

@@ -104,7 +104,7 @@ fn exit_code_reports_differences_only_on_request() {
     assert!(ran.stdout.is_empty() && ran.stderr.contains("missing.yml"), "{ran:?}");
 }
 
-/// Expired overrides do not count.
+/// An override that has expired counts as missing.
 #[test]
 fn overrides_are_compared_by_their_ids() {
     let dir = sandbox();
@@ -160,7 +160,7 @@ fn twenty_overrides_are_listed_without_all() {
     assert_eq!((text.matches("    + u").count(), text.contains("more")), (45, false));
 }
 
-/// An id without its override gets its account's override, and an account without one the default.
+/// If the override of an id is removed, the override of the id's account applies.
 #[test]
 fn an_accounts_override_stands_for_its_ids() {
     let dir = Sandbox::new();
@@ -231,7 +231,7 @@ fn as_json_it_is_one_object() {
     assert_eq!(none, "{\"limits\":[]}\n");
 }
 
-/// Times are whole nanoseconds, and their names say so.
+/// Times are whole nanoseconds, in fields whose names end in `_ns`.
 #[test]
 fn json_values_keep_their_types() {
     let dir = sandbox();

@@ -1,4 +1,4 @@
-//! Shared by the tests: a folder to run the command in, and lines of traces and logs.
+//! Provides what the tests of the command share: a folder to run the command in, and lines of traces and logs.
 #![allow(dead_code, reason = "each test uses a part of this")]
 
 use std::fs;
@@ -110,7 +110,7 @@ pub(crate) fn operation(at_ns: u64, op: &str, txns: &str) -> String {
     format!("{{\"at_ns\":{at_ns},\"op\":\"{op}\",\"txns\":[{txns}]}}\n")
 }
 
-/// Formats a line of a log of one day.
+/// Formats a line of an access log. All lines have the same day.
 pub(crate) fn log_line(client: &str, time: &str, request: &str, tail: &str) -> String {
     format!("{client} - - [17/May/2015:{time} +0000] \"{request}\"{tail}\n")
 }
@@ -126,7 +126,8 @@ pub(crate) fn gzip(text: impl AsRef<[u8]>) -> Vec<u8> {
 pub(crate) const EXAMPLE_LOG: &str = include_str!("../../../../examples/access.log");
 pub(crate) const EXAMPLE_LIMITS: &str = include_str!("../../../../examples/limits.yml");
 
-/// Reads the real log, which is not a part of the repository. Without it, a test prints that it did not run.
+/// Reads a recorded log that is not part of the repository. If the file is missing, prints that the test did not run,
+/// and returns `None`.
 pub(crate) fn real_log() -> Option<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/access.log");
     let log = fs::read_to_string(&path).ok();

@@ -3,8 +3,9 @@
 use super::*;
 
 impl Bench {
-    /// Spends one unit by the limit that applies after `ends` ends, or by a later one if another
-    /// call has acted on a later end. Returns the number of ends.
+    /// Spends one unit by the limit that applies after `ends` overrides have ended, or by a later
+    /// limit if another call has acted on a later end. Returns the number of ends of the limit that
+    /// decided.
     pub(super) fn spend_after(&self, fingerprint: Fingerprint, ends: u32) -> u32 {
         let mut limits = Limits { ends, ..Limits::of_generation(0) };
         loop {
@@ -28,8 +29,8 @@ impl Bench {
     }
 }
 
-/// Returns the word, in units of the default, after these numbers of units by each of the three
-/// limits.
+/// Returns the word, counted in the default limit, of a key that has spent these numbers of units
+/// by its override, by its account's override and by the default.
 pub(super) fn owed(by_override: u64, by_account: u64, by_default: u64) -> u64 {
     1 + (9 * by_override + 3 * by_account + by_default) * UNIT_NS
 }
@@ -105,8 +106,8 @@ fn renumber_vs_later_renumber() {
     });
 }
 
-/// Excluded: a migration moves the old word of a cell whose word has moved to a later slot, and not
-/// the new one; or both.
+/// Excluded: a word has moved to a later slot, and a migration moves the word of the old slot in
+/// place of the new one, or moves both.
 fn renumber_vs_migration_model(keys: &[Fingerprint]) {
     let bench = Bench::with_spent(2, keys);
     let migrator = spawn(&bench, Bench::migrate);
@@ -144,13 +145,13 @@ fn renumber_vs_sweep_model() {
 fn renumber_vs_sweep() {
     explore_bounded(PREEMPTIONS_2, renumber_vs_sweep_model);
     assert_reached(&[Race::Renumbered]);
-    // Then the word has no slot to move to, and the caller retries for ever.
+    // With this fault the word has no slot to move to, and the caller retries without end.
     let because = "maximum number of branches";
     fails_bounded(PREEMPTIONS_2, Fault::EvictAwaited, because, renumber_vs_sweep_model);
 }
 
-/// Excluded: a word has moved to a later slot, was refunded and dropped, and a late call brings it
-/// back.
+/// Excluded: after a word has moved to a later slot, was refunded and was dropped, a late call
+/// writes the old debt again.
 fn late_renumber_vs_sweep_model() {
     let bench = Bench::with_spent(2, &[K]);
     let late = spawn(&bench, |bench| bench.spend_after(K, 2));
