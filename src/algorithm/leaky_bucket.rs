@@ -32,6 +32,7 @@ struct Level {
 }
 
 impl LeakyBucket {
+    pub(crate) const NAME: &'static str = "leaky_bucket";
     pub(crate) const MAX_DRIP_RATE_MS: u64 = MAX_MS;
 
     #[inline]
@@ -214,6 +215,6 @@ impl Algorithm for LeakyBucket {
     }
 
     fn name(&self) -> &'static str {
-        "leaky_bucket"
+        LeakyBucket::NAME
     }
 }

@@ -26,6 +26,9 @@ const _: () = assert!(size_of::<Rule>() <= 32, "each request reads a rule");
 
 impl Rule {
     pub(crate) const GCRA: &'static str = Gcra::NAME;
+    /// The names of the built-in algorithms.
+    pub(crate) const BUILT_IN: [&'static str; 4] =
+        [Gcra::NAME, Window::FIXED_NAME, Window::TOKEN_BUCKET_NAME, LeakyBucket::NAME];
 
     fn algorithm(&self) -> &dyn Algorithm {
         match self {

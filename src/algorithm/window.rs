@@ -56,6 +56,8 @@ struct Fit {
 }
 
 impl Window {
+    pub(crate) const FIXED_NAME: &'static str = "fixed_window";
+    pub(crate) const TOKEN_BUCKET_NAME: &'static str = "token_bucket";
     pub(crate) const MAX_MS: u64 = MAX_MS;
 
     #[inline]
@@ -274,8 +276,8 @@ impl Algorithm for Window {
 
     fn name(&self) -> &'static str {
         match self.kind {
-            WindowKind::FixedWindow => "fixed_window",
-            WindowKind::TokenBucket => "token_bucket",
+            WindowKind::FixedWindow => Window::FIXED_NAME,
+            WindowKind::TokenBucket => Window::TOKEN_BUCKET_NAME,
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::limit::Limit;
 /// unit.
 ///
 /// If the algorithm changes, every variant except `Afresh` keeps the share, because neither units nor times have the same
-/// meaning in two algorithms. A bucket of a custom algorithm keeps its word while the algorithm's name stays the same.
+/// meaning in two algorithms. A custom algorithm that a reload replaces by another of the same name, or that is in a
+/// snapshot under the same name, gets the words of its buckets unchanged; with `Afresh` the buckets are full.
 ///
 /// # Example
 ///

@@ -14,7 +14,8 @@ impl Limit {
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] if the algorithm's largest cost is 0.
+    /// [`Error::is_invalid_limit`] if the algorithm's largest cost is 0, or if its name is that of a built-in algorithm:
+    /// reloads and snapshots know an algorithm by its name.
     ///
     /// # Example
     ///
@@ -39,6 +40,14 @@ impl Limit {
             let message =
                 format!("invalid largest cost 0 of {}: at least 1 is allowed", algorithm.name());
             return Err(LimitFault { field: "max_cost", message });
+        }
+        let name = algorithm.name();
+        if Rule::BUILT_IN.contains(&name) {
+            let built_in = Rule::BUILT_IN.join(", ");
+            let message = format!(
+                "invalid name {name:?} of a custom algorithm: any is allowed but those of the built-in algorithms, {built_in}"
+            );
+            return Err(LimitFault { field: "name", message });
         }
         Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Custom(algorithm) })
     }

@@ -106,7 +106,8 @@ impl OldLimit {
         match self {
             _ if !self.can_become(new) => None,
             OldLimit::Limit(old) => carry_over.converted(old, new, word, at_ns),
-            OldLimit::Custom(_) => Some(word),
+            // The file does not say whether the algorithm is still the same one.
+            OldLimit::Custom(_) => (carry_over != CarryOver::Afresh).then_some(word),
         }
     }
 }

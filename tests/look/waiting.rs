@@ -55,6 +55,23 @@ fn shadow_mode_makes_no_caller_wait() {
 }
 
 #[test]
+fn settling_in_shadow_mode_denies_nothing() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 2, shadow_mode().max_debt(5)), engine);
+        let a = limiter.limit("A").unwrap();
+        // Two units more than the estimate: the bucket is in debt, and the limit denies no call.
+        let (_, receipt) = a.spend_estimate("k", 2).unwrap();
+        let after = receipt.unwrap().settle(4);
+        assert!(after.allowed() && after.retry_in() > Duration::ZERO, "{engine:?} {after:?}");
+        assert_eq!(after, a.check("k", 0).unwrap(), "{engine:?}: as a check");
+        // It would have denied this estimate, and charges nothing of the call.
+        let (decision, receipt) = a.spend_estimate("k", 1).unwrap();
+        assert!(decision.allowed());
+        assert_eq!(receipt.unwrap().settle(3), after, "{engine:?}");
+    }
+}
+
+#[test]
 fn shadow_limits_follow_places_and_receipts() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(add(no_limits(), "A", 8, shadow_beside(3)), engine);

@@ -135,6 +135,10 @@ fn custom_rules_are_matched_by_name() {
         let (again, _) = again.unwrap();
         let denied = again.limit("A").unwrap().check("x", 1).unwrap();
         assert!(!denied.allowed() && denied.retry_in() > Duration::from_secs(3_500));
+        let same = limits(&[("A", own("rest"))]);
+        let (_, restored_afresh) =
+            Limiter::restore_with(same, options(), &path, CarryOver::Afresh).unwrap();
+        assert_eq!((restored_afresh.buckets, restored_afresh.dropped), (0, 1), "as on a reload");
         for (other, name) in [(own("pause"), "pause"), (slow(10), "gcra")] {
             let text = restored(limits(&[("A", other.clone())]), options(), &path);
             let expected = format!(

@@ -199,10 +199,17 @@ impl Claim {
         view.generation.number == self.generation && key.tag == self.tag
     }
 
-    /// Checks the bucket at a cost of 0.
+    /// Decides a [`check`](KeyedLimit::check) of the bucket at a cost of 0: also under a block and in shadow mode.
     pub(crate) fn look(&self) -> Decision {
         let now_ns = self.now_ns();
-        let decision = self.with_bucket(|view, key, limit| look_at(view, key, limit, now_ns));
+        let decision = self.with_bucket(|view, key, limit| {
+            let decision = match view.blocked_ns(key, now_ns) {
+                Some(left_ns) => view.denied_by_block(key, limit, 0, now_ns, left_ns)?,
+                None => look_at(view, key, limit, now_ns)?,
+            };
+            let is_in_shadow_mode = view.generation.limits.entry(key.key.limit).is_shadow();
+            Ok(if is_in_shadow_mode { decision.in_shadow() } else { decision })
+        });
         decision.unwrap_or(Decision::UNLIMITED)
     }
 
@@ -233,7 +240,12 @@ impl Claim {
     pub(super) fn owe(&self, units: u64) {
         let now_ns = self.now_ns();
         self.with_bucket(|view, key, limit| {
-            let max_debt = view.generation.limits.entry(key.key.limit).max_debt_at(key.tag);
+            let entry = view.generation.limits.entry(key.key.limit);
+            if entry.is_shadow() && self.cost > 0 && self.spent.charge.is_none() {
+                // The limit would have denied the estimate, so nothing of the call is charged.
+                return Ok(());
+            }
+            let max_debt = entry.max_debt_at(key.tag);
             let ask = |word, now_ns| Outcome {
                 word: limit.rule().owe(word, now_ns, units, max_debt),
                 decision: Decision::UNLIMITED,

@@ -109,7 +109,7 @@ impl Seeds {
     /// processor.
     #[cfg(feature = "snapshot")]
     pub(super) fn check(&self) -> [u64; 2] {
-        /// Lengths for each way to hash an id.
+        /// Lengths for each way to hash an id. ahash changes its way at 8, 16 and 64 bytes.
         const LENGTHS: [usize; 7] = [0, 3, 8, 12, 16, 40, 100];
         let id: [u8; 100] = std::array::from_fn(|at| at as u8);
         LENGTHS.iter().fold([0; 2], |[lo, hi], &len| {
@@ -133,30 +133,11 @@ impl Seeds {
             Some(packed) => {
                 Fingerprint::new(hash_packed(&self.lo, packed), hash_packed(&self.hi, packed))
             }
-            None => self.long(key.limit.0, key.id),
+            None => {
+                let (limit, id) = (key.limit.0, key.id);
+                Fingerprint::new(hash_long(&self.lo, limit, id), hash_long(&self.hi, limit, id))
+            }
         }
-    }
-
-    /// Hashes an id of more than 12 bytes with both functions: 16 bytes at a time, then the limit and the length. The
-    /// last 16 bytes may overlap those before; the length tells how far.
-    #[inline(never)]
-    fn long(&self, limit: u32, id: &[u8]) -> Fingerprint {
-        let (mut lo, mut hi) = (self.lo.build_hasher(), self.hi.build_hasher());
-        let mut write = |bytes: u128| {
-            lo.write_u128(bytes);
-            hi.write_u128(bytes);
-        };
-        let (chunks, rest) = id.as_chunks();
-        for &chunk in chunks {
-            write(u128::from_le_bytes(chunk));
-        }
-        if !rest.is_empty() {
-            write(
-                id.last_chunk().map_or_else(|| two_halves(id), |&last| u128::from_le_bytes(last)),
-            );
-        }
-        write((id.len() as u128) << 32 | u128::from(limit));
-        Fingerprint::new(lo.finish(), hi.finish())
     }
 }
 
@@ -168,10 +149,12 @@ fn hash_packed(seeds: &RandomState, packed: PackedKey) -> u64 {
     hasher.finish()
 }
 
-/// Returns the first and the last eight bytes of an id of eight to 16 bytes.
-fn two_halves(id: &[u8]) -> u128 {
-    let half = |bytes: Option<&[u8; 8]>| u128::from(u64::from_le_bytes(*bytes.unwrap_or(&[0; 8])));
-    half(id.first_chunk()) | half(id.last_chunk()) << 64
+#[inline(never)]
+fn hash_long(seeds: &RandomState, limit: u32, id: &[u8]) -> u64 {
+    let mut hasher = seeds.build_hasher();
+    hasher.write(id);
+    hasher.write_u128((id.len() as u128) << 32 | u128::from(limit));
+    hasher.finish()
 }
 
 /// A key with an id of at most 12 bytes as one number. From the lowest byte on: twelve bytes for
