@@ -1,5 +1,6 @@
 //! Defines [`Decision`], the answer to a call.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -229,11 +230,13 @@ impl Decision {
     /// The stricter of two decisions: a denial before an allowance, then the longer wait, then the fewer remaining
     /// units; `later` if all are equal. "No limit" is the least strict.
     pub(crate) fn stricter(self, later: Decision) -> Decision {
-        let rank = |d: &Decision| {
-            let remaining = d.remaining();
-            (remaining.is_some(), !d.allowed(), d.retry_in_ns, std::cmp::Reverse(remaining))
+        let rank = |d: &Decision| (d.unit != 0, !d.allowed(), d.retry_in_ns);
+        let is_stricter = match rank(&self).cmp(&rank(&later)) {
+            // The only case that needs two divisions.
+            Ordering::Equal => self.remaining() < later.remaining(),
+            order => order == Ordering::Greater,
         };
-        if rank(&self) > rank(&later) { self } else { later }
+        if is_stricter { self } else { later }
     }
 
     /// All that callers can read: two decisions are equal if these are.

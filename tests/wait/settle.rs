@@ -44,21 +44,6 @@ fn overestimate_is_refunded_and_no_more() {
 }
 
 #[test]
-fn settling_under_a_block_returns_its_denial() {
-    for limit in limits_of_all(10) {
-        let (handle, _hand) = by_hand(&limit);
-        let (_, receipt) = handle.spend_estimate("id", 8).unwrap();
-        handle.block("id", Duration::from_secs(60)).unwrap();
-        let after = receipt.unwrap().settle(3);
-        assert!(after.blocked() && !after.allowed(), "{limit:?}");
-        assert_eq!(after, handle.check("id", 0).unwrap(), "{limit:?}: as a check");
-        handle.unblock("id").unwrap();
-        let left = handle.check("id", 0).unwrap().remaining();
-        assert_eq!(left, handle.check("other", 3).unwrap().remaining(), "{limit:?}: settled");
-    }
-}
-
-#[test]
 fn concurrent_receipts_settle_exactly_in_any_order() {
     for limit in limits_of_all(40) {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {

@@ -2,10 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::core::spent::Spent;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
+use crate::limit::Limit;
 use crate::limiter::batch::prepared::{Prepared, strictest};
-use crate::store::Outdated;
+use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
 /// Decides and charges a batch; returns its decision and time.
@@ -82,21 +84,32 @@ fn roll_back(view: LimitsView<'_>, members: &mut [Prepared<'_>]) {
 
 fn roll_back_one(view: LimitsView<'_>, member: &mut Prepared<'_>) {
     // Taken first: if the rollback panics, it is not tried again.
-    let Some(spent) = member.spent.take() else { return };
+    if let Some(spent) = member.spent.take() {
+        undo(view, &member.key, &member.limit, member.cost, &spent);
+    }
+}
+
+/// Rolls a charge of `cost` units back.
+pub(super) fn undo(
+    view: LimitsView<'_>,
+    key: &StoreKey<'_>,
+    limit: &Limit,
+    cost: u64,
+    spent: &Spent,
+) {
     if fault::active(Fault::NoRollBack) {
         return;
     }
     if fault::active(Fault::RefundForRollBack) {
         let now_ns = view.inner.clock.now_ns();
-        let _ = view.refund(&member.key, &member.limit, member.cost, now_ns);
+        let _ = view.refund(key, limit, cost, now_ns);
         return;
     }
-    if view.roll_back(&member.key, &member.limit, &spent).is_ok() {
+    if view.roll_back(key, limit, spent).is_ok() {
         return;
     }
     // A reload has moved the word, and the charge in it, to the new limits.
-    let (key, limit) = (&member.key, &member.limit);
-    view.inner.with_view(|now| now.roll_back_after_reload(view, key, limit, &spent));
+    view.inner.with_view(|now| now.roll_back_after_reload(view, key, limit, spent));
 }
 
 /// Calls `call`, which may charge members. If it panics (in a custom rule, clock or subscriber), the charges are rolled

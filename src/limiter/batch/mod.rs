@@ -6,6 +6,7 @@
 
 mod charge;
 mod count;
+mod fast_path;
 mod member;
 mod prepared;
 
@@ -89,7 +90,8 @@ impl<'a> Batch<'a> {
     ///
     /// See [`Batch`].
     pub fn spend(&self) -> Result<Decision, Error> {
-        self.spend_and_report(false, |_, _| ())
+        let fast = fast_path::spend(self.limiter, self.members, false, |_, _| ());
+        fast.map_or_else(|| self.spend_and_report(false, |_, _| ()), Ok)
     }
 
     /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If
@@ -127,8 +129,13 @@ impl<'a> Batch<'a> {
     pub fn spend_each(&self, decisions: &mut impl Extend<Decision>) -> Result<Decision, Error> {
         let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
         each.resize(self.members.len(), Decision::UNLIMITED);
-        let decision = self
-            .spend_and_report(true, |_, member| each[member.position] = member.shown_decision())?;
+        let report = |at: usize, decision| each[at] = decision;
+        let decision = match fast_path::spend(self.limiter, self.members, true, report) {
+            Some(decision) => decision,
+            None => self.spend_and_report(true, |_, member| {
+                each[member.position] = member.shown_decision();
+            })?,
+        };
         decisions.extend(each);
         Ok(decision)
     }

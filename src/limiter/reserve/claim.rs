@@ -199,14 +199,12 @@ impl Claim {
         view.generation.number == self.generation && key.tag == self.tag
     }
 
-    /// Decides a [`check`](KeyedLimit::check) of the bucket at a cost of 0: also under a block and in shadow mode.
+    /// Decides a [`check`](KeyedLimit::check) of the bucket at a cost of 0. A block is no matter of the bucket, and does not
+    /// count.
     pub(crate) fn look(&self) -> Decision {
         let now_ns = self.now_ns();
         let decision = self.with_bucket(|view, key, limit| {
-            let decision = match view.blocked_ns(key, now_ns) {
-                Some(left_ns) => view.denied_by_block(key, limit, 0, now_ns, left_ns)?,
-                None => look_at(view, key, limit, now_ns)?,
-            };
+            let decision = look_at(view, key, limit, now_ns)?;
             let is_in_shadow_mode = view.generation.limits.entry(key.key.limit).is_shadow();
             Ok(if is_in_shadow_mode { decision.in_shadow() } else { decision })
         });

@@ -71,7 +71,7 @@ impl Receipt {
     }
 
     /// Charges `actual` units in place of the estimate. Returns the decision of a [`check`](KeyedLimit::check) at a
-    /// cost of 0 after it: a denial if the bucket is in debt.
+    /// cost of 0 after it: a denial if the bucket is in debt. A block of the id does not change this decision.
     ///
     /// * **The estimate was too high.** The difference is returned, except for the units that have refilled since: a
     ///   bucket that would be full without the charge gets nothing. The charges and the places of later callers stay as
