@@ -11,6 +11,7 @@ use crate::limiter::handle::KeyedLimit;
 use crate::limits::Scratch;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 use crate::store::key::KeyRef;
+use crate::store::pin;
 
 impl Limiter {
     /// Explains the decision that a spend would get, for a limit by its name: see [`KeyedLimit::explain`].
@@ -65,8 +66,7 @@ impl KeyedLimit {
     /// ```
     pub fn explain<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Explanation, Error> {
         let id = id.into();
-        let limits = self.limiter.limits();
-        let mut explanation = limits.explain(self.name(), id, SystemTime::now())?;
+        let mut explanation = self.entries_that_apply(id)?;
         let is_enabled = self.limiter.is_enabled();
         let state = if is_enabled { self.state(id)? } else { Decision::UNLIMITED };
         // A check at such a cost would fail, and the error would be counted.
@@ -81,6 +81,15 @@ impl KeyedLimit {
         Ok(explanation)
     }
 
+    /// Explains which entry applies to an id at the limiter's time.
+    fn entries_that_apply(&self, id: Id<'_>) -> Result<Explanation, Error> {
+        let guard = pin();
+        let view = self.limiter.inner.view(&guard);
+        let limits = &view.generation.limits;
+        let now = limits.system_time_at(view.limits_now_ns()).unwrap_or_else(SystemTime::now);
+        limits.explain(self.name(), id, now)
+    }
+
     /// Checks the id's bucket at a cost of 0, whether the id is blocked or not.
     fn state(&self, id: Id<'_>) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
@@ -89,7 +98,7 @@ impl KeyedLimit {
         let now_ns = inner.clock.now_ns();
         let state = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.limit_for(key.id, now_ns) else {
+            let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
                 return Ok(Decision::UNLIMITED);
             };
             let state = Call::Check(0).run(view, &view.store_key(key, tag), limit, now_ns)?;

@@ -2,6 +2,7 @@
 //! oracle.
 #![allow(clippy::duplicate_mod, reason = "cases.rs runs once on each engine")]
 
+mod ends;
 #[cfg(feature = "boulder")]
 #[path = "cases.rs"]
 mod exact;

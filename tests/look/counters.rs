@@ -139,3 +139,19 @@ fn counters_include_table_stats() {
     let stats = limiter.counters().stats;
     assert_eq!((stats.denied_at_cap, stats.swept, stats.cells), (1, 1, 0));
 }
+
+#[test]
+fn errors_of_factors_count_alone_and_in_batches() {
+    for engine in ENGINES {
+        let slow = Limit::new(10, 1, Duration::from_secs(24 * 3600)).unwrap();
+        let limits = no_limits().limit("A", IdFormat::String, slow).unwrap();
+        let (limiter, _hand) = limiter(limits, engine);
+        let a = limiter.limit("A").unwrap();
+        // The time of ten units by this factor is out of range.
+        let huge: Factor = "9000000".parse().unwrap();
+        assert!(a.scaled(huge).spend("k", 1).is_err());
+        assert_eq!(figures(&limiter, "A"), [0, 0, 0, 0, 0, 1], "{engine:?}");
+        assert!(limiter.batch(&[a.member("k").factor(huge)]).spend().is_err());
+        assert_eq!(figures(&limiter, "A"), [0, 0, 0, 0, 0, 2], "{engine:?}");
+    }
+}

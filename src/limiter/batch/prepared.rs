@@ -128,7 +128,8 @@ fn prepare<'a>(
     let limit = if factor == Factor::ONE {
         Cow::Borrowed(limit)
     } else {
-        match view.scaled(handle.index, limit, factor)? {
+        let scaled = view.scaled(handle.index, limit, factor);
+        match scaled.inspect_err(|_| handle.tally.count_error())? {
             Some(limit) => Cow::Owned(limit),
             None => return Ok(None),
         }

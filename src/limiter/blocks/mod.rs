@@ -163,7 +163,7 @@ impl KeyedLimit {
         let now_ns = inner.clock.now_ns();
         let applies = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
-            Ok(entry.limit_for(key.id, now_ns).is_some())
+            Ok(entry.limit_for(key.id, view.limits_ns(now_ns)).is_some())
         });
         if !applies {
             return Err(self.block_error(key.id, "no limit applies to it"));

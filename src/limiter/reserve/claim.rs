@@ -174,11 +174,15 @@ impl Claim {
         self.limiter.inner.clock.now_ns()
     }
 
-    /// Calls `then` with the bucket under the limits that apply now; `None` if no limit applies any more.
+    /// Calls `then` with the bucket under the limits that apply now; `None` if no limit applies any more, and while the
+    /// limiter is switched off.
     fn with_bucket<R>(
         &self,
         mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
     ) -> Option<R> {
+        if !self.limiter.inner.is_enabled() {
+            return None;
+        }
         self.limiter.inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
@@ -257,6 +261,9 @@ impl Claim {
     /// Repeats a call on the shadow of the bucket, if it has one.
     fn in_shadow(&self, call: Call) {
         let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return;
+        }
         let now_ns = inner.clock.now_ns();
         let _ = inner.in_shadow_capped(self.key.as_ref(), self.factor, call, now_ns);
     }

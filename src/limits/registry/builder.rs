@@ -27,6 +27,7 @@ impl LimitsBuilder {
                 by_name: HashMap::default(),
                 is_gcra: true,
                 has_ends: false,
+                clocks: None,
                 files: Vec::new(),
             },
         };

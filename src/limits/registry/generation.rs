@@ -1,6 +1,6 @@
 //! Gives limits the indices, stamps and ends of a generation, so that a reload can follow on from the limits before it.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::{Entry, Limits, Override};
 use crate::error::{Error, ErrorKind};
@@ -40,6 +40,7 @@ impl Limits {
         clocks: Option<(u64, SystemTime)>,
     ) -> Limits {
         self.has_ends = false;
+        self.clocks = clocks;
         for (at, entry) in self.entries.iter_mut().enumerate() {
             entry.stamp = Stamp::new(LimitIndex::new(at), number);
             entry.ends_ns.clear();
@@ -54,6 +55,15 @@ impl Limits {
         self.is_gcra &= !self.has_ends;
         self.find_shadows();
         self
+    }
+
+    /// Returns the system's time at a reading of the limiter's clock, by the two readings that ends were converted by.
+    pub(crate) fn system_time_at(&self, now_ns: u64) -> Option<SystemTime> {
+        let (then_ns, then) = self.clocks?;
+        match now_ns.checked_sub(then_ns) {
+            Some(since_ns) => then.checked_add(Duration::from_nanos(since_ns)),
+            None => then.checked_sub(Duration::from_nanos(then_ns - now_ns)),
+        }
     }
 
     /// Gives these limits the indices that `before` has for their names. A name that is only in `before` keeps its

@@ -61,6 +61,8 @@ pub struct Limits {
     is_gcra: bool,
     /// Whether any override ends at some time.
     has_ends: bool,
+    /// A reading of the limiter's clock and one of the system's, taken together. `None` outside a limiter.
+    clocks: Option<(u64, SystemTime)>,
     /// The names of the files that the limits come from, in the loader's order; empty if they were made in code.
     files: Vec<String>,
 }

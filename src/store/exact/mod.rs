@@ -287,10 +287,15 @@ impl Exact {
         }
         // Relaxed: it only picks the call that sweeps. The shard's locks do the rest.
         let last_ns = self.swept_full_ns.load(Ordering::Relaxed);
-        let is_due = last_ns == 0 || now_ns >= last_ns.saturating_add(MIN_WAIT_NS);
+        // A clock that went back is as good as one that went forward.
+        let is_due = last_ns == 0 || now_ns.abs_diff(last_ns) >= MIN_WAIT_NS;
         let (order, lost) = (Ordering::Relaxed, Ordering::Relaxed);
-        if is_due && self.swept_full_ns.compare_exchange(last_ns, now_ns, order, lost).is_ok() {
-            self.sweep(MIN_CELLS, now_ns, rules);
+        if is_due
+            && self.swept_full_ns.compare_exchange(last_ns, now_ns, order, lost).is_ok()
+            && self.sweep(MIN_CELLS, now_ns, rules).dropped > 0
+        {
+            // There was something to drop, so the next call that finds the table full need not wait.
+            self.swept_full_ns.store(0, Ordering::Relaxed);
         }
     }
 

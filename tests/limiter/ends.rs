@@ -1,0 +1,162 @@
+//! Overrides that have ended while a caller's clock is behind; calls while the limiter is off; a full table's sweeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, SystemTime};
+
+use tollgate::limits::OverrideOptions;
+use tollgate::options::{AtCap, Engine};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+
+use super::support::ENGINES;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn slow(burst: u64) -> Limit {
+    Limit::new(burst, 1, HOUR * 24).unwrap()
+}
+
+fn one(limit: Limit) -> Limits {
+    Limits::builder().limit("U", IdFormat::String, limit).unwrap().build()
+}
+
+/// 10 units for all, 100 for alice for one hour.
+fn with_end() -> Limits {
+    let end = OverrideOptions::default().expires(SystemTime::now() + HOUR);
+    let limits = Limits::builder().limit("U", IdFormat::String, slow(10)).unwrap();
+    limits.override_with("U", "alice", slow(100), end).unwrap().build()
+}
+
+/// Starts `explain` on another thread. The function that it returns waits for the end, for at most 20 s.
+fn start_explain(users: &KeyedLimit, name: &str) -> impl FnOnce() -> bool + use<> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let users = users.clone();
+    let explain = move || {
+        let _ = tell.send(users.explain("alice", 1).is_ok());
+    };
+    std::thread::Builder::new().name(name.into()).spawn(explain).unwrap();
+    move || told.recv_timeout(20 * SECOND) == Ok(true)
+}
+
+#[test]
+fn explain_returns_after_the_clock_went_back() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let users = Limiter::with_options(with_end(), options).limit("U").unwrap();
+        assert!(users.spend("alice", 50).unwrap().allowed());
+        hand.advance(HOUR * 2);
+        assert!(users.spend("alice", 1).unwrap().allowed(), "by the default");
+        hand.set(HOUR / 60);
+        assert_eq!(users.check("alice", 1).unwrap().remaining(), Some(2), "{engine:?}");
+        assert!(start_explain(&users, "explain")(), "{engine:?}: explain does not return");
+    }
+}
+
+#[test]
+fn explain_returns_when_suspended_at_an_overrides_end() {
+    let now_s = Arc::new(AtomicU64::new(0));
+    let [go, reached] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+    let clock = {
+        let (now_s, go, reached) = (now_s.clone(), go.clone(), reached.clone());
+        Clock::custom(move || {
+            let now = Duration::from_secs(now_s.load(SeqCst));
+            if std::thread::current().name() == Some("explainer") && !go.load(SeqCst) {
+                reached.store(true, SeqCst);
+                while !go.load(SeqCst) {
+                    std::thread::yield_now();
+                }
+            }
+            now
+        })
+    };
+    let users = Limiter::with_clock(with_end(), clock).limit("U").unwrap();
+    assert!(users.spend("alice", 50).unwrap().allowed());
+    let returns = start_explain(&users, "explainer");
+    while !reached.load(SeqCst) {
+        std::thread::yield_now();
+    }
+    now_s.store(7200, SeqCst);
+    assert!(users.spend("alice", 1).unwrap().allowed());
+    go.store(true, SeqCst);
+    assert!(returns(), "explain does not return");
+}
+
+#[test]
+fn explain_goes_by_the_limiters_clock() {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).counting(true);
+    let limiter = Limiter::with_options(with_end(), options);
+    let users = limiter.limit("U").unwrap();
+    let burst = |cost| {
+        let explained = users.explain("alice", cost).unwrap();
+        assert_eq!(explained.call.unwrap().decision.is_none(), cost > 10, "cost {cost}");
+        explained.limit.unwrap().burst()
+    };
+    assert_eq!(burst(1), 100);
+    hand.advance(HOUR * 2);
+    assert_eq!((burst(1), burst(50)), (10, 10), "the override has ended");
+    assert_eq!(limiter.counters().limits[0].errors, 0, "no error was counted");
+}
+
+#[test]
+fn no_bucket_changes_while_the_limiter_is_off() {
+    for engine in ENGINES {
+        let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+        let limiter = Limiter::with_options(one(slow(10)), options);
+        let users = limiter.limit("U").unwrap();
+        let (_, receipt) = users.spend_estimate("a", 5).unwrap();
+        let (_, more) = users.spend_estimate("c", 5).unwrap();
+        let reservation = users.reserve("b", 5, Duration::ZERO).unwrap();
+        limiter.set_enabled(false);
+        assert_eq!(receipt.unwrap().settle(1).remaining(), None, "no limit applies");
+        assert_eq!(more.unwrap().settle(9).remaining(), None, "no limit applies");
+        reservation.cancel();
+        limiter.set_enabled(true);
+        for id in ["a", "b", "c"] {
+            assert_eq!(users.check(id, 0).unwrap().remaining(), Some(5), "{engine:?} {id}");
+        }
+    }
+}
+
+/// Fills the table, waits until all buckets are full again, and inserts as many new keys.
+fn full_buckets_make_room(engine: Engine, clock: Clock, wait: impl FnOnce()) {
+    const KEYS: u64 = 20_000;
+    let options = LimiterOptions::default().clock(clock).engine(engine);
+    let options = options.max_keys(KEYS as usize).at_cap(AtCap::Deny);
+    let limits = Limits::builder().limit("U", IdFormat::RegId, Limit::new(1, 1, SECOND).unwrap());
+    let users = Limiter::with_options(limits.unwrap().build(), options).limit("U").unwrap();
+    for id in 0..KEYS {
+        assert!(users.spend(id, 1).unwrap().allowed());
+    }
+    wait();
+    let is_allowed = |id: &u64| users.spend(*id, 1).unwrap().allowed();
+    assert_eq!((KEYS..2 * KEYS).filter(is_allowed).count() as u64, KEYS, "{engine:?}");
+}
+
+#[test]
+fn full_buckets_make_room_at_the_cap() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        full_buckets_make_room(engine, clock, || hand.advance(HOUR));
+        full_buckets_make_room(engine, Clock::system(), || std::thread::sleep(SECOND * 3 / 2));
+    }
+}
+
+#[test]
+fn full_bucket_makes_room_after_the_clock_went_back() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1);
+        let limiter = Limiter::with_options(one(slow(1)), options.at_cap(AtCap::Deny));
+        let users = limiter.limit("U").unwrap();
+        hand.set(HOUR);
+        assert!(users.spend("a", 1).unwrap().allowed());
+        assert!(!users.spend("b", 1).unwrap().allowed(), "a has the only place");
+        hand.set(HOUR / 60);
+        assert!(users.reset("a").unwrap().allowed());
+        hand.set(HOUR - SECOND);
+        assert!(users.spend("b", 1).unwrap().allowed(), "{engine:?}: a's bucket is full");
+    }
+}
