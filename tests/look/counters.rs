@@ -143,7 +143,7 @@ fn counters_include_table_stats() {
 #[test]
 fn errors_of_factors_count_alone_and_in_batches() {
     for engine in ENGINES {
-        let slow = Limit::new(10, 1, Duration::from_secs(24 * 3600)).unwrap();
+        let slow = tollgate::Limit::new(10, 1, Duration::from_secs(24 * 3600)).unwrap();
         let limits = no_limits().limit("A", IdFormat::String, slow).unwrap();
         let (limiter, _hand) = limiter(limits, engine);
         let a = limiter.limit("A").unwrap();
