@@ -7,13 +7,13 @@ use crate::store::Store;
 const SOME: Option<usize> = Some(1);
 
 /// Makes a limiter on the lock-free table, with room for `max_keys` keys.
-fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, ManualClock) {
+pub(super) fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(max_keys);
     (Limiter::with_options(limits(burst_a, burst_b), options), hand)
 }
 
-fn migrate(limiter: &Limiter) {
+pub(super) fn migrate(limiter: &Limiter) {
     let Store::LockFree(table) = &limiter.inner.store else { panic!("the other engine") };
     table.migrate(1, &limiter.inner.view(&crate::store::pin()));
 }

@@ -9,6 +9,7 @@
 mod blocks;
 mod cap;
 mod full;
+mod known_batch;
 mod numbers;
 mod reload;
 mod shadow;

@@ -15,6 +15,12 @@ pub(crate) enum Race {
     InsertLost,
     /// A charge that was the last of its bucket was rolled back.
     RolledBack,
+    /// A batch charged all its members on the fast path.
+    KnownBatchCharged,
+    /// A batch on the fast path was denied after it had charged a member.
+    KnownBatchDenied,
+    /// A cell moved after a batch on the fast path had charged another member.
+    KnownBatchMoved,
     /// A charge with later charges behind it was rolled back.
     RolledBackBeneath,
     /// A seed found the target cell's word already set.

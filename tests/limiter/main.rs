@@ -8,6 +8,7 @@ mod ends;
 mod exact;
 #[cfg(all(feature = "yaml", feature = "boulder"))]
 mod explain;
+mod known_batches;
 #[cfg(feature = "boulder")]
 #[path = "cases.rs"]
 mod lock_free;

@@ -5,7 +5,7 @@
 
 use crate::algorithm::Charge;
 use crate::algorithm::factor::Factor;
-use crate::algorithm::gcra::Gcra;
+use crate::algorithm::gcra::{Gcra, GcraCharge};
 use crate::core::ledger::LedgerMark;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::view::LimitsView;
@@ -17,6 +17,7 @@ use crate::limiter::batch::member::{Member, MemberMode};
 use crate::limits::with_plain_bytes;
 use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Home, Known, Store, StoreKey, pin, pin_briefly};
+use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 
 /// A member whose slot and limit are known.
@@ -37,20 +38,19 @@ enum Uncharged {
     NotLive,
 }
 
-/// Spends a batch and calls `report` with each member's position and decision. `None`: nothing has changed, and the
-/// general way has to decide. `leaves_denials`: so it does if the batch is denied.
+/// Spends a batch. `None`: nothing has changed, and the general way has to decide. `each` gets the decision of each
+/// member; a denied batch, whose members' decisions have to be renewed, is then left to the general way as well.
 #[inline]
 pub(super) fn spend(
     limiter: &Limiter,
     members: &[Member<'_>],
-    leaves_denials: bool,
-    report: impl FnMut(usize, Decision),
+    each: Option<&mut [Decision]>,
 ) -> Option<Decision> {
     match members.len() {
-        1 => spend_known::<1>(limiter, members.first_chunk()?, leaves_denials, report),
-        2 => spend_known::<2>(limiter, members.first_chunk()?, leaves_denials, report),
-        3 => spend_known::<3>(limiter, members.first_chunk()?, leaves_denials, report),
-        4 => spend_known::<4>(limiter, members.first_chunk()?, leaves_denials, report),
+        1 => spend_known::<1>(limiter, members.first_chunk()?, each),
+        2 => spend_known::<2>(limiter, members.first_chunk()?, each),
+        3 => spend_known::<3>(limiter, members.first_chunk()?, each),
+        4 => spend_known::<4>(limiter, members.first_chunk()?, each),
         _ => None,
     }
 }
@@ -58,8 +58,7 @@ pub(super) fn spend(
 fn spend_known<const N: usize>(
     limiter: &Limiter,
     members: &[Member<'_>; N],
-    leaves_denials: bool,
-    mut report: impl FnMut(usize, Decision),
+    each: Option<&mut [Decision]>,
 ) -> Option<Decision> {
     let shared = &*limiter.inner;
     let Store::LockFree(table) = &shared.store else { return None };
@@ -80,7 +79,10 @@ fn spend_known<const N: usize>(
     // it under a pin that may last.
     let read_ns = (!shared.clock.is_quick()).then(|| shared.clock.now_ns());
     let guard = if read_ns.is_none() { pin_briefly() } else { pin() };
-    let homes = fingerprints.map(|fingerprint| table.home(&guard, fingerprint));
+    let mut homes = [table.home(&guard, fingerprints[0]); N];
+    for (home, &fingerprint) in homes.iter_mut().zip(&fingerprints).skip(1) {
+        *home = table.home(&guard, fingerprint);
+    }
     let view = shared.view(&guard);
     let now_ns = match read_ns {
         Some(now_ns) => now_ns,
@@ -91,28 +93,48 @@ fn spend_known<const N: usize>(
     for (at, it) in found.iter_mut().enumerate().skip(1) {
         *it = find(homes[at], view, &members[at], now_ns)?;
     }
-    let decide = |found: &[Found<'_>; N], at: usize| {
-        found[at].gcra.charge(found[at].word, now_ns, members[at].cost)
-    };
-    if (0..N).all(|at| decide(&found, at).is_allowed())
+    let mut is_allowed = true;
+    for (it, member) in found.iter().zip(members) {
+        is_allowed &= it.charge(member, now_ns).is_allowed();
+    }
+    if is_allowed
         && let Err(Uncharged::NotLive) =
             charge_all(view, members, &fingerprints, &mut found, &order, now_ns)
     {
         return None;
     }
-    let own = |at: usize| found[at].gcra.decision(decide(&found, at)).for_member(at);
-    let decision = (1..N).fold(own(0), |strictest, at| strictest.stricter(own(at)));
-    if leaves_denials && !decision.allowed() {
+    let mut decision = found[0].decision(&members[0], now_ns);
+    for at in 1..N {
+        let own = found[at].decision(&members[at], now_ns).for_member(at);
+        decision = decision.stricter(own);
+    }
+    if each.is_some() && !decision.allowed() {
         return None;
     }
-    (0..N).for_each(|at| {
-        let (member, own) = (&members[at], own(at));
+    for (at, (it, member)) in found.iter().zip(members).enumerate() {
         if member.handle.is_counting() {
-            count(member, found[at].limit, own, decision, now_ns);
+            count(member, it, at, decision, now_ns);
         }
-        report(at, own);
-    });
+    }
+    if let Some(each) = each {
+        for (own, (it, member)) in each.iter_mut().zip(found.iter().zip(members)) {
+            *own = it.decision(member, now_ns);
+        }
+    }
     Some(decision)
+}
+
+impl Found<'_> {
+    /// Computes the member's charge from the word.
+    #[inline(always)]
+    fn charge(&self, member: &Member<'_>, now_ns: u64) -> GcraCharge {
+        self.gcra.charge(self.word, now_ns, member.cost)
+    }
+
+    #[inline(always)]
+    fn decision(&self, member: &Member<'_>, now_ns: u64) -> Decision {
+        self.gcra.decision(self.charge(member, now_ns))
+    }
 }
 
 /// Finds a member that needs nothing but its bucket.
@@ -191,12 +213,18 @@ fn charge_all<const N: usize>(
                 view.inner.ledger.entry_by_fingerprint(fingerprints[at], key).mark();
         }
         // Repeats only when another call has changed the word.
-        while !it.known.swap(it.word, it.gcra.charge(it.word, now_ns, member.cost).spent_ns) {
+        while !it.known.swap(it.word, it.charge(member, now_ns).spent_ns) {
             let word = it.known.word();
             if let Some(word) = word {
                 it.word = word;
             }
-            if word.is_none() || !it.gcra.charge(it.word, now_ns, member.cost).is_allowed() {
+            if word.is_none() || !it.charge(member, now_ns).is_allowed() {
+                if charged > 0 {
+                    coverage::hit(match word {
+                        None => Race::KnownBatchMoved,
+                        Some(_) => Race::KnownBatchDenied,
+                    });
+                }
                 for (charged, &at) in order[..charged].iter().enumerate().rev() {
                     let (member, fingerprint) = (&members[at], fingerprints[at]);
                     roll_back(view, member, fingerprint, &found[at], ledger_marks[charged], now_ns);
@@ -205,6 +233,7 @@ fn charge_all<const N: usize>(
             }
         }
     }
+    coverage::hit(Race::KnownBatchCharged);
     Ok(())
 }
 
@@ -218,11 +247,10 @@ fn roll_back(
     ledger_mark: LedgerMark,
     now_ns: u64,
 ) {
-    let Found { known, limit, gcra, word } = *found;
-    let charge = gcra.charge(word, now_ns, member.cost);
+    let Found { known, limit, word, .. } = *found;
     let spent = Spent {
-        decision: gcra.decision(charge),
-        charge: Some(Charge::new(word, charge.spent_ns, now_ns)),
+        decision: found.decision(member, now_ns),
+        charge: Some(Charge::new(word, found.charge(member, now_ns).spent_ns, now_ns)),
         to: ChargedTo::OwnCell,
         ledger_mark,
         is_part: false,
@@ -234,14 +262,17 @@ fn roll_back(
     });
 }
 
-/// Counts a member of an allowed batch, or the member that denied it. `own` is its decision, `decision` the batch's.
+/// Counts the member at `position`: of an allowed batch, or if it has denied the batch.
 #[inline(never)]
-fn count(member: &Member<'_>, limit: &Limit, own: Decision, decision: Decision, now_ns: u64) {
+fn count(member: &Member<'_>, found: &Found<'_>, position: usize, decision: Decision, now_ns: u64) {
     let handle = member.handle;
     let Some(stripes) = &handle.stripes else { return };
     match decision.denied_by() {
-        None => stripes.count_allowed(&own, limit.burst(), member.cost),
-        Some(_) if own.denied_by() == decision.denied_by() => {
+        None => {
+            let own = found.decision(member, now_ns);
+            stripes.count_allowed(&own, found.limit.burst(), member.cost);
+        }
+        Some(denier) if denier == position => {
             with_plain_bytes(handle.format, &member.id, |id| {
                 handle.count_denied(stripes, id, &decision, now_ns);
             });

@@ -90,8 +90,10 @@ impl<'a> Batch<'a> {
     ///
     /// See [`Batch`].
     pub fn spend(&self) -> Result<Decision, Error> {
-        let fast = fast_path::spend(self.limiter, self.members, false, |_, _| ());
-        fast.map_or_else(|| self.spend_and_report(false, |_, _| ()), Ok)
+        match fast_path::spend(self.limiter, self.members, None) {
+            Some(decision) => Ok(decision),
+            None => self.spend_and_report(false, |_, _| ()),
+        }
     }
 
     /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If
@@ -129,8 +131,7 @@ impl<'a> Batch<'a> {
     pub fn spend_each(&self, decisions: &mut impl Extend<Decision>) -> Result<Decision, Error> {
         let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
         each.resize(self.members.len(), Decision::UNLIMITED);
-        let report = |at: usize, decision| each[at] = decision;
-        let decision = match fast_path::spend(self.limiter, self.members, true, report) {
+        let decision = match fast_path::spend(self.limiter, self.members, Some(&mut each)) {
             Some(decision) => decision,
             None => self.spend_and_report(true, |_, member| {
                 each[member.position] = member.shown_decision();
