@@ -141,6 +141,76 @@ fn settle_vs_reset() {
     fails_with(Fault::RefundNotCounted, "one of three is spent", settle_vs_reset_model);
 }
 
+/// Excluded: a reset by the fast path and the settlement of an earlier receipt give the same units back, and a third
+/// call's charge is forgotten.
+fn settle_vs_reset_of_known_key_model() {
+    let (clock, _hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).max_keys(8);
+    let limiter = Limiter::with_options(limits(3, 1), options);
+    let receipt = limiter.limit("A").unwrap().spend_estimate("k", 3).unwrap().1.unwrap();
+    let resetter = spawn(&limiter, |limiter| {
+        let _ = limiter.limit("A").unwrap().reset("k").unwrap();
+    });
+    // The order in which loom runs them, which orders no memory.
+    let steps = Tally::default();
+    let step_at = move || {
+        steps.add();
+        steps.get()
+    };
+    let spent = step_at.clone();
+    // Two units, not three: the word does not become the same.
+    let spender = spawn(&limiter, move |limiter| spend(&limiter, "A", 2).then(spent));
+    let settler = spawn(&limiter, move |_| {
+        let begun_at = step_at();
+        let _ = receipt.settle(0);
+        begun_at
+    });
+    let (spent_at, begun_at) = (spender.join().unwrap(), settler.join().unwrap());
+    resetter.join().unwrap();
+    if spent_at.is_some_and(|at| at < begun_at) {
+        count("settled last");
+        // Only the reset can have made room for the spend.
+        assert_eq!(remaining(&limiter, "A"), 1, "units went back twice");
+    }
+}
+
+#[test]
+fn settle_vs_reset_of_known_key() {
+    explore_bounded(Some(2), settle_vs_reset_of_known_key_model);
+    assert_happened(&["settled last"]);
+    let because = "units went back twice";
+    let fault = Fault::RefundNotCounted;
+    fails_bounded(Some(2), fault, because, settle_vs_reset_of_known_key_model);
+}
+
+/// Excluded: a reset comes between a charge and its mark in the ledger, and the receipt gives the units back once more.
+fn charge_vs_reset_model() {
+    let (limiter, _hand) = limiter(2, 1);
+    let charger = spawn(&limiter, |limiter| {
+        let receipt = limiter.limit("A").unwrap().spend_estimate("k", 2).unwrap().1;
+        if let Some(receipt) = receipt {
+            let _ = receipt.settle(0);
+        }
+    });
+    let resetter = spawn(&limiter, |limiter| {
+        let is_reset = limiter.limit("A").unwrap().reset("k").unwrap().allowed();
+        (is_reset, spend(&limiter, "A", 1))
+    });
+    charger.join().unwrap();
+    let (is_reset, spent) = resetter.join().unwrap();
+    if spent {
+        count(if is_reset { "reset first" } else { "not reset" });
+        assert_eq!(remaining(&limiter, "A"), 1, "units went back twice");
+    }
+}
+
+#[test]
+fn charge_vs_reset() {
+    explore(charge_vs_reset_model);
+    assert_happened(&["reset first"]);
+    fails_with(Fault::RefundNotCounted, "units went back twice", charge_vs_reset_model);
+}
+
 /// Excluded: a settlement gives back the unused part of its estimate, and a part of another call's charge with it.
 fn settle_vs_spend_model() {
     let (limiter, hand) = limiter(4, 1);

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, ManualClock};
+use crate::core::at_cap::AtCap;
 use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
@@ -367,10 +368,14 @@ fn untracked_keys_owe_their_shared_bucket() {
         assert!(handle.spend("newcomer", 8).unwrap().allowed());
         assert_eq!(limiter.stats().shared, 1);
         limiter.snapshot_at(&path, || 0).unwrap();
-        let restored =
-            Limiter::restore_at(limits(), options, &path, CarryOver::Share, 1_000_000_000);
-        let handle = restored.unwrap().0.limit("A").unwrap();
-        assert_eq!(handle.check("another", 0).unwrap().remaining(), Some(3), "{engine:?}");
+        for at_cap in [AtCap::Share, AtCap::Deny, AtCap::Allow] {
+            let options = options.clone().at_cap(at_cap);
+            let restored =
+                Limiter::restore_at(limits(), options, &path, CarryOver::Share, 1_000_000_000);
+            let handle = restored.unwrap().0.limit("A").unwrap();
+            let left = handle.check("another", 0).unwrap().remaining();
+            assert_eq!(left, Some(3), "{engine:?} {at_cap:?}");
+        }
     }
 }
 

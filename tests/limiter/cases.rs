@@ -340,6 +340,26 @@ fn the_sweeper_keeps_no_limiter_alive() {
 }
 
 #[test]
+fn spend_many_charges_each_ids_own_bucket() {
+    let (limiter, _hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    // An invalid id in front of others, in the first group and in the second.
+    let ids: Vec<String> =
+        (0..24).map(|i| if i % 7 == 1 { String::new() } else { format!("user{i}") }).collect();
+    for round in 1..=2 {
+        let mut decisions = Vec::new();
+        users.spend_many(&ids, 1, &mut decisions);
+        for (id, decision) in ids.iter().zip(&decisions) {
+            assert_eq!(decision.is_err(), id.is_empty());
+            if !id.is_empty() {
+                let left = users.check(id, 0).unwrap().remaining();
+                assert_eq!(left, Some(20 - round), "{id}, round {round}");
+            }
+        }
+    }
+}
+
+#[test]
 fn spend_many_reads_the_clock_once_a_group() {
     let readings = Arc::new(AtomicUsize::new(0));
     let counter = readings.clone();

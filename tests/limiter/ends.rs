@@ -145,7 +145,7 @@ fn full_buckets_make_room_at_the_cap() {
 }
 
 #[test]
-fn full_bucket_makes_room_after_the_clock_went_back() {
+fn full_bucket_makes_room_after_clock_went_back() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1);

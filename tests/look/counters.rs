@@ -1,5 +1,8 @@
 //! Counters: which calls count, and for which limit.
 
+use std::sync::{Arc, Mutex};
+
+use super::support::rules::{RuleCall, hooked};
 use super::*;
 use tollgate::batch::MemberMode;
 use tollgate::limit::Factor;
@@ -153,5 +156,35 @@ fn errors_of_factors_count_alone_and_in_batches() {
         assert_eq!(figures(&limiter, "A"), [0, 0, 0, 0, 0, 1], "{engine:?}");
         assert!(limiter.batch(&[a.member("k").factor(huge)]).spend().is_err());
         assert_eq!(figures(&limiter, "A"), [0, 0, 0, 0, 0, 2], "{engine:?}");
+    }
+}
+
+#[test]
+fn batch_repeated_after_a_reload_counts_once() {
+    for engine in ENGINES {
+        let armed: Arc<Mutex<Option<(Limiter, Limits)>>> = Arc::default();
+        let taken = armed.clone();
+        // Reloads when the batch, which is denied, looks again at a cost of 0.
+        let rule = hooked(hourly(9), move |call| {
+            if matches!(call, RuleCall::Spend { cost: 0, .. })
+                && let Some((limiter, limits)) = taken.lock().unwrap().take()
+            {
+                assert!(limiter.reload(limits).unwrap().changed);
+            }
+        });
+        let of = |burst| {
+            let builder = no_limits().limit("A", IdFormat::String, rule.clone()).unwrap();
+            let builder = add(builder, "B", 1, LimitOptions::default());
+            add(builder, "C", burst, LimitOptions::default())
+        };
+        let (limiter, _hand) = limiter(of(4), engine);
+        let [a, b, c] = ["A", "B", "C"].map(|name| limiter.limit(name).unwrap());
+        assert!(b.spend("k", 1).unwrap().allowed() && c.spend("k", 1).unwrap().allowed());
+        *armed.lock().unwrap() = Some((limiter.clone(), of(8).build()));
+        let members = [a.member("k"), b.member("k"), c.member("k")];
+        let denied = limiter.batch(&members).spend_each(&mut Vec::new()).unwrap();
+        assert_eq!(denied.denied_by(), Some(1));
+        assert!(armed.lock().unwrap().is_none(), "{engine:?}: it was reloaded");
+        assert_eq!(figures(&limiter, "B"), [1, 1, 1, 1, 0, 0], "{engine:?}");
     }
 }

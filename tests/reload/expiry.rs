@@ -85,6 +85,23 @@ fn an_override_that_has_ended_before_never_applies() {
     }
 }
 
+#[test]
+fn ended_override_applies_to_no_older_clock() {
+    for engine in ENGINES {
+        let past = OverrideOptions::default().expires(SystemTime::now() - seconds(1));
+        let default = || Limits::builder().limit("A", IdFormat::String, slow(10)).unwrap();
+        let (limiter, hand) = limiter(default().build(), engine);
+        let a = limiter.limit("A").unwrap();
+        hand.set(seconds(3600));
+        let limits = default().override_with("A", "x", slow(100), past).unwrap();
+        assert!(limiter.reload(limits.build()).unwrap().changed);
+        // A call that read its clock before the reload. The override had ended when it came.
+        hand.set(seconds(60));
+        assert_eq!(a.limit_for("x").unwrap().unwrap().burst(), 10, "{engine:?}");
+        assert!(a.spend("x", 11).is_err(), "{engine:?}: more than the default's burst");
+    }
+}
+
 /// By the override the bucket is full long before it is by the default.
 #[test]
 fn sweep_keeps_debt_counted_by_the_default() {

@@ -1,5 +1,7 @@
 //! Untracked keys that share a bucket in a full table, beside ids with an override.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use tollgate::clock::ManualClock;
@@ -8,6 +10,7 @@ use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
+use super::support::rules::hooked;
 use super::support::{ENGINES, hourly, seconds, sweep_all};
 
 const NAME: &str = "A";
@@ -145,5 +148,64 @@ fn untracked_key_with_older_clock_spends_from_sweep() {
         let again = spend("late");
         // From 10 s to 20 s at most 5 units are admitted at once, and 5 more in 10 s.
         assert!(!(by_the_older_clock && again), "{engine:?}: 15 in 10 s");
+    }
+}
+
+#[test]
+fn bucket_dropped_for_another_key_stays_spent() {
+    for engine in ENGINES {
+        // 5 at once, one more every 2 s.
+        let default = Limit::new(5, 1, seconds(2)).unwrap();
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let options = options.max_keys(1).at_cap(AtCap::Share);
+        let limiter = Limiter::with_options(limits(default, None, None), options);
+        let a = limiter.limit(NAME).unwrap();
+        let spend = |id: &str| a.spend(id, 5).unwrap().allowed();
+        hand.set(seconds(10));
+        assert!(spend("late"));
+        hand.set(seconds(20));
+        assert!(spend("new"), "it takes the only place, without a sweep");
+        assert_eq!((limiter.stats().cells, limiter.stats().swept), (1, 1), "{engine:?}");
+        hand.set(seconds(10));
+        let by_the_older_clock = spend("late");
+        hand.set(seconds(20));
+        let again = spend("late");
+        assert!(!(by_the_older_clock && again), "{engine:?}: 15 in 10 s");
+    }
+}
+
+#[test]
+fn untracked_key_dropped_meanwhile_spends_from_sweep() {
+    for (engine, due) in ENGINES.into_iter().flat_map(|engine| [(engine, 1), (engine, 2)]) {
+        let meanwhile: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>> = Arc::default();
+        let (hook, calls) = (meanwhile.clone(), AtomicU64::new(0));
+        // One at once, one more every 2 s.
+        let rule = hooked(Limit::new(1, 1, seconds(2)).unwrap(), move |_| {
+            if let Some(meanwhile) = hook.get()
+                && calls.fetch_add(1, Ordering::Relaxed) + 1 == due
+            {
+                meanwhile();
+            }
+        });
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let options = options.max_keys(1).at_cap(AtCap::Share);
+        let limiter = Limiter::with_options(limits(rule, None, None), options);
+        let a = limiter.limit(NAME).unwrap();
+        hand.set(seconds(10));
+        assert!(a.spend("inside", 1).unwrap().allowed());
+        // While a call of 10 s is decided, its key gets a bucket, which is charged, full and dropped.
+        let (inner, own, inner_hand) = (limiter.clone(), a.clone(), hand.clone());
+        let _ = meanwhile.set(Box::new(move || {
+            make_room(&inner);
+            assert!(own.spend("late", 1).unwrap().allowed());
+            inner_hand.set(seconds(20));
+            sweep_all(&inner);
+            assert!(own.spend("inside", 1).unwrap().allowed());
+        }));
+        let by_the_older_clock = a.spend("late", 1).unwrap().allowed();
+        let again = a.spend("late", 1).unwrap().allowed();
+        assert!(!(by_the_older_clock && again), "{engine:?}, call {due}: 2 at once");
     }
 }

@@ -1,10 +1,11 @@
 //! A thread that stalls in the middle of a call holds back a bounded part of the table's memory, and no
 //! other thread. The test has its own process: all limiters of a process share one reclaimer.
 
+use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{IdFormat, KeyedLimit, Limit, LimiterOptions, Limits};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::rules::{RuleCall, hooked, stop_point};
 use super::support::{hourly, in_own_process, limiter_with, sweep_all};
@@ -79,4 +80,44 @@ fn holds_back_a_bounded_part(stall: Stall) {
         limiter.stats().retired == 0
     });
     assert!(is_nothing_left, "{:?}", limiter.stats());
+}
+
+thread_local! {
+    static STOPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A clock is the caller's code: nothing is pinned while it is read.
+#[test]
+fn clock_that_stops_holds_nothing_back() {
+    in_own_process(|| {
+        let (point, stopped) = stop_point();
+        let clock = Clock::custom(move || {
+            if STOPS.get() {
+                point.stop();
+            }
+            Duration::from_secs(9)
+        });
+        let limits = Limits::builder().limit("A", IdFormat::RegId, hourly(10)).unwrap().build();
+        let options = LimiterOptions::default().max_keys(8000).clock(clock);
+        let limiter = Limiter::with_options(limits, options);
+        let a = limiter.limit("A").unwrap();
+        let of_thread = a.clone();
+        let stalled = thread::spawn(move || {
+            // The first calls make the key and the thread known.
+            for stops in [false, false, true] {
+                STOPS.set(stops);
+                assert!(of_thread.spend(9_999, 1).unwrap().allowed());
+            }
+        });
+        stopped.wait();
+        (0..5000_u64).for_each(|id| assert!(a.spend(id, 1).unwrap().allowed()));
+        assert!(limiter.stats().migrations > 0);
+        let is_nothing_left = (0..100).any(|_| {
+            sweep_all(&limiter);
+            limiter.stats().retired == 0
+        });
+        assert!(is_nothing_left, "{:?}", limiter.stats());
+        drop(stopped);
+        stalled.join().unwrap();
+    });
 }

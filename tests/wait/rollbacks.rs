@@ -325,3 +325,51 @@ fn panicking_rule_leaves_no_batch_half_charged() {
         }
     }
 }
+
+/// The limits change between the charges of a batch and its rollback.
+#[test]
+fn denied_batch_beside_reload_returns_new_units() {
+    for engine in ENGINES {
+        let armed: Arc<Mutex<Option<(Limiter, Limits)>>> = Arc::default();
+        let (taken, calls) = (armed.clone(), AtomicU64::new(0));
+        // The first look allows the batch; then its charge reloads, and is denied.
+        let rule = scripted(move || {
+            let is_look = calls.fetch_add(1, Ordering::Relaxed) == 0;
+            if !is_look && let Some((limiter, limits)) = taken.lock().unwrap().take() {
+                assert!(limiter.reload(limits).unwrap().changed);
+            }
+            is_look
+        });
+        let of = |period_ms| {
+            let own = Limit::new(4, 4, ms(period_ms)).unwrap();
+            limits(&[("Own", own), ("Rule", rule.clone())])
+        };
+        let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+        let limiter = Limiter::with_options(of(40), options);
+        let [own, rule] = ["Own", "Rule"].map(|name| limiter.limit(name).unwrap());
+        assert!(own.spend("id", 1).unwrap().allowed());
+        *armed.lock().unwrap() = Some((limiter.clone(), of(400)));
+        let batch = [own.member("id").cost(2), rule.member("id")];
+        assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+        assert!(armed.lock().unwrap().is_none(), "{engine:?}: it was reloaded");
+        let left = own.check("id", 0).unwrap();
+        assert_eq!((left.remaining(), left.reset_in()), (Some(3), ms(100)), "{engine:?}");
+    }
+}
+
+/// After 2,048 reloads the tags of limits are the same again.
+#[test]
+fn receipt_before_many_reloads_refunds_nothing() {
+    let of = |burst| limits(&[("Own", Limit::new(burst, 1, ms(50)).unwrap())]);
+    let options = LimiterOptions::default().clock(Clock::manual().0).max_keys(64);
+    let limiter = Limiter::with_options(of(4), options);
+    let own = limiter.limit("Own").unwrap();
+    let (_, receipt) = own.spend_estimate("id", 3).unwrap();
+    for reload in 1..=2048 {
+        let reloaded = limiter.reload_with(of(4 + reload % 2), CarryOver::Units).unwrap();
+        assert!(reloaded.changed);
+    }
+    let before = state(&own);
+    let _ = receipt.unwrap().settle(0);
+    assert_eq!(state(&own), before);
+}

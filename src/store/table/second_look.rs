@@ -1,12 +1,13 @@
-//! Test of a key that another call inserts while a call for it looks for room under the cap.
+//! Tests of a key that another call inserts while a call for it looks for room under the cap, and of a word under older
+//! limits.
 
 use std::cell::Cell;
 
 use super::migration::FIRST_LOG2;
 use super::pressure::{OneLimit, store_key};
 use super::{Change, Rules, Seeds, Table};
-use crate::store::key::LimitTag;
-use crate::store::{Absent, CellKey, Outdated, UpdateError};
+use crate::store::key::{LimitIndex, LimitTag, Stamp};
+use crate::store::{Absent, CellKey, Outdated, StoreKey, UpdateError};
 
 const FIRST: u64 = 1;
 const OTHER: u64 = 2;
@@ -75,4 +76,58 @@ fn a_key_inserted_meanwhile_is_not_refused() {
     let id_bytes = OTHER.to_le_bytes();
     let word = table.look(&store_key(&table, &id_bytes), &OneLimit).unwrap();
     assert_eq!((word, table.size().cells), (Some(210), 1), "both are charged, in one cell");
+}
+
+/// The limits after [`OneLimit`], under which a unit takes twice as long.
+struct SlowerLimit;
+
+impl Rules for SlowerLimit {
+    fn owed(&self, _: CellKey<'_>, _: LimitTag, _: u64, _: u64) -> Option<(LimitTag, u64)> {
+        unreachable!("there is no sweep")
+    }
+
+    fn generation(&self) -> u64 {
+        1
+    }
+
+    fn migrated(&self, _: CellKey<'_>, _: LimitTag, word: u64) -> Option<(LimitTag, u64)> {
+        Some((SlowerLimit::tag(), 2 * word))
+    }
+
+    fn converted(
+        &self,
+        _: CellKey<'_>,
+        from: LimitTag,
+        word: u64,
+        to: LimitTag,
+    ) -> Result<u64, Outdated> {
+        assert_eq!(to, SlowerLimit::tag());
+        Ok(if from == to { word } else { 2 * word })
+    }
+
+    fn record_end(&self, _: LimitTag) {}
+}
+
+impl SlowerLimit {
+    fn tag() -> LimitTag {
+        Stamp::new(LimitIndex(0), 1).tag(0)
+    }
+}
+
+#[test]
+fn words_of_older_limits_are_read_converted() {
+    let table = Table::with_shape(8, 1, FIRST_LOG2, Seeds::new());
+    assert_eq!(spend(&table, FIRST, &OneLimit), Ok(()));
+    let id_bytes = FIRST.to_le_bytes();
+    let key = StoreKey { tag: SlowerLimit::tag(), ..store_key(&table, &id_bytes) };
+    // No call has brought the shard to the new limits yet.
+    assert_eq!(table.look(&key, &SlowerLimit), Ok(Some(220)));
+    let change = Change { key: &key, absent: Absent::Insert, now_ns: 10 };
+    let mut met = Vec::new();
+    let denied = |word| {
+        met.push(word);
+        None
+    };
+    assert_eq!(table.update(change, &SlowerLimit, &mut { denied }), Ok(()));
+    assert_eq!(met, [220], "a denial is decided on the new units as well");
 }
