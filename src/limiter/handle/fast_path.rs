@@ -99,8 +99,16 @@ impl KeyedLimit {
                     if writes && !known.swap(word, charge.spent_ns) {
                         continue;
                     }
-                    if call.is_spend() && self.is_counting() {
-                        return Ok(self.counted(id, limit, cost, gcra.decision(charge), now_ns));
+                    if call.is_spend()
+                        && let Some(stripes) = &self.stripes
+                    {
+                        let decision = gcra.decision(charge);
+                        if charge.is_allowed() {
+                            stripes.count_allowed(&decision, gcra.burst(), cost);
+                        } else {
+                            self.count_denied(stripes, id, &decision, now_ns);
+                        }
+                        return Ok(decision);
                     }
                     return Ok(gcra.decision(charge));
                 }
@@ -192,19 +200,6 @@ impl KeyedLimit {
                 self.slow_path(id, fingerprint, Factor::ONE, call, now_ns)
             }
         }
-    }
-
-    #[inline(never)]
-    fn counted(
-        &self,
-        id: &[u8],
-        limit: &Limit,
-        cost: u64,
-        decision: Decision,
-        now_ns: u64,
-    ) -> Decision {
-        self.count(id, limit, cost, &decision, now_ns);
-        decision
     }
 
     /// Computes the fingerprint of an id that is not composite, in normal form.
