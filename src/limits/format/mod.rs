@@ -81,7 +81,7 @@ pub(crate) fn encode<'s>(
 const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Calls `then` with the bytes of an id whose normal form needs no [`Scratch`]: text, a number or an address under the
-/// format of that type. `None` for other ids.
+/// format of that type, and a number with a short text under `string`. `None` for other ids.
 ///
 /// The type of the id is known where this is compiled, so one arm is left.
 #[inline(always)]
@@ -106,7 +106,38 @@ pub(crate) fn with_plain_bytes<R>(
             let (prefix, v4) = octets.split_at(IPV4_MAPPED.len());
             Some(then(if *prefix == IPV4_MAPPED { v4 } else { &octets }))
         }
+        Id::NumberAndText(number, text)
+            if format == IdFormat::String && text.len() <= PAIR_TEXT_MAX_BYTES =>
+        {
+            Some(then(pair_as_text(number, text, &mut [0; _])))
+        }
         _ => None,
+    }
+}
+
+/// The longest text of a pair that [`with_plain_bytes`] takes.
+const PAIR_TEXT_MAX_BYTES: usize = 64;
+/// The digits of the largest number.
+const DIGITS: usize = 20;
+
+/// Writes a pair as the formatter does, `number:text`.
+#[inline(never)]
+fn pair_as_text<'b>(
+    mut number: u64,
+    text: &str,
+    buffer: &'b mut [u8; DIGITS + 1 + PAIR_TEXT_MAX_BYTES],
+) -> &'b [u8] {
+    let end = DIGITS + 1 + text.len();
+    buffer[DIGITS] = b':';
+    buffer[DIGITS + 1..end].copy_from_slice(text.as_bytes());
+    let mut start = DIGITS;
+    loop {
+        start -= 1;
+        buffer[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &buffer[start..end];
+        }
     }
 }
 

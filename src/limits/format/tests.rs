@@ -163,3 +163,40 @@ proptest! {
         account_of(format, &bytes);
     }
 }
+
+proptest! {
+    #[test]
+    fn plain_bytes_are_the_normal_form(
+        number in prop_oneof![any::<u64>(), 0..1_000_u64, Just(u64::MAX)],
+        text in "[ -~]{0,80}",
+        octets in any::<[u8; 16]>(),
+        is_mapped in any::<bool>(),
+    ) {
+        let mut octets = octets;
+        if is_mapped {
+            octets[..12].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+        }
+        let addresses = [IpAddr::from(octets), IpAddr::from([octets[0], octets[1], 7, 7])];
+        let ids = [
+            Id::Text(&text),
+            Id::Number(number),
+            Id::Address(addresses[0]),
+            Id::Address(addresses[1]),
+            Id::NumberAndText(number, &text),
+            Id::NumberAndAddress(number, addresses[0]),
+        ];
+        let mut plain = 0;
+        for &(_, format) in IdFormat::ALL {
+            for id in ids {
+                let Some(bytes) = with_plain_bytes(format, &id, <[u8]>::to_vec) else { continue };
+                let mut scratch = Scratch::new();
+                let encoded = encode(format, id, &mut scratch).expect("plain ids are valid");
+                prop_assert_eq!(&bytes[..], encoded, "{:?} {:?}", format, id);
+                plain += 1;
+            }
+        }
+        // The number, both addresses, the text unless it is empty, and the pair unless its text is long.
+        let expected = 3 + usize::from(!text.is_empty()) + usize::from(text.len() <= 64);
+        prop_assert_eq!(plain, expected);
+    }
+}
