@@ -103,8 +103,9 @@ impl Cell {
     /// Returns the word of a cell that is live, as the fast path's loop begins with it: see [`update`](Cell::update).
     #[inline(always)]
     pub(crate) fn live_word(&self) -> Option<u64> {
-        // Acquire: as in `update`.
-        let bits = self.0.load(relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire));
+        // Relaxed: the search for the slot has acquired the tag beside the word. The caller computes the new word from
+        // this one alone, and a rollback reads the word itself, by `update`.
+        let bits = self.0.load(Ordering::Relaxed);
         (bits & FROZEN == 0).then_some(bits)
     }
 
