@@ -235,7 +235,7 @@ fn reload_keeps_reservations_and_refunds_nothing() {
 fn later_calls_may_use_returned_units_first() {
     type Return = fn(&KeyedLimit, Receipt);
     let returns: [Return; 3] = [
-        |_, receipt| drop(receipt.settle(0)),
+        |_, receipt| assert!(receipt.settle(0).allowed()),
         |handle, _| assert!(handle.refund("id", 2).unwrap().allowed()),
         |handle, _| assert!(handle.reset("id").unwrap().allowed()),
     ];
