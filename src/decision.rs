@@ -25,7 +25,7 @@ use crate::util::time::saturating_ns;
 /// assert_eq!(denied.retry_in(), Duration::from_secs(1));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[must_use = "it says whether the call is allowed"]
+#[must_use = "it says whether the call was allowed, or whether a refund returned units"]
 #[derive(Clone, Copy)]
 pub struct Decision {
     verdict: Verdict,

@@ -105,14 +105,16 @@ pub struct Grant {
 ///   present. A call that is denied at some time is also denied at every earlier time.
 /// * **Full.** A bucket for which [`is_full`](Algorithm::is_full) is true stays full until it is charged. From then on
 ///   every answer for its word equals the answer for 0. The limiter may drop a full bucket at any moment; the next call
-///   on its key starts from 0.
+///   on its key starts from 0. `is_full` is false at a time before the word's own time.
 /// * **Charging.** A denial and a cost of 0 write no word. An allowed spend of at least 1 writes one. A call that is
 ///   denied at `now_ns` is allowed at `now_ns + retry_in` if no other call spends meanwhile. An algorithm that counts
 ///   time in a coarser unit than nanoseconds may allow it later, by less than that unit, and never sooner.
 /// * **Cost.** The caller has checked that a cost is at most [`max_cost`](Algorithm::max_cost).
 ///
 /// `tests/algorithms/laws.rs` in the repository checks the contract with property tests. To check your own algorithm,
-/// copy that file and `tests/algorithms/custom.rs`.
+/// copy that file to `tests/contract/` of your crate, add the dev-dependency proptest, and call
+/// `laws::laws(&algorithm, start_ns, tick_ns, &history)` with a history of `laws::steps(unit_ns)` in a `proptest!`. The
+/// [guide](crate::docs::algorithms#a-custom-algorithm) shows such a test.
 ///
 /// # Example: one unit, then none until a second has passed
 ///

@@ -44,7 +44,7 @@ pub(crate) struct Figures {
     pub(crate) name: sfv::String,
     /// The largest number of units that can remain.
     quota: u64,
-    /// The seconds in which the quota comes back. `None` for a custom rule.
+    /// The seconds in which the quota comes back. `None` for a custom algorithm.
     window_s: Option<u64>,
     /// The burst of a token bucket, which only PlugLimit's style writes.
     pub(crate) token_burst: Option<u64>,
@@ -104,7 +104,7 @@ impl Policy {
     }
 
     /// Returns the largest number of units that can remain: the burst of gcra, the limit of a fixed window or of a
-    /// token bucket, the size of a leaky bucket, the largest cost of a custom rule. An empty bucket regains it within
+    /// token bucket, the size of a leaky bucket, the largest cost of a custom algorithm. An empty bucket regains it within
     /// the [window](Policy::window_seconds). It is `q` of the current draft and the limit of the other styles. At most
     /// 999,999,999,999,999, the largest integer of a structured field.
     pub fn quota(&self) -> u64 {
@@ -113,7 +113,7 @@ impl Policy {
 
     /// Returns the time in which the quota comes back, in whole seconds, rounded up, at least 1: for gcra
     /// `burst * period / count`, else the window's length, or the time in which a full leaky bucket runs empty. `None`
-    /// for a custom rule.
+    /// for a custom algorithm.
     pub fn window_seconds(&self) -> Option<u64> {
         self.figures.window_s
     }
@@ -145,7 +145,7 @@ impl Figures {
                 // A drip never takes more than the bucket holds.
                 (size, Some(refill_seconds(size, drip_size.min(size), drip_rate)))
             }
-            // A custom rule has a largest cost, but no known refill time.
+            // A custom algorithm has a largest cost, but no known refill time.
             Parameters::Custom(_) => (limit.burst(), None),
         };
         Figures { name, quota: quota.min(INTEGER_MAX), window_s, token_burst }

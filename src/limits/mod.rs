@@ -15,7 +15,9 @@ mod yaml;
 use crate::util::escape::quoted;
 
 pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
-pub(crate) use format::{STRING_MAX_BYTES, Scratch, account_of, decode, encode, with_plain_bytes};
+#[cfg(feature = "snapshot")]
+pub(crate) use format::STRING_MAX_BYTES;
+pub(crate) use format::{Scratch, account_of, decode, encode, with_plain_bytes};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
 pub use identifier_set::IdentifierSet;

@@ -75,7 +75,7 @@ impl LimitOptions {
     /// settlement leaves no debt.
     ///
     /// The bound grows by the debt: in any interval of length `t` the cost, admitted and settled, is at most
-    /// `burst + max_debt + t / emission_interval`. [Reserved](crate::KeyedLimit::reserve) places also lie beyond the
+    /// `burst + max_debt + t / emission_interval`. [Reservations](crate::KeyedLimit::reserve) also lie beyond the
     /// burst: while callers wait for a bucket, it can owe that much less.
     pub fn max_debt(self, units: u64) -> LimitOptions {
         LimitOptions { max_debt: units, ..self }

@@ -36,7 +36,7 @@ impl Counters {
             add("tollgate_decisions_total", Counter, "Spends by limit and outcome.", self.decisions());
             add("tollgate_near_total", Counter, "Allowed spends that left less than a fifth of the burst.",
                 self.by_limit(|limit| Some(limit.near)));
-            add("tollgate_cost_total", Counter, "Cost of the allowed spends, in units.",
+            add("tollgate_cost_total", Counter, "Cost of the allowed spends, in units, without the spends that a limit in shadow mode would have denied.",
                 self.by_limit(|limit| Some(limit.cost)));
         }
         add("tollgate_shadow_denied_total", Counter,

@@ -21,8 +21,8 @@ pub struct Stats {
     /// Passes of the sweeper's thread that panicked.
     pub panics: u64,
     /// Caught panics of custom algorithms. If `is_full` panics, the sweep keeps the cell and goes on. If the algorithm
-    /// panics while a call processes another call's [cancel](crate::reserve::Reservation::cancel), that place stays
-    /// taken.
+    /// panics while a call processes another call's [cancel](crate::reserve::Reservation::cancel), that
+    /// reservation stays charged.
     pub rule_panics: u64,
     /// Steps that were skipped because the clock was wrongly ahead, also the steps of calls that found the table full:
     /// see [`Limiter::sweep`](crate::Limiter::sweep).

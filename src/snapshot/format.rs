@@ -127,7 +127,7 @@ pub(super) struct ParametersItem<'a> {
 pub(super) struct Parameters<'a> {
     pub(super) algorithm: u8,
     pub(super) numbers: [u64; 3],
-    /// The name of a custom rule, else empty.
+    /// The name of a custom algorithm, else empty.
     pub(super) name: &'a str,
 }
 

@@ -47,7 +47,7 @@ pub struct Restored {
     /// The number of buckets in the file that are full by now, and so were not restored.
     pub full: u64,
     /// The number of buckets whose debt has no meaning under the new limits: their limit is gone, no longer limits their
-    /// id, cannot convert the debt (a custom rule), or [`CarryOver::Afresh`] applied.
+    /// id, cannot convert the debt (a custom algorithm), or [`CarryOver::Afresh`] applied.
     pub dropped: u64,
     /// The number of blocks that were restored: all that have not ended.
     pub blocks: u64,
@@ -205,7 +205,7 @@ impl Limiter {
     /// - the ids of a limit have another format;
     /// - [`max_keys`](LimiterOptions::max_keys) is too low for its buckets, or
     ///   [`max_blocks`](LimiterOptions::max_blocks) for its blocks;
-    /// - a limit with buckets in the file has changed from or to a custom rule, unless `carry_over` is
+    /// - a limit with buckets in the file has changed from or to a custom algorithm, unless `carry_over` is
     ///   [`CarryOver::Afresh`].
     pub fn restore_with(
         limits: Limits,
@@ -225,8 +225,7 @@ impl Limiter {
     ) -> Result<(Limiter, Restored), Error> {
         restore::restore(limits, options, path, carry_over, wall_ns).map_err(|error| match error {
             ReadError::Io(error) => {
-                let text = format!("{}: cannot be read: {error}", path.display());
-                Error::new(ErrorKind::Io, text)
+                Error::from_io(format_args!("{}: cannot be read", path.display()), error)
             }
             ReadError::At(at, reason) => {
                 let text = format!("{}: at byte {at}: {reason}", path.display());

@@ -78,7 +78,7 @@ impl<'a> StoreKey<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Engine {
-    /// A lock-free table. It stores a keyed 128-bit hash of each key, not the key.
+    /// A lock-free table. It stores 126 bits of keyed hash of each key, not the key.
     #[default]
     LockFree,
     /// A `DashMap`, which stores the keys, so that [`KeyedLimit::ids`](crate::KeyedLimit::ids) can list them. Each call

@@ -105,7 +105,7 @@ impl Limiter {
         let tick = {
             let record = record.clone();
             move |stop: &Stop| {
-                // The callback, a custom clock or a custom rule may panic.
+                // The callback, a custom clock or a custom algorithm may panic.
                 match catch_unwind(AssertUnwindSafe(|| monitor.tick(stop))) {
                     Ok(flow) => flow,
                     Err(panic) => {

@@ -21,7 +21,7 @@ pub struct WatchStatus {
     pub reloads: u64,
     /// The number of failed attempts to load the files, including panics.
     pub failures: u64,
-    /// The number of failures that were panics of the callback, of a custom clock or of a custom rule.
+    /// The number of failures that were panics of the callback, of a custom clock or of a custom algorithm.
     pub panics: u64,
     /// Why the last attempt failed: every fault with its file and line. `None` if it succeeded.
     pub last_error: Option<String>,

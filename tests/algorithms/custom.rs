@@ -1,6 +1,6 @@
 //! Checks the algorithm of `examples/custom_algorithm.rs` against the contract of `Algorithm`, alone and in a limiter.
 //!
-//! To check your own algorithm, copy this file and `laws.rs`.
+//! To check your own algorithm, see "A custom algorithm" in `docs/algorithms.md`, which shows the test of the laws.
 
 #[path = "../../examples/custom_algorithm/halves.rs"]
 mod halves;
@@ -30,9 +30,29 @@ proptest! {
     ) {
         let halves = Halves::new(whole, half, Duration::from_secs(day_s));
         laws::laws(&halves, start_ns, SECOND, &history);
-        // The same through the limit that a limiter calls.
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn keeps_the_contract_as_a_limit(
+        (whole, half, day_s) in (1..12u64, 1..12u64, 2..20u64),
+        start_ns in prop_oneof![1..3 * SECOND, 1..1u64 << 58],
+        history in laws::steps(3 * SECOND),
+    ) {
+        let halves = Halves::new(whole, half, Duration::from_secs(day_s));
         laws::laws(&Limit::custom(Arc::new(halves)).unwrap(), start_ns, SECOND, &history);
     }
+}
+
+#[test]
+fn guide_shows_the_test_above() {
+    let page = include_str!("../../docs/algorithms.md");
+    let test = page.split("```rust,ignore").nth(1).and_then(|rest| rest.split("```").next());
+    let (_, shown) = test.and_then(|test| test.split_once("proptest! {")).expect("the test");
+    assert!(include_str!("custom.rs").contains(&format!("proptest! {{{}", shown.trim_end())));
 }
 
 fn limiter(algorithm: impl Algorithm + 'static) -> (Limiter, ManualClock) {

@@ -1,5 +1,5 @@
 //! The algorithms: laws, naive second implementations, recorded answers of PlugLimit, Sharkey and Boulder,
-//! and a custom rule.
+//! and a custom algorithm.
 
 mod ahead;
 mod boulder_sequences;

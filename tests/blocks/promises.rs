@@ -183,7 +183,7 @@ fn restored_limiter_has_blocks_and_their_ends() {
     }
 }
 
-/// `block` asks no rule, so no custom rule can delay it, and it holds no lock.
+/// `block` asks no rule, so no custom algorithm can delay it, and it holds no lock.
 #[test]
 fn block_calls_no_rule_and_delays_no_refund() {
     let (point, stopped) = stop_point();

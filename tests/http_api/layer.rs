@@ -227,7 +227,7 @@ async fn unknown_client_is_an_error_without_shared_bucket() {
     }
     let mut twice = request(&[("user", "alice")]);
     twice.headers_mut().append("user", "bob".parse().unwrap());
-    assert!(ask(&layer, &inner, twice).await.body.contains("the field user is there twice"));
+    assert!(ask(&layer, &inner, twice).await.body.contains("the field user occurs more than once"));
     assert_eq!(inner.calls.load(Ordering::Relaxed), 0);
 }
 

@@ -72,7 +72,7 @@ async fn refund_uses_the_factor_of_the_charge() {
 }
 
 #[tokio::test]
-async fn shadow_limit_refunds_only_its_charges() {
+async fn denied_request_refunds_nothing_in_either_mode() {
     for mode in [LimitMode::Enforce, LimitMode::Shadow] {
         let options = LimitOptions::default().mode(mode);
         let limiter = limiter(Limit::new(1, 1, HOUR).unwrap(), options);
@@ -85,7 +85,7 @@ async fn shadow_limit_refunds_only_its_charges() {
 }
 
 #[tokio::test]
-async fn a_shadow_limit_refunds_only_its_charges() {
+async fn uncharged_shadow_bucket_gets_no_refund() {
     let options = LimitOptions::default().shadow(Limit::new(1, 1, HOUR).unwrap());
     let limiter = limiter(Limit::new(10, 10, HOUR).unwrap(), options);
     ask_thrice(&limiter).await;

@@ -199,6 +199,20 @@ fn algorithms() {
                 ],
             ),
             (
+                "A: {limit: 20, window: 10s, id: string}",
+                &[
+                    "1: A.limit: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed; did you mean algorithm: fixed_window?",
+                    "1: A.window: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed; did you mean algorithm: fixed_window?",
+                ],
+            ),
+            (
+                "A: {size: 20, drip_rat: 10s, id: string}",
+                &[
+                    "1: A.drip_rat: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed",
+                    "1: A.size: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed; did you mean algorithm: leaky_bucket?",
+                ],
+            ),
+            (
                 "NewOrdersPerAccount: {$REST, ids: [1], algorithm: gcra, id: regId}",
                 &[
                     "1: NewOrdersPerAccount.id: not beside ids: it belongs to the limit's default",
@@ -216,14 +230,21 @@ fn names() {
     let unknown = |line: u64, path: &str, name: &str, hint: &str| {
         format!("{line}: {path}: unknown limit {name:?}{hint}; {own}")
     };
+    let no_id = |path: &str, hint: &str| {
+        format!(
+            "1: {path}: no id: the format of the limit's ids is wanted, such as id: string, ipAddress or regId{hint}"
+        )
+    };
     for (text, wanted) in [
+        ("NewOrderPerAccount: {$REST}", no_id("NewOrderPerAccount", "; did you mean NewOrdersPerAccount?")),
+        ("UsageRequestsPerIPv10Address: {$REST}", no_id("UsageRequestsPerIPv10Address", "")),
+        ("Unknown: {$REST}", no_id("Unknown", "")),
+        ("'1': {$REST}", no_id("1", "")),
         (
-            "NewOrderPerAccount: {$REST}",
-            unknown(1, "NewOrderPerAccount", "NewOrderPerAccount", "; did you mean NewOrdersPerAccount?"),
+            "NewOrderPerAccount:1: {$REST}",
+            unknown(1, "NewOrderPerAccount:1", "NewOrderPerAccount", "; did you mean NewOrdersPerAccount?"),
         ),
-        ("UsageRequestsPerIPv10Address: {$REST}", unknown(1, "UsageRequestsPerIPv10Address", "UsageRequestsPerIPv10Address", "")),
-        ("Unknown: {$REST}", unknown(1, "Unknown", "Unknown", "")),
-        ("'1': {$REST}", unknown(1, "1", "1", "")),
+        ("Unknown:a: {$REST}", unknown(1, "Unknown:a", "Unknown", "")),
         ("Own:a: {$REST}\nOwn: {$REST, id: string}", unknown(1, "Own:a", "Own", "")),
         ("A: {$REST, id: string}\nA.1:x: {$REST}", unknown(2, "A.1:x", "A.1", "")),
         ("Unknown: ~", format!("{}\n1: Unknown: null: a map with burst, count and period is allowed", unknown(1, "Unknown", "Unknown", ""))),

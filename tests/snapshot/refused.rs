@@ -1,6 +1,8 @@
 //! Files that do not fit the program, the limits or the options, and paths that cannot be written.
 
+use std::error::Error as _;
 use std::fs;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,9 +164,12 @@ fn unreadable_or_unwritable_file_is_an_io_error() {
     assert!(error.is_io(), "{error}");
     let text = error.to_string();
     assert!(text.starts_with(&format!("{}: cannot be written: ", nowhere.display())), "{text}");
-    for path in [&nowhere, folder.path()] {
+    for path in [nowhere.as_path(), folder.path()] {
         let error = Limiter::restore(limits(&[]), options(Engine::LockFree).0, path).unwrap_err();
         assert!(error.is_io() && error.to_string().contains("cannot be read"), "{error}");
+        let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        let is_missing = source.expect("the error of the system").kind() == ErrorKind::NotFound;
+        assert_eq!(is_missing, path == nowhere, "{error}");
     }
     // The path is a folder.
     let error = old.snapshot(folder.path()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Provides what the tests share: durations, limits, limiters on a manual clock, custom rules.
+//! Provides what the tests share: durations, limits, limiters on a manual clock, custom algorithms.
 #![allow(dead_code, unused_imports, reason = "no test binary uses all of it")]
 
 mod own_process;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate::Decision;
 use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::options::AtCap;
-use tollgate::reserve::ReserveError;
+use tollgate::reserve::{Receipt, ReserveError};
 
 use super::virtual_time::{Task, World};
 use super::*;
@@ -228,4 +228,24 @@ fn reload_keeps_reservations_and_refunds_nothing() {
     let said = receipt.unwrap().settle(0);
     assert_eq!(said.reset_in(), others.reset_in(), "nothing is given back");
     assert_eq!(held.wait(), ms(10));
+}
+
+/// The documentation of `KeyedLimit::reserve` says so.
+#[test]
+fn later_calls_may_use_returned_units_first() {
+    type Return = fn(&KeyedLimit, Receipt);
+    let returns: [Return; 3] = [
+        |_, receipt| assert!(receipt.settle(0).allowed()),
+        |handle, _| assert!(handle.refund("id", 2).unwrap().allowed()),
+        |handle, _| assert!(handle.reset("id").unwrap().allowed()),
+    ];
+    for give_back in returns {
+        let (handle, _hand) = by_hand(&Limit::new(10, 1, ms(10)).unwrap());
+        let (_, receipt) = handle.spend_estimate("id", 10).unwrap();
+        let held = place(&handle, 1);
+        assert!(!handle.spend("id", 1).unwrap().allowed());
+        give_back(&handle, receipt.expect("allowed"));
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        assert_eq!(held.wait(), ms(10), "it keeps its time");
+    }
 }

@@ -261,7 +261,7 @@ impl Traffic {
             if self.rules[..i].iter().any(|before| before.limit == rule.limit) {
                 let limit = Escaped(&rule.limit);
                 let text = format!(
-                    "two rules charge {limit}: one rule a limit is allowed, or a line could name one bucket twice"
+                    "two rules charge {limit}: a limit may have one rule, because one line must not charge a bucket twice"
                 );
                 return Err(conflict(subcommand, text));
             }

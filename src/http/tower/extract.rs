@@ -187,11 +187,11 @@ fn single_value<'a>(parts: &'a Parts, name: &HeaderName) -> FoundId<'a> {
     let mut values = parts.headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let rejected =
-        |what: &str| Rejection::new(StatusCode::BAD_REQUEST, format!("the field {name} is {what}"));
+        |what: &str| Rejection::new(StatusCode::BAD_REQUEST, format!("the field {name} {what}"));
     if values.next().is_some() {
-        return Err(rejected("there twice"));
+        return Err(rejected("occurs more than once"));
     }
-    value.to_str().map(Some).map_err(|_| rejected("no text"))
+    value.to_str().map(Some).map_err(|_| rejected("is not printable ASCII text"))
 }
 
 /// Returns the token after the scheme `Bearer`, or `None` if the request has no `Authorization` or another scheme.

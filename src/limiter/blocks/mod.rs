@@ -49,7 +49,7 @@ impl KeyedLimit {
     ///   are denied, also at a cost of 0: [`Decision::blocked`] is true, [`remaining`](Decision::remaining) is 0, and
     ///   [`retry_in`](Decision::retry_in) is the time until the block ends, or the bucket's own wait if that is longer;
     /// * [`reserve`](KeyedLimit::reserve) and [waiting](KeyedLimit::until_allowed) fail at once with
-    ///   [`ReserveError::Blocked`](crate::reserve::ReserveError::Blocked); a place that was taken before the block is
+    ///   [`ReserveError::Blocked`](crate::reserve::ReserveError::Blocked); a reservation from before the block is
     ///   granted at its time;
     /// * a [batch](crate::batch::Batch) with the id is denied; a
     ///   [`SpendOnly`](crate::batch::MemberMode::SpendOnly) member is left out instead.

@@ -48,7 +48,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::is_invalid_limit`] if the ids of a limit get another format, or if a limit with buckets to carry over
-    /// changes from or to a custom rule (see [`CarryOver::Afresh`]). Nothing has changed then.
+    /// changes from or to a custom algorithm (see [`CarryOver::Afresh`]). Nothing has changed then.
     ///
     /// # Example
     ///
@@ -100,7 +100,7 @@ impl Limiter {
     }
 }
 
-/// Fails if a limit changes from or to a custom rule: no other rule can read a custom rule's words.
+/// Fails if a limit changes from or to a custom algorithm: no other rule can read a custom algorithm's words.
 fn check_custom_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error> {
     if debt == CarryOver::Afresh {
         return Ok(());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// Says why a place was not taken. The error comes at once, before any wait, and nothing was charged.
+/// Says why no reservation was made. The error comes at once, before any wait, and nothing was charged.
 ///
 /// # Example
 ///
@@ -26,18 +26,19 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// The place would be granted later than the caller is willing to wait.
+    /// The reservation would be granted later than the caller is willing to wait.
     NotInTime {
-        /// The wait for the place, to the nanosecond.
+        /// The time until the reservation would be granted, to the nanosecond.
         needed: Duration,
     },
-    /// The limit has no place that late. Places end with the limiter's clock, after 146 years. Limits that count whole
-    /// milliseconds end after 17 years, or when 16,777,215 units wait. A custom rule has places only if it implements
-    /// [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve).
+    /// The limit grants no reservation that late. Reservations end with the limiter's clock, after 146 years. Limits
+    /// that count whole milliseconds end after 17 years, or when 16,777,215 units wait. Without
+    /// [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve), a custom algorithm grants a reservation only if a
+    /// spend of its cost would be allowed at once.
     TooFarAhead,
     /// The table is full, and has no room for the key's bucket, under [`AtCap::Deny`](crate::options::AtCap::Deny).
     NoRoom,
-    /// The id is [blocked](crate::KeyedLimit::block), and gets no place until the block ends.
+    /// The id is [blocked](crate::KeyedLimit::block), and gets no reservation until the block ends.
     Blocked {
         /// The time until the block ends.
         left: Duration,
@@ -47,7 +48,7 @@ pub enum ReserveError {
 }
 
 impl ReserveError {
-    /// Whether a longer wait would get a place.
+    /// Whether a longer wait would get a reservation.
     pub fn is_not_in_time(&self) -> bool {
         matches!(self, ReserveError::NotInTime { .. })
     }
@@ -62,7 +63,7 @@ impl ReserveError {
         matches!(self, ReserveError::Blocked { .. })
     }
 
-    /// The wait for the place, if that was too long.
+    /// The time until the reservation would be granted, if that is too long.
     pub fn needed(&self) -> Option<Duration> {
         match self {
             ReserveError::NotInTime { needed } => Some(*needed),
@@ -87,7 +88,7 @@ impl fmt::Display for ReserveError {
                 )
             }
             ReserveError::TooFarAhead => {
-                f.write_str("too far ahead: the limit has no place that late")
+                f.write_str("too far ahead: the limit grants no reservation that late")
             }
             ReserveError::Blocked { left } => {
                 write!(f, "blocked: the block of the id ends in {left:?}")

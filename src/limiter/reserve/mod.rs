@@ -1,8 +1,8 @@
 //! Waits until calls are allowed, and settles charges that were estimates.
 //!
-//! A waiter takes its place by moving the bucket's word beyond what the bucket holds, and sleeps until its time has
-//! come. The word is the queue: places are granted in the order in which they were taken, and no waiter wakes only to
-//! find that another caller was faster.
+//! A waiter reserves its units by moving the bucket's word beyond what the bucket holds, and sleeps until its time has
+//! come. The word is the queue: reservations are granted in the order of the calls, unless units are returned
+//! meanwhile. No waiter wakes only to find that another caller was faster.
 
 mod claim;
 mod error;

@@ -74,12 +74,13 @@ impl Receipt {
     /// cost of 0 after it: a denial if the bucket is in debt. A block of the id does not change this decision.
     ///
     /// * **The estimate was too high.** The difference is returned, except for the units that have refilled since: a
-    ///   bucket that would be full without the charge gets nothing. The charges and the places of later callers stay as
-    ///   they are, so less is returned while others wait, and nothing for a fixed window or a leaky bucket.
+    ///   bucket that would be full without the charge gets nothing. The charges and the reservations of later callers
+    ///   stay as they are, so less is returned while others wait, and nothing for a fixed window or a leaky bucket.
+    ///   Later calls, also plain spends, may use the returned units before existing reservations are granted.
     /// * **The estimate was too low.** The difference is charged, even if the bucket does not have it, down to a debt
     ///   of [`max_debt`](crate::limits::LimitOptions::max_debt) units. Units beyond that are not charged.
     ///
-    /// A place that is settled before its time is still granted at its time.
+    /// A reservation that is settled before its time is still granted at its time.
     ///
     /// Units are returned once. A receipt returns nothing after a later [refund](KeyedLimit::refund) or
     /// [reset](KeyedLimit::reset) of the bucket, after a [reload](crate::Limiter::reload), or after the end of the

@@ -1,4 +1,4 @@
-//! Reserves places in the future.
+//! Reserves units in the future.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::limiter::reserve::receipt::Receipt;
 use crate::limits::Id;
 use crate::util::time::saturating_ns;
 
-/// Holds a place in the queue of a bucket: the caller may act once the place is granted. Made by
+/// Holds units of a bucket from a time on: the caller may act once the reservation is granted. Made by
 /// [`KeyedLimit::reserve`], which has an example.
 ///
 /// The cost is charged, and stays charged if the reservation is dropped. [`cancel`](Reservation::cancel) returns the
-/// place, and [`into_receipt`](Reservation::into_receipt) lets the caller settle the actual cost.
+/// units, and [`into_receipt`](Reservation::into_receipt) lets the caller settle the actual cost.
 #[must_use = "the cost is charged, and may be used only after the wait"]
 pub struct Reservation {
     receipt: Receipt,
@@ -25,21 +25,25 @@ pub struct Reservation {
 }
 
 impl KeyedLimit {
-    /// Takes the earliest place for `cost` units, after all places that are taken, if it is granted within `at_most`.
-    /// The caller does its own waiting, and may act once [`Reservation::wait`] is zero. Places are granted in the order
-    /// in which they were taken. Spends without a place are denied until the bucket has units after the last place.
+    /// Reserves `cost` units after all existing reservations, if they are granted within `at_most`. The caller does its
+    /// own waiting, and may act once [`Reservation::wait`] is zero. Spends without a reservation are denied until the
+    /// bucket has units after the last reservation.
     ///
-    /// With a cost of 0 the place is granted when the bucket's debt is gone.
+    /// Reservations are granted in the order of the calls, unless units are returned meanwhile. A settlement, a refund
+    /// or a reset keeps the times of existing reservations, and later calls, also plain spends, may use the returned
+    /// units before them.
     ///
-    /// A place does not span two fixed windows: the units that the first window has left are lost if they do not
-    /// suffice. Likewise the units of a leaky bucket's drip beyond those that a place needs are lost. Places have no
-    /// [factor](KeyedLimit::scaled).
+    /// With a cost of 0 the reservation is granted when the bucket's debt is gone.
+    ///
+    /// A reservation does not span two fixed windows: the units that the first window has left are lost if they do not
+    /// suffice. Likewise the units of a leaky bucket's drip beyond those that a reservation needs are lost. Reservations
+    /// have no [factor](KeyedLimit::scaled).
     ///
     /// # Errors
     ///
     /// A [`ReserveError`], at once, and nothing is charged.
     ///
-    /// # Example: the second of two places is granted after a second
+    /// # Example: the second of two reservations is granted after a second
     ///
     /// ```
     /// use std::time::Duration;
@@ -50,10 +54,10 @@ impl KeyedLimit {
     /// let (clock, hand) = Clock::manual();
     /// let mail = Limiter::with_clock(limits, clock).limit("Mail")?;
     /// assert!(mail.reserve("alice", 1, Duration::MAX)?.wait().is_zero());
-    /// let place = mail.reserve("alice", 1, Duration::MAX)?;
-    /// assert_eq!(place.wait(), second);
+    /// let reservation = mail.reserve("alice", 1, Duration::MAX)?;
+    /// assert_eq!(reservation.wait(), second);
     /// hand.advance(second);
-    /// assert!(place.wait().is_zero());
+    /// assert!(reservation.wait().is_zero());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve<'a>(
@@ -106,35 +110,35 @@ impl KeyedLimit {
     }
 }
 
-/// Stands for "no place": the longest wait for a place is 2^62 ns.
+/// Stands for "no reservation": the longest wait for one is 2^62 ns.
 const NEVER_NS: u64 = u64::MAX;
 
-/// The outcome of asking for a place: allowed, with the word that takes the place, if the wait is not too long.
+/// The outcome of asking for a reservation: allowed, with the word that charges it, if the wait is not too long.
 fn place(word: Option<u64>, wait_ns: u64, at_most_ns: u64) -> Outcome {
     let in_time = wait_ns <= at_most_ns;
     Outcome { word: word.filter(|_| in_time), decision: Decision::new(in_time, (0, 1), wait_ns, 0) }
 }
 
 impl Reservation {
-    /// The time until the place is granted, by a new reading of the limiter's clock; 0 once it is granted.
+    /// The time until the reservation is granted, by a new reading of the limiter's clock; 0 once it is granted.
     pub fn wait(&self) -> Duration {
         // Without a limit there is no wait.
         let now_ns = self.receipt.claim.as_ref().map_or(self.granted_at_ns, Claim::now_ns);
         Duration::from_nanos(self.granted_at_ns.saturating_sub(now_ns))
     }
 
-    /// The units that the place is for.
+    /// The units that are reserved.
     pub fn cost(&self) -> u64 {
         self.receipt.cost
     }
 
-    /// Cancels the place, and returns its units if no other caller depends on them:
+    /// Cancels the reservation, and returns its units if no other caller depends on them:
     ///
-    /// * If the place is the last, all its units are returned. Then the place before it is the last; if that was
-    ///   cancelled earlier, its units are returned as well, and so on.
-    /// * While there are later places, nothing is returned, because their times were computed on top of this place. Its
-    ///   units are returned once all later places are cancelled.
-    /// * Nothing is returned once the place is granted, or after a [refund](KeyedLimit::refund) or a
+    /// * If the reservation is the last, all its units are returned. Then the reservation before it is the last; if that
+    ///   was cancelled earlier, its units are returned as well, and so on.
+    /// * While there are later reservations, nothing is returned, because their times were computed on top of this one.
+    ///   Its units are returned once all later reservations are cancelled.
+    /// * Nothing is returned once the reservation is granted, or after a [refund](KeyedLimit::refund) or a
     ///   [reset](KeyedLimit::reset) of the bucket, a [reload](crate::Limiter::reload), or the end of the override that
     ///   applied.
     ///
@@ -149,10 +153,10 @@ impl Reservation {
     /// let mail = Limiter::with_clock(limits, Clock::manual().0).limit("Mail")?;
     /// assert!(mail.spend("alice", 1)?.allowed());
     /// let first = mail.reserve("alice", 1, Duration::MAX)?;
-    /// let second_place = mail.reserve("alice", 1, Duration::MAX)?;
+    /// let later = mail.reserve("alice", 1, Duration::MAX)?;
     /// first.cancel();
-    /// assert_eq!(second_place.wait(), 2 * second, "it keeps its time");
-    /// second_place.cancel();
+    /// assert_eq!(later.wait(), 2 * second, "it keeps its time");
+    /// later.cancel();
     /// assert_eq!(mail.reserve("alice", 1, Duration::MAX)?.wait(), second);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -162,8 +166,8 @@ impl Reservation {
         }
     }
 
-    /// Turns the place into a receipt, to settle the actual cost. A settlement does not end the wait: the caller must
-    /// still wait until the place is granted.
+    /// Turns the reservation into a receipt, to settle the actual cost. A settlement does not end the wait: the caller
+    /// must still wait until the reservation is granted.
     pub fn into_receipt(self) -> Receipt {
         self.receipt
     }

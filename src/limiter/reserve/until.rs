@@ -1,4 +1,4 @@
-//! Waits for a place, with the timer of the caller's runtime or by parking the thread.
+//! Waits for a reservation, with the timer of the caller's runtime or by parking the thread.
 
 use std::fmt;
 use std::future::Future;
@@ -49,7 +49,7 @@ where
     }
 }
 
-/// Waits for places of a limit, with a timer, a longest wait and a jitter. Made by [`KeyedLimit::waiting`] and
+/// Waits for reservations of a limit, with a timer, a longest wait and a jitter. Made by [`KeyedLimit::waiting`] and
 /// [`KeyedLimit::parking`], which have examples.
 #[derive(Clone)]
 #[must_use = "does nothing until it is asked to wait"]
@@ -65,11 +65,11 @@ pub struct Waiting<'h, T> {
 pub struct Parking;
 
 impl KeyedLimit {
-    /// Takes the next place for `cost` units, and sleeps once until the place is granted, however long that takes. The
-    /// receipt can be dropped, or [settled](Receipt::settle) by the actual cost.
+    /// [Reserves](KeyedLimit::reserve) `cost` units, and sleeps once until the reservation is granted, however long that
+    /// takes. The receipt can be dropped, or [settled](Receipt::settle) by the actual cost.
     ///
-    /// The first poll of the future takes the place. If the future is dropped before it is ready, the place is
-    /// cancelled as by [`Reservation::cancel`]. The future is polled twice: at its start, and when the place is
+    /// The first poll of the future makes the reservation. If the future is dropped before it is ready, the reservation
+    /// is cancelled as by [`Reservation::cancel`]. The future is polled twice: at its start, and when the reservation is
     /// granted. For a longest wait and jitter see [`waiting`](KeyedLimit::waiting).
     ///
     /// # Errors
@@ -159,14 +159,14 @@ impl<T> Waiting<'_, T> {
         Waiting { at_most, ..self }
     }
 
-    /// Adds a random time below `jitter`, evenly distributed, to every wait that is not zero. So callers whose places
-    /// are granted at the same time do not all act at once. The places keep their order; the callers may act in
-    /// another. Default: 0.
+    /// Adds a random time below `jitter`, evenly distributed, to every wait that is not zero. So callers whose
+    /// reservations are granted at the same time do not all act at once. The reservations keep their order; the callers
+    /// may act in another. Default: 0.
     pub fn jitter(self, jitter: Duration) -> Self {
         Waiting { jitter, ..self }
     }
 
-    /// Takes a place.
+    /// Makes a reservation, and draws its jitter.
     fn take_place<'a>(
         &self,
         id: impl Into<Id<'a>>,
@@ -199,7 +199,7 @@ impl<T: Timer> Waiting<'_, T> {
 }
 
 impl Waiting<'_, Parking> {
-    /// Like [`KeyedLimit::until_allowed`], but parks the thread until the place is granted by the limiter's clock. If
+    /// Like [`KeyedLimit::until_allowed`], but parks the thread until the reservation is granted by the limiter's clock. If
     /// that clock stands still, the thread parks and reads it again and again.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Waiting<'_, Parking> {
     }
 }
 
-/// A place that a caller waits for. Dropping it cancels the place.
+/// A reservation that a caller waits for. Dropping it cancels the reservation.
 struct PendingPlace {
     /// `None` once it is a receipt.
     place: Option<Reservation>,
@@ -227,7 +227,7 @@ struct PendingPlace {
 }
 
 impl PendingPlace {
-    /// The time to sleep before asking again; `None` once the place is granted. A second sleep is needed only if the
+    /// The time to sleep before asking again; `None` once the reservation is granted. A second sleep is needed only if the
     /// timer was early, or if the limiter's clock is slower than the timer's.
     fn next_sleep(&mut self) -> Option<Duration> {
         let wait = self.place.as_ref()?.wait();

@@ -16,6 +16,10 @@ use super::names::{KnownLimit, NameLookup};
 use super::string_ids::WrittenId;
 use super::walk::{Form, Role, Walk, Walked};
 
+/// Says what a default of a custom limit lacks without the field `id`.
+const NO_FORMAT: &str =
+    "the format of the limit's ids is wanted, such as id: string, ipAddress or regId";
+
 impl<'t> Walk<'_, 't> {
     /// Reads the entry of a key. `names_given` are the names before it in the same map, with their lines.
     pub(super) fn entry(
@@ -149,10 +153,16 @@ impl<'t> Walk<'_, 't> {
     /// Returns the limit of a default: Boulder's, or one that the entry declares by the format of its ids.
     fn declared(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<KnownLimit> {
         let Some(format) = entry.format else {
-            // A faulty format is reported already: that the name is then unknown is not another fault.
-            return match entry.line_of(Field::Id) {
-                None => self.known_limit(entry.name, entry.line, at),
-                Some(_) => None,
+            return match (entry.line_of(Field::Id), self.names.look_up(entry.name)) {
+                (None, NameLookup::Unknown) => {
+                    let hint = self.names.hint(entry.name);
+                    let message = format!("no id: {NO_FORMAT}{hint}");
+                    self.fault(entry.line, at, message);
+                    None
+                }
+                (None, _) => self.known_limit(entry.name, entry.line, at),
+                // A faulty format is reported already: that the name is then unknown is not another fault.
+                (Some(_), _) => None,
             };
         };
         match self.builder.declare(entry.name, format) {

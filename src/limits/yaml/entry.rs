@@ -107,6 +107,14 @@ impl<'e> Entry<'e> {
         fields.iter().any(|field| self.line_of(*field).is_some())
     }
 
+    /// Returns the algorithm that the parameters of a default without `algorithm` belong to, if it is not gcra.
+    pub(super) fn meant_algorithm(&self) -> Option<FileAlgorithm> {
+        let is_default = self.shape == Shape::Either && self.line_of(Field::Ids).is_none();
+        let is_gcra = self.has_any(&[Field::Algorithm, Field::Count, Field::Period]);
+        let meant = self.algorithm_by_fields();
+        (is_default && !is_gcra && meant != FileAlgorithm::Gcra).then_some(meant)
+    }
+
     /// Returns the algorithm that the fields of an override belong to. It is used if the limit has none yet.
     pub(super) fn algorithm_by_fields(&self) -> FileAlgorithm {
         if self.has_any(FileAlgorithm::LeakyBucket.parameters()) {

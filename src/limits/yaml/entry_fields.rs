@@ -97,8 +97,20 @@ impl<'t> Walk<'_, 't> {
             // A faulty algorithm is reported already. Any field may have been meant.
             None => Field::all().map(Field::name).collect(),
         };
+        let meant = entry.meant_algorithm();
         for (line, key) in unknown {
-            self.fault(line, &at.key(&key), unknown_field(&key, &allowed));
+            let mut message = unknown_field(&key, &allowed);
+            let field = Field::from_name(&key);
+            if let Some(meant) = meant
+                && field.is_some_and(|field| meant.parameters().contains(&field))
+            {
+                message += &format!("; did you mean algorithm: {}?", meant.name());
+            }
+            self.fault(line, &at.key(&key), message);
+        }
+        if meant.is_some() {
+            // The parameters of gcra are not missing.
+            entry.algorithm = None;
         }
     }
 

@@ -118,6 +118,11 @@ impl FileAlgorithm {
         named(name, ALGORITHMS).ok()
     }
 
+    /// Returns its name in files.
+    pub(super) fn name(self) -> &'static str {
+        ALGORITHMS.iter().find(|row| row.1 == self).map_or("gcra", |row| row.0)
+    }
+
     /// Returns the fields of its parameters; for leaky_bucket, those of both forms.
     pub(super) fn parameters(self) -> &'static [Field] {
         use Field::{

@@ -121,7 +121,10 @@ fn wrong_arguments_exit_with_two() {
         (format!("{replay} --log t.jsonl --rule A"), "LIMIT=FIELD"),
         (format!("{replay} --log t.jsonl --rule A=ip"), "one of client, user, method, path"),
         (format!("{replay} --log t.jsonl --rule A=client --reorder 60"), "90s, 1m30s"),
-        (format!("{replay} --log t.jsonl --rule A=client --rule A=path"), "two rules charge A"),
+        (
+            format!("{replay} --log t.jsonl --rule A=client --rule A=path"),
+            "two rules charge A: a limit may have one rule, because one line must not charge a bucket twice",
+        ),
         (format!("{replay} --log t.jsonl --rule A=client --ipv6-prefix 0"), "1..=128"),
         (format!("{replay} --log t.jsonl --rule A=client --ipv6-prefix 129"), "1..=128"),
         (format!("{replay} --trace t.jsonl --ipv6-prefix 64"), "--ipv6-prefix"),
