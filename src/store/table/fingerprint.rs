@@ -1,4 +1,4 @@
-//! Fingerprints: the 128-bit keyed hashes that the table stores in place of keys.
+//! Fingerprints: the 126-bit keyed hashes that the table stores in place of keys.
 
 use std::hash::{BuildHasher, Hasher};
 
