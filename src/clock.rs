@@ -258,6 +258,11 @@ impl Clock {
         }
     }
 
+    /// Whether a reading runs the caller's code.
+    pub(crate) fn is_custom(&self) -> bool {
+        matches!(self.source, Source::Custom { .. })
+    }
+
     /// Reads a clock whose reading takes nanoseconds and runs none of the caller's code; `None` for the others. Only
     /// such a clock may be read while the table is pinned.
     #[inline(always)]

@@ -62,7 +62,8 @@ fn spend_known<const N: usize>(
 ) -> Option<Decision> {
     let shared = &*limiter.inner;
     let Store::LockFree(table) = &shared.store else { return None };
-    if !shared.is_enabled() || shared.blocks.is_any() {
+    // A custom clock may panic in a rollback, which the general way is prepared for.
+    if !shared.is_enabled() || shared.blocks.is_any() || shared.clock.is_custom() {
         return None;
     }
     // Hash all ids and prefetch their buckets, so that the waits for memory overlap.
@@ -75,8 +76,8 @@ fn spend_known<const N: usize>(
         *fingerprint = with_plain_bytes(handle.format, &member.id, |id| handle.fetch(id))?;
     }
     let order = order_of_keys(members)?;
-    // A clock that is not quick may run the caller's code. It is read before the thread is pinned, and a rollback reads
-    // it under a pin that may last.
+    // A reading of a clock that is not quick may take long: it is made before the thread is pinned, and a rollback makes
+    // one under a pin that may last.
     let read_ns = (!shared.clock.is_quick()).then(|| shared.clock.now_ns());
     let guard = if read_ns.is_none() { pin_briefly() } else { pin() };
     let mut homes = [table.home(&guard, fingerprints[0]); N];
