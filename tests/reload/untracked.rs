@@ -1,7 +1,7 @@
 //! Untracked keys that share a bucket in a full table, beside ids with an override.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use tollgate::clock::ManualClock;
@@ -178,11 +178,12 @@ fn bucket_dropped_for_another_key_stays_spent() {
 #[test]
 fn untracked_key_dropped_meanwhile_spends_from_sweep() {
     for (engine, due) in ENGINES.into_iter().flat_map(|engine| [(engine, 1), (engine, 2)]) {
-        let meanwhile: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>> = Arc::default();
+        let meanwhile: Arc<Mutex<Option<Arc<dyn Fn() + Send + Sync>>>> = Arc::default();
         let (hook, calls) = (meanwhile.clone(), AtomicU64::new(0));
         // One at once, one more every 2 s.
         let rule = hooked(Limit::new(1, 1, seconds(2)).unwrap(), move |_| {
-            if let Some(meanwhile) = hook.get()
+            let meanwhile = hook.lock().unwrap().clone();
+            if let Some(meanwhile) = meanwhile
                 && calls.fetch_add(1, Ordering::Relaxed) + 1 == due
             {
                 meanwhile();
@@ -197,7 +198,7 @@ fn untracked_key_dropped_meanwhile_spends_from_sweep() {
         assert!(a.spend("inside", 1).unwrap().allowed());
         // While a call of 10 s is decided, its key gets a bucket, which is charged, full and dropped.
         let (inner, own, inner_hand) = (limiter.clone(), a.clone(), hand.clone());
-        let _ = meanwhile.set(Box::new(move || {
+        *meanwhile.lock().unwrap() = Some(Arc::new(move || {
             make_room(&inner);
             assert!(own.spend("late", 1).unwrap().allowed());
             inner_hand.set(seconds(20));
@@ -207,5 +208,7 @@ fn untracked_key_dropped_meanwhile_spends_from_sweep() {
         let by_the_older_clock = a.spend("late", 1).unwrap().allowed();
         let again = a.spend("late", 1).unwrap().allowed();
         assert!(!(by_the_older_clock && again), "{engine:?}, call {due}: 2 at once");
+        // The limiter's rule has the limiter.
+        *meanwhile.lock().unwrap() = None;
     }
 }
