@@ -175,10 +175,12 @@ fn bucket_dropped_for_another_key_stays_spent() {
     }
 }
 
+type Hook = Arc<dyn Fn() + Send + Sync>;
+
 #[test]
 fn untracked_key_dropped_meanwhile_spends_from_sweep() {
     for (engine, due) in ENGINES.into_iter().flat_map(|engine| [(engine, 1), (engine, 2)]) {
-        let meanwhile: Arc<Mutex<Option<Arc<dyn Fn() + Send + Sync>>>> = Arc::default();
+        let meanwhile: Arc<Mutex<Option<Hook>>> = Arc::default();
         let (hook, calls) = (meanwhile.clone(), AtomicU64::new(0));
         // One at once, one more every 2 s.
         let rule = hooked(Limit::new(1, 1, seconds(2)).unwrap(), move |_| {
