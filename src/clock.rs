@@ -132,6 +132,16 @@ impl Clock {
     /// It reads the time-stamp counter (about 9 ns) if the kernel trusts the counter, which on Linux means that the
     /// current clocksource is `tsc`; otherwise [`Instant`] (about 25 ns). The first counter of a process is
     /// calibrated, which takes up to 200 ms.
+    ///
+    /// # Example: one clock for several limiters
+    ///
+    /// ```
+    /// use tollgate::{Clock, Limiter, Limits};
+    ///
+    /// let clock = Clock::system();
+    /// let [first, second] = [clock.clone(), clock].map(|clock| Limiter::with_clock(Limits::builder().build(), clock));
+    /// # let _ = (first, second);
+    /// ```
     pub fn system() -> Clock {
         match kernel_trusts_counter().then(Counter::new).flatten() {
             Some(counter) => Clock::new(Source::Counter(counter)),
@@ -319,7 +329,23 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Moves a manual clock. Made by [`Clock::manual`], whose example shows it.
+/// Moves a manual clock. Made by [`Clock::manual`].
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Bucket, Clock, Limit};
+///
+/// let (clock, hand) = Clock::manual();
+/// let bucket = Bucket::new(Limit::new(1, 1, Duration::from_secs(60))?, clock);
+/// assert!(bucket.spend(1)?.allowed());
+/// hand.advance(Duration::from_secs(59));
+/// assert_eq!(bucket.spend(1)?.retry_in(), Duration::from_secs(1));
+/// hand.set(Duration::from_secs(10)); // a clock may go back: that admits nothing more
+/// assert_eq!(bucket.spend(1)?.retry_in(), Duration::from_secs(50));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<AtomicU64>);
 

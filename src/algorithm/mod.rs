@@ -283,7 +283,8 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
 
     /// The name of the algorithm in messages and snapshots. A limit and its overrides must have algorithms of one name,
     /// because a bucket's word can pass from one to the other. Choose a fixed name if another version of your program
-    /// reads the snapshots; the default implementation returns the name of the Rust type.
+    /// reads the snapshots; the default implementation returns the name of the Rust type. The names of the built-in
+    /// algorithms are refused by [`Limit::custom`](crate::Limit::custom).
     fn name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
