@@ -83,10 +83,14 @@ impl KeyedLimit {
 
     /// Explains which entry applies to an id at the limiter's time.
     fn entries_that_apply(&self, id: Id<'_>) -> Result<Explanation, Error> {
-        let guard = pin();
-        let view = self.limiter.inner.view(&guard);
-        let limits = &view.generation.limits;
-        let now = limits.system_time_at(view.limits_now_ns()).unwrap_or_else(SystemTime::now);
+        // Not pinned while all overrides are compared with the id: there may be millions.
+        let (limits, now) = {
+            let guard = pin();
+            let view = self.limiter.inner.view(&guard);
+            let limits = view.generation.limits.clone();
+            let now = limits.system_time_at(view.limits_now_ns());
+            (limits, now.unwrap_or_else(SystemTime::now))
+        };
         limits.explain(self.name(), id, now)
     }
 

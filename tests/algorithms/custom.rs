@@ -219,45 +219,19 @@ fn panic_at_the_cap_affects_no_other_limit() {
     }
 }
 
-/// An algorithm of any name.
-#[derive(Debug)]
-struct Named(&'static str);
-
-impl Algorithm for Named {
-    fn spend(&self, _: u64, _: u64, _: u64) -> Outcome {
-        unreachable!("it makes no limit")
-    }
-
-    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        unreachable!("it makes no limit")
-    }
-
-    fn is_full(&self, _: u64, _: u64) -> bool {
-        true
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        1
-    }
-
-    fn name(&self) -> &'static str {
-        self.0
-    }
-}
-
 #[test]
 fn names_of_built_in_algorithms_are_refused() {
-    for name in ["gcra", "fixed_window", "token_bucket", "leaky_bucket"] {
-        let error = Limit::custom(Arc::new(Named(name))).unwrap_err();
+    let limits = super::support::limits_of_all(4, Duration::from_millis(10));
+    let names = limits.clone().map(|limit| limit.algorithm());
+    assert_eq!(names, ["gcra", "fixed_window", "token_bucket", "leaky_bucket"]);
+    // A `Limit` implements `Algorithm`, with the name of its own.
+    for (limit, name) in limits.into_iter().zip(names) {
+        let error = Limit::custom(Arc::new(limit)).unwrap_err();
         assert!(error.is_invalid_limit(), "{error}");
         let expected = format!(
             "invalid name {name:?} of a custom algorithm: any is allowed but those of the built-in algorithms, gcra, fixed_window, token_bucket, leaky_bucket"
         );
         assert!(error.to_string().contains(&expected), "{error}");
     }
-    assert!(Limit::custom(Arc::new(Named("gcra2"))).is_ok());
+    assert!(Limit::custom(Arc::new(Halves::new(10, 6, Duration::from_secs(20)))).is_ok());
 }

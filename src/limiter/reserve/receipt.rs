@@ -85,7 +85,7 @@ impl Receipt {
     /// Units are returned once. A receipt returns nothing after a later [refund](KeyedLimit::refund) or
     /// [reset](KeyedLimit::reset) of the bucket, after a [reload](crate::Limiter::reload), or after the end of the
     /// [override](crate::limits::OverrideOptions) that applied. So settle a receipt, and do not refund its units by
-    /// hand.
+    /// hand. While the limiter is [switched off](crate::Limiter::set_enabled), nothing is returned or charged.
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {

@@ -140,7 +140,7 @@ impl Reservation {
     ///   Its units are returned once all later reservations are cancelled.
     /// * Nothing is returned once the reservation is granted, or after a [refund](KeyedLimit::refund) or a
     ///   [reset](KeyedLimit::reset) of the bucket, a [reload](crate::Limiter::reload), or the end of the override that
-    ///   applied.
+    ///   applied; nor while the limiter is [switched off](crate::Limiter::set_enabled).
     ///
     /// # Example
     ///
