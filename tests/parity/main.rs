@@ -23,7 +23,7 @@ use run::{Failure, On, Start};
 use shrink::Run;
 
 /// Operations on each engine if `PARITY_OPS` is not set.
-const FEW_OPS: usize = 20_000;
+const FEW_OPS: usize = 200_000;
 /// Failures that are shrunk and printed before the test ends.
 const MAX_FAILURES: usize = 1;
 
