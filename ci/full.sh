@@ -7,6 +7,8 @@ step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
 [ "${1:-}" = long ] || .ci/run
 
+step "all models"
+ci/loom.sh
 step "both engines beside the oracle, 3,000,000 operations each"
 PARITY_OPS=3000000 cargo test --all-features --test parity
 step "threads with all features, 10 minutes"

@@ -99,20 +99,15 @@ impl Entry {
         self.lowered.load(Ordering::Relaxed).wrapping_sub(mark.lowered)
     }
 
-    /// Adds the amount `by`, once for each attempt to lower a word by it, before the attempt's swap. Returns the sum by
-    /// which words had been lowered since `mark`, without `by`.
+    /// Adds the amount `by`, once for each attempt to lower a word by it, before the attempt's swap.
     ///
     /// If another call charged the bucket before the word was read, its mark is older than this addition, so its
-    /// rollback finds the amount. If another call charges after the word was read, the swap of this attempt fails. Of
-    /// two concurrent rollbacks the second to add finds the amount of the first, even if the word returns to its former
-    /// value. The first does not find the amount of the second.
-    pub(crate) fn announce(&self, by: u64, mark: LedgerMark) -> u64 {
-        if fault::active(Fault::LoweringNotCounted) {
-            return self.lowered_since(mark);
+    /// rollback finds the amount. If another call charges after the word was read, the swap of this attempt fails.
+    pub(crate) fn announce(&self, by: u64) {
+        if !fault::active(Fault::LoweringNotCounted) {
+            // Relaxed: published by the word's swap.
+            self.lowered.fetch_add(by, Ordering::Relaxed);
         }
-        // Relaxed: published by the word's swap. Two announcements are ordered by the modification order of this
-        // atomic.
-        self.lowered.fetch_add(by, Ordering::Relaxed).wrapping_sub(mark.lowered)
     }
 }
 

@@ -13,4 +13,5 @@ pub(crate) mod spent;
 pub(crate) mod state;
 pub(crate) mod sweep_clock;
 pub(crate) mod sweep_record;
+pub(crate) mod turns;
 pub(crate) mod view;

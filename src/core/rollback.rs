@@ -1,17 +1,125 @@
 //! Rolls charges back, for denied batches, settlements and cancels. docs/internals/rollback.md has the rule, and why
 //! the bound holds.
+//!
+//! The rollbacks of a bucket take turns. Between the reading of the word and its swap no other rollback can lower the
+//! word, so a later charge cannot bring the word back to what was read.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::algorithm::Charge;
+use crate::core::cancel::{Cancel, Vacated};
 use crate::core::ledger::Entry;
 use crate::core::spent::{ChargedTo, Spent};
+use crate::core::state::SharedState;
 use crate::core::view::LimitsView;
 use crate::limit::Limit;
+use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Absent, Change, Home, Outdated, Store, StoreKey, UpdateError, pin_briefly};
 use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
+
+/// The bucket of a charge, for a thread that comes to it later.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ChargedBucket {
+    key: Key,
+    tag: LimitTag,
+    /// The generation of limits in whose units the charge's words are.
+    generation: u64,
+    pub(super) to: ChargedTo,
+}
+
+impl ChargedBucket {
+    pub(crate) fn new(key: Key, tag: LimitTag, generation: u64, to: ChargedTo) -> ChargedBucket {
+        ChargedBucket { key, tag, generation, to }
+    }
+
+    /// Returns the key by which the bucket's rollbacks take turns.
+    pub(super) fn turn_key(&self) -> KeyRef<'_> {
+        turn_key(self.key.as_ref(), self.to)
+    }
+
+    /// Calls `then` with the bucket if its word is still in the units of the charge.
+    pub(super) fn with<R>(
+        &self,
+        inner: &SharedState,
+        mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
+    ) -> Option<R> {
+        inner.with_view(|view| {
+            let key = self.key.as_ref();
+            let entry = view.generation.limits.entry(key.limit);
+            let limit = entry.limit_for(key.id, view.limits_now_ns());
+            let is_same = |tag| view.generation.number == self.generation && tag == self.tag;
+            match limit.filter(|&(_, tag)| is_same(tag)) {
+                Some((limit, tag)) => then(view, &view.store_key(key, tag), limit).map(Some),
+                None => Ok(None),
+            }
+        })
+    }
+}
+
+/// Returns the key by which the rollbacks of a bucket take turns; a shared bucket has the empty id.
+fn turn_key(key: KeyRef<'_>, to: ChargedTo) -> KeyRef<'_> {
+    match to {
+        ChargedTo::Shared => KeyRef { limit: key.limit, id: &[] },
+        ChargedTo::OwnCell | ChargedTo::Nothing => key,
+    }
+}
+
+/// A rollback that a thread has left to the thread whose turn it was.
+pub(crate) enum LeftRollback {
+    Cancel(Cancel),
+    Charge {
+        bucket: ChargedBucket,
+        /// The limit that was charged: the key's own, or its own multiplied by a factor.
+        limit: Limit,
+        spent: Spent,
+    },
+}
+
+impl LeftRollback {
+    /// Makes the rollback.
+    ///
+    /// The thread may have come with a charge of another limit. So a panic of this limit's rule is caught here, and the
+    /// charge stays.
+    pub(super) fn make(self, inner: &SharedState, vacated: &mut Vacated) {
+        let made = catch_unwind(AssertUnwindSafe(|| match self {
+            LeftRollback::Cancel(cancel) => cancel.roll_back(inner, vacated),
+            LeftRollback::Charge { bucket, limit, spent } => {
+                bucket.with(inner, |view, key, _| view.roll_back_in_turn(key, &limit, &spent));
+            }
+        }));
+        if made.is_err() {
+            inner.sweeps.count_rule_panic();
+        }
+    }
+}
 
 impl<'g> LimitsView<'g> {
-    /// Rolls back a charge of the caller.
+    /// Rolls back a charge of the caller. If another thread is rolling back a charge of the same bucket, or of one that
+    /// takes turns with it, that thread rolls this charge back as well, as soon as it goes on.
     pub(crate) fn roll_back(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        spent: &Spent,
+    ) -> Result<(), Outdated> {
+        if fault::active(Fault::RollBackWithoutTurn) {
+            return self.roll_back_in_turn(key, limit, spent);
+        }
+        let inner = self.inner;
+        let slot = inner.turns.slot(turn_key(key.key, spent.to));
+        let make = |left: LeftRollback, vacated: &mut Vacated| left.make(inner, vacated);
+        if let Some(result) = slot.take(make, |_| self.roll_back_in_turn(key, limit, spent)) {
+            return result;
+        }
+        let (owned, generation) = (Key::new(key.key), self.generation.number);
+        let bucket = ChargedBucket::new(owned, key.tag, generation, spent.to);
+        slot.leave(LeftRollback::Charge { bucket, limit: limit.clone(), spent: *spent }, make);
+        Ok(())
+    }
+
+    /// Rolls back a charge in a turn of its bucket.
+    pub(super) fn roll_back_in_turn(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
@@ -51,12 +159,9 @@ impl<'g> LimitsView<'g> {
                 return Some(new);
             }
             let by = limit.rule().measure(word, new);
-            let announced = entry.announce(by, mark);
+            entry.announce(by);
             mark = mark.with_own(by);
-            if announced == lowered {
-                return Some(new);
-            }
-            rolled_back(word, Charge { lowered: announced, ..charge }, &now_ns)
+            Some(new)
         };
         self.change_charged(key, spent, step)
     }

@@ -3,12 +3,14 @@
 use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
 use crate::core::block_list::BlockList;
-use crate::core::cancel::Cancels;
+use crate::core::cancel::Vacated;
 use crate::core::generation::Generation;
 use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
+use crate::core::rollback::LeftRollback;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
+use crate::core::turns::Turns;
 use crate::core::view::LimitsView;
 #[cfg(feature = "tracing")]
 use crate::observe::events::Denials;
@@ -28,7 +30,7 @@ pub(crate) struct SharedState {
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
     pub(crate) ledger: Ledger,
-    pub(crate) cancels: Cancels,
+    pub(crate) turns: Turns<LeftRollback, Vacated>,
     pub(crate) blocks: BlockList,
     pub(crate) sweeps: SweepRecord,
     pub(crate) sweep_clock: SweepClock,

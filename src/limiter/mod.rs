@@ -19,13 +19,13 @@ use std::time::SystemTime;
 use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
 use crate::core::block_list::BlockList;
-use crate::core::cancel::Cancels;
 use crate::core::generation::Generation;
 use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
 use crate::core::state::SharedState;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
+use crate::core::turns::Turns;
 use crate::error::Error;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::batch::{Batch, Member};
@@ -105,7 +105,7 @@ impl Limiter {
             store,
             overflow,
             ledger: Ledger::new(),
-            cancels: Cancels::new(),
+            turns: Turns::new(),
             blocks: BlockList::new(options.max_blocks),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),

@@ -51,8 +51,8 @@ pub(crate) enum Race {
     VacatedBeneath,
     /// A cancelled place went back once the places behind it were cancelled.
     VacatedLater,
-    /// A cancel was left to the thread that processes the slot's cancels.
-    CancelLeftToAnother,
+    /// A rollback was left to the thread whose turn it was.
+    RollbackLeft,
     /// A call found a shard or a shelf with words under older limits.
     ShardRenewed,
     /// A word was converted to the units of another limit, in the table by a move to a later slot.

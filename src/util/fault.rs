@@ -117,8 +117,10 @@ pub(crate) enum Fault {
     RefundForCancel,
     /// Of two cancels at the same time, neither sees the other's place.
     VacateUnlocked,
-    /// A thread that has processed cancels does not look for cancels pushed meanwhile.
-    CancelsNotLookedForAgain,
+    /// A rollback does not take its turn.
+    RollBackWithoutTurn,
+    /// A thread that has made the rollbacks that were left does not look for rollbacks that were left meanwhile.
+    LeftNotLookedForAgain,
     /// A settlement refunds the unused part of an estimate in place of rolling it back.
     RefundForSettle,
     /// A rollback beneath later charges is not added to the rollback ledger.

@@ -1,6 +1,6 @@
 //! Runs threads that use all features at once, and checks every window of their grants.
 //!
-//! Four threads spend, reserve, cancel and settle; others reload, sweep, snapshot, block and unblock.
+//! Four threads spend, also in batches, reserve, cancel and settle; others reload, sweep, snapshot, block and unblock.
 //! `ENDURANCE_S=600` runs for ten minutes; the default is five seconds. `--nocapture` shows the figures.
 #![cfg(all(feature = "snapshot", feature = "boulder"))]
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::reserve::{Receipt, Reservation};
-use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::clock::{Origin, first_reading, last_reading};
 use super::rng::Rng;
@@ -117,6 +117,7 @@ struct Counts {
     calls: AtomicU64,
     settled_early: AtomicU64,
     cancelled: AtomicU64,
+    batches: AtomicU64,
     blocks: AtomicU64,
     reloads: AtomicU64,
     files: AtomicU64,
@@ -223,10 +224,11 @@ impl Threads {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.counts;
         format!(
-            "{} calls, {} settled early, {} cancelled, {} reloads, {} sweeps, {} files, {} blocks",
+            "{} calls, {} settled early, {} cancelled, {} batches, {} reloads, {} sweeps, {} files, {} blocks",
             of(&counts.calls),
             of(&counts.settled_early),
             of(&counts.cancelled),
+            of(&counts.batches),
             of(&counts.reloads),
             self.limiter.stats().steps,
             of(&counts.files),
@@ -345,7 +347,8 @@ impl Spender<'_> {
         let cost = self.rng.within(1, 3);
         let (all, name) = (self.all, id_of(limit, id));
         let handle = &all.handles[limit];
-        match self.rng.below(20) {
+        match self.rng.below(22) {
+            20.. => self.batch(cost),
             0..8 => {
                 let (said, at) = first_reading(|| handle.spend(name, cost).unwrap());
                 if said.allowed() && said.remaining().is_some() {
@@ -370,6 +373,34 @@ impl Spender<'_> {
         if self.receipts.len() > MAX_HELD {
             self.settle();
         }
+    }
+
+    /// Spends from one bucket of each of two or three limits. A batch that another thread's call denies midway rolls
+    /// its charges back.
+    fn batch(&mut self, cost: u64) {
+        let (all, first) = (self.all, self.rng.below(2) as usize);
+        let ids = std::array::from_fn::<_, { LIMITS.len() }, _>(|_| {
+            self.rng.below(IDS as u64).min(self.rng.below(IDS as u64)) as usize
+        });
+        let limits = first..LIMITS.len();
+        let members: Vec<_> = limits
+            .clone()
+            .map(|limit| all.handles[limit].member(id_of(limit, ids[limit])).cost(cost))
+            .collect();
+        let batch = all.limiter.batch(&members);
+        let mut each: Vec<Decision> = Vec::new();
+        let (said, asked) = first_reading(|| batch.spend_each(&mut each).unwrap());
+        if !said.allowed() {
+            return;
+        }
+        // The last reading: a batch that meets a reload begins again.
+        let at = last_reading();
+        for (limit, own) in limits.zip(each) {
+            if own.remaining().is_some() {
+                self.grant(limit, ids[limit], asked, at, cost);
+            }
+        }
+        all.counts.batches.fetch_add(1, Ordering::Relaxed);
     }
 
     fn grant(&mut self, limit: usize, id: usize, asked_ns: u64, at_ns: u64, cost: u64) -> usize {

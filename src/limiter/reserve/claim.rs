@@ -3,6 +3,7 @@
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
 use crate::core::cancel::Cancel;
+use crate::core::rollback::ChargedBucket;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -285,8 +286,8 @@ impl Claim {
         if is_pending != Some(true) {
             return;
         }
-        let (key, tag, generation) = (self.key.clone(), self.tag, self.generation);
-        let cancel = Cancel { key, tag, generation, charge, to, ledger_mark, granted_at_ns };
+        let bucket = ChargedBucket::new(self.key.clone(), self.tag, self.generation, to);
+        let cancel = Cancel { bucket, charge, ledger_mark, granted_at_ns };
         cancel.submit(&self.limiter.inner);
         if self.is_in_shadow {
             self.in_shadow(Call::Refund(self.cost));

@@ -86,6 +86,9 @@ impl Receipt {
     /// [reset](KeyedLimit::reset) of the bucket, after a [reload](crate::Limiter::reload), or after the end of the
     /// [override](crate::limits::OverrideOptions) that applied. So settle a receipt, and do not refund its units by
     /// hand. While the limiter is [switched off](crate::Limiter::set_enabled), nothing is returned or charged.
+    ///
+    /// If another thread is rolling back a charge of the bucket at this moment, that thread returns these units as well,
+    /// as soon as it goes on. The decision then shows the bucket without them.
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {
