@@ -1,13 +1,13 @@
 //! Cancels places: charges that were reserved for a time to come. docs/internals/rollback.md has the rule ("Cancels").
 //!
-//! A place goes back whole if no other place is behind it. Then the places in front of it that were cancelled earlier
+//! A place goes back whole if no other charge is behind it. Then the places in front of it that were cancelled earlier
 //! go back as well. So of two cancels of one bucket one has to see the other's place: the places that cancels could not
 //! return are a list of the bucket's slot in [`Turns`](crate::core::turns::Turns).
 
 use crate::algorithm::Charge;
 use crate::core::ledger::LedgerMark;
 use crate::core::rollback::{ChargedBucket, LeftRollback};
-use crate::core::spent::Spent;
+use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::SharedState;
 use crate::core::turns::MAX_LEFT;
 use crate::core::view::LimitsView;
@@ -64,48 +64,24 @@ impl Cancel {
     pub(super) fn roll_back(self, inner: &SharedState, vacated: &mut Vacated) {
         // `None`: the key has no limit any more or another one, or the place's time has come.
         let is_vacated = self.bucket.with(inner, |view, key, limit| {
-            let now_ns = view.inner.clock.now_after_loads_ns();
-            if self.granted_at_ns < now_ns {
+            if self.granted_at_ns < view.inner.clock.now_after_loads_ns() {
                 return Ok(false);
             }
-            vacated.retain(|place| place.granted_at_ns >= now_ns);
-            self.roll_back_in(view, key, limit, vacated)
+            match self.undo(view, key, limit)? {
+                Undo::Done(word) => {
+                    return_in_front(view, key, limit, (self.bucket.to, word), vacated)
+                }
+                Undo::ChargesBehind => {
+                    coverage::hit(Race::VacatedBeneath);
+                    return Ok(true);
+                }
+                Undo::Unknown => view.roll_back_in_turn(key, limit, &self.spent(), vacated)?,
+            }
+            Ok(false)
         });
         if is_vacated == Some(true) && vacated.len() < MAX_LEFT {
             vacated.push(self);
         }
-    }
-
-    /// Rolls the charge back, with cancelled places in front of it. Returns whether other charges are behind it, so
-    /// that it stays.
-    fn roll_back_in(
-        &self,
-        view: LimitsView<'_>,
-        key: &StoreKey<'_>,
-        limit: &Limit,
-        vacated: &mut Vacated,
-    ) -> Result<bool, Outdated> {
-        match self.undo(view, key, limit)? {
-            Undo::Done(mut word) => {
-                // The place in front of it is the last now. If that was cancelled before, it goes back as well.
-                while let Some(at) = vacated
-                    .iter()
-                    .position(|place| place.charge.after == word && place.bucket == self.bucket)
-                {
-                    match vacated.swap_remove(at).undo(view, key, limit)? {
-                        Undo::Done(left) => word = left,
-                        Undo::ChargesBehind | Undo::Unknown => break,
-                    }
-                    coverage::hit(Race::VacatedLater);
-                }
-            }
-            Undo::ChargesBehind => {
-                coverage::hit(Race::VacatedBeneath);
-                return Ok(true);
-            }
-            Undo::Unknown => view.roll_back_in_turn(key, limit, &self.spent())?,
-        }
-        Ok(false)
     }
 
     /// Undoes the charge if no charge is behind it.
@@ -131,5 +107,31 @@ impl Cancel {
             left
         })?;
         Ok(undo)
+    }
+}
+
+/// Returns cancelled places whose last charge behind them has been undone: `word` is what that left in the bucket.
+pub(super) fn return_in_front(
+    view: LimitsView<'_>,
+    key: &StoreKey<'_>,
+    limit: &Limit,
+    (to, mut word): (ChargedTo, u64),
+    vacated: &mut Vacated,
+) {
+    if vacated.is_empty() {
+        return;
+    }
+    let now_ns = view.inner.clock.now_after_loads_ns();
+    vacated.retain(|place| place.granted_at_ns >= now_ns);
+    // The place in front is the last now. If it was cancelled before, it goes back as well.
+    while let Some(at) = vacated.iter().position(|place| {
+        place.charge.after == word && place.bucket.is(key.key, to, view.generation.number)
+    }) {
+        // After a reload the word is in other units, and no place goes back.
+        match vacated.swap_remove(at).undo(view, key, limit) {
+            Ok(Undo::Done(left)) => word = left,
+            Ok(Undo::ChargesBehind | Undo::Unknown) | Err(Outdated) => return,
+        }
+        coverage::hit(Race::VacatedLater);
     }
 }

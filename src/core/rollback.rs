@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::algorithm::Charge;
-use crate::core::cancel::{Cancel, Vacated};
+use crate::core::cancel::{Cancel, Vacated, return_in_front};
 use crate::core::ledger::Entry;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::SharedState;
@@ -19,7 +19,6 @@ use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 
 /// The bucket of a charge, for a thread that comes to it later.
-#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ChargedBucket {
     key: Key,
     tag: LimitTag,
@@ -36,6 +35,12 @@ impl ChargedBucket {
     /// Returns the key by which the bucket's rollbacks take turns.
     pub(super) fn turn_key(&self) -> KeyRef<'_> {
         turn_key(self.key.as_ref(), self.to)
+    }
+
+    /// Whether this is the bucket that a charge of `key` was made to, in the units of `generation`. Several keys may
+    /// share a bucket.
+    pub(super) fn is(&self, key: KeyRef<'_>, to: ChargedTo, generation: u64) -> bool {
+        self.turn_key() == turn_key(key, to) && self.generation == generation
     }
 
     /// Calls `then` with the bucket if its word is still in the units of the charge.
@@ -85,7 +90,9 @@ impl LeftRollback {
         let made = catch_unwind(AssertUnwindSafe(|| match self {
             LeftRollback::Cancel(cancel) => cancel.roll_back(inner, vacated),
             LeftRollback::Charge { bucket, limit, spent } => {
-                bucket.with(inner, |view, key, _| view.roll_back_in_turn(key, &limit, &spent));
+                bucket.with(inner, |view, key, _| {
+                    view.roll_back_in_turn(key, &limit, &spent, vacated)
+                });
             }
         }));
         if made.is_err() {
@@ -104,12 +111,14 @@ impl<'g> LimitsView<'g> {
         spent: &Spent,
     ) -> Result<(), Outdated> {
         if fault::active(Fault::RollBackWithoutTurn) {
-            return self.roll_back_in_turn(key, limit, spent);
+            return self.roll_back_in_turn(key, limit, spent, &mut Vec::new());
         }
         let inner = self.inner;
         let slot = inner.turns.slot(turn_key(key.key, spent.to));
         let make = |left: LeftRollback, vacated: &mut Vacated| left.make(inner, vacated);
-        if let Some(result) = slot.take(make, |_| self.roll_back_in_turn(key, limit, spent)) {
+        if let Some(result) =
+            slot.take(make, |vacated| self.roll_back_in_turn(key, limit, spent, vacated))
+        {
             return result;
         }
         let (owned, generation) = (Key::new(key.key), self.generation.number);
@@ -118,12 +127,14 @@ impl<'g> LimitsView<'g> {
         Ok(())
     }
 
-    /// Rolls back a charge in a turn of its bucket.
+    /// Rolls back a charge in a turn of its bucket. If it was the last charge, the cancelled places in front of it go
+    /// back as well.
     pub(super) fn roll_back_in_turn(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
         spent: &Spent,
+        vacated: &mut Vacated,
     ) -> Result<(), Outdated> {
         let Some(charge) = spent.charge else { return Ok(()) };
         let entry = self.entry(key, spent);
@@ -139,7 +150,9 @@ impl<'g> LimitsView<'g> {
             let lowered_by = |new| limit.rule().measure(word, new);
             Some(if lowered_by(by_own) < lowered_by(new) { by_own } else { new })
         };
+        let mut undone = None;
         let step = |word| {
+            undone = None;
             // The entry is read after the word, so that it has every lowering that the word contains.
             if entry.is_refunded_since(mark) {
                 return None;
@@ -156,6 +169,7 @@ impl<'g> LimitsView<'g> {
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
             let new = rolled_back(word, charge, &now_ns)?;
             if charge.is_last(word) && !spent.is_part {
+                undone = Some(new);
                 return Some(new);
             }
             let by = limit.rule().measure(word, new);
@@ -163,7 +177,11 @@ impl<'g> LimitsView<'g> {
             mark = mark.with_own(by);
             Some(new)
         };
-        self.change_charged(key, spent, step)
+        self.change_charged(key, spent, step)?;
+        if let Some(word) = undone {
+            return_in_front(self, key, limit, (spent.to, word), vacated);
+        }
+        Ok(())
     }
 
     /// Returns the ledger's entry of the bucket that was charged.

@@ -249,3 +249,18 @@ fn later_calls_may_use_returned_units_first() {
         assert_eq!(held.wait(), ms(10), "it keeps its time");
     }
 }
+
+#[test]
+fn cancelled_place_goes_back_once_charge_behind_is_undone() {
+    for limit in limits_of_all(2) {
+        let (handle, _hand) = by_hand(&limit);
+        assert!(handle.spend("id", 2).unwrap().allowed());
+        let before = state(&handle);
+        let place = handle.reserve("id", 1, Duration::MAX).unwrap();
+        let behind = handle.reserve("id", 1, Duration::MAX).unwrap().into_receipt();
+        place.cancel();
+        assert_ne!(state(&handle), before, "{limit:?}: another place is behind it");
+        let _ = behind.settle(0);
+        assert_eq!(state(&handle), before, "{limit:?}");
+    }
+}
