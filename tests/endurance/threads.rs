@@ -348,7 +348,7 @@ impl Spender<'_> {
         let (all, name) = (self.all, id_of(limit, id));
         let handle = &all.handles[limit];
         match self.rng.below(22) {
-            20.. => self.batch(cost),
+            20.. => self.batch(),
             0..8 => {
                 let (said, at) = first_reading(|| handle.spend(name, cost).unwrap());
                 if said.allowed() && said.remaining().is_some() {
@@ -377,7 +377,7 @@ impl Spender<'_> {
 
     /// Spends from one bucket of each of two or three limits. A batch that another thread's call denies midway rolls
     /// its charges back.
-    fn batch(&mut self, cost: u64) {
+    fn batch(&mut self) {
         let (all, first) = (self.all, self.rng.below(2) as usize);
         let ids = std::array::from_fn::<_, { LIMITS.len() }, _>(|_| {
             self.rng.below(IDS as u64).min(self.rng.below(IDS as u64)) as usize
@@ -385,7 +385,7 @@ impl Spender<'_> {
         let limits = first..LIMITS.len();
         let members: Vec<_> = limits
             .clone()
-            .map(|limit| all.handles[limit].member(id_of(limit, ids[limit])).cost(cost))
+            .map(|limit| all.handles[limit].member(id_of(limit, ids[limit])).cost(1))
             .collect();
         let batch = all.limiter.batch(&members);
         let mut each: Vec<Decision> = Vec::new();
@@ -397,7 +397,7 @@ impl Spender<'_> {
         let at = last_reading();
         for (limit, own) in limits.zip(each) {
             if own.remaining().is_some() {
-                self.grant(limit, ids[limit], asked, at, cost);
+                self.grant(limit, ids[limit], asked, at, 1);
             }
         }
         all.counts.batches.fetch_add(1, Ordering::Relaxed);
