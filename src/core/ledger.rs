@@ -52,7 +52,7 @@ impl Ledger {
     }
 
     /// Returns the entry of a key's own bucket. `key` is used only if the store computes no fingerprints.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn entry_by_fingerprint(&self, fingerprint: Fingerprint, key: KeyRef<'_>) -> &Entry {
         let bits =
             if fingerprint == Fingerprint::NONE { self.hash(key) } else { fingerprint.bits() };

@@ -81,8 +81,8 @@ fn spend_known<const N: usize>(
     let read_ns = (!shared.clock.is_quick()).then(|| shared.clock.now_ns());
     let guard = if read_ns.is_none() { pin_briefly() } else { pin() };
     let mut homes = [table.home(&guard, fingerprints[0]); N];
-    for (home, &fingerprint) in homes.iter_mut().zip(&fingerprints).skip(1) {
-        *home = table.home(&guard, fingerprint);
+    for at in 1..N {
+        homes[at] = table.home(&guard, fingerprints[at]);
     }
     let view = shared.view(&guard);
     let now_ns = match read_ns {
@@ -91,8 +91,8 @@ fn spend_known<const N: usize>(
     };
     // Find each slot and decide each member by its word.
     let mut found = [find(homes[0], view, &members[0], now_ns)?; N];
-    for (at, it) in found.iter_mut().enumerate().skip(1) {
-        *it = find(homes[at], view, &members[at], now_ns)?;
+    for at in 1..N {
+        found[at] = find(homes[at], view, &members[at], now_ns)?;
     }
     let mut is_allowed = true;
     for (it, member) in found.iter().zip(members) {

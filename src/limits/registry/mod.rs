@@ -223,6 +223,7 @@ impl Limits {
     }
 
     /// Returns a limit by its index. A limit that a later reload adds is not there yet, and limits nothing.
+    #[inline(always)]
     pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
         static NOT_YET: LazyLock<Entry> = LazyLock::new(Entry::unnamed);
         match self.entries.get(index.0 as usize) {
