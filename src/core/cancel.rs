@@ -9,7 +9,6 @@ use crate::core::ledger::LedgerMark;
 use crate::core::rollback::{ChargedBucket, LeftRollback};
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::SharedState;
-use crate::core::turns::MAX_LEFT;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::limit::Limit;
@@ -26,8 +25,11 @@ pub(crate) struct Cancel {
     pub(crate) granted_at_ns: u64,
 }
 
-/// The cancelled places of a slot that had another place behind them when they were cancelled, at most [`MAX_LEFT`].
+/// The cancelled places of a slot that had another place behind them when they were cancelled, at most [`MAX_VACATED`].
 pub(crate) type Vacated = Vec<Cancel>;
+
+/// A place beyond it stays taken until its time.
+const MAX_VACATED: usize = 1024;
 
 /// The outcome of [`Cancel::undo`].
 enum Undo {
@@ -79,7 +81,7 @@ impl Cancel {
             }
             Ok(false)
         });
-        if is_vacated == Some(true) && vacated.len() < MAX_LEFT {
+        if is_vacated == Some(true) && vacated.len() < MAX_VACATED {
             vacated.push(self);
         }
     }

@@ -30,9 +30,13 @@ pub(crate) struct Slot<L: Send, S> {
     shared: TryLock<S>,
 }
 
-/// The largest number of rollbacks that a slot's threads leave to others. A rollback beyond it is not made: its charge
-/// stays.
-pub(crate) const MAX_LEFT: usize = 1024;
+/// The largest number of rollbacks that a slot's threads leave to others: about 2 MB. A thread that has lost its
+/// processor for some milliseconds in its turn finds thousands of them, if all other threads settle charges of one key.
+const MAX_LEFT: usize = 8192;
+
+/// How often a thread yields the processor while a slot has [`MAX_LEFT`] rollbacks. After that its rollback is not made,
+/// and the charge stays: the thread whose turn it is has been suspended for long.
+const MAX_TRIES: u32 = 1000;
 
 impl<L: Send, S: Default> Turns<L, S> {
     pub(crate) fn new() -> Turns<L, S> {
@@ -65,9 +69,22 @@ impl<L: Send, S> Slot<L, S> {
     /// Leaves a rollback to the thread that is at its turn, or makes it if there is none.
     pub(crate) fn leave(&self, rollback: L, make: impl Fn(L, &mut S)) {
         // Relaxed: it only bounds the memory.
-        if self.left_count.fetch_add(1, Ordering::Relaxed) >= MAX_LEFT {
-            self.left_count.fetch_sub(1, Ordering::Relaxed);
-            return;
+        let is_full = || {
+            let is_full = self.left_count.fetch_add(1, Ordering::Relaxed) >= MAX_LEFT;
+            if is_full {
+                self.left_count.fetch_sub(1, Ordering::Relaxed);
+            }
+            is_full
+        };
+        // Repeats while other threads leave rollbacks faster than one makes them, or while that thread is not running.
+        let mut tries = 0;
+        while is_full() {
+            if tries == MAX_TRIES {
+                return;
+            }
+            tries += 1;
+            std::thread::yield_now();
+            self.make_left(&make);
         }
         self.left.push(rollback);
         self.make_left(make);
