@@ -28,7 +28,7 @@ pub(crate) struct Cancel {
 /// The cancelled places of a slot that had another place behind them when they were cancelled, at most [`MAX_VACATED`].
 pub(crate) type Vacated = Vec<Cancel>;
 
-/// A place beyond it stays taken until its time.
+/// With one more, the oldest stays taken until its time.
 const MAX_VACATED: usize = 1024;
 
 /// The outcome of [`Cancel::undo`].
@@ -81,7 +81,11 @@ impl Cancel {
             }
             Ok(false)
         });
-        if is_vacated == Some(true) && vacated.len() < MAX_VACATED {
+        if is_vacated == Some(true) {
+            if vacated.len() == MAX_VACATED {
+                // The oldest, which most likely can never go back: its bucket was refunded, reset or reloaded.
+                vacated.remove(0);
+            }
             vacated.push(self);
         }
     }
@@ -129,11 +133,18 @@ pub(super) fn return_in_front(
     while let Some(at) = vacated.iter().position(|place| {
         place.charge.after == word && place.bucket.is(key.key, to, view.generation.number)
     }) {
-        // After a reload the word is in other units, and no place goes back.
-        match vacated.swap_remove(at).undo(view, key, limit) {
-            Ok(Undo::Done(left)) => word = left,
-            Ok(Undo::ChargesBehind | Undo::Unknown) | Err(Outdated) => return,
+        let place = vacated.swap_remove(at);
+        match place.undo(view, key, limit) {
+            Ok(Undo::Done(left)) => {
+                coverage::hit(Race::VacatedLater);
+                word = left;
+            }
+            // Another call has charged the bucket meanwhile. The place goes back once that charge is undone.
+            Ok(Undo::ChargesBehind) => return vacated.push(place),
+            // The place can never go back: the word was lowered since its charge. A later place may have the same word.
+            Ok(Undo::Unknown) => {}
+            // After a reload the word is in other units, and no place goes back.
+            Err(Outdated) => return,
         }
-        coverage::hit(Race::VacatedLater);
     }
 }

@@ -50,6 +50,10 @@ impl ChargedBucket {
         mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
     ) -> Option<R> {
         inner.with_view(|view| {
+            if view.generation.number < self.generation {
+                // A reload is running, and the charge was made under its limits.
+                return Err(Outdated);
+            }
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
             let limit = entry.limit_for(key.id, view.limits_now_ns());
@@ -95,8 +99,10 @@ impl LeftRollback {
                 });
             }
         }));
-        if made.is_err() {
+        if let Err(payload) = made {
             inner.sweeps.count_rule_panic();
+            // The payload is of the rule as well: its drop may panic.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
         }
     }
 }

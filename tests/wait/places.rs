@@ -264,3 +264,35 @@ fn cancelled_place_goes_back_once_charge_behind_is_undone() {
         assert_eq!(state(&handle), before, "{limit:?}");
     }
 }
+
+/// A refund in between makes a place of the list one that can never go back. A later place has the same word.
+#[test]
+fn place_after_refund_goes_back_beside_older_one() {
+    let (handle, hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
+    assert!(handle.spend("id", 1).unwrap().allowed());
+    hand.advance(ms(1));
+    let (first, behind) = (place(&handle, 1), place(&handle, 1));
+    first.cancel();
+    for _ in 0..2 {
+        assert!(handle.refund("id", 1).unwrap().allowed());
+    }
+    drop(behind);
+    let (second, last) = (place(&handle, 1), place(&handle, 1));
+    second.cancel();
+    last.cancel();
+    assert_eq!(place(&handle, 1).wait(), ms(9));
+}
+
+#[test]
+fn places_that_cannot_go_back_make_room_for_others() {
+    let (handle, _hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
+    assert!(handle.spend("id", 1).unwrap().allowed());
+    let places: Vec<_> = (0..1025).map(|_| place(&handle, 1)).collect();
+    places.into_iter().take(1024).for_each(Reservation::cancel);
+    assert!(handle.reset("id").unwrap().allowed());
+    assert!(handle.spend("id", 1).unwrap().allowed());
+    let (first, last) = (place(&handle, 1), place(&handle, 1));
+    first.cancel();
+    last.cancel();
+    assert_eq!(place(&handle, 1).wait(), ms(10));
+}

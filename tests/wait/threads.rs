@@ -138,3 +138,27 @@ fn settlements_of_one_hot_key_are_all_returned() {
         assert!(given_up <= 8 * CALLS / 1000, "{engine:?}: {given_up} units did not come back");
     }
 }
+
+/// A reservation that comes while cancelled ones go back, one after the other, keeps none of them charged for good.
+#[test]
+fn cancelled_places_of_many_threads_all_go_back() {
+    let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
+    for engine in [Engine::LockFree, Engine::Exact] {
+        for _ in 0..1000 {
+            let handle = limiter_on(&limit, Clock::manual().0, engine).limit("Own").unwrap();
+            assert!(handle.spend("id", 1).unwrap().allowed());
+            let begin = Barrier::new(3);
+            let reserve_and_cancel = || {
+                begin.wait();
+                for _ in 0..20 {
+                    let places = [(); 3].map(|()| place(&handle, 1));
+                    places.into_iter().for_each(Reservation::cancel);
+                }
+            };
+            std::thread::scope(|scope| {
+                (0..3).for_each(|_| drop(scope.spawn(reserve_and_cancel)));
+            });
+            assert_eq!(place(&handle, 1).wait(), Duration::from_secs(1), "{engine:?}");
+        }
+    }
+}

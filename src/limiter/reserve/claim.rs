@@ -185,6 +185,10 @@ impl Claim {
             return None;
         }
         self.limiter.inner.with_view(|view| {
+            if view.generation.number < self.generation {
+                // A reload is running, and the charge was made under its limits.
+                return Err(Outdated);
+            }
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
             let Some((limit, tag)) = entry.limit_for(key.id, view.limits_now_ns()) else {
