@@ -235,7 +235,7 @@ impl<'g> LimitsView<'g> {
     }
 
     /// Like [`roll_back`](LimitsView::roll_back), if the limits may have changed since `charged_in`, the view of the
-    /// charge. After more than one reload nothing is rolled back: the word between the reloads is not known.
+    /// charge, or if the override of `key` may have ended. After more than one reload nothing is rolled back: the word between the reloads is not known.
     pub(crate) fn roll_back_after_reload(
         self,
         charged_in: LimitsView<'_>,
@@ -246,8 +246,12 @@ impl<'g> LimitsView<'g> {
         let (before, now) = (charged_in.generation, self.generation);
         let Some(charge) = spent.charge else { return Ok(()) };
         if before.number == now.number {
-            // The reload has not come to this bucket.
-            return self.roll_back(key, limit, spent);
+            return match now.limits.tag_of(key.key, self.limits_now_ns()) {
+                // The reload has not come to this bucket.
+                Some(tag) if tag == key.tag => self.roll_back(key, limit, spent),
+                Some(tag) => self.roll_back_after_end(key, tag, charge, spent),
+                None => Ok(()),
+            };
         }
         let Some(tag) = now
             .limits
@@ -276,5 +280,29 @@ impl<'g> LimitsView<'g> {
         let (Some(before), Some(after)) = (before?, after?) else { return Ok(()) };
         let charge = Some(Charge { before, after, ..charge });
         self.roll_back(&StoreKey { tag, ..*key }, new, &Spent { charge, ..*spent })
+    }
+
+    /// Like [`roll_back`](LimitsView::roll_back), if the override of `key` has ended since its charge, and another call
+    /// has converted the bucket's word to the limit of `tag`.
+    fn roll_back_after_end(
+        self,
+        key: &StoreKey<'_>,
+        tag: LimitTag,
+        charge: Charge,
+        spent: &Spent,
+    ) -> Result<(), Outdated> {
+        let Some(limit) = self.generation.limits.limit_at(tag) else { return Ok(()) };
+        let is_lowered = self.entry(key, spent).lowered_since(spent.ledger_mark) > 0;
+        if spent.to != ChargedTo::OwnCell || is_lowered {
+            // The ledger does not say in which units. A shared bucket is in the units of the default and not of overrides.
+            return Ok(());
+        }
+        let converted = |word| match word {
+            0 => Ok(0),
+            _ => self.generation.converted(key.cell_key(), key.tag, word, tag),
+        };
+        let (before, after) = (converted(charge.before)?, converted(charge.after)?);
+        let charge = Some(Charge { before, after, ..charge });
+        self.roll_back(&StoreKey { tag, ..*key }, limit, &Spent { charge, ..*spent })
     }
 }

@@ -373,3 +373,36 @@ fn receipt_before_many_reloads_refunds_nothing() {
     let _ = receipt.unwrap().settle(0);
     assert_eq!(state(&own), before);
 }
+
+/// The override ends by another call, which converts the bucket's word, between a batch's charge and its rollback.
+#[test]
+fn denied_batch_returns_units_after_override_end() {
+    for engine in ENGINES {
+        let end = OverrideOptions::default().expires(SystemTime::now() + 1000 * ms(1000));
+        let others: Arc<OnceLock<(KeyedLimit, ManualClock)>> = Arc::default();
+        let (asked, others_call) = (AtomicU64::new(0), others.clone());
+        let then = scripted(move || {
+            let before = asked.fetch_add(1, Ordering::Relaxed);
+            if before == 1 {
+                let (users, hand) = others_call.get().unwrap();
+                hand.advance(2000 * ms(1000));
+                assert!(users.spend("alice", 1).unwrap().allowed());
+            }
+            before == 0
+        });
+        let daily = |burst| Limit::new(burst, 1, 86_400 * ms(1000)).unwrap();
+        let builder = Limits::builder().limit("Users", IdFormat::String, daily(10)).unwrap();
+        let builder = builder.override_with("Users", "alice", daily(100), end).unwrap();
+        let limits = builder.limit("Then", IdFormat::String, then).unwrap().build();
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let limiter = Limiter::with_options(limits, options);
+        let [users, then] = ["Users", "Then"].map(|name| limiter.limit(name).unwrap());
+        assert!(others.set((users.clone(), hand)).is_ok());
+        assert!(users.spend("alice", 30).unwrap().allowed());
+        let batch = [users.member("alice").cost(40), then.member("id")];
+        assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+        let left = users.check("alice", 0).unwrap().remaining();
+        assert_eq!(left, Some(6), "{engine:?}: 30 of 100, which are 3 of 10, and 1 are spent");
+    }
+}
