@@ -251,7 +251,7 @@ fn later_calls_may_use_returned_units_first() {
 }
 
 #[test]
-fn cancelled_place_goes_back_once_charge_behind_is_undone() {
+fn cancelled_place_goes_back_once_last_is_undone() {
     for limit in limits_of_all(2) {
         let (handle, _hand) = by_hand(&limit);
         assert!(handle.spend("id", 2).unwrap().allowed());
@@ -284,7 +284,7 @@ fn place_after_refund_goes_back_beside_older_one() {
 }
 
 #[test]
-fn places_that_cannot_go_back_make_room_for_others() {
+fn places_that_cannot_go_back_make_room() {
     let (handle, _hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
     assert!(handle.spend("id", 1).unwrap().allowed());
     let places: Vec<_> = (0..1025).map(|_| place(&handle, 1)).collect();
