@@ -7,6 +7,8 @@ step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
 [ "${1:-}" = long ] || .ci/run
 
+step "the tests with each feature alone"
+ci/clippy.sh tests
 step "all models"
 ci/loom.sh
 step "both engines beside the oracle, 3,000,000 operations each"
@@ -15,6 +17,8 @@ step "threads with all features, 10 minutes"
 ENDURANCE_S=600 cargo test --all-features --test endurance -- --nocapture
 step "a history of 100,000,000 calls, checked"
 WITNESS_CALLS=100000000 cargo test --release --test witness lock_free -- --nocapture
+step "the address sanitizer"
+ci/sanitize.sh asan
 step "the thread sanitizer"
 ci/sanitize.sh tsan
 step "instructions of a call"

@@ -4,9 +4,10 @@
 
 # Without the optimisations that take minutes to link.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-# The models that take longer than a minute, 16 minutes in all. The gate leaves them to ci/full.sh.
-long=(roll_back_vs_migration batch_vs_migration batch_vs_spend snapshot_vs_migration room_vs_inserts
-    renumber_vs_migration inserts_vs_migration spend_vs_two_migrations)
+# The models that take longest, most of the time in all. The gate leaves them to ci/full.sh.
+long=(roll_back_vs_migration batch_vs_migration batch_vs_spend numbers_vs_migration snapshot_vs_migration
+    room_vs_inserts renumber_vs_migration inserts_vs_migration spend_vs_two_migrations late_seed_vs_evict
+    late_renumber_vs_sweep spend_vs_migration)
 
 # Each model's twins fail, with panics that say why: they are shown when something else does. `loom NAME
 # FLAGS ARGUMENTS` runs what matches and leaves a log.
