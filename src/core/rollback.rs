@@ -116,21 +116,54 @@ impl<'g> LimitsView<'g> {
         limit: &Limit,
         spent: &Spent,
     ) -> Result<(), Outdated> {
+        self.try_roll_back(key, limit, spent).unwrap_or_else(|| {
+            self.leave_rollback(key, limit, spent);
+            Ok(())
+        })
+    }
+
+    /// Like [`roll_back`](LimitsView::roll_back), but first yields the processor for some time to the thread whose turn
+    /// it is: a rollback that is left to it is not made if a reload comes first, which the caller's view can still make.
+    pub(crate) fn roll_back_patiently(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        spent: &Spent,
+    ) -> Result<(), Outdated> {
+        const MAX_TRIES: usize = if cfg!(tollgate_loom) { 1 } else { 1000 };
+        for _ in 1..MAX_TRIES {
+            if let Some(result) = self.try_roll_back(key, limit, spent) {
+                return result;
+            }
+            std::thread::yield_now();
+        }
+        self.roll_back(key, limit, spent)
+    }
+
+    /// Rolls back a charge, if it is no other thread's turn.
+    fn try_roll_back(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        spent: &Spent,
+    ) -> Option<Result<(), Outdated>> {
         if fault::active(Fault::RollBackWithoutTurn) {
-            return self.roll_back_in_turn(key, limit, spent, &mut Vec::new());
+            return Some(self.roll_back_in_turn(key, limit, spent, &mut Vec::new()));
         }
         let inner = self.inner;
-        let slot = inner.turns.slot(turn_key(key.key, spent.to));
         let make = |left: LeftRollback, vacated: &mut Vacated| left.make(inner, vacated);
-        if let Some(result) =
-            slot.take(make, |vacated| self.roll_back_in_turn(key, limit, spent, vacated))
-        {
-            return result;
-        }
+        let slot = inner.turns.slot(turn_key(key.key, spent.to));
+        slot.take(make, |vacated| self.roll_back_in_turn(key, limit, spent, vacated))
+    }
+
+    /// Leaves a rollback to the thread whose turn it is.
+    fn leave_rollback(self, key: &StoreKey<'_>, limit: &Limit, spent: &Spent) {
+        let inner = self.inner;
+        let make = |left: LeftRollback, vacated: &mut Vacated| left.make(inner, vacated);
         let (owned, generation) = (Key::new(key.key), self.generation.number);
         let bucket = ChargedBucket::new(owned, key.tag, generation, spent.to);
-        slot.leave(LeftRollback::Charge { bucket, limit: limit.clone(), spent: *spent }, make);
-        Ok(())
+        let left = LeftRollback::Charge { bucket, limit: limit.clone(), spent: *spent };
+        inner.turns.slot(turn_key(key.key, spent.to)).leave(left, make);
     }
 
     /// Rolls back a charge in a turn of its bucket. If it was the last charge, the cancelled places in front of it go
@@ -248,7 +281,7 @@ impl<'g> LimitsView<'g> {
         if before.number == now.number {
             return match now.limits.tag_of(key.key, self.limits_now_ns()) {
                 // The reload has not come to this bucket.
-                Some(tag) if tag == key.tag => self.roll_back(key, limit, spent),
+                Some(tag) if tag == key.tag => self.roll_back_patiently(key, limit, spent),
                 Some(tag) => self.roll_back_after_end(key, tag, charge, spent),
                 None => Ok(()),
             };
@@ -279,7 +312,7 @@ impl<'g> LimitsView<'g> {
         // Without a word nothing is left of the charge.
         let (Some(before), Some(after)) = (before?, after?) else { return Ok(()) };
         let charge = Some(Charge { before, after, ..charge });
-        self.roll_back(&StoreKey { tag, ..*key }, new, &Spent { charge, ..*spent })
+        self.roll_back_patiently(&StoreKey { tag, ..*key }, new, &Spent { charge, ..*spent })
     }
 
     /// Like [`roll_back`](LimitsView::roll_back), if the override of `key` has ended since its charge, and another call
@@ -303,6 +336,6 @@ impl<'g> LimitsView<'g> {
         };
         let (before, after) = (converted(charge.before)?, converted(charge.after)?);
         let charge = Some(Charge { before, after, ..charge });
-        self.roll_back(&StoreKey { tag, ..*key }, limit, &Spent { charge, ..*spent })
+        self.roll_back_patiently(&StoreKey { tag, ..*key }, limit, &Spent { charge, ..*spent })
     }
 }

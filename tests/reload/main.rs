@@ -8,6 +8,7 @@ mod factors;
 mod names;
 mod oracle;
 mod overrides;
+mod rollbacks;
 mod storm;
 #[path = "../support/mod.rs"]
 mod support;

@@ -105,7 +105,7 @@ pub(super) fn undo(
         let _ = view.refund(key, limit, cost, now_ns);
         return;
     }
-    if view.roll_back(key, limit, spent).is_ok() {
+    if view.roll_back_patiently(key, limit, spent).is_ok() {
         return;
     }
     // A reload has moved the word, and the charge in it, to the new limits.
