@@ -25,7 +25,7 @@ pub(crate) struct Cancel {
     pub(crate) granted_at_ns: u64,
 }
 
-/// The cancelled places of a slot that had another place behind them when they were cancelled, at most [`MAX_VACATED`].
+/// The cancelled places of a slot that had other charges behind them when they were cancelled, at most [`MAX_VACATED`].
 pub(crate) type Vacated = Vec<Cancel>;
 
 /// With one more, the oldest stays taken until its time.
@@ -45,7 +45,7 @@ impl Cancel {
     /// Cancels the place, in this thread or in the one whose turn it is.
     pub(crate) fn submit(self, inner: &SharedState) {
         let slot = inner.turns.slot(self.bucket.turn_key());
-        let make = |left: LeftRollback, vacated: &mut Vacated| left.make(inner, vacated);
+        let make = LeftRollback::maker(inner);
         if fault::active(Fault::VacateUnlocked) {
             // Decides without the places that were cancelled before, and adds its own place later.
             let mut own = Vec::new();

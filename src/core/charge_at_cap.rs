@@ -64,7 +64,7 @@ impl LimitsView<'_> {
                 };
                 if !fault::active(Fault::NoSecondLook) && (has_cell() || had_cell()) {
                     coverage::hit(Race::SharedRolledBack);
-                    self.roll_back(key, limit, &spent)?;
+                    self.roll_back(self.generation, key, limit, &spent)?;
                     return Ok(None);
                 }
                 counts.count_shared();

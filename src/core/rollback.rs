@@ -5,9 +5,11 @@
 //! word, so a later charge cannot bring the word back to what was read.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use crate::algorithm::Charge;
 use crate::core::cancel::{Cancel, Vacated, return_in_front};
+use crate::core::generation::Generation;
 use crate::core::ledger::Entry;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::SharedState;
@@ -77,25 +79,50 @@ fn turn_key(key: KeyRef<'_>, to: ChargedTo) -> KeyRef<'_> {
 /// A rollback that a thread has left to the thread whose turn it was.
 pub(crate) enum LeftRollback {
     Cancel(Cancel),
-    Charge {
+    /// Of a part of an estimate, or of all of it: nothing is returned after a reload or the end of an override.
+    Settlement {
         bucket: ChargedBucket,
-        /// The limit that was charged: the key's own, or its own multiplied by a factor.
+        limit: Limit,
+        spent: Spent,
+    },
+    /// Of a charge that no caller knows of. It is returned under changed limits as well: see [`LimitsView::carried`].
+    Charge {
+        key: Key,
+        tag: LimitTag,
+        charged_in: Arc<Generation>,
         limit: Limit,
         spent: Spent,
     },
 }
 
 impl LeftRollback {
+    /// Returns the function by which a slot of [`Turns`](crate::core::turns::Turns) makes left rollbacks.
+    pub(super) fn maker(inner: &SharedState) -> impl Fn(LeftRollback, &mut Vacated) + Copy + '_ {
+        |left, vacated| left.make(inner, vacated)
+    }
+
     /// Makes the rollback.
     ///
     /// The thread may have come with a charge of another limit. So a panic of this limit's rule is caught here, and the
     /// charge stays.
-    pub(super) fn make(self, inner: &SharedState, vacated: &mut Vacated) {
+    fn make(self, inner: &SharedState, vacated: &mut Vacated) {
         let made = catch_unwind(AssertUnwindSafe(|| match self {
             LeftRollback::Cancel(cancel) => cancel.roll_back(inner, vacated),
-            LeftRollback::Charge { bucket, limit, spent } => {
+            LeftRollback::Settlement { bucket, limit, spent } => {
                 bucket.with(inner, |view, key, _| {
                     view.roll_back_in_turn(key, &limit, &spent, vacated)
+                });
+            }
+            LeftRollback::Charge { key, tag, charged_in, limit, spent } => {
+                inner.with_view(|view| {
+                    let key = view.store_key(key.as_ref(), tag);
+                    match view.carried(&charged_in, &key, &limit, &spent)? {
+                        Some((tag, limit, spent)) => {
+                            let key = StoreKey { tag, ..key };
+                            view.roll_back_in_turn(&key, limit, &spent, vacated)
+                        }
+                        None => Ok(()),
+                    }
                 });
             }
         }));
@@ -108,36 +135,48 @@ impl LeftRollback {
 }
 
 impl<'g> LimitsView<'g> {
-    /// Rolls back a charge of the caller. If another thread is rolling back a charge of the same bucket, or of one that
-    /// takes turns with it, that thread rolls this charge back as well, as soon as it goes on.
-    pub(crate) fn roll_back(
+    /// Rolls back a part of an estimate, or all of it. If another thread is rolling back a charge of the same bucket, or
+    /// of one that takes turns with it, that thread makes this rollback as well, as soon as it goes on.
+    pub(crate) fn roll_back_estimate(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
         spent: &Spent,
     ) -> Result<(), Outdated> {
         self.try_roll_back(key, limit, spent).unwrap_or_else(|| {
-            self.leave_rollback(key, limit, spent);
+            let (owned, generation) = (Key::new(key.key), self.generation.number);
+            let bucket = ChargedBucket::new(owned, key.tag, generation, spent.to);
+            let (limit, spent) = (limit.clone(), *spent);
+            self.leave(key, LeftRollback::Settlement { bucket, limit, spent }, spent.to);
             Ok(())
         })
     }
 
-    /// Like [`roll_back`](LimitsView::roll_back), but first yields the processor for some time to the thread whose turn
-    /// it is: a rollback that is left to it is not made if a reload comes first, which the caller's view can still make.
-    pub(crate) fn roll_back_patiently(
+    /// Rolls back a charge that was made in `charged_in`, also if one reload or the end of the override has come since.
+    /// It may be left to another thread, as in [`roll_back_estimate`](LimitsView::roll_back_estimate).
+    pub(crate) fn roll_back(
         self,
+        charged_in: &Generation,
         key: &StoreKey<'_>,
         limit: &Limit,
         spent: &Spent,
     ) -> Result<(), Outdated> {
-        const MAX_TRIES: usize = if cfg!(tollgate_loom) { 1 } else { 1000 };
-        for _ in 1..MAX_TRIES {
-            if let Some(result) = self.try_roll_back(key, limit, spent) {
-                return result;
-            }
-            std::thread::yield_now();
+        let Some((tag, limit, spent)) = self.carried(charged_in, key, limit, spent)? else {
+            return Ok(());
+        };
+        let key = StoreKey { tag, ..*key };
+        if let Some(result) = self.try_roll_back(&key, limit, &spent) {
+            return result;
         }
-        self.roll_back(key, limit, spent)
+        // `None`: a reload has come since, and the caller begins again with its limits.
+        let charged_in = self.inner.share_of(self.generation).ok_or(Outdated)?;
+        let (owned, limit) = (Key::new(key.key), limit.clone());
+        self.leave(
+            &key,
+            LeftRollback::Charge { key: owned, tag, charged_in, limit, spent },
+            spent.to,
+        );
+        Ok(())
     }
 
     /// Rolls back a charge, if it is no other thread's turn.
@@ -150,20 +189,16 @@ impl<'g> LimitsView<'g> {
         if fault::active(Fault::RollBackWithoutTurn) {
             return Some(self.roll_back_in_turn(key, limit, spent, &mut Vec::new()));
         }
-        let inner = self.inner;
-        let make = |left: LeftRollback, vacated: &mut Vacated| left.make(inner, vacated);
-        let slot = inner.turns.slot(turn_key(key.key, spent.to));
-        slot.take(make, |vacated| self.roll_back_in_turn(key, limit, spent, vacated))
+        let slot = self.inner.turns.slot(turn_key(key.key, spent.to));
+        slot.take(LeftRollback::maker(self.inner), |vacated| {
+            self.roll_back_in_turn(key, limit, spent, vacated)
+        })
     }
 
     /// Leaves a rollback to the thread whose turn it is.
-    fn leave_rollback(self, key: &StoreKey<'_>, limit: &Limit, spent: &Spent) {
-        let inner = self.inner;
-        let make = |left: LeftRollback, vacated: &mut Vacated| left.make(inner, vacated);
-        let (owned, generation) = (Key::new(key.key), self.generation.number);
-        let bucket = ChargedBucket::new(owned, key.tag, generation, spent.to);
-        let left = LeftRollback::Charge { bucket, limit: limit.clone(), spent: *spent };
-        inner.turns.slot(turn_key(key.key, spent.to)).leave(left, make);
+    fn leave(self, key: &StoreKey<'_>, rollback: LeftRollback, to: ChargedTo) {
+        let slot = self.inner.turns.slot(turn_key(key.key, to));
+        slot.leave(rollback, LeftRollback::maker(self.inner));
     }
 
     /// Rolls back a charge in a turn of its bucket. If it was the last charge, the cancelled places in front of it go
@@ -267,75 +302,51 @@ impl<'g> LimitsView<'g> {
         known.is_some_and(|known| known.tag() == key.tag && known.update(step))
     }
 
-    /// Like [`roll_back`](LimitsView::roll_back), if the limits may have changed since `charged_in`, the view of the
-    /// charge, or if the override of `key` may have ended. After more than one reload nothing is rolled back: the word between the reloads is not known.
-    pub(crate) fn roll_back_after_reload(
+    /// Converts a charge that was made in `charged_in` to the limit that applies now: returns the tag, the limit and the
+    /// charge. `None`: nothing is left of the charge; or more than one reload has come since, and the word between the
+    /// reloads is not known.
+    fn carried<'l>(
         self,
-        charged_in: LimitsView<'_>,
+        charged_in: &Generation,
         key: &StoreKey<'_>,
-        limit: &Limit,
+        limit: &'l Limit,
         spent: &Spent,
-    ) -> Result<(), Outdated> {
-        let (before, now) = (charged_in.generation, self.generation);
-        let Some(charge) = spent.charge else { return Ok(()) };
-        if before.number == now.number {
-            return match now.limits.tag_of(key.key, self.limits_now_ns()) {
-                // The reload has not come to this bucket.
-                Some(tag) if tag == key.tag => self.roll_back_patiently(key, limit, spent),
-                Some(tag) => self.roll_back_after_end(key, tag, charge, spent),
-                None => Ok(()),
-            };
+    ) -> Result<Option<(LimitTag, &'l Limit, Spent)>, Outdated>
+    where
+        'g: 'l,
+    {
+        let now = self.generation;
+        let Some(charge) = spent.charge else { return Ok(None) };
+        let reloads = now.number.checked_sub(charged_in.number).ok_or(Outdated)?;
+        let tag = now.limits.tag_of(key.key, self.limits_now_ns()).filter(|_| reloads <= 1);
+        let Some(tag) = tag else { return Ok(None) };
+        if reloads == 0 && tag == key.tag {
+            return Ok(Some((tag, limit, *spent)));
         }
-        let Some(tag) = now
-            .limits
-            .tag_of(key.key, self.limits_now_ns())
-            .filter(|_| now.number == before.number + 1)
-        else {
-            return Ok(());
-        };
         if spent.to == ChargedTo::Shared && tag.is_of_override() {
             // The shared bucket's word is in the units of the default.
-            return Ok(());
+            return Ok(None);
         }
-        let Some(new) = now.limits.limit_at(tag) else { return Ok(()) };
-        let is_same = before.limits.limit_at(key.tag).is_some_and(|old| old.rule() == new.rule());
+        let Some(new) = now.limits.limit_at(tag) else { return Ok(None) };
+        let old = charged_in.limits.limit_at(key.tag);
+        let is_same = old.is_some_and(|old| old.rule() == new.rule());
         if !is_same && self.entry(key, spent).lowered_since(spent.ledger_mark) > 0 {
             // The ledger does not say in which units.
-            return Ok(());
+            return Ok(None);
         }
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
             (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),
-            (_, ChargedTo::OwnCell) => now.converted_from(before, key, word, tag),
-            (_, ChargedTo::Shared) => Ok(now.shared_converted(before, key.key.limit, word)),
+            // Another call has converted the word after the override's end.
+            (_, ChargedTo::OwnCell) if reloads == 0 => {
+                now.converted(key.cell_key(), key.tag, word, tag).map(Some)
+            }
+            (_, ChargedTo::OwnCell) => now.converted_from(charged_in, key, word, tag),
+            (_, ChargedTo::Shared) if reloads == 0 => Ok(Some(word)),
+            (_, ChargedTo::Shared) => Ok(now.shared_converted(charged_in, key.key.limit, word)),
         });
         let [before, after] = words;
-        // Without a word nothing is left of the charge.
-        let (Some(before), Some(after)) = (before?, after?) else { return Ok(()) };
+        let (Some(before), Some(after)) = (before?, after?) else { return Ok(None) };
         let charge = Some(Charge { before, after, ..charge });
-        self.roll_back_patiently(&StoreKey { tag, ..*key }, new, &Spent { charge, ..*spent })
-    }
-
-    /// Like [`roll_back`](LimitsView::roll_back), if the override of `key` has ended since its charge, and another call
-    /// has converted the bucket's word to the limit of `tag`.
-    fn roll_back_after_end(
-        self,
-        key: &StoreKey<'_>,
-        tag: LimitTag,
-        charge: Charge,
-        spent: &Spent,
-    ) -> Result<(), Outdated> {
-        let Some(limit) = self.generation.limits.limit_at(tag) else { return Ok(()) };
-        let is_lowered = self.entry(key, spent).lowered_since(spent.ledger_mark) > 0;
-        if spent.to != ChargedTo::OwnCell || is_lowered {
-            // The ledger does not say in which units. A shared bucket is in the units of the default and not of overrides.
-            return Ok(());
-        }
-        let converted = |word| match word {
-            0 => Ok(0),
-            _ => self.generation.converted(key.cell_key(), key.tag, word, tag),
-        };
-        let (before, after) = (converted(charge.before)?, converted(charge.after)?);
-        let charge = Some(Charge { before, after, ..charge });
-        self.roll_back_patiently(&StoreKey { tag, ..*key }, limit, &Spent { charge, ..*spent })
+        Ok(Some((tag, new, Spent { charge, ..*spent })))
     }
 }

@@ -1,5 +1,7 @@
 //! The state that all calls of a limiter share, and the views and sweeps that use it.
 
+use std::sync::Arc;
+
 use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
 use crate::core::block_list::BlockList;
@@ -54,6 +56,12 @@ impl SharedState {
         #[cfg(tollgate_loom)]
         generation.assert_made();
         LimitsView { inner: self, generation }
+    }
+
+    /// Returns a share of a generation, if it is still the newest.
+    pub(crate) fn share_of(&self, generation: &Generation) -> Option<Arc<Generation>> {
+        let newest = self.generation.share(&pin());
+        (newest.number == generation.number).then_some(newest)
     }
 
     /// Calls `attempt` with a view of the limits, again with a new view if the limits changed meanwhile.

@@ -4,6 +4,8 @@
 //! thread that has ended its turn makes the rollbacks that were left, and then looks at the stack once more. So no
 //! rollback stays in the stack. docs/internals/rollback.md says why rollbacks take turns ("Turns").
 
+use std::time::{Duration, Instant};
+
 use ahash::RandomState;
 
 use crate::store::Stack;
@@ -34,9 +36,9 @@ pub(crate) struct Slot<L: Send, S> {
 /// processor for some milliseconds in its turn finds thousands of them, if all other threads settle charges of one key.
 const MAX_LEFT: usize = 8192;
 
-/// How often a thread yields the processor while a slot has [`MAX_LEFT`] rollbacks. After that its rollback is not made,
+/// How long a thread yields the processor while a slot has [`MAX_LEFT`] rollbacks. After that its rollback is not made,
 /// and the charge stays: the thread whose turn it is has been suspended for long.
-const MAX_TRIES: u32 = 1000;
+const PATIENCE: Duration = Duration::from_millis(10);
 
 impl<L: Send, S: Default> Turns<L, S> {
     pub(crate) fn new() -> Turns<L, S> {
@@ -77,12 +79,11 @@ impl<L: Send, S> Slot<L, S> {
             is_full
         };
         // Repeats while other threads leave rollbacks faster than one makes them, or while that thread is not running.
-        let mut tries = 0;
+        let mut began = None;
         while is_full() {
-            if tries == MAX_TRIES {
+            if began.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
                 return;
             }
-            tries += 1;
             std::thread::yield_now();
             self.make_left(&make);
         }

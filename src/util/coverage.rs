@@ -49,7 +49,7 @@ pub(crate) enum Race {
     KeptByFactor,
     /// A place was cancelled while another place was behind it.
     VacatedBeneath,
-    /// A cancelled place went back once the places behind it were cancelled.
+    /// A cancelled place went back once the charges behind it were undone.
     VacatedLater,
     /// A rollback was left to the thread whose turn it was.
     RollbackLeft,

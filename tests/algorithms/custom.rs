@@ -224,7 +224,7 @@ fn names_of_built_in_algorithms_are_refused() {
     let limits = super::support::limits_of_all(4, Duration::from_millis(10));
     let names = limits.clone().map(|limit| limit.algorithm());
     assert_eq!(names, ["gcra", "fixed_window", "token_bucket", "leaky_bucket"]);
-    // A `Limit` implements `Algorithm`, with the name of its own.
+    // A `Limit` implements `Algorithm`, and has a name of a built-in algorithm.
     for (limit, name) in limits.into_iter().zip(names) {
         let error = Limit::custom(Arc::new(limit)).unwrap_err();
         assert!(error.is_invalid_limit(), "{error}");

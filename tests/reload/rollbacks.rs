@@ -1,49 +1,19 @@
 //! Rollbacks beside a reload that is not complete.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::{Clock, Limit, Limiter, LimiterOptions, Limits};
 
+use super::support::rules::{RuleCall, hooked, scripted, stop_point};
 use super::support::{ENGINES, hourly, limits};
 
-/// Panics once in `name`, which a reload asks: the reload's thread ends in the middle of its migrations.
-#[derive(Debug)]
-struct PanicsInName {
-    limit: Limit,
-    calls_left: Arc<AtomicU64>,
-}
-
-impl Algorithm for PanicsInName {
-    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        self.limit.spend(word, now_ns, cost)
-    }
-
-    fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        self.limit.refund(word, now_ns, cost)
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        self.limit.is_full(word, now_ns)
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        self.limit.full(now_ns)
-    }
-
-    fn max_cost(&self) -> u64 {
-        self.limit.max_cost()
-    }
-
-    fn name(&self) -> &'static str {
-        assert!(self.calls_left.fetch_sub(1, Ordering::Relaxed) != 1, "as a rule may");
-        "panics in name"
-    }
-}
-
+/// A rule panics when a reload asks for its name: the reload's thread ends in the middle of its migrations.
 #[test]
 fn charges_under_limits_being_loaded_are_returned() {
     const MANY: u64 = u64::MAX / 2;
@@ -53,8 +23,12 @@ fn charges_under_limits_being_loaded_are_returned() {
             let calls_left = Arc::new(AtomicU64::new(MANY));
             let with_rule = || -> Limits {
                 let calls_left = calls_left.clone();
-                let rule = PanicsInName { limit: hourly(5), calls_left };
-                limits(&[("Own", hourly(10)), ("Rule", Limit::custom(Arc::new(rule)).unwrap())])
+                let rule = hooked(hourly(5), move |call| {
+                    let is_last =
+                        call == RuleCall::Name && calls_left.fetch_sub(1, Ordering::Relaxed) == 1;
+                    assert!(!is_last, "as a rule may");
+                });
+                limits(&[("Own", hourly(10)), ("Rule", rule)])
             };
             let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
             let limiter = Limiter::with_options(with_rule(), options);
@@ -82,4 +56,55 @@ fn charges_under_limits_being_loaded_are_returned() {
         }
     }
     assert!(stopped > 4, "{stopped} reloads did not complete");
+}
+
+/// Allows the first spend of each pair that a thread makes: the look of a batch, and not its charge.
+fn denies_charges() -> Limit {
+    let asked: Mutex<HashMap<ThreadId, u64>> = Mutex::default();
+    scripted(move || {
+        let mut asked = asked.lock().unwrap();
+        let times = asked.entry(thread::current().id()).or_default();
+        *times += 1;
+        *times % 2 == 1
+    })
+}
+
+/// Two batches are denied at once. The second leaves its rollback to the first, which stands still in its own. On the
+/// lock-free table: on the other, the first has the lock that a reload needs.
+#[test]
+fn left_rollback_is_made_after_a_reload() {
+    for has_reload in [false, true] {
+        let (point, stopped) = stop_point();
+        let has_stopped = AtomicBool::new(false);
+        let stops = hooked(hourly(10), move |call| {
+            if call == RuleCall::RollBack && !has_stopped.swap(true, Ordering::Relaxed) {
+                point.stop();
+            }
+        });
+        let denies = denies_charges();
+        let with_other = |other| {
+            let (own, denier) = (stops.clone(), denies.clone());
+            limits(&[("Own", own), ("Denier", denier), ("Other", hourly(other))])
+        };
+        let limiter = Limiter::with_clock(with_other(1), Clock::manual().0);
+        let [own, denier] = ["Own", "Denier"].map(|name| limiter.limit(name).unwrap());
+        assert!(own.spend("id", 1).unwrap().allowed());
+        let denied = || {
+            let (limiter, own, denier) = (limiter.clone(), own.clone(), denier.clone());
+            thread::spawn(move || {
+                let batch = [own.member("id").cost(2), denier.member("id")];
+                assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+            })
+        };
+        let first = denied();
+        stopped.wait();
+        denied().join().unwrap();
+        assert_eq!(own.check("id", 0).unwrap().remaining(), Some(5), "both are charged still");
+        if has_reload {
+            assert!(limiter.reload(with_other(2)).unwrap().changed);
+        }
+        drop(stopped);
+        first.join().unwrap();
+        assert_eq!(own.check("id", 0).unwrap().remaining(), Some(9), "reload: {has_reload}");
+    }
 }

@@ -12,11 +12,16 @@ use tollgate::{Decision, Limit};
 /// A call of a [`hooked`] rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleCall {
-    Spend { now_ns: u64, cost: u64 },
+    Spend {
+        now_ns: u64,
+        cost: u64,
+    },
     RollBack,
+    /// A reload asks for the name, among others.
+    Name,
 }
 
-/// Decides like `limit`, and calls `hook` before each spend and each rollback.
+/// Decides like `limit`, and calls `hook` before each spend, each rollback, and when it is asked for its name.
 pub(crate) fn hooked(limit: Limit, hook: impl Fn(RuleCall) + Send + Sync + 'static) -> Limit {
     Limit::custom(Arc::new(Hooked { limit, hook: Box::new(hook) })).unwrap()
 }
@@ -57,6 +62,11 @@ impl Algorithm for Hooked {
     fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         (self.hook)(RuleCall::RollBack);
         self.limit.roll_back(word, charge, now_ns)
+    }
+
+    fn name(&self) -> &'static str {
+        (self.hook)(RuleCall::Name);
+        "hooked"
     }
 
     fn unit_ns(&self) -> u64 {

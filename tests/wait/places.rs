@@ -138,7 +138,7 @@ fn untracked_keys_beyond_cap_follow_the_policy() {
     let place = |id: &str| shared.reserve(id, 1, Duration::MAX).unwrap();
     let places = [place("a"), place("b"), place("c")];
     assert_eq!(places.each_ref().map(Reservation::wait), [0, 10, 20].map(ms));
-    // Their reservations in the shared bucket roll back like those in a bucket of their own.
+    // Their reservations in the shared bucket roll back like those in a separate bucket.
     let [_a, b, c] = places;
     b.cancel();
     assert_eq!(place("d").wait(), ms(30));

@@ -105,11 +105,8 @@ pub(super) fn undo(
         let _ = view.refund(key, limit, cost, now_ns);
         return;
     }
-    if view.roll_back_patiently(key, limit, spent).is_ok() {
-        return;
-    }
-    // A reload has moved the word, and the charge in it, to the new limits.
-    view.inner.with_view(|now| now.roll_back_after_reload(view, key, limit, spent));
+    // Under the newest limits, if a reload has moved the word, and the charge in it, to them.
+    view.inner.with_view(|now| now.roll_back(view.generation, key, limit, spent));
 }
 
 /// Calls `call`, which may charge members. If it panics (in a custom rule, clock or subscriber), the charges are rolled

@@ -233,7 +233,8 @@ impl Claim {
             }
             if let Some(rest) = limit.rule().without(charge, self.cost, actual) {
                 let is_part = actual > 0;
-                view.roll_back(key, limit, &Spent { charge: Some(rest), is_part, ..self.spent })?;
+                let spent = Spent { charge: Some(rest), is_part, ..self.spent };
+                view.roll_back_estimate(key, limit, &spent)?;
             }
             Ok(true)
         });

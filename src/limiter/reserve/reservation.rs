@@ -137,7 +137,7 @@ impl Reservation {
     /// * If the reservation is the last, all its units are returned. Then the reservation before it is the last; if that
     ///   was cancelled earlier, its units are returned as well, and so on.
     /// * While there are later reservations, nothing is returned, because their times were computed on top of this one.
-    ///   Its units are returned once all later reservations are cancelled.
+    ///   Its units are returned once all later reservations are cancelled or settled to 0.
     /// * Nothing is returned once the reservation is granted, or after a [refund](KeyedLimit::refund) or a
     ///   [reset](KeyedLimit::reset) of the bucket, a [reload](crate::Limiter::reload), or the end of the override that
     ///   applied; nor while the limiter is [switched off](crate::Limiter::set_enabled).
