@@ -22,7 +22,7 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 const FREE_EVERY: usize = 8 * CHUNK;
 
 /// How often a reload waits for threads that may read retired segments, 100 us each time.
-const MAX_WAITS: u32 = 1000;
+const MAX_WAITS: u32 = 10_000;
 
 /// log2 of the fewest slots of a segment that has any.
 pub(super) const FIRST_LOG2: u32 = 3;
