@@ -23,26 +23,42 @@ count() {
     awk '/^(summary|totals):/ { total = $2 } END { print total + 0 }' "$counts/out"
 }
 
-# All rows, or those of the limiters in LIMITERS and the works in WORKS.
-limiters=(${LIMITERS:-tollgate governor-default governor-ahash})
-works=(${WORKS:-text uuid u64 ipv4 ipv6 pair batch})
+# Prints the instructions of one call.
+of_a_call() {
+    local in_few in_many
+    in_few=$(count "$few" "$@")
+    in_many=$(count "$many" "$@")
+    if [ "$in_many" -le "$in_few" ]; then
+        echo "nothing was counted inside of measured: $*" >&2
+        exit 1
+    fi
+    awk "BEGIN { printf \"%.1f\", ($in_many - $in_few) / ($many - $few) }"
+}
 
-printf '| %-6s | %-7s |' work outcome
+# All rows, or those of the limiters in LIMITERS and the works in WORKS. A layer's row has the instructions that it adds
+# to a request.
+limiters=(${LIMITERS:-tollgate governor-default governor-ahash})
+works=(${WORKS:-text uuid u64 ipv4 ipv6 pair batch layer layer-fields})
+
+printf '| %-12s | %-7s |' work outcome
 printf ' %-16s |' "${limiters[@]}"
 printf '\n|---|---|'
-printf -- '---|%.0s' "${limiters[@]}"
+printf -- '--:|%.0s' "${limiters[@]}"
 printf '\n'
 for work in "${works[@]}"; do
     for outcome in allowed denied; do
-        printf '| %-6s | %-7s |' "$work" "$outcome"
+        printf '| %-12s | %-7s |' "$work" "$outcome"
         for who in "${limiters[@]}"; do
-            in_few=$(count "$few" "$who" "$outcome" "$work" "$@")
-            in_many=$(count "$many" "$who" "$outcome" "$work" "$@")
-            if [ "$in_many" -le "$in_few" ]; then
-                echo "nothing was counted inside of measured: $who $outcome $work" >&2
-                exit 1
-            fi
-            printf ' %16.1f |' "$(awk "BEGIN { print ($in_many - $in_few) / ($many - $few) }")"
+            case $work/$who in
+            layer*/governor-ahash) figure=- ;;
+            layer*)
+                bare=$(of_a_call bare "$outcome" "$work" "$@")
+                behind=$(of_a_call "$who" "$outcome" "$work" "$@")
+                figure=$(awk "BEGIN { printf \"%.1f\", $behind - $bare }")
+                ;;
+            *) figure=$(of_a_call "$who" "$outcome" "$work" "$@") ;;
+            esac
+            printf ' %16s |' "$figure"
         done
         printf '\n'
     done

@@ -243,13 +243,15 @@ impl ClientAddress {
             Peer::Unix => self.forwarded_by(Peer::Unix, headers)?,
             Peer::Address(peer) => {
                 let peer = peer.to_canonical();
-                if self.trusts(peer) { self.forwarded_by(peer.into(), headers)? } else { peer }
+                let is_proxy = !self.trusted.is_empty() && self.trusts(peer);
+                if is_proxy { self.forwarded_by(peer.into(), headers)? } else { peer }
             }
         };
         Ok(self.bucket_address(client))
     }
 
     /// Finds the client for which the trusted `peer` forwards.
+    #[inline(never)]
     fn forwarded_by(&self, peer: Peer, headers: &HeaderMap) -> Result<IpAddr, ClientError> {
         let forwarded = match &self.forwarding {
             Forwarding::Forwarded => {
@@ -298,6 +300,7 @@ impl ClientAddress {
         Ok(leftmost)
     }
 
+    #[inline(never)]
     fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(&address))
     }

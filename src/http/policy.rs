@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::HeaderValue;
-use sfv::{KeyRef, ListSerializer, key_ref};
+use sfv::{ItemSerializer, KeyRef, ListSerializer, key_ref};
 
 use crate::http::SetupError;
 use crate::http::text::{INTEGER_MAX, integer, number, shared, value_of};
@@ -41,7 +41,9 @@ pub struct Policy {
 /// A limit's name and numbers as clients see them.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
-    pub(crate) name: sfv::String,
+    name: sfv::String,
+    /// The name as the string of a structured field: in quotes, escaped.
+    pub(crate) name_text: Box<str>,
     /// The largest number of units that can remain.
     quota: u64,
     /// The seconds in which the quota comes back. `None` for a custom algorithm.
@@ -148,7 +150,8 @@ impl Figures {
             // A custom algorithm has a largest cost, but no known refill time.
             Parameters::Custom(_) => (limit.burst(), None),
         };
-        Figures { name, quota: quota.min(INTEGER_MAX), window_s, token_burst }
+        let name_text = ItemSerializer::new().bare_item(&name).finish().into_boxed_str();
+        Figures { name, name_text, quota: quota.min(INTEGER_MAX), window_s, token_burst }
     }
 
     fn values(&self) -> Option<Values> {

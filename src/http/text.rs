@@ -1,7 +1,6 @@
 //! Makes field values from text and numbers, with one allocation each.
 
 use std::cell::RefCell;
-use std::fmt::Write as _;
 
 use http::HeaderValue;
 use sfv::Integer;
@@ -30,10 +29,7 @@ pub(crate) fn value_of(write: impl FnOnce(&mut String)) -> Option<HeaderValue> {
 
 /// Returns a number as a field value.
 pub(crate) fn number(number: u64) -> Option<HeaderValue> {
-    value_of(|text| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{number}");
-    })
+    value_of(|text| text.push_str(itoa::Buffer::new().format(number)))
 }
 
 /// Makes a value's storage shared, so that its later clones allocate nothing. Only the first clone allocates.
@@ -50,6 +46,11 @@ pub(crate) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
 }
 
+/// Appends the number as an integer of a structured field, cut to [`INTEGER_MAX`].
+pub(crate) fn push_integer(text: &mut String, number: u64) {
+    text.push_str(itoa::Buffer::new().format(number.min(INTEGER_MAX)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,6 +61,11 @@ mod tests {
         assert_eq!(integer(INTEGER_MAX).to_string(), "999999999999999");
         assert_eq!(integer(INTEGER_MAX + 1).to_string(), "999999999999999");
         assert_eq!(integer(u64::MAX).to_string(), "999999999999999");
+        for number in [0, 7, INTEGER_MAX - 1, INTEGER_MAX, INTEGER_MAX + 1, u64::MAX] {
+            let mut text = "t=".to_owned();
+            push_integer(&mut text, number);
+            assert_eq!(text, format!("t={}", integer(number)));
+        }
     }
 
     #[test]

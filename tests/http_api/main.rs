@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod client;
+mod engines;
 mod features;
 mod fields;
 mod grpc;

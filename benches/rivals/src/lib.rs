@@ -1,6 +1,7 @@
-//! Shared by the benches: keys, limits, limiters, and a meter of single calls.
+//! Shared by the benches: keys, limits, limiters, layers, and a meter of single calls.
 
 pub mod keys;
+pub mod layers;
 pub mod limiters;
 pub mod meter;
 pub mod random;

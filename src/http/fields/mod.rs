@@ -170,10 +170,19 @@ impl<'a> Answer<'a> {
     /// Returns the strictest item, whose decision is that of the batch: a denied item before an allowed one, then the
     /// one with the longer wait, then with fewer remaining units, then the later one.
     fn strictest(&self) -> Option<&Item<'a>> {
-        self.items().max_by_key(|item| {
-            let decision = &item.decision;
-            (!decision.allowed(), decision.retry_in(), Reverse(decision.remaining()))
+        self.only_item().or_else(|| {
+            self.items().max_by_key(|item| {
+                let decision = &item.decision;
+                (!decision.allowed(), decision.retry_in(), Reverse(decision.remaining()))
+            })
         })
+    }
+
+    /// Returns the item if there is only one.
+    fn only_item(&self) -> Option<&Item<'a>> {
+        let mut items = self.items();
+        let first = items.next()?;
+        items.next().is_none().then_some(first)
     }
 }
 

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{KeyRef, ListSerializer, key_ref};
+use sfv::{ItemSerializer, ListSerializer};
 
 use super::{Answer, Item};
 use crate::decision::Decision;
@@ -13,11 +14,7 @@ use crate::http::Policy;
 use crate::http::retry_after::{milliseconds, retry_after, seconds};
 use crate::http::style;
 use crate::http::style::{PlugLimitNames, Reset};
-use crate::http::text::{integer, number, value_of};
-
-const REMAINING: &KeyRef = key_ref("r");
-const TIME: &KeyRef = key_ref("t");
-const PARTITION: &KeyRef = key_ref("pk");
+use crate::http::text::{integer, number, push_integer, value_of};
 
 /// Returns whether an existing set of fields is at least as strict as `decision` with its `remaining` units.
 /// `existing` is the set's field with the remaining units; a value that is no number never is as strict.
@@ -44,11 +41,18 @@ pub(super) fn put(headers: &mut HeaderMap, name: HeaderName, value: Option<Heade
 /// Appends a list's members to a field, on one line, because some clients read only the first.
 pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
     let Some(value) = value else { return };
-    if !headers.contains_key(&name) {
-        return put(headers, name, Some(value));
+    // A full map refuses the field, as in `put`.
+    match headers.try_entry(name) {
+        Ok(Entry::Vacant(entry)) => {
+            let _ = entry.try_insert(value);
+        }
+        Ok(Entry::Occupied(mut entry)) => {
+            if let Some(all) = joined(entry.iter().chain([&value])) {
+                entry.insert(all);
+            }
+        }
+        Err(_) => {}
     }
-    let all = joined(headers.get_all(&name).iter().chain([&value]));
-    put(headers, name, all);
 }
 
 /// Joins the members of several lists.
@@ -64,32 +68,33 @@ fn joined<'v>(lists: impl Iterator<Item = &'v HeaderValue>) -> Option<HeaderValu
 }
 
 /// Returns the item whose policy already has the values to write: the only one, if it has no partition key.
-fn only_item<'i, 'a>(answer: &'i Answer<'a>) -> Option<&'i Item<'a>> {
-    let mut items = answer.items();
-    let first = items.next()?;
-    (items.next().is_none() && first.partition.is_none()).then_some(first)
+fn item_of_policy<'i, 'a>(answer: &'i Answer<'a>) -> Option<&'i Item<'a>> {
+    answer.only_item().filter(|item| item.partition.is_none())
 }
 
 pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
-    let policies = match (only_item(answer), answer.lists) {
+    let policies = match (item_of_policy(answer), answer.lists) {
         (Some(item), _) => Some(item.policy.values.ietf.clone()),
         (None, Some(lists)) => lists.ietf.clone(),
         (None, None) => answer.ietf_list(),
     };
     append(headers, style::RATELIMIT_POLICY, policies);
     let limits = value_of(|text| {
-        let mut list = ListSerializer::with_buffer(text);
         for item in answer.items() {
+            if !text.is_empty() {
+                text.push_str(", ");
+            }
             let decision = &item.decision;
             let time = retry_after(decision).unwrap_or_else(|| seconds(decision.reset_in()));
-            let mut one = list
-                .bare_item(&item.policy.figures.name)
-                .parameter(REMAINING, integer(item.remaining()))
-                .parameter(TIME, integer(time));
+            text.push_str(&item.policy.figures.name_text);
+            text.push_str(";r=");
+            push_integer(text, item.remaining());
+            text.push_str(";t=");
+            push_integer(text, time);
             if let Some(key) = item.partition {
-                one = one.parameter(PARTITION, key);
+                text.push_str(";pk=");
+                let _ = ItemSerializer::with_buffer(&mut *text).bare_item(key).finish();
             }
-            let _ = one.finish();
         }
     });
     append(headers, style::RATELIMIT, limits);
@@ -97,7 +102,7 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
 
 /// Returns the policies in the form of the drafts up to 06, without names.
 pub(super) fn unnamed_policies(answer: &Answer<'_>) -> Option<HeaderValue> {
-    match (only_item(answer), answer.lists) {
+    match (item_of_policy(answer), answer.lists) {
         (Some(item), _) => Some(item.policy.values.draft06.clone()),
         (None, Some(lists)) => lists.draft06.clone(),
         (None, None) => answer.unnamed_list(),
@@ -113,7 +118,7 @@ pub(super) fn write_limit_with_policies(
     keep_number: bool,
 ) {
     let existing = joined(headers.get_all(style::RATELIMIT_LIMIT).iter()).filter(|v| !v.is_empty());
-    let value = match (existing, only_item(answer)) {
+    let value = match (existing, item_of_policy(answer)) {
         (None, Some(item)) => Some(item.policy.values.draft03.clone()),
         (None, None) => value_of(|text| {
             let mut list = ListSerializer::with_buffer(text);

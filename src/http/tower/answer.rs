@@ -22,8 +22,9 @@ use crate::limits::Id;
 /// The number of rules that a request is matched with without an allocation.
 const INLINE_RULES: usize = 4;
 
-/// The number of charges of rules with refunds that are stored without an allocation.
-const INLINE_REFUNDS: usize = 1;
+/// The number of limits' decisions that are stored until the response without an allocation. More would make the future
+/// larger, which is copied several times.
+const INLINE_DECISIONS: usize = 2;
 
 /// A layer's rules, and the fields of its responses.
 pub(crate) struct Rules {
@@ -33,22 +34,27 @@ pub(crate) struct Rules {
     pub(crate) lists: PolicyListCache,
 }
 
-/// A rule that applies to a request, with the request's id, cost and factor. `position` is the rule's index.
+/// A rule that applies to a request, with what the rule's functions return for the request. `position` is the rule's
+/// index.
 struct MatchedRule<'r, 'a> {
     rule: &'r ActiveRule,
     position: usize,
     who: Who<'a>,
     cost: u64,
     factor: Factor,
+    partition: Option<Box<[u8]>>,
 }
 
 /// The limits' decision on a request, stored until its response comes.
 pub(crate) struct RequestOutcome {
-    pub(crate) decision: Decision,
-    limits: SmallVec<[LimitDecision; INLINE_RULES]>,
-    charges: SmallVec<[RefundableCharge; INLINE_REFUNDS]>,
+    decision: Decision,
+    limits: SmallVec<[LimitDecision; INLINE_DECISIONS]>,
+    charges: Vec<RefundableCharge>,
     at: SystemTime,
 }
+
+/// The decision on a request, with the outcome if its response depends on it; or why the request is rejected.
+pub(crate) type Asked = Result<(Decision, Option<RequestOutcome>), Rejection>;
 
 /// One limit's own decision, with its policy and partition key for the fields.
 struct LimitDecision {
@@ -77,10 +83,14 @@ type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
 
 impl MatchedRule<'_, '_> {
     /// Records the decision of the rule's limit. `None` if fields cannot describe `limit`.
-    fn record(&self, decision: Decision, limit: &Limit, parts: &Parts) -> Option<LimitDecision> {
+    fn record(&self, decision: Decision, limit: &Limit) -> Option<LimitDecision> {
         let policy = self.rule.policies.find(limit)?;
-        let partition = self.rule.partition(parts).map(Vec::into_boxed_slice);
+        let partition = self.partition.clone();
         Some(LimitDecision { position: self.position, policy, decision, partition })
+    }
+
+    fn member(&self) -> Member<'_> {
+        self.rule.limit().member(self.id()).cost(self.cost).factor(self.factor)
     }
 
     fn id(&self) -> Id<'_> {
@@ -105,88 +115,142 @@ fn keep_first_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
 
 impl Rules {
     /// Charges the limits of all rules that apply to a request, as one batch.
-    pub(crate) fn ask(&self, parts: &Parts) -> Result<RequestOutcome, Rejection> {
-        let mut matched: MatchedRules<'_, '_> = SmallVec::new();
-        for (position, rule) in self.rules.iter().enumerate() {
-            if let Some(who) = rule.who(parts)? {
-                let (cost, factor) = (rule.cost(parts), rule.factor(parts));
-                matched.push(MatchedRule { rule, position, who, cost, factor });
-            }
+    #[inline]
+    pub(crate) fn ask(&self, parts: &Parts) -> Asked {
+        match &*self.rules {
+            [rule] if !rule.can_refund() => match rule.who(parts)? {
+                None => Ok((Decision::UNLIMITED, None)),
+                Some(who) => self.ask_one(&self.matched(0, rule, who, parts)),
+            },
+            rules => self.ask_matching(rules, parts),
         }
-        let needs_time = self.fields.needs_time();
-        let mut outcome = RequestOutcome {
-            decision: Decision::UNLIMITED,
-            limits: SmallVec::new(),
-            charges: SmallVec::new(),
-            at: if needs_time { SystemTime::now() } else { UNIX_EPOCH },
-        };
-        match matched.as_slice() {
-            [] => {}
-            [one] if !one.rule.can_refund() => self.ask_one(one, parts, &mut outcome)?,
-            _ => self.ask_all(&mut matched, parts, &mut outcome)?,
-        }
-        Ok(outcome)
     }
 
-    fn ask_one(
+    fn ask_matching(&self, rules: &[ActiveRule], parts: &Parts) -> Asked {
+        let mut matched = MatchedRules::new();
+        for (position, rule) in rules.iter().enumerate() {
+            if let Some(who) = rule.who(parts)? {
+                matched.push(self.matched(position, rule, who, parts));
+            }
+        }
+        match matched.as_slice() {
+            [] => Ok((Decision::UNLIMITED, None)),
+            [one] if !one.rule.can_refund() => self.ask_one(one),
+            _ => self.ask_all(&mut matched),
+        }
+    }
+
+    /// Calls the other functions of a rule that applies.
+    #[inline]
+    fn matched<'r, 'a>(
+        &self,
+        position: usize,
+        rule: &'r ActiveRule,
+        who: Who<'a>,
+        parts: &Parts,
+    ) -> MatchedRule<'r, 'a> {
+        let (cost, factor) = (rule.cost(parts), rule.factor(parts));
+        let is_written = self.fields.has_styles();
+        let partition = if is_written { rule.partition(parts) } else { None };
+        let partition = partition.map(Vec::into_boxed_slice);
+        MatchedRule { rule, position, who, cost, factor, partition }
+    }
+
+    #[inline]
+    fn ask_one(&self, one: &MatchedRule<'_, '_>) -> Asked {
+        if self.fields.has_styles()
+            && let Some((decision, recorded)) = self.ask_known(one)
+        {
+            return Ok(self.shown(decision, recorded));
+        }
+        let decision = one.rule.limit().scaled(one.factor).spend(one.id(), one.cost);
+        let decision = decision.map_err(|error| self.rejection_for(error))?;
+        if !self.is_shown(&decision) {
+            return Ok((decision, None));
+        }
+        let recorded = self.record_after(one, decision)?;
+        Ok(self.shown(decision, recorded))
+    }
+
+    /// Charges a known bucket and records the decision with its limit in one look-up. `None`: nothing has changed.
+    fn ask_known(&self, one: &MatchedRule<'_, '_>) -> Option<(Decision, Option<LimitDecision>)> {
+        let mut recorded = None;
+        let mut tell = |_, decision, limit: &Limit| recorded = one.record(decision, limit);
+        let decision = self.limiter.batch(&[one.member()]).spend_known(&mut tell)?;
+        Some((decision, recorded))
+    }
+
+    /// Looks the limit of a decision up, and records both.
+    fn record_after(
         &self,
         one: &MatchedRule<'_, '_>,
-        parts: &Parts,
-        outcome: &mut RequestOutcome,
-    ) -> Result<(), Rejection> {
-        let (limit, id) = (one.rule.limit(), one.id());
-        let decision = limit.scaled(one.factor).spend(id, one.cost);
-        outcome.decision = decision.map_err(|error| self.rejection_for(error))?;
-        if self.is_shown(&outcome.decision) {
-            let recorded = limit.with_enforced(id, |limit| match one.factor == Factor::ONE {
-                true => one.record(outcome.decision, limit, parts),
-                false => {
-                    let scaled = limit.scaled(one.factor).ok().flatten();
-                    scaled.and_then(|limit| one.record(outcome.decision, &limit, parts))
-                }
-            })?;
-            if recorded.is_none() {
-                // A shadow limit is not shown to clients.
-                outcome.decision = Decision::UNLIMITED;
+        decision: Decision,
+    ) -> Result<Option<LimitDecision>, Rejection> {
+        let recorded = one.rule.limit().with_enforced(one.id(), |limit| {
+            if one.factor == Factor::ONE {
+                return one.record(decision, limit);
             }
-            outcome.limits.extend(recorded);
-        }
-        Ok(())
+            let scaled = limit.scaled(one.factor).ok().flatten();
+            scaled.and_then(|limit| one.record(decision, &limit))
+        })?;
+        Ok(recorded)
     }
 
-    fn ask_all(
+    fn shown(
         &self,
-        matched: &mut MatchedRules<'_, '_>,
-        parts: &Parts,
-        outcome: &mut RequestOutcome,
-    ) -> Result<(), Rejection> {
-        let mut decision = self.charge_all(matched, parts, outcome);
+        decision: Decision,
+        recorded: Option<LimitDecision>,
+    ) -> (Decision, Option<RequestOutcome>) {
+        // A shadow limit is not shown to clients.
+        let Some(recorded) = recorded else { return (Decision::UNLIMITED, None) };
+        let mut outcome = self.outcome(decision);
+        outcome.limits.push(recorded);
+        (decision, Some(outcome))
+    }
+
+    fn ask_all(&self, matched: &mut MatchedRules<'_, '_>) -> Asked {
+        let mut outcome = self.outcome(Decision::UNLIMITED);
+        let mut decision = self.charge_all(matched, &mut outcome);
         if decision.as_ref().is_err_and(Error::is_invalid_batch) {
             keep_first_of_each_bucket(matched);
-            decision = self.charge_all(matched, parts, outcome);
+            decision = self.charge_all(matched, &mut outcome);
         }
-        outcome.decision = decision.map_err(|error| self.rejection_for(error))?;
-        if self.is_shown(&outcome.decision) {
+        let decision = decision.map_err(|error| self.rejection_for(error))?;
+        outcome.decision = decision;
+        let is_shown = self.is_shown(&decision);
+        if is_shown {
             outcome.limits.sort_unstable_by_key(|limit| limit.position);
         } else {
             outcome.limits.clear();
         }
-        Ok(())
+        let is_needed = is_shown || !outcome.charges.is_empty();
+        Ok((decision, is_needed.then_some(outcome)))
+    }
+
+    fn outcome(&self, decision: Decision) -> RequestOutcome {
+        let at = if self.fields.needs_time() { SystemTime::now() } else { UNIX_EPOCH };
+        RequestOutcome { decision, limits: SmallVec::new(), charges: Vec::new(), at }
     }
 
     fn charge_all(
         &self,
         matched: &[MatchedRule<'_, '_>],
-        parts: &Parts,
         outcome: &mut RequestOutcome,
     ) -> Result<Decision, Error> {
         let mut members: SmallVec<[Member<'_>; INLINE_RULES]> = SmallVec::new();
         for one in matched {
-            members.push(one.rule.limit().member(one.id()).cost(one.cost).factor(one.factor));
+            members.push(one.member());
         }
         let RequestOutcome { limits, charges, .. } = outcome;
-        self.limiter.batch(&members).spend_keeping(
-            |at, decision, limit| limits.extend(matched[at].record(decision, limit, parts)),
+        let batch = self.limiter.batch(&members);
+        let mut tell = |at: usize, decision: Decision, limit: &Limit| {
+            limits.extend(matched[at].record(decision, limit));
+        };
+        if !matched.iter().any(|one| one.rule.can_refund()) {
+            return batch.spend_telling(&mut tell);
+        }
+        batch.spend_keeping(
+            tell,
             |at| matched[at].rule.can_refund(),
             |at, claim| charges.push(RefundableCharge { position: matched[at].position, claim }),
         )
@@ -217,8 +281,12 @@ impl Rules {
     }
 
     /// Returns the names of the limits that deny the request, as clients see them.
-    pub(crate) fn violated(&self, outcome: &RequestOutcome) -> SmallVec<[&str; INLINE_RULES]> {
-        let denied = outcome.limits.iter().filter(|limit| !limit.decision.allowed());
+    pub(crate) fn violated(
+        &self,
+        outcome: Option<&RequestOutcome>,
+    ) -> SmallVec<[&str; INLINE_RULES]> {
+        let limits = outcome.map_or(&[][..], |outcome| &outcome.limits);
+        let denied = limits.iter().filter(|limit| !limit.decision.allowed());
         denied.map(|limit| self.rules[limit.position].name()).collect()
     }
 
@@ -256,8 +324,8 @@ impl RequestOutcome {
     /// Writes the fields of the outcome into `headers`.
     pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState) {
         let mut items: SmallVec<[Item<'_>; INLINE_RULES]> = SmallVec::new();
-        // Becomes `None` if a policy is not cached or has a partition key: there is no cached list then.
-        let mut slots = Some(PolicySlots::new());
+        // `None` if there is one limit, or if a policy is not cached or has a partition key: no list is cached then.
+        let mut slots = (self.limits.len() > 1).then(PolicySlots::new);
         for limit in &self.limits {
             let Some(policy) = rules.rules[limit.position].policies.get(&limit.policy) else {
                 continue;

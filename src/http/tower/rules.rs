@@ -232,6 +232,7 @@ impl ActiveRule {
     }
 
     /// Returns the id for which the request counts. `None` if the rule does not apply.
+    #[inline]
     pub(crate) fn who<'a>(&self, parts: &'a Parts) -> Result<Option<Who<'a>>, Rejection> {
         if self.rule.applies.as_ref().is_some_and(|applies| !applies(parts)) {
             return Ok(None);

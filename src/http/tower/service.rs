@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::decision::Decision;
-use crate::http::tower::answer::{RequestOutcome, ResponseState};
+use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
 use crate::http::tower::layer::Shared;
 use crate::http::tower::{Denial, Rejection, ResponseBody};
 
@@ -115,7 +115,7 @@ pin_project! {
     #[project = StateProj]
     enum State<F> {
         Inner { #[pin] future: F, outcome: Option<(RequestOutcome, Arc<Shared>)> },
-        Answered { response: Option<Response<Bytes>> },
+        Answered { response: Option<Box<Response<Bytes>>> },
     }
 }
 
@@ -143,31 +143,41 @@ where
             return served(self.inner.call(request), None);
         }
         let (mut parts, body) = request.into_parts();
-        let outcome = shared.rules.ask(&parts);
+        let asked = shared.rules.ask(&parts);
         if !shared.permissive {
-            match &outcome {
-                Ok(outcome) if outcome.decision.allowed() => {}
-                Ok(outcome) => return answered(shared.deny(outcome, &parts)),
+            match &asked {
+                Ok((decision, _)) if decision.allowed() => {}
+                Ok((decision, outcome)) => {
+                    return answered(shared.deny(*decision, outcome.as_ref(), &parts));
+                }
                 Err(rejection) => return answered(shared.reject(rejection, &parts)),
             }
         } else {
-            parts.extensions.insert(shared.report(&outcome));
+            parts.extensions.insert(shared.report(&asked));
         }
-        let outcome = outcome.ok().map(|outcome| (outcome, Arc::clone(shared)));
+        let outcome = asked.ok().and_then(|(_, outcome)| outcome);
+        let outcome = outcome.map(|outcome| (outcome, Arc::clone(shared)));
         served(self.inner.call(Request::from_parts(parts, body)), outcome)
     }
 }
 
 impl Shared {
-    fn deny(&self, outcome: &RequestOutcome, parts: &Parts) -> Response<Bytes> {
+    fn deny(
+        &self,
+        decision: Decision,
+        outcome: Option<&RequestOutcome>,
+        parts: &Parts,
+    ) -> Response<Bytes> {
         let violated = self.rules.violated(outcome);
-        let denial = Denial { decision: outcome.decision, violated: &violated, request: parts };
+        let denial = Denial { decision, violated: &violated, request: parts };
         let mut response = self.respond(&denial);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-        let state = ResponseState { enforced: true, already_denied: false };
-        outcome.write(&self.rules, response.headers_mut(), state);
+        if let Some(outcome) = outcome {
+            let state = ResponseState { enforced: true, already_denied: false };
+            outcome.write(&self.rules, response.headers_mut(), state);
+        }
         let violated = violated.iter().map(ToString::to_string).collect();
-        response.extensions_mut().insert(Denied { decision: outcome.decision, violated });
+        response.extensions_mut().insert(Denied { decision, violated });
         response
     }
 
@@ -178,12 +188,13 @@ impl Shared {
         response
     }
 
-    fn report(&self, outcome: &Result<RequestOutcome, Rejection>) -> Report {
-        match outcome {
-            Ok(outcome) => Report {
-                outcome: Ok(outcome.decision),
-                violated: self.rules.violated(outcome).iter().map(ToString::to_string).collect(),
-            },
+    fn report(&self, asked: &Asked) -> Report {
+        match asked {
+            Ok((decision, outcome)) => {
+                let violated = self.rules.violated(outcome.as_ref());
+                let violated = violated.iter().map(ToString::to_string).collect();
+                Report { outcome: Ok(*decision), violated }
+            }
             Err(rejection) => Report { outcome: Err(rejection.clone()), violated: Vec::new() },
         }
     }
@@ -204,7 +215,7 @@ fn served<F>(future: F, outcome: Option<(RequestOutcome, Arc<Shared>)>) -> Respo
 }
 
 fn answered<F>(response: Response<Bytes>) -> ResponseFuture<F> {
-    ResponseFuture { state: State::Answered { response: Some(response) } }
+    ResponseFuture { state: State::Answered { response: Some(Box::new(response)) } }
 }
 
 impl<F, R, E> Future for ResponseFuture<F>

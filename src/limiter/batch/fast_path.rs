@@ -38,19 +38,18 @@ enum Uncharged {
     NotLive,
 }
 
-/// Spends a batch. `None`: nothing has changed, and the general way has to decide. `each` gets the decision of each
-/// member; a denied batch, whose members' decisions have to be renewed, is then left to the general way as well.
+/// Receives each member's position, its own decision, and its limit.
+type Tell<'t> = Option<&'t mut dyn FnMut(usize, Decision, &Limit)>;
+
+/// Spends a batch. `None`: nothing has changed, and the general way has to decide. If the batch is denied, `tell` gets
+/// for a member that would have been allowed the decision of a check at a cost of 0.
 #[inline]
-pub(super) fn spend(
-    limiter: &Limiter,
-    members: &[Member<'_>],
-    each: Option<&mut [Decision]>,
-) -> Option<Decision> {
+pub(super) fn spend(limiter: &Limiter, members: &[Member<'_>], tell: Tell<'_>) -> Option<Decision> {
     match members.len() {
-        1 => spend_known::<1>(limiter, members.first_chunk()?, each),
-        2 => spend_known::<2>(limiter, members.first_chunk()?, each),
-        3 => spend_known::<3>(limiter, members.first_chunk()?, each),
-        4 => spend_known::<4>(limiter, members.first_chunk()?, each),
+        1 => spend_known::<1>(limiter, members.first_chunk()?, tell),
+        2 => spend_known::<2>(limiter, members.first_chunk()?, tell),
+        3 => spend_known::<3>(limiter, members.first_chunk()?, tell),
+        4 => spend_known::<4>(limiter, members.first_chunk()?, tell),
         _ => None,
     }
 }
@@ -58,7 +57,7 @@ pub(super) fn spend(
 fn spend_known<const N: usize>(
     limiter: &Limiter,
     members: &[Member<'_>; N],
-    each: Option<&mut [Decision]>,
+    tell: Tell<'_>,
 ) -> Option<Decision> {
     let shared = &*limiter.inner;
     let Store::LockFree(table) = &shared.store else { return None };
@@ -109,17 +108,18 @@ fn spend_known<const N: usize>(
         let own = found[at].decision(&members[at], now_ns).for_member(at);
         decision = decision.stricter(own);
     }
-    if each.is_some() && !decision.allowed() {
-        return None;
-    }
     for (at, (it, member)) in found.iter().zip(members).enumerate() {
         if member.handle.is_counting() {
             count(member, it, at, decision, now_ns);
         }
     }
-    if let Some(each) = each {
-        for (own, (it, member)) in each.iter_mut().zip(found.iter().zip(members)) {
-            *own = it.decision(member, now_ns);
+    if let Some(tell) = tell {
+        for (at, (it, member)) in found.iter().zip(members).enumerate() {
+            let mut own = it.charge(member, now_ns);
+            if !decision.allowed() && own.is_allowed() {
+                own = it.gcra.charge(it.word, now_ns, 0);
+            }
+            tell(at, it.gcra.decision(own).for_member(at), it.limit);
         }
     }
     Some(decision)

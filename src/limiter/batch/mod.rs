@@ -131,7 +131,8 @@ impl<'a> Batch<'a> {
     pub fn spend_each(&self, decisions: &mut impl Extend<Decision>) -> Result<Decision, Error> {
         let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
         each.resize(self.members.len(), Decision::UNLIMITED);
-        let decision = match fast_path::spend(self.limiter, self.members, Some(&mut each)) {
+        let mut tell = |at: usize, decision, _: &Limit| each[at] = decision;
+        let decision = match fast_path::spend(self.limiter, self.members, Some(&mut tell)) {
             Some(decision) => decision,
             None => self.spend_and_report(true, |_, member| {
                 each[member.position] = member.shown_decision();
@@ -139,6 +140,28 @@ impl<'a> Batch<'a> {
         };
         decisions.extend(each);
         Ok(decision)
+    }
+
+    /// Like [`spend`](Batch::spend), and calls `tell`, in any order, for each member whose limit is enforced, with its
+    /// position, its own decision as in [`spend_each`](Batch::spend_each), and its limit. `tell` must not panic.
+    #[cfg(feature = "tower")]
+    pub(crate) fn spend_telling(
+        &self,
+        tell: &mut dyn FnMut(usize, Decision, &Limit),
+    ) -> Result<Decision, Error> {
+        match self.spend_known(tell) {
+            Some(decision) => Ok(decision),
+            None => self.spend_keeping(tell, |_| false, |_, _| ()),
+        }
+    }
+
+    /// Like [`spend_telling`](Batch::spend_telling), if the fast path can decide the batch. `None`: nothing has changed.
+    #[cfg(feature = "tower")]
+    pub(crate) fn spend_known(
+        &self,
+        tell: &mut dyn FnMut(usize, Decision, &Limit),
+    ) -> Option<Decision> {
+        fast_path::spend(self.limiter, self.members, Some(tell))
     }
 
     /// Like [`spend`](Batch::spend), for callers that may return the charges later. Calls `tell`, in any order, for

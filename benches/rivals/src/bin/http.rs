@@ -8,25 +8,14 @@
 //! that each layer adds, and whether Tollgate's layers add at most a microsecond. `-- --quick --rounds 1` is too short
 //! to measure, and only checks the answers.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::hint::black_box;
-use std::net::SocketAddr;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
-use axum::extract::ConnectInfo;
 use clap::Parser;
 use criterion::{BatchSize, Criterion};
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
+use rivals::layers::{Call, bare, governor, request, tollgate};
 use rivals::verdict::print_at_most;
-use tollgate::http::{ClientAddress, Fields, RateLimitLayer, Reset, Rule, Style, extract};
-use tollgate::{IdFormat, Limit, Limiter, Limits};
-use tower::{Layer, Service};
-use tower_governor::GovernorLayer;
-use tower_governor::governor::GovernorConfigBuilder;
+use tollgate::http::{Reset, Style};
 
 const CLIENTS: u32 = 1_024;
 /// The number of requests that are built before the clock starts. They fit into the processor's first caches, in which
@@ -47,87 +36,12 @@ struct Args {
     quick: bool,
 }
 
-type Call = Box<dyn FnMut(Request<()>) -> StatusCode>;
-
-/// The service behind each layer: it answers with an empty response.
-#[derive(Clone)]
-struct Bare;
-
-impl Service<Request<()>> for Bare {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<()>) -> Self::Future {
-        black_box(&request);
-        std::future::ready(Ok(Response::new(Body::empty())))
-    }
-}
-
-fn boxed<S, B>(mut service: S) -> Call
-where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + 'static,
-{
-    Box::new(move |request| {
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(service.poll_ready(&mut context).is_ready());
-        match pin!(service.call(request)).poll(&mut context) {
-            Poll::Ready(Ok(response)) => response.status(),
-            Poll::Pending => panic!("the service did not answer in one poll"),
-        }
-    })
-}
-
-fn request(client: u32) -> Request<()> {
-    let mut request = Request::new(());
-    let [.., a, b] = client.to_be_bytes();
-    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, a, b], 80))));
-    request
-}
-
 fn requests(first: u32) -> impl FnMut() -> Request<()> {
     let mut client = first;
     move || {
         client = (client + 1) % CLIENTS;
         request(client)
     }
-}
-
-/// Makes Tollgate's layer with these styles and this number of limits. `burst` is 1, or more than the calls of the run.
-fn ours(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
-    let day = Duration::from_secs(86_400);
-    let limit = Limit::new(burst, if burst > 1 { 1_000_000 } else { 1 }, day).expect("a limit");
-    let mut builder = Limits::builder();
-    for nth in 0..limits {
-        let name = format!("PerClient{nth}");
-        builder = builder.limit(&name, IdFormat::IpAddress, limit.clone()).expect("a new name");
-    }
-    let limiter = Limiter::new(builder.build());
-    let fields = Fields::new(styles).expect("the styles write different fields");
-    let mut layer = RateLimitLayer::builder(&limiter).fields(fields);
-    for nth in 0..limits {
-        let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
-        let handle = limiter.limit(&format!("PerClient{nth}")).expect("a known name");
-        layer = layer.rule(Rule::new(handle, extract::client(clients)));
-    }
-    boxed(layer.build().expect("rules").layer(Bare))
-}
-
-fn governor(burst: u32) -> Call {
-    let period = Duration::from_millis(if burst > 1 { 1 } else { 86_400_000 });
-    let config = GovernorConfigBuilder::default().period(period).burst_size(burst).finish();
-    boxed(GovernorLayer::new(config.expect("a quota")).layer(Bare))
-}
-
-fn governor_with_headers(burst: u32) -> Call {
-    let period = Duration::from_millis(if burst > 1 { 1 } else { 86_400_000 });
-    let config =
-        GovernorConfigBuilder::default().period(period).burst_size(burst).use_headers().finish();
-    boxed(GovernorLayer::new(config.expect("a quota")).layer(Bare))
 }
 
 /// A case: its name, whether it has a target, the call, and the expected status.
@@ -139,15 +53,15 @@ fn cases() -> Vec<Case> {
     let many = u64::from(MANY);
     let x = || vec![Style::XRateLimit(Reset::Delta)];
     vec![
-        ("bare", false, boxed(Bare), ok),
-        ("tollgate, no fields", true, ours(vec![], 1, many), ok),
-        ("tollgate, RateLimit", true, ours(vec![Style::Ietf], 1, many), ok),
-        ("tollgate, X-RateLimit", true, ours(x(), 1, many), ok),
-        ("tollgate, 2 limits, RateLimit", true, ours(vec![Style::Ietf], 2, many), ok),
-        ("tower_governor", false, governor(MANY), ok),
-        ("tower_governor, headers", false, governor_with_headers(MANY), ok),
-        ("tollgate, denied", false, ours(vec![Style::Ietf], 1, 1), no),
-        ("tower_governor, denied", false, governor_with_headers(1), no),
+        ("bare", false, bare(), ok),
+        ("tollgate, no fields", true, tollgate(vec![], 1, many), ok),
+        ("tollgate, RateLimit", true, tollgate(vec![Style::Ietf], 1, many), ok),
+        ("tollgate, X-RateLimit", true, tollgate(x(), 1, many), ok),
+        ("tollgate, 2 limits, RateLimit", true, tollgate(vec![Style::Ietf], 2, many), ok),
+        ("tower_governor", false, governor(false, MANY), ok),
+        ("tower_governor, headers", false, governor(true, MANY), ok),
+        ("tollgate, denied", false, tollgate(vec![Style::Ietf], 1, 1), no),
+        ("tower_governor, denied", false, governor(true, 1), no),
     ]
 }
 

@@ -3,13 +3,17 @@
 //! Count the instructions inside `measured` for two numbers of calls. The difference of the counts over the difference
 //! of the calls is the cost of one call.
 
+use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clap::{Parser, ValueEnum};
 use governor::clock::DefaultClock;
+use http::StatusCode;
+use rivals::layers;
 use rivals::limiters::{self, ADDRESS, Governor, NUMBER, TEXT, TableArgs, handle};
 use rivals::rule::Rule;
+use tollgate::http::Style;
 
 /// Makes calls of one known key; `instructions.sh` counts their instructions.
 #[derive(Parser)]
@@ -26,8 +30,11 @@ struct Args {
 #[derive(Clone, Copy, ValueEnum)]
 enum Who {
     Tollgate,
+    /// For a layer tower_governor's, which takes this hasher alone.
     GovernorDefault,
     GovernorAhash,
+    /// The service without a layer.
+    Bare,
 }
 
 #[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
@@ -50,6 +57,10 @@ enum Work {
     Pair,
     /// A batch of a text and a u64, each under its own limit. With governor two checks.
     Batch,
+    /// A request through the tower layer: one limit by the client's address, no fields.
+    Layer,
+    /// As `Layer`, with fields: `RateLimit`, or those of tower_governor.
+    LayerFields,
 }
 
 const TEXT_KEY: &str = "6:3141592653";
@@ -64,12 +75,33 @@ fn main() {
     let args = Args::parse();
     let is_allowed = args.outcome == Outcome::Allowed;
     let rule = if is_allowed { Rule::ample(args.calls + 1) } else { Rule::scarce() };
-    let right = match args.who {
-        Who::Tollgate => tollgate(&args, rule, is_allowed),
-        Who::GovernorDefault => governor::<RandomState>(&args, rule, is_allowed),
-        Who::GovernorAhash => governor::<ahash::RandomState>(&args, rule, is_allowed),
+    let right = match (args.work, args.who) {
+        (Work::Layer | Work::LayerFields, _) => layer(&args, is_allowed),
+        (_, Who::Tollgate) => tollgate(&args, rule, is_allowed),
+        (_, Who::GovernorDefault) => governor::<RandomState>(&args, rule, is_allowed),
+        (_, Who::GovernorAhash) => governor::<ahash::RandomState>(&args, rule, is_allowed),
+        (_, Who::Bare) => panic!("bare is for layers"),
     };
     assert_eq!(right, args.calls, "every call is answered as it has to be");
+}
+
+fn layer(args: &Args, allowed: bool) -> usize {
+    let has_fields = matches!(args.work, Work::LayerFields);
+    let burst = if allowed { 1 << 30 } else { 1 };
+    let call = match args.who {
+        Who::Tollgate => {
+            let styles = if has_fields { vec![Style::Ietf] } else { Vec::new() };
+            layers::tollgate(styles, 1, burst.into())
+        }
+        Who::GovernorDefault => layers::governor(has_fields, burst),
+        Who::GovernorAhash => panic!("tower_governor has one hasher"),
+        Who::Bare => layers::bare(),
+    };
+    let is_served = matches!(args.who, Who::Bare) || allowed;
+    let call = RefCell::new(call);
+    run(args.calls, 7, is_served, |client| {
+        call.borrow_mut()(layers::request(client)) == StatusCode::OK
+    })
 }
 
 fn tollgate(args: &Args, rule: Rule, allowed: bool) -> usize {
@@ -86,6 +118,7 @@ fn tollgate(args: &Args, rule: Rule, allowed: bool) -> usize {
         Work::Batch => run(args.calls, (TEXT_KEY, NUMBER_KEY), allowed, |(text, number)| {
             is_allowed(limiter.batch(&[texts.member(text), numbers.member(number)]).spend())
         }),
+        Work::Layer | Work::LayerFields => unreachable!("`layer` makes these calls"),
     }
 }
 
@@ -109,6 +142,7 @@ fn governor<S: BuildHasher + Default + Clone>(args: &Args, rule: Rule, allowed: 
                 first.is_ok() && second.is_ok()
             })
         }
+        Work::Layer | Work::LayerFields => unreachable!("`layer` makes these calls"),
     }
 }
 
