@@ -167,7 +167,7 @@ impl Algorithm for Gcra {
     /// increment would undo a part of the later charges.
     ///
     /// A later reservation counts as charged at the time of its grant, when it is used. The word does not tell whose
-    /// reservations it has, so the part of it beyond the burst may be one of them.
+    /// reservations it has, so the part of it beyond the burst may be one of them, if any was granted for so late a time.
     fn roll_back(&self, tat_ns: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         if charge.is_last(tat_ns) {
             return Some(word_before(self, charge));
@@ -183,6 +183,7 @@ impl Algorithm for Gcra {
         let base_ns = base_ns.saturating_sub(charge.lowered).max(charge.now_ns);
         let last_grant_ns =
             tat_ns.saturating_add(charge.lowered).saturating_sub(self.burst_offset_ns);
+        let last_grant_ns = last_grant_ns.min(charge.last_grant_ns);
         let drained_ns = now_ns.max(last_grant_ns).saturating_sub(base_ns);
         let returned_ns = increment_ns.saturating_sub(drained_ns);
         // A refund or a reset since may have left less than the charge. Never go below its base.

@@ -153,7 +153,9 @@ impl Algorithm for LeakyBucket {
             return None;
         }
         let level = self.level(word, now_ns);
-        if level.counter.saturating_add(charge.lowered) > self.size() {
+        if charge.last_grant_ns > now_ns
+            && level.counter.saturating_add(charge.lowered) > self.size()
+        {
             return None;
         }
         let base = self.level(charge.before, charge.now_ns).counter;

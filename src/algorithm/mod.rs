@@ -61,12 +61,15 @@ pub struct Charge {
     /// Measured in nanoseconds for gcra, in units for the built-in algorithms that count, and as the difference of the
     /// two words, taken as integers, for a custom algorithm.
     pub lowered: u64,
+    /// An upper bound on the times at which reservations that were made since this charge are granted, in nanoseconds
+    /// since the clock's origin. [`u64::MAX`] if none is known.
+    pub last_grant_ns: u64,
 }
 
 impl Charge {
     /// The charge at `now_ns` that replaced the word `before` by `after`, since when nothing has lowered the word.
     pub fn new(before: u64, after: u64, now_ns: u64) -> Charge {
-        Charge { before, after, now_ns, lowered: 0 }
+        Charge { before, after, now_ns, lowered: 0, last_grant_ns: u64::MAX }
     }
 
     /// Whether `word` is still the word that the charge wrote, so that no later charge builds on it.

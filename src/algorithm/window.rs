@@ -222,7 +222,10 @@ impl Algorithm for Window {
             // Another window: the charge's window has ended, or refunds have emptied it.
             return None;
         }
-        if now.count.saturating_add(charge.lowered) > self.quota() {
+        let window_end_ms = now.at_ms.saturating_add(self.window_ms);
+        if ms_of(charge.last_grant_ns) >= window_end_ms
+            && now.count.saturating_add(charge.lowered) > self.quota()
+        {
             return None;
         }
         let base = self.current(charge.before, charge.now_ns).used;

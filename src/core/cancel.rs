@@ -59,7 +59,8 @@ impl Cancel {
     /// Returns the charge in the form that rollbacks take.
     fn spent(&self) -> Spent {
         let (charge, to, ledger_mark) = (Some(self.charge), self.bucket.to, self.ledger_mark);
-        Spent { decision: Decision::UNLIMITED, charge, to, ledger_mark, is_part: false }
+        let (decision, is_part, converted_below) = (Decision::UNLIMITED, false, None);
+        Spent { decision, charge, to, ledger_mark, is_part, converted_below }
     }
 
     /// Rolls the charge back, or adds the place to `vacated` if other charges are behind it. Panics if the rule does.
@@ -102,7 +103,7 @@ impl Cancel {
         view.change_charged(key, &spent, |word| {
             // The entry is read after the word, so that it has every lowering that the word contains.
             let lowered = entry.lowered_since(self.ledger_mark);
-            let charge = Charge { lowered, ..self.charge };
+            let charge = Charge { lowered, last_grant_ns: entry.last_grant_ns(), ..self.charge };
             if entry.is_refunded_since(self.ledger_mark) || !charge.is_last(word) {
                 let is_known = lowered == 0 && !entry.is_refunded_since(self.ledger_mark);
                 undo = if is_known { Undo::ChargesBehind } else { Undo::Unknown };

@@ -64,7 +64,8 @@ impl LimitsView<'_> {
                 };
                 if !fault::active(Fault::NoSecondLook) && (has_cell() || had_cell()) {
                     coverage::hit(Race::SharedRolledBack);
-                    self.roll_back(self.generation, key, limit, &spent)?;
+                    // Under the newest limits, if a reload has converted the shared bucket meanwhile.
+                    self.inner.with_view(|now| now.roll_back(self.generation, key, limit, &spent));
                     return Ok(None);
                 }
                 counts.count_shared();

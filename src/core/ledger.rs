@@ -4,7 +4,7 @@
 //! it needs the amount by which other calls have lowered the word since its charge. So each call that lowers a word
 //! records this in the ledger before its swap: a settlement and a rollback add the amount, a refund and a reset add 1
 //! to a count. A rollback of a whole charge that is still the bucket's last records nothing: it only undoes that
-//! charge. Buckets share the entries of a fixed array. Another bucket of the same entry can only make a rollback return
+//! charge. A reservation that has to wait records the time of its grant. Buckets share the entries of a fixed array. Another bucket of the same entry can only make a rollback return
 //! less. docs/internals/rollback.md has the rule.
 
 use ahash::RandomState;
@@ -31,6 +31,8 @@ pub(crate) struct Entry {
     lowered: AtomicU64,
     /// The number of refunds and resets.
     refunds: AtomicU64,
+    /// The latest time at which a reservation in the entry's buckets is granted, in ns; 0 if none had to wait.
+    last_grant_ns: AtomicU64,
 }
 
 /// A reading of an entry, made before a charge.
@@ -42,7 +44,11 @@ pub(crate) struct LedgerMark {
 
 impl Ledger {
     pub(crate) fn new() -> Ledger {
-        let entry = || Entry { lowered: AtomicU64::new(0), refunds: AtomicU64::new(0) };
+        let entry = || Entry {
+            lowered: AtomicU64::new(0),
+            refunds: AtomicU64::new(0),
+            last_grant_ns: AtomicU64::new(0),
+        };
         Ledger { entries: (0..ENTRIES).map(|_| entry()).collect(), hasher: RandomState::new() }
     }
 
@@ -91,6 +97,20 @@ impl Entry {
             // Relaxed: published by the word's swap.
             self.refunds.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Records the time of a reservation's grant, once for each attempt to charge it, before the attempt's swap.
+    pub(crate) fn record_grant(&self, at_ns: u64) {
+        if !fault::active(Fault::GrantNotRecorded) {
+            // Relaxed: published by the word's swap.
+            self.last_grant_ns.fetch_max(at_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns an upper bound of the times at which reservations in the bucket are granted, or 0 if none had to wait.
+    pub(crate) fn last_grant_ns(&self) -> u64 {
+        // Relaxed: as in `is_refunded_since`.
+        self.last_grant_ns.load(Ordering::Relaxed)
     }
 
     /// Returns an upper bound of the sum by which words were lowered since `mark`.

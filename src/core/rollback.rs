@@ -232,7 +232,11 @@ impl<'g> LimitsView<'g> {
                 return None;
             }
             let lowered = entry.lowered_since(mark);
-            let charge = Charge { lowered, ..charge };
+            if spent.converted_below.is_some_and(|below| word >= below || lowered > 0) {
+                // The ledger does not say in the units of which limit the word was lowered.
+                return None;
+            }
+            let charge = Charge { lowered, last_grant_ns: entry.last_grant_ns(), ..charge };
             coverage::hit(if word == charge.after {
                 Race::RolledBack
             } else {
@@ -303,8 +307,8 @@ impl<'g> LimitsView<'g> {
     }
 
     /// Converts a charge that was made in `charged_in` to the limit that applies now: returns the tag, the limit and the
-    /// charge. `None`: nothing is left of the charge; or more than one reload has come since, and the word between the
-    /// reloads is not known.
+    /// charge. `None`: nothing is left of the charge; or the charge's part of the word is not known, because a conversion
+    /// may have rounded or cut it, or because more than one reload has come since.
     fn carried<'l>(
         self,
         charged_in: &Generation,
@@ -329,11 +333,13 @@ impl<'g> LimitsView<'g> {
         }
         let Some(new) = now.limits.limit_at(tag) else { return Ok(None) };
         let old = charged_in.limits.limit_at(key.tag);
-        let is_same = old.is_some_and(|old| old.rule() == new.rule());
-        if !is_same && self.entry(key, spent).lowered_since(spent.ledger_mark) > 0 {
-            // The ledger does not say in which units.
-            return Ok(None);
-        }
+        let converted_below = match old.is_some_and(|old| old.rule() == new.rule()) {
+            true => spent.converted_below,
+            false => match now.exact_below(charged_in, key, spent.to, charge, tag) {
+                Some(below) => Some(below),
+                None => return Ok(None),
+            },
+        };
         let words = [charge.before, charge.after].map(|word| match (word, spent.to) {
             (0, _) | (_, ChargedTo::Nothing) => Ok(Some(word)),
             // Another call has converted the word after the override's end.
@@ -347,6 +353,6 @@ impl<'g> LimitsView<'g> {
         let [before, after] = words;
         let (Some(before), Some(after)) = (before?, after?) else { return Ok(None) };
         let charge = Some(Charge { before, after, ..charge });
-        Ok(Some((tag, new, Spent { charge, ..*spent })))
+        Ok(Some((tag, new, Spent { charge, converted_below, ..*spent })))
     }
 }

@@ -14,6 +14,9 @@ pub(crate) struct Spent {
     pub(crate) ledger_mark: LedgerMark,
     /// Whether `charge` is a part of what was charged: the rest stays, and counts as granted at the same time.
     pub(crate) is_part: bool,
+    /// If `charge` was converted to another limit: the words of the bucket below this one show that nothing of the
+    /// charge was rounded or cut. The charge is rolled back from such a word alone.
+    pub(crate) converted_below: Option<u64>,
 }
 
 /// The bucket that was charged.
@@ -29,7 +32,8 @@ impl Spent {
     pub(super) fn new(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
         let charge = outcome.word.map(|after| Charge::new(before, after, now_ns));
         let ledger_mark = LedgerMark::default();
-        Spent { decision: outcome.decision, charge, to, ledger_mark, is_part: false }
+        let (is_part, converted_below) = (false, None);
+        Spent { decision: outcome.decision, charge, to, ledger_mark, is_part, converted_below }
     }
 
     pub(crate) fn nothing(decision: Decision) -> Spent {
@@ -39,6 +43,7 @@ impl Spent {
             to: ChargedTo::Nothing,
             ledger_mark: LedgerMark::default(),
             is_part: false,
+            converted_below: None,
         }
     }
 }

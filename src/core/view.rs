@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
+use crate::core::at_cap::AtCap;
 use crate::core::generation::Generation;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::SharedState;
@@ -190,6 +191,15 @@ impl<'g> LimitsView<'g> {
             ChargedTo::OwnCell => Spent { ledger_mark, ..spent },
             ChargedTo::Shared | ChargedTo::Nothing => spent,
         })
+    }
+
+    /// Records the time of a reservation's grant, before the reservation is charged to the key's own bucket or to the
+    /// shared one.
+    pub(crate) fn record_grant(self, key: &StoreKey<'_>, at_ns: u64) {
+        self.inner.ledger.entry(key).record_grant(at_ns);
+        if self.inner.overflow.at_cap == AtCap::Share {
+            self.inner.ledger.shared_entry(key.key.limit).record_grant(at_ns);
+        }
     }
 
     /// Stores the word that `ask` computes from the word of `key`. Returns the decision, the charge and its bucket.

@@ -127,6 +127,8 @@ pub(crate) enum Fault {
     LoweringNotCounted,
     /// A refund or a reset is not counted in the rollback ledger.
     RefundNotCounted,
+    /// The time of a reservation's grant is not recorded in the rollback ledger.
+    GrantNotRecorded,
     /// A call with new limits charges a cell whose word is still under the old ones.
     ChargeBeforeRenewal,
     /// A scan leaves out words that have moved.

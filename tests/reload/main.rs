@@ -3,6 +3,7 @@
 #[cfg(feature = "boulder")]
 mod accounts;
 mod debts;
+mod denied;
 mod expiry;
 mod factors;
 mod names;

@@ -2,6 +2,7 @@
 //! calls first.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -72,6 +73,18 @@ impl Algorithm for Hooked {
     fn unit_ns(&self) -> u64 {
         self.limit.unit_ns()
     }
+}
+
+/// Makes a rule whose first rollback stands still until the returned value is dropped.
+pub(crate) fn stands_in_rollback() -> (Limit, StoppedThread) {
+    let (point, stopped) = stop_point();
+    let has_stopped = AtomicBool::new(false);
+    let rule = hooked(super::hourly(10), move |call| {
+        if call == RuleCall::RollBack && !has_stopped.swap(true, Ordering::Relaxed) {
+            point.stop();
+        }
+    });
+    (rule, stopped)
 }
 
 /// Allows a spend if `is_allowed` returns true. A bucket is full again after 1 ns.

@@ -5,6 +5,7 @@
 mod dropped;
 mod herd;
 mod histories;
+mod left;
 mod places;
 mod rollbacks;
 mod settle;

@@ -403,3 +403,40 @@ proptest! {
         }
     }
 }
+
+/// One estimate is open while others of the same id are settled: each returns all that it has not used.
+#[test]
+fn long_request_beside_short_ones_returns_all() {
+    for engine in ENGINES {
+        for limit in support::limits_of_all(10_000, 1000 * ms(1000)) {
+            for others in [1, 2, 3, 30] {
+                let handle = limiter_on(&limit, Clock::manual().0, engine).limit("Own").unwrap();
+                let estimate = |cost| handle.spend_estimate("id", cost).unwrap().1.unwrap();
+                let long = estimate(4000);
+                for _ in 0..others {
+                    let _ = estimate(2000).settle(100);
+                }
+                let full = handle.check("full", 0).unwrap().remaining().unwrap();
+                let left = long.settle(1000).remaining();
+                assert_eq!(left, Some(full - 1000 - 100 * others), "{engine:?} {limit:?}");
+            }
+        }
+    }
+}
+
+/// More ids than the rollback ledger has entries.
+#[test]
+fn settlements_of_many_ids_return_all() {
+    for engine in ENGINES {
+        for limit in support::limits_of_all(10_000, 1000 * ms(1000)) {
+            let handle = limiter_on(&limit, Clock::manual().0, engine).limit("Own").unwrap();
+            let estimate =
+                |id: String| handle.spend_estimate(id.as_str(), 4000).unwrap().1.unwrap();
+            let receipts: Vec<_> = (0..10_000).map(|id| estimate(format!("id {id}"))).collect();
+            let left = handle.check("full", 1000).unwrap().remaining();
+            for receipt in receipts {
+                assert_eq!(receipt.settle(1000).remaining(), left, "{engine:?} {limit:?}");
+            }
+        }
+    }
+}

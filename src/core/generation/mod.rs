@@ -7,8 +7,10 @@ mod owed;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::algorithm::Charge;
 use crate::core::at_cap::SharedBuckets;
 use crate::core::largest_factors::LargestFactors;
+use crate::core::spent::ChargedTo;
 use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 use crate::limits::Limits;
@@ -261,6 +263,39 @@ impl Generation {
             Some((tag, word)) => self.converted(id, tag, word, to).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Returns the word, in the units of the limit of `to`, below which the conversion from the limit of `key` has
+    /// neither rounded nor cut anything of `charge`. `None` if there is no such word, or if there was more than one
+    /// conversion. The charge was made in `before`: this generation, or the one before.
+    pub(crate) fn exact_below(
+        &self,
+        before: &Generation,
+        key: &StoreKey<'_>,
+        charged_to: ChargedTo,
+        charge: Charge,
+        to: LimitTag,
+    ) -> Option<u64> {
+        let end_ns = before.limits.end_ns(key.tag);
+        let at_ns = if before.number == self.number {
+            let end_ns = end_ns?;
+            let next = self.after_end(key.cell_key(), key.tag, charge.after, end_ns);
+            next.filter(|&(next, _)| next == to).map(|_| end_ns)?
+        } else {
+            let has_no_end = end_ns.is_none_or(|end_ns| end_ns > self.at_ns);
+            let is_only = has_no_end && self.limits.tag_of(key.key, self.at_ns) == Some(to);
+            is_only.then_some(self.at_ns)?
+        };
+        let (old, new) = match charged_to {
+            ChargedTo::Nothing => return None,
+            ChargedTo::OwnCell => (before.limits.limit_at(key.tag)?, self.limits.limit_at(to)?),
+            ChargedTo::Shared => {
+                let default = |limits: &'_ Limits| limits.default_tag(key.key.limit);
+                let (old, new) = (default(&before.limits)?, default(&self.limits)?);
+                (before.limits.limit_at(old)?, self.limits.limit_at(new)?)
+            }
+        };
+        self.carry_over.exact_below(old, new, charge, at_ns)
     }
 
     /// Returns the tag of the limit that applies to a cell at `at_ns`. `ids` are the overrides of ids in these limits.

@@ -255,6 +255,7 @@ fn roll_back(
         to: ChargedTo::OwnCell,
         ledger_mark,
         is_part: false,
+        converted_below: None,
     };
     with_plain_bytes(member.handle.format, &member.id, |id| {
         let key = KeyRef { limit: member.handle.index, id };

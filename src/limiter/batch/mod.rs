@@ -41,8 +41,8 @@ use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest
 /// * While a batch charges its members, its charges may deny concurrent callers, also if the batch is denied then.
 /// * A refund or a reset at that moment may return units that the batch has just charged. If the batch is denied then,
 ///   it does not return them once more.
-/// * A charge of a denied batch may stay if two [reloads](Limiter::reload) happen meanwhile, or if one reload changes
-///   the limit of a bucket to which another call returns units. Such a charge denies calls, and admits none.
+/// * A charge of a denied batch may stay if two [reloads](Limiter::reload) happen meanwhile, or if one reload or an
+///   override's end changes the bucket's limit. Such a charge denies calls, and admits none.
 ///
 /// A batch of up to 8 members allocates nothing.
 ///

@@ -36,7 +36,7 @@ impl Limiter {
     /// all. Until a bucket is moved, the old limits decide its calls. A batch with buckets of both kinds is decided by
     /// the new limits, and helps to move the others. Concurrent reloads wait for each other. Meanwhile the table takes
     /// about an eighth more memory; if a thread is stalled in a call, it may take twice the memory, and the reload up
-    /// to 0.2 s longer.
+    /// to 1 s longer.
     ///
     /// # The bound across the change
     ///

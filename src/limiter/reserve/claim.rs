@@ -60,13 +60,14 @@ impl Claimed {
 
 impl KeyedLimit {
     /// Stores the word that `ask` computes in the id's bucket, and counts the call. With a cost of 0 it stores nothing.
-    /// A limit in shadow mode is charged by a plain spend instead.
+    /// A limit in shadow mode is charged by a plain spend instead. `ask` also returns the time at which the charge is
+    /// granted, which for a reservation is later than its argument.
     pub(super) fn claim(
         &self,
         id: Id<'_>,
         cost: u64,
         now_ns: u64,
-        ask: impl Fn(&Limit, u64, u64) -> Outcome,
+        ask: impl Fn(&Limit, u64, u64) -> (Outcome, u64),
     ) -> Result<Claimed, Error> {
         let inner = &*self.limiter.inner;
         if !inner.is_enabled() {
@@ -92,7 +93,7 @@ impl KeyedLimit {
         key: KeyRef<'_>,
         cost: u64,
         now_ns: u64,
-        ask: impl Fn(&Limit, u64, u64) -> Outcome,
+        ask: impl Fn(&Limit, u64, u64) -> (Outcome, u64),
     ) -> Result<Result<Claimed, Error>, Outdated> {
         let entry = view.generation.limits.entry(self.index);
         let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
@@ -103,11 +104,17 @@ impl KeyedLimit {
             return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
         }
         let charged = if is_above { 0 } else { cost };
-        let ask = |word, now_ns| match is_in_shadow_mode {
-            true => limit.rule().spend(word, now_ns, charged),
-            false => ask(limit, word, now_ns),
-        };
         let store_key = view.store_key(key, tag);
+        let ask = |word, now_ns| {
+            if is_in_shadow_mode {
+                return limit.rule().spend(word, now_ns, charged);
+            }
+            let (outcome, granted_at_ns) = ask(limit, word, now_ns);
+            if outcome.word.is_some() && granted_at_ns > now_ns {
+                view.record_grant(&store_key, granted_at_ns);
+            }
+            outcome
+        };
         let blocked_ns = view.blocked_ns(&store_key, now_ns);
         let mut spent = match (blocked_ns, charged) {
             (Some(left_ns), _) => {

@@ -57,7 +57,8 @@ impl KeyedLimit {
         estimate: u64,
     ) -> Result<(Decision, Option<Receipt>), Error> {
         let now_ns = self.limiter.inner.clock.now_ns();
-        let ask = |limit: &Limit, word, now_ns| limit.rule().spend(word, now_ns, estimate);
+        let ask =
+            |limit: &Limit, word, now_ns| (limit.rule().spend(word, now_ns, estimate), now_ns);
         let Claimed { decision, claim, .. } = self.claim(id.into(), estimate, now_ns, ask)?;
         let receipt = decision.allowed().then(|| Receipt { claim, cost: estimate });
         Ok((decision, receipt))

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::algorithm::Outcome;
+use crate::algorithm::{Grant, Outcome};
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
@@ -82,11 +82,13 @@ impl KeyedLimit {
                 let decision = limit.rule().spend(word, now_ns, 0).decision;
                 let wait_ns =
                     if decision.allowed() { 0 } else { saturating_ns(decision.retry_in()) };
-                place(None, wait_ns, at_most_ns)
+                (place(None, wait_ns, at_most_ns), now_ns)
             }
             _ => match limit.rule().reserve(word, now_ns, cost) {
-                Some(grant) => place(Some(grant.word), grant.at_ns - now_ns, at_most_ns),
-                None => place(None, NEVER_NS, 0),
+                Some(Grant { word, at_ns }) => {
+                    (place(Some(word), at_ns - now_ns, at_most_ns), at_ns)
+                }
+                None => (place(None, NEVER_NS, 0), now_ns),
             },
         };
         let claimed = self.claim(id, cost, now_ns, ask)?;

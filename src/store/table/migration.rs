@@ -3,6 +3,8 @@
 //!
 //! Calls that change a word move a chunk each, and any of them can finish.
 
+use std::time::{Duration, Instant};
+
 use super::epoch::{Guard, pin};
 use super::insert::Frozen;
 use super::retired::When;
@@ -21,8 +23,8 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 /// A call frees a piece of memory if its chunk begins at a multiple of this number of slots.
 const FREE_EVERY: usize = 8 * CHUNK;
 
-/// How often a reload waits for threads that may read retired segments, 100 us each time.
-const MAX_WAITS: u32 = 10_000;
+/// How long a reload waits in all for threads that may read retired segments. Models do not wait.
+const MAX_WAIT: Duration = Duration::from_secs(if cfg!(tollgate_loom) { 0 } else { 1 });
 
 /// log2 of the fewest slots of a segment that has any.
 pub(super) const FIRST_LOG2: u32 = 3;
@@ -203,20 +205,19 @@ impl Table {
     /// Migrates every shard to the generation of `rules`, which is the newest. Other threads may
     /// use the table meanwhile.
     pub(crate) fn renew(&self, rules: &impl Rules) {
-        let mut waits_left = MAX_WAITS;
+        let mut waited = Duration::ZERO;
         for shard in &self.shards {
             let bytes = self.renew_shard(shard, rules);
             // Free more than the shard has retired, whichever thread retired it.
             self.memory().free_more_than(bytes);
-            self.wait_for_readers(&mut waits_left);
+            self.wait_for_readers(&mut waited);
         }
         self.free_unused();
     }
 
     /// Waits while calls of other threads may read many retired segments, so that a reload does not
-    /// keep the table in memory twice. For a stalled thread the reload waits `waits_left` times in
-    /// all.
-    fn wait_for_readers(&self, waits_left: &mut u32) {
+    /// keep the table in memory twice. For a stalled thread the reload waits [`MAX_WAIT`] in all.
+    fn wait_for_readers(&self, waited: &mut Duration) {
         /// Enough for pins that end soon.
         const ROUNDS: u32 = 4;
         let mut rounds = 0;
@@ -225,11 +226,12 @@ impl Table {
             let _ = self.memory().free_large_piece();
             rounds += 1;
             if rounds >= ROUNDS {
-                if *waits_left == 0 {
+                if *waited >= MAX_WAIT {
                     return;
                 }
-                *waits_left -= 1;
-                wait();
+                let began = Instant::now();
+                std::thread::sleep(Duration::from_micros(100));
+                *waited += began.elapsed();
             }
         }
     }
@@ -356,11 +358,6 @@ impl Table {
         }
         holds_back
     }
-}
-
-fn wait() {
-    #[cfg(not(tollgate_loom))]
-    std::thread::sleep(std::time::Duration::from_micros(100));
 }
 
 /// Returns log2 of the slots of a successor for at most `used` cells and `room` more: the smallest

@@ -1,0 +1,356 @@
+//! Denied batches whose limit changes between their charges and their rollback, by a reload or by an override's end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use tollgate::limits::OverrideOptions;
+use tollgate::options::{AtCap, Engine};
+use tollgate::reload::CarryOver;
+use tollgate::reserve::{Receipt, Reservation};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+
+use super::support::rules::{RuleCall, hooked, scripted, stands_in_rollback};
+use super::support::{hourly, limits, ms, seconds};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Makes a limiter with the limits "Own" and "Then". If a batch charges "Then", this calls `when_charged` with the
+/// limiter and the limit "Then", and denies.
+fn with_late_denial(
+    own: Limit,
+    clock: Clock,
+    engine: Engine,
+    when_charged: impl Fn(&Limiter, Limit) + Send + Sync + 'static,
+) -> Limiter {
+    let asked = AtomicU64::new(0);
+    let of: Arc<OnceLock<(Limiter, Limit)>> = Arc::default();
+    let in_rule = of.clone();
+    let then = scripted(move || {
+        let before = asked.fetch_add(1, Ordering::Relaxed);
+        if before == 1 {
+            let (limiter, then) = in_rule.get().unwrap();
+            when_charged(limiter, then.clone());
+        }
+        before == 0
+    });
+    let options = LimiterOptions::default().clock(clock).engine(engine);
+    let limiter = Limiter::with_options(limits(&[("Own", own), ("Then", then.clone())]), options);
+    assert!(of.set((limiter.clone(), then)).is_ok());
+    limiter
+}
+
+fn denied_batch(limiter: &Limiter, cost: u64) {
+    let [own, then] = ["Own", "Then"].map(|name| limiter.limit(name).unwrap());
+    let batch = [own.member("id").cost(cost), then.member("id")];
+    assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+}
+
+fn remaining(own: &KeyedLimit) -> u64 {
+    own.check("id", 0).unwrap().remaining().unwrap()
+}
+
+/// What is left after a reload, with or without a batch that began before it and is denied after it.
+fn left_after_reload(
+    make: fn(u64) -> Limit,
+    [old, new, others, cost]: [u64; 4],
+    carry_over: CarryOver,
+    has_batch: bool,
+) -> u64 {
+    let act = move |limiter: &Limiter, then: Limit| {
+        let _ = limiter.limit("Own").unwrap().spend("id", others).unwrap();
+        let limits = limits(&[("Own", make(new)), ("Then", then)]);
+        limiter.reload_with(limits, carry_over).unwrap();
+    };
+    let limiter = with_late_denial(make(old), Clock::manual().0, Engine::LockFree, act);
+    if has_batch {
+        denied_batch(&limiter, cost);
+    } else {
+        let then = limiter.limit("Then").unwrap().limit_for("id").unwrap().unwrap();
+        act(&limiter, then);
+    }
+    remaining(&limiter.limit("Own").unwrap())
+}
+
+/// What is left after the end of an override, in the same way, and what is spent right after it.
+fn left_after_end(
+    make: fn(u64) -> Limit,
+    [own, default, others, cost]: [u64; 4],
+    carry_over: CarryOver,
+    engine: Engine,
+    has_batch: bool,
+) -> u64 {
+    let (clock, hand) = Clock::manual();
+    let spent: Arc<AtomicU64> = Arc::default();
+    let after_end = spent.clone();
+    let act = move |limiter: &Limiter, _: Limit| {
+        let own = limiter.limit("Own").unwrap();
+        let _ = own.spend("id", others).unwrap();
+        hand.advance(seconds(11));
+        let is_allowed = own.spend("id", 1).unwrap().allowed();
+        after_end.store(is_allowed.into(), Ordering::Relaxed);
+    };
+    let limiter = with_late_denial(hourly(1), clock, engine, act.clone());
+    let end = OverrideOptions::default().expires(SystemTime::now() + seconds(10));
+    let then = limiter.limit("Then").unwrap().limit_for("id").unwrap().unwrap();
+    let limits = Limits::builder()
+        .limit("Own", IdFormat::String, make(default))
+        .unwrap()
+        .override_with("Own", "id", make(own), end)
+        .unwrap()
+        .limit("Then", IdFormat::String, then)
+        .unwrap();
+    limiter.reload_with(limits.build(), carry_over).unwrap();
+    if has_batch {
+        denied_batch(&limiter, cost);
+    } else {
+        act(&limiter, hourly(1));
+    }
+    remaining(&limiter.limit("Own").unwrap()) + spent.load(Ordering::Relaxed)
+}
+
+const ALGORITHMS: [fn(u64) -> Limit; 4] = [
+    |burst| Limit::new(burst, burst, 10 * HOUR).unwrap(),
+    |burst| Limit::fixed_window(burst, 10 * HOUR).unwrap(),
+    |burst| Limit::token_bucket(burst, 10 * HOUR, burst).unwrap(),
+    |burst| Limit::leaky_bucket(burst as u32, 10 * HOUR, 1).unwrap(),
+];
+
+fn any_carry_over() -> impl Strategy<Value = CarryOver> {
+    prop_oneof![Just(CarryOver::Units), Just(CarryOver::Time), Just(CarryOver::Share)]
+}
+
+/// The old burst, the new one, what other calls spend, and the batch's cost, which may also be larger than what they
+/// leave: then the others are denied.
+fn changes() -> impl Strategy<Value = [u64; 4]> {
+    let burst = || prop_oneof![1..20_u64, Just(10), Just(100)];
+    (burst(), burst()).prop_flat_map(|(old, new)| {
+        (0..=old, 1..=old).prop_map(move |(others, cost)| [old, new, others, cost])
+    })
+}
+
+proptest! {
+    /// A denied batch may stay charged. It never returns what others have spent.
+    #[test]
+    fn denied_batch_beside_reload_forgets_no_debt(
+        at in 0..ALGORITHMS.len(),
+        change in changes(),
+        carry_over in any_carry_over(),
+    ) {
+        let [_, _, others, cost] = change;
+        prop_assume!(others + cost <= change[0], "the others spend what they would without the batch");
+        let left = |has_batch| left_after_reload(ALGORITHMS[at], change, carry_over, has_batch);
+        prop_assert!(left(true) <= left(false), "{} {}", left(true), left(false));
+    }
+
+    #[test]
+    fn denied_batch_at_override_end_forgets_no_debt(
+        at in 0..ALGORITHMS.len(),
+        change in changes(),
+        carry_over in any_carry_over(),
+        is_exact in any::<bool>(),
+    ) {
+        let [_, _, others, cost] = change;
+        prop_assume!(others + cost <= change[0]);
+        let engine = if is_exact { Engine::Exact } else { Engine::LockFree };
+        let left =
+            |has_batch| left_after_end(ALGORITHMS[at], change, carry_over, engine, has_batch);
+        prop_assert!(left(true) <= left(false), "{} {}", left(true), left(false));
+    }
+}
+
+/// Where nothing is rounded or cut, the batch returns all of its charge.
+#[test]
+fn denied_batch_beside_reload_returns_whole_units() {
+    for carry_over in [CarryOver::Units, CarryOver::Time, CarryOver::Share] {
+        for make in &ALGORITHMS[..3] {
+            let left = |change, has_batch| left_after_reload(*make, change, carry_over, has_batch);
+            for change in [[10, 20, 3, 2], [10, 10, 5, 5], [10, 100, 0, 4]] {
+                assert_eq!(left(change, true), left(change, false), "{carry_over:?} {change:?}");
+            }
+        }
+    }
+}
+
+/// A settlement after the batch's charge is counted in units of the limit before the reload.
+#[test]
+fn lowering_before_a_reload_is_in_other_units() {
+    let (clock, hand) = Clock::manual();
+    let receipt: Arc<Mutex<Option<Receipt>>> = Arc::default();
+    let to_settle = receipt.clone();
+    let act = move |limiter: &Limiter, then: Limit| {
+        let _ = to_settle.lock().unwrap().take().unwrap().settle(0);
+        let own = Limit::new(4, 1, ms(100)).unwrap();
+        limiter.reload_with(limits(&[("Own", own), ("Then", then)]), CarryOver::Units).unwrap();
+        hand.advance(ms(150));
+        assert!(limiter.limit("Own").unwrap().spend("id", 3).unwrap().allowed());
+    };
+    let own = Limit::new(4, 1, ms(10)).unwrap();
+    let limiter = with_late_denial(own, clock, Engine::LockFree, act);
+    let own = limiter.limit("Own").unwrap();
+    *receipt.lock().unwrap() = own.spend_estimate("id", 1).unwrap().1;
+    denied_batch(&limiter, 2);
+    let left = own.check("id", 0).unwrap();
+    assert!(left.reset_in() >= ms(300), "three units were spent just now: {left:?}");
+}
+
+/// Between the reloads the bucket was full.
+#[test]
+fn batch_that_meets_two_reloads_returns_nothing() {
+    let of = |interval| Limit::new(4, 1, ms(interval)).unwrap();
+    let act = move |limiter: &Limiter, then: Limit| {
+        for interval in [20, 10] {
+            let limits = limits(&[("Own", of(interval)), ("Then", then.clone())]);
+            limiter.reload_with(limits, CarryOver::Afresh).unwrap();
+        }
+        assert!(limiter.limit("Own").unwrap().spend("id", 4).unwrap().allowed());
+    };
+    let limiter = with_late_denial(of(10), Clock::manual().0, Engine::LockFree, act);
+    let own = limiter.limit("Own").unwrap();
+    assert!(own.spend("id", 1).unwrap().allowed());
+    denied_batch(&limiter, 2);
+    assert_eq!(remaining(&own), 0, "four of four were spent just now");
+}
+
+/// A place that was cancelled before a reload has the word of a place after it, in other units.
+#[test]
+fn cancelled_place_before_a_reload_stays() {
+    let of = |interval| limits(&[("Own", Limit::new(10, 1, ms(interval)).unwrap())]);
+    let limiter = Limiter::with_clock(of(10), Clock::manual().0);
+    let own = limiter.limit("Own").unwrap();
+    let place = |cost| own.reserve("id", cost, Duration::MAX).unwrap();
+    assert!(own.spend("id", 10).unwrap().allowed());
+    let [first, _second] = [(); 2].map(|()| place(1));
+    first.cancel();
+    assert!(limiter.reload_with(of(5), CarryOver::Units).unwrap().changed);
+    let [third, fourth] = [place(8), place(1)];
+    assert_eq!([&third, &fourth].map(Reservation::wait), [ms(60), ms(65)]);
+    fourth.cancel();
+    assert_eq!(place(1).wait(), ms(65), "the third keeps its time");
+}
+
+/// A call charges the shared bucket and finds that its key has its own cell by now. A reload comes before it has rolled
+/// the charge back.
+#[test]
+fn shared_charge_goes_back_beside_a_reload() {
+    // The call at which the key gets its cell: one of them is between the look for a cell and the charge.
+    let reached = (0..4).filter(|&at| reloads_before_shared_rollback(at)).count();
+    assert!(reached > 0, "no reload came before a rollback");
+}
+
+fn reloads_before_shared_rollback(at: u64) -> bool {
+    let (on_spend, on_rollback) = (Hook::default(), Hook::default());
+    let (spends, rolls_back, calls) = (on_spend.clone(), on_rollback.clone(), AtomicU64::new(0));
+    let rule = hooked(hourly(10), move |call| match call {
+        RuleCall::Spend { .. } if spends.lock().unwrap().is_some() => {
+            if calls.fetch_add(1, Ordering::Relaxed) == at {
+                call_once(&spends);
+            }
+        }
+        RuleCall::RollBack => call_once(&rolls_back),
+        RuleCall::Spend { .. } | RuleCall::Name => {}
+    });
+    let with_other = move |other| {
+        let short = Limit::new(1, 1, seconds(1)).unwrap();
+        limits(&[("Own", rule.clone()), ("Short", short), ("Other", hourly(other))])
+    };
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(AtCap::Share);
+    let limiter = Limiter::with_options(with_other(1), options);
+    let [own, short] = ["Own", "Short"].map(|name| limiter.limit(name).unwrap());
+    assert!(short.spend("fills the table", 1).unwrap().allowed());
+    assert!(own.spend("first", 1).unwrap().allowed());
+    let shared = || own.check("other", 0).unwrap().remaining();
+    let before = shared();
+    let (in_spend, to_sweep) = (own.clone(), limiter.clone());
+    *on_spend.lock().unwrap() = Some(Box::new(move || {
+        hand.advance(seconds(2));
+        while !to_sweep.sweep(64).finished {}
+        assert!(in_spend.spend("id", 9).unwrap().allowed());
+    }));
+    let reloaded = limiter.clone();
+    *on_rollback.lock().unwrap() =
+        Some(Box::new(move || assert!(reloaded.reload(with_other(2)).unwrap().changed)));
+    let is_allowed = own.spend("id", 3).unwrap().allowed();
+    let is_reached = on_rollback.lock().unwrap().is_none();
+    *on_spend.lock().unwrap() = None;
+    if is_reached {
+        assert!(!is_allowed, "one of ten is left in the key's own cell");
+        assert!(shared() >= before, "{:?} of {before:?} are left", shared());
+    }
+    is_reached
+}
+
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// Calls the function in a thread of its own, and not from within itself.
+fn call_once(hook: &Hook) {
+    let taken = hook.lock().unwrap().take();
+    if let Some(call) = taken {
+        thread::spawn(call).join().unwrap();
+    }
+}
+
+/// The rollback of a denied batch in shared buckets is left to a thread that stands still, while a reload has not
+/// migrated all of them.
+#[test]
+fn left_shared_rollback_beside_unfinished_reload() {
+    const MANY: u64 = u64::MAX / 2;
+    const LIMITS: usize = 1000;
+    let names: Vec<String> = (0..LIMITS).map(|at| format!("L{at:04}")).collect();
+    for calls in [1, 3, 6] {
+        let (stands, stopped) = stands_in_rollback();
+        let calls_left = Arc::new(AtomicU64::new(MANY));
+        let in_rule = calls_left.clone();
+        // Another rule each time, so that a reload converts its bucket, by its name.
+        let rule = || {
+            let in_rule = in_rule.clone();
+            hooked(hourly(5), move |call| {
+                let is_last =
+                    call == RuleCall::Name && in_rule.fetch_sub(1, Ordering::Relaxed) == 1;
+                assert!(!is_last, "as a rule may");
+            })
+        };
+        let of = |interval, then: &Limit| {
+            let own = Limit::new(10, 1, ms(interval)).unwrap();
+            let mut named: Vec<_> = names.iter().map(|name| (name.as_str(), own.clone())).collect();
+            named.extend([("Rule", rule()), ("Stands", stands.clone()), ("Then", then.clone())]);
+            limits(&named)
+        };
+        let next: Arc<Mutex<Option<(Limiter, Limits)>>> = Arc::default();
+        let (in_then, asked, in_calls) = (next.clone(), AtomicU64::new(0), calls_left.clone());
+        let then = scripted(move || {
+            let is_look = asked.fetch_add(1, Ordering::Relaxed) == 0;
+            if !is_look && let Some((limiter, limits)) = in_then.lock().unwrap().take() {
+                in_calls.store(calls, Ordering::Relaxed);
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    limiter.reload_with(limits, CarryOver::Units).unwrap()
+                }));
+                in_calls.store(MANY, Ordering::Relaxed);
+            }
+            is_look
+        });
+        let options =
+            LimiterOptions::default().clock(Clock::manual().0).max_keys(1).at_cap(AtCap::Share);
+        let limiter = Limiter::with_options(of(10, &then), options);
+        let handle = |name: &str| limiter.limit(name).unwrap();
+        assert!(handle("Rule").spend("one", 1).unwrap().allowed());
+        *next.lock().unwrap() = Some((limiter.clone(), of(1000, &then)));
+        let slow = handle("Stands");
+        let stalled = thread::spawn(move || slow.reserve("id", 1, Duration::MAX).unwrap().cancel());
+        stopped.wait();
+        let owns: Vec<_> = names.iter().map(|name| handle(name)).collect();
+        let then = handle("Then");
+        let mut batch: Vec<_> = owns.iter().map(|own| own.member("id").cost(2)).collect();
+        batch.push(then.member("id"));
+        assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+        drop(stopped);
+        stalled.join().unwrap();
+        for own in &owns {
+            assert_eq!(own.check("any", 0).unwrap().remaining(), Some(10), "{calls}");
+        }
+    }
+}
