@@ -123,8 +123,8 @@ impl Side {
 
     /// Returns what a caller can tell of the operation, and all buckets after it.
     fn run(&self, op: &Op) -> String {
-        let said = match op {
-            &Op::Ask { client, cost, status } => {
+        let said = match *op {
+            Op::Ask { client, cost, status } => {
                 let mut request = Request::new(());
                 let fields = [
                     ("user", CLIENTS[client].to_owned()),
@@ -138,15 +138,15 @@ impl Side {
                 let report = answer.extensions().get::<Report>();
                 format!("{} {:?} {report:?}", answer.status(), answer.headers())
             }
-            &Op::Advance(ms) => {
+            Op::Advance(ms) => {
                 self.hand.advance(Duration::from_millis(ms));
                 String::new()
             }
-            &Op::Block(client) => {
+            Op::Block(client) => {
                 let fast = self.limiter.limit("Fast").unwrap();
                 format!("{:?}", fast.block(CLIENTS[client], Duration::from_secs(4)).is_ok())
             }
-            &Op::Unblock(client) => {
+            Op::Unblock(client) => {
                 format!("{:?}", self.limiter.limit("Fast").unwrap().unblock(CLIENTS[client]))
             }
         };
