@@ -65,23 +65,29 @@ fn spend_known<const N: usize>(
     if !shared.is_enabled() || shared.blocks.is_any() || shared.clock.is_custom() {
         return None;
     }
-    // Hash all ids and prefetch their buckets, so that the waits for memory overlap.
-    let mut fingerprints = [Fingerprint::NONE; N];
-    for (member, fingerprint) in members.iter().zip(&mut fingerprints) {
-        let handle = member.handle;
-        if !is_plain(member) || handle.check_limiter(limiter).is_err() {
+    for member in members {
+        if !is_plain(member) || member.handle.check_limiter(limiter).is_err() {
             return None;
         }
-        *fingerprint = with_plain_bytes(handle.format, &member.id, |id| handle.fetch(id))?;
     }
     let order = order_of_keys(members)?;
     // A reading of a clock that is not quick may take long: it is made before the thread is pinned, and a rollback makes
     // one under a pin that may last.
     let read_ns = (!shared.clock.is_quick()).then(|| shared.clock.now_ns());
     let guard = if read_ns.is_none() { pin_briefly() } else { pin() };
-    let mut homes = [table.home(&guard, fingerprints[0]); N];
+    // Hash all ids and prefetch their buckets, so that the waits for memory overlap.
+    let home = |member: &Member<'_>| {
+        let handle = member.handle;
+        let fingerprint = with_plain_bytes(handle.format, &member.id, |id| handle.fingerprint(id))?;
+        let home = table.home(&guard, fingerprint)?;
+        if N > 1 {
+            home.prefetch();
+        }
+        Some((fingerprint, home))
+    };
+    let mut homes = [home(&members[0])?; N];
     for at in 1..N {
-        homes[at] = table.home(&guard, fingerprints[at]);
+        homes[at] = home(&members[at])?;
     }
     let view = shared.view(&guard);
     let now_ns = match read_ns {
@@ -89,17 +95,23 @@ fn spend_known<const N: usize>(
         None => shared.clock.quick_now_ns()?,
     };
     // Find each slot and decide each member by its word.
-    let mut found = [find(homes[0], view, &members[0], now_ns)?; N];
+    let mut found = [find(homes[0].1, view, &members[0], now_ns)?; N];
     for at in 1..N {
-        found[at] = find(homes[at], view, &members[at], now_ns)?;
+        found[at] = find(homes[at].1, view, &members[at], now_ns)?;
     }
     let mut is_allowed = true;
     for (it, member) in found.iter().zip(members) {
         is_allowed &= it.charge(member, now_ns).is_allowed();
     }
     if is_allowed
-        && let Err(Uncharged::NotLive) =
-            charge_all(view, members, &fingerprints, &mut found, &order, now_ns)
+        && let Err(Uncharged::NotLive) = charge_all(
+            view,
+            members,
+            &homes.map(|(fingerprint, _)| fingerprint),
+            &mut found,
+            &order,
+            now_ns,
+        )
     {
         return None;
     }
@@ -141,12 +153,12 @@ impl Found<'_> {
 /// Finds a member that needs nothing but its bucket.
 #[inline(always)]
 fn find<'g>(
-    home: Option<Home<'g>>,
+    home: Home<'g>,
     view: LimitsView<'g>,
     member: &Member<'_>,
     now_ns: u64,
 ) -> Option<Found<'g>> {
-    let known = home?.known()?;
+    let known = home.known()?;
     let entry = view.generation.limits.entry(member.handle.index);
     let limit = entry.quick_limit_at(known.tag(), now_ns)?;
     let gcra = limit.rule().gcra().filter(|gcra| member.cost <= gcra.burst())?;

@@ -204,7 +204,7 @@ impl KeyedLimit {
 
     /// Computes the fingerprint of an id that is not composite, in normal form.
     #[inline(always)]
-    fn fingerprint(&self, id: &[u8]) -> Fingerprint {
+    pub(crate) fn fingerprint(&self, id: &[u8]) -> Fingerprint {
         self.limiter.inner.store.fingerprint(KeyRef { limit: self.index, id })
     }
 

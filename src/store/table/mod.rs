@@ -46,7 +46,7 @@ use self::memory::Memory;
 use self::migration::MigrationGoal;
 use self::segment::{Lookup, Segment};
 use self::shard::{Shard, ShardView};
-use self::slot::Slot;
+use self::slot::{A_LINE, Slot};
 use crate::store::capacity::Reservations;
 use crate::store::key::{KeyRef, LimitTag};
 use crate::store::{Change, Outdated, Rules, Size, StoreKey, UpdateError};
@@ -124,15 +124,23 @@ impl Known<'_> {
 pub(crate) struct Home<'g> {
     segment: Segment<'g>,
     fingerprint: Fingerprint,
+    /// The first slots of the search.
+    line: [&'g Slot; A_LINE],
 }
 
 impl<'g> Home<'g> {
+    /// Prefetches the cache line in which the search begins, and the next one.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        segment::prefetch_from(self.line[0]);
+    }
+
     /// Finds the key if it was charged before. After `None` the caller takes the slow path, where
     /// the key may still be found.
     #[inline(always)]
     pub(crate) fn known(self) -> Option<Known<'g>> {
         // Most keys are in the cache line in which the search begins.
-        for slot in self.segment.line(self.fingerprint) {
+        for slot in self.line {
             if slot.is_live(self.fingerprint) {
                 return Some(Known(slot));
             }
@@ -240,7 +248,7 @@ impl Table {
         if segment.log2() == 0 {
             return None;
         }
-        Some(Home { segment, fingerprint })
+        Some(Home { segment, fingerprint, line: segment.line(fingerprint) })
     }
 
     /// Prefetches the cache line in which the search for a key begins. A prefetch reads nothing, so

@@ -412,7 +412,12 @@ impl<'g> Segment<'g> {
 #[inline(always)]
 pub(super) fn prefetch(header: NonNull<Header>, log2: u32, fingerprint: Fingerprint) {
     let home = if log2 == 0 { 0 } else { fingerprint.home(log2) };
-    let line = header.as_ptr().wrapping_add(1).cast::<Slot>().wrapping_add(home);
+    prefetch_from(header.as_ptr().wrapping_add(1).cast::<Slot>().wrapping_add(home));
+}
+
+/// Prefetches a cache line of slots, and the next one.
+#[inline(always)]
+pub(super) fn prefetch_from(line: *const Slot) {
     prefetch_line(line);
     // The search may continue there. After the last line this prefetches memory that is no slot,
     // which is harmless.
@@ -420,7 +425,7 @@ pub(super) fn prefetch(header: NonNull<Header>, log2: u32, fingerprint: Fingerpr
 }
 
 #[inline(always)]
-fn prefetch_line(line: *mut Slot) {
+fn prefetch_line(line: *const Slot) {
     #[cfg(target_arch = "x86_64")]
     #[expect(unsafe_code, reason = "an intrinsic")]
     // SAFETY: a prefetch reads nothing and faults for no address. All x86-64 processors have it.
