@@ -43,6 +43,16 @@ const _: () = assert!(align_of::<Bucket>() == 128 && size_of::<OwnLine>() == 128
 
 impl Bucket {
     /// Makes a full bucket.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(2, 1, Duration::from_secs(1))?, Clock::system());
+    /// assert_eq!(bucket.check(0)?.remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn new(limit: Limit, clock: Clock) -> Bucket {
         Bucket { cell: OwnLine(Cell::new()), limit, clock }
     }
@@ -52,6 +62,17 @@ impl Bucket {
     /// # Errors
     ///
     /// See [`Bucket`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(2, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert_eq!(bucket.spend(1)?.remaining(), Some(1));
+    /// assert!(!bucket.spend(2)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn spend(&self, cost: u64) -> Result<Decision, Error> {
         self.update(cost, |word, now_ns| self.limit.rule().spend(word, now_ns, cost))
@@ -62,6 +83,17 @@ impl Bucket {
     /// # Errors
     ///
     /// See [`Bucket`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(2, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert_eq!(bucket.check(2)?.remaining(), Some(0));
+    /// assert_eq!(bucket.check(2)?.remaining(), Some(0)); // nothing was charged
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn check(&self, cost: u64) -> Result<Decision, Error> {
         self.check_cost(cost)?;
@@ -74,16 +106,48 @@ impl Bucket {
     /// # Errors
     ///
     /// See [`Bucket`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(2, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert!(bucket.spend(2)?.allowed());
+    /// assert_eq!(bucket.refund(1)?.remaining(), Some(1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn refund(&self, cost: u64) -> Result<Decision, Error> {
         self.update(cost, |word, now_ns| self.limit.rule().refund(word, now_ns, cost))
     }
 
     /// Fills the bucket.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(2, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert!(bucket.spend(2)?.allowed());
+    /// assert_eq!(bucket.reset().remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn reset(&self) -> Decision {
         self.change(|word, now_ns| self.limit.rule().reset(word, now_ns))
     }
 
     /// The bucket's limit.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(2, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert_eq!(bucket.limit().burst(), 2);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn limit(&self) -> &Limit {
         &self.limit
     }

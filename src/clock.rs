@@ -151,6 +151,19 @@ impl Clock {
 
     /// Makes a clock that always reads the standard library's [`Instant`]: for machines that are put to sleep, where
     /// the counter may restart.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(1, 1, Duration::from_millis(2))?, Clock::instant());
+    /// let begun = Instant::now();
+    /// assert!(bucket.spend(1)?.allowed());
+    /// while !bucket.spend(1)?.allowed() {}
+    /// assert!(begun.elapsed() >= Duration::from_millis(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn instant() -> Clock {
         Clock::new(Source::Instant(Instant::now()))
     }
@@ -188,6 +201,18 @@ impl Clock {
     }
 
     /// Makes a clock that stands still until its [`ManualClock`] moves it: for tests, and to replay recorded traffic.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let (clock, _hand) = Clock::manual();
+    /// let bucket = Bucket::new(Limit::new(1, 1, Duration::from_nanos(1))?, clock);
+    /// assert!(bucket.spend(1)?.allowed());
+    /// assert!(!bucket.spend(1)?.allowed(), "no time passes by itself");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn manual() -> (Clock, ManualClock) {
         let now_ns = Arc::new(AtomicU64::new(FIRST_NS));
         (Clock::stored(now_ns.clone(), None), ManualClock(now_ns))
@@ -354,6 +379,19 @@ pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
     /// Moves the clock forward. It stops at 146 years.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let (clock, hand) = Clock::manual();
+    /// let bucket = Bucket::new(Limit::new(5, 1, Duration::from_secs(1))?, clock);
+    /// assert_eq!(bucket.spend(5)?.remaining(), Some(0));
+    /// hand.advance(Duration::from_secs(3));
+    /// assert_eq!(bucket.check(0)?.remaining(), Some(3));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn advance(&self, by: Duration) {
         let by_ns = saturating_ns(by);
         // Relaxed: the reading publishes nothing but itself.
@@ -363,6 +401,20 @@ impl ManualClock {
     }
 
     /// Sets the clock to a time since its origin, which may be earlier than the present reading.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let (clock, hand) = Clock::manual();
+    /// let bucket = Bucket::new(Limit::new(5, 1, Duration::from_secs(1))?, clock);
+    /// hand.set(Duration::from_secs(100));
+    /// assert_eq!(bucket.spend(5)?.remaining(), Some(0));
+    /// hand.set(Duration::from_secs(102)); // two seconds later, not 102
+    /// assert_eq!(bucket.check(0)?.remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn set(&self, since_origin: Duration) {
         let now_ns = saturating_ns(since_origin).saturating_add(FIRST_NS).min(MAX_NOW_NS);
         // Relaxed: the reading publishes nothing but itself.

@@ -130,12 +130,33 @@ impl Decision {
     }
 
     /// Whether the call may go on. For a refund or a reset: whether it returned any units.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(1, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert!(bucket.spend(1)?.allowed());
+    /// assert!(!bucket.spend(1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn allowed(&self) -> bool {
         self.verdict == Verdict::ALLOWED
     }
 
     /// The whole units that can still be spent after this call; 0 under a block. `None` if no limit applies.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(3, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert_eq!(bucket.spend(1)?.remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn remaining(&self) -> Option<u64> {
         self.left.checked_div(self.unit)
@@ -143,12 +164,38 @@ impl Decision {
 
     /// The time until the same cost is allowed, if nothing else is spent until then. After an allowed call 0 if the
     /// same cost could be spent again at once.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let (clock, hand) = Clock::manual();
+    /// let bucket = Bucket::new(Limit::new(3, 1, Duration::from_secs(60))?, clock);
+    /// assert!(bucket.spend(3)?.allowed());
+    /// let wait = bucket.spend(2)?.retry_in();
+    /// assert_eq!(wait, Duration::from_secs(120));
+    /// hand.advance(wait);
+    /// assert!(bucket.spend(2)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn retry_in(&self) -> Duration {
         Duration::from_nanos(self.retry_in_ns)
     }
 
     /// The time until the bucket is full if nothing else is spent.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let (clock, _hand) = Clock::manual();
+    /// let bucket = Bucket::new(Limit::new(3, 1, Duration::from_secs(60))?, clock);
+    /// assert_eq!(bucket.spend(2)?.reset_in(), Duration::from_secs(120));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn reset_in(&self) -> Duration {
         Duration::from_nanos(self.reset_in_ns)
@@ -156,6 +203,24 @@ impl Decision {
 
     /// The position in the batch of the member that denied the call; 0 for a call of one limit. `None` if the call is
     /// allowed, and for refunds and resets.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+    /// # let limits = Limits::builder()
+    /// #     .limit("PerUser", IdFormat::String, limit(5)?)?
+    /// #     .limit("PerTeam", IdFormat::String, limit(1)?)?
+    /// #     .build();
+    /// # let limiter = Limiter::new(limits);
+    /// # let (users, teams) = (limiter.limit("PerUser")?, limiter.limit("PerTeam")?);
+    /// let members = [users.member("alice"), teams.member("a-team")];
+    /// assert_eq!(limiter.batch(&members).spend()?.denied_by(), None);
+    /// assert_eq!(limiter.batch(&members).spend()?.denied_by(), Some(1)); // the team's bucket is empty
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline]
     pub fn denied_by(&self) -> Option<usize> {
         self.verdict.position()

@@ -119,42 +119,133 @@ impl Error {
     }
 
     /// Whether the numbers of a limit are out of range.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Limit;
+    /// let error = Limit::new(20, 0, Duration::from_secs(1)).unwrap_err();
+    /// assert!(error.is_invalid_limit());
+    /// assert_eq!(error.to_string(), "invalid count 0: at least 1 is allowed");
+    /// ```
     pub fn is_invalid_limit(&self) -> bool {
         self.0.kind == ErrorKind::Limit
     }
 
     /// Whether the name of a limit is unknown, malformed or given twice.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Limits};
+    /// let limiter = Limiter::new(Limits::builder().build());
+    /// let error = limiter.limit("PerUsr").unwrap_err(); // misspelled
+    /// assert!(error.is_invalid_name());
+    /// ```
     pub fn is_invalid_name(&self) -> bool {
         self.0.kind == ErrorKind::Name
     }
 
     /// Whether an id does not have the format of its limit.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit)?.build();
+    /// let clients = Limiter::new(limits).limit("PerClient")?;
+    /// assert!(clients.spend("192.0.2.300", 1).unwrap_err().is_invalid_id());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_invalid_id(&self) -> bool {
         self.0.kind == ErrorKind::Id
     }
 
     /// Whether the cost is above the burst, so that waiting does not help. (Not called `is_invalid_cost`: the same cost
     /// is valid for an id whose override has a larger burst.)
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 6).unwrap_err().is_cost_above_burst()); // the burst is 5
+    /// assert!(users.spend("alice", 5)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_cost_above_burst(&self) -> bool {
         self.0.kind == ErrorKind::Cost
     }
 
     /// Whether a batch names one bucket twice, or has a handle of another limiter.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let twice = [users.member("alice"), users.member("alice")];
+    /// assert!(limiter.batch(&twice).spend().unwrap_err().is_invalid_batch());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_invalid_batch(&self) -> bool {
         self.0.kind == ErrorKind::Batch
     }
 
     /// Whether an id cannot be [blocked](crate::KeyedLimit::block).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limiter, Limits};
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?.build();
+    /// let users = Limiter::new(limits).limit("PerUser")?;
+    /// let error = users.block("alice", Duration::from_secs(60)).unwrap_err();
+    /// assert!(error.is_invalid_block(), "no limit applies to alice");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_invalid_block(&self) -> bool {
         self.0.kind == ErrorKind::Block
     }
 
     /// Whether a limits file is invalid; [`faults`](Error::faults) lists every fault.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(feature = "yaml")] {
+    /// # use tollgate::Limits;
+    /// let error = Limits::from_yaml("PerUser: {burst: 20}").unwrap_err();
+    /// assert!(error.is_invalid_config() && !error.is_invalid_limit());
+    /// # }
+    /// ```
     pub fn is_invalid_config(&self) -> bool {
         self.0.kind == ErrorKind::Config
     }
 
     /// Whether a snapshot is damaged, or does not fit this program, the limits or the options.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, LimiterOptions, Limits};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("buckets");
+    /// std::fs::write(&path, "no snapshot")?;
+    /// let error = Limiter::restore(Limits::builder().build(), LimiterOptions::default(), &path).unwrap_err();
+    /// assert!(error.is_invalid_snapshot());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[cfg(feature = "snapshot")]
     pub fn is_invalid_snapshot(&self) -> bool {
         self.0.kind == ErrorKind::Snapshot
@@ -162,12 +253,34 @@ impl Error {
 
     /// Whether a file could not be read or written, or a thread not be started. If one of two limits files cannot be
     /// read and the other is invalid, [`is_invalid_config`](Error::is_invalid_config) is true as well.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(feature = "yaml")] {
+    /// # use tollgate::Limits;
+    /// let error = Limits::from_yaml_files("/missing/limits.yml", None).unwrap_err();
+    /// assert!(error.is_io() && !error.is_invalid_config());
+    /// # }
+    /// ```
     pub fn is_io(&self) -> bool {
         self.0.kind == ErrorKind::Io || self.0.has_unread_file
     }
 
     /// Lists every fault of the limits files, in the order of the files; files that cannot be read are faults. Empty
     /// for other errors.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(feature = "yaml")] {
+    /// # use tollgate::Limits;
+    /// let text = "PerUser: {burst: 0, count: 0, period: 1s, id: string}";
+    /// let error = Limits::from_yaml(text).unwrap_err();
+    /// let paths: Vec<&str> = error.faults().iter().map(|fault| &*fault.path).collect();
+    /// assert_eq!(paths, ["PerUser.burst", "PerUser.count"]);
+    /// # }
+    /// ```
     pub fn faults(&self) -> &[ConfigFault] {
         &self.0.faults
     }

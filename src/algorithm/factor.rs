@@ -39,11 +39,29 @@ impl Factor {
     pub const ONE: Factor = Factor(Decimal::ONE);
 
     /// The factor in millionths: 500000 for 0.5.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::limit::Factor;
+    ///
+    /// assert_eq!("0.5".parse::<Factor>()?.millionths(), 500_000);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub const fn millionths(self) -> u64 {
         self.0.millionths
     }
 
     /// Makes a factor of `millionths` / 1,000,000.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::limit::Factor;
+    ///
+    /// const HALF: Factor = Factor::from_millionths(500_000);
+    /// assert_eq!(HALF.to_string(), "0.5");
+    /// ```
     pub const fn from_millionths(millionths: u64) -> Factor {
         Factor(Decimal { millionths })
     }

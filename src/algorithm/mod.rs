@@ -18,6 +18,19 @@ use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 
 /// The result of a call on a state word: the new word and the decision.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{Limit, algorithm::Algorithm};
+/// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+/// let charged = limit.spend(0, 1, 10);
+/// let denied = limit.spend(charged.word.expect("allowed"), 1, 1);
+/// assert_eq!(denied.word, None);
+/// assert_eq!(denied.decision.retry_in(), Duration::from_secs(1));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome {
@@ -68,6 +81,17 @@ pub struct Charge {
 
 impl Charge {
     /// The charge at `now_ns` that replaced the word `before` by `after`, since when nothing has lowered the word.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// # use tollgate::algorithm::Charge;
+    /// let charged = limit.spend(0, 1, 3).word.expect("allowed");
+    /// let charge = Charge::new(0, charged, 1);
+    /// assert_eq!(limit.roll_back(charged, charge, &|| 1), Some(limit.full(1)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn new(before: u64, after: u64, now_ns: u64) -> Charge {
         Charge { before, after, now_ns, lowered: 0, last_grant_ns: u64::MAX }
     }
@@ -81,6 +105,18 @@ impl Charge {
 
 /// A reservation: a cost that is charged now and granted at a time, now or in the future. Made by
 /// [`Algorithm::reserve`].
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{Limit, algorithm::Algorithm};
+/// let limit = Limit::new(1, 1, Duration::from_secs(1))?;
+/// let empty = limit.spend(0, 1, 1).word.expect("allowed");
+/// let grant = limit.reserve(empty, 1, 1).expect("in the clock's range");
+/// assert_eq!(grant.at_ns, 1_000_000_001); // one second later
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The word with the cost charged.
@@ -195,23 +231,81 @@ pub struct Grant {
 /// ```
 pub trait Algorithm: Send + Sync + fmt::Debug {
     /// Charges `cost` units if the bucket has them. Make the decision with [`Decision::to_spend`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let word = limit.spend(0, 1, 7).word.expect("allowed");
+    /// assert_eq!(limit.spend(word, 1, 3).decision.remaining(), Some(0));
+    /// assert!(!limit.spend(word, 1, 4).decision.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome;
 
     /// Returns up to `cost` units to the bucket, never beyond full. Make the decision with [`Decision::to_refund`]; its `allowed` is
     /// true if a unit was returned.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let word = limit.spend(0, 1, 7).word.expect("allowed");
+    /// assert_eq!(limit.refund(word, 1, 2).decision.remaining(), Some(5));
+    /// assert!(!limit.refund(0, 1, 2).decision.allowed()); // full already
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome;
 
     /// Whether the bucket is full at `now_ns`, so that the limiter may drop it. True for the word 0.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let word = limit.spend(0, 1, 7).word.expect("allowed");
+    /// assert!(!limit.is_full(word, 7_000_000_000)); // 1 ns before the seventh unit is back
+    /// assert!(limit.is_full(word, 7_000_000_001));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn is_full(&self, word: u64, now_ns: u64) -> bool;
 
     /// A word, other than 0, of a bucket that became full at `now_ns`. The answer to a call on it with an earlier time
     /// is the answer at `now_ns`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let word = limit.full(5);
+    /// assert!(limit.is_full(word, 5));
+    /// assert_eq!(limit.spend(word, 5, 0).decision.remaining(), Some(10));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn full(&self, now_ns: u64) -> u64;
 
     /// The largest cost of one call: the most that the bucket ever holds. At least 1, and always the same number.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::leaky_bucket(8, Duration::from_secs(1), 2)?;
+    /// assert_eq!(limit.max_cost(), 8);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn max_cost(&self) -> u64;
 
     /// Makes the bucket full.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let word = limit.spend(0, 1, 7).word.expect("allowed");
+    /// assert_eq!(limit.reset(word, 1).decision.remaining(), Some(10));
+    /// assert_eq!(limit.reset(0, 1).word, None); // full already
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn reset(&self, word: u64, now_ns: u64) -> Outcome {
         let decision = self.spend(0, now_ns, 0).decision;
         Outcome { word: (!self.is_full(word, now_ns)).then(|| self.full(now_ns)), decision }
@@ -229,6 +323,18 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     ///
     /// The default implementation undoes a charge only if no other call has charged since. That is safe: otherwise the
     /// charge of a denied batch stays until the bucket has refilled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// # use tollgate::algorithm::Charge;
+    /// let first = limit.spend(0, 1, 3).word.expect("allowed");
+    /// let both = limit.spend(first, 1, 2).word.expect("allowed");
+    /// let second = limit.roll_back(both, Charge::new(0, first, 1), &|| 1).expect("a change");
+    /// assert_eq!(limit.spend(second, 1, 0).decision.remaining(), Some(8)); // 10, less the later charge
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         let _ = now_ns;
         charge.is_last(word).then(|| word_before(self, charge))
@@ -239,6 +345,17 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     /// that time is beyond the range of the clock or of the word.
     ///
     /// The default implementation reserves only a cost that a spend would be allowed at once.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let empty = limit.spend(0, 1, 10).word.expect("allowed");
+    /// let first = limit.reserve(empty, 1, 2).expect("in range");
+    /// let second = limit.reserve(first.word, 1, 1).expect("in range");
+    /// assert_eq!((first.at_ns, second.at_ns), (2_000_000_001, 3_000_000_001));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
         self.spend(word, now_ns, cost).word.map(|word| Grant { word, at_ns: now_ns })
     }
@@ -249,6 +366,16 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     ///
     /// The default implementation charges the cost, cut to [`max_cost`](Algorithm::max_cost), only if a spend of it is
     /// allowed, and drops it otherwise.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let empty = limit.spend(0, 1, 10).word.expect("allowed");
+    /// let in_debt = limit.owe(empty, 1, 5, 3).expect("a change"); // owes 3 of the 5
+    /// assert_eq!(limit.spend(in_debt, 1, 1).decision.retry_in(), Duration::from_secs(4));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
         let _ = max_debt;
         self.spend(word, now_ns, cost.min(self.max_cost())).word
@@ -257,6 +384,14 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     /// A lower bound, at least 1, on the time in ns from a charge until the bucket can be full again. The limiter uses it
     /// only when the table is full: to rule out that a key's bucket was charged and dropped during one call, and as the
     /// `retry_in` of a new key that is denied.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// assert_eq!(limit.unit_ns(), 1_000_000_000);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn unit_ns(&self) -> u64 {
         1
     }
@@ -270,6 +405,16 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     /// change. Only if that clock is beyond two years, the restore moves the origin and calls this.
     ///
     /// The default implementation returns `None`: the restore then drops the bucket.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let word = limit.spend(0, 5_000_000_000, 3).word.expect("allowed");
+    /// let shifted = limit.shifted(word, 2_000_000_000, 3_000_000_000).expect("gcra converts words");
+    /// assert_eq!(limit.spend(shifted, 4_000_000_000, 1).decision, limit.spend(word, 6_000_000_000, 1).decision);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
         let _ = (word, by_ns, now_ns);
         None
@@ -279,6 +424,15 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     /// algorithm of a larger factor must also be full by that of a smaller one, because a sweep asks only the largest.
     ///
     /// The default implementation returns `None`: a call with such a factor then returns an error.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
+    /// let halved = Algorithm::scaled(&limit, "2".parse()?).expect("gcra supports factors");
+    /// assert_eq!(halved.max_cost(), 5);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn scaled(&self, factor: Factor) -> Option<Arc<dyn Algorithm>> {
         let _ = factor;
         None
@@ -288,6 +442,14 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     /// because a bucket's word can pass from one to the other. Choose a fixed name if another version of your program
     /// reads the snapshots; the default implementation returns the name of the Rust type. The names of the built-in
     /// algorithms are refused by [`Limit::custom`](crate::Limit::custom).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, algorithm::Algorithm};
+    /// let limit = Limit::fixed_window(10, Duration::from_secs(60))?;
+    /// assert_eq!(limit.name(), "fixed_window");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     fn name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }

@@ -31,6 +31,21 @@ const NAT64_PREFIX: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 const MAPPED_BITS: u8 = 96;
 
 /// The header field in which your proxies give the client's address.
+///
+/// # Example
+///
+/// ```
+/// # use http::{HeaderMap, HeaderName};
+/// # use std::net::IpAddr;
+/// # use tollgate::http::{ClientAddress, Forwarding};
+/// let field = Forwarding::Header(HeaderName::from_static("x-real-ip"));
+/// let clients = ClientAddress::new().trust(["10.0.0.1"], field)?;
+/// let mut headers = HeaderMap::new();
+/// headers.insert("x-real-ip", "192.0.2.7".parse()?);
+/// headers.insert("x-forwarded-for", "6.6.6.6".parse()?); // not the chosen field
+/// assert_eq!(clients.find(Some(IpAddr::from([10, 0, 0, 1])), &headers)?.to_string(), "192.0.2.7");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Forwarding {
@@ -91,6 +106,16 @@ impl Default for ClientAddress {
 
 impl ClientAddress {
     /// Uses the peer's address: no proxy is trusted, and no field is read.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::net::IpAddr;
+    /// # use tollgate::http::ClientAddress;
+    /// let peer = IpAddr::from([192, 0, 2, 7]);
+    /// assert_eq!(ClientAddress::new().find(Some(peer), &http::HeaderMap::new())?, peer);
+    /// # Ok::<(), tollgate::http::ClientError>(())
+    /// ```
     pub fn new() -> ClientAddress {
         ClientAddress {
             find_peer: None,
@@ -151,6 +176,19 @@ impl ClientAddress {
     /// of a trusted proxy whose field is missing or empty counts for the proxy's address, or for 127.0.0.1 over a
     /// Unix socket. Without this option such a request is an error, because a proxy that omits the field by mistake
     /// would put all its clients into one bucket.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::HeaderMap;
+    /// # use std::net::IpAddr;
+    /// # use tollgate::http::{ClientAddress, Forwarding};
+    /// let clients = ClientAddress::new().trust(["10.0.0.0/8"], Forwarding::Forwarded)?;
+    /// let proxy = IpAddr::from([10, 0, 0, 1]);
+    /// assert!(clients.find(Some(proxy), &HeaderMap::new()).is_err());
+    /// assert_eq!(clients.proxies_may_ask().find(Some(proxy), &HeaderMap::new())?, proxy);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn proxies_may_ask(self) -> ClientAddress {
         ClientAddress { proxies_may_ask: true, ..self }
     }
@@ -200,12 +238,46 @@ impl ClientAddress {
 
     /// Takes the peer's address from the request's extension `T`, such as axum's `ConnectInfo<SocketAddr>`. The
     /// default is the extension [`Peer`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Extensions, HeaderMap};
+    /// # use std::net::{IpAddr, SocketAddr};
+    /// # use tollgate::http::ClientAddress;
+    /// use axum::extract::ConnectInfo;
+    ///
+    /// let mut extensions = Extensions::new();
+    /// extensions.insert(ConnectInfo(SocketAddr::from(([192, 0, 2, 7], 49_152)))); // as axum does
+    /// let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
+    /// assert_eq!(clients.of(&HeaderMap::new(), &extensions)?, IpAddr::from([192, 0, 2, 7]));
+    /// # Ok::<(), tollgate::http::ClientError>(())
+    /// ```
     pub fn peer_in<T: Deref<Target = SocketAddr> + Send + Sync + 'static>(self) -> ClientAddress {
         self.peer_by(|extensions| extensions.get::<T>().map(|peer| **peer))
     }
 
     /// Takes the peer from a request's extensions by a function: for tonic, `TcpConnectInfo`'s `remote_addr`; for a
     /// server that listens only on a Unix socket, `|_| Some(Peer::Unix)`.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Extensions, HeaderMap};
+    /// # use std::net::IpAddr;
+    /// # use tollgate::http::ClientAddress;
+    /// #[derive(Clone)]
+    /// struct Connection {
+    ///     from: IpAddr,
+    /// }
+    ///
+    /// let mut extensions = Extensions::new();
+    /// extensions.insert(Connection { from: IpAddr::from([192, 0, 2, 7]) });
+    /// let clients = ClientAddress::new()
+    ///     .peer_by(|extensions| extensions.get::<Connection>().map(|connection| connection.from));
+    /// assert_eq!(clients.of(&HeaderMap::new(), &extensions)?, IpAddr::from([192, 0, 2, 7]));
+    /// # Ok::<(), tollgate::http::ClientError>(())
+    /// ```
     pub fn peer_by<P: Into<Peer>>(
         self,
         find_peer: impl Fn(&Extensions) -> Option<P> + Send + Sync + 'static,
@@ -220,6 +292,18 @@ impl ClientAddress {
     /// # Errors
     ///
     /// See [`ClientError`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Extensions, HeaderMap};
+    /// # use std::net::IpAddr;
+    /// # use tollgate::http::{ClientAddress, ClientError, Peer};
+    /// let (clients, mut extensions) = (ClientAddress::new(), Extensions::new());
+    /// assert_eq!(clients.of(&HeaderMap::new(), &extensions), Err(ClientError::NoPeer));
+    /// extensions.insert(Peer::Address(IpAddr::from([192, 0, 2, 7])));
+    /// assert_eq!(clients.of(&HeaderMap::new(), &extensions), Ok(IpAddr::from([192, 0, 2, 7])));
+    /// ```
     pub fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<IpAddr, ClientError> {
         let peer = match &self.find_peer {
             Some(find_peer) => find_peer(extensions),
@@ -233,6 +317,17 @@ impl ClientAddress {
     /// # Errors
     ///
     /// See [`ClientError`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::net::IpAddr;
+    /// # use tollgate::http::ClientAddress;
+    /// let peer: IpAddr = "2001:db8:1:2::7".parse()?;
+    /// let client = ClientAddress::new().find(Some(peer), &http::HeaderMap::new())?;
+    /// assert_eq!(client.to_string(), "2001:db8:1:2::"); // its /64
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn find<P: Into<Peer>>(
         &self,
         peer: Option<P>,

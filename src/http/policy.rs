@@ -85,6 +85,17 @@ impl Policy {
     ///
     /// The name is empty, longer than 128 bytes, or contains a character other than printable ASCII. Quotes and
     /// backslashes are allowed; fields escape them.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, http::Policy};
+    /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// assert_eq!(Policy::new("PerUser", &limit)?.name(), "PerUser");
+    /// assert!(Policy::new("per user, für alle", &limit).is_err(), "not ASCII");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(name: &str, limit: &Limit) -> Result<Policy, SetupError> {
         let figures = Figures::new(Policy::check_name(name)?, limit);
         // A text of printable ASCII and numbers is always a field value.
@@ -109,6 +120,16 @@ impl Policy {
     /// token bucket, the size of a leaky bucket, the largest cost of a custom algorithm. An empty bucket regains it within
     /// the [window](Policy::window_seconds). It is `q` of the current draft and the limit of the other styles. At most
     /// 999,999,999,999,999, the largest integer of a structured field.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, http::Policy};
+    /// let policy = Policy::new("PerUser", &Limit::new(20, 10, Duration::from_secs(1))?)?;
+    /// assert_eq!(policy.quota(), 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn quota(&self) -> u64 {
         self.figures.quota
     }
@@ -116,6 +137,16 @@ impl Policy {
     /// Returns the time in which the quota comes back, in whole seconds, rounded up, at least 1: for gcra
     /// `burst * period / count`, else the window's length, or the time in which a full leaky bucket runs empty. `None`
     /// for a custom algorithm.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, http::Policy};
+    /// let policy = Policy::new("PerUser", &Limit::fixed_window(100, Duration::from_millis(1_500))?)?;
+    /// assert_eq!(policy.window_seconds(), Some(2)); // rounded up
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn window_seconds(&self) -> Option<u64> {
         self.figures.window_s
     }

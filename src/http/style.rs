@@ -78,6 +78,24 @@ pub enum Style {
 }
 
 /// The unit of `X-RateLimit-Reset`.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::{Duration, SystemTime};
+/// # use tollgate::http::{Answer, Fields, Policy, Reset, Style};
+/// # use tollgate::{Bucket, Clock, Limit};
+/// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+/// # let policy = Policy::new("PerUser", &limit)?;
+/// # let decision = Bucket::new(limit, Clock::manual().0).spend(20)?;
+/// let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+/// for (reset, value) in [(Reset::Delta, "2"), (Reset::Epoch, "1800000002")] {
+///     let mut headers = http::HeaderMap::new();
+///     Fields::new([Style::XRateLimit(reset)])?.write(&mut headers, &Answer::one(&policy, decision), now);
+///     assert_eq!(headers["x-ratelimit-reset"], value);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Seconds from now, rounded up.
@@ -120,16 +138,65 @@ impl Default for PlugLimitNames {
 
 impl PlugLimitNames {
     /// Sets the name of the limit's field.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::HeaderName;
+    /// # use tollgate::http::{Fields, PlugLimitNames, Reset, Style};
+    /// let names = PlugLimitNames::default()
+    ///     .limit(HeaderName::from_static("x-quota"))
+    ///     .reset(HeaderName::from_static("x-full-in"))
+    ///     .remaining(HeaderName::from_static("x-left"));
+    /// let both = [Style::PlugLimit(names), Style::XRateLimit(Reset::Epoch)];
+    /// assert!(Fields::new(both).is_ok(), "they share no field");
+    /// ```
     pub fn limit(self, limit: HeaderName) -> PlugLimitNames {
         PlugLimitNames { limit, ..self }
     }
 
     /// Sets the name of the reset's field.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::HeaderName;
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, PlugLimitNames, Policy, Style};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// # let policy = Policy::new("PerUser", &limit)?;
+    /// # let decision = Bucket::new(limit, Clock::manual().0).spend(20)?;
+    /// let names = PlugLimitNames::default().reset(HeaderName::from_static("x-full-in"));
+    /// let mut headers = http::HeaderMap::new();
+    /// let fields = Fields::new([Style::PlugLimit(names)])?;
+    /// fields.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
+    /// assert_eq!(headers["x-full-in"], "2");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reset(self, reset: HeaderName) -> PlugLimitNames {
         PlugLimitNames { reset, ..self }
     }
 
     /// Sets the name of the field with the remaining units.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::HeaderName;
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, PlugLimitNames, Policy, Style};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// # let policy = Policy::new("PerUser", &limit)?;
+    /// # let decision = Bucket::new(limit, Clock::manual().0).spend(5)?;
+    /// let names = PlugLimitNames::default().remaining(HeaderName::from_static("x-left"));
+    /// let mut headers = http::HeaderMap::new();
+    /// let fields = Fields::new([Style::PlugLimit(names)])?;
+    /// fields.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
+    /// assert_eq!(headers["x-left"], "15");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn remaining(self, remaining: HeaderName) -> PlugLimitNames {
         PlugLimitNames { remaining, ..self }
     }

@@ -201,11 +201,27 @@ impl Limit {
 
     /// The algorithm's name in files: `gcra`, `fixed_window`, `token_bucket`, `leaky_bucket`, or the
     /// [name](Algorithm::name) of a custom algorithm.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Limit;
+    /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// assert_eq!(limit.algorithm(), "gcra");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn algorithm(&self) -> &'static str {
         self.rule.name()
     }
 
     /// The parameters.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limit, limit::Parameters};
+    /// let limit = Limit::token_bucket(100, Duration::from_secs(60), 30)?;
+    /// assert!(matches!(limit.parameters(), Parameters::TokenBucket { limit: 100, burst: 30, .. }));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn parameters(&self) -> Parameters<'_> {
         match &self.rule {
             Rule::Gcra(rule) => {
@@ -231,6 +247,14 @@ impl Limit {
 
     /// The most units that one call can spend: the `burst` of gcra and token_bucket, the `limit` of fixed_window, the
     /// `size` of leaky_bucket, the [largest cost](Algorithm::max_cost) of a custom algorithm.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Limit;
+    /// let limit = Limit::leaky_bucket(8, Duration::from_secs(1), 2)?;
+    /// assert_eq!(limit.burst(), 8);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     #[inline(always)]
     pub fn burst(&self) -> u64 {
         self.max_cost
@@ -238,24 +262,56 @@ impl Limit {
 
     /// The units that come back every [`period`](Limit::period): the `count` of gcra, the `limit` of a window, the
     /// `drip_size`; 0 for a custom algorithm.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Limit;
+    /// let limit = Limit::leaky_bucket(8, Duration::from_secs(1), 2)?;
+    /// assert_eq!(limit.count(), 2);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// The time in which [`count`](Limit::count) units come back: the `period` of gcra, a window, the `drip_rate`; 0 for
     /// a custom algorithm.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Limit;
+    /// let limit = Limit::new(20, 10, Duration::from_secs(60))?;
+    /// assert_eq!(limit.period(), Duration::from_secs(60));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.period_ns)
     }
 
     /// The time in which one unit comes back: `period / count`, rounded down to a nanosecond. An average for algorithms
     /// that return several units at once.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Limit;
+    /// let limit = Limit::new(20, 10, Duration::from_secs(60))?;
+    /// assert_eq!(limit.emission_interval(), Duration::from_secs(6));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn emission_interval(&self) -> Duration {
         Duration::from_nanos(self.period_ns.checked_div(self.count).unwrap_or(0))
     }
 
     /// The longest time from empty to full: `burst * emission_interval` for gcra, a window, the time in which `size` drips
     /// out; 0 for a custom algorithm.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Limit;
+    /// let limit = Limit::new(20, 10, Duration::from_secs(60))?;
+    /// assert_eq!(limit.burst_offset(), Duration::from_secs(120));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn burst_offset(&self) -> Duration {
         let offset_ns = match &self.rule {
             Rule::Gcra(rule) => rule.burst_offset_ns(),

@@ -19,6 +19,20 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::is_invalid_name`] for an unknown name; those of [`KeyedLimit::explain`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let explanation = limiter.explain("PerUser", "alice", 6)?;
+    /// assert_eq!(explanation.applies.to_string(), "default");
+    /// let call = explanation.call.expect("a limiter has buckets");
+    /// assert!(call.decision.is_none(), "6 is above the burst");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn explain<'a>(
         &self,
         name: &str,

@@ -69,16 +69,51 @@ pub struct Limiter {
 
 impl Limiter {
     /// Makes a limiter on the [system's clock](Clock::system).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 20)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn new(limits: Limits) -> Limiter {
         Limiter::with_clock(limits, Clock::system())
     }
 
     /// Makes a limiter on the given clock.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let (clock, hand) = Clock::manual();
+    /// let users = Limiter::with_clock(limits, clock).limit("PerUser")?;
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// hand.advance(Duration::from_secs(60));
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn with_clock(limits: Limits, clock: Clock) -> Limiter {
         Limiter::with_options(limits, LimiterOptions::default().clock(clock))
     }
 
     /// Makes a limiter with the given [options](LimiterOptions), whose example shows it.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, LimiterOptions, Limits};
+    /// let options = LimiterOptions::default().counting(true);
+    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
+    /// assert!(limiter.counters().is_counting);
+    /// ```
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
         let store = Store::new(options.engine, options.max_keys);
         Limiter::with_store(limits, store, options, CarryOver::default())
@@ -162,11 +197,37 @@ impl Limiter {
     }
 
     /// Returns the limits that apply now. A [reload](Limiter::reload) replaces them.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let limits = limiter.limits();
+    /// assert_eq!(limits.limit_for("PerUser", "alice")?.map(|limit| limit.burst()), Some(5));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn limits(&self) -> Arc<Limits> {
         self.inner.generation.get(&pin()).limits.clone()
     }
 
     /// Joins several buckets to one call, which charges all of them or none. [`Batch`] has an example.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let members = [users.member("alice").cost(2), users.member("bob").cost(3)];
+    /// assert!(limiter.batch(&members).spend()?.allowed());
+    /// assert_eq!(users.check("bob", 0)?.remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn batch<'a>(&'a self, members: &'a [Member<'a>]) -> Batch<'a> {
         Batch::new(self, members)
     }
@@ -200,6 +261,15 @@ impl Limiter {
     }
 
     /// Whether the limiter is switched on. See [`set_enabled`](Limiter::set_enabled).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Limits};
+    /// let limiter = Limiter::new(Limits::builder().build());
+    /// limiter.set_enabled(false);
+    /// assert!(!limiter.clone().is_enabled(), "clones share the switch");
+    /// ```
     pub fn is_enabled(&self) -> bool {
         self.inner.is_enabled()
     }
@@ -243,6 +313,20 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::is_io`] when the system cannot start the thread.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Limits};
+    /// use tollgate::sweep::SweepOptions;
+    ///
+    /// let limiter = Limiter::new(Limits::builder().build());
+    /// let _sweeper = limiter.start_sweeper(SweepOptions::default())?; // keep it: a drop ends the thread
+    /// while limiter.stats().steps == 0 {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn start_sweeper(&self, options: SweepOptions) -> Result<Sweeper, Error> {
         Sweeper::start(&self.inner, options)
     }

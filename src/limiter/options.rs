@@ -50,11 +50,40 @@ impl Default for LimiterOptions {
 
 impl LimiterOptions {
     /// Sets the clock. Default: [`Clock::system`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let (clock, hand) = Clock::manual();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().clock(clock));
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// hand.advance(Duration::from_secs(60));
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn clock(self, clock: Clock) -> LimiterOptions {
         LimiterOptions { clock: Some(clock), ..self }
     }
 
     /// Sets the table that keeps the buckets. Default: [`Engine::LockFree`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::options::Engine;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().engine(Engine::Exact));
+    /// assert_eq!(limiter.limit("PerUser")?.ids(), Some(vec![])); // it stores keys
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn engine(self, engine: Engine) -> LimiterOptions {
         LimiterOptions { engine, ..self }
     }
@@ -64,6 +93,20 @@ impl LimiterOptions {
     ///
     /// That many buckets take up to about 1.5 GiB, and up to three times that while a thread is stalled in a call (see
     /// [`Stats::retired`](crate::metrics::Stats::retired)). The table grows and shrinks with the number of buckets.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::options::AtCap;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let none = LimiterOptions::default().max_keys(0).at_cap(AtCap::Deny);
+    /// let users = Limiter::with_options(limits, none).limit("PerUser")?;
+    /// assert!(!users.spend("alice", 1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn max_keys(self, max_keys: usize) -> LimiterOptions {
         LimiterOptions { max_keys, ..self }
     }
@@ -73,12 +116,40 @@ impl LimiterOptions {
     /// is an error. Default: 65,536.
     ///
     /// A block takes about 100 bytes, plus the id if that is longer than 18 bytes, plus the reason.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let minute = Duration::from_secs(60);
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, Limit::new(1, 1, minute)?)?.build();
+    /// let users = Limiter::with_options(limits, LimiterOptions::default().max_blocks(1)).limit("PerUser")?;
+    /// users.block("mallory", minute)?;
+    /// assert!(users.block("trudy", minute).unwrap_err().is_invalid_block());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn max_blocks(self, max_blocks: usize) -> LimiterOptions {
         LimiterOptions { max_blocks, ..self }
     }
 
     /// Sets how calls for ids without a bucket are decided while the limiter has
     /// [`max_keys`](LimiterOptions::max_keys) buckets. Default: [`AtCap::Share`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::options::AtCap;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let share = LimiterOptions::default().max_keys(0).at_cap(AtCap::Share);
+    /// let users = Limiter::with_options(limits, share).limit("PerUser")?;
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// assert!(!users.spend("bob", 1)?.allowed(), "both use the shared bucket");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn at_cap(self, at_cap: AtCap) -> LimiterOptions {
         LimiterOptions { at_cap, ..self }
     }
@@ -86,6 +157,19 @@ impl LimiterOptions {
     /// Enables the counters of allowed and denied calls, which [`Limiter::counters`](crate::Limiter::counters) reads.
     /// Default: off, which costs a call nothing. Counting costs a call a few nanoseconds, and 2 KiB of memory per
     /// limit.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true));
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
+    /// assert_eq!(limiter.counters().limits[0].allowed, 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn counting(self, counting: bool) -> LimiterOptions {
         LimiterOptions { counting, ..self }
     }
@@ -96,6 +180,20 @@ impl LimiterOptions {
     ///
     /// An entry takes about 100 bytes, and a denial searches all entries. A list also enables
     /// [`counting`](LimiterOptions::counting).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20));
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 1)?.allowed() && !users.spend("alice", 1)?.allowed());
+    /// assert_eq!(limiter.top_denied()[0].id, "alice");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn top_denied(self, entries: usize) -> LimiterOptions {
         LimiterOptions { top_denied: entries.min(TopDenied::MAX_ENTRIES), ..self }
     }
@@ -106,6 +204,15 @@ impl LimiterOptions {
     /// The first denials of up to 65,536 keys are logged in an hour; those of further keys count as other denials, so
     /// that a flood of keys does not flood the log. This takes 1 MiB, and also enables
     /// [`counting`](LimiterOptions::counting).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, LimiterOptions, Limits};
+    /// let options = LimiterOptions::default().log_denials(1_000);
+    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
+    /// assert!(limiter.counters().is_counting);
+    /// ```
     #[cfg(feature = "tracing")]
     pub fn log_denials(self, one_in: u32) -> LimiterOptions {
         LimiterOptions { log_denials: one_in, ..self }

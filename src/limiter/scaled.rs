@@ -38,6 +38,19 @@ pub struct ScaledLimit<'h> {
 
 impl KeyedLimit {
     /// Applies the limit to callers with a factor. Such calls are about as fast as those for keys with an override.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert_eq!(users.check("alice", 0)?.remaining(), Some(5));
+    /// assert_eq!(users.scaled("0.5".parse()?).check("alice", 0)?.remaining(), Some(10));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn scaled(&self, factor: Factor) -> ScaledLimit<'_> {
         ScaledLimit { handle: self, factor }
     }
@@ -49,6 +62,18 @@ impl<'h> ScaledLimit<'h> {
     /// # Errors
     ///
     /// See [`ScaledLimit`] and [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert_eq!(users.scaled("0.5".parse()?).spend("alice", 8)?.remaining(), Some(2)); // of 10
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.handle.call_with_factor(id.into(), self.factor, Call::Spend(cost))
     }
@@ -58,6 +83,18 @@ impl<'h> ScaledLimit<'h> {
     /// # Errors
     ///
     /// See [`ScaledLimit`] and [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert_eq!(users.scaled("2".parse()?).check("alice", 1)?.remaining(), Some(2)); // of 3
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.handle.call_with_factor(id.into(), self.factor, Call::Check(cost))
     }
@@ -67,6 +104,20 @@ impl<'h> ScaledLimit<'h> {
     /// # Errors
     ///
     /// See [`ScaledLimit`] and [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let trusted = users.scaled("0.5".parse()?);
+    /// assert!(trusted.spend("alice", 8)?.allowed());
+    /// assert_eq!(trusted.refund("alice", 3)?.remaining(), Some(5));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn refund<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
         self.handle.call_with_factor(id.into(), self.factor, Call::Refund(cost))
     }
@@ -76,11 +127,38 @@ impl<'h> ScaledLimit<'h> {
     /// # Errors
     ///
     /// See [`ScaledLimit`] and [`KeyedLimit`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let trusted = users.scaled("0.5".parse()?);
+    /// assert!(trusted.spend("alice", 8)?.allowed());
+    /// assert_eq!(trusted.reset("alice")?.remaining(), Some(10));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
         self.handle.call_with_factor(id.into(), self.factor, Call::Reset)
     }
 
     /// Makes a member of a [batch](crate::Limiter::batch) with this factor: check-and-spend, at a cost of 1.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let members = [users.scaled("0.5".parse()?).member("alice").cost(8)];
+    /// assert_eq!(limiter.batch(&members).spend()?.remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn member<'a>(&self, id: impl Into<Id<'a>>) -> Member<'a>
     where
         'h: 'a,

@@ -11,6 +11,22 @@ use crate::store::Swept;
 use crate::util::background::{Stop, Ticker};
 
 /// Sets when a [`Sweeper`] sweeps, and how many cells it looks at in one step. Its example is [`Sweeper`]'s.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{Limiter, Limits};
+/// use tollgate::sweep::SweepOptions;
+///
+/// let often = SweepOptions::default().interval(Duration::from_millis(1)).step(1_024);
+/// let limiter = Limiter::new(Limits::builder().build());
+/// let _sweeper = limiter.start_sweeper(often)?;
+/// while limiter.stats().steps < 2 {
+///     std::thread::yield_now();
+/// }
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SweepOptions {

@@ -11,6 +11,24 @@ use crate::limits::{IdFormat, LimitMode, Location};
 ///
 /// [`Limits::explain`](crate::Limits::explain), which has an example, knows the entries only.
 /// [`KeyedLimit::explain`](crate::KeyedLimit::explain) also reads the id's bucket. Neither changes anything.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::limits::OverrideOptions;
+/// # use tollgate::{IdFormat, Limit, Limits};
+/// # let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+/// let options = OverrideOptions::default().comment("a trial");
+/// let limits = Limits::builder()
+///     .limit("PerUser", IdFormat::String, limit(2)?)?
+///     .override_with("PerUser", "alice", limit(200)?, options)?
+///     .build();
+/// let explanation = limits.explain("PerUser", "alice", std::time::SystemTime::now())?;
+/// assert_eq!(explanation.applies.to_string(), "override");
+/// assert_eq!(explanation.comment.as_deref(), Some("a trial"));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -46,6 +64,19 @@ pub struct Explanation {
 }
 
 /// The kind of entry that applies to an id. Its text is the name in backquotes.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::limits::Applies;
+/// # use tollgate::{IdFormat, Limits};
+/// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?;
+/// let limits = limits.override_id("PerUser", "alice", None)?.build();
+/// let applies = |id| limits.explain("PerUser", id, std::time::SystemTime::now()).map(|it| it.applies);
+/// assert_eq!(applies("alice")?, Applies::Override);
+/// assert_eq!(applies("bob")?, Applies::Default);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Applies {
@@ -74,6 +105,17 @@ impl fmt::Display for Applies {
 }
 
 /// An entry that does not apply to an id, and why.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::{IdFormat, Limits};
+/// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?;
+/// let limits = limits.override_id("PerUser", "alise", None)?.build();
+/// let explanation = limits.explain("PerUser", "alice", std::time::SystemTime::now())?;
+/// assert_eq!(explanation.near[0].id.as_deref(), Some("alise"));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NearEntry {
@@ -88,6 +130,18 @@ pub struct NearEntry {
 }
 
 /// Why an entry does not apply to an id. Its text is a sentence for people.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::limits::WhyNot;
+/// # use tollgate::{IdFormat, Limits};
+/// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?;
+/// let limits = limits.override_id("PerUser", "Alice", None)?.build();
+/// let explanation = limits.explain("PerUser", "alice", std::time::SystemTime::now())?;
+/// assert_eq!(explanation.near[0].why, WhyNot::Case);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhyNot {
@@ -122,6 +176,21 @@ impl fmt::Display for WhyNot {
 }
 
 /// The answer of an id's bucket to a call: see [`KeyedLimit::explain`](crate::KeyedLimit::explain).
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// let users = limiter.limit("PerUser")?;
+/// assert!(users.spend("alice", 3)?.allowed());
+/// let call = users.explain("alice", 1)?.call.expect("a limiter has buckets");
+/// assert_eq!(call.state.remaining(), Some(2)); // before the call
+/// assert_eq!(call.decision.and_then(|decision| decision.remaining()), Some(1)); // after it
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ExplainedCall {

@@ -33,6 +33,15 @@ impl IdentifierSet {
     /// # Errors
     ///
     /// [`Error::is_invalid_id`] if an identifier is neither, or if there are none.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::IdentifierSet;
+    /// assert!(IdentifierSet::new(["example.com", "192.0.2.7"]).is_ok());
+    /// assert!(IdentifierSet::new(["not a name"]).unwrap_err().is_invalid_id());
+    /// assert!(IdentifierSet::new([]).is_err(), "a set has a member");
+    /// ```
     pub fn new<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> Result<IdentifierSet, Error> {
         IdentifierSet::read(identifiers, Origin::Request)
     }

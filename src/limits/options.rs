@@ -7,6 +7,23 @@ use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 
 /// Whether a limit denies calls. In YAML it has the name in backquotes. See [`LimitOptions::mode`].
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// use tollgate::limits::{LimitMode, LimitOptions};
+///
+/// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+/// let tried = LimitOptions::default().mode(LimitMode::Shadow);
+/// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, tried)?.build();
+/// let limiter = Limiter::new(limits);
+/// let users = limiter.limit("PerUser")?;
+/// assert!(users.spend("alice", 1)?.allowed() && users.spend("alice", 1)?.allowed());
+/// assert_eq!(limiter.counters().limits[0].shadow_denied, 1);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitMode {
@@ -66,6 +83,22 @@ impl LimitOptions {
 
     /// Sets a shadow limit, which counts the calls that it would deny, beside the enforced limit. It has the same
     /// algorithm, and applies to ids without an override. Default: none.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::LimitOptions;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+    /// let options = LimitOptions::default().shadow(limit(1)?);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit(5)?, options)?.build();
+    /// let limiter = Limiter::new(limits);
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
+    /// assert_eq!(limiter.counters().limits[0].shadow_denied, 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn shadow(self, limit: Limit) -> LimitOptions {
         LimitOptions { shadow: Some(limit), ..self }
     }
@@ -77,6 +110,22 @@ impl LimitOptions {
     /// The bound grows by the debt: in any interval of length `t` the cost, admitted and settled, is at most
     /// `burst + max_debt + t / emission_interval`. [Reservations](crate::KeyedLimit::reserve) also lie beyond the
     /// burst: while callers wait for a bucket, it can owe that much less.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::LimitOptions;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// let options = LimitOptions::default().max_debt(2);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, options)?.build();
+    /// let users = Limiter::new(limits).limit("PerUser")?;
+    /// let (_, receipt) = users.spend_estimate("alice", 5)?;
+    /// let owes = receipt.expect("allowed").settle(9); // 4 more, of which it owes 2
+    /// assert!(owes.retry_in() > Duration::from_secs(110) && owes.retry_in() <= Duration::from_secs(180));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn max_debt(self, units: u64) -> LimitOptions {
         LimitOptions { max_debt: units, ..self }
     }
@@ -132,12 +181,42 @@ impl Default for OverrideOptions {
 
 impl OverrideOptions {
     /// Sets a comment: why the override is there. Default: none.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::OverrideOptions;
+    /// # use tollgate::{IdFormat, Limits};
+    /// let options = OverrideOptions::default().comment("a trial");
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, None)?
+    ///     .override_with("PerUser", "alice", None, options)?
+    ///     .build();
+    /// let alice = limits.limit("PerUser")?.override_of("alice")?;
+    /// assert_eq!(alice.and_then(|given| given.comment()), Some("a trial"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn comment(self, text: impl Into<String>) -> OverrideOptions {
         let comment = Some(text.into().into());
         OverrideOptions { note: Note { comment, ..self.note }, ..self }
     }
 
     /// Sets an owner: whom to ask about the override. Default: none.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::OverrideOptions;
+    /// # use tollgate::{IdFormat, Limits};
+    /// let options = OverrideOptions::default().owner("sales");
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, None)?
+    ///     .override_with("PerUser", "alice", None, options)?
+    ///     .build();
+    /// let alice = limits.limit("PerUser")?.override_of("alice")?;
+    /// assert_eq!(alice.and_then(|given| given.owner()), Some("sales"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn owner(self, text: impl Into<String>) -> OverrideOptions {
         let owner = Some(text.into().into());
         OverrideOptions { note: Note { owner, ..self.note }, ..self }
@@ -177,6 +256,23 @@ impl OverrideOptions {
     }
 
     /// Sets the debt: see [`LimitOptions::max_debt`]. Default: the limit's.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::OverrideOptions;
+    /// # use tollgate::{IdFormat, Limit, Limits};
+    /// # let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+    /// let options = OverrideOptions::default().max_debt(50);
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, limit(5)?)?
+    ///     .override_with("PerUser", "alice", limit(100)?, options)?
+    ///     .build();
+    /// let alice = limits.limit("PerUser")?.override_of("alice")?;
+    /// assert_eq!(alice.map(|given| given.max_debt()), Some(50));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn max_debt(self, units: u64) -> OverrideOptions {
         OverrideOptions { max_debt: Some(units), ..self }
     }

@@ -10,6 +10,18 @@ use crate::observe::stats::Stats;
 /// example.
 ///
 /// All counts start when the limiter is made, and wrap at 2^64.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::{Limiter, LimiterOptions, Limits};
+/// let limiter = Limiter::with_options(Limits::builder().build(), LimiterOptions::default().counting(true));
+/// limiter.reload(Limits::builder().build())?;
+/// let counters = limiter.counters();
+/// assert!(counters.is_counting && counters.last_reload.is_some());
+/// assert_eq!(counters.reload_errors, 0);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Counters {
@@ -31,6 +43,22 @@ pub struct Counters {
 ///
 /// Checks, refunds and resets are not counted. Nor are calls to which no limit applies: those of a limiter that is
 /// switched off, for an id without a limit, or with a factor of 0.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::LimiterOptions;
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+/// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true));
+/// assert!(limiter.limit("PerUser")?.spend("alice", 3)?.allowed());
+/// assert!(limiter.limit("PerUser")?.spend("alice", 6).is_err(), "above the burst");
+/// let users = &limiter.counters().limits[0];
+/// assert_eq!((&*users.name, users.allowed, users.cost, users.errors), ("PerUser", 1, 3, 1));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitCounters {

@@ -4,6 +4,20 @@ use std::time::Instant;
 
 /// Holds figures about a limiter's table and sweeps. Made by [`Limiter::stats`](crate::Limiter::stats). All counts
 /// start when the limiter is made.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
+/// let stats = limiter.stats();
+/// assert_eq!((stats.cells, stats.swept, stats.denied_at_cap), (1, 0, 0));
+/// assert!(stats.bytes > 0);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -20,6 +20,24 @@ const MAX_CHARS: usize = 256;
 
 /// Names an id that was denied often. Made by [`Limiter::top_denied`](crate::Limiter::top_denied), which has an
 /// example.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::LimiterOptions;
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+/// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+/// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20));
+/// let users = limiter.limit("PerUser")?;
+/// for _ in 0..3 {
+///     let _ = users.spend("mallory", 1)?;
+/// }
+/// let worst = &limiter.top_denied()[0];
+/// assert_eq!((&*worst.limit, &*worst.id, worst.denied), ("PerUser", "mallory", 2));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeniedId {

@@ -27,6 +27,22 @@ use crate::limiter::options::LimiterOptions;
 use crate::limits::Limits;
 
 /// The result of [`Limiter::snapshot`], which has an example.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("buckets");
+/// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
+/// let written = limiter.snapshot(&path)?;
+/// assert_eq!((written.buckets, written.blocks), (1, 0));
+/// assert_eq!(written.bytes, std::fs::metadata(&path)?.len());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -39,6 +55,25 @@ pub struct Snapshot {
 }
 
 /// The result of [`Limiter::restore`]. [`Limiter::snapshot`] has an example.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::LimiterOptions;
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("buckets");
+/// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
+/// limiter.snapshot(&path)?;
+/// let none = Limits::builder().build(); // without PerUser
+/// let (_, restored) = Limiter::restore(none, LimiterOptions::default(), &path)?;
+/// assert_eq!((restored.buckets, restored.dropped), (0, 1));
+/// assert_eq!(restored.gone, ["PerUser"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
@@ -140,6 +175,24 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`restore_with`](Limiter::restore_with).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::LimiterOptions;
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("buckets");
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 5)?.allowed());
+    /// limiter.snapshot(&path)?;
+    /// let limits = (*limiter.limits()).clone();
+    /// let (restored, _) = Limiter::restore(limits, LimiterOptions::default(), &path)?;
+    /// assert!(!restored.limit("PerUser")?.spend("alice", 5)?.allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn restore(
         limits: Limits,
         options: LimiterOptions,

@@ -28,6 +28,21 @@ pub use status::WatchStatus;
 /// the limiter is dropped.
 ///
 /// See [`Limiter::watch`] for an example.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::watch::WatchOptions;
+/// # use tollgate::{Limiter, Limits};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("limits.yml");
+/// # std::fs::write(&path, "PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;
+/// let limiter = Limiter::new(Limits::from_yaml_files(&path, None)?);
+/// let watcher = limiter.watch(&path, None, WatchOptions::default())?;
+/// assert_eq!(watcher.status().failures, 0);
+/// drop(watcher); // the limits stay as they are from now on
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the watcher stops it"]
 pub struct Watcher {
@@ -37,11 +52,48 @@ pub struct Watcher {
 
 impl Watcher {
     /// Returns the counts and the last results.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::watch::WatchOptions;
+    /// # use tollgate::{Limiter, Limits};
+    /// # let folder = tempfile::tempdir()?;
+    /// let missing = folder.path().join("missing.yml");
+    /// let limiter = Limiter::new(Limits::builder().build());
+    /// let watcher = limiter.watch(&missing, None, WatchOptions::default())?;
+    /// while watcher.status().failures == 0 {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert!(watcher.status().last_error.is_some_and(|error| error.contains("missing.yml")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn status(&self) -> WatchStatus {
         self.record.status()
     }
 
     /// Makes the thread check the files now, for example on a signal. Does not wait for the check.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::watch::WatchOptions;
+    /// # use tollgate::{Limiter, Limits};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("limits.yml");
+    /// # std::fs::write(&path, "PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;
+    /// # let limiter = Limiter::new(Limits::from_yaml_files(&path, None)?);
+    /// let rarely = WatchOptions::default().poll(Duration::from_secs(86_400)).events(false);
+    /// let watcher = limiter.watch(&path, None, rarely)?;
+    /// std::fs::write(&path, "PerUser: {burst: 40, count: 10, period: 1s, id: string}")?;
+    /// while watcher.status().generation == 0 {
+    ///     watcher.look();
+    ///     std::thread::yield_now();
+    /// }
+    /// assert_eq!(limiter.limit("PerUser")?.check("alice", 0)?.remaining(), Some(40));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn look(&self) {
         self.ticker.hasten();
     }

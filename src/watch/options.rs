@@ -69,6 +69,27 @@ impl WatchOptions {
     }
 
     /// Sets how buckets carry their debt over to changed limits. By default [`CarryOver::Share`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::reload::CarryOver;
+    /// # use tollgate::watch::WatchOptions;
+    /// # use tollgate::{Limiter, Limits};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("limits.yml");
+    /// # std::fs::write(&path, "PerUser: {burst: 20, count: 1, period: 60s, id: string}")?;
+    /// # let limiter = Limiter::new(Limits::from_yaml_files(&path, None)?);
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 15)?.allowed());
+    /// let watcher = limiter.watch(&path, None, WatchOptions::default().carry_over(CarryOver::Units))?;
+    /// std::fs::write(&path, "PerUser: {burst: 40, count: 1, period: 60s, id: string}")?;
+    /// while watcher.status().generation == 0 {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert_eq!(users.check("alice", 0)?.remaining(), Some(25));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn carry_over(self, carry_over: CarryOver) -> WatchOptions {
         WatchOptions { carry_over, ..self }
     }
@@ -86,6 +107,22 @@ impl WatchOptions {
 
     /// Sets a function that the watcher's thread calls with the result of each attempt to load the files, for a log.
     /// The [status](crate::watch::Watcher::status) is up to date by then. A panic in the function is counted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::watch::WatchOptions;
+    /// # use tollgate::{Limiter, Limits};
+    /// # let folder = tempfile::tempdir()?;
+    /// let (log, results) = std::sync::mpsc::channel();
+    /// let options = WatchOptions::default().on_reload(move |result| {
+    ///     let _ = log.send(result.is_ok());
+    /// });
+    /// let limiter = Limiter::new(Limits::builder().build());
+    /// let _watcher = limiter.watch(folder.path().join("missing.yml"), None, options)?;
+    /// assert!(!results.recv()?, "the file is missing");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_reload(
         self,
         on_reload: impl Fn(&Result<Reloaded, Error>) + Send + Sync + 'static,

@@ -12,6 +12,26 @@ use crate::util::escape::Escaped;
 /// The counts and the last results of a [`Watcher`](crate::watch::Watcher).
 ///
 /// See [`Limiter::watch`](crate::Limiter::watch) for an example.
+///
+/// # Example
+///
+/// ```
+/// # use tollgate::watch::WatchOptions;
+/// # use tollgate::{Limiter, Limits};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("limits.yml");
+/// # std::fs::write(&path, "PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;
+/// let limiter = Limiter::new(Limits::from_yaml_files(&path, None)?);
+/// let watcher = limiter.watch(&path, None, WatchOptions::default())?;
+/// std::fs::write(&path, "PerUser: {burst: 40}")?;
+/// while watcher.status().failures == 0 {
+///     std::thread::yield_now();
+/// }
+/// let status = watcher.status();
+/// assert_eq!((status.generation, status.panics), (0, 0));
+/// assert!(status.last_error.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatchStatus {

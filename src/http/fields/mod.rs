@@ -24,6 +24,22 @@ use write::{
 const PARTITION_MAX_BYTES: usize = 256;
 
 /// A limit's policy and its own decision, as a part of an [`Answer`].
+///
+/// # Example
+///
+/// ```
+/// # use std::time::{Duration, SystemTime};
+/// # use tollgate::http::{Answer, Fields, Item, Policy, Style};
+/// # use tollgate::{Bucket, Clock, Limit};
+/// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+/// let policy = Policy::new("PerUser", &limit)?;
+/// let decision = Bucket::new(limit, Clock::manual().0).spend(5)?;
+/// let items = [Item::new(&policy, decision)];
+/// let mut headers = http::HeaderMap::new();
+/// Fields::new([Style::Ietf])?.write(&mut headers, &Answer::new(decision, &items), SystemTime::now());
+/// assert_eq!(headers["ratelimit-policy"], r#""PerUser";q=20;w=2"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Item<'a> {
@@ -34,12 +50,41 @@ pub struct Item<'a> {
 
 impl<'a> Item<'a> {
     /// Makes the item of the limit that `policy` describes.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::http::{Item, Policy};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// let policy = Policy::new("PerUser", &limit)?;
+    /// let item = Item::new(&policy, Bucket::new(limit, Clock::system()).spend(1)?);
+    /// assert!(format!("{item:?}").contains("PerUser"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(policy: &'a Policy, decision: Decision) -> Item<'a> {
         Item { policy, decision, partition: None }
     }
 
     /// Adds the partition key: `pk` of the current draft. It tells a client which of its quotas the item is about. It
     /// must not be a secret, such as a token. A key of more than 256 bytes is omitted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, Item, Policy, Style};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// # let policy = Policy::new("PerUser", &limit)?;
+    /// # let decision = Bucket::new(limit, Clock::manual().0).spend(5)?;
+    /// let items = [Item::new(&policy, decision).partition(b"alice")];
+    /// let mut headers = http::HeaderMap::new();
+    /// Fields::new([Style::Ietf])?.write(&mut headers, &Answer::new(decision, &items), SystemTime::now());
+    /// assert!(headers["ratelimit"].to_str()?.contains("pk=:YWxpY2U=:")); // alice
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn partition(self, key: &'a [u8]) -> Item<'a> {
         let partition = (key.len() <= PARTITION_MAX_BYTES).then_some(key);
         Item { partition, ..self }
@@ -107,6 +152,21 @@ enum Items<'a> {
 
 impl<'a> Answer<'a> {
     /// Makes the answer of one limit.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, Policy, Style};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// # let policy = Policy::new("PerUser", &limit)?;
+    /// let decision = Bucket::new(limit, Clock::manual().0).spend(5)?;
+    /// let mut headers = http::HeaderMap::new();
+    /// Fields::new([Style::Sharkey])?.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
+    /// assert_eq!(headers["x-ratelimit-remaining"], "15");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn one(policy: &'a Policy, decision: Decision) -> Answer<'a> {
         Answer::with_items(decision, Items::One([Item::new(policy, decision)]))
     }
@@ -122,6 +182,25 @@ impl<'a> Answer<'a> {
     }
 
     /// Marks a call that is served even though the limits deny it: its response has no `Retry-After`.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, Policy};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let policy = Policy::new("PerUser", &limit)?;
+    /// # let bucket = Bucket::new(limit, Clock::manual().0);
+    /// # assert!(bucket.spend(1)?.allowed());
+    /// let denied = Answer::one(&policy, bucket.spend(1)?);
+    /// let mut headers = http::HeaderMap::new();
+    /// Fields::none().write(&mut headers, &denied.clone().only_reported(), SystemTime::now());
+    /// assert!(headers.is_empty());
+    /// Fields::none().write(&mut headers, &denied, SystemTime::now());
+    /// assert_eq!(headers["retry-after"], "60");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn only_reported(self) -> Answer<'a> {
         Answer { enforced: false, ..self }
     }
@@ -208,6 +287,14 @@ impl Fields {
     /// # Errors
     ///
     /// Two styles write the same field.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::http::{Fields, Reset, Style};
+    /// assert!(Fields::new([Style::Ietf, Style::Sharkey]).is_ok());
+    /// assert!(Fields::new([Style::Sharkey, Style::XRateLimit(Reset::Delta)]).is_err());
+    /// ```
     pub fn new(styles: impl IntoIterator<Item = Style>) -> Result<Fields, SetupError> {
         let styles: Box<[Style]> = styles.into_iter().collect();
         let mut names: Vec<HeaderName> = styles.iter().flat_map(Style::names).collect();
@@ -219,6 +306,21 @@ impl Fields {
     }
 
     /// Makes fields without a style: a response gets no field except the `Retry-After` of a denial.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, Policy};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// # let policy = Policy::new("PerUser", &limit)?;
+    /// let allowed = Bucket::new(limit, Clock::manual().0).spend(5)?;
+    /// let mut headers = http::HeaderMap::new();
+    /// Fields::none().write(&mut headers, &Answer::one(&policy, allowed), SystemTime::now());
+    /// assert!(headers.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn none() -> Fields {
         Fields { styles: Box::default() }
     }

@@ -9,6 +9,31 @@ use pin_project_lite::pin_project;
 
 pin_project! {
     /// The body of a layer's response: the inner service's body, or the text with which the layer answers itself.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// use http_body_util::BodyExt;
+    ///
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).plain_text().build()?;
+    /// send(&layer, get())?;
+    /// let text = runtime.block_on(send(&layer, get())?.into_body().collect())?.to_bytes();
+    /// assert_eq!(text, "too many requests: try again in 60 s\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]

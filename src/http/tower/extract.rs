@@ -47,6 +47,20 @@ use crate::limits::Id;
 const SPACES: [char; 2] = [' ', '\t'];
 
 /// Takes the client's address. A request without a known address is rejected with a 500.
+///
+/// # Example
+///
+/// ```
+/// # use http::Request;
+/// # use tollgate::http::{ClientAddress, Peer, Who, extract};
+/// let (mut parts, ()) = Request::new(()).into_parts();
+/// let client = extract::client(ClientAddress::new());
+/// assert!(matches!(client(&parts), Who::Refused(_)), "the server gave no address");
+/// parts.extensions.insert(Peer::Unix);
+/// assert!(matches!(client(&parts), Who::Refused(_)), "not trusted");
+/// parts.extensions.insert(Peer::Address([192, 0, 2, 7].into()));
+/// assert!(matches!(client(&parts), Who::Id(_)));
+/// ```
 pub fn client(
     clients: ClientAddress,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
@@ -59,6 +73,20 @@ pub fn client(
 /// Takes the value of a header field as the client writes it, such as an API key. For tokens use [`bearer`]. A request
 /// without the field, with more than one such field, or with a value that is not printable ASCII is rejected with a
 /// 400.
+///
+/// # Example
+///
+/// ```
+/// # use http::{HeaderName, Request};
+/// # use tollgate::Id;
+/// # use tollgate::http::{Who, extract};
+/// let key = extract::header(HeaderName::from_static("x-api-key"));
+/// let (parts, ()) = Request::builder().header("x-api-key", "k1").body(())?.into_parts();
+/// assert!(matches!(key(&parts), Who::Id(Id::Text("k1"))));
+/// let (parts, ()) = Request::new(()).into_parts();
+/// assert!(matches!(key(&parts), Who::Refused(rejection) if rejection.status() == 400));
+/// # Ok::<(), http::Error>(())
+/// ```
 pub fn header(name: HeaderName) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| {
         who_or(single_value(parts, &name), || bad_request(format!("the field {name} is missing")))
@@ -66,6 +94,17 @@ pub fn header(name: HeaderName) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send 
 }
 
 /// Works like [`header`], but the rule does not apply to requests without the field. Another rule should limit them.
+///
+/// # Example
+///
+/// ```
+/// # use http::{HeaderName, Request};
+/// # use tollgate::Id;
+/// # use tollgate::http::{Who, extract};
+/// let key = extract::header_if_present(HeaderName::from_static("x-api-key"));
+/// let (parts, ()) = Request::new(()).into_parts();
+/// assert!(matches!(key(&parts), Who::NoLimit));
+/// ```
 pub fn header_if_present(
     name: HeaderName,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
@@ -102,6 +141,18 @@ pub fn bearer() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static
 
 /// Works like [`bearer`], but the rule does not apply to requests without `Authorization` or with another scheme. So
 /// the service can answer them with a 401. Another rule should limit them.
+///
+/// # Example
+///
+/// ```
+/// # use http::{HeaderName, Request};
+/// # use tollgate::Id;
+/// # use tollgate::http::{Who, extract};
+/// let (parts, ()) = Request::builder().header("authorization", "Basic eDp5").body(())?.into_parts();
+/// assert!(matches!(extract::bearer_if_present()(&parts), Who::NoLimit));
+/// assert!(matches!(extract::bearer()(&parts), Who::Refused(_)));
+/// # Ok::<(), http::Error>(())
+/// ```
 pub fn bearer_if_present() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     |parts: &Parts| who_or(bearer_token(parts), || Who::NoLimit)
 }
@@ -143,6 +194,22 @@ pub fn extension<T: Send + Sync + 'static>(
 
 /// Works like [`extension`], but the rule does not apply to requests without the extension. Another rule should limit
 /// them.
+///
+/// # Example
+///
+/// ```
+/// # use http::{HeaderName, Request};
+/// # use tollgate::Id;
+/// # use tollgate::http::{Who, extract};
+/// #[derive(Clone)]
+/// struct User(String);
+///
+/// let user = extract::extension_if_present(|user: &User| &user.0);
+/// let (mut parts, ()) = Request::new(()).into_parts();
+/// assert!(matches!(user(&parts), Who::NoLimit)); // not logged in
+/// parts.extensions.insert(User("alice".into()));
+/// assert!(matches!(user(&parts), Who::Id(Id::Text("alice"))));
+/// ```
 pub fn extension_if_present<T: Send + Sync + 'static>(
     text: impl Fn(&T) -> &str + Send + Sync + 'static,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
@@ -154,11 +221,32 @@ pub fn extension_if_present<T: Send + Sync + 'static>(
 
 /// Takes the request's path without its query, so that all clients share a path's bucket. Each path that a client sends
 /// has its own bucket, and so has each spelling: `/p/1` and `/p/%31` have two. To count by route, use [`extension`].
+///
+/// # Example
+///
+/// ```
+/// # use http::{HeaderName, Request};
+/// # use tollgate::Id;
+/// # use tollgate::http::{Who, extract};
+/// let (parts, ()) = Request::builder().uri("/search?q=1").body(())?.into_parts();
+/// assert!(matches!(extract::path()(&parts), Who::Id(Id::Text("/search"))));
+/// # Ok::<(), http::Error>(())
+/// ```
 pub fn path() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     |parts: &Parts| Who::Id(Id::Text(parts.uri.path()))
 }
 
 /// Takes the same id for all requests, which then share one bucket.
+///
+/// # Example
+///
+/// ```
+/// # use http::{HeaderName, Request};
+/// # use tollgate::Id;
+/// # use tollgate::http::{Who, extract};
+/// let (parts, ()) = Request::new(()).into_parts();
+/// assert!(matches!(extract::everyone("all")(&parts), Who::Shared(id) if &*id == "all"));
+/// ```
 pub fn everyone(
     id: impl Into<String>,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {

@@ -102,6 +102,30 @@ impl Switch {
     }
 
     /// Switches the layer on or off.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// layer.switch().set_enabled(false);
+    /// assert!(!layer.switch().enabled() && send(&layer, get())?.headers().is_empty());
+    /// layer.switch().set_enabled(true);
+    /// assert!(send(&layer, get())?.headers().contains_key("ratelimit"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_enabled(&self, enabled: bool) {
         // Relaxed: no other data depends on the flag.
         self.0.store(enabled, Ordering::Relaxed);
@@ -156,6 +180,27 @@ pub struct RateLimitLayer {
 
 impl RateLimitLayer {
     /// Starts a layer for rules of this limiter.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// assert_eq!(send(&layer, get())?.headers()["ratelimit"], r#""All";r=0;t=60"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder(limiter: &Limiter) -> RateLimitBuilder {
         RateLimitBuilder {
             limiter: limiter.clone(),
@@ -192,6 +237,28 @@ impl fmt::Debug for RateLimitLayer {
 }
 
 /// Builds a [`RateLimitLayer`].
+///
+/// # Example
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use std::{convert::Infallible, time::Duration};
+/// # use tollgate::http::{RateLimitLayer, Rule, extract};
+/// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+/// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+/// # let get = || Request::new(());
+/// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+/// assert_eq!(send(&layer, get())?.status(), 200);
+/// assert_eq!(send(&layer, get())?.status(), 429);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub struct RateLimitBuilder {
     limiter: Limiter,
@@ -204,17 +271,86 @@ pub struct RateLimitBuilder {
 
 impl RateLimitBuilder {
     /// Adds a rule. All rules that apply to a request are charged together, or none.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let only_post = Rule::new(limiter.limit("All")?, extract::everyone("posts"))
+    ///     .when(|request| request.method == "POST");
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).rule(only_post).build()?;
+    /// assert_eq!(send(&layer, get())?.status(), 200);
+    /// assert_eq!(send(&layer, Request::post("/").body(())?)?.status(), 429); // the first rule denies it
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn rule(mut self, rule: Rule) -> RateLimitBuilder {
         self.rules.push(rule);
         self
     }
 
     /// Sets the fields of every response, by default [`Style::Ietf`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// # use tollgate::http::{Fields, Reset, Style};
+    /// let fields = Fields::new([Style::XRateLimit(Reset::Delta)])?;
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).fields(fields).build()?;
+    /// assert_eq!(send(&layer, get())?.headers()["x-ratelimit-limit"], "1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fields(self, fields: Fields) -> RateLimitBuilder {
         RateLimitBuilder { fields: Some(fields), ..self }
     }
 
     /// Answers denied and rejected requests with a line of text.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).plain_text().build()?;
+    /// assert_eq!(send(&layer, get())?.status(), 200);
+    /// assert_eq!(send(&layer, get())?.headers()["content-type"], "text/plain; charset=utf-8");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn plain_text(self) -> RateLimitBuilder {
         RateLimitBuilder { responder: Responder::PlainText, ..self }
     }
@@ -225,6 +361,30 @@ impl RateLimitBuilder {
     /// same answers as others, which gRPC clients read as UNAVAILABLE or UNKNOWN.
     ///
     /// A [custom responder](RateLimitBuilder::respond) still answers all denials; it may call [`responder::grpc`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).grpc().build()?;
+    /// let call = || Request::post("/pb.Users/Get").header("content-type", "application/grpc").body(());
+    /// send(&layer, call()?)?;
+    /// let denied = send(&layer, call()?)?;
+    /// assert_eq!((denied.status().as_u16(), &denied.headers()["grpc-status"]), (200, &"8".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn grpc(self) -> RateLimitBuilder {
         RateLimitBuilder { grpc: true, ..self }
     }
@@ -260,6 +420,29 @@ impl RateLimitBuilder {
 
     /// Serves every request and only reports the limits' decision: as a [`Report`](crate::http::Report) in the request's
     /// extensions, and in the response's fields without `Retry-After`. Requests that the limits allow are charged.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).permissive(true).build()?;
+    /// send(&layer, get())?;
+    /// let served = send(&layer, get())?; // the bucket is empty
+    /// assert_eq!((served.status().as_u16(), &served.headers()["ratelimit"]), (200, &r#""All";r=0;t=60"#.parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn permissive(self, permissive: bool) -> RateLimitBuilder {
         RateLimitBuilder { permissive, ..self }
     }
@@ -269,6 +452,15 @@ impl RateLimitBuilder {
     /// # Errors
     ///
     /// There is no rule; a rule's limit belongs to another limiter; a field cannot contain a rule's name.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::http::RateLimitLayer;
+    /// # use tollgate::{Limiter, Limits};
+    /// let limiter = Limiter::new(Limits::builder().build());
+    /// assert!(RateLimitLayer::builder(&limiter).build().is_err(), "it has no rule");
+    /// ```
     pub fn build(self) -> Result<RateLimitLayer, SetupError> {
         if self.rules.is_empty() {
             return Err(SetupError::new("a layer without a rule limits nothing"));

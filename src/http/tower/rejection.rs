@@ -30,6 +30,15 @@ pub struct Rejection {
 
 impl Rejection {
     /// Makes a rejection with a status of 400 to 599; any other status becomes 500. The client sees the reason.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::StatusCode;
+    /// # use tollgate::http::Rejection;
+    /// let rejection = Rejection::new(StatusCode::OK, "no API key");
+    /// assert_eq!(rejection.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    /// ```
     pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Rejection {
         let is_error = status.is_client_error() || status.is_server_error();
         let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
@@ -42,12 +51,29 @@ impl Rejection {
     }
 
     /// Returns the sentence that the client sees.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::StatusCode;
+    /// # use tollgate::http::Rejection;
+    /// let rejection = Rejection::new(StatusCode::UNAUTHORIZED, "no API key");
+    /// assert_eq!(rejection.reason(), "no API key");
+    /// ```
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
     /// Returns why the client's address is unknown, if that is the reason. It names the proxy, which the client does not
     /// see.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::http::{ClientError, Rejection};
+    /// let rejection = Rejection::from(ClientError::NoPeer);
+    /// assert_eq!(rejection.cause(), Some(&ClientError::NoPeer));
+    /// ```
     pub fn cause(&self) -> Option<&ClientError> {
         self.cause.as_ref()
     }

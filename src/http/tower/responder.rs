@@ -33,6 +33,36 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 
 /// A denied request, the input of a responder. [`RateLimitBuilder::respond`](crate::http::RateLimitBuilder::respond) has
 /// an example.
+///
+/// # Example
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use std::{convert::Infallible, time::Duration};
+/// # use tollgate::http::{RateLimitLayer, Rule, extract};
+/// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+/// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+/// # let get = || Request::new(());
+/// # use http::HeaderValue;
+/// use tollgate::http::responder::{self, Denial};
+///
+/// let respond = |denial: &Denial<'_>| {
+///     let mut response = responder::plain_text(denial);
+///     response.headers_mut().insert("x-denied-by", HeaderValue::from_str(denial.violated()[0]).unwrap());
+///     response
+/// };
+/// let layer = RateLimitLayer::builder(&limiter).rule(rule).respond(respond).build()?;
+/// send(&layer, get())?;
+/// assert_eq!(send(&layer, get())?.headers()["x-denied-by"], "All");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Denial<'a> {
     pub(crate) decision: Decision,
@@ -47,16 +77,93 @@ impl Denial<'_> {
     }
 
     /// Returns the names of the limits that deny the request, as clients see them.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let builder = RateLimitLayer::builder(&limiter).rule(rule);
+    /// let layer = builder.respond(|denial| Response::new(denial.violated().join(", "))).build()?;
+    /// send(&layer, get())?;
+    /// # use http_body_util::BodyExt;
+    /// let body = runtime.block_on(send(&layer, get())?.into_body().collect())?.to_bytes();
+    /// assert_eq!(body, "All");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn violated(&self) -> &[&str] {
         self.violated
     }
 
     /// Returns the whole seconds that `Retry-After` will have, at least 1.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let builder = RateLimitLayer::builder(&limiter).rule(rule);
+    /// let layer = builder.respond(|denial| Response::new("x".repeat(denial.retry_after() as usize))).build()?;
+    /// send(&layer, get())?;
+    /// let denied = send(&layer, get())?;
+    /// assert_eq!(http_body::Body::size_hint(denied.body()).exact(), Some(60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn retry_after(&self) -> u64 {
         retry_after(&self.decision).unwrap_or(1)
     }
 
     /// Returns the request without its body.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// # use tollgate::http::responder;
+    /// let builder = RateLimitLayer::builder(&limiter).rule(rule);
+    /// let layer = builder.respond(|denial| match denial.request().uri.path() {
+    ///     "/api" => responder::problem_json(denial),
+    ///     _ => responder::plain_text(denial),
+    /// });
+    /// let layer = layer.build()?;
+    /// send(&layer, get())?;
+    /// assert_eq!(send(&layer, get())?.headers()["content-type"], "text/plain; charset=utf-8");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn request(&self) -> &Parts {
         self.request
     }
@@ -64,6 +171,29 @@ impl Denial<'_> {
 
 /// Makes a 429 with a problem document (RFC 9457) of the type `quota-exceeded`, which names the limits that deny the
 /// request.
+///
+/// # Example
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use std::{convert::Infallible, time::Duration};
+/// # use tollgate::http::{RateLimitLayer, Rule, extract};
+/// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+/// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+/// # let get = || Request::new(());
+/// # use tollgate::http::responder;
+/// let layer = RateLimitLayer::builder(&limiter).rule(rule).respond(responder::problem_json).build()?;
+/// send(&layer, get())?;
+/// assert_eq!(send(&layer, get())?.headers()["content-type"], "application/problem+json");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
     let mut text = format!(
         "{{\"type\":\"{QUOTA_EXCEEDED}\",\"title\":\"Quota exceeded\",\"status\":429,\"detail\":\"try again in {} s\",\"violated-policies\":[",
@@ -78,6 +208,29 @@ pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
 }
 
 /// Makes a 429 with a line of text.
+///
+/// # Example
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use std::{convert::Infallible, time::Duration};
+/// # use tollgate::http::{RateLimitLayer, Rule, extract};
+/// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+/// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+/// # let get = || Request::new(());
+/// # use tollgate::http::responder;
+/// let layer = RateLimitLayer::builder(&limiter).rule(rule).respond(responder::plain_text).build()?;
+/// send(&layer, get())?;
+/// assert_eq!(send(&layer, get())?.headers()["content-type"], "text/plain; charset=utf-8");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn plain_text(denial: &Denial<'_>) -> Response<Bytes> {
     let text = format!("too many requests: try again in {} s\n", denial.retry_after());
     response(StatusCode::TOO_MANY_REQUESTS, PLAIN_TEXT, text)
@@ -88,6 +241,32 @@ pub fn plain_text(denial: &Denial<'_>) -> Response<Bytes> {
 /// `application/grpc-web` or `application/grpc-web-text`, alone, with `+` and a format, or with `;` and parameters.
 ///
 /// This is for custom responders. Without one, use [`RateLimitBuilder::grpc`](crate::http::RateLimitBuilder::grpc).
+///
+/// # Example
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use std::{convert::Infallible, time::Duration};
+/// # use tollgate::http::{RateLimitLayer, Rule, extract};
+/// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+/// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+/// # let get = || Request::new(());
+/// use tollgate::http::responder::{self, Denial};
+///
+/// let respond = |denial: &Denial<'_>| responder::grpc(denial).unwrap_or_else(|| responder::plain_text(denial));
+/// let layer = RateLimitLayer::builder(&limiter).rule(rule).respond(respond).build()?;
+/// send(&layer, get())?;
+/// let call = Request::post("/pb.Users/Get").header("content-type", "application/grpc").body(())?;
+/// assert_eq!(send(&layer, call)?.headers()["grpc-status"], "8"); // RESOURCE_EXHAUSTED
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn grpc(denial: &Denial<'_>) -> Option<Response<Bytes>> {
     Protocol::from_request(denial.request).map(|protocol| protocol.denied(denial))
 }

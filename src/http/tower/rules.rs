@@ -128,29 +128,146 @@ impl Rule {
     }
 
     /// Sets the name that clients see in place of the limit's own.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule.shown_as("everything")).build()?;
+    /// assert_eq!(send(&layer, get())?.headers()["ratelimit-policy"], r#""everything";q=1;w=60"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shown_as(self, name: impl Into<String>) -> Rule {
         Rule { shown_as: Some(name.into()), ..self }
     }
 
     /// Sets the cost of a request, by default 1. With 0 the layer checks the limit and charges nothing. A request whose
     /// cost is above the burst gets a 400, because no wait would help.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let rule = rule.cost(|request| if request.uri.path() == "/health" { 0 } else { 1 });
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// send(&layer, Request::get("/health").body(())?)?;
+    /// assert_eq!(limiter.limit("All")?.check("all", 0)?.remaining(), Some(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Rule {
         Rule { cost: Some(Box::new(cost)), ..self }
     }
 
     /// Sets the caller's factor, such as that of a role; 0 means that no limit applies. Fields describe the scaled
     /// limit. A factor that takes the limit's numbers out of their range gives a 500.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// # use tollgate::limit::Factor;
+    /// let rule = rule.factor(|request| match request.headers.contains_key("x-staff") {
+    ///     true => Factor::ZERO, // no limit
+    ///     false => Factor::ONE,
+    /// });
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// let staff = || Request::get("/").header("x-staff", "1").body(());
+    /// send(&layer, staff()?)?;
+    /// assert_eq!(send(&layer, staff()?)?.status(), 200);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn factor(self, factor: impl Fn(&Parts) -> Factor + Send + Sync + 'static) -> Rule {
         Rule { factor: Some(Box::new(factor)), ..self }
     }
 
     /// Restricts the rule to the requests for which `applies` returns true.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let rule = rule.when(|request| request.uri.path() != "/health");
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// let served = send(&layer, Request::get("/health").body(())?)?;
+    /// assert!(!served.headers().contains_key("ratelimit"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn when(self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Rule {
         Rule { applies: Some(Box::new(applies)), ..self }
     }
 
     /// Sets a key that tells a client which of its quotas a field describes: `pk` of the current draft. It must not be a
     /// secret. A key of more than 256 bytes is omitted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let rule = rule.partition(|request| Some(request.uri.path().into()));
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// assert!(send(&layer, get())?.headers()["ratelimit"].to_str()?.contains("pk=:Lw==:")); // a slash
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn partition(
         self,
         partition: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static,
@@ -164,6 +281,29 @@ impl Rule {
     ///
     /// The refund is [`Receipt::settle`](crate::reserve::Receipt::settle) with 0. It has no effect after a
     /// reset or another refund of the bucket, a reload that changes the limits, or the end of an override.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let rule = rule.refund_if(|status| status.is_success());
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// send(&layer, get())?;
+    /// assert_eq!(send(&layer, get())?.status(), 200); // the first request was refunded
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn refund_if(self, refunds: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Rule {
         Rule { refunds: Some(Box::new(refunds)), ..self }
     }

@@ -24,6 +24,32 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// A service behind limits, made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
 ///
 /// It is ready when the inner service is. After a denied request the inner service is still ready for the next one.
+///
+/// # Example
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use std::{convert::Infallible, time::Duration};
+/// # use tollgate::http::{RateLimitLayer, Rule, extract};
+/// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+/// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+/// # let get = || Request::new(());
+/// use tollgate::http::RateLimit;
+/// use tower::Service;
+///
+/// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+/// let mut service: RateLimit<_> = layer.layer(inner);
+/// runtime.block_on(service.call(get()))?;
+/// assert_eq!(runtime.block_on(service.call(get()))?.status(), 429);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
@@ -53,6 +79,34 @@ pub struct Report {
 
 impl Report {
     /// Returns whether the limits allow the request.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// # use tollgate::http::Report;
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).permissive(true).build()?;
+    /// let handler = service_fn(|request: Request<()>| async move {
+    ///     let report = request.extensions().get::<Report>().expect("the layer is permissive");
+    ///     Ok::<_, std::convert::Infallible>(Response::new(report.allowed()))
+    /// });
+    /// let ask = || runtime.block_on(layer.layer(handler).oneshot(get()));
+    /// assert!(format!("{:?}", ask()?.body()).contains("true"));
+    /// assert!(format!("{:?}", ask()?.body()).contains("false"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn allowed(&self) -> bool {
         self.outcome.as_ref().is_ok_and(Decision::allowed)
     }
@@ -93,6 +147,31 @@ pub struct Denied {
 
 impl Denied {
     /// Returns the decision.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// # use tollgate::http::Denied;
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// assert!(send(&layer, get())?.extensions().get::<Denied>().is_none());
+    /// let response = send(&layer, get())?;
+    /// let denied = response.extensions().get::<Denied>().expect("the bucket is empty");
+    /// assert!(denied.decision().retry_in() > Duration::from_secs(50));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn decision(&self) -> Decision {
         self.decision
     }

@@ -40,6 +40,22 @@ pub enum MemberMode {
 }
 
 /// One bucket of a [batch](crate::Limiter::batch): a handle, an id, a cost and a mode. Made by [`KeyedLimit::member`].
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// use tollgate::batch::{Member, MemberMode};
+///
+/// let users = limiter.limit("PerUser")?;
+/// let checked: Member = users.member("alice").cost(5).mode(MemberMode::CheckOnly);
+/// assert!(limiter.batch(&[checked]).spend()?.allowed());
+/// assert_eq!(users.check("alice", 0)?.remaining(), Some(5));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Member<'a> {
@@ -52,16 +68,57 @@ pub struct Member<'a> {
 
 impl<'a> Member<'a> {
     /// Sets the cost, in units. A cost of 0 checks the bucket without charging it. Default: 1.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert_eq!(limiter.batch(&[users.member("alice").cost(3)]).spend()?.remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn cost(self, cost: u64) -> Member<'a> {
         Member { cost, ..self }
     }
 
     /// Sets the caller's factor; see [`KeyedLimit::scaled`]. Default: 1.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let member = users.member("alice").factor("0.5".parse()?);
+    /// assert_eq!(limiter.batch(&[member]).spend()?.remaining(), Some(9)); // of 10
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn factor(self, factor: Factor) -> Member<'a> {
         Member { factor, ..self }
     }
 
     /// Sets the mode. Default: [`MemberMode::CheckAndSpend`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// use tollgate::batch::MemberMode;
+    ///
+    /// let users = limiter.limit("PerUser")?;
+    /// let member = users.member("alice").cost(5).mode(MemberMode::SpendOnly);
+    /// assert!(limiter.batch(&[member]).spend()?.allowed());
+    /// assert!(limiter.batch(&[member]).spend()?.allowed(), "it never denies");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn mode(self, mode: MemberMode) -> Member<'a> {
         Member { mode, ..self }
     }
@@ -69,6 +126,18 @@ impl<'a> Member<'a> {
 
 impl KeyedLimit {
     /// Makes a member of a [batch](crate::Limiter::batch): check-and-spend, at a cost of 1.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert_eq!(limiter.batch(&[users.member("alice")]).spend()?.remaining(), Some(4));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
         let (id, mode) = (id.into(), MemberMode::default());
         Member { handle: self, id, cost: 1, mode, factor: Factor::ONE }

@@ -89,6 +89,21 @@ impl<'a> Batch<'a> {
     /// # Errors
     ///
     /// See [`Batch`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let members = [users.member("alice"), users.member("bob").cost(3)];
+    /// assert!(limiter.batch(&members).spend()?.allowed());
+    /// assert!(!limiter.batch(&members).spend()?.allowed(), "bob has 2 units");
+    /// assert_eq!(users.check("alice", 0)?.remaining(), Some(4)); // charged once
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn spend(&self) -> Result<Decision, Error> {
         match fast_path::spend(self.limiter, self.members, None) {
             Some(decision) => Ok(decision),
@@ -221,6 +236,20 @@ impl<'a> Batch<'a> {
     /// # Errors
     ///
     /// See [`Batch`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let members = [users.member("alice").cost(5), users.member("bob")];
+    /// assert_eq!(limiter.batch(&members).check()?.remaining(), Some(0));
+    /// assert_eq!(users.check("alice", 0)?.remaining(), Some(5));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn check(&self) -> Result<Decision, Error> {
         self.with_members(true, |view, members| {
             look(view, members)?;
@@ -270,6 +299,21 @@ impl<'a> Batch<'a> {
     /// # Errors
     ///
     /// See [`Batch`]; a cost above the burst is no error here.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let members = [users.member("alice").cost(5), users.member("bob")];
+    /// assert!(limiter.batch(&members).spend()?.allowed());
+    /// assert!(limiter.batch(&members).reset()?.allowed());
+    /// assert_eq!(users.check("alice", 0)?.remaining(), Some(5));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn reset(&self) -> Result<Decision, Error> {
         self.give_each(
             false,

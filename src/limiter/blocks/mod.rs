@@ -23,6 +23,21 @@ use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
 /// Describes a blocked id. Made by [`Limiter::blocked`].
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// limiter.limit("PerUser")?.block_with_reason("mallory", Duration::from_secs(3600), "ticket 4711")?;
+/// for blocked in limiter.blocked() {
+///     assert_eq!((&*blocked.limit, &*blocked.id), ("PerUser", "mallory"));
+///     assert!(blocked.left <= Duration::from_secs(3600));
+/// }
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocked {
@@ -185,6 +200,21 @@ impl KeyedLimit {
     /// # Errors
     ///
     /// [`Error::is_invalid_id`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// users.block("mallory", Duration::from_secs(3600))?;
+    /// assert!(users.unblock("mallory")?);
+    /// assert!(users.spend("mallory", 1)?.allowed());
+    /// assert!(!users.unblock("mallory")?, "it was not blocked any more");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn unblock<'a>(&self, id: impl Into<Id<'a>>) -> Result<bool, Error> {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
@@ -202,6 +232,22 @@ impl KeyedLimit {
     /// # Errors
     ///
     /// [`Error::is_invalid_id`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let (clock, hand) = Clock::manual();
+    /// let users = Limiter::with_clock(limits, clock).limit("PerUser")?;
+    /// users.block("mallory", Duration::from_secs(60))?;
+    /// hand.advance(Duration::from_secs(20));
+    /// assert_eq!(users.blocked("mallory")?, Some(Duration::from_secs(40)));
+    /// assert_eq!(users.blocked("alice")?, None);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn blocked<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Duration>, Error> {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
@@ -225,6 +271,19 @@ impl KeyedLimit {
 impl Limiter {
     /// Lists the [blocked](KeyedLimit::block) ids, in no order; [`block_with_reason`](KeyedLimit::block_with_reason)
     /// has an example. It copies the whole list, so it is for operators, not for every request.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// limiter.limit("PerUser")?.block("mallory", Duration::from_secs(3600))?;
+    /// let ids: Vec<String> = limiter.blocked().into_iter().map(|blocked| blocked.id).collect();
+    /// assert_eq!(ids, ["mallory"]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn blocked(&self) -> Vec<Blocked> {
         let inner = &*self.inner;
         let now_ns = inner.clock.now_ns();

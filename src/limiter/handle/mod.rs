@@ -35,6 +35,19 @@ const GROUP: usize = 16;
 ///
 /// Every call with an id can fail with [`Error::is_invalid_id`], and every call with a cost with
 /// [`Error::is_cost_above_burst`]. A call that fails has changed nothing.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// let users = limiter.limit("PerUser")?; // look it up once, and keep the handle
+/// assert_eq!(users.spend("alice", 1)?.remaining(), Some(4));
+/// assert_eq!(users.spend(4711, 1)?.remaining(), Some(4)); // a number is an id as well
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct KeyedLimit {
     pub(crate) limiter: Limiter,
@@ -231,11 +244,33 @@ impl KeyedLimit {
     }
 
     /// Returns the limit's name.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// assert_eq!(limiter.limit("PerUser")?.name(), "PerUser");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the format of the limit's ids.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// assert_eq!(limiter.limit("PerUser")?.format(), IdFormat::String);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn format(&self) -> IdFormat {
         self.format
     }

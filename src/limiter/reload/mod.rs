@@ -22,6 +22,21 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`reload_with`](Limiter::reload_with).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 4)?.allowed()); // 4 of 5
+    /// let larger = Limit::new(50, 100, Duration::from_secs(60))?;
+    /// limiter.reload(Limits::builder().limit("PerUser", IdFormat::String, larger)?.build())?;
+    /// assert_eq!(users.check("alice", 0)?.remaining(), Some(10)); // of 50
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn reload(&self, limits: Limits) -> Result<Reloaded, Error> {
         self.reload_with(limits, CarryOver::default())
     }

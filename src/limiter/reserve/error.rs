@@ -49,21 +49,76 @@ pub enum ReserveError {
 
 impl ReserveError {
     /// Whether a longer wait would get a reservation.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 5)?.allowed());
+    /// let error = users.reserve("alice", 1, Duration::ZERO).unwrap_err();
+    /// assert!(error.is_not_in_time() && !error.is_never());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_not_in_time(&self) -> bool {
         matches!(self, ReserveError::NotInTime { .. })
     }
 
     /// Whether the cost is above the burst, so that no wait helps.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let error = users.reserve("alice", 6, Duration::MAX).unwrap_err(); // the burst is 5
+    /// assert!(error.is_never() && error.needed().is_none());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_never(&self) -> bool {
         matches!(self, ReserveError::Wrong(error) if error.is_cost_above_burst())
     }
 
     /// Whether the id is [blocked](crate::KeyedLimit::block).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// users.block("mallory", Duration::from_secs(60))?;
+    /// assert!(users.reserve("mallory", 1, Duration::MAX).unwrap_err().is_blocked());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_blocked(&self) -> bool {
         matches!(self, ReserveError::Blocked { .. })
     }
 
     /// The time until the reservation would be granted, if that is too long.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 5)?.allowed());
+    /// let needed = users.reserve("alice", 2, Duration::ZERO).unwrap_err().needed();
+    /// assert!(needed.is_some_and(|time| time <= Duration::from_secs(12))); // a unit comes back every 6 s
+    /// assert!(users.reserve("alice", 2, Duration::from_secs(12)).is_ok());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn needed(&self) -> Option<Duration> {
         match self {
             ReserveError::NotInTime { needed } => Some(*needed),

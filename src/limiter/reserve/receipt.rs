@@ -14,6 +14,21 @@ use crate::limits::Id;
 /// [`Reservation::into_receipt`](crate::reserve::Reservation::into_receipt).
 ///
 /// If a receipt is dropped, the estimate stays charged.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// use tollgate::reserve::Receipt;
+///
+/// let users = limiter.limit("PerUser")?;
+/// let receipt: Receipt = users.spend_estimate("alice", 4)?.1.expect("allowed");
+/// assert_eq!(receipt.settle(1).remaining(), Some(4));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 pub struct Receipt {
     /// `None` if no limit applies.
     pub(super) claim: Option<Claim>,
@@ -67,6 +82,18 @@ impl KeyedLimit {
 
 impl Receipt {
     /// The units that are charged as an estimate.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let (_, receipt) = limiter.limit("PerUser")?.spend_estimate("alice", 4)?;
+    /// assert_eq!(receipt.expect("allowed").cost(), 4);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn cost(&self) -> u64 {
         self.cost
     }
@@ -90,6 +117,20 @@ impl Receipt {
     ///
     /// If another thread is rolling back a charge of the bucket at this moment, that thread returns these units as well,
     /// as soon as it goes on. The decision then shows the bucket without them.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let (decision, receipt) = users.spend_estimate("alice", 4)?;
+    /// assert_eq!(decision.remaining(), Some(1));
+    /// assert_eq!(receipt.expect("allowed").settle(2).remaining(), Some(3));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn settle(self, actual: u64) -> Decision {
         let Some(claim) = &self.claim else { return Decision::UNLIMITED };
         if actual < self.cost {

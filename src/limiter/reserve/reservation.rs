@@ -18,6 +18,22 @@ use crate::util::time::saturating_ns;
 ///
 /// The cost is charged, and stays charged if the reservation is dropped. [`cancel`](Reservation::cancel) returns the
 /// units, and [`into_receipt`](Reservation::into_receipt) lets the caller settle the actual cost.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// use tollgate::reserve::Reservation;
+///
+/// let users = limiter.limit("PerUser")?;
+/// assert!(users.spend("alice", 5)?.allowed());
+/// let reservation: Reservation = users.reserve("alice", 1, Duration::from_secs(10))?;
+/// assert!(reservation.wait() > Duration::from_secs(1), "not granted yet");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "the cost is charged, and may be used only after the wait"]
 pub struct Reservation {
     receipt: Receipt,
@@ -123,6 +139,22 @@ fn place(word: Option<u64>, wait_ns: u64, at_most_ns: u64) -> Outcome {
 
 impl Reservation {
     /// The time until the reservation is granted, by a new reading of the limiter's clock; 0 once it is granted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("Mail", IdFormat::String, limit)?.build();
+    /// let (clock, hand) = Clock::manual();
+    /// let mail = Limiter::with_clock(limits, clock).limit("Mail")?;
+    /// assert!(mail.spend("alice", 1)?.allowed());
+    /// let reservation = mail.reserve("alice", 1, Duration::MAX)?;
+    /// hand.advance(Duration::from_secs(45));
+    /// assert_eq!(reservation.wait(), Duration::from_secs(15));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wait(&self) -> Duration {
         // Without a limit there is no wait.
         let now_ns = self.receipt.claim.as_ref().map_or(self.granted_at_ns, Claim::now_ns);
@@ -130,6 +162,18 @@ impl Reservation {
     }
 
     /// The units that are reserved.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let reservation = limiter.limit("PerUser")?.reserve("alice", 3, Duration::MAX)?;
+    /// assert_eq!(reservation.cost(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cost(&self) -> u64 {
         self.receipt.cost
     }
@@ -170,6 +214,18 @@ impl Reservation {
 
     /// Turns the reservation into a receipt, to settle the actual cost. A settlement does not end the wait: the caller
     /// must still wait until the reservation is granted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let reservation = limiter.limit("PerUser")?.reserve("alice", 4, Duration::ZERO)?;
+    /// assert_eq!(reservation.into_receipt().settle(1).remaining(), Some(4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_receipt(self) -> Receipt {
         self.receipt
     }

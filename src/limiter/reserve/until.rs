@@ -36,6 +36,22 @@ use crate::util::time::saturating_ns;
 /// ```
 pub trait Timer {
     /// Returns a future that is ready once `time` has passed.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(not(tollgate_loom))] {
+    /// # use std::time::{Duration, Instant};
+    /// use tollgate::reserve::Timer;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let begun = Instant::now();
+    /// Timer::sleep(&tokio::time::sleep, Duration::from_millis(5)).await;
+    /// assert!(begun.elapsed() >= Duration::from_millis(5));
+    /// # });
+    /// # }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     fn sleep(&self, time: Duration) -> impl Future<Output = ()>;
 }
 
@@ -51,6 +67,20 @@ where
 
 /// Waits for reservations of a limit, with a timer, a longest wait and a jitter. Made by [`KeyedLimit::waiting`] and
 /// [`KeyedLimit::parking`], which have examples.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// let users = limiter.limit("PerUser")?;
+/// let waiting = users.parking().at_most(Duration::from_secs(5)); // for any number of calls
+/// waiting.wait_until_allowed("alice", 5)?;
+/// assert!(waiting.wait_until_allowed("alice", 1).unwrap_err().is_not_in_time());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 #[must_use = "does nothing until it is asked to wait"]
 pub struct Waiting<'h, T> {
@@ -61,6 +91,21 @@ pub struct Waiting<'h, T> {
 }
 
 /// Stands for waiting by parking the thread, without a timer.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+/// use tollgate::reserve::{Parking, Waiting};
+///
+/// let users = limiter.limit("PerUser")?;
+/// let waiting: Waiting<'_, Parking> = users.parking().at_most(Duration::from_secs(5));
+/// assert_eq!(waiting.wait_until_allowed("alice", 1)?.cost(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Parking;
 
@@ -155,6 +200,20 @@ impl KeyedLimit {
 
 impl<T> Waiting<'_, T> {
     /// Sets the longest wait, without jitter. A caller that would wait longer gets an error at once. Default: no bound.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// assert!(users.spend("alice", 5)?.allowed());
+    /// let patient = users.parking().at_most(Duration::from_secs(1));
+    /// assert!(patient.wait_until_allowed("alice", 1).unwrap_err().is_not_in_time()); // it takes 6 s
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn at_most(self, at_most: Duration) -> Self {
         Waiting { at_most, ..self }
     }
@@ -162,6 +221,19 @@ impl<T> Waiting<'_, T> {
     /// Adds a random time below `jitter`, evenly distributed, to every wait that is not zero. So callers whose
     /// reservations are granted at the same time do not all act at once. The reservations keep their order; the callers
     /// may act in another. Default: 0.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?;
+    /// let waiting = users.parking().jitter(Duration::from_millis(20));
+    /// assert!(waiting.wait_until_allowed("alice", 5).is_ok(), "no wait, so no jitter");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn jitter(self, jitter: Duration) -> Self {
         Waiting { jitter, ..self }
     }
@@ -185,6 +257,25 @@ impl<T: Timer> Waiting<'_, T> {
     /// # Errors
     ///
     /// A [`ReserveError`], at once, if no wait would help, or the wait would exceed [`at_most`](Waiting::at_most).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(not(tollgate_loom))] {
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let users = limiter.limit("PerUser")?;
+    /// let waiting = users.waiting(tokio::time::sleep).at_most(Duration::from_secs(1));
+    /// let receipt = waiting.until_allowed("alice", 4).await?;
+    /// assert_eq!(receipt.settle(1).remaining(), Some(4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn until_allowed<'a>(
         &self,
         id: impl Into<Id<'a>>,
@@ -205,6 +296,20 @@ impl Waiting<'_, Parking> {
     /// # Errors
     ///
     /// Those of [`until_allowed`](Waiting::until_allowed).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// let limit = Limit::new(1, 1, Duration::from_millis(5))?;
+    /// let mail = Limiter::new(Limits::builder().limit("Mail", IdFormat::String, limit)?.build()).limit("Mail")?;
+    /// let begun = std::time::Instant::now();
+    /// mail.parking().wait_until_allowed("alice", 1)?;
+    /// mail.parking().wait_until_allowed("alice", 1)?;
+    /// assert!(begun.elapsed() >= Duration::from_millis(4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wait_until_allowed<'a>(
         &self,
         id: impl Into<Id<'a>>,

@@ -13,6 +13,20 @@ use crate::limits::{Id, IdFormat, LimitOptions, OverrideOptions, Scratch, format
 use crate::store::key::{LimitIndex, OwnedId};
 
 /// Builds [`Limits`] in code: see their [example](Limits#example-limits-made-in-code).
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limits};
+/// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(1));
+/// let limits = Limits::builder()
+///     .limit("PerUser", IdFormat::String, limit(20)?)?
+///     .limit("PerClient", IdFormat::IpAddress, limit(60)?)?
+///     .build();
+/// assert_eq!(limits.limit_for("PerClient", "192.0.2.7")?, Some(limit(60)?));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LimitsBuilder {
@@ -74,6 +88,19 @@ impl LimitsBuilder {
     ///
     /// Those of [`limit`](LimitsBuilder::limit), and [`Error::is_invalid_limit`] in three more cases: the shadow has
     /// another algorithm; there is a shadow, but no limit or shadow mode; a bucket has no room for the debt.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::LimitOptions;
+    /// # use tollgate::{IdFormat, Limit, Limits};
+    /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+    /// let options = LimitOptions::default().max_debt(40);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, options)?.build();
+    /// assert_eq!(limits.limit("PerUser")?.max_debt(), 40);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn limit_with(
         mut self,
         name: &str,
@@ -162,6 +189,20 @@ impl LimitsBuilder {
     ///
     /// Those of [`override_id`](LimitsBuilder::override_id), and [`Error::is_invalid_limit`] if a bucket
     /// has no room for the debt.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::OverrideOptions;
+    /// # use tollgate::{IdFormat, Limits};
+    /// let options = OverrideOptions::default().comment("no limit for the monitoring");
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, None)?
+    ///     .override_with("PerUser", "probe", None, options)?
+    ///     .build();
+    /// assert_eq!(limits.overrides(), 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn override_with<'a>(
         mut self,
         name: &str,
@@ -191,6 +232,15 @@ impl LimitsBuilder {
     }
 
     /// Returns the limits.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?.build();
+    /// assert!(limits.names().any(|name| name == "PerUser"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn build(mut self) -> Limits {
         for entry in &mut self.limits.entries {
             if entry.is_disabled {

@@ -13,6 +13,20 @@ use crate::store::key::{LimitIndex, OwnedId};
 use crate::util::escape::Escaped;
 
 /// A file, as the caller named it, and a line of it, from 1. Its text is `file:line`.
+///
+/// # Example
+///
+/// ```
+/// # #[cfg(feature = "yaml")] {
+/// # use tollgate::Limits;
+/// let text = "PerUser: {burst: 20, count: 10, period: 1s, id: string}\n\
+///             PerUser:alice: {burst: 40, count: 10, period: 1s}\n";
+/// let limits = Limits::from_yaml(text)?;
+/// let alice = limits.limit("PerUser")?.override_of("alice")?.expect("it was given");
+/// assert_eq!(alice.location().map(|location| location.line), Some(2));
+/// # }
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Location {
@@ -54,6 +68,20 @@ pub struct LimitEntry<'a> {
 }
 
 /// One override of a limit: see the example of [`OverrideOptions`](crate::limits::OverrideOptions).
+///
+/// # Example
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tollgate::{IdFormat, Limit, Limits};
+/// let limits = Limits::builder()
+///     .limit("PerUser", IdFormat::String, None)?
+///     .override_id("PerUser", "alice", Limit::new(9, 1, Duration::from_secs(1))?)?
+///     .build();
+/// let given = limits.limit("PerUser")?.overrides().next().expect("alice's");
+/// assert_eq!((given.id(), given.limit().map(Limit::burst)), ("alice".into(), Some(9)));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct OverrideEntry<'a> {
     limit: LimitEntry<'a>,
@@ -96,6 +124,16 @@ impl Limits {
     /// # Errors
     ///
     /// [`Error::is_invalid_name`] for an unknown name.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?.build();
+    /// assert_eq!(limits.limit("PerUser")?.format(), IdFormat::String);
+    /// assert!(limits.limit("PerUsr").unwrap_err().is_invalid_name());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn limit(&self, name: &str) -> Result<LimitEntry<'_>, Error> {
         Ok(LimitEntry { limits: self, index: self.index_of(name)? })
     }
@@ -133,6 +171,15 @@ impl<'a> LimitEntry<'a> {
     }
 
     /// Whether the limit was switched off. It then limits no id and has no overrides.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?.disable("PerUser")?.build();
+    /// assert!(limits.limit("PerUser")?.is_disabled());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_disabled(&self) -> bool {
         self.entry().is_disabled
     }
@@ -143,6 +190,18 @@ impl<'a> LimitEntry<'a> {
     }
 
     /// Returns whether the limit denies calls, or only counts those that it would deny.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::{LimitMode, LimitOptions};
+    /// # use tollgate::{IdFormat, Limit, Limits};
+    /// # let limit = Limit::new(5, 1, std::time::Duration::from_secs(1))?;
+    /// let tried = LimitOptions::default().mode(LimitMode::Shadow);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, tried)?.build();
+    /// assert_eq!(limits.limit("PerUser")?.mode(), LimitMode::Shadow);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn mode(&self) -> LimitMode {
         self.entry().options.mode
     }
@@ -177,6 +236,17 @@ impl<'a> LimitEntry<'a> {
     /// # Errors
     ///
     /// [`Error::is_invalid_id`] for an id that does not have the limit's format.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?;
+    /// let limits = limits.override_id("PerUser", "alice", None)?.build();
+    /// assert!(limits.limit("PerUser")?.override_of("alice")?.is_some());
+    /// assert!(limits.limit("PerUser")?.override_of("bob")?.is_none());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn override_of<'i>(
         &self,
         id: impl Into<Id<'i>>,
@@ -214,6 +284,21 @@ impl<'a> LimitEntry<'a> {
 
     /// Returns the override here of the account of `other`'s id, which may be of other [`Limits`]. `None` if there is
     /// none, if the id has no account, or if the formats differ.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(feature = "boulder")] {
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerName", IdFormat::RegIdDomain, None)?;
+    /// let limits = limits.override_id("PerName", 7, None)?.override_id("PerName", (7, "example.com"), None)?;
+    /// let limits = limits.build();
+    /// let names = limits.limit("PerName")?;
+    /// let of_name = names.override_of((7, "example.com"))?.expect("it was given");
+    /// assert_eq!(names.override_of_account(&of_name).map(|given| given.id()).as_deref(), Some("7"));
+    /// # }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn override_of_account(&self, other: &OverrideEntry<'_>) -> Option<OverrideEntry<'a>> {
         if self.format() != other.limit.format() {
             return None;
@@ -244,6 +329,19 @@ impl<'a> OverrideEntry<'a> {
     }
 
     /// Whether the id is an account, so that the override applies to all of the account's ids that have none themselves.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(feature = "boulder")] {
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerName", IdFormat::RegIdDomain, None)?;
+    /// let limits = limits.override_id("PerName", 7, None)?.override_id("PerName", (7, "example.com"), None)?;
+    /// let of_accounts = limits.build().limit("PerName")?.overrides().filter(|given| given.is_of_account()).count();
+    /// assert_eq!(of_accounts, 1);
+    /// # }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn is_of_account(&self) -> bool {
         format::is_account(self.limit.format(), self.id_bytes())
     }
@@ -259,6 +357,22 @@ impl<'a> OverrideEntry<'a> {
     }
 
     /// Returns the debt that was given with the override; `None` if the default's applies.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::OverrideOptions;
+    /// # use tollgate::{IdFormat, Limit, Limits};
+    /// # let limit = |burst| Limit::new(burst, 1, std::time::Duration::from_secs(1));
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, limit(5)?)?
+    ///     .override_with("PerUser", "alice", limit(9)?, OverrideOptions::default().max_debt(3))?
+    ///     .override_id("PerUser", "bob", limit(9)?)?
+    ///     .build();
+    /// let debt = |id| limits.limit("PerUser")?.override_of(id).map(|given| given.and_then(|it| it.own_max_debt()));
+    /// assert_eq!((debt("alice")?, debt("bob")?), (Some(3), None));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn own_max_debt(&self) -> Option<u64> {
         self.terms()?.max_debt
     }
@@ -280,6 +394,22 @@ impl<'a> OverrideEntry<'a> {
 
     /// Returns the last day, in UTC, on which the override applies, such as `2026-12-31`. If it ends within a day, it is
     /// that day and the time.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, UNIX_EPOCH};
+    /// # use tollgate::limits::OverrideOptions;
+    /// # use tollgate::{IdFormat, Limits};
+    /// let end = UNIX_EPOCH + Duration::from_secs(1_798_761_600); // 2027-01-01T00:00:00Z
+    /// let limits = Limits::builder()
+    ///     .limit("PerUser", IdFormat::String, None)?
+    ///     .override_with("PerUser", "alice", None, OverrideOptions::default().expires(end))?
+    ///     .build();
+    /// let alice = limits.limit("PerUser")?.override_of("alice")?.expect("it was given");
+    /// assert_eq!(alice.last_day().as_deref(), Some("2026-12-31"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn last_day(&self) -> Option<String> {
         let expires = self.terms()?.expires;
         expires.time().map(|_| expires.to_string())

@@ -136,17 +136,44 @@ impl TermsIndex {
 
 impl Limits {
     /// Returns a builder without limits.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?.build();
+    /// assert!(limits.limit("PerUser").is_ok());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn builder() -> LimitsBuilder {
         LimitsBuilder::new()
     }
 
     /// Returns the names of all limits that were given, also of those without a default and of disabled ones, in the
     /// order in which they were given. Boulder's names come first.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?.build();
+    /// assert_eq!(limits.names().collect::<Vec<_>>(), ["PerUser"]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter(|entry| entry.is_given()).map(|entry| &*entry.name)
     }
 
     /// Returns the number of overrides of all limits.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{IdFormat, Limits};
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, None)?;
+    /// assert_eq!(limits.override_id("PerUser", "alice", None)?.build().overrides(), 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn overrides(&self) -> usize {
         self.entries.iter().map(|entry| entry.overrides.len()).sum()
     }

@@ -39,6 +39,18 @@ impl YamlLoader {
     /// Sets whether overrides of Boulder's limits may have addresses and networks in private, reserved and
     /// documentation blocks, such as `10.0.0.2` and `2001:db8::/48`. All other rules for ids stay, such as that for the
     /// canonical form. Custom limits always accept such ids. Default: no, as in Boulder.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(feature = "boulder")] {
+    /// # use tollgate::limits::YamlLoader;
+    /// let text = "NewRegistrationsPerIPAddress: {burst: 20, count: 20, period: 1s}\n\
+    ///             NewRegistrationsPerIPAddress:10.0.0.2: {burst: 40, count: 20, period: 1s}\n";
+    /// assert!(YamlLoader::new().text(text).unwrap_err().is_invalid_config());
+    /// assert!(YamlLoader::new().allow_reserved(true).text(text).is_ok());
+    /// # }
+    /// ```
     pub fn allow_reserved(self, allow: bool) -> YamlLoader {
         YamlLoader { allow_reserved: allow }
     }
@@ -48,6 +60,18 @@ impl YamlLoader {
     /// # Errors
     ///
     /// Those of [`Limits::from_yaml_files`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::YamlLoader;
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("limits.yml");
+    /// std::fs::write(&path, "PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;
+    /// let limits = YamlLoader::new().files(&path, None)?;
+    /// assert!(limits.limit("PerUser").is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn files(
         self,
         limits: impl AsRef<Path>,
@@ -61,6 +85,15 @@ impl YamlLoader {
     /// # Errors
     ///
     /// Those of [`Limits::from_yaml`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::YamlLoader;
+    /// let limits = YamlLoader::new().text("PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;
+    /// assert_eq!(limits.limit("PerUser")?.algorithm(), Some("gcra"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn text(self, text: &str) -> Result<Limits, Error> {
         load(self, &Source::Text("<text>", text), None)
     }
@@ -70,6 +103,16 @@ impl YamlLoader {
     /// # Errors
     ///
     /// Those of [`Limits::from_yaml_with_overrides`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::YamlLoader;
+    /// let limits = "PerUser: {burst: 20, count: 10, period: 1s, id: string}";
+    /// let overrides = "- PerUser: {burst: 40, count: 10, period: 1s, ids: [alice, bob]}";
+    /// assert_eq!(YamlLoader::new().texts(limits, overrides)?.overrides(), 2);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
     pub fn texts(self, limits: &str, overrides: &str) -> Result<Limits, Error> {
         let overrides = Source::Text("<overrides>", overrides);
         load(self, &Source::Text("<limits>", limits), Some(&overrides))

@@ -17,6 +17,19 @@ use crate::util::escape::Escaped;
 /// A valid override that is probably a mistake: see the example of [`Limits::warnings`].
 ///
 /// Its text is one line, with control characters and invisible characters escaped. The fields have the id as it is.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::{Duration, SystemTime};
+/// # use tollgate::{IdFormat, Limit, Limits};
+/// let limit = Limit::new(20, 60, Duration::from_secs(60))?;
+/// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit.clone())?;
+/// let limits = limits.override_id("PerUser", "alice", limit)?.build();
+/// let warning = &limits.warnings(SystemTime::now())[0];
+/// assert_eq!((&*warning.path, &*warning.id), ("PerUser:alice", "alice"));
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warning {
@@ -35,6 +48,21 @@ pub struct Warning {
 }
 
 /// The kind of a [`Warning`]. Its text is the name in backquotes.
+///
+/// # Example
+///
+/// ```
+/// # use std::time::{Duration, SystemTime};
+/// # use tollgate::limits::WarningKind;
+/// # use tollgate::{IdFormat, Limit, Limits};
+/// let limit = Limit::new(20, 60, Duration::from_secs(60))?;
+/// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit.clone())?;
+/// let limits = limits.override_id("PerUser", "alice", limit)?.build();
+/// let warnings = limits.warnings(SystemTime::now());
+/// assert!(warnings.iter().all(|warning| warning.kind == WarningKind::Equal));
+/// assert_eq!(warnings.len(), 1);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum WarningKind {
