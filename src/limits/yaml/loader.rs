@@ -13,6 +13,7 @@ use crate::limits::Limits;
 /// # Example: overrides for clients of a private network
 ///
 /// ```
+/// # #[cfg(feature = "boulder")] {
 /// use tollgate::Limits;
 /// use tollgate::limits::YamlLoader;
 ///
@@ -22,6 +23,7 @@ use crate::limits::Limits;
 ///
 /// let limits = YamlLoader::new().allow_reserved(true).text(text)?;
 /// assert_eq!(limits.overrides(), 1);
+/// # }
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
