@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -18,29 +18,48 @@ use super::support::{hourly, limits, ms, seconds};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Makes a limiter with the limits "Own" and "Then". If a batch charges "Then", this calls `when_charged` with the
-/// limiter and the limit "Then", and denies.
+/// A limiter with the limits "Own" and "Then". The rule of "Then" has the limiter until this is dropped.
+struct LateDenial {
+    limiter: Limiter,
+    of_rule: Arc<Mutex<Option<(Limiter, Limit)>>>,
+}
+
+impl Drop for LateDenial {
+    fn drop(&mut self) {
+        self.of_rule.lock().unwrap().take();
+    }
+}
+
+impl std::ops::Deref for LateDenial {
+    type Target = Limiter;
+
+    fn deref(&self) -> &Limiter {
+        &self.limiter
+    }
+}
+
+/// If a batch charges "Then", calls `when_charged` with the limiter and the limit "Then", and denies.
 fn with_late_denial(
     own: Limit,
     clock: Clock,
     engine: Engine,
     when_charged: impl Fn(&Limiter, Limit) + Send + Sync + 'static,
-) -> Limiter {
+) -> LateDenial {
     let asked = AtomicU64::new(0);
-    let of: Arc<OnceLock<(Limiter, Limit)>> = Arc::default();
-    let in_rule = of.clone();
+    let of_rule: Arc<Mutex<Option<(Limiter, Limit)>>> = Arc::default();
+    let in_rule = of_rule.clone();
     let then = scripted(move || {
         let before = asked.fetch_add(1, Ordering::Relaxed);
         if before == 1 {
-            let (limiter, then) = in_rule.get().unwrap();
-            when_charged(limiter, then.clone());
+            let (limiter, then) = in_rule.lock().unwrap().take().unwrap();
+            when_charged(&limiter, then);
         }
         before == 0
     });
     let options = LimiterOptions::default().clock(clock).engine(engine);
     let limiter = Limiter::with_options(limits(&[("Own", own), ("Then", then.clone())]), options);
-    assert!(of.set((limiter.clone(), then)).is_ok());
-    limiter
+    *of_rule.lock().unwrap() = Some((limiter.clone(), then));
+    LateDenial { limiter, of_rule }
 }
 
 fn denied_batch(limiter: &Limiter, cost: u64) {
@@ -276,7 +295,10 @@ fn reloads_before_shared_rollback(at: u64) -> bool {
         Some(Box::new(move || assert!(reloaded.reload(with_other(2)).unwrap().changed)));
     let is_allowed = own.spend("id", 3).unwrap().allowed();
     let is_reached = on_rollback.lock().unwrap().is_none();
-    *on_spend.lock().unwrap() = None;
+    // The hooks have the limiter.
+    for hook in [on_spend, on_rollback] {
+        hook.lock().unwrap().take();
+    }
     if is_reached {
         assert!(!is_allowed, "one of ten is left in the key's own cell");
         assert!(shared() >= before, "{:?} of {before:?} are left", shared());
