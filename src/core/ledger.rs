@@ -4,8 +4,8 @@
 //! it needs the amount by which other calls have lowered the word since its charge. So each call that lowers a word
 //! records this in the ledger before its swap: a settlement and a rollback add the amount, a refund and a reset add 1
 //! to a count. A rollback of a whole charge that is still the bucket's last records nothing: it only undoes that
-//! charge. A reservation that has to wait records the time of its grant. Buckets share the entries of a fixed array. Another bucket of the same entry can only make a rollback return
-//! less. docs/internals/rollback.md has the rule.
+//! charge. A reservation that has to wait records the time of its grant. Buckets share the entries of a fixed array.
+//! Another bucket of the same entry can only make a rollback return less. docs/internals/rollback.md has the rule.
 
 use ahash::RandomState;
 

@@ -332,10 +332,14 @@ impl<'g> LimitsView<'g> {
             return Ok(None);
         }
         let Some(new) = now.limits.limit_at(tag) else { return Ok(None) };
-        let old = charged_in.limits.limit_at(key.tag);
-        let converted_below = match old.is_some_and(|old| old.rule() == new.rule()) {
-            true => spent.converted_below,
-            false => match now.exact_below(charged_in, key, spent.to, charge, tag) {
+        let Some(conversion) = now.only_conversion(charged_in, key, charge, tag) else {
+            return Ok(None);
+        };
+        let converted_below = match (conversion.is_identity(), spent.converted_below) {
+            (true, earlier) => earlier,
+            // A second conversion: the word no longer shows whether the first has cut a part of the charge.
+            (false, Some(_)) => return Ok(None),
+            (false, None) => match conversion.exact_below(charge) {
                 Some(below) => Some(below),
                 None => return Ok(None),
             },

@@ -127,53 +127,6 @@ impl CarryOver {
         })
     }
 
-    /// Returns the word of `new` below which a conversion at `at_ns` has neither rounded nor cut anything of `charge`.
-    /// `None` if every conversion may have.
-    ///
-    /// Then the part of the charge in the converted word is the difference of its own two words, whatever else the
-    /// bucket holds.
-    pub(crate) fn exact_below(
-        self,
-        old: &Limit,
-        new: &Limit,
-        charge: Charge,
-        at_ns: u64,
-    ) -> Option<u64> {
-        let is_whole = |amount: u64, by: u64, of: u64| {
-            (u128::from(amount) * u128::from(by)).is_multiple_of(u128::from(of.max(1)))
-        };
-        match (old.rule(), new.rule()) {
-            (Rule::Gcra(old), Rule::Gcra(new)) => {
-                let (by, of) = match self {
-                    CarryOver::Units => (new.emission_interval_ns(), old.emission_interval_ns()),
-                    CarryOver::Time => (1, 1),
-                    CarryOver::Share => (new.burst_offset_ns(), old.burst_offset_ns()),
-                    CarryOver::Afresh => return None,
-                };
-                let charged_ns = charge.after.saturating_sub(charge.before.max(charge.now_ns));
-                let full_ns = at_ns.saturating_add(new.burst_offset_ns());
-                is_whole(charged_ns, by, of).then_some(full_ns)
-            }
-            (Rule::Window(old), Rule::Window(new)) if old.kind == new.kind => {
-                let (before, after) = (charge.before, TimedCount::from_word(charge.after));
-                let before = without_past_windows(old, TimedCount::from_word(before), at_ns);
-                // A window of its own holds the charge alone, and those after it.
-                let is_same = before.at_ms == after.at_ms;
-                let charged = after.count - if is_same { before.count.min(after.count) } else { 0 };
-                let (by, of) = match self {
-                    CarryOver::Units => (1, 1),
-                    CarryOver::Time | CarryOver::Share => (new.quota.into(), old.quota.into()),
-                    CarryOver::Afresh => return None,
-                };
-                let converted = self.converted_window(old, new, after, at_ns);
-                let TimedCount { at_ms, .. } = TimedCount::from_word(converted);
-                let full = TimedCount { at_ms, count: new.quota.into() }.word();
-                is_whole(charged, by, of).then_some(full)
-            }
-            _ => None,
-        }
-    }
-
     /// Converts a window. It ends when it would have ended, or one new window after the change if that is sooner. Windows
     /// behind it that reservations have used up take as long as before, in whole new windows.
     fn converted_window(self, old: &Window, new: &Window, word: TimedCount, at_ns: u64) -> u64 {
@@ -193,6 +146,61 @@ impl CarryOver {
             _ => end_ms,
         };
         counted(end_ms.saturating_sub(new.window_ms), kept.saturating_add(behind_kept))
+    }
+}
+
+/// A conversion of words from the limit `old` to the limit `new` at a time.
+pub(crate) struct Conversion<'l> {
+    pub(crate) old: &'l Limit,
+    pub(crate) new: &'l Limit,
+    pub(crate) at_ns: u64,
+    pub(crate) carry_over: CarryOver,
+}
+
+impl Conversion<'_> {
+    /// Whether all words stay as they are.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.old.rule() == self.new.rule()
+    }
+
+    /// Returns the word of the new limit below which the conversion has neither rounded nor cut anything of `charge`.
+    /// `None` if there is no such word.
+    ///
+    /// In a word below it, the charge takes the difference of its two converted words, whatever else the bucket holds.
+    pub(crate) fn exact_below(&self, charge: Charge) -> Option<u64> {
+        let is_whole = |amount: u64, by: u64, of: u64| {
+            (u128::from(amount) * u128::from(by)).is_multiple_of(u128::from(of.max(1)))
+        };
+        match (self.old.rule(), self.new.rule()) {
+            (Rule::Gcra(old), Rule::Gcra(new)) => {
+                let (by, of) = match self.carry_over {
+                    CarryOver::Units => (new.emission_interval_ns(), old.emission_interval_ns()),
+                    CarryOver::Time => (1, 1),
+                    CarryOver::Share => (new.burst_offset_ns(), old.burst_offset_ns()),
+                    CarryOver::Afresh => return None,
+                };
+                let charged_ns = charge.after.saturating_sub(charge.before.max(charge.now_ns));
+                let full_ns = self.at_ns.saturating_add(new.burst_offset_ns());
+                is_whole(charged_ns, by, of).then_some(full_ns)
+            }
+            (Rule::Window(old), Rule::Window(new)) if old.kind == new.kind => {
+                let (before, after) = (charge.before, TimedCount::from_word(charge.after));
+                let before = without_past_windows(old, TimedCount::from_word(before), self.at_ns);
+                // If the charge opened the window, the count before it belongs to an earlier window.
+                let is_same = before.at_ms == after.at_ms;
+                let charged = after.count - if is_same { before.count.min(after.count) } else { 0 };
+                let (by, of) = match self.carry_over {
+                    CarryOver::Units => (1, 1),
+                    CarryOver::Time | CarryOver::Share => (new.quota.into(), old.quota.into()),
+                    CarryOver::Afresh => return None,
+                };
+                let converted = self.carry_over.converted_window(old, new, after, self.at_ns);
+                let TimedCount { at_ms, .. } = TimedCount::from_word(converted);
+                let full = TimedCount { at_ms, count: new.quota.into() }.word();
+                is_whole(charged, by, of).then_some(full)
+            }
+            _ => None,
+        }
     }
 }
 

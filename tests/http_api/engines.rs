@@ -1,5 +1,5 @@
 //! The layer on both engines: the same answers to the same requests. On the lock-free table requests of known clients take
-//! a path of their own.
+//! the fast path.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
@@ -121,7 +121,7 @@ impl Side {
         Side { layer: builder.build().unwrap(), limiter, hand }
     }
 
-    /// Returns what a caller can tell of the operation, and all buckets after it.
+    /// Makes the call. Returns its answer and all buckets after it, as text.
     fn run(&self, op: &Op) -> String {
         let said = match *op {
             Op::Ask { client, cost, status } => {

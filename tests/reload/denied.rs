@@ -72,7 +72,7 @@ fn remaining(own: &KeyedLimit) -> u64 {
     own.check("id", 0).unwrap().remaining().unwrap()
 }
 
-/// What is left after a reload, with or without a batch that began before it and is denied after it.
+/// Returns the units that are left after a reload. With `has_batch` a batch begins before the reload and is denied after it.
 fn left_after_reload(
     make: fn(u64) -> Limit,
     [old, new, others, cost]: [u64; 4],
@@ -94,10 +94,12 @@ fn left_after_reload(
     remaining(&limiter.limit("Own").unwrap())
 }
 
-/// What is left after the end of an override, in the same way, and what is spent right after it.
+/// Returns the units that are left after the end of an override, plus those that are spent right after it. With `next` a
+/// reload to that burst follows.
 fn left_after_end(
     make: fn(u64) -> Limit,
     [own, default, others, cost]: [u64; 4],
+    next: Option<u64>,
     carry_over: CarryOver,
     engine: Engine,
     has_batch: bool,
@@ -105,12 +107,16 @@ fn left_after_end(
     let (clock, hand) = Clock::manual();
     let spent: Arc<AtomicU64> = Arc::default();
     let after_end = spent.clone();
-    let act = move |limiter: &Limiter, _: Limit| {
+    let act = move |limiter: &Limiter, then: Limit| {
         let own = limiter.limit("Own").unwrap();
         let _ = own.spend("id", others).unwrap();
         hand.advance(seconds(11));
-        let is_allowed = own.spend("id", 1).unwrap().allowed();
+        let is_allowed = next.is_none() && own.spend("id", 1).unwrap().allowed();
         after_end.store(is_allowed.into(), Ordering::Relaxed);
+        if let Some(next) = next {
+            let limits = limits(&[("Own", make(next)), ("Then", then)]);
+            limiter.reload_with(limits, carry_over).unwrap();
+        }
     };
     let limiter = with_late_denial(hourly(1), clock, engine, act.clone());
     let end = OverrideOptions::default().expires(SystemTime::now() + seconds(10));
@@ -120,13 +126,13 @@ fn left_after_end(
         .unwrap()
         .override_with("Own", "id", make(own), end)
         .unwrap()
-        .limit("Then", IdFormat::String, then)
+        .limit("Then", IdFormat::String, then.clone())
         .unwrap();
     limiter.reload_with(limits.build(), carry_over).unwrap();
     if has_batch {
         denied_batch(&limiter, cost);
     } else {
-        act(&limiter, hourly(1));
+        act(&limiter, then);
     }
     remaining(&limiter.limit("Own").unwrap()) + spent.load(Ordering::Relaxed)
 }
@@ -142,8 +148,7 @@ fn any_carry_over() -> impl Strategy<Value = CarryOver> {
     prop_oneof![Just(CarryOver::Units), Just(CarryOver::Time), Just(CarryOver::Share)]
 }
 
-/// The old burst, the new one, what other calls spend, and the batch's cost, which may also be larger than what they
-/// leave: then the others are denied.
+/// Makes the old burst, the new one, the units that other calls spend, and the batch's cost.
 fn changes() -> impl Strategy<Value = [u64; 4]> {
     let burst = || prop_oneof![1..20_u64, Just(10), Just(100)];
     (burst(), burst()).prop_flat_map(|(old, new)| {
@@ -152,7 +157,7 @@ fn changes() -> impl Strategy<Value = [u64; 4]> {
 }
 
 proptest! {
-    /// A denied batch may stay charged. It never returns what others have spent.
+    /// A denied batch may stay charged. It never returns units that other calls have spent.
     #[test]
     fn denied_batch_beside_reload_forgets_no_debt(
         at in 0..ALGORITHMS.len(),
@@ -176,8 +181,66 @@ proptest! {
         prop_assume!(others + cost <= change[0]);
         let engine = if is_exact { Engine::Exact } else { Engine::LockFree };
         let left =
-            |has_batch| left_after_end(ALGORITHMS[at], change, carry_over, engine, has_batch);
+            |has_batch| left_after_end(ALGORITHMS[at], change, None, carry_over, engine, has_batch);
         prop_assert!(left(true) <= left(false), "{} {}", left(true), left(false));
+    }
+}
+
+/// The override ends, and then a reload gives the default the parameters that the override had: two conversions.
+#[test]
+fn denied_batch_beneath_end_and_reload_forgets_nothing() {
+    for make in ALGORITHMS {
+        for carry_over in [CarryOver::Units, CarryOver::Time, CarryOver::Share] {
+            let (change, next, engine) = ([10, 3, 7, 3], Some(10), Engine::LockFree);
+            let left =
+                |has_batch| left_after_end(make, change, next, carry_over, engine, has_batch);
+            assert!(left(true) <= left(false), "{:?} {carry_over:?}", make(10));
+        }
+    }
+}
+
+/// The rollbacks of a denied batch are left to a thread that stands still. The limit changes before they are left, and once
+/// more before they are made.
+#[test]
+fn left_rollback_beside_two_reloads_forgets_no_debt() {
+    let ids: Vec<String> = (0..1000).map(|id| format!("id{id}")).collect();
+    let (stands, stopped) = stands_in_rollback();
+    let asked = AtomicU64::new(0);
+    let in_rule: Arc<Mutex<Option<Limiter>>> = Arc::default();
+    let (of_rule, others) = (in_rule.clone(), ids.clone());
+    let then_of_rule: Arc<Mutex<Option<Limits>>> = Arc::default();
+    let next = then_of_rule.clone();
+    let then = scripted(move || {
+        let before = asked.fetch_add(1, Ordering::Relaxed);
+        if before == 1 {
+            let limiter = of_rule.lock().unwrap().take().unwrap();
+            let own = limiter.limit("Own").unwrap();
+            for id in &others {
+                assert!(own.spend(id.as_str(), 7).unwrap().allowed());
+            }
+            limiter.reload_with(next.lock().unwrap().take().unwrap(), CarryOver::Units).unwrap();
+        }
+        before == 0
+    });
+    let of = |burst| {
+        let own = Limit::fixed_window(burst, HOUR).unwrap();
+        limits(&[("Own", own), ("Stands", stands.clone()), ("Zthen", then.clone())])
+    };
+    let limiter = Limiter::with_clock(of(10), Clock::manual().0);
+    let [own, slow, then] = ["Own", "Stands", "Zthen"].map(|name| limiter.limit(name).unwrap());
+    *in_rule.lock().unwrap() = Some(limiter.clone());
+    *then_of_rule.lock().unwrap() = Some(of(3));
+    let stalled = thread::spawn(move || slow.reserve("id", 1, Duration::MAX).unwrap().cancel());
+    stopped.wait();
+    let mut batch: Vec<_> = ids.iter().map(|id| own.member(id).cost(3)).collect();
+    batch.push(then.member("id"));
+    assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+    limiter.reload_with(of(10), CarryOver::Units).unwrap();
+    drop(stopped);
+    stalled.join().unwrap();
+    for id in &ids {
+        // Of 3 all were used.
+        assert!(own.check(id.as_str(), 0).unwrap().remaining() <= Some(7), "{id}");
     }
 }
 
@@ -308,7 +371,7 @@ fn reloads_before_shared_rollback(at: u64) -> bool {
 
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// Calls the function in a thread of its own, and not from within itself.
+/// Calls the function once, in a new thread.
 fn call_once(hook: &Hook) {
     let taken = hook.lock().unwrap().take();
     if let Some(call) = taken {

@@ -10,9 +10,8 @@ use std::time::SystemTime;
 use crate::algorithm::Charge;
 use crate::core::at_cap::SharedBuckets;
 use crate::core::largest_factors::LargestFactors;
-use crate::core::spent::ChargedTo;
 use crate::limit::Limit;
-use crate::limit::carry_over::CarryOver;
+use crate::limit::carry_over::{CarryOver, Conversion};
 use crate::limits::Limits;
 use crate::observe::tally::Tallies;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag};
@@ -265,17 +264,16 @@ impl Generation {
         }
     }
 
-    /// Returns the word, in the units of the limit of `to`, below which the conversion from the limit of `key` has
-    /// neither rounded nor cut anything of `charge`. `None` if there is no such word, or if there was more than one
-    /// conversion. The charge was made in `before`: this generation, or the one before.
-    pub(crate) fn exact_below(
-        &self,
-        before: &Generation,
+    /// Returns the limits and the time of the only conversion that words have had since a charge of `key` in `before`, which
+    /// is this generation or the one before. `to` is the tag of the limit that applies now. `None` if there may have been
+    /// more than one.
+    pub(crate) fn only_conversion<'l>(
+        &'l self,
+        before: &'l Generation,
         key: &StoreKey<'_>,
-        charged_to: ChargedTo,
         charge: Charge,
         to: LimitTag,
-    ) -> Option<u64> {
+    ) -> Option<Conversion<'l>> {
         let end_ns = before.limits.end_ns(key.tag);
         let at_ns = if before.number == self.number {
             let end_ns = end_ns?;
@@ -286,16 +284,8 @@ impl Generation {
             let is_only = has_no_end && self.limits.tag_of(key.key, self.at_ns) == Some(to);
             is_only.then_some(self.at_ns)?
         };
-        let (old, new) = match charged_to {
-            ChargedTo::Nothing => return None,
-            ChargedTo::OwnCell => (before.limits.limit_at(key.tag)?, self.limits.limit_at(to)?),
-            ChargedTo::Shared => {
-                let default = |limits: &'_ Limits| limits.default_tag(key.key.limit);
-                let (old, new) = (default(&before.limits)?, default(&self.limits)?);
-                (before.limits.limit_at(old)?, self.limits.limit_at(new)?)
-            }
-        };
-        self.carry_over.exact_below(old, new, charge, at_ns)
+        let (old, new) = (before.limits.limit_at(key.tag)?, self.limits.limit_at(to)?);
+        Some(Conversion { old, new, at_ns, carry_over: self.carry_over })
     }
 
     /// Returns the tag of the limit that applies to a cell at `at_ns`. `ids` are the overrides of ids in these limits.
