@@ -9,11 +9,10 @@ rival() { cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml 
 cargo test --all-features --bench spend
 # docs/migration-from-governor.md: its claim that both limiters give the same answers. Clippy compiles its programs.
 cargo test --release --quiet --manifest-path benches/rivals/Cargo.toml --test same_as_governor
-rival -- --rounds 1 --calls 20000 --most-keys 100000
+rival -- --quick
 rival --bin memory -- --keys 300000
 rival --bin pauses -- --keys 100000 --runs 1
 rival --bin overrides -- --sets 1 --rounds 1
 rival --bin counting -- --sets 1 --rounds 1
-rival --bin http -- --quick --rounds 3
 rival --features boulder --bin reload -- --keys 100000 --reloads 3
 rival --bin snapshot -- --keys 100000 --files 3

@@ -30,7 +30,7 @@ ci/fuzz.sh 300
 step "benches at full size"
 rivals=(cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml)
 "${rivals[@]}" --
-for bin in memory pauses snapshot http; do
+for bin in memory pauses snapshot; do
     "${rivals[@]}" --bin "$bin"
 done
 "${rivals[@]}" --features boulder --bin reload -- --keys 1000000

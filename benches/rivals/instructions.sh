@@ -38,7 +38,7 @@ of_a_call() {
 # All rows, or those of the limiters in LIMITERS and the works in WORKS. A layer's row has the instructions that it adds
 # to a request.
 limiters=(${LIMITERS:-tollgate governor-default governor-ahash})
-works=(${WORKS:-text uuid u64 ipv4 ipv6 pair batch layer layer-fields})
+works=(${WORKS:-text uuid u64 ipv4 ipv6 pair counting batch2 batch4 overrides bucket layer layer-fields layer-x})
 
 printf '| %-12s | %-7s |' work outcome
 printf ' %-16s |' "${limiters[@]}"
@@ -50,9 +50,9 @@ for work in "${works[@]}"; do
         printf '| %-12s | %-7s |' "$work" "$outcome"
         for who in "${limiters[@]}"; do
             case $work/$who in
-            layer*/governor-ahash) figure=- ;;
+            layer*/governor-ahash | bucket/governor-ahash) figure=- ;;
             layer*)
-                bare=$(of_a_call bare "$outcome" "$work" "$@")
+                bare=$(of_a_call floor "$outcome" "$work" "$@")
                 behind=$(of_a_call "$who" "$outcome" "$work" "$@")
                 figure=$(awk "BEGIN { printf \"%.1f\", $behind - $bare }")
                 ;;

@@ -5,20 +5,67 @@ use std::future::Future;
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode};
-use tollgate::http::{ClientAddress, Fields, RateLimitLayer, Rule, Style, extract};
+use tollgate::http::{ClientAddress, Fields, RateLimitLayer, Reset, Rule, Style, extract};
 use tollgate::{IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
+use crate::work::{Contender, Contenders, Round, Setup, Who, Work};
+
 /// Sends a request through a service, and returns the response's status.
-pub type Call = Box<dyn FnMut(Request<()>) -> StatusCode>;
+type Call = Box<dyn FnMut(Request<()>) -> StatusCode + Send>;
+
+/// The number of requests that are built before the clock starts. They fit into the processor's first caches, in which
+/// a server also has a request that it has just read from a connection.
+const BUILT_AT_ONCE: usize = 32;
+
+/// Makes a service behind each layer, and the service without one.
+pub(crate) fn contenders(setup: Setup) -> Contenders {
+    Box::new(move || {
+        let burst = if setup.is_allowed() { 1 << 30 } else { 1 };
+        let (styles, limits) = match setup.work {
+            Work::LayerFields => (vec![Style::Ietf], 1),
+            Work::LayerX => (vec![Style::XRateLimit(Reset::Delta)], 1),
+            Work::LayerTwo => (vec![Style::Ietf], 2),
+            _ => (Vec::new(), 1),
+        };
+        let has_fields = !styles.is_empty();
+        let mut all = vec![
+            contender(Who::Tollgate, tollgate(styles, limits, burst.into())),
+            contender(Who::Floor, boxed(Bare)),
+        ];
+        if limits == 1 {
+            all.push(contender(Who::GovernorDefault, governor(has_fields, burst)));
+        }
+        all
+    })
+}
+
+/// Each number is a client's.
+fn contender(who: Who, call: Call) -> Contender {
+    let call = Mutex::new(call);
+    Contender::timed(who, move |order| {
+        let mut call = call.lock().expect("no call has panicked");
+        let (mut allowed, mut time) = (0, Duration::ZERO);
+        for clients in order.chunks(BUILT_AT_ONCE) {
+            let requests: Vec<_> = clients.iter().map(|&client| request(client)).collect();
+            let started = Instant::now();
+            for request in requests {
+                allowed += usize::from(call(request) == StatusCode::OK);
+            }
+            time += started.elapsed();
+        }
+        Round { allowed, time }
+    })
+}
 
 /// The service behind each layer: it answers with an empty response.
 #[derive(Clone)]
@@ -42,7 +89,7 @@ impl Service<Request<()>> for Bare {
 /// Makes calls of `poll_ready`, `call` and one `poll`.
 fn boxed<S, B>(mut service: S) -> Call
 where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + 'static,
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Send + 'static,
 {
     Box::new(move |request| {
         let mut context = Context::from_waker(Waker::noop());
@@ -55,20 +102,15 @@ where
 }
 
 /// Makes a request from one of 65,536 addresses.
-pub fn request(client: u32) -> Request<()> {
+fn request(client: u32) -> Request<()> {
     let mut request = Request::new(());
     let [.., a, b] = client.to_be_bytes();
     request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, a, b], 80))));
     request
 }
 
-/// Makes the service without a layer.
-pub fn bare() -> Call {
-    boxed(Bare)
-}
-
 /// Makes Tollgate's layer with these styles and this number of limits. `burst` is 1, or more than the calls of the run.
-pub fn tollgate(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
+fn tollgate(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
     let day = Duration::from_secs(86_400);
     let limit = Limit::new(burst, if burst > 1 { 1_000_000 } else { 1 }, day).expect("a limit");
     let mut builder = Limits::builder();
@@ -88,7 +130,7 @@ pub fn tollgate(styles: Vec<Style>, limits: usize, burst: u64) -> Call {
 }
 
 /// Makes tower_governor's layer.
-pub fn governor(has_headers: bool, burst: u32) -> Call {
+fn governor(has_headers: bool, burst: u32) -> Call {
     let period = Duration::from_millis(if burst > 1 { 1 } else { 86_400_000 });
     let mut config = GovernorConfigBuilder::default();
     config.period(period).burst_size(burst);

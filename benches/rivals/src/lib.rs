@@ -1,10 +1,15 @@
-//! Shared by the benches: keys, limits, limiters, layers, and a meter of single calls.
+//! Shared by the benches: the measured calls, keys, limits, limiters, layers, and a meter of single calls.
 
+mod contenders;
+mod floor;
+mod ids;
 pub mod keys;
-pub mod layers;
+mod layers;
 pub mod limiters;
+pub mod machine;
 pub mod meter;
 pub mod random;
 pub mod rule;
 pub mod turns;
 pub mod verdict;
+pub mod work;

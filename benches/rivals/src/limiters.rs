@@ -30,8 +30,9 @@ impl TableArgs {
     }
 }
 
-/// The names of Tollgate's limits, whose ids are text, numbers and addresses.
+/// The names of Tollgate's limits, whose ids are text, UUIDs as text, numbers and addresses.
 pub const TEXT: &str = "Text";
+pub const UUID: &str = "Uuid";
 pub const NUMBER: &str = "Number";
 pub const ADDRESS: &str = "Address";
 
@@ -39,6 +40,7 @@ pub const ADDRESS: &str = "Address";
 pub fn limits(rule: Rule) -> LimitsBuilder {
     let add = |limits: LimitsBuilder, name, format| limits.limit(name, format, rule.tollgate());
     let limits = add(Limits::builder(), TEXT, IdFormat::String).expect("a name of its own");
+    let limits = add(limits, UUID, IdFormat::String).expect("a name of its own");
     let limits = add(limits, NUMBER, IdFormat::RegId).expect("a name of its own");
     add(limits, ADDRESS, IdFormat::IpAddress).expect("a name of its own")
 }

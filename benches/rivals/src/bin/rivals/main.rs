@@ -1,46 +1,49 @@
-//! Measures Tollgate beside governor 0.10.4, rate-net 2 and the floor, in one run on one machine.
+//! Measures Tollgate beside governor 0.10.4, rate-net 2, tower_governor and the floor, in one run on one machine.
 //!
 //! Each row is the median of interleaved rounds. In a round every contender makes the same calls with the same keys in
 //! the same order; the one that begins changes from round to round. Every answer is checked. The ratios count, because
 //! the times change with the machine's load.
 
-mod contenders;
-mod floor;
+mod cases;
 mod rounds;
 mod table;
 mod targets;
-mod work;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Parser;
-use rivals::keys::Keys;
 use rivals::limiters::TableArgs;
+use rivals::machine;
 use rivals::random::Random;
-use rivals::rule::Rule;
+use rivals::work::{Outcome, Setup};
+use serde::Serialize;
 
-use crate::contenders::Contender;
-use crate::rounds::Rounds;
+use crate::cases::Case;
 use crate::table::{Row, print_table};
-use crate::targets::print_targets;
-use crate::work::Work;
 
 /// Tollgate beside governor and rate-net: nanoseconds a call.
 #[derive(Parser)]
 struct Args {
-    /// Also writes the table as JSON to this file.
+    /// Measures all rows, which takes hours.
+    #[arg(long)]
+    all: bool,
+    /// Checks the answers of all rows with few keys and calls; the times mean nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Also writes the machine and the rows as JSON to this file.
     #[arg(long)]
     json: Option<PathBuf>,
     /// Interleaved rounds of each row; the median counts.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Calls a round, over all threads.
-    #[arg(long, default_value_t = 2_000_000)]
+    #[arg(long, default_value_t = 500_000)]
     calls: usize,
     /// Only rows with at most this number of keys.
     #[arg(long, default_value_t = 10_000_000)]
     most_keys: usize,
-    /// Only rows whose work has this in its name, such as `denied`.
+    /// Only rows whose name has this in it, such as `denied`.
     #[arg(long, default_value = "")]
     only: String,
     /// Only rows with this number of keys.
@@ -54,51 +57,69 @@ struct Args {
     table: TableArgs,
 }
 
+/// The keys, calls and rounds of a quick run.
+const QUICK: (usize, usize, usize) = (10_000, 20_000, 1);
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report {
+    machine: String,
+    rows: Vec<Row>,
+}
+
 fn main() -> std::io::Result<()> {
-    let args = Args::parse();
+    let mut args = Args::parse();
+    let mut cases = if args.all { cases::all() } else { cases::common() };
+    cases.retain(|case| {
+        let has_keys = case.keys <= args.most_keys && args.only_keys.is_none_or(|n| n == case.keys);
+        has_keys && case.name().contains(&args.only)
+    });
+    if args.quick {
+        (_, args.calls, args.rounds) = QUICK;
+        cases = cases.into_iter().map(|case| case.with_at_most(QUICK.0)).collect();
+        let mut seen = HashSet::new();
+        cases.retain(|case| seen.insert((case.name(), case.keys)));
+    }
+    let machine = machine::description();
+    println!("{machine}\n");
     let mut rows = Vec::new();
-    for work in Work::ALL.into_iter().filter(|work| work.name().contains(&args.only)) {
-        for &keys in work.key_counts() {
-            if keys <= args.most_keys && args.only_keys.is_none_or(|only| only == keys) {
-                rows.extend(measure(&args, work, keys));
-            }
-        }
+    for (done, case) in cases.iter().enumerate() {
+        eprintln!("{} of {}: {}, {} keys", done + 1, cases.len(), case.name(), case.keys);
+        rows.extend(measure(&args, case));
+    }
+    if args.quick {
+        rows.iter_mut().for_each(|row| row.at_most = None);
     }
     print_table(&rows);
-    print_targets(&rows);
     if let Some(path) = args.json {
-        std::fs::write(path, serde_json::to_string_pretty(&rows)?)?;
+        std::fs::write(path, serde_json::to_string_pretty(&Report { machine, rows })?)?;
     }
     Ok(())
 }
 
-/// Measures the rows of one work over a number of keys: one row for each number of threads, on the same tables.
-fn measure(args: &Args, work: Work, count: usize) -> Vec<Row> {
-    let keys = Keys::new(count);
-    let order = Random::new(0).order(args.calls, count);
-    // A key may get all calls of all rows, and one call before them.
-    let calls_in_all = args.calls * args.rounds * work.threads().len() + 1;
-    let rule = if work.is_denied() { Rule::scarce() } else { Rule::ample(calls_in_all) };
-    let contenders: [Box<dyn Contender>; 5] = [
-        contenders::tollgate(work, rule, args.table.options()),
-        contenders::governor::<std::hash::RandomState>(work, rule),
-        contenders::governor::<ahash::RandomState>(work, rule),
-        contenders::rate_net(work, rule),
-        floor::floor(work, count, args.late_clock),
-    ];
-    let rounds = Rounds { keys: &keys, order: &order, wanted: work.wanted(), count: args.rounds };
-    rounds.fill(&contenders);
-    let row = |&threads: &usize| {
-        let ns = rounds.median_ns(&contenders, threads);
-        let [tollgate_ns, default_ns, ahash_ns, rate_net_ns, floor_ns] = ns;
-        let work = work.name();
-        eprintln!(
-            "{work}, {count} keys, {threads} threads: tollgate {tollgate_ns:.1}, governor \
-             {default_ns:.1} (default hasher) {ahash_ns:.1} (ahash), rate-net {rate_net_ns:.1}, \
-             floor {floor_ns:.1}"
-        );
-        let governor_ns = default_ns.min(ahash_ns);
-        Row { work, threads, keys: count, tollgate_ns, governor_ns, rate_net_ns, floor_ns }
+/// Measures the rows of a case, on the same tables.
+fn measure(args: &Args, case: &Case) -> Vec<Row> {
+    let setup = Setup {
+        work: case.work,
+        outcome: case.outcome,
+        keys: case.keys,
+        // A key may get all calls of all rows, and one call before them.
+        most_calls: args.calls * args.rounds * case.rows.len() + 1,
+        late_clock: args.late_clock,
+        table: args.table,
     };
-    work.threads().iter().map(row).collect()
+    let make = setup.contenders();
+    let contenders = if case.outcome == Outcome::New { Vec::new() } else { make() };
+    rounds::fill(&contenders, setup);
+    let mut rows = Vec::new();
+    for &(spread, threads) in &case.rows {
+        let medians = if case.outcome == Outcome::New {
+            rounds::of_new(&make, setup, args.rounds)
+        } else {
+            let order = Random::new(0).order_with(spread, args.calls, case.keys);
+            rounds::of_known(&contenders, setup, &order, threads, args.rounds)
+        };
+        rows.push(Row::new(case, (spread, threads), &medians, &rows));
+    }
+    rows
 }
