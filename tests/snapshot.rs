@@ -17,6 +17,8 @@ mod refused;
 mod support;
 #[path = "snapshot/traffic.rs"]
 mod traffic;
+#[path = "snapshot/untracked.rs"]
+mod untracked;
 
 use support::{ENGINES, limiter, limits, seconds};
 use tollgate::clock::ManualClock;

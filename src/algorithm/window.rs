@@ -123,8 +123,13 @@ impl Window {
         (u128::from(short) * u128::from(self.window_ms)).div_ceil(u128::from(gained)) as u64
     }
 
+    /// Whether all units of a window are there at its start.
+    pub(crate) fn is_whole_at_start(&self) -> bool {
+        self.burst == self.quota
+    }
+
     /// The units that may be used up to a time after a window's start.
-    fn available(&self, elapsed_ms: u64) -> u64 {
+    pub(crate) fn available(&self, elapsed_ms: u64) -> u64 {
         let gained = u128::from(self.quota().saturating_sub(self.burst.into()));
         let come = gained * u128::from(elapsed_ms) / u128::from(self.window_ms);
         u64::from(self.burst).saturating_add(come as u64).min(self.quota())

@@ -217,7 +217,12 @@ impl<'g> LimitsView<'g> {
         // If the charge had a factor, the rollback is the smaller of those by the scaled limit and by the limit itself:
         // reserved places are taken by the limit itself.
         let own = self.generation.limits.limit_at(key.tag).filter(|own| *own != limit);
-        let rolled_back = |word, charge, now_ns: &dyn Fn() -> u64| {
+        let rolled_back = |word, charge: Charge, now_ns: &dyn Fn() -> u64| {
+            if !charge.is_last(word)
+                && let Some(owing) = own.and_then(|own| own.owing_removed(word, charge, now_ns()))
+            {
+                return Some(owing);
+            }
             let new = limit.rule().roll_back(word, charge, now_ns)?;
             let Some(own) = own else { return Some(new) };
             let by_own = own.rule().roll_back(word, charge, now_ns)?;

@@ -12,7 +12,7 @@ use crate::limit::Limit;
 ///
 /// With every variant, a full bucket stays full, and a bucket owes at most its new capacity. Debt beyond the capacity,
 /// such as reservations in the future, keeps its time. Fractions are rounded so that the bucket owes more, by less than a
-/// unit.
+/// unit. A token bucket has at most as many units at once as before the change, or as its new burst if that is more.
 ///
 /// If the algorithm changes, every variant except `Afresh` keeps the share, because neither units nor times have the same
 /// meaning in two algorithms. A custom algorithm that a reload replaces by another of the same name, or that is in a
@@ -140,12 +140,21 @@ impl CarryOver {
         };
         let behind_kept = scaled(behind, old.window_ms, new.window_ms).saturating_mul(new_quota);
         let end_ms = start_ms.saturating_add(old.window_ms);
-        // The windows behind keep their times. Without any, the window is no longer than a new one.
-        let end_ms = match behind {
-            0 => end_ms.min(ms_of(at_ns).saturating_add(new.window_ms)),
-            _ => end_ms,
-        };
-        counted(end_ms.saturating_sub(new.window_ms), kept.saturating_add(behind_kept))
+        if behind > 0 {
+            // The windows behind keep their times.
+            let start_ms = end_ms.saturating_sub(new.window_ms);
+            return counted(start_ms, kept.saturating_add(behind_kept));
+        }
+        // The window is no longer than a new one.
+        let now_ms = ms_of(at_ns);
+        let end_ms = end_ms.min(now_ms.saturating_add(new.window_ms));
+        let new_start_ms = end_ms.saturating_sub(new.window_ms).max(1);
+        // The new limit's tokens for the time before the change were never there.
+        let available =
+            |window: &Window, start_ms| window.available(now_ms.saturating_sub(start_ms));
+        let at_once = available(old, start_ms).saturating_sub(within).max(new.burst.into());
+        let missing = available(new, new_start_ms).saturating_sub(at_once);
+        counted(new_start_ms, kept.max(missing))
     }
 }
 
@@ -179,11 +188,16 @@ impl Conversion<'_> {
                     CarryOver::Share => (new.burst_offset_ns(), old.burst_offset_ns()),
                     CarryOver::Afresh => return None,
                 };
-                let charged_ns = charge.after.saturating_sub(charge.before.max(charge.now_ns));
-                let full_ns = self.at_ns.saturating_add(new.burst_offset_ns());
-                is_whole(charged_ns, by, of).then_some(full_ns)
+                // Of a charge that has refilled in part, the rest is converted.
+                let from_ns = charge.before.max(charge.now_ns).max(self.at_ns);
+                // Above the old burst, debt keeps its time.
+                let within_ns = scaled(old.burst_offset_ns(), by, of).min(new.burst_offset_ns());
+                let is_whole = is_whole(charge.after.saturating_sub(from_ns), by, of);
+                is_whole.then(|| self.at_ns.saturating_add(within_ns))
             }
-            (Rule::Window(old), Rule::Window(new)) if old.kind == new.kind => {
+            (Rule::Window(old), Rule::Window(new))
+                if old.kind == new.kind && old.is_whole_at_start() && new.is_whole_at_start() =>
+            {
                 let (before, after) = (charge.before, TimedCount::from_word(charge.after));
                 let before = without_past_windows(old, TimedCount::from_word(before), self.at_ns);
                 // If the charge opened the window, the count before it belongs to an earlier window.
@@ -229,6 +243,15 @@ fn without_past_windows(window: &Window, word: TimedCount, at_ns: u64) -> TimedC
     TimedCount {
         at_ms: start_ms.saturating_add(passed.saturating_mul(window.window_ms)),
         count: used.saturating_sub(passed.saturating_mul(quota)),
+    }
+}
+
+/// Returns the used units of a bucket that counts them; `None` for the other algorithms.
+pub(super) fn used_units(rule: &Rule, word: u64, now_ns: u64) -> Option<u64> {
+    match rule {
+        Rule::Gcra(_) | Rule::Custom(_) => None,
+        Rule::Window(_) | Rule::LeakyBucket(_) if rule.is_full(word, now_ns) => Some(0),
+        Rule::Window(_) | Rule::LeakyBucket(_) => used_of(rule, word, now_ns).map(|(used, _)| used),
     }
 }
 

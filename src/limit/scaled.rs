@@ -1,9 +1,11 @@
 //! A limit divided by a factor.
 
+use crate::algorithm::Charge;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
 use crate::clock::MAX_NOW_NS;
 use crate::error::{Error, ErrorKind};
+use crate::limit::carry_over::used_units;
 use crate::limit::{Limit, LimitFault};
 
 impl Limit {
@@ -76,6 +78,17 @@ impl Limit {
                 }),
             },
         }
+    }
+
+    /// Adds to `word` the units that `charge`, by a scaled limit, has removed from a bucket of this limit, because more
+    /// drips out by the scaled limit. `None` if it has removed none.
+    pub(crate) fn owing_removed(&self, word: u64, charge: Charge, now_ns: u64) -> Option<u64> {
+        let used = |word| used_units(self.rule(), word, now_ns);
+        let removed = used(charge.before)?.checked_sub(used(charge.after)?)?;
+        if removed == 0 {
+            return None;
+        }
+        self.rule().owe(word, now_ns, removed, self.debt_room())
     }
 }
 

@@ -81,6 +81,12 @@ impl<T> ChunkedVec<T> {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        // All chunks before the last are full.
+        let full = self.0.len().saturating_sub(1) * Self::CHUNK;
+        full + self.0.last().map_or(0, Vec::len)
+    }
+
     pub(super) fn get(&self, index: u32) -> Option<&T> {
         let index = index as usize;
         self.0.get(index / Self::CHUNK)?.get(index % Self::CHUNK)

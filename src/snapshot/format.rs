@@ -6,6 +6,7 @@
 //! limits      name, format, largest factor 8; in the order of their indices
 //! blocks      limit 4, until 8, id, has a reason 1, reason; right after the limits
 //! parameters  limit 4, algorithm 1, shared 8, end 8, three numbers 24, name
+//! owed        parameters 4, word 8, id; after the parameters
 //! records     lo 8, hi 8, word 8, parameters 4    or    id, word 8, parameters 4
 //! end         records 8, floor 8
 //! ```
@@ -62,12 +63,13 @@ pub(super) enum FrameKind {
     Records = 3,
     End = 4,
     Blocks = 5,
+    Owed = 6,
 }
 
 impl FrameKind {
     pub(super) fn from_number(number: u32) -> Option<FrameKind> {
-        use FrameKind::{Blocks, End, Limits, Parameters, Records};
-        let all = [Limits, Parameters, Records, End, Blocks];
+        use FrameKind::{Blocks, End, Limits, Owed, Parameters, Records};
+        let all = [Limits, Parameters, Records, End, Blocks, Owed];
         all.into_iter().find(|kind| *kind as u32 == number)
     }
 }
@@ -115,7 +117,7 @@ impl Header {
 pub(super) struct ParametersItem<'a> {
     /// The limit's position in the file.
     pub(super) limit: u32,
-    /// The word of the bucket that untracked keys share; 0 for an override.
+    /// The word of the bucket that untracked keys share; 0 for an override, whose ids have no part in it.
     pub(super) shared: u64,
     /// The override's end by the old limiter's clock; 0 without an end.
     pub(super) end_ns: u64,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::format::{FrameKind, Keys, Payload};
 use super::frames::{FrameFault, FrameReader, ReadError};
 use crate::algorithm::factor::Factor;
-use crate::limits::Limits;
+use crate::limits::{Limits, STRING_MAX_BYTES};
 use crate::store::Fingerprint;
 
 /// The maximum length of an id format's name, in this version and others.
@@ -28,6 +28,17 @@ pub(super) struct Record<'a> {
     pub(super) word: u64,
     /// The position of its limit's parameters in the file.
     pub(super) parameters: u32,
+}
+
+/// What the id of an override owes since it was untracked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwedItem<'a> {
+    /// The position of the override's parameters in the file.
+    pub(super) parameters: u32,
+    /// 0 if it owes nothing.
+    pub(super) word: u64,
+    /// In normal form; an account's number for an override of an account.
+    pub(super) id: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +79,13 @@ fn read_limit(payload: &mut Payload<'_>) -> Option<LimitItem> {
     let factor = Factor::from_millionths(payload.u64()?);
     let is_valid = Limits::is_name_in_file(name) && (1..=MAX_FORMAT_BYTES).contains(&format.len());
     is_valid.then(|| LimitItem { name: name.into(), format: format.into(), factor })
+}
+
+/// Reads what the id of an override owes since it was untracked.
+pub(super) fn read_owed<'a>(payload: &mut Payload<'a>) -> Option<OwedItem<'a>> {
+    let (parameters, word, id) = (payload.u32()?, payload.u64()?, payload.bytes()?);
+    let is_good = (1..=STRING_MAX_BYTES).contains(&id.len());
+    is_good.then_some(OwedItem { parameters, word, id })
 }
 
 pub(super) fn read_record<'a>(keys: Keys, payload: &mut Payload<'a>) -> Option<Record<'a>> {

@@ -11,7 +11,7 @@ use super::budget::ByteBudget;
 use super::format::{FrameKind, Header, Keys, MAX_PAYLOAD, Payload};
 use super::frames;
 use super::frames::{FrameFault, FrameReader, ReadError};
-use super::read::{read_limits, read_record};
+use super::read::{read_limits, read_owed, read_record};
 use super::restorer::Restorer;
 use super::times::Times;
 use crate::limit::carry_over::CarryOver;
@@ -53,8 +53,8 @@ pub(super) fn restore(
     let mut restorer = Restorer::new(limiter, times, carry_over, items, max_keys, budget);
     restorer.add_blocks(blocks, &is_gone).map_err(|fault| frames.error(fault))?;
     restorer.reserve(usize::try_from(declared_records).unwrap_or(usize::MAX).min(max_keys));
-    read_buckets(header.keys, frames, &mut restorer)?;
-    Ok(restorer.finish())
+    read_buckets(header.keys, &mut frames, &mut restorer)?;
+    restorer.finish().map_err(|fault| frames.error(fault))
 }
 
 /// Makes a store for the keys of the file. Fingerprints need a store with the seeds of the old one.
@@ -80,7 +80,7 @@ fn store_for(header: &Header, options: &LimiterOptions) -> Result<Store, ReadErr
 /// Reads parameters and records, from the current frame to the end of the file.
 fn read_buckets<R: Read>(
     keys: Keys,
-    mut frames: FrameReader<R>,
+    frames: &mut FrameReader<R>,
     restorer: &mut Restorer,
 ) -> Result<(), ReadError> {
     let mut records = 0;
@@ -89,6 +89,7 @@ fn read_buckets<R: Read>(
         let mut payload = Payload(payload);
         let read = match kind {
             FrameKind::Parameters => add_parameters(&mut payload, restorer),
+            FrameKind::Owed => add_owed(&mut payload, restorer),
             FrameKind::Records => add_records(keys, &mut payload, &mut records, restorer),
             FrameKind::End => end(&mut payload, records, restorer),
             FrameKind::Limits | FrameKind::Blocks => Err(FrameFault::Damaged),
@@ -104,6 +105,14 @@ fn read_buckets<R: Read>(
 fn add_parameters(payload: &mut Payload<'_>, restorer: &mut Restorer) -> Result<(), FrameFault> {
     while !payload.is_empty() {
         restorer.add_parameters(payload.parameters().ok_or(FrameFault::Damaged)?)?;
+    }
+    Ok(())
+}
+
+fn add_owed(payload: &mut Payload<'_>, restorer: &mut Restorer) -> Result<(), FrameFault> {
+    while !payload.is_empty() {
+        let owed = read_owed(payload).ok_or(FrameFault::Damaged)?;
+        restorer.add_owed(owed)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Fills a new limiter with the blocks and buckets of a file.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Restored;
@@ -9,15 +10,15 @@ use super::budget::{ByteBudget, ChunkedVec};
 use super::format::{MIN_PARAMETERS_BYTES, ParametersItem};
 use super::frames::FrameFault;
 use super::old_limit::OldLimit;
-use super::read::{LimitItem, Record, RecordKey};
+use super::read::{LimitItem, OwedItem, Record, RecordKey};
 use super::times::Times;
 use crate::clock::MAX_NOW_NS;
 use crate::core::generation::ById;
 use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
-use crate::limits::{IdFormat, Limits};
-use crate::store::key::{KeyRef, LimitIndex};
+use crate::limits::{IdFormat, Limits, account_of};
+use crate::store::key::{KeyRef, LimitIndex, OwnedId};
 use crate::store::{Absent, CellKey, Change, Rules, StoreKey, UpdateError, pin};
 
 /// A limit of the file.
@@ -55,6 +56,48 @@ struct FileParameters {
     limit: Option<LimitIndex>,
 }
 
+/// A word of untracked keys in the file.
+#[derive(Clone, Copy)]
+struct UntrackedWord {
+    /// The position of its parameters in the file.
+    parameters: u32,
+    word: u64,
+}
+
+/// The debts in the file that ids have from the time when they were untracked. The overrides of the new limits begin with
+/// them.
+#[derive(Default)]
+struct UntrackedDebts {
+    /// The shared bucket of each limit.
+    shared: HashMap<LimitIndex, UntrackedWord>,
+    /// Those of the file's overrides, which have no part in the shared bucket. Only of ids and accounts that have an
+    /// override in the new limits.
+    by_override: HashMap<(LimitIndex, OwnedId), UntrackedWord>,
+    /// The ids and the accounts with an override in the new limits; made with the first override of the file.
+    wanted: Option<HashSet<(LimitIndex, OwnedId)>>,
+}
+
+impl UntrackedDebts {
+    fn is_wanted(&mut self, limits: &Limits, key: KeyRef<'_>) -> bool {
+        let wanted = self.wanted.get_or_insert_with(|| {
+            let ids = limits.overrides_by_id().flat_map(|given| {
+                let ids = [Some(given.id), account_of(given.format, given.id)];
+                ids.into_iter().flatten().map(move |id| (given.limit, OwnedId::new(id)))
+            });
+            ids.collect()
+        });
+        wanted.contains(&(key.limit, OwnedId::new(key.id)))
+    }
+
+    /// Returns the word for a key, by the limit that applied to the key in the file.
+    fn of(&self, key: KeyRef<'_>, format: IdFormat) -> Option<UntrackedWord> {
+        let ids = [Some(key.id), account_of(format, key.id)];
+        let mut ids = ids.into_iter().flatten();
+        let by_override = ids.find_map(|id| self.by_override.get(&(key.limit, OwnedId::new(id))));
+        by_override.or_else(|| self.shared.get(&key.limit)).copied()
+    }
+}
+
 /// A limiter that no caller has yet, while it is filled.
 pub(super) struct Restorer {
     limiter: Limiter,
@@ -63,6 +106,7 @@ pub(super) struct Restorer {
     carry_over: CarryOver,
     limits: Vec<FileLimit>,
     parameters: ChunkedVec<FileParameters>,
+    untracked: UntrackedDebts,
     budget: ByteBudget,
     /// The new limits of ids with overrides.
     ids: ById,
@@ -94,8 +138,18 @@ impl Restorer {
         let elapsed = Duration::from_nanos(times.elapsed_ns);
         let restored =
             Restored { buckets: 0, full: 0, dropped: 0, blocks: 0, gone: Vec::new(), elapsed };
-        let parameters = ChunkedVec::default();
-        Restorer { limiter, restored, times, carry_over, limits, parameters, budget, ids, max_keys }
+        Restorer {
+            limiter,
+            restored,
+            times,
+            carry_over,
+            limits,
+            parameters: ChunkedVec::default(),
+            untracked: UntrackedDebts::default(),
+            budget,
+            ids,
+            max_keys,
+        }
     }
 
     /// Adds the blocks. A block of a limit that is gone stays for the time when the limit comes back. `is_gone` tells for
@@ -166,16 +220,55 @@ impl Restorer {
             )));
         }
         let parameters = FileParameters { old, until_ns, limit: Some(index) };
-        if item.shared != 0
-            && let Some(tag) = generation.limits.default_tag(index)
-            && let Some(new) = generation.limits.limit_at(tag)
-            && let Some(word) = self.convert(&parameters, new, item.shared)?
-        {
-            // This cannot fail for a newer generation, because there is none.
-            let _ = generation.update_shared(index, |_| Some(word));
-            self.limiter.inner.overflow.note_restored();
+        if item.shared != 0 {
+            self.raise_shared(&parameters, index, item.shared)?;
+            let position = self.parameters.len() as u32;
+            let word = UntrackedWord { parameters: position, word: item.shared };
+            self.untracked.shared.insert(index, word);
         }
         self.parameters.push(parameters);
+        Ok(())
+    }
+
+    /// Raises a limit's shared bucket to a word of the file. It does nothing if the limit has no default.
+    fn raise_shared(
+        &self,
+        parameters: &FileParameters,
+        index: LimitIndex,
+        word: u64,
+    ) -> Result<(), FrameFault> {
+        let guard = pin();
+        let generation = self.limiter.inner.view(&guard).generation;
+        let default = generation.limits.default_tag(index);
+        if let Some(new) = default.and_then(|tag| generation.limits.limit_at(tag))
+            && let Some(word) = self.convert(parameters, new, word)?
+        {
+            // This cannot fail for a newer generation, because there is none.
+            let _ = generation.update_shared(index, |state| (state < word).then_some(word));
+            self.limiter.inner.overflow.note_restored();
+        }
+        Ok(())
+    }
+
+    /// Adds what the id of an override owes since it was untracked. Its parameters must have come before.
+    pub(super) fn add_owed(&mut self, item: OwedItem<'_>) -> Result<(), FrameFault> {
+        let OwedItem { parameters: position, word, id } = item;
+        let parameters = self.parameters.get(position).ok_or(FrameFault::Damaged)?;
+        if word != 0 && !parameters.old.has_word(word) {
+            return Err(FrameFault::Damaged);
+        }
+        let Some(limit) = parameters.limit else { return Ok(()) };
+        let guard = pin();
+        let limits = &self.limiter.inner.view(&guard).generation.limits;
+        let key = KeyRef { limit, id };
+        if self.untracked.is_wanted(limits, key) {
+            let word = UntrackedWord { parameters: position, word };
+            self.untracked.by_override.insert((limit, OwnedId::new(id)), word);
+        }
+        let tag = limits.tag_of(key, self.times.now_ns);
+        if word != 0 && tag.is_some_and(|tag| !tag.is_of_override()) {
+            self.raise_shared(parameters, limit, word)?;
+        }
         Ok(())
     }
 
@@ -239,8 +332,29 @@ impl Restorer {
         self.limiter.inner.store.set_floor(floor_ns.min(MAX_NOW_NS));
     }
 
-    pub(super) fn finish(self) -> (Limiter, Restored) {
-        (self.limiter, self.restored)
+    /// Returns the limiter, in which new cells of overrides begin with the debts of untracked keys.
+    pub(super) fn finish(self) -> Result<(Limiter, Restored), FrameFault> {
+        let guard = pin();
+        let inner = &*self.limiter.inner;
+        let generation = inner.view(&guard).generation;
+        let mut owed = Vec::new();
+        for given in generation.limits.overrides_by_id() {
+            let key = KeyRef { limit: given.limit, id: given.id };
+            let untracked = self.untracked.of(key, given.format).filter(|of| of.word != 0);
+            if let Some(UntrackedWord { parameters, word }) = untracked
+                && let Some(new) = generation.limits.limit_at(given.tag)
+                && let Some(parameters) = self.parameters.get(parameters)
+                && let Some(word) = self.convert(parameters, new, word)?
+            {
+                owed.push((key, given.tag, word));
+            }
+        }
+        if !owed.is_empty() {
+            generation.set_owed(owed.into_iter());
+            inner.overflow.note_restored();
+        }
+        drop(guard);
+        Ok((self.limiter, self.restored))
     }
 
     /// Converts a word to the limit `new` and the new clock. `None` if nothing of its debt remains.

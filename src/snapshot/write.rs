@@ -12,7 +12,7 @@ use super::{Snapshot, blocks, old_limit};
 use crate::algorithm::factor::Factor;
 use crate::core::state::SharedState;
 use crate::limits::Limits;
-use crate::store::key::{LimitIndex, LimitTag};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag, OwnedId};
 use crate::store::{PersistedCell, PersistedKey, pin};
 
 /// Writes all buckets of a limiter. The caller holds off reloads meanwhile.
@@ -28,7 +28,7 @@ pub(super) fn write<W: Write>(
     let keys = if seeds.is_some() { Keys::Fingerprints } else { Keys::Ids };
     let (seeds, check) = seeds.unwrap_or_default();
     let header = Header { keys, wall_ns, now_ns, seeds, check };
-    let limits = SnapshotLimits::read(inner);
+    let limits = SnapshotLimits::read(inner, now_ns);
     let frames = FrameWriter::begin(&header, BufWriter::with_capacity(2 * MAX_PAYLOAD, to))?;
     let mut writer = Writer {
         frames,
@@ -42,6 +42,7 @@ pub(super) fn write<W: Write>(
     writer.write_limits()?;
     let blocks = blocks::write(inner, now_ns, &mut writer.frames)?;
     writer.write_defaults()?;
+    writer.write_owed()?;
     let mut kept = Vec::new();
     for part in 0..inner.store.parts() {
         // Copy the part first, so that no pin or lock is held while the thread waits for the disk.
@@ -62,14 +63,17 @@ struct SnapshotLimits {
     limits: Arc<Limits>,
     factors: Vec<Factor>,
     shared: Vec<u64>,
+    /// The overrides of limits whose untracked keys owe something, with what their ids owe since they were untracked
+    /// themselves.
+    owed: Vec<(LimitTag, u64, OwnedId)>,
 }
 
 impl SnapshotLimits {
-    fn read(inner: &SharedState) -> SnapshotLimits {
+    fn read(inner: &SharedState, now_ns: u64) -> SnapshotLimits {
         let guard = pin();
         let generation = inner.generation.get(&guard);
         let limits = generation.limits.clone();
-        let (factors, shared) = limits
+        let (factors, shared): (_, Vec<u64>) = limits
             .by_index()
             .map(|(index, _)| {
                 // The shared word has not moved to a newer generation, because reloads are held off.
@@ -77,7 +81,15 @@ impl SnapshotLimits {
                 (generation.largest_factors.get(index), shared)
             })
             .unzip();
-        SnapshotLimits { limits, factors, shared }
+        let owed = limits.overrides_by_id().filter_map(|given| {
+            let key = KeyRef { limit: given.limit, id: given.id };
+            let tag = limits.tag_of(key, now_ns).filter(|tag| tag.is_of_override())?;
+            let word = generation.owed_by_override(key, tag);
+            let has_shared = shared.get(given.limit.0 as usize).is_some_and(|&word| word != 0);
+            (word != 0 || has_shared).then(|| (tag, word, OwnedId::new(given.id)))
+        });
+        let owed = owed.collect();
+        SnapshotLimits { limits, factors, shared, owed }
     }
 
     /// Returns the parameters of a limit tag. `None` if it has no limit.
@@ -129,6 +141,27 @@ impl<W: Write> Writer<'_, W> {
             }
         }
         Ok(())
+    }
+
+    /// Writes what the ids of overrides owe since they were untracked.
+    fn write_owed(&mut self) -> io::Result<()> {
+        let owed = &self.limits.owed;
+        let mut positions = Vec::with_capacity(owed.len());
+        for (tag, ..) in owed {
+            positions.push(self.position(*tag)?);
+        }
+        // The parameters come first.
+        self.flush()?;
+        let mut payload = Vec::new();
+        for ((_, word, id), position) in owed.iter().zip(positions) {
+            let Some(position) = position else { continue };
+            let mut item = Vec::new();
+            item.extend(position.to_le_bytes());
+            item.extend(word.to_le_bytes());
+            write_bytes(id.as_bytes(), &mut item);
+            self.frames.push(FrameKind::Owed, &mut payload, &item)?;
+        }
+        self.frames.flush(FrameKind::Owed, &mut payload)
     }
 
     /// Writes a bucket, unless its limit no longer exists.

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
+use tollgate::limit::Parameters;
 use tollgate::limits::OverrideOptions;
 use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
@@ -76,11 +77,12 @@ fn remaining(own: &KeyedLimit) -> u64 {
 fn left_after_reload(
     make: fn(u64) -> Limit,
     [old, new, others, cost]: [u64; 4],
+    way: Way,
     carry_over: CarryOver,
     has_batch: bool,
 ) -> u64 {
     let act = move |limiter: &Limiter, then: Limit| {
-        let _ = limiter.limit("Own").unwrap().spend("id", others).unwrap();
+        way.charge(&limiter.limit("Own").unwrap(), others);
         let limits = limits(&[("Own", make(new)), ("Then", then)]);
         limiter.reload_with(limits, carry_over).unwrap();
     };
@@ -99,9 +101,8 @@ fn left_after_reload(
 fn left_after_end(
     make: fn(u64) -> Limit,
     [own, default, others, cost]: [u64; 4],
-    next: Option<u64>,
-    carry_over: CarryOver,
-    engine: Engine,
+    (way, next): (Way, Option<u64>),
+    (carry_over, engine): (CarryOver, Engine),
     has_batch: bool,
 ) -> u64 {
     let (clock, hand) = Clock::manual();
@@ -109,7 +110,7 @@ fn left_after_end(
     let after_end = spent.clone();
     let act = move |limiter: &Limiter, then: Limit| {
         let own = limiter.limit("Own").unwrap();
-        let _ = own.spend("id", others).unwrap();
+        way.charge(&own, others);
         hand.advance(seconds(11));
         let is_allowed = next.is_none() && own.spend("id", 1).unwrap().allowed();
         after_end.store(is_allowed.into(), Ordering::Relaxed);
@@ -137,12 +138,37 @@ fn left_after_end(
     remaining(&limiter.limit("Own").unwrap()) + spent.load(Ordering::Relaxed)
 }
 
-const ALGORITHMS: [fn(u64) -> Limit; 4] = [
+/// How another call charges while the batch holds its charge.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Spend,
+    /// Of what the bucket does not have, the grant is in the future.
+    Reserve,
+}
+
+impl Way {
+    fn charge(self, own: &KeyedLimit, cost: u64) {
+        match self {
+            Way::Spend => drop(own.spend("id", cost).unwrap()),
+            Way::Reserve if cost == 0 => {}
+            Way::Reserve => drop(own.reserve("id", cost, Duration::MAX).unwrap().into_receipt()),
+        }
+    }
+}
+
+const ALGORITHMS: [fn(u64) -> Limit; 6] = [
     |burst| Limit::new(burst, burst, 10 * HOUR).unwrap(),
     |burst| Limit::fixed_window(burst, 10 * HOUR).unwrap(),
     |burst| Limit::token_bucket(burst, 10 * HOUR, burst).unwrap(),
     |burst| Limit::leaky_bucket(burst as u32, 10 * HOUR, 1).unwrap(),
+    // A larger burst refills more slowly.
+    |burst| Limit::new(burst, 1, HOUR * burst as u32).unwrap(),
+    |burst| Limit::token_bucket(burst, HOUR * burst as u32, burst.div_ceil(3)).unwrap(),
 ];
+
+fn any_way() -> impl Strategy<Value = Way> {
+    prop_oneof![Just(Way::Spend), Just(Way::Reserve)]
+}
 
 fn any_carry_over() -> impl Strategy<Value = CarryOver> {
     prop_oneof![Just(CarryOver::Units), Just(CarryOver::Time), Just(CarryOver::Share)]
@@ -156,17 +182,30 @@ fn changes() -> impl Strategy<Value = [u64; 4]> {
     })
 }
 
+/// Whether the batch is denied by the rule of "Then" alone, and the other call is answered as without the batch.
+fn fits(make: fn(u64) -> Limit, [old, _, others, cost]: [u64; 4], way: Way) -> bool {
+    let burst = match make(old).parameters() {
+        Parameters::TokenBucket { burst, .. } => burst,
+        _ => old,
+    };
+    match way {
+        Way::Spend => others + cost <= burst,
+        Way::Reserve => others.max(cost) <= burst,
+    }
+}
+
 proptest! {
     /// A denied batch may stay charged. It never returns units that other calls have spent.
     #[test]
     fn denied_batch_beside_reload_forgets_no_debt(
         at in 0..ALGORITHMS.len(),
         change in changes(),
+        way in any_way(),
         carry_over in any_carry_over(),
     ) {
-        let [_, _, others, cost] = change;
-        prop_assume!(others + cost <= change[0], "the others spend what they would without the batch");
-        let left = |has_batch| left_after_reload(ALGORITHMS[at], change, carry_over, has_batch);
+        prop_assume!(fits(ALGORITHMS[at], change, way));
+        let make = ALGORITHMS[at];
+        let left = |has_batch| left_after_reload(make, change, way, carry_over, has_batch);
         prop_assert!(left(true) <= left(false), "{} {}", left(true), left(false));
     }
 
@@ -174,14 +213,14 @@ proptest! {
     fn denied_batch_at_override_end_forgets_no_debt(
         at in 0..ALGORITHMS.len(),
         change in changes(),
+        way in any_way(),
         carry_over in any_carry_over(),
         is_exact in any::<bool>(),
     ) {
-        let [_, _, others, cost] = change;
-        prop_assume!(others + cost <= change[0]);
+        prop_assume!(fits(ALGORITHMS[at], change, way));
         let engine = if is_exact { Engine::Exact } else { Engine::LockFree };
-        let left =
-            |has_batch| left_after_end(ALGORITHMS[at], change, None, carry_over, engine, has_batch);
+        let (make, with) = (ALGORITHMS[at], (carry_over, engine));
+        let left = |has_batch| left_after_end(make, change, (way, None), with, has_batch);
         prop_assert!(left(true) <= left(false), "{} {}", left(true), left(false));
     }
 }
@@ -191,56 +230,13 @@ proptest! {
 fn denied_batch_beneath_end_and_reload_forgets_nothing() {
     for make in ALGORITHMS {
         for carry_over in [CarryOver::Units, CarryOver::Time, CarryOver::Share] {
-            let (change, next, engine) = ([10, 3, 7, 3], Some(10), Engine::LockFree);
-            let left =
-                |has_batch| left_after_end(make, change, next, carry_over, engine, has_batch);
+            let next = (Way::Spend, Some(10));
+            let change =
+                if fits(make, [10, 3, 7, 3], Way::Spend) { [10, 3, 7, 3] } else { [10, 3, 2, 1] };
+            let with = (carry_over, Engine::LockFree);
+            let left = |has_batch| left_after_end(make, change, next, with, has_batch);
             assert!(left(true) <= left(false), "{:?} {carry_over:?}", make(10));
         }
-    }
-}
-
-/// The rollbacks of a denied batch are left to a thread that stands still. The limit changes before they are left, and once
-/// more before they are made.
-#[test]
-fn left_rollback_beside_two_reloads_forgets_no_debt() {
-    let ids: Vec<String> = (0..1000).map(|id| format!("id{id}")).collect();
-    let (stands, stopped) = stands_in_rollback();
-    let asked = AtomicU64::new(0);
-    let in_rule: Arc<Mutex<Option<Limiter>>> = Arc::default();
-    let (of_rule, others) = (in_rule.clone(), ids.clone());
-    let then_of_rule: Arc<Mutex<Option<Limits>>> = Arc::default();
-    let next = then_of_rule.clone();
-    let then = scripted(move || {
-        let before = asked.fetch_add(1, Ordering::Relaxed);
-        if before == 1 {
-            let limiter = of_rule.lock().unwrap().take().unwrap();
-            let own = limiter.limit("Own").unwrap();
-            for id in &others {
-                assert!(own.spend(id.as_str(), 7).unwrap().allowed());
-            }
-            limiter.reload_with(next.lock().unwrap().take().unwrap(), CarryOver::Units).unwrap();
-        }
-        before == 0
-    });
-    let of = |burst| {
-        let own = Limit::fixed_window(burst, HOUR).unwrap();
-        limits(&[("Own", own), ("Stands", stands.clone()), ("Zthen", then.clone())])
-    };
-    let limiter = Limiter::with_clock(of(10), Clock::manual().0);
-    let [own, slow, then] = ["Own", "Stands", "Zthen"].map(|name| limiter.limit(name).unwrap());
-    *in_rule.lock().unwrap() = Some(limiter.clone());
-    *then_of_rule.lock().unwrap() = Some(of(3));
-    let stalled = thread::spawn(move || slow.reserve("id", 1, Duration::MAX).unwrap().cancel());
-    stopped.wait();
-    let mut batch: Vec<_> = ids.iter().map(|id| own.member(id).cost(3)).collect();
-    batch.push(then.member("id"));
-    assert!(!limiter.batch(&batch).spend().unwrap().allowed());
-    limiter.reload_with(of(10), CarryOver::Units).unwrap();
-    drop(stopped);
-    stalled.join().unwrap();
-    for id in &ids {
-        // Of 3 all were used.
-        assert!(own.check(id.as_str(), 0).unwrap().remaining() <= Some(7), "{id}");
     }
 }
 
@@ -249,12 +245,38 @@ fn left_rollback_beside_two_reloads_forgets_no_debt() {
 fn denied_batch_beside_reload_returns_whole_units() {
     for carry_over in [CarryOver::Units, CarryOver::Time, CarryOver::Share] {
         for make in &ALGORITHMS[..3] {
-            let left = |change, has_batch| left_after_reload(*make, change, carry_over, has_batch);
+            let left = |change, has_batch| {
+                left_after_reload(*make, change, Way::Spend, carry_over, has_batch)
+            };
             for change in [[10, 20, 3, 2], [10, 10, 5, 5], [10, 100, 0, 4]] {
                 assert_eq!(left(change, true), left(change, false), "{carry_over:?} {change:?}");
             }
         }
     }
+}
+
+/// The batch's charge has refilled by a nanosecond, so that its rest does not convert without rounding.
+#[test]
+fn partly_refilled_charge_is_not_rounded_down() {
+    let of = |burst, ns| Limit::new(burst, 1, Duration::from_nanos(ns)).unwrap();
+    let reset_in = |has_batch| {
+        let (clock, hand) = Clock::manual();
+        let act = move |limiter: &Limiter, then: Limit| {
+            hand.advance(Duration::from_nanos(1));
+            assert!(limiter.limit("Own").unwrap().spend("id", 1).unwrap().allowed());
+            let limits = limits(&[("Own", of(12, 5_000_000)), ("Then", then)]);
+            limiter.reload_with(limits, CarryOver::Share).unwrap();
+        };
+        let own = of(9, 9_999_999);
+        let limiter = with_late_denial(own, clock, Engine::LockFree, act.clone());
+        if has_batch {
+            denied_batch(&limiter, 3);
+        } else {
+            act(&limiter, limiter.limit("Then").unwrap().limit_for("id").unwrap().unwrap());
+        }
+        limiter.limit("Own").unwrap().check("id", 0).unwrap().reset_in()
+    };
+    assert!(reset_in(true) >= reset_in(false));
 }
 
 /// A settlement after the batch's charge is counted in units of the limit before the reload.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "boulder")]
 mod accounts;
+mod at_once;
 mod debts;
 mod denied;
 mod expiry;

@@ -1,4 +1,4 @@
-//! Rollbacks beside a reload that is not complete.
+//! Rollbacks beside a reload that is not complete, and left ones beside two.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use tollgate::reload::CarryOver;
 use tollgate::{Clock, Limit, Limiter, LimiterOptions, Limits};
 
-use super::support::rules::{RuleCall, hooked, scripted, stop_point};
-use super::support::{ENGINES, hourly, limits};
+use super::support::rules::{RuleCall, hooked, scripted, stands_in_rollback, stop_point};
+use super::support::{ENGINES, hourly, limits, seconds};
 
 /// A rule panics when a reload asks for its name: the reload's thread ends in the middle of its migrations.
 #[test]
@@ -106,5 +107,50 @@ fn left_rollback_is_made_after_a_reload() {
         drop(stopped);
         first.join().unwrap();
         assert_eq!(own.check("id", 0).unwrap().remaining(), Some(9), "reload: {has_reload}");
+    }
+}
+
+/// The rollbacks of a denied batch are left to a thread that stands still. The limit changes before they are left, and once
+/// more before they are made.
+#[test]
+fn left_rollback_beside_two_reloads_forgets_no_debt() {
+    let ids: Vec<String> = (0..1000).map(|id| format!("id{id}")).collect();
+    let (stands, stopped) = stands_in_rollback();
+    let asked = AtomicU64::new(0);
+    let in_rule: Arc<Mutex<Option<Limiter>>> = Arc::default();
+    let (of_rule, others) = (in_rule.clone(), ids.clone());
+    let then_of_rule: Arc<Mutex<Option<Limits>>> = Arc::default();
+    let next = then_of_rule.clone();
+    let then = scripted(move || {
+        let before = asked.fetch_add(1, Ordering::Relaxed);
+        if before == 1 {
+            let limiter = of_rule.lock().unwrap().take().unwrap();
+            let own = limiter.limit("Own").unwrap();
+            for id in &others {
+                assert!(own.spend(id.as_str(), 7).unwrap().allowed());
+            }
+            limiter.reload_with(next.lock().unwrap().take().unwrap(), CarryOver::Units).unwrap();
+        }
+        before == 0
+    });
+    let of = |burst| {
+        let own = Limit::fixed_window(burst, seconds(3600)).unwrap();
+        limits(&[("Own", own), ("Stands", stands.clone()), ("Zthen", then.clone())])
+    };
+    let limiter = Limiter::with_clock(of(10), Clock::manual().0);
+    let [own, slow, then] = ["Own", "Stands", "Zthen"].map(|name| limiter.limit(name).unwrap());
+    *in_rule.lock().unwrap() = Some(limiter.clone());
+    *then_of_rule.lock().unwrap() = Some(of(3));
+    let stalled = thread::spawn(move || slow.reserve("id", 1, Duration::MAX).unwrap().cancel());
+    stopped.wait();
+    let mut batch: Vec<_> = ids.iter().map(|id| own.member(id).cost(3)).collect();
+    batch.push(then.member("id"));
+    assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+    limiter.reload_with(of(10), CarryOver::Units).unwrap();
+    drop(stopped);
+    stalled.join().unwrap();
+    for id in &ids {
+        // Of 3 all were used.
+        assert!(own.check(id.as_str(), 0).unwrap().remaining() <= Some(7), "{id}");
     }
 }

@@ -406,3 +406,38 @@ fn denied_batch_returns_units_after_override_end() {
         assert_eq!(left, Some(6), "{engine:?}: 30 of 100, which are 3 of 10, and 1 are spent");
     }
 }
+
+/// By a factor below 1 more drips out, so a charge with it can leave the bucket with less in it than before. A denied
+/// batch puts that back, also if another call has charged since.
+#[test]
+fn denied_factor_keeps_debt_of_leaky_bucket() {
+    for engine in ENGINES {
+        for between in [0, 1, 5] {
+            let (clock, hand) = Clock::manual();
+            hand.set(ms(1_000));
+            let own: Arc<Mutex<Option<KeyedLimit>>> = Arc::default();
+            let (of_rule, asked) = (own.clone(), AtomicU64::new(0));
+            let then = scripted(move || {
+                let before = asked.fetch_add(1, Ordering::Relaxed);
+                if before == 1 && between > 0 {
+                    let own = of_rule.lock().unwrap().take().unwrap();
+                    assert!(own.spend("id", between).unwrap().allowed());
+                }
+                before == 0
+            });
+            let leaky = Limit::leaky_bucket(100, ms(60_000), 1).unwrap();
+            let options = LimiterOptions::default().clock(clock).engine(engine);
+            let limiter = Limiter::with_options(limits(&[("Own", leaky), ("Then", then)]), options);
+            let [handle, then] = ["Own", "Then"].map(|name| limiter.limit(name).unwrap());
+            assert!(handle.spend("id", 90).unwrap().allowed());
+            hand.set(ms(60_000));
+            *own.lock().unwrap() = Some(handle.clone());
+            let factor: Factor = "0.001".parse().unwrap();
+            let batch = [handle.member("id").factor(factor), then.member("id")];
+            assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+            own.lock().unwrap().take();
+            let left = handle.check("id", 0).unwrap().remaining();
+            assert_eq!(left, Some(10 - between), "{engine:?}");
+        }
+    }
+}

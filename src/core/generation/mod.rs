@@ -4,7 +4,7 @@
 pub(crate) mod by_fingerprint;
 mod owed;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use crate::algorithm::Charge;
@@ -29,7 +29,8 @@ pub(crate) struct Generation {
     pub(crate) largest_factors: LargestFactors,
     pub(crate) tallies: Tallies,
     shared: Arc<SharedBuckets>,
-    owed: OwedByOverrides,
+    /// Set once, before the generation is published.
+    owed: OnceLock<OwedByOverrides>,
     /// How debts under the limits before are converted to these.
     carry_over: CarryOver,
     /// When these limits began to apply. Words are converted as of this time, whenever the conversion is made.
@@ -97,7 +98,7 @@ impl Generation {
             limits: Arc::new(limits),
             largest_factors,
             tallies,
-            owed: OwedByOverrides::default(),
+            owed: OnceLock::new(),
             carry_over,
             at_ns,
             #[cfg(tollgate_loom)]
@@ -115,7 +116,7 @@ impl Generation {
             largest_factors: self.largest_factors.extended(self.limits.count()),
             tallies: self.tallies.and_more(self.limits.count()),
             shared: self.shared.clone(),
-            owed: self.before().map(|it| OwedByOverrides::new(self, it)).unwrap_or_default(),
+            owed: self.before().map(|it| OwedByOverrides::new(self, it)).unwrap_or_default().into(),
             carry_over: self.carry_over,
             at_ns: self.at_ns,
             #[cfg(tollgate_loom)]
@@ -175,8 +176,20 @@ impl Generation {
         }
         Ok(match self.before() {
             Some(before) => self.owed_since(before, key, tag).unwrap_or(0),
-            None => self.owed.word(self, key, tag),
+            None => self.owed_by_override(key, tag),
         })
+    }
+
+    /// Returns the word that the new cell of a key with an override begins with, if no reload runs.
+    pub(crate) fn owed_by_override(&self, key: KeyRef<'_>, tag: LimitTag) -> u64 {
+        self.owed.get().map_or(0, |owed| owed.word(self, key, tag))
+    }
+
+    /// Sets the words with which the new cells of overrides begin, in a generation that has none.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn set_owed<'k>(&self, owed: impl Iterator<Item = (KeyRef<'k>, LimitTag, u64)>) {
+        let is_first = self.owed.set(owed.collect()).is_ok();
+        debug_assert!(is_first, "a restore sets them once");
     }
 
     /// Changes the word of the bucket that a limit's untracked keys share.

@@ -16,15 +16,17 @@ impl OwedByOverrides {
     /// Computes the debts of a generation that has replaced `before`. The shared buckets of `before` are frozen.
     pub(super) fn new(generation: &Generation, before: &Generation) -> OwedByOverrides {
         let is_any = |limit| before.shared.last_word(limit) != 0;
-        if before.owed.0.is_empty() && !before.limits.by_index().any(|(limit, _)| is_any(limit)) {
+        if before.owed.get().is_none_or(|owed| owed.0.is_empty())
+            && !before.limits.by_index().any(|(limit, _)| is_any(limit))
+        {
             return OwedByOverrides::default();
         }
         let owed = generation.limits.overrides_by_id().filter_map(|given| {
             let key = KeyRef { limit: given.limit, id: given.id };
             let word = generation.owed_since(before, key, given.tag)?;
-            (word != 0).then(|| ((given.limit, OwnedId::new(given.id)), (given.tag, word)))
+            (word != 0).then_some((key, given.tag, word))
         });
-        OwedByOverrides(owed.collect())
+        owed.collect()
     }
 
     /// Returns the word with which the new cell of a key begins, 0 for none. `tag` is the key's override.
@@ -41,6 +43,15 @@ impl OwedByOverrides {
     }
 }
 
+impl<'k> FromIterator<(KeyRef<'k>, LimitTag, u64)> for OwedByOverrides {
+    fn from_iter<I: IntoIterator<Item = (KeyRef<'k>, LimitTag, u64)>>(owed: I) -> OwedByOverrides {
+        let owed = owed.into_iter();
+        OwedByOverrides(
+            owed.map(|(key, tag, word)| ((key.limit, OwnedId::new(key.id)), (tag, word))).collect(),
+        )
+    }
+}
+
 impl Generation {
     /// Converts the debt that a key had in the generation `before`, while it was untracked, to `tag`, an override in
     /// this generation.
@@ -52,7 +63,7 @@ impl Generation {
     ) -> Option<u64> {
         let old = before.limits.tag_of(key, self.at_ns)?;
         let word = match old.is_of_override() {
-            true => before.owed.word(before, key, old),
+            true => before.owed_by_override(key, old),
             false => before.shared.last_word(key.limit),
         };
         self.convert(before.limits.limit_at(old)?, self.limits.limit_at(tag)?, word)

@@ -106,7 +106,8 @@ impl Receipt {
     ///   stay as they are, so less is returned while others wait, and nothing for a fixed window or a leaky bucket.
     ///   Later calls, also plain spends, may use the returned units before existing reservations are granted.
     /// * **The estimate was too low.** The difference is charged, even if the bucket does not have it, down to a debt
-    ///   of [`max_debt`](crate::limits::LimitOptions::max_debt) units. Units beyond that are not charged.
+    ///   of [`max_debt`](crate::limits::LimitOptions::max_debt) units. Units beyond that are not charged, and none if the
+    ///   table is full and has no bucket of the id, unless the id [shares](crate::options::AtCap::Share) one.
     ///
     /// A reservation that is settled before its time is still granted at its time.
     ///

@@ -3,6 +3,7 @@
 //! Where that says nothing, these rules apply:
 //! * A kept window ends at its old end, or one new window after the change if that is sooner, by every
 //!   carry-over. With used-up windows behind it, it keeps its old end.
+//! * A token bucket whose window begins before it did has no tokens for that time: they count as used.
 //! * A drip's phase begins with the change.
 //! * Under another algorithm the window begins, and the first drip counts, with the change; of units beyond
 //!   the capacity the same share is kept.
@@ -95,12 +96,26 @@ fn window(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> Sta
         _ => ceil(within * new.capacity(), old.capacity()),
     };
     let behind_kept = ceil(behind * length(old), length(new)) * new.capacity();
-    let mut end = at + length(old);
-    if behind == 0 {
-        end = end.min(ms_of(now) + length(new));
-    }
+    let end = at + length(old);
     // No window begins before the clock did.
-    State::Counted { at: (end - length(new)).max(1), used: kept + behind_kept }
+    if behind > 0 {
+        return State::Counted { at: (end - length(new)).max(1), used: kept + behind_kept };
+    }
+    let end = end.min(ms_of(now) + length(new));
+    let start = (end - length(new)).max(1);
+    // The tokens at hand are at most those from before the change, or the new burst.
+    let at_hand = (come(old, ms_of(now) - at) - within).max(come(new, 0));
+    State::Counted { at: start, used: kept.max(come(new, ms_of(now) - start) - at_hand) }
+}
+
+/// The units that a window has had up to a time after its start.
+fn come(rule: Rule, elapsed: i128) -> i128 {
+    match rule {
+        Rule::Tokens { limit, window, burst } => {
+            (burst + (limit - burst) * elapsed.max(0) / window).min(limit)
+        }
+        _ => rule.capacity(),
+    }
 }
 
 fn drips(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> State {
