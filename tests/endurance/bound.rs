@@ -25,6 +25,8 @@ struct Passed {
     sum: i128,
     /// The latest time of a grant.
     latest: i128,
+    /// The latest end of a call that was granted.
+    over: i128,
     /// The least start value of the windows that have begun.
     least: Option<i128>,
     grants: i128,
@@ -96,7 +98,9 @@ impl Passed {
             self.sum += i128::from(grant.cost);
             self.grants += 1;
             self.latest = self.latest.max(i128::from(done.latest_of(grant)));
-            let last = generations.last_at(self.latest as u64);
+            // A call that is suspended after its reading of the clock may be decided by limits that began later.
+            self.over = self.over.max(self.latest).max(i128::from(grant.over_ns));
+            let last = generations.last_at(self.over as u64);
             let ends =
                 self.sum * interval - self.latest - generations.bursts_before(last + 1) * interval;
             let room = self.least.unwrap_or(begins) - ends;

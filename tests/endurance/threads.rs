@@ -48,7 +48,7 @@ pub(crate) struct Grant {
     latest_ns: u64,
     /// The begin of the call, and its end.
     pub(crate) asked_ns: u64,
-    over_ns: u64,
+    pub(crate) over_ns: u64,
     /// The final cost.
     pub(crate) cost: u64,
     #[expect(dead_code, reason = "it is printed")]
