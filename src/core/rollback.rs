@@ -214,8 +214,9 @@ impl<'g> LimitsView<'g> {
         let entry = self.entry(key, spent);
         // Raised by this call's own announcements, so that they do not count as lowerings by others.
         let mut mark = spent.ledger_mark;
-        // If the charge had a factor, the rollback is the smaller of those by the scaled limit and by the limit itself:
-        // reserved places are taken by the limit itself.
+        // If the charge had a factor, other calls see the bucket by the limit itself, and the scaled limit may have
+        // counted an ended window as open, or drips that others do not count. So a count is rolled back by the limit
+        // itself. For gcra both differ only in reservations, so the larger word stays.
         let own = self.generation.limits.limit_at(key.tag).filter(|own| *own != limit);
         let rolled_back = |word, charge: Charge, now_ns: &dyn Fn() -> u64| {
             if !charge.is_last(word)
@@ -226,8 +227,7 @@ impl<'g> LimitsView<'g> {
             let new = limit.rule().roll_back(word, charge, now_ns)?;
             let Some(own) = own else { return Some(new) };
             let by_own = own.rule().roll_back(word, charge, now_ns)?;
-            let lowered_by = |new| limit.rule().measure(word, new);
-            Some(if lowered_by(by_own) < lowered_by(new) { by_own } else { new })
+            Some(if own.rule().counts_units() { by_own } else { new.max(by_own) })
         };
         let mut undone = None;
         let step = |word| {
@@ -336,12 +336,16 @@ impl<'g> LimitsView<'g> {
             // The shared bucket's word is in the units of the default.
             return Ok(None);
         }
-        let Some(new) = now.limits.limit_at(tag) else { return Ok(None) };
+        let Some(mut new) = now.limits.limit_at(tag) else { return Ok(None) };
         let Some(conversion) = now.only_conversion(charged_in, key, charge, tag) else {
             return Ok(None);
         };
         let converted_below = match (conversion.is_identity(), spent.converted_below) {
-            (true, earlier) => earlier,
+            (true, earlier) => {
+                // The charge may have had a factor.
+                new = limit;
+                earlier
+            }
             // A second conversion: the word no longer shows whether the first has cut a part of the charge.
             (false, Some(_)) => return Ok(None),
             (false, None) => match conversion.exact_below(charge) {

@@ -83,7 +83,8 @@ impl Limit {
     /// Adds to `word` the units that `charge`, by a scaled limit, has removed from a bucket of this limit, because more
     /// drips out by the scaled limit. `None` if it has removed none.
     pub(crate) fn owing_removed(&self, word: u64, charge: Charge, now_ns: u64) -> Option<u64> {
-        let used = |word| used_units(self.rule(), word, now_ns);
+        // At the charge's time: later, what other calls have charged would have dripped out after these units.
+        let used = |word| used_units(self.rule(), word, charge.now_ns);
         let removed = used(charge.before)?.checked_sub(used(charge.after)?)?;
         if removed == 0 {
             return None;

@@ -221,7 +221,8 @@ impl Limiter {
     /// **Memory**: the table takes as much as for the same number of buckets in any limiter: with `Engine::LockFree` 43 to
     /// 92 bytes a bucket, which is 1.5 to 3.3 times the file; with `Engine::Exact` up to 100 bytes and the id. A restore
     /// takes 0.3 MiB beside the table for a file that a limiter wrote, and for any content at most the file's size and
-    /// 4 MiB, or 16 MiB with [counters](LimiterOptions::counting). A file is therefore refused if it has two limits of one
+    /// 4 MiB, or 16 MiB with [counters](LimiterOptions::counting); for each override in `limits` 50 bytes more, or 250 if
+    /// the file has debts of ids that the table had no room for. A file is therefore refused if it has two limits of one
     /// name, more buckets and parameters than its size has room for, or too many limits that are not among `limits`: more
     /// than 4,096, and more than one for each 4 KiB of the file.
     ///

@@ -221,7 +221,7 @@ impl Restorer {
         }
         let parameters = FileParameters { old, until_ns, limit: Some(index) };
         if item.shared != 0 {
-            self.raise_shared(&parameters, index, item.shared)?;
+            self.set_shared(&parameters, index, item.shared)?;
             let position = self.parameters.len() as u32;
             let word = UntrackedWord { parameters: position, word: item.shared };
             self.untracked.shared.insert(index, word);
@@ -230,8 +230,8 @@ impl Restorer {
         Ok(())
     }
 
-    /// Raises a limit's shared bucket to a word of the file. It does nothing if the limit has no default.
-    fn raise_shared(
+    /// Sets a limit's shared bucket to a word of the file. It does nothing if the limit has no default.
+    fn set_shared(
         &self,
         parameters: &FileParameters,
         index: LimitIndex,
@@ -244,7 +244,7 @@ impl Restorer {
             && let Some(word) = self.convert(parameters, new, word)?
         {
             // This cannot fail for a newer generation, because there is none.
-            let _ = generation.update_shared(index, |state| (state < word).then_some(word));
+            let _ = generation.update_shared(index, |_| Some(word));
             self.limiter.inner.overflow.note_restored();
         }
         Ok(())
@@ -264,10 +264,6 @@ impl Restorer {
         if self.untracked.is_wanted(limits, key) {
             let word = UntrackedWord { parameters: position, word };
             self.untracked.by_override.insert((limit, OwnedId::new(id)), word);
-        }
-        let tag = limits.tag_of(key, self.times.now_ns);
-        if word != 0 && tag.is_some_and(|tag| !tag.is_of_override()) {
-            self.raise_shared(parameters, limit, word)?;
         }
         Ok(())
     }
