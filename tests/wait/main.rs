@@ -3,6 +3,7 @@
 #![cfg(not(tollgate_loom))]
 
 mod dropped;
+mod factors;
 mod herd;
 mod histories;
 mod left;

@@ -1,0 +1,104 @@
+//! Denied batches of members with a factor, beside calls without one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tollgate::limit::Factor;
+
+use super::support::limits;
+use super::support::rules::scripted;
+use super::*;
+
+/// Charges "Own" by a batch with this factor, which is denied. While the batch holds its charge, `between` is called.
+fn denied_with_factor(
+    limiter: &Limiter,
+    asked: &Hook,
+    factor: &str,
+    between: impl FnOnce(&KeyedLimit) + Send + 'static,
+) {
+    let [own, then] = ["Own", "Then"].map(|name| limiter.limit(name).unwrap());
+    let held = own.clone();
+    *asked.lock().unwrap() = Some(Box::new(move || between(&held)));
+    let factor: Factor = factor.parse().unwrap();
+    let batch = [own.member("id").factor(factor), then.member("id")];
+    assert!(!limiter.batch(&batch).spend().unwrap().allowed());
+    assert!(asked.lock().unwrap().is_none());
+}
+
+/// Called when "Then" is charged.
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A limiter with "Own", and "Then", which is allowed by the look of a batch and denied by its charge.
+fn with_hook(own: &Limit, clock: Clock, engine: Engine) -> (Limiter, Limit, Hook) {
+    let hook: Hook = Arc::default();
+    let (of_rule, looks) = (hook.clone(), AtomicU64::new(0));
+    let then = scripted(move || {
+        let is_look = looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        if !is_look && let Some(call) = of_rule.lock().unwrap().take() {
+            call();
+        }
+        is_look
+    });
+    let options = LimiterOptions::default().clock(clock).engine(engine);
+    let limits = limits(&[("Own", own.clone()), ("Then", then.clone())]);
+    (Limiter::with_options(limits, options), then, hook)
+}
+
+/// By a factor below 1 more drips out, so a charge with it can leave the bucket with less in it than before. A denied
+/// batch puts that back, also if another call has charged since, and beside a reload that changes another limit.
+#[test]
+fn denied_factor_keeps_debt_of_leaky_bucket() {
+    for engine in ENGINES {
+        for (between, drips, is_reloaded) in
+            [(0, 0, false), (1, 0, false), (5, 0, false), (5, 2, false), (5, 0, true), (9, 4, true)]
+        {
+            let (clock, hand) = Clock::manual();
+            hand.set(ms(1_000));
+            let leaky = Limit::leaky_bucket(100, ms(60_000), 1).unwrap();
+            let (limiter, then, hook) = with_hook(&leaky, clock, engine);
+            let own = limiter.limit("Own").unwrap();
+            assert!(own.spend("id", 90).unwrap().allowed());
+            hand.set(ms(60_000));
+            let reloaded = limiter.clone();
+            denied_with_factor(&limiter, &hook, "0.001", move |own| {
+                if between > 0 {
+                    assert!(own.spend("id", between).unwrap().allowed());
+                }
+                hand.advance(ms(60_000 * drips));
+                if is_reloaded {
+                    let other = Limit::new(1, 1, ms(1)).unwrap();
+                    let limits = limits(&[("Own", leaky), ("Then", then), ("Other", other)]);
+                    reloaded.reload(limits).unwrap();
+                }
+            });
+            let left = own.check("id", 0).unwrap().remaining().unwrap();
+            let case = format!("{engine:?} {between} {drips} {is_reloaded}");
+            assert!(left <= 10 - between + drips, "{case}: {left}");
+            assert!(left >= 10 - between, "{case}: {left}");
+        }
+    }
+}
+
+/// By a factor above 1 an ended window counts as used up, and a later one as open. A denied batch does not leave it open for
+/// the calls that came meanwhile.
+#[test]
+fn denied_factor_leaves_no_old_window_open() {
+    for engine in ENGINES {
+        let hour = ms(3_600_000);
+        for limit in
+            [Limit::fixed_window(12, hour).unwrap(), Limit::token_bucket(12, hour, 12).unwrap()]
+        {
+            let (clock, hand) = Clock::manual();
+            hand.set(ms(100_000));
+            let (limiter, _, hook) = with_hook(&limit, clock, engine);
+            let own = limiter.limit("Own").unwrap();
+            assert!(own.spend("id", 6).unwrap().allowed());
+            hand.advance(2 * hour - ms(60_000));
+            denied_with_factor(&limiter, &hook, "3", |own| {
+                assert!(own.spend("id", 9).unwrap().allowed());
+            });
+            hand.advance(ms(60_000));
+            assert_eq!(own.check("id", 0).unwrap().remaining(), Some(3), "{engine:?} {limit:?}");
+        }
+    }
+}
