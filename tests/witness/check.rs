@@ -162,12 +162,7 @@ impl Checker {
             *left.entry(call.now_ns + call.full_in_ns).or_default() += 1;
         }
         let mut late = HashMap::new();
-        let mut missing: Vec<u64> = calls.iter().filter_map(|call| self.met_ns(call)).collect();
-        missing.extend((last_ns > 0).then_some(last_ns));
-        missing.retain(|word_ns| !left.contains_key(word_ns));
-        missing.sort_unstable();
-        missing.dedup();
-        for word_ns in missing {
+        for word_ns in self.missing(calls, last_ns, &left) {
             // The spend that left the word: it was decided later than its reading, and no later than the
             // sweep.
             let is_it = |&at: &usize| {
@@ -178,13 +173,17 @@ impl Checker {
             // Of the spends that fit, the one with the least choice.
             fitting.sort_unstable_by_key(|&at| calls[at].swept_ns);
             let Some(&at) = fitting.first() else {
+                if left.contains_key(&word_ns) {
+                    // `meet` finds that it was met too often.
+                    continue;
+                }
                 let who: Vec<_> =
                     calls.iter().filter(|call| self.met_ns(call) == Some(word_ns)).collect();
                 return Err(Violation(format!("key {key}: no call left {word_ns}: {who:?}")));
             };
             may_be_late.retain(|&other| other != at);
             late.insert(at, word_ns - self.cost_ns(&calls[at]));
-            left.insert(word_ns, 1);
+            *left.entry(word_ns).or_default() += 1;
         }
         self.counts.late_found += late.len() as u64;
         self.counts.late_unknown += may_be_late.len() as u64;
@@ -194,6 +193,31 @@ impl Checker {
             Some(..1) => Err(Violation(format!("key {key}: {last_ns} is there, and was met"))),
             _ => Ok(late),
         }
+    }
+
+    /// Returns the words that were found more often than left, as often as that, in order. A refund may bring a word back,
+    /// so that a word is left twice.
+    fn missing(&self, calls: &[Record], last_ns: u64, left: &HashMap<u64, i64>) -> Vec<u64> {
+        let mut needed: HashMap<u64, i64> = HashMap::new();
+        if last_ns > 0 {
+            needed.insert(last_ns, 1);
+        }
+        for call in calls.iter().filter(|call| call.kind != CallKind::Denied) {
+            if let Some(met_ns) = self.met_ns(call) {
+                *needed.entry(met_ns).or_default() += 1;
+            }
+        }
+        // A denial leaves the word that it found.
+        for call in calls.iter().filter(|call| call.kind == CallKind::Denied) {
+            needed.entry(call.now_ns + call.full_in_ns).or_insert(1);
+        }
+        let mut missing = Vec::new();
+        for (word_ns, needed) in needed {
+            let found = left.get(&word_ns).copied().unwrap_or_default();
+            missing.extend((found..needed).map(|_| word_ns));
+        }
+        missing.sort_unstable();
+        missing
     }
 
     /// Removes the words that calls found from those that were left, and counts.
@@ -273,5 +297,41 @@ impl Checker {
         scan.ended_ns += ends.map(|(_, ns)| i128::from(ns)).sum::<i128>();
         scan.begun_ns += begins.map(|(_, ns)| i128::from(ns)).sum::<i128>();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A spend that may have been decided at a sweep's time leaves a word, which a refund brings back. Two calls find it.
+    #[test]
+    fn word_that_a_refund_brings_back_is_left_twice() {
+        const RULE: Rule = Rule { burst: 4, interval_ns: 100 };
+        let record = |kind, cost, now_ns, full_in_ns, swept_ns| Record {
+            key: 1,
+            kind,
+            cost,
+            now_ns,
+            full_in_ns,
+            end_ns: now_ns + 1,
+            swept_ns,
+        };
+        let history = |swept_ns| {
+            [
+                record(CallKind::Admitted, 2, 1_000, 200, swept_ns),
+                record(CallKind::Admitted, 1, 1_010, 290, swept_ns),
+                record(CallKind::Refunded, 1, 1_020, 180, swept_ns),
+                record(CallKind::Admitted, 1, 1_030, 270, swept_ns),
+            ]
+        };
+        for swept_ns in [0, 1_005] {
+            let mut records = history(swept_ns);
+            assert_eq!(Checker::new(RULE).round(&mut records, |_| 1_300), Ok(()), "{swept_ns}");
+            // Without the refund, one of the two is lost.
+            let mut records = [records[0], records[1], records[3]];
+            let found = Checker::new(RULE).round(&mut records, |_| 1_300).unwrap_err();
+            assert!(found.0.contains("met twice"), "{found:?}");
+        }
     }
 }

@@ -72,7 +72,9 @@ fn a_limiter_that_is_broken_is_caught() {
     ] {
         for engine in [Engine::LockFree, Engine::Exact] {
             let plan = Plan { fault, ..plan(engine, 200_000) };
-            let violation = run(plan).expect_err("the fault is not caught").0;
+            // On a busy machine the threads of a run may not meet.
+            let caught = (0..5).find_map(|_| run(plan).err());
+            let violation = caught.expect("the fault is caught").0;
             println!("{engine:?}, {fault:?}: {violation}");
             let is_one = [reason, ALWAYS, "no call left"].iter().any(|one| violation.contains(one));
             assert!(is_one, "{engine:?}, {fault:?}: {violation}");
