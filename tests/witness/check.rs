@@ -306,7 +306,7 @@ mod tests {
 
     /// A spend that may have been decided at a sweep's time leaves a word, which a refund brings back. Two calls find it.
     #[test]
-    fn word_that_a_refund_brings_back_is_left_twice() {
+    fn word_brought_back_by_refund_is_left_twice() {
         const RULE: Rule = Rule { burst: 4, interval_ns: 100 };
         let record = |kind, cost, now_ns, full_in_ns, swept_ns| Record {
             key: 1,
