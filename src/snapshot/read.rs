@@ -30,10 +30,10 @@ pub(super) struct Record<'a> {
     pub(super) parameters: u32,
 }
 
-/// What the id of an override owes since it was untracked.
+/// The debt that the id of an override has from the time when it was untracked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwedItem<'a> {
-    /// The position of the override's parameters in the file.
+    /// The position of the override's parameters in the file; without a debt, of any parameters of its limit.
     pub(super) parameters: u32,
     /// 0 if it owes nothing.
     pub(super) word: u64,
@@ -81,7 +81,7 @@ fn read_limit(payload: &mut Payload<'_>) -> Option<LimitItem> {
     is_valid.then(|| LimitItem { name: name.into(), format: format.into(), factor })
 }
 
-/// Reads what the id of an override owes since it was untracked.
+/// Reads the debt of an override's id.
 pub(super) fn read_owed<'a>(payload: &mut Payload<'a>) -> Option<OwedItem<'a>> {
     let (parameters, word, id) = (payload.u32()?, payload.u64()?, payload.bytes()?);
     let is_good = (1..=STRING_MAX_BYTES).contains(&id.len());

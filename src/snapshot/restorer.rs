@@ -250,7 +250,7 @@ impl Restorer {
         Ok(())
     }
 
-    /// Adds what the id of an override owes since it was untracked. Its parameters must have come before.
+    /// Adds the debt of an override's id. Its parameters must have come before.
     pub(super) fn add_owed(&mut self, item: OwedItem<'_>) -> Result<(), FrameFault> {
         let OwedItem { parameters: position, word, id } = item;
         let parameters = self.parameters.get(position).ok_or(FrameFault::Damaged)?;

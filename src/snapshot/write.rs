@@ -63,8 +63,8 @@ struct SnapshotLimits {
     limits: Arc<Limits>,
     factors: Vec<Factor>,
     shared: Vec<u64>,
-    /// The overrides of limits whose untracked keys owe something, with what their ids owe since they were untracked
-    /// themselves.
+    /// The overrides of limits whose untracked keys have debts. The word is the debt that the override's id has from the
+    /// time when it was untracked itself, 0 for none.
     owed: Vec<(LimitTag, u64, OwnedId)>,
 }
 
@@ -81,14 +81,21 @@ impl SnapshotLimits {
                 (generation.largest_factors.get(index), shared)
             })
             .unzip();
-        let owed = limits.overrides_by_id().filter_map(|given| {
-            let key = KeyRef { limit: given.limit, id: given.id };
-            let tag = limits.tag_of(key, now_ns).filter(|tag| tag.is_of_override())?;
-            let word = generation.owed_by_override(key, tag);
-            let has_shared = shared.get(given.limit.0 as usize).is_some_and(|&word| word != 0);
-            (word != 0 || has_shared).then(|| (tag, word, OwnedId::new(given.id)))
-        });
-        let owed = owed.collect();
+        let mut owed = Vec::new();
+        if generation.has_owed() || shared.iter().any(|&word| word != 0) {
+            owed.extend(limits.overrides_by_id().filter_map(|given| {
+                let key = KeyRef { limit: given.limit, id: given.id };
+                // `None`: by its override the id has no limit, and no debt.
+                let tag = limits.tag_of(key, now_ns);
+                if tag.is_some_and(|tag| !tag.is_of_override()) {
+                    return None;
+                }
+                let word = tag.map_or(0, |tag| generation.owed_by_override(key, tag));
+                let has_shared = shared.get(given.limit.0 as usize).is_some_and(|&word| word != 0);
+                let tag = tag.unwrap_or(given.tag);
+                (word != 0 || has_shared).then(|| (tag, word, OwnedId::new(given.id)))
+            }));
+        }
         SnapshotLimits { limits, factors, shared, owed }
     }
 
@@ -143,12 +150,17 @@ impl<W: Write> Writer<'_, W> {
         Ok(())
     }
 
-    /// Writes what the ids of overrides owe since they were untracked.
+    /// Writes the debts that the ids of overrides have from the time when they were untracked.
     fn write_owed(&mut self) -> io::Result<()> {
         let owed = &self.limits.owed;
         let mut positions = Vec::with_capacity(owed.len());
         for (tag, ..) in owed {
-            positions.push(self.position(*tag)?);
+            let position = match self.position(*tag)? {
+                // An override without a limit has no parameters. Its id has no debt, so any parameters will do.
+                None => self.default_position(*tag)?,
+                position => position,
+            };
+            positions.push(position);
         }
         // The parameters come first.
         self.flush()?;
@@ -207,6 +219,14 @@ impl<W: Write> Writer<'_, W> {
         };
         self.last = Some((tag, position));
         Ok(Some(position))
+    }
+
+    /// Returns the position of the default of a tag's limit, if it has one.
+    fn default_position(&mut self, tag: LimitTag) -> io::Result<Option<u32>> {
+        match tag.limit().and_then(|limit| self.limits.limits.default_tag(limit)) {
+            Some(default) => self.position(default),
+            None => Ok(None),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

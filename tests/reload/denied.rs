@@ -142,7 +142,7 @@ fn left_after_end(
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Spend,
-    /// Of what the bucket does not have, the grant is in the future.
+    /// The grant is in the future if the bucket does not have the units yet.
     Reserve,
 }
 

@@ -15,21 +15,23 @@ const ALGORITHMS: [fn(u64) -> Limit; 4] = [
     |burst| Limit::leaky_bucket(burst as u32, seconds(3600), 1).unwrap(),
 ];
 
-/// A default of 10, and overrides of these bursts for "vip" and "other".
+/// A default of 10, and overrides of these bursts for "vip" and "other". A burst of 0 stands for no limit.
 fn limits(make: fn(u64) -> Limit, bursts: [Option<u64>; 2]) -> Limits {
     let builder = Limits::builder().limit("Own", IdFormat::String, make(10)).unwrap();
     let given = ["vip", "other"].into_iter().zip(bursts);
     let given = given.filter_map(|(id, burst)| Some((id, burst?)));
     given
-        .fold(builder, |builder, (id, burst)| builder.override_id("Own", id, make(burst)).unwrap())
+        .fold(builder, |builder, (id, burst)| {
+            builder.override_id("Own", id, (burst > 0).then(|| make(burst))).unwrap()
+        })
         .build()
 }
 
-/// Returns what is left to each id.
+/// Returns the remaining units of each id.
 fn left(limiter: &Limiter) -> Vec<u64> {
     let own = limiter.limit("Own").unwrap();
     let ids = ["inside", "vip", "other", "another"];
-    ids.map(|id| own.check(id, 0).unwrap().remaining().unwrap()).to_vec()
+    ids.map(|id| own.check(id, 0).unwrap().remaining().unwrap_or(u64::MAX)).to_vec()
 }
 
 /// The bursts of the overrides.
@@ -61,7 +63,13 @@ fn spent(
 /// With the limits of the file, and with others, a restore keeps the debts that a reload keeps.
 #[test]
 fn restore_keeps_untracked_debts_like_reload() {
-    let some = [[None, None], [Some(100), None], [None, Some(50)], [Some(8), Some(50)]];
+    let some = [
+        [None, None],
+        [Some(100), None],
+        [None, Some(50)],
+        [Some(8), Some(50)],
+        [Some(0), Some(50)],
+    ];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {

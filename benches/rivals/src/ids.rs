@@ -97,38 +97,24 @@ impl Key for u64 {
     }
 }
 
-/// An IPv4 address.
+/// An address.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct V4(pub(crate) IpAddr);
+pub struct Address<const IS_V6: bool>(pub(crate) IpAddr);
 
-impl Key for V4 {
-    const LIMIT: &'static str = ADDRESS;
-
-    fn nth(nth: u32) -> V4 {
-        V4(Ipv4Addr::from(nth.wrapping_mul(SPREAD as u32)).into())
-    }
-
-    #[inline]
-    fn id(&self) -> Id<'_> {
-        Id::Address(self.0)
-    }
-
-    #[inline]
-    fn is_allowed_by(&self, limiter: &rate_net::RateLimiter) -> bool {
-        limiter.check(rate_net::Key::ip(self.0)).is_allow()
-    }
-}
-
+pub type V4 = Address<false>;
 /// An IPv6 network of 64 bits, the unit that one client has.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct V6(IpAddr);
+pub type V6 = Address<true>;
 
-impl Key for V6 {
+impl<const IS_V6: bool> Key for Address<IS_V6> {
     const LIMIT: &'static str = ADDRESS;
 
-    fn nth(nth: u32) -> V6 {
-        let network = 0x2001_0db8_u128 << 32 | u128::from(nth.wrapping_mul(SPREAD as u32));
-        V6(Ipv6Addr::from(network << 64).into())
+    fn nth(nth: u32) -> Address<IS_V6> {
+        let number = nth.wrapping_mul(SPREAD as u32);
+        Address(if IS_V6 {
+            Ipv6Addr::from((0x2001_0db8_u128 << 32 | u128::from(number)) << 64).into()
+        } else {
+            Ipv4Addr::from(number).into()
+        })
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use rand_distr::Zipf;
 pub struct Random(SmallRng);
 
 /// How often each key is called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Spread {
     /// All keys alike.
     Uniform,

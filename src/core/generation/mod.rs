@@ -185,6 +185,11 @@ impl Generation {
         self.owed.get().map_or(0, |owed| owed.word(self, key, tag))
     }
 
+    /// Whether the new cell of some override begins with a debt, if no reload runs.
+    pub(crate) fn has_owed(&self) -> bool {
+        self.owed.get().is_some_and(|owed| !owed.is_empty())
+    }
+
     /// Sets the words with which the new cells of overrides begin, in a generation that has none.
     #[cfg(feature = "snapshot")]
     pub(crate) fn set_owed<'k>(&self, owed: impl Iterator<Item = (KeyRef<'k>, LimitTag, u64)>) {

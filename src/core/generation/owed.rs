@@ -16,9 +16,7 @@ impl OwedByOverrides {
     /// Computes the debts of a generation that has replaced `before`. The shared buckets of `before` are frozen.
     pub(super) fn new(generation: &Generation, before: &Generation) -> OwedByOverrides {
         let is_any = |limit| before.shared.last_word(limit) != 0;
-        if before.owed.get().is_none_or(|owed| owed.0.is_empty())
-            && !before.limits.by_index().any(|(limit, _)| is_any(limit))
-        {
+        if !before.has_owed() && !before.limits.by_index().any(|(limit, _)| is_any(limit)) {
             return OwedByOverrides::default();
         }
         let owed = generation.limits.overrides_by_id().filter_map(|given| {
@@ -29,9 +27,13 @@ impl OwedByOverrides {
         owed.collect()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the word with which the new cell of a key begins, 0 for none. `tag` is the key's override.
     pub(super) fn word(&self, generation: &Generation, key: KeyRef<'_>, tag: LimitTag) -> u64 {
-        if self.0.is_empty() {
+        if self.is_empty() {
             return 0;
         }
         let account = account_of(generation.limits.entry(key.limit).format, key.id);
