@@ -16,3 +16,4 @@ mod storm;
 mod support;
 mod traffic;
 mod untracked;
+mod wrapped;
