@@ -125,11 +125,6 @@ impl Rule {
         }
     }
 
-    /// Whether the word is a [`TimedCount`](timed_count::TimedCount).
-    pub(crate) fn counts_units(&self) -> bool {
-        matches!(self, Rule::Window(_) | Rule::LeakyBucket(_))
-    }
-
     #[inline]
     pub(crate) fn is_full(&self, word: u64, now_ns: u64) -> bool {
         match self {

@@ -214,20 +214,17 @@ impl<'g> LimitsView<'g> {
         let entry = self.entry(key, spent);
         // Raised by this call's own announcements, so that they do not count as lowerings by others.
         let mut mark = spent.ledger_mark;
-        // If the charge had a factor, other calls see the bucket by the limit itself, and the scaled limit may have
-        // counted an ended window as open, or drips that others do not count. So a count is rolled back by the limit
-        // itself. For gcra both differ only in reservations, so the larger word stays.
-        let own = self.generation.limits.limit_at(key.tag).filter(|own| *own != limit);
+        // If the charge had a factor, `limit` is the scaled limit. Other calls see the bucket by the limit itself: by the
+        // scaled limit an ended window may be open, and units may drip out that others do not count.
+        let own = self.generation.limits.limit_at(key.tag).unwrap_or(limit);
         let rolled_back = |word, charge: Charge, now_ns: &dyn Fn() -> u64| {
-            if !charge.is_last(word)
-                && let Some(owing) = own.and_then(|own| own.owing_removed(word, charge, now_ns()))
+            if own != limit
+                && !charge.is_last(word)
+                && let Some(owing) = own.owing_removed(word, charge, now_ns())
             {
                 return Some(owing);
             }
-            let new = limit.rule().roll_back(word, charge, now_ns)?;
-            let Some(own) = own else { return Some(new) };
-            let by_own = own.rule().roll_back(word, charge, now_ns)?;
-            Some(if own.rule().counts_units() { by_own } else { new.max(by_own) })
+            own.rule().roll_back(word, charge, now_ns)
         };
         let mut undone = None;
         let step = |word| {
@@ -255,14 +252,14 @@ impl<'g> LimitsView<'g> {
                 undone = Some(new);
                 return Some(new);
             }
-            let by = limit.rule().measure(word, new);
+            let by = own.rule().measure(word, new);
             entry.announce(by);
             mark = mark.with_own(by);
             Some(new)
         };
         self.change_charged(key, spent, step)?;
         if let Some(word) = undone {
-            return_in_front(self, key, limit, (spent.to, word), vacated);
+            return_in_front(self, key, own, (spent.to, word), vacated);
         }
         Ok(())
     }
