@@ -1,4 +1,4 @@
-//! What is measured: the kinds of calls and their keys.
+//! The kinds of calls that are measured, and their keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::limiters::TableArgs;
 use crate::rule::Rule;
 use crate::{contenders, layers};
 
-/// A kind of call, by what is charged.
+/// A kind of call, by its keys and limits.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Work {
     /// A text of 12 bytes.
@@ -47,7 +47,7 @@ pub enum Work {
     LayerTwo,
 }
 
-/// What the calls are, and how they are answered.
+/// How the calls are answered.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Outcome {
     Allowed,
@@ -58,7 +58,7 @@ pub enum Outcome {
     New,
 }
 
-/// Who makes the calls.
+/// The limiter that is called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Debug)]
 pub enum Who {
     Tollgate,
