@@ -303,8 +303,11 @@ impl<'g> LimitsView<'g> {
     fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
         let Store::LockFree(table) = &self.inner.store else { return false };
         let guard = pin_briefly();
-        let known = table.home(&guard, key.fingerprint).and_then(Home::known);
-        // The tag says the generation and the limit of the word: both must be the caller's.
+        // The generation and the limit of the word must be the caller's. The tag does not have all bits of the
+        // generation.
+        let home = table.home(&guard, key.fingerprint);
+        let home = home.filter(|home| home.generation() == self.generation.number);
+        let known = home.and_then(Home::known);
         known.is_some_and(|known| known.tag() == key.tag && known.update(step))
     }
 

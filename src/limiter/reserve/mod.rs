@@ -9,6 +9,8 @@ mod error;
 mod receipt;
 mod reservation;
 mod until;
+#[cfg(all(test, not(tollgate_loom)))]
+mod wrapped;
 
 #[cfg(feature = "tower")]
 pub(crate) use claim::Claim;

@@ -74,7 +74,7 @@ impl<'t> Walk<'_, 't> {
     fn file(&mut self) -> Walked {
         let root = Path::Root;
         if !matches!(self.node()?.value, Value::DocumentStart) {
-            self.fault(None, &root, "the file is empty: at least one limit is wanted");
+            self.fault(None, &root, format!("the file is empty: {}", self.wanted()));
             return Ok(());
         }
         self.root()?;
@@ -87,6 +87,14 @@ impl<'t> Walk<'_, 't> {
         Ok(())
     }
 
+    /// What a file without content should have.
+    fn wanted(&self) -> &'static str {
+        match self.role {
+            Role::Limits => "at least one limit is wanted",
+            Role::Overrides => "overrides are wanted, or [] for none",
+        }
+    }
+
     fn root(&mut self) -> Walked {
         let root = Path::Root;
         let (line, value) = self.value(&root)?;
@@ -96,7 +104,7 @@ impl<'t> Walk<'_, 't> {
             }
             Value::List => self.elements(&root)?,
             Value::Scalar(scalar) if scalar.is_null() => {
-                self.fault(line, &root, "the file is null: at least one limit is wanted");
+                self.fault(line, &root, format!("the file is null: {}", self.wanted()));
                 return Ok(());
             }
             other => {

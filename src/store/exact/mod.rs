@@ -252,12 +252,15 @@ impl Exact {
         while swept.looked_at < cells.max(1) {
             // Relaxed: two sweeps at once share a pass; each shelf has its own locks.
             let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % SHELVES;
+            let generation = &self.generations[at];
             swept.looked_at += self.shelves[at].retain(|key, tagged| {
                 let word = tagged.cell.load();
                 if word != 0 {
-                    // A cell of another generation stays: by its own limit it may not be full.
+                    // A cell of another generation stays: by its own limit it may not be full. The tag does not have
+                    // all bits of the generation.
                     let id = CellKey::Id(key.as_ref().id);
                     let is_own = tagged.tag.is_of_generation(rules.generation())
+                        && !is_newer(generation, rules)
                         || fault::active(Fault::SweepByOldLimits);
                     if !is_own || rules.owed(id, tagged.tag, word, now_ns).is_some() {
                         return true;

@@ -23,8 +23,8 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 /// A call frees a piece of memory if its chunk begins at a multiple of this number of slots.
 const FREE_EVERY: usize = 8 * CHUNK;
 
-/// How long a reload waits in all for threads that may read retired segments. Models do not wait.
-const MAX_WAIT: Duration = Duration::from_secs(if cfg!(tollgate_loom) { 0 } else { 1 });
+/// How long a reload waits in all for threads that may read retired segments. Models and unit tests do not wait.
+const MAX_WAIT: Duration = Duration::from_secs(if cfg!(any(test, tollgate_loom)) { 0 } else { 1 });
 
 /// log2 of the fewest slots of a segment that has any.
 pub(super) const FIRST_LOG2: u32 = 3;

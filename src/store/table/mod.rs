@@ -135,6 +135,11 @@ impl<'g> Home<'g> {
         segment::prefetch_from(self.line[0]);
     }
 
+    /// Returns the generation of limits in whose units the words are.
+    pub(crate) fn generation(self) -> u64 {
+        self.segment.generation()
+    }
+
     /// Finds the key if it was charged before. After `None` the caller takes the slow path, where
     /// the key may still be found.
     #[inline(always)]

@@ -147,3 +147,21 @@ fn an_emptied_file_of_limits_is_one_fault() {
         );
     }
 }
+
+#[test]
+fn emptied_file_of_overrides_is_a_fault() {
+    let dir = Sandbox::new();
+    dir.put("l.yml", LIMITS);
+    for (text, fault) in [
+        ("", "o.yml: the file is empty: overrides are wanted, or [] for none\n"),
+        ("null\n", "o.yml:1: the file is null: overrides are wanted, or [] for none\n"),
+    ] {
+        dir.put("o.yml", text);
+        let ran = dir.run("validate --limits l.yml --overrides o.yml");
+        let wanted = Ran { status: Some(1), stdout: "".into(), stderr: fault.into() };
+        assert_eq!(ran, wanted, "{text:?}");
+    }
+    dir.put("o.yml", "[]\n");
+    let ran = dir.run("validate --limits l.yml --overrides o.yml");
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+}
