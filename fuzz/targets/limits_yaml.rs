@@ -16,14 +16,19 @@ const TIME_MAX: Duration = Duration::from_secs(1);
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let start = Instant::now();
-    let read = match text.split_once(SEPARATOR) {
+    let read = || match text.split_once(SEPARATOR) {
         Some((limits, overrides)) => Limits::from_yaml_with_overrides(limits, overrides),
         None => Limits::from_yaml(text),
     };
-    let took = start.elapsed();
-    assert!(took < TIME_MAX, "{} bytes took {took:?}", data.len());
-    match read {
+    // The machine may keep the thread from running for seconds, but hardly three times.
+    let mut last = None;
+    let is_quick = (0..3).any(|_| {
+        let start = Instant::now();
+        last = Some(read());
+        start.elapsed() < TIME_MAX
+    });
+    assert!(is_quick, "{} bytes took {TIME_MAX:?} and more, three times", data.len());
+    match last.expect("it was read") {
         Ok(limits) => {
             // A file that was read can be used, and declares at least one limit.
             assert!(limits.names().next().is_some(), "a file that declares nothing was read");
