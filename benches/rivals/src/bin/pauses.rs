@@ -9,6 +9,8 @@
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use clap::Parser;
 use governor::clock::FakeRelativeClock;
@@ -40,6 +42,8 @@ struct Args {
 const SPENDERS: u64 = 2;
 /// The fewest calls of each spending thread, however soon the sweep ends.
 const MIN_CALLS: usize = 10_000;
+/// The time for which spends are measured without a sweep.
+const CALM: Duration = Duration::from_secs(2);
 /// The cells of one sweep step.
 const SWEEP_CELLS: usize = 4_096;
 /// The iterations of a loop about as long as an insert: interrupts come by time, not by call.
@@ -58,6 +62,8 @@ const BYTES_PER_KEY: usize = 300;
 
 const MAX_US: f64 = Figures::LONG_NS as f64 / 1e3;
 const P9999_US: f64 = 10.0;
+/// The most by which the 99.99th percentile of spends may rise beside a sweep.
+const P9999_RATIO: f64 = 1.3;
 
 const HEADER: [&str; 12] = [
     "microseconds",
@@ -109,6 +115,11 @@ fn main() {
     println!("Each figure is the median of {} runs:", args.runs);
     print_verdicts("insert", runs.iter().map(|run| &run.inserts));
     print_verdicts("spend beside a sweep", runs.iter().map(|run| &run.spends));
+    let ratio = |run: &Run| f64::from(run.spends.p9999_ns) / f64::from(run.calm.p9999_ns);
+    let mut ratios: Vec<f64> = runs.iter().map(ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios[ratios.len() / 2];
+    print_at_most("p99.99 beside a sweep", median, P9999_RATIO, " times that without");
 }
 
 fn print_verdicts<'a>(what: &str, runs: impl Iterator<Item = &'a Figures>) {
@@ -131,6 +142,8 @@ fn print_verdicts<'a>(what: &str, runs: impl Iterator<Item = &'a Figures>) {
 /// The figures of one run that have targets.
 struct Run {
     inserts: Figures,
+    /// Without a sweep.
+    calm: Figures,
     spends: Figures,
 }
 
@@ -176,6 +189,8 @@ fn run_tollgate(keys: &Keys, table: TableArgs, add: Add<'_>) -> Run {
     let inserts = insert_all(keys, spend);
     assert_eq!(limiter.stats().cells, keys.count(), "each key has a cell");
     hand.advance(Rule::REFILLED);
+    let (calm, _) = under_load(keys, || spend, |_| thread::sleep(CALM));
+    hand.advance(Rule::REFILLED);
     let (spends, sweeper) = under_load(keys, || spend, |meter| sweep(&limiter, meter));
     let stats = limiter.stats();
     let spent = spends.iter().map(Meter::calls).sum::<usize>();
@@ -184,9 +199,10 @@ fn run_tollgate(keys: &Keys, table: TableArgs, add: Add<'_>) -> Run {
         stats.swept, stats.cells
     );
     let inserts = add("tollgate insert", vec![inserts]);
+    let calm = add("tollgate spend without a sweep", calm);
     let spends = add("tollgate spend beside a sweep", spends);
     add("tollgate step of the sweep", vec![sweeper]);
-    Run { inserts, spends }
+    Run { inserts, calm, spends }
 }
 
 fn run_governor(keys: &Keys, add: Add<'_>) {
@@ -226,7 +242,7 @@ fn under_load<C: FnMut(&str) -> bool>(
 ) -> (Vec<Meter>, Meter) {
     let swept = &AtomicBool::new(false);
     let call = &call;
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let spend = move |stream| {
             let mut call = call();
             let mut random = Random::new(stream);

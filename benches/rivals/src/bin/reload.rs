@@ -9,6 +9,7 @@ use clap::Parser;
 use rivals::keys::Keys;
 use rivals::meter::{FaultCost, Meter};
 use rivals::random::Random;
+use rivals::verdict::print_at_most;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 /// Measures reloads beside a spending thread.
@@ -24,6 +25,8 @@ struct Args {
 
 const NAME: &str = "PerUser";
 const BURST: u64 = 1 << 20;
+/// The most by which the 99.99th percentile of spends may rise beside reloads.
+const P9999_RATIO: f64 = 1.5;
 /// The number of calls without a reload beside them.
 const CALLS_ALONE: usize = 2_000_000;
 
@@ -102,9 +105,10 @@ fn main() {
         "{at_rest} bytes at rest, at most {most} beside reloads, {:.2} times",
         most as f64 / at_rest as f64
     );
-    for (what, meter) in [("without a reload", alone), ("beside reloads", beside)] {
-        println!("spends {what}: {}", Meter::figures(vec![meter], fault));
-    }
+    let [alone, beside] = [alone, beside].map(|meter| Meter::figures(vec![meter], fault));
+    println!("spends without a reload: {alone}\nspends beside reloads: {beside}");
+    let ratio = f64::from(beside.p9999_ns) / f64::from(alone.p9999_ns);
+    print_at_most("p99.99 beside reloads", ratio, P9999_RATIO, " times that without");
     #[cfg(feature = "boulder")]
     account::after_an_override(args.keys, fault);
     #[cfg(not(feature = "boulder"))]

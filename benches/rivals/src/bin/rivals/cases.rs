@@ -1,5 +1,7 @@
 //! The rows: which calls are measured, for how many keys, by how many threads.
 
+use std::thread::available_parallelism;
+
 use rivals::random::Spread::{self, Uniform, Zipf};
 use rivals::work::Outcome::{self, Allowed, Check, Denied, New};
 use rivals::work::Work::{
@@ -53,6 +55,16 @@ pub(crate) fn common() -> Vec<Case> {
     add(&[Uuid], Allowed, 4_000_000, ONE);
     add(&[U64], Allowed, 10_000_000, ONE);
     cases
+}
+
+/// Returns the rows for one key that all threads call, and for many keys: with one thread, two, and so on up to those of the
+/// processor.
+pub(crate) fn curves() -> Vec<Case> {
+    let most = available_parallelism().map_or(1, usize::from);
+    let threads = (0..usize::BITS).map(|log2| 1 << log2).take_while(|&threads| threads <= most);
+    let rows: Vec<_> = threads.map(|threads| (Uniform, threads)).collect();
+    let case = |outcome, keys| Case { work: Text, outcome, keys, rows: rows.clone() };
+    vec![case(Allowed, 1), case(Denied, 1), case(Check, 1), case(Allowed, 1_000_000)]
 }
 
 /// Returns all rows. They take hours.

@@ -28,6 +28,9 @@ struct Args {
     /// Measures all rows, which takes hours.
     #[arg(long)]
     all: bool,
+    /// Measures one key that all threads call, and many keys, with 1 thread, 2, 4, and so on up to those of the processor.
+    #[arg(long, conflicts_with = "all")]
+    curves: bool,
     /// Checks the answers of all rows with few keys and calls; the times mean nothing.
     #[arg(long)]
     quick: bool,
@@ -69,7 +72,11 @@ struct Report {
 
 fn main() -> std::io::Result<()> {
     let mut args = Args::parse();
-    let mut cases = if args.all { cases::all() } else { cases::common() };
+    let mut cases = match (args.all, args.curves) {
+        (true, _) => cases::all(),
+        (_, true) => cases::curves(),
+        _ => cases::common(),
+    };
     cases.retain(|case| {
         let has_keys = case.keys <= args.most_keys && args.only_keys.is_none_or(|n| n == case.keys);
         has_keys && case.name().contains(&args.only)
