@@ -105,3 +105,27 @@ fn scaled_gcra(burst: u64, emission_interval_ns: u64) -> Result<Limit, LimitFaul
     }
     Limit::validate(burst, 1, emission_interval_ns)
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A rollback relies on it: by the limit itself, reservations with a factor seem to be granted later, never earlier.
+        #[test]
+        fn scaled_burst_offset_is_never_smaller(
+            burst in 1..1_000_000_u64,
+            interval_ns in 1..10_000_000_000_u64,
+            millionths in prop_oneof![1..2_000_000_u64, 1..10_000_000_000_u64],
+        ) {
+            let limit = Limit::new(burst, 1, Duration::from_nanos(interval_ns)).unwrap();
+            if let Ok(Some(scaled)) = limit.scaled(Factor::from_millionths(millionths)) {
+                prop_assert!(scaled.burst_offset() >= limit.burst_offset(), "{limit} {scaled}");
+            }
+        }
+    }
+}

@@ -47,7 +47,7 @@ fn receipts_from_before_2048_reloads_return_nothing() {
 
 /// A call finds the table full, and sweeps by the limits from before 2,048 reloads. By these the only bucket would be full.
 #[test]
-fn sweep_of_call_from_before_2048_reloads_drops_nothing() {
+fn sweep_from_before_2048_reloads_drops_nothing() {
     for engine in ENGINES {
         type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
         let hook: Hook = Arc::default();
