@@ -17,7 +17,9 @@ use crate::util::escape::quoted;
 pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 #[cfg(feature = "snapshot")]
 pub(crate) use format::STRING_MAX_BYTES;
-pub(crate) use format::{Scratch, account_of, decode, encode, with_plain_bytes};
+pub(crate) use format::{
+    Scratch, WithBytes, account_of, decode, encode, visit_plain_bytes, with_plain_bytes,
+};
 pub use id::{Id, IdFormat};
 #[cfg(feature = "boulder")]
 pub use identifier_set::IdentifierSet;

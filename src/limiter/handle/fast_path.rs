@@ -5,15 +5,29 @@ use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::limits::{Id, Scratch, account_of, with_plain_bytes};
+use crate::limits::{Id, Scratch, WithBytes, account_of, visit_plain_bytes};
 use crate::store::key::KeyRef;
-use crate::store::{Fingerprint, Guard, Known, Store, pin_briefly};
+use crate::store::{Fingerprint, Guard, Known, Store, Table, pin_briefly};
 
 /// A known key's slot, the limit that its word is counted in, and the call's time.
 struct Found<'g> {
     known: Known<'g>,
     limit: &'g Limit,
     now_ns: u64,
+}
+
+/// Decides a call for the bucket of an id. Inlined for each type of id: the length of a number or an address is known, so
+/// that its hash has no branches.
+struct Decide<'h> {
+    handle: &'h KeyedLimit,
+    call: Call,
+}
+
+impl WithBytes<Result<Decision, Error>> for Decide<'_> {
+    #[inline(always)]
+    fn with(self, id: &[u8]) -> Result<Decision, Error> {
+        self.handle.call_for_key(id, self.handle.fingerprint(id), self.call, None)
+    }
 }
 
 impl KeyedLimit {
@@ -26,8 +40,7 @@ impl KeyedLimit {
         if !shared.is_enabled() || (call.can_be_denied() && shared.blocks.is_any()) {
             return self.call_with_checks(id, call, None);
         }
-        let decide = |bytes: &[u8]| self.call_for_key(bytes, self.fingerprint(bytes), call, None);
-        match with_plain_bytes(self.format, &id, decide) {
+        match visit_plain_bytes(self.format, &id, Decide { handle: self, call }) {
             Some(result) => result,
             None => self.call_encoding(id, call, None),
         }
@@ -85,40 +98,40 @@ impl KeyedLimit {
         call: Call,
         read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
-        // Mark this thread as a reader of the table: no thread frees memory that it reads until the guard drops.
-        let guard = pin_briefly();
-        if let Some(Found { known, limit, now_ns }) =
-            self.find(&guard, fingerprint, call.cost(), read_ns)
-        {
-            if let (Call::Spend(cost) | Call::Check(cost), Some(gcra)) = (call, limit.rule().gcra())
-            {
-                // Compute the new word and store it by compare-and-swap, until no other call comes in between.
-                while let Some(word) = known.word() {
-                    let charge = gcra.charge(word, now_ns, cost);
-                    let writes = call.is_spend() && cost > 0 && charge.is_allowed();
-                    if writes && !known.swap(word, charge.spent_ns) {
-                        continue;
-                    }
-                    if call.is_spend()
-                        && let Some(stripes) = &self.stripes
-                    {
-                        let decision = gcra.decision(charge);
-                        if charge.is_allowed() {
-                            stripes.count_allowed(&decision, gcra.burst(), cost);
-                        } else {
-                            self.count_denied(stripes, id, &decision, now_ns);
-                        }
-                        return Ok(decision);
-                    }
-                    return Ok(gcra.decision(charge));
+        'known: {
+            let Store::LockFree(table) = &self.limiter.inner.store else { break 'known };
+            // Mark this thread as a reader of the table: no thread frees memory that it reads until the guard drops, at
+            // the end of this block.
+            let guard = pin_briefly();
+            let found = self.find(&guard, table, fingerprint, call.cost(), read_ns);
+            let Some(Found { known, limit, now_ns }) = found else { break 'known };
+            let (Call::Spend(cost) | Call::Check(cost), Some(gcra)) = (call, limit.rule().gcra())
+            else {
+                match self.change_known(known, limit, now_ns, id, fingerprint, call) {
+                    Some(decision) => return Ok(decision),
+                    None => break 'known,
                 }
-            } else if let Some(decision) =
-                self.change_known(known, limit, now_ns, id, fingerprint, call)
-            {
+            };
+            // Compute the new word and store it by compare-and-swap, until no other call comes in between.
+            while let Some(word) = known.word() {
+                let charge = gcra.charge(word, now_ns, cost);
+                let writes = call.is_spend() && cost > 0 && charge.is_allowed();
+                if writes && !known.swap(word, charge.spent_ns) {
+                    continue;
+                }
+                let decision = gcra.decision(charge);
+                if call.is_spend()
+                    && let Some(stripes) = &self.stripes
+                {
+                    if charge.is_allowed() {
+                        stripes.count_allowed(&decision, gcra.burst(), cost);
+                    } else {
+                        self.count_denied(stripes, id, &decision, now_ns);
+                    }
+                }
                 return Ok(decision);
             }
         }
-        drop(guard);
         self.call_off_fast_path(id, fingerprint, call, read_ns)
     }
 
@@ -128,12 +141,12 @@ impl KeyedLimit {
     fn find<'g>(
         &'g self,
         guard: &'g Guard,
+        table: &'g Table,
         fingerprint: Fingerprint,
         cost: u64,
         read_ns: Option<u64>,
     ) -> Option<Found<'g>> {
         let shared = &*self.limiter.inner;
-        let Store::LockFree(table) = &shared.store else { return None };
         // Read the shard's pointer. A shard that migrates is left to the slow path.
         let home = table.home(guard, fingerprint)?;
         // Read the pointer to the newest limits.
