@@ -83,8 +83,8 @@ fn defaults_in_an_overrides_file() {
                     &format!("1: Own: {wanted}"),
                 ],
             ),
-            ("", &["the file is empty: at least one limit is wanted"]),
-            ("null", &["1: the file is null: at least one limit is wanted"]),
+            ("", &["the file is empty: overrides are wanted, or [] for none"]),
+            ("null", &["1: the file is null: overrides are wanted, or [] for none"]),
         ],
         override_faults,
     );
