@@ -1,4 +1,4 @@
-//! Calls and charges from before so many reloads that the generation's bits in a bucket's tag are the same again.
+//! Calls and charges from before 2,048 reloads: a bucket's tag then has the same bits of the generation again.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

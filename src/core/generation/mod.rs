@@ -185,7 +185,7 @@ impl Generation {
         self.owed.get().map_or(0, |owed| owed.word(self, key, tag))
     }
 
-    /// Whether the new cell of some override begins with a debt, if no reload runs.
+    /// Whether the new cell of some override begins with a debt. Known when the reload to this generation is over.
     pub(crate) fn has_owed(&self) -> bool {
         self.owed.get().is_some_and(|owed| !owed.is_empty())
     }

@@ -81,8 +81,7 @@ pub(crate) fn encode<'s>(
 /// The first octets of an IPv4-mapped IPv6 address, which stands for the IPv4 address.
 const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// What is done with the bytes of an id. Unlike a closure, an implementation can be inlined for each type of id, by an
-/// attribute.
+/// Takes the bytes of an id. A closure would do the same, but it cannot have `#[inline(always)]`.
 pub(crate) trait WithBytes<R> {
     fn with(self, id: &[u8]) -> R;
 }
@@ -97,7 +96,7 @@ impl<R, F: FnOnce(&[u8]) -> R> WithBytes<R> for ByClosure<F> {
     }
 }
 
-/// Calls `then` as [`visit_plain_bytes`] does.
+/// Passes the bytes of an id to a closure: see [`visit_plain_bytes`].
 #[inline(always)]
 pub(crate) fn with_plain_bytes<R>(
     format: IdFormat,
@@ -107,7 +106,7 @@ pub(crate) fn with_plain_bytes<R>(
     visit_plain_bytes(format, id, ByClosure(then))
 }
 
-/// Calls `then` with the bytes of an id whose normal form needs no [`Scratch`]: text, a number or an address under the
+/// Passes to `then` the bytes of an id whose normal form needs no [`Scratch`]: text, a number or an address under the
 /// format of that type, and a number with a short text under `string`. `None` for other ids.
 ///
 /// The type of the id is known where this is compiled, so one arm is left.

@@ -87,7 +87,7 @@ impl<'t> Walk<'_, 't> {
         Ok(())
     }
 
-    /// What a file without content should have.
+    /// Returns the end of the fault of a file without content.
     fn wanted(&self) -> &'static str {
         match self.role {
             Role::Limits => "at least one limit is wanted",

@@ -57,8 +57,8 @@ pub(crate) fn common() -> Vec<Case> {
     cases
 }
 
-/// Returns the rows for one key that all threads call, and for many keys: with one thread, two, and so on up to those of the
-/// processor.
+/// Returns the rows for one key that all threads call, and for 1,000,000 keys, for 1, 2, 4 and more threads, as many as the
+/// machine has.
 pub(crate) fn curves() -> Vec<Case> {
     let most = available_parallelism().map_or(1, usize::from);
     let threads = (0..usize::BITS).map(|log2| 1 << log2).take_while(|&threads| threads <= most);

@@ -28,7 +28,7 @@ struct Args {
     /// Measures all rows, which takes hours.
     #[arg(long)]
     all: bool,
-    /// Measures one key that all threads call, and many keys, with 1 thread, 2, 4, and so on up to those of the processor.
+    /// Measures one key that all threads call, and 1,000,000 keys, for 1, 2, 4 and more threads, as many as the machine has.
     #[arg(long, conflicts_with = "all")]
     curves: bool,
     /// Checks the answers of all rows with few keys and calls; the times mean nothing.
