@@ -134,6 +134,7 @@ impl SharedState {
             cells: size.cells,
             bytes: size.bytes,
             mapped_bytes: size.mapped_bytes,
+            reserved_bytes: size.reserved_bytes,
             swept: size.dropped,
             migrations: size.migrations,
             retired: size.retired,

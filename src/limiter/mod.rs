@@ -115,7 +115,7 @@ impl Limiter {
     /// assert!(limiter.counters().is_counting);
     /// ```
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
-        let store = Store::new(options.engine, options.max_keys);
+        let store = Store::new(options.engine, options.size());
         Limiter::with_store(limits, store, options, CarryOver::default())
     }
 

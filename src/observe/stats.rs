@@ -28,6 +28,9 @@ pub struct Stats {
     /// Those of [`bytes`](Stats::bytes) that the table got from the operating system directly, not from the program's
     /// allocator. Large parts of the lock-free table do, so that no call waits for housekeeping of an allocator.
     pub mapped_bytes: usize,
+    /// Bytes that the lock-free table [reserved](crate::LimiterOptions::reserve) when it was made: 0 if it has reserved
+    /// none, or if the system did not have the memory. Those in use are counted in [`bytes`](Stats::bytes) as well.
+    pub reserved_bytes: usize,
     /// Full cells that sweeps dropped.
     pub swept: u64,
     /// Steps of sweeps.

@@ -61,12 +61,12 @@ pub(super) fn restore(
 fn store_for(header: &Header, options: &LimiterOptions) -> Result<Store, ReadError> {
     let refused = |text: &str| Err(ReadError::At(12, text.into()));
     match (header.keys, options.engine) {
-        (Keys::Ids, _) => Ok(Store::new(options.engine, options.max_keys)),
+        (Keys::Ids, _) => Ok(Store::new(options.engine, options.size())),
         (Keys::Fingerprints, Engine::Exact) => {
             refused("the file has fingerprints, not ids: Engine::LockFree is allowed")
         }
         (Keys::Fingerprints, Engine::LockFree) => {
-            let store = Store::from_seeds(options.max_keys, header.seeds);
+            let store = Store::from_seeds(options.size(), header.seeds);
             if store.seeds() != Some((header.seeds, header.check)) {
                 return refused(
                     "the fingerprints are of another hash function: only a program with the same version of ahash, on a processor with the same instructions for it, can read them",

@@ -195,12 +195,21 @@ pub struct Swept {
     pub finished: bool,
 }
 
+/// For how many keys a store is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreSize {
+    pub(crate) max_keys: usize,
+    /// The number of keys for which it has memory at the start.
+    pub(crate) reserved: usize,
+}
+
 /// The size of a store, and its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) cells: usize,
     pub(crate) bytes: usize,
     pub(crate) mapped_bytes: usize,
+    pub(crate) reserved_bytes: usize,
     pub(crate) dropped: u64,
     pub(crate) migrations: u64,
     pub(crate) retired: usize,
@@ -208,10 +217,10 @@ pub(crate) struct Size {
 }
 
 impl Store {
-    pub(crate) fn new(engine: Engine, max_keys: usize) -> Store {
+    pub(crate) fn new(engine: Engine, size: StoreSize) -> Store {
         match engine {
-            Engine::LockFree => Store::LockFree(Table::new(max_keys)),
-            Engine::Exact => Store::Exact(Box::new(Exact::new(max_keys))),
+            Engine::LockFree => Store::LockFree(Table::new(size)),
+            Engine::Exact => Store::Exact(Box::new(Exact::new(size))),
         }
     }
 

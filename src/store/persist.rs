@@ -1,7 +1,7 @@
 //! Reads a store's words for a snapshot, and makes the store that a snapshot is restored to.
 
 use crate::store::key::{Key, LimitTag};
-use crate::store::{CellKey, Fingerprint, Rules, SeedBits, Store, Table};
+use crate::store::{CellKey, Fingerprint, Rules, SeedBits, Store, StoreSize, Table};
 
 /// A bucket that is not full: its key, its limit tag and its word.
 pub(crate) struct PersistedCell {
@@ -19,9 +19,9 @@ pub(crate) enum PersistedKey {
 }
 
 impl Store {
-    /// Makes a lock-free store for `max_keys` keys that hashes keys with another store's seeds.
-    pub(crate) fn from_seeds(max_keys: usize, seeds: SeedBits) -> Store {
-        Store::LockFree(Table::from_seeds(max_keys, seeds))
+    /// Makes a lock-free store that hashes keys with another store's seeds.
+    pub(crate) fn from_seeds(size: StoreSize, seeds: SeedBits) -> Store {
+        Store::LockFree(Table::from_seeds(size, seeds))
     }
 
     /// Returns the seeds of the fingerprints, and a check value that they produce. `None`: the store keeps the keys.

@@ -57,6 +57,10 @@ pub(crate) enum Fault {
     ClaimLeaked,
     /// A slot's limit tag is stored even if another call has set it.
     TagByStore,
+    /// A reserved block is taken without ordering.
+    TakeBlockRelaxed,
+    /// A reserved block is put back without ordering.
+    PutBlockRelaxed,
     /// Each call that meets a dead cell releases its place, not only the call that ended it.
     EveryoneReleases,
     /// A migration is completed after its first chunk.

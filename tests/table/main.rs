@@ -1,6 +1,7 @@
 //! Tests the table through the public API, on a manual clock: growth and shrinking, the cap, calls for many ids.
 #![cfg(not(tollgate_loom))]
 
+mod reserved;
 mod stalled_thread;
 #[path = "../support/mod.rs"]
 mod support;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tollgate::clock::ManualClock;
-use tollgate::options::AtCap;
+use tollgate::options::{AtCap, Engine};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use support::rules::hooked;

@@ -14,7 +14,9 @@ use crate::store::exact::shelf::{Shelf, Tagged};
 #[cfg(feature = "snapshot")]
 use crate::store::key::LimitTag;
 use crate::store::key::{Key, KeyRef};
-use crate::store::{Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, Swept, UpdateError};
+use crate::store::{
+    Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, StoreSize, Swept, UpdateError,
+};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
@@ -41,10 +43,12 @@ pub(crate) struct Exact {
 const SHELVES: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 
 impl Exact {
-    pub(crate) fn new(max_keys: usize) -> Exact {
+    pub(crate) fn new(StoreSize { max_keys, reserved }: StoreSize) -> Exact {
         let hasher = RandomState::new();
         Exact {
-            shelves: std::array::from_fn(|_| Shelf::new(hasher.clone())),
+            shelves: std::array::from_fn(|_| {
+                Shelf::new(hasher.clone(), reserved.min(max_keys) / SHELVES)
+            }),
             generations: std::array::from_fn(|_| AtomicU64::new(0)),
             hasher,
             floor_ns: AtomicU64::new(0),

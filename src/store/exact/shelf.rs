@@ -60,8 +60,9 @@ mod dash {
     const _: () = assert!(size_of::<(Key, Tagged)>() == 40);
 
     impl Shelf {
-        pub(crate) fn new(hasher: RandomState) -> Shelf {
-            let map = DashMap::with_hasher_and_shard_amount(hasher, 2);
+        /// Makes a shelf with room for this number of keys.
+        pub(crate) fn new(hasher: RandomState, keys: usize) -> Shelf {
+            let map = DashMap::with_capacity_and_hasher_and_shard_amount(keys, hasher, 2);
             Shelf { map, heap_bytes: AtomicUsize::new(0) }
         }
 
@@ -165,7 +166,7 @@ mod modelled {
     pub(crate) struct Shelf(RwLock<Vec<(Key, Tagged)>>);
 
     impl Shelf {
-        pub(crate) fn new(_: RandomState) -> Shelf {
+        pub(crate) fn new(_: RandomState, _: usize) -> Shelf {
             Shelf(RwLock::new(Vec::new()))
         }
 

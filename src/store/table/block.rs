@@ -1,6 +1,7 @@
 //! Blocks of zeroed memory for segments, which go back to the system piece by piece.
 //!
-//! A block of 64 KiB or more is a mapping of its own. A block of 8 KiB or more is cut from a
+//! A table that reserves memory has blocks of its [arena](super::arena). Of the others, a block of
+//! 64 KiB or more is a mapping of its own, and a block of 8 KiB or more is cut from a
 //! [region](super::region). The heap has the rest. The heap alone pauses calls: clearing a used
 //! mebibyte took 0.1 ms, and one free made glibc return everything around the block, in 5 ms
 //! (docs/internals/reclamation.md, "Where memory comes from").
@@ -10,6 +11,7 @@ use std::ptr::NonNull;
 
 use memmap2::MmapMut;
 
+use super::arena::ArenaBlock;
 use super::region::RegionBlock;
 
 /// Blocks of at least this many bytes are mappings.
@@ -22,6 +24,7 @@ pub(super) struct Block {
 }
 
 enum Backing {
+    Arena(ArenaBlock),
     Heap(HeapBlock),
     Region(RegionBlock),
     Mapped(MappedBlock),
@@ -47,6 +50,11 @@ impl Block {
     /// A cache line.
     pub(super) const ALIGN: usize = 64;
 
+    pub(super) fn from_arena(block: ArenaBlock) -> Block {
+        let bytes = block.bytes();
+        Block { backing: Backing::Arena(block), bytes }
+    }
+
     pub(super) fn from_region(block: RegionBlock) -> Block {
         let bytes = block.bytes();
         Block { backing: Backing::Region(block), bytes }
@@ -68,6 +76,7 @@ impl Block {
     /// Returns the address of the first byte.
     pub(super) fn start(&mut self) -> *mut u8 {
         match &mut self.backing {
+            Backing::Arena(block) => block.start(),
             Backing::Heap(block) => block.start(),
             Backing::Region(block) => block.start(),
             Backing::Mapped(block) => block.mapping.as_mut_ptr(),
@@ -88,17 +97,23 @@ impl Block {
     /// mapping.
     pub(super) fn left_bytes(&self) -> usize {
         match &self.backing {
+            Backing::Arena(block) => block.used_bytes(),
             Backing::Heap(_) | Backing::Region(_) => self.bytes,
             Backing::Mapped(block) => block.left,
         }
     }
 
     /// Returns the whole pages among the last `bytes` of a mapping to the system, at least one
-    /// page. `false` if no more than that is left, or the system takes no part of a mapping: the
-    /// caller then drops the block.
+    /// page; clears the last `bytes` of a block of an arena. `false` if no more than that is left,
+    /// or the system takes no part of a mapping: the caller then drops the block.
     pub(super) fn shrink(&mut self, bytes: usize) -> bool {
-        let Backing::Mapped(MappedBlock { mapping, left }) = &mut self.backing else {
-            return false;
+        let MappedBlock { mapping, left } = match &mut self.backing {
+            Backing::Mapped(block) => block,
+            Backing::Arena(block) if block.used_bytes() > bytes => {
+                block.clear(bytes);
+                return true;
+            }
+            Backing::Arena(_) | Backing::Heap(_) | Backing::Region(_) => return false,
         };
         let bytes = bytes.max(page_bytes().unwrap_or(0));
         if *left <= bytes {

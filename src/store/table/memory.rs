@@ -3,8 +3,11 @@
 //! Freeing a mebibyte at once stalls the call that does it (docs/internals/reclamation.md, "How it
 //! goes back"). Each call therefore frees a few KiB, and sweeps and reloads free the rest.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
+use super::arena::Arena;
 use super::block::Block;
 use super::epoch::{Guard, Retired, active_readers};
 use super::region::OpenRegions;
@@ -38,6 +41,8 @@ const MAX_LEFT_BYTES: usize = 4 << 20;
 /// them.
 #[derive(Default)]
 pub(super) struct Memory {
+    /// The blocks for segments of the reserved size.
+    arena: Option<Arc<Arena>>,
     bytes: FigureUsize,
     mapped_bytes: FigureUsize,
     /// The number of segments that are retired and not freed.
@@ -57,8 +62,38 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// Reserves blocks for this number of segments of `bytes` bytes. Returns whether the system had
+    /// the memory.
+    pub(super) fn reserve(&mut self, segments: usize, bytes: usize) -> bool {
+        /// The most retired segments, and their bytes, that the list may have before it looks for
+        /// their readers, three times.
+        const LISTED: usize = 192;
+        const LISTED_BYTES: usize = 4 << 20;
+        // A migration takes a segment more. Beside a reload, an eighth of the table waits for readers.
+        let spare = segments.div_ceil(8) + (LISTED_BYTES / bytes).clamp(2, LISTED);
+        self.arena = Arena::new(segments + spare, bytes);
+        self.arena.is_some()
+    }
+
+    /// Returns the bytes that are reserved.
+    pub(super) fn reserved_bytes(&self) -> usize {
+        self.arena.as_ref().map_or(0, |arena| arena.bytes())
+    }
+
+    /// The table is being dropped, and gives all memory back.
+    pub(super) fn end(&self) {
+        if let Some(arena) = &self.arena {
+            arena.end();
+        }
+    }
+
     /// Returns a block of `bytes` zeroes.
     pub(super) fn allocate(&self, bytes: usize) -> Block {
+        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.block_bytes() == bytes)
+            && let Some(block) = arena.take()
+        {
+            return Block::from_arena(block);
+        }
         let block =
             self.open_regions.try_lock().and_then(|mut open_regions| open_regions.allocate(bytes));
         block.map_or_else(|| Block::new(bytes), Block::from_region)

@@ -341,7 +341,14 @@ impl Table {
             MigrationGoal::Grow(keys) => keys,
             MigrationGoal::ClearDead => 1,
         };
-        successor_log2(self.first_log2, old_log2, used, room)
+        let wanted = used + room;
+        if self.is_reserved
+            && old_log2 <= self.first_log2
+            && wanted <= most_reserved(self.first_log2)
+        {
+            return self.first_log2;
+        }
+        successor_log2(self.first_log2, old_log2, wanted)
     }
 
     /// Returns whether readers hold back so many retired bytes that only growth may begin.
@@ -360,14 +367,13 @@ impl Table {
     }
 }
 
-/// Returns log2 of the slots of a successor for at most `used` cells and `room` more: the smallest
-/// of which the cells fill at most three eighths, at most twice the old size and at least a quarter
+/// Returns log2 of the slots of a successor for `wanted` cells: the smallest of which the cells
+/// fill at most three eighths, at most twice the old size and at least a quarter
 /// of it. The rest is room for keys that are inserted during the migration.
-fn successor_log2(first_log2: u32, old_log2: u32, used: u64, room: u64) -> u32 {
+fn successor_log2(first_log2: u32, old_log2: u32, wanted: u64) -> u32 {
     /// If it has no cells, a segment of at most eight times the first size is followed by one
     /// without slots.
     const SMALL_BY_LOG2: u32 = 3;
-    let wanted = used + room;
     if wanted == 0 && old_log2 <= first_log2 + SMALL_BY_LOG2 {
         return 0;
     }
@@ -375,6 +381,22 @@ fn successor_log2(first_log2: u32, old_log2: u32, used: u64, room: u64) -> u32 {
     let fits = |log2: &u32| claims_to_grow(slots_of(*log2)) / 2 >= wanted;
     let smallest = (first_log2..max_log2).find(fits).unwrap_or(max_log2);
     smallest.max(old_log2.saturating_sub(2)).max(first_log2)
+}
+
+/// The most cells of a segment of the reserved size, five eighths of its slots. The rest is room
+/// for keys that are inserted during a migration, and for an eighth of dead cells until the next.
+fn most_reserved(log2: u32) -> u64 {
+    (slots_of(log2) * 5 / 8) as u64
+}
+
+/// Returns log2 of the slots of each of `shards` segments that have room for `keys` keys in all.
+pub(super) fn reserved_log2(keys: usize, shards: usize) -> u32 {
+    /// More than any system has memory for.
+    const MAX_LOG2: u32 = 40;
+    let mean = keys.div_ceil(shards) as u64;
+    // Keys come to shards at random. Six times the deviation is exceeded in none of 10^8 shards.
+    let most = mean + if shards > 1 { 6 * mean.isqrt() + 6 } else { 0 };
+    (FIRST_LOG2..MAX_LOG2).find(|&log2| most_reserved(log2) >= most).unwrap_or(MAX_LOG2)
 }
 
 /// Returns log2 of the slots of a segment for `keys` keys on average. It has spare room for dead
@@ -392,14 +414,14 @@ mod tests {
 
     #[test]
     fn a_successor_fits() {
-        assert_eq!(successor_log2(FIRST_LOG2, 3, 6, 1), 4, "full: twice as many");
-        assert_eq!(successor_log2(FIRST_LOG2, 10, 768, 1), 11);
-        assert_eq!(successor_log2(FIRST_LOG2, 10, 896, 1), 11, "never more than twice");
-        assert_eq!(successor_log2(FIRST_LOG2, 10, 300, 1), 10, "mostly dead: as many");
-        assert_eq!(successor_log2(FIRST_LOG2, 10, 100, 1), 9);
-        assert_eq!(successor_log2(FIRST_LOG2, 10, 0, 0), 8, "never less than a quarter");
-        assert_eq!(successor_log2(FIRST_LOG2, 6, 0, 0), 0, "none");
-        assert_eq!(successor_log2(FIRST_LOG2, 0, 0, 1), 3, "the first again");
-        assert_eq!(successor_log2(FIRST_LOG2, 3, 1, 0), 3);
+        assert_eq!(successor_log2(FIRST_LOG2, 3, 7), 4, "full: twice as many");
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 769), 11);
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 897), 11, "never more than twice");
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 301), 10, "mostly dead: as many");
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 101), 9);
+        assert_eq!(successor_log2(FIRST_LOG2, 10, 0), 8, "never less than a quarter");
+        assert_eq!(successor_log2(FIRST_LOG2, 6, 0), 0, "none");
+        assert_eq!(successor_log2(FIRST_LOG2, 0, 1), 3, "the first again");
+        assert_eq!(successor_log2(FIRST_LOG2, 3, 1), 3);
     }
 }

@@ -1,11 +1,12 @@
 //! The lock-free hash table: the cells of keys, in segments that grow and shrink while calls go on.
 //!
 //! docs/internals/table.md describes the protocol and the reason for each rule. This folder has all
-//! unsafe code of the crate: `block.rs` and `region.rs` get memory and free it, `segment.rs` makes
+//! unsafe code of the crate: `block.rs`, `region.rs` and `arena.rs` get memory and free it, `segment.rs` makes
 //! slots of it, `shard.rs` turns a shard's pointer into a segment, `migration.rs` retires segments,
 //! and `readers.rs` asks the system for a memory fence of all threads. `published.rs` and
 //! `stack.rs` are separate structures that use the same reclamation.
 
+mod arena;
 mod block;
 mod epoch;
 mod fingerprint;
@@ -49,7 +50,7 @@ use self::shard::{Shard, ShardView};
 use self::slot::{A_LINE, Slot};
 use crate::store::capacity::Reservations;
 use crate::store::key::{KeyRef, LimitTag};
-use crate::store::{Change, Outdated, Rules, Size, StoreKey, UpdateError};
+use crate::store::{Change, Outdated, Rules, Size, StoreKey, StoreSize, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Figure, Ordering};
@@ -58,6 +59,8 @@ use crate::util::sync::{AtomicU64, Figure, Ordering};
 pub(crate) struct Table {
     shards: Box<[Shard]>,
     first_log2: u32,
+    /// Whether there is reserved memory for segments of the first size.
+    is_reserved: bool,
     seeds: Seeds,
     /// log2 of the most slots that a segment ever needs.
     #[cfg(feature = "snapshot")]
@@ -185,11 +188,11 @@ impl TaggedWord {
 }
 
 impl Table {
-    pub(crate) fn new(max_keys: usize) -> Table {
-        Table::with_seeds(max_keys, Seeds::new())
+    pub(crate) fn new(size: StoreSize) -> Table {
+        Table::with_seeds(size, Seeds::new())
     }
 
-    fn with_seeds(max_keys: usize, seeds: Seeds) -> Table {
+    fn with_seeds(StoreSize { max_keys, reserved }: StoreSize, seeds: Seeds) -> Table {
         epoch::prepare();
         /// The number of keys that is worth a shard.
         const KEYS_A_SHARD: usize = 4096;
@@ -199,7 +202,21 @@ impl Table {
         let shards = (max_keys / KEYS_A_SHARD).clamp(1, MAX_SHARDS);
         let shards = if cfg!(tollgate_loom) { 1 } else { shards };
         let first_log2 = if cfg!(tollgate_loom) { 2 } else { migration::FIRST_LOG2 };
-        Table::with_shape(max_keys, shards, first_log2, seeds)
+        let mut table = Table::with_shape(max_keys, shards, first_log2, seeds);
+        let reserved = reserved.min(max_keys);
+        if reserved > 0 {
+            table.reserve_memory(reserved);
+        }
+        table
+    }
+
+    /// Reserves the memory for this number of keys, if the system has it.
+    fn reserve_memory(&mut self, keys: usize) {
+        let log2 = migration::reserved_log2(keys, self.shards.len());
+        let (shards, memory) = (self.shards.len(), &mut self.written.counts.memory);
+        if memory.reserve(shards, segment::bytes_of(log2)) {
+            (self.first_log2, self.is_reserved) = (log2, true);
+        }
     }
 
     /// Makes a table with `shards` shards, whose first segments have `1 << first_log2` slots.
@@ -207,6 +224,7 @@ impl Table {
         Table {
             shards: (0..shards).map(|_| Shard::new()).collect(),
             first_log2,
+            is_reserved: false,
             seeds,
             #[cfg(feature = "snapshot")]
             max_log2: migration::max_log2(max_keys / shards),
@@ -433,6 +451,7 @@ impl Table {
             cells: self.written.reservations.taken(),
             bytes: size_of::<Table>() + size_of_val(&*self.shards) + counts.memory.bytes(),
             mapped_bytes: counts.memory.mapped_bytes(),
+            reserved_bytes: counts.memory.reserved_bytes(),
             dropped: counts.dropped.load(Ordering::Relaxed),
             migrations: counts.migrations.load(Ordering::Relaxed),
             retired: counts.memory.retired_count(),
@@ -454,6 +473,7 @@ impl Drop for Table {
             // A model has failed. The destructors of its threads must not fail once more.
             return;
         }
+        self.memory().end();
         let guard = epoch::pin();
         for shard in &mut self.shards {
             shard.free(&guard);

@@ -10,7 +10,8 @@ use super::fingerprint::{Fingerprint, SeedBits, Seeds};
 use super::segment::{Lookup, Segment, claims_to_grow, slots_of};
 use super::shard::{Shard, ShardView};
 use super::slot::{Slot, SlotContents};
-use super::{Guard, Rules, Table, migration};
+use super::{Guard, Rules, Table};
+use crate::store::StoreSize;
 use crate::store::cell::Word;
 use crate::store::key::LimitTag;
 use crate::util::coverage::{self, Race};
@@ -18,8 +19,8 @@ use crate::util::fault::{self, Fault};
 
 impl Table {
     /// Makes a table with the seeds of another.
-    pub(crate) fn from_seeds(max_keys: usize, bits: SeedBits) -> Table {
-        Table::with_seeds(max_keys, Seeds::from_bits(bits))
+    pub(crate) fn from_seeds(size: StoreSize, bits: SeedBits) -> Table {
+        Table::with_seeds(size, Seeds::from_bits(bits))
     }
 
     pub(crate) fn seeds(&self) -> SeedBits {
@@ -81,7 +82,8 @@ impl Table {
         // mean, few shards need to grow.
         let wanted = keys_a_shard + 4 * keys_a_shard.isqrt();
         let fits = |log2: &u32| claims_to_grow(slots_of(*log2)) >= wanted;
-        let log2 = (migration::FIRST_LOG2..self.max_log2).find(fits).unwrap_or(self.max_log2);
+        let log2 = (self.first_log2..self.max_log2).find(fits).unwrap_or(self.max_log2);
+        let log2 = log2.max(self.first_log2);
         let guard = pin();
         for shard in &self.shards {
             let view = shard.view(&guard);

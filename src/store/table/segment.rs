@@ -449,6 +449,6 @@ pub(super) const fn claims_to_grow(slots: usize) -> u64 {
 }
 
 /// Returns the bytes that a segment takes.
-const fn bytes_of(log2: u32) -> usize {
+pub(super) const fn bytes_of(log2: u32) -> usize {
     size_of::<Header>() + slots_of(log2) * size_of::<Slot>()
 }

@@ -6,6 +6,7 @@
 //! Relaxed, and is monotone along happens-before only. A unit is 10 ns, and a bucket holds two
 //! units.
 
+mod arena;
 mod bench;
 mod clock;
 mod migration;
