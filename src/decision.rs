@@ -295,13 +295,15 @@ impl Decision {
     /// The stricter of two decisions: a denial before an allowance, then the longer wait, then the fewer remaining
     /// units; `later` if all are equal. "No limit" is the least strict.
     pub(crate) fn stricter(self, later: Decision) -> Decision {
+        if self.cmp_strictness(&later) == Ordering::Greater { self } else { later }
+    }
+
+    /// Compares how strict two decisions are: `Greater` if this is the stricter one.
+    #[inline(always)]
+    pub(crate) fn cmp_strictness(&self, other: &Decision) -> Ordering {
         let rank = |d: &Decision| (d.unit != 0, !d.allowed(), d.retry_in_ns);
-        let is_stricter = match rank(&self).cmp(&rank(&later)) {
-            // The only case that needs two divisions.
-            Ordering::Equal => self.remaining() < later.remaining(),
-            order => order == Ordering::Greater,
-        };
-        if is_stricter { self } else { later }
+        // Only decisions of the same rank need two divisions.
+        rank(self).cmp(&rank(other)).then_with(|| other.remaining().cmp(&self.remaining()))
     }
 
     /// All that callers can read: two decisions are equal if these are.

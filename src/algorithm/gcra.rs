@@ -56,11 +56,13 @@ impl Gcra {
     pub(crate) fn charge(&self, tat_ns: u64, now_ns: u64, cost: u64) -> GcraCharge {
         debug_assert!((1..=MAX_NOW_NS).contains(&now_ns), "now {now_ns}");
         debug_assert!(cost <= self.burst, "cost {cost} above burst {}", self.burst);
+        debug_assert!(tat_ns <= MAX_TAT_NS, "TAT {tat_ns}");
         let base_ns = now_ns.max(tat_ns);
         // At most the burst offset, because the cost is at most the burst: the product is at most 2^62.
         let increment_ns = self.emission_interval_ns * cost;
         let limit_ns = now_ns + self.burst_offset_ns;
-        let spent_ns = base_ns.saturating_add(increment_ns);
+        // A TAT that was written is at most 2^63 - 1, so the sum is below 2^64.
+        let spent_ns = base_ns + increment_ns;
         GcraCharge { now_ns, base_ns, increment_ns, spent_ns, limit_ns }
     }
 

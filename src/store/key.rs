@@ -125,6 +125,12 @@ impl LimitTag {
         if low & !Self::LOW_MASK == quick.0 { Some(low & Self::LOW_MASK) } else { None }
     }
 
+    /// Returns whether the tag is a default's, and its generation is `quick`.
+    #[inline(always)]
+    pub(crate) const fn is_quick_default(self, quick: Quick) -> bool {
+        self.0 as u32 == quick.0
+    }
+
     #[inline(always)]
     pub(crate) const fn numbers(self) -> u32 {
         let high = self.0 >> Self::HIGH_SHIFT & ((1 << Self::HIGH_BITS) - 1);

@@ -15,7 +15,7 @@ pub(crate) use persist::{PersistedCell, PersistedKey};
 pub(crate) use table::SeedBits;
 pub(crate) use table::{
     AccountBits, Fingerprint, Guard, Home, Known, Published, ReplacedBins, Stack, Table, pin,
-    pin_briefly,
+    pin_briefly, read,
 };
 
 use crate::store::key::{Key, KeyRef, LimitTag};

@@ -79,6 +79,8 @@ pub(crate) enum Fault {
     ReaderUnfenced,
     /// The freeing thread looks for readers without a fence.
     NoBarrier,
+    /// A thread that is in a call enters another, which ends first.
+    EnterNested,
     /// A reader enters its next call without releasing its last one.
     EnterRelaxed,
     /// A thread takes over a reader's record without ordering.

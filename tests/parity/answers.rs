@@ -34,7 +34,8 @@ pub(crate) fn between(from: SystemTime, to: SystemTime) -> i128 {
 pub(crate) fn options(cap: Option<(usize, AtCap)>, clock: Clock, engine: Engine) -> LimiterOptions {
     let options = LimiterOptions::default().clock(clock).engine(engine);
     match cap {
-        Some((most, at_cap)) => options.max_keys(most).at_cap(at_cap),
+        // Room for half of them is reserved, so that shards grow beyond it and come back.
+        Some((most, at_cap)) => options.max_keys(most).at_cap(at_cap).reserve(most / 2),
         None => options,
     }
 }

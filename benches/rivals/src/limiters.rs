@@ -21,12 +21,16 @@ pub struct TableArgs {
     /// Has Tollgate count its calls (`LimiterOptions::counting`).
     #[arg(long)]
     counting: bool,
+    /// Has Tollgate reserve memory for this number of keys (`LimiterOptions::reserve`).
+    #[arg(long, default_value_t = 0)]
+    reserve: usize,
 }
 
 impl TableArgs {
     pub fn options(self) -> LimiterOptions {
         let engine = if self.exact { Engine::Exact } else { Engine::default() };
-        LimiterOptions::default().engine(engine).counting(self.counting)
+        let options = LimiterOptions::default().engine(engine).counting(self.counting);
+        options.reserve(self.reserve)
     }
 }
 

@@ -3,6 +3,9 @@
 //! It does what [`charge`](super::charge) does, in the same order, without copies of the ids and without a search for
 //! each step: it finds all slots, decides all members by their words, and then swaps each word once.
 
+use std::array;
+use std::cmp::Ordering;
+
 use crate::algorithm::Charge;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::{Gcra, GcraCharge};
@@ -14,20 +17,19 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::charge::undo;
 use crate::limiter::batch::member::{Member, MemberMode};
-use crate::limits::with_plain_bytes;
+use crate::limits::{Entry, with_plain_bytes};
 use crate::store::key::KeyRef;
-use crate::store::{Fingerprint, Home, Known, Store, StoreKey, pin, pin_briefly};
+use crate::store::{Fingerprint, Guard, Home, Known, Store, StoreKey, Table, pin, read};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 
 /// A member whose slot and limit are known.
 #[derive(Clone, Copy)]
 struct Found<'g> {
+    /// With the word by which the member was decided last.
     known: Known<'g>,
-    limit: &'g Limit,
+    entry: &'g Entry,
     gcra: &'g Gcra,
-    /// The word by which the member was decided last.
-    word: u64,
 }
 
 /// Why a batch was not charged.
@@ -60,7 +62,6 @@ fn spend_known<const N: usize>(
     tell: Tell<'_>,
 ) -> Option<Decision> {
     let shared = &*limiter.inner;
-    let Store::LockFree(table) = &shared.store else { return None };
     // A custom clock may panic in a rollback, which the general way is prepared for.
     if !shared.is_enabled() || shared.blocks.is_any() || shared.clock.is_custom() {
         return None;
@@ -70,83 +71,136 @@ fn spend_known<const N: usize>(
             return None;
         }
     }
-    let order = order_of_keys(members)?;
+    let members = in_order_of_keys(members)?;
     // A reading of a clock that is not quick may take long: it is made before the thread is pinned, and a rollback makes
     // one under a pin that may last.
+    if shared.clock.is_quick()
+        && let Some(guard) = read()
+    {
+        return spend_with_guard(limiter, &guard, &members, None, tell);
+    }
     let read_ns = (!shared.clock.is_quick()).then(|| shared.clock.now_ns());
-    let guard = if read_ns.is_none() { pin_briefly() } else { pin() };
+    spend_with_guard(limiter, &pin(), &members, read_ns, tell)
+}
+
+/// Spends members in the order of their keys. `read_ns` is a reading of the clock, if one was made.
+#[inline(never)]
+fn spend_with_guard<const N: usize>(
+    limiter: &Limiter,
+    guard: &Guard,
+    members: &[Positioned<'_>; N],
+    read_ns: Option<u64>,
+    tell: Tell<'_>,
+) -> Option<Decision> {
+    let shared = &*limiter.inner;
+    let Store::LockFree(table) = &shared.store else { return None };
     // Hash all ids and prefetch their buckets, so that the waits for memory overlap.
-    let home = |member: &Member<'_>| {
-        let handle = member.handle;
-        let fingerprint = with_plain_bytes(handle.format, &member.id, |id| handle.fingerprint(id))?;
-        let home = table.home(&guard, fingerprint)?;
+    let homes = all(array::from_fn(|at| {
+        let home = home(table, guard, members[at].member)?;
         if N > 1 {
             home.prefetch();
         }
-        Some((fingerprint, home))
-    };
-    let mut homes = [home(&members[0])?; N];
-    for at in 1..N {
-        homes[at] = home(&members[at])?;
-    }
-    let view = shared.view(&guard);
+        Some(home)
+    }))?;
+    let view = shared.view(guard);
     let now_ns = match read_ns {
         Some(now_ns) => now_ns,
         None => shared.clock.quick_now_ns()?,
     };
     // Find each slot and decide each member by its word.
-    let mut found = [find(homes[0].1, view, &members[0], now_ns)?; N];
-    for at in 1..N {
-        found[at] = find(homes[at].1, view, &members[at], now_ns)?;
-    }
     let mut is_allowed = true;
-    for (it, member) in found.iter().zip(members) {
-        is_allowed &= it.charge(member, now_ns).is_allowed();
-    }
+    let mut found = all(array::from_fn(|at| {
+        let found = find(homes[at], view, members[at].member, now_ns)?;
+        is_allowed &= found.charge(members[at].member, now_ns).is_allowed();
+        Some(found)
+    }))?;
     if is_allowed
-        && let Err(Uncharged::NotLive) = charge_all(
-            view,
-            members,
-            &homes.map(|(fingerprint, _)| fingerprint),
-            &mut found,
-            &order,
-            now_ns,
-        )
+        && let Err(Uncharged::NotLive) = charge_all(view, members, &homes, &mut found, now_ns)
     {
         return None;
     }
-    let mut decision = found[0].decision(&members[0], now_ns);
+    // The strictest member decides, of equal ones the last in the caller's order.
+    let mut strictest = members[0].position;
+    let mut decision = found[0].decision(members[0].member, now_ns);
     for at in 1..N {
-        let own = found[at].decision(&members[at], now_ns).for_member(at);
-        decision = decision.stricter(own);
+        let Positioned { member, position } = members[at];
+        let own = found[at].decision(member, now_ns);
+        let order = own.cmp_strictness(&decision).then(position.cmp(&strictest));
+        if order == Ordering::Greater {
+            (decision, strictest) = (own, position);
+        }
     }
-    for (at, (it, member)) in found.iter().zip(members).enumerate() {
+    let decision = decision.for_member(strictest);
+    for (it, Positioned { member, position }) in found.iter().zip(members) {
         if member.handle.is_counting() {
-            count(member, it, at, decision, now_ns);
+            count(member, it, *position, decision, now_ns);
         }
     }
     if let Some(tell) = tell {
-        for (at, (it, member)) in found.iter().zip(members).enumerate() {
-            let mut own = it.charge(member, now_ns);
-            if !decision.allowed() && own.is_allowed() {
-                own = it.gcra.charge(it.word, now_ns, 0);
+        for wanted in 0..N {
+            for (it, Positioned { member, position }) in found.iter().zip(members) {
+                if *position == wanted
+                    && let Some(limit) = it.limit(now_ns)
+                {
+                    let own = it.told(member, &decision, now_ns);
+                    tell(wanted, own.for_member(wanted), limit);
+                }
             }
-            tell(at, it.gcra.decision(own).for_member(at), it.limit);
         }
     }
     Some(decision)
+}
+
+/// Returns all values, if each is there.
+#[inline(always)]
+fn all<T: Copy, const N: usize>(values: [Option<T>; N]) -> Option<[T; N]> {
+    let [Some(first), ..] = values.as_slice() else { return None };
+    let mut all = [*first; N];
+    for at in 1..N {
+        all[at] = values[at]?;
+    }
+    Some(all)
+}
+
+/// A member, and its position among the batch's members.
+#[derive(Clone, Copy)]
+struct Positioned<'m> {
+    member: &'m Member<'m>,
+    position: usize,
+}
+
+/// Hashes a member's id, and returns where the search for its bucket begins.
+#[inline(always)]
+fn home<'g>(table: &'g Table, guard: &'g Guard, member: &Member<'_>) -> Option<Home<'g>> {
+    let handle = member.handle;
+    let fingerprint = with_plain_bytes(handle.format, &member.id, |id| handle.fingerprint(id))?;
+    table.home(guard, fingerprint)
 }
 
 impl Found<'_> {
     /// Computes the member's charge from the word.
     #[inline(always)]
     fn charge(&self, member: &Member<'_>, now_ns: u64) -> GcraCharge {
-        self.gcra.charge(self.word, now_ns, member.cost)
+        self.gcra.charge(self.known.word(), now_ns, member.cost)
     }
 
     #[inline(always)]
     fn decision(&self, member: &Member<'_>, now_ns: u64) -> Decision {
         self.gcra.decision(self.charge(member, now_ns))
+    }
+
+    /// Returns the member's own decision, in a batch with the decision `of_batch`.
+    fn told(&self, member: &Member<'_>, of_batch: &Decision, now_ns: u64) -> Decision {
+        let own = self.charge(member, now_ns);
+        let is_denied_by_others = own.is_allowed() && !of_batch.allowed();
+        let told =
+            if is_denied_by_others { self.gcra.charge(self.known.word(), now_ns, 0) } else { own };
+        self.gcra.decision(told)
+    }
+
+    /// Returns the limit that applies to the member.
+    fn limit(&self, now_ns: u64) -> Option<&Limit> {
+        self.entry.quick_limit_at(self.known.tag(), now_ns)
     }
 }
 
@@ -160,9 +214,11 @@ fn find<'g>(
 ) -> Option<Found<'g>> {
     let known = home.known()?;
     let entry = view.generation.limits.entry(member.handle.index);
-    let limit = entry.quick_limit_at(known.tag(), now_ns)?;
-    let gcra = limit.rule().gcra().filter(|gcra| member.cost <= gcra.burst())?;
-    Some(Found { known, limit, gcra, word: known.word()? })
+    let gcra = match entry.quick_default(known.tag()) {
+        Some(gcra) => gcra,
+        None => entry.quick_limit_at(known.tag(), now_ns)?.rule().gcra()?,
+    };
+    (member.cost <= gcra.burst()).then_some(Found { known, entry, gcra })
 }
 
 /// Whether the member is charged by its limit alone, and can deny the batch.
@@ -171,78 +227,77 @@ fn is_plain(member: &Member<'_>) -> bool {
     member.mode == MemberMode::CheckAndSpend && member.factor == Factor::ONE && member.cost > 0
 }
 
-/// Returns the members' positions in the order of their keys. `None` if two members name one bucket.
+/// Returns the members in the order of their keys. `None` if two of them name one bucket.
 #[inline(always)]
-fn order_of_keys<const N: usize>(members: &[Member<'_>; N]) -> Option<[usize; N]> {
-    let mut order = std::array::from_fn(|at| at);
+fn in_order_of_keys<'m, const N: usize>(
+    members: &'m [Member<'m>; N],
+) -> Option<[Positioned<'m>; N]> {
+    let mut sorted = array::from_fn(|position| Positioned { member: &members[position], position });
     for end in 1..N {
         for at in (1..=end).rev() {
-            let [first, second] = [order[at - 1], order[at]];
-            match compare_keys(&members[first], &members[second]) {
-                std::cmp::Ordering::Less => break,
-                std::cmp::Ordering::Equal => return None,
-                std::cmp::Ordering::Greater if fault::active(Fault::CallersOrder) => break,
-                std::cmp::Ordering::Greater => order.swap(at - 1, at),
+            let [first, second] = [sorted[at - 1], sorted[at]];
+            match compare_keys(first.member, second.member) {
+                Ordering::Less => break,
+                Ordering::Equal => return None,
+                Ordering::Greater if fault::active(Fault::CallersOrder) => break,
+                Ordering::Greater => sorted.swap(at - 1, at),
             }
         }
     }
-    Some(order)
+    Some(sorted)
 }
 
 /// Compares the keys of two plain members: by limit, then by the bytes of the id.
 #[inline(always)]
-fn compare_keys(first: &Member<'_>, second: &Member<'_>) -> std::cmp::Ordering {
+fn compare_keys(first: &Member<'_>, second: &Member<'_>) -> Ordering {
     let [by_limit, other] = [first, second].map(|member| member.handle.index.0);
     by_limit.cmp(&other).then_with(|| compare_ids(first, second))
 }
 
 #[inline(never)]
-fn compare_ids(first: &Member<'_>, second: &Member<'_>) -> std::cmp::Ordering {
+fn compare_ids(first: &Member<'_>, second: &Member<'_>) -> Ordering {
     let format = first.handle.format;
     with_plain_bytes(format, &first.id, |a| with_plain_bytes(format, &second.id, |b| a.cmp(b)))
         .flatten()
-        .unwrap_or(std::cmp::Ordering::Equal)
+        .unwrap_or(Ordering::Equal)
 }
 
 /// Charges all members, in order. If one is denied or its cell is not live any more, all charges are rolled back.
 #[inline(always)]
 fn charge_all<const N: usize>(
     view: LimitsView<'_>,
-    members: &[Member<'_>; N],
-    fingerprints: &[Fingerprint; N],
+    members: &[Positioned<'_>; N],
+    homes: &[Home<'_>; N],
     found: &mut [Found<'_>; N],
-    order: &[usize; N],
     now_ns: u64,
 ) -> Result<(), Uncharged> {
-    // By each member's place in the order.
     let mut ledger_marks = [LedgerMark::default(); N];
-    for (charged, &at) in order.iter().enumerate() {
-        let (member, it) = (&members[at], &mut found[at]);
-        if charged + 1 < N {
+    for at in 0..N {
+        let (member, it) = (members[at].member, &mut found[at]);
+        if at + 1 < N {
             // Before the charge: a call that lowers the word after the charge then counts as later. The last member's
             // charge is never rolled back.
             let key = KeyRef { limit: member.handle.index, id: &[] };
-            ledger_marks[charged] =
-                view.inner.ledger.entry_by_fingerprint(fingerprints[at], key).mark();
+            let entry = view.inner.ledger.entry_by_fingerprint(homes[at].fingerprint(), key);
+            ledger_marks[at] = entry.mark();
         }
         // Repeats only when another call has changed the word.
-        while !it.known.swap(it.word, it.charge(member, now_ns).spent_ns) {
-            let word = it.known.word();
-            if let Some(word) = word {
-                it.word = word;
-            }
-            if word.is_none() || !it.charge(member, now_ns).is_allowed() {
-                if charged > 0 {
-                    coverage::hit(match word {
-                        None => Race::KnownBatchMoved,
-                        Some(_) => Race::KnownBatchDenied,
+        while !it.known.swap(it.charge(member, now_ns).spent_ns) {
+            let is_live = it.known.read_again();
+            if !is_live || !it.charge(member, now_ns).is_allowed() {
+                if at > 0 {
+                    coverage::hit(match is_live {
+                        false => Race::KnownBatchMoved,
+                        true => Race::KnownBatchDenied,
                     });
                 }
-                for (charged, &at) in order[..charged].iter().enumerate().rev() {
-                    let (member, fingerprint) = (&members[at], fingerprints[at]);
-                    roll_back(view, member, fingerprint, &found[at], ledger_marks[charged], now_ns);
+                for charged in (0..at).rev() {
+                    let (member, fingerprint) =
+                        (members[charged].member, homes[charged].fingerprint());
+                    let ledger_mark = ledger_marks[charged];
+                    roll_back(view, member, fingerprint, &found[charged], ledger_mark, now_ns);
                 }
-                return Err(if word.is_none() { Uncharged::NotLive } else { Uncharged::Denied });
+                return Err(if is_live { Uncharged::Denied } else { Uncharged::NotLive });
             }
         }
     }
@@ -260,10 +315,11 @@ fn roll_back(
     ledger_mark: LedgerMark,
     now_ns: u64,
 ) {
-    let Found { known, limit, word, .. } = *found;
+    let Some(limit) = found.limit(now_ns) else { return };
+    let spent_ns = found.charge(member, now_ns).spent_ns;
     let spent = Spent {
         decision: found.decision(member, now_ns),
-        charge: Some(Charge::new(word, found.charge(member, now_ns).spent_ns, now_ns)),
+        charge: Some(Charge::new(found.known.word(), spent_ns, now_ns)),
         to: ChargedTo::OwnCell,
         ledger_mark,
         is_part: false,
@@ -271,7 +327,7 @@ fn roll_back(
     };
     with_plain_bytes(member.handle.format, &member.id, |id| {
         let key = KeyRef { limit: member.handle.index, id };
-        let key = StoreKey { key, fingerprint, tag: known.tag() };
+        let key = StoreKey { key, fingerprint, tag: found.known.tag() };
         undo(view, &key, limit, member.cost, &spent);
     });
 }
@@ -284,7 +340,7 @@ fn count(member: &Member<'_>, found: &Found<'_>, position: usize, decision: Deci
     match decision.denied_by() {
         None => {
             let own = found.decision(member, now_ns);
-            stripes.count_allowed(&own, found.limit.burst(), member.cost);
+            stripes.count_allowed(&own, found.gcra.burst(), member.cost);
         }
         Some(denier) if denier == position => {
             with_plain_bytes(handle.format, &member.id, |id| {

@@ -104,11 +104,17 @@ impl<'a> Batch<'a> {
     /// assert_eq!(users.check("alice", 0)?.remaining(), Some(4)); // charged once
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     pub fn spend(&self) -> Result<Decision, Error> {
         match fast_path::spend(self.limiter, self.members, None) {
             Some(decision) => Ok(decision),
-            None => self.spend_and_report(false, |_, _| ()),
+            None => self.spend_generally(),
         }
+    }
+
+    #[inline(never)]
+    fn spend_generally(&self) -> Result<Decision, Error> {
+        self.spend_and_report(false, |_, _| ())
     }
 
     /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If

@@ -2,24 +2,33 @@
 
 use super::{Call, KeyedLimit};
 use crate::algorithm::factor::Factor;
+use crate::algorithm::gcra::Gcra;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limits::{Id, Scratch, WithBytes, account_of, visit_plain_bytes};
 use crate::store::key::KeyRef;
-use crate::store::{Fingerprint, Guard, Known, Store, Table, pin_briefly};
+use crate::store::{Fingerprint, Guard, Known, Store, Table, pin, read};
 
 /// A known key's slot, the limit that its word is counted in, and the call's time.
 struct Found<'g> {
     known: Known<'g>,
-    limit: &'g Limit,
+    rule: FoundRule<'g>,
     now_ns: u64,
+}
+
+enum FoundRule<'g> {
+    /// A charge or a check by gcra.
+    Gcra(&'g Gcra),
+    /// Any other call, and any other algorithm.
+    Other(&'g Limit),
 }
 
 /// Decides a call for the bucket of an id. Inlined for each type of id: the length of a number or an address is known, so
 /// that its hash has no branches.
-struct Decide<'h> {
-    handle: &'h KeyedLimit,
+struct Decide<'c> {
+    handle: &'c KeyedLimit,
+    id: Id<'c>,
     call: Call,
 }
 
@@ -27,6 +36,11 @@ impl WithBytes<Result<Decision, Error>> for Decide<'_> {
     #[inline(always)]
     fn with(self, id: &[u8]) -> Result<Decision, Error> {
         self.handle.call_for_key(id, self.handle.fingerprint(id), self.call, None)
+    }
+
+    #[inline(always)]
+    fn without(self) -> Result<Decision, Error> {
+        self.handle.call_encoding(self.id, self.call, None)
     }
 }
 
@@ -40,10 +54,7 @@ impl KeyedLimit {
         if !shared.is_enabled() || (call.can_be_denied() && shared.blocks.is_any()) {
             return self.call_with_checks(id, call, None);
         }
-        match visit_plain_bytes(self.format, &id, Decide { handle: self, call }) {
-            Some(result) => result,
-            None => self.call_encoding(id, call, None),
-        }
+        visit_plain_bytes(self.format, &id, Decide { handle: self, id, call })
     }
 
     /// Decides a call for an id that has to be converted to its normal form.
@@ -98,40 +109,78 @@ impl KeyedLimit {
         call: Call,
         read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
-        'known: {
-            let Store::LockFree(table) = &self.limiter.inner.store else { break 'known };
-            // Mark this thread as a reader of the table: no thread frees memory that it reads until the guard drops, at
-            // the end of this block.
-            let guard = pin_briefly();
-            let found = self.find(&guard, table, fingerprint, call.cost(), read_ns);
-            let Some(Found { known, limit, now_ns }) = found else { break 'known };
-            let (Call::Spend(cost) | Call::Check(cost), Some(gcra)) = (call, limit.rule().gcra())
-            else {
-                match self.change_known(known, limit, now_ns, id, fingerprint, call) {
-                    Some(decision) => return Ok(decision),
-                    None => break 'known,
-                }
+        if let Store::LockFree(table) = &self.limiter.inner.store {
+            // Mark this thread as a reader of the table: no thread frees memory that it reads until the guard drops.
+            let Some(guard) = read() else {
+                return self.call_pinned(table, id, fingerprint, call, read_ns);
             };
-            // Compute the new word and store it by compare-and-swap, until no other call comes in between.
-            while let Some(word) = known.word() {
-                let charge = gcra.charge(word, now_ns, cost);
-                let writes = call.is_spend() && cost > 0 && charge.is_allowed();
-                if writes && !known.swap(word, charge.spent_ns) {
-                    continue;
-                }
-                let decision = gcra.decision(charge);
-                if call.is_spend()
-                    && let Some(stripes) = &self.stripes
-                {
-                    if charge.is_allowed() {
-                        stripes.count_allowed(&decision, gcra.burst(), cost);
-                    } else {
-                        self.count_denied(stripes, id, &decision, now_ns);
-                    }
-                }
-                return Ok(decision);
-            }
+            return self.call_with_guard(guard, table, id, fingerprint, call, read_ns);
         }
+        self.call_off_fast_path(id, fingerprint, call, read_ns)
+    }
+
+    /// Decides a call while readers are not to be had: see [`read`].
+    #[cold]
+    #[inline(never)]
+    fn call_pinned(
+        &self,
+        table: &Table,
+        id: &[u8],
+        fingerprint: Fingerprint,
+        call: Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        self.call_with_guard(pin(), table, id, fingerprint, call, read_ns)
+    }
+
+    /// Decides a call for a key that the lock-free table knows, else by the slow path. Each exit writes the result where
+    /// the caller wants it.
+    #[inline(always)]
+    fn call_with_guard(
+        &self,
+        guard: Guard,
+        table: &Table,
+        id: &[u8],
+        fingerprint: Fingerprint,
+        call: Call,
+        read_ns: Option<u64>,
+    ) -> Result<Decision, Error> {
+        let found = self.find(&guard, table, fingerprint, call, read_ns);
+        match found {
+            Some(Found { mut known, rule: FoundRule::Gcra(gcra), now_ns }) => {
+                let cost = call.cost();
+                // Compute the new word and store it by compare-and-swap, until no other call comes in between.
+                loop {
+                    let charge = gcra.charge(known.word(), now_ns, cost);
+                    let writes = call.is_spend() && cost > 0 && charge.is_allowed();
+                    if writes && !known.swap(charge.spent_ns) {
+                        if known.read_again() {
+                            continue;
+                        }
+                        break;
+                    }
+                    let decision = gcra.decision(charge);
+                    if call.is_spend()
+                        && let Some(stripes) = &self.stripes
+                    {
+                        if charge.is_allowed() {
+                            stripes.count_allowed(&decision, gcra.burst(), cost);
+                        } else {
+                            self.count_denied(stripes, id, &decision, now_ns);
+                        }
+                    }
+                    return Ok(decision);
+                }
+            }
+            Some(Found { known, rule: FoundRule::Other(limit), now_ns }) => {
+                let changed = self.change_known(known, limit, now_ns, id, fingerprint, call);
+                if let Some(decision) = changed {
+                    return Ok(decision);
+                }
+            }
+            None => {}
+        }
+        drop(guard);
         self.call_off_fast_path(id, fingerprint, call, read_ns)
     }
 
@@ -143,7 +192,7 @@ impl KeyedLimit {
         guard: &'g Guard,
         table: &'g Table,
         fingerprint: Fingerprint,
-        cost: u64,
+        call: Call,
         read_ns: Option<u64>,
     ) -> Option<Found<'g>> {
         let shared = &*self.limiter.inner;
@@ -161,8 +210,19 @@ impl KeyedLimit {
         let known = home.known()?;
         // Find the limit by the tag beside the word. The slow path decides if the tag is of older limits, if its
         // override has ended and if the limit has a shadow.
-        let limit = entry.quick_limit_at(known.tag(), now_ns)?;
-        (cost <= limit.burst()).then_some(Found { known, limit, now_ns })
+        let (cost, tag) = (call.cost(), known.tag());
+        if call.can_be_denied()
+            && let Some(gcra) = entry.quick_default(tag)
+        {
+            let rule = FoundRule::Gcra(gcra);
+            return (cost <= gcra.burst()).then_some(Found { known, rule, now_ns });
+        }
+        let limit = entry.quick_limit_at(tag, now_ns)?;
+        let rule = match limit.rule().gcra() {
+            Some(gcra) if call.can_be_denied() => FoundRule::Gcra(gcra),
+            _ => FoundRule::Other(limit),
+        };
+        (cost <= limit.burst()).then_some(Found { known, rule, now_ns })
     }
 
     /// Decides any other call for a known key: those of other algorithms, refunds and resets. `None` if the cell has died

@@ -81,18 +81,26 @@ pub(crate) fn encode<'s>(
 /// The first octets of an IPv4-mapped IPv6 address, which stands for the IPv4 address.
 const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// Takes the bytes of an id. A closure would do the same, but it cannot have `#[inline(always)]`.
+/// Takes the bytes of an id. Closures would do the same, but they cannot have `#[inline(always)]`.
 pub(crate) trait WithBytes<R> {
     fn with(self, id: &[u8]) -> R;
+
+    /// Takes an id whose bytes have to be computed first.
+    fn without(self) -> R;
 }
 
-/// Calls a closure.
+/// Calls a closure, if there are bytes.
 struct ByClosure<F>(F);
 
-impl<R, F: FnOnce(&[u8]) -> R> WithBytes<R> for ByClosure<F> {
+impl<R, F: FnOnce(&[u8]) -> R> WithBytes<Option<R>> for ByClosure<F> {
     #[inline(always)]
-    fn with(self, id: &[u8]) -> R {
-        self.0(id)
+    fn with(self, id: &[u8]) -> Option<R> {
+        Some(self.0(id))
+    }
+
+    #[inline(always)]
+    fn without(self) -> Option<R> {
+        None
     }
 }
 
@@ -107,38 +115,35 @@ pub(crate) fn with_plain_bytes<R>(
 }
 
 /// Passes to `then` the bytes of an id whose normal form needs no [`Scratch`]: text, a number or an address under the
-/// format of that type, and a number with a short text under `string`. `None` for other ids.
+/// format of that type, and a number with a short text under `string`. Other ids are without bytes.
 ///
 /// The type of the id is known where this is compiled, so one arm is left.
 #[inline(always)]
-pub(crate) fn visit_plain_bytes<R>(
-    format: IdFormat,
-    id: &Id<'_>,
-    then: impl WithBytes<R>,
-) -> Option<R> {
+pub(crate) fn visit_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl WithBytes<R>) -> R {
     match *id {
         Id::Text(text)
             if format == IdFormat::String && (1..=STRING_MAX_BYTES).contains(&text.len()) =>
         {
-            Some(then.with(text.as_bytes()))
+            then.with(text.as_bytes())
         }
-        Id::Number(number) if format == IdFormat::RegId => Some(then.with(&number.to_be_bytes())),
+        Id::Number(number) if format == IdFormat::RegId => then.with(&number.to_be_bytes()),
         Id::Address(IpAddr::V4(address)) if format == IdFormat::IpAddress => {
-            Some(then.with(&address.octets()))
+            then.with(&address.octets())
         }
         Id::Address(IpAddr::V6(address)) if format == IdFormat::IpAddress => {
             // Without the barrier, the compiler copies the octets in pieces of 2 to 8 bytes. The hash reads them in
             // words of 8, and a processor cannot forward several small stores to one load: it waits for all of them.
             let octets = black_box(address.to_bits()).to_be_bytes();
             let (prefix, v4) = octets.split_at(IPV4_MAPPED.len());
-            Some(then.with(if *prefix == IPV4_MAPPED { v4 } else { &octets }))
+            // Each of a length that is known here.
+            if *prefix == IPV4_MAPPED { then.with(v4) } else { then.with(&octets) }
         }
         Id::NumberAndText(number, text)
             if format == IdFormat::String && text.len() <= PAIR_TEXT_MAX_BYTES =>
         {
-            Some(then.with(pair_as_text(number, text, &mut [0; _])))
+            then.with(pair_as_text(number, text, &mut [0; _]))
         }
-        _ => None,
+        _ => then.without(),
     }
 }
 

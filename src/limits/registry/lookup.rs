@@ -110,6 +110,13 @@ impl Entry {
         if tag.stamp() == self.stamp { self.with_number(tag.numbers(), now_ns) } else { None }
     }
 
+    /// Returns the rule of the default, if it is gcra, the tag is the default's, and a call has nothing to do but to
+    /// charge one bucket.
+    #[inline(always)]
+    pub(crate) fn quick_default(&self, tag: LimitTag) -> Option<&Gcra> {
+        tag.is_quick_default(self.quick_default.tag).then_some(&self.quick_default.gcra)
+    }
+
     /// Returns the limit like [`limit_at`](Self::limit_at), for the fast path, which charges one bucket and does
     /// nothing else. `None` also if the call has more to do.
     #[inline(always)]

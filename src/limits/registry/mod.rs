@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
+use crate::algorithm::gcra::Gcra;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limits::expiry::{Expiry, seconds};
@@ -76,6 +77,8 @@ pub(crate) struct Entry {
     /// The stamp's part that the fast path compares; [`Quick::NEVER`] if a call has more to do than to charge one
     /// bucket, so that it takes the slow path.
     quick: Quick,
+    /// The default, if it is all that the fast path needs to know.
+    quick_default: QuickDefault,
     /// The limit without a public name that is the default's shadow.
     shadow: Option<LimitIndex>,
     pub(crate) format: IdFormat,
@@ -99,6 +102,18 @@ pub(crate) struct Entry {
     location: Option<SourceLine>,
     /// Comments and owners of single ids, by id in normal form. Those of a whole list are in its terms.
     notes: HashMap<OwnedId, Arc<Note>, ahash::RandomState>,
+}
+
+/// A default of gcra as the fast path reads it: with one comparison, from neighbouring fields.
+#[derive(Clone, Copy, Debug)]
+struct QuickDefault {
+    /// The low half of the tags of the cells that are counted in it.
+    tag: Quick,
+    gcra: Gcra,
+}
+
+impl QuickDefault {
+    const NONE: QuickDefault = QuickDefault { tag: Quick::NEVER, gcra: Gcra::new(1, 1, 1) };
 }
 
 /// The override of one id. It has 32 bytes with its id, because files have millions.
@@ -272,6 +287,7 @@ impl Entry {
             name: name.into(),
             stamp: Stamp::new(LimitIndex(0), 0),
             quick: Quick::NEVER,
+            quick_default: QuickDefault::NONE,
             shadow: None,
             format,
             default: None,

@@ -1,6 +1,6 @@
 //! Shadow limits. Each is a limit without a public name, so that the table, the sweep and the reload treat it as any other.
 
-use super::{Entry, Limits};
+use super::{Entry, Limits, QuickDefault};
 use crate::limit::Limit;
 use crate::limits::LimitMode;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag, Quick};
@@ -29,6 +29,9 @@ impl Limits {
                 has_shadow.then(|| by_name.get(&*entry.shadow_name()).copied()).flatten();
             let is_quick = entry.shadow.is_none() && !entry.is_shadow();
             entry.quick = if is_quick { entry.stamp.quick() } else { Quick::NEVER };
+            let gcra = entry.default.as_ref().and_then(|limit| limit.rule().gcra());
+            entry.quick_default = gcra
+                .map_or(QuickDefault::NONE, |gcra| QuickDefault { tag: entry.quick, gcra: *gcra });
         }
     }
 

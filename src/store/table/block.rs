@@ -48,7 +48,7 @@ unsafe impl Send for HeapBlock {}
 
 impl Block {
     /// A cache line.
-    pub(super) const ALIGN: usize = 64;
+    pub(super) const ALIGN: usize = 128;
 
     pub(super) fn from_arena(block: ArenaBlock) -> Block {
         let bytes = block.bytes();

@@ -9,12 +9,12 @@ pub(super) use super::retired::Retired;
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 pub(super) use real::{Alive, Pins, active_readers};
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
-pub(crate) use real::{Guard, pin, pin_briefly, prepare};
+pub(crate) use real::{Guard, pin, pin_briefly, prepare, read};
 
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
 pub(super) use modelled::{Alive, Pins, Retired, active_readers};
 #[cfg(all(tollgate_loom, not(crossbeam_loom)))]
-pub(crate) use modelled::{Guard, pin, pin_briefly, prepare};
+pub(crate) use modelled::{Guard, pin, pin_briefly, prepare, read};
 
 #[cfg(not(all(tollgate_loom, not(crossbeam_loom))))]
 mod real {
@@ -81,11 +81,17 @@ mod real {
     /// that wait for nothing.
     #[inline(always)]
     pub(crate) fn pin_briefly() -> Guard {
+        read().unwrap_or_else(pin)
+    }
+
+    /// Marks this thread as a reader, for a call like that of [`pin_briefly`]. `None` in a thread's
+    /// first call, within such a call, and on systems without readers: the caller pins.
+    #[inline(always)]
+    pub(crate) fn read() -> Option<Guard> {
         #[cfg(not(tollgate_loom))]
-        if let Some(reading) = Reading::begin() {
-            return Guard::Reading(reading);
-        }
-        pin()
+        return Reading::begin().map(Guard::Reading);
+        #[cfg(tollgate_loom)]
+        None
     }
 
     /// Prepares readers. This takes too long for a call of a limiter.
@@ -216,6 +222,10 @@ mod modelled {
 
     pub(crate) fn pin_briefly() -> Guard {
         pin()
+    }
+
+    pub(crate) fn read() -> Option<Guard> {
+        None
     }
 
     pub(crate) fn prepare() {}

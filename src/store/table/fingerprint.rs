@@ -133,11 +133,24 @@ impl Seeds {
             Some(packed) => {
                 Fingerprint::new(hash_packed(&self.lo, packed), hash_packed(&self.hi, packed))
             }
-            None => {
-                let (limit, id) = (key.limit.0, key.id);
-                Fingerprint::new(hash_long(&self.lo, limit, id), hash_long(&self.hi, limit, id))
-            }
+            None => match key.id.first_chunk() {
+                Some(octets) if key.id.len() == ADDRESS_BYTES => {
+                    self.of_address(key.limit.0, octets)
+                }
+                _ => self.of_long(key.limit.0, key.id),
+            },
         }
+    }
+
+    /// Does what [`of_long`](Self::of_long) does, without a loop and a call.
+    #[inline(always)]
+    fn of_address(&self, limit: u32, id: &[u8; ADDRESS_BYTES]) -> Fingerprint {
+        Fingerprint::new(hash_bytes(&self.lo, limit, id), hash_bytes(&self.hi, limit, id))
+    }
+
+    #[inline(never)]
+    fn of_long(&self, limit: u32, id: &[u8]) -> Fingerprint {
+        Fingerprint::new(hash_bytes(&self.lo, limit, id), hash_bytes(&self.hi, limit, id))
     }
 }
 
@@ -149,8 +162,11 @@ fn hash_packed(seeds: &RandomState, packed: PackedKey) -> u64 {
     hasher.finish()
 }
 
-#[inline(never)]
-fn hash_long(seeds: &RandomState, limit: u32, id: &[u8]) -> u64 {
+/// The bytes of an IPv6 address.
+const ADDRESS_BYTES: usize = 16;
+
+#[inline(always)]
+fn hash_bytes(seeds: &RandomState, limit: u32, id: &[u8]) -> u64 {
     let mut hasher = seeds.build_hasher();
     hasher.write(id);
     hasher.write_u128((id.len() as u128) << 32 | u128::from(limit));
@@ -216,6 +232,13 @@ impl Fingerprint {
         const LINE_LOG2: u32 = super::slot::A_LINE.ilog2();
         // The highest bits, so that cells keep their order when a segment grows or shrinks.
         ((self.hi >> (u64::BITS - log2) >> LINE_LOG2) as usize) << LINE_LOG2
+    }
+
+    /// Returns the index of the cache line of [`home`](Self::home) among 2^(32 - `shift`). `shift`
+    /// is at most 31.
+    #[inline(always)]
+    pub(super) fn line(self, shift: u32) -> usize {
+        ((self.hi >> 32) as u32).wrapping_shr(shift) as usize
     }
 }
 

@@ -34,7 +34,7 @@ mod shard;
 mod slot;
 mod stack;
 mod sweep;
-pub(crate) use epoch::{Guard, pin, pin_briefly};
+pub(crate) use epoch::{Guard, pin, pin_briefly, read};
 #[cfg(feature = "snapshot")]
 pub(crate) use fingerprint::SeedBits;
 pub(crate) use fingerprint::{AccountBits, Fingerprint};
@@ -92,55 +92,70 @@ struct Counts {
 
 /// The slot of a known key, which is not freed while the guard lives.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'g>(&'g Slot);
+pub(crate) struct Known<'g> {
+    slot: &'g Slot,
+    word: u64,
+}
 
 impl Known<'_> {
     /// Returns the limit tag.
     #[inline(always)]
     pub(crate) fn tag(self) -> LimitTag {
-        self.0.tag()
+        self.slot.tag()
     }
 
-    /// Returns the word; `None` if the cell is frozen.
+    /// Returns the word that was read last: live and not 0.
     #[inline(always)]
-    pub(crate) fn word(self) -> Option<u64> {
-        self.0.cell.live_word()
+    pub(crate) fn word(self) -> u64 {
+        self.word
     }
 
-    /// Stores `new` if the word is still `word`. Returns whether it did. The swap may fail without a
-    /// reason.
+    /// Reads the word again. Returns `false` if the cell is frozen.
     #[inline(always)]
-    pub(crate) fn swap(self, word: u64, new: u64) -> bool {
-        self.0.cell.swap_live(word, new)
+    pub(crate) fn read_again(&mut self) -> bool {
+        let word = self.slot.cell.live_word();
+        self.word = word.unwrap_or(self.word);
+        word.is_some()
+    }
+
+    /// Stores `new` if the word is still the one that was read. Returns whether it did. The swap may
+    /// fail without a reason.
+    #[inline(always)]
+    pub(crate) fn swap(self, new: u64) -> bool {
+        self.slot.cell.swap_live(self.word, new)
     }
 
     /// Calls `step` with the word until the new word is stored or `step` returns `None`. Returns
     /// `false` if the cell is frozen.
     #[inline(always)]
     pub(crate) fn update(self, step: impl FnMut(u64) -> Option<u64>) -> bool {
-        self.0.cell.update_live(step)
+        self.slot.cell.update_live(step)
     }
 }
 
 /// The segment in which the search for a key begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'g> {
-    segment: Segment<'g>,
+    view: ShardView<'g>,
     fingerprint: Fingerprint,
     /// The first slots of the search.
-    line: [&'g Slot; A_LINE],
+    line: &'g [Slot; A_LINE],
 }
 
 impl<'g> Home<'g> {
     /// Prefetches the cache line in which the search begins, and the next one.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
-        segment::prefetch_from(self.line[0]);
+        segment::prefetch_from(self.line.as_ptr());
+    }
+
+    pub(crate) fn fingerprint(self) -> Fingerprint {
+        self.fingerprint
     }
 
     /// Returns the generation of limits in whose units the words are.
     pub(crate) fn generation(self) -> u64 {
-        self.segment.generation()
+        self.view.newest().map_or(0, Segment::generation)
     }
 
     /// Finds the key if it was charged before. After `None` the caller takes the slow path, where
@@ -149,21 +164,21 @@ impl<'g> Home<'g> {
     pub(crate) fn known(self) -> Option<Known<'g>> {
         // Most keys are in the cache line in which the search begins.
         for slot in self.line {
-            if slot.is_live(self.fingerprint) {
-                return Some(Known(slot));
+            if let Some(word) = slot.live_word(self.fingerprint) {
+                return Some(Known { slot, word });
             }
         }
-        known_further_on(self.segment, self.fingerprint)
+        known_further_on(self.view, self.fingerprint)
     }
 }
 
 /// Searches for a key beyond the first line. The two arguments are passed in registers.
 #[inline(never)]
-fn known_further_on(segment: Segment<'_>, fingerprint: Fingerprint) -> Option<Known<'_>> {
+fn known_further_on(view: ShardView<'_>, fingerprint: Fingerprint) -> Option<Known<'_>> {
     /// Longer searches are left to the slow path.
     const MAX_SLOTS: usize = 16;
-    let mut slots = segment.slots_from_home(fingerprint).take(MAX_SLOTS);
-    slots.find(|slot| slot.is_live(fingerprint)).map(Known)
+    let mut slots = view.newest()?.slots_from_home(fingerprint).take(MAX_SLOTS);
+    slots.find_map(|slot| Some(Known { slot, word: slot.live_word(fingerprint)? }))
 }
 
 /// A word with the limit tag that it is counted in.
@@ -264,14 +279,7 @@ impl Table {
     #[inline(always)]
     pub(crate) fn home<'g>(&self, guard: &'g Guard, fingerprint: Fingerprint) -> Option<Home<'g>> {
         let view = self.shard(fingerprint).view(guard);
-        if view.is_migrating() {
-            return None;
-        }
-        let segment = view.newest()?;
-        if segment.log2() == 0 {
-            return None;
-        }
-        Some(Home { segment, fingerprint, line: segment.line(fingerprint) })
+        Some(Home { view, fingerprint, line: view.line(fingerprint)? })
     }
 
     /// Prefetches the cache line in which the search for a key begins. A prefetch reads nothing, so

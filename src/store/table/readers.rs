@@ -25,8 +25,8 @@ pub(super) struct Readers {
 /// The record of one thread, on its own pair of cache lines.
 #[repr(align(128))]
 pub(super) struct Reader {
-    /// Lower half: the depth of nested calls that the thread is in. Upper half: how often it has
-    /// left all of them. Only the thread writes it.
+    /// How often the thread has entered and left a call: odd while it is in one. Only the thread
+    /// writes it.
     state: AtomicU64,
     /// 1 while a thread owns the record.
     taken: AtomicU64,
@@ -34,8 +34,8 @@ pub(super) struct Reader {
     next: Option<&'static Reader>,
 }
 
-const DEPTH_MASK: u64 = 0xffff_ffff;
-const ONE_EXIT: u64 = 1 << 32;
+/// The bit that is set in the state of a thread that is in a call.
+const IN_CALL: u64 = 1;
 
 /// The readers that were in a call at one time, with their states then.
 pub(super) struct ActiveReaders(Vec<(&'static Reader, u64)>);
@@ -69,7 +69,7 @@ impl Readers {
     pub(super) fn join(&self) -> &'static Reader {
         if let Some(reader) = self.all().find(|reader| reader.acquire()) {
             debug_assert_eq!(
-                reader.state.load(Ordering::Relaxed) & DEPTH_MASK,
+                reader.state.load(Ordering::Relaxed) & IN_CALL,
                 0,
                 "the record was released in a call"
             );
@@ -107,7 +107,7 @@ impl Readers {
         let active = self.all().filter_map(|reader| {
             // Acquire: pairs with `leave`: the reads of a call that is over come before the free.
             let state = reader.state.load(Ordering::Acquire);
-            (state & DEPTH_MASK != 0).then_some((reader, state))
+            (state & IN_CALL != 0).then_some((reader, state))
         });
         Some(ActiveReaders(active.collect()))
     }
@@ -122,11 +122,8 @@ impl ActiveReaders {
 
     /// Returns whether all of them have left their calls since.
     pub(super) fn are_over(&mut self) -> bool {
-        // Acquire: as in `Readers::active`. A nested call changes the lower half only.
-        self.0.retain(|(reader, seen)| {
-            let state = reader.state.load(Ordering::Acquire);
-            state & DEPTH_MASK != 0 && (state ^ seen) & !DEPTH_MASK == 0
-        });
+        // Acquire: as in `Readers::active`.
+        self.0.retain(|(reader, seen)| reader.state.load(Ordering::Acquire) == *seen);
         self.0.is_empty()
     }
 }
@@ -147,25 +144,32 @@ impl Reader {
     }
 
     /// Enters a call. Values that the thread finds from here on are not freed before
-    /// [`leave`](Reader::leave).
+    /// [`leave`](Reader::leave). Returns `false`, and does nothing, if the thread is in a call
+    /// already: the caller then pins in place of it.
     #[inline(always)]
-    pub(super) fn enter(&self) {
+    #[must_use]
+    pub(super) fn enter(&self) -> bool {
         // Relaxed: no other thread writes it.
         let state = self.state.load(Ordering::Relaxed);
+        if state & IN_CALL != 0 && !fault::active(Fault::EnterNested) {
+            return false;
+        }
         // Release: as in `leave`, because a freeing thread that sees the new call concludes that
         // the last one is over. The fence keeps the loads of the new call after this store.
         let order =
             if fault::active(Fault::EnterRelaxed) { Ordering::Relaxed } else { Ordering::Release };
         self.state.store(state + 1, order);
         light_fence();
+        true
     }
 
+    /// Leaves the call that [`enter`](Reader::enter) has begun.
     #[inline(always)]
     pub(super) fn leave(&self) {
-        let inside = self.state.load(Ordering::Relaxed) - 1;
-        let state = if inside & DEPTH_MASK == 0 { inside.wrapping_add(ONE_EXIT) } else { inside };
+        // Relaxed: no other thread writes it.
+        let state = self.state.load(Ordering::Relaxed);
         // Release: pairs with `active` and `are_over`.
-        self.state.store(state, Ordering::Release);
+        self.state.store(state + 1, Ordering::Release);
     }
 }
 
@@ -292,15 +296,15 @@ mod threads {
     }
 
     impl Reading {
-        /// Begins a call. `None` in a thread's first call, and on systems without the fence.
+        /// Begins a call. `None` in a thread's first call, within a call, and on systems without the
+        /// fence.
         #[inline(always)]
         pub(in super::super) fn begin() -> Option<Reading> {
             let Some(reader) = OWN.get() else {
                 join();
                 return None;
             };
-            reader.enter();
-            Some(Reading { reader, of_thread: PhantomData })
+            reader.enter().then(|| Reading { reader, of_thread: PhantomData })
         }
     }
 

@@ -1,6 +1,5 @@
 //! A segment: one block of memory with a header and a power of two of slots.
 
-use std::array;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
@@ -16,7 +15,7 @@ use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
 /// The header of a segment. The fast path never reads it.
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(super) struct Header {
     /// The block that this header is the start of.
     pub(super) block: Block,
@@ -242,15 +241,14 @@ impl<'g> Segment<'g> {
         unsafe { self.slot_pointer(index).as_ref() }
     }
 
-    /// Returns the cache line in which the search for a key begins. A segment with slots has at
-    /// least one whole line.
+    /// Returns the cache line in which the search for a key begins, by its
+    /// [index](Fingerprint::line).
     #[inline(always)]
     #[expect(unsafe_code, reason = "the guard keeps the block")]
-    pub(super) fn line(self, fingerprint: Fingerprint) -> [&'g Slot; A_LINE] {
-        let home = fingerprint.home(self.log2);
-        // SAFETY: a home is the first slot of a line below the number of slots; otherwise as in
-        // `slot`.
-        array::from_fn(|at| unsafe { self.slot_pointer(home + at).as_ref() })
+    pub(super) fn line(self, line: usize) -> &'g [Slot; A_LINE] {
+        // SAFETY: the line is below the number of lines, and the slots of a line follow each other;
+        // otherwise as in `slot`.
+        unsafe { self.slot_pointer(line * A_LINE).cast().as_ref() }
     }
 
     /// Returns all slots once, from a key's home on.

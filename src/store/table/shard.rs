@@ -7,27 +7,47 @@ use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
 use super::segment;
 use super::segment::{Header, Segment};
+use super::slot::{A_LINE, Slot};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicPtr, Ordering};
 
-/// A segment's address with log2 of its slots and the mark of a migration in the low bits. The fast
-/// path needs no more, and reads no header.
+/// A segment's address, with the number of its slots and two marks in the low bits. The fast path
+/// needs no more, and reads no header.
+///
+/// ```text
+/// bit  0..5  how far to shift a fingerprint to find a key's line: see `shift_of`
+///      5     a migration to the segment is under way
+///      6     the fast path cannot use the segment alone
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentPointer(*mut Header);
 
 impl SegmentPointer {
-    pub(super) const NONE: SegmentPointer = SegmentPointer(ptr::null_mut());
+    /// No segment.
+    pub(super) const NONE: SegmentPointer =
+        SegmentPointer(ptr::without_provenance_mut(Self::NOT_ALONE));
 
-    const MIGRATING: usize = 1;
-    const LOG2_SHIFT: u32 = 1;
+    const SHIFT_MASK: usize = 0b1_1111;
+    const MIGRATING: usize = 1 << 5;
+    const NOT_ALONE: usize = 1 << 6;
     const LOW_BITS: usize = align_of::<Header>() - 1;
 
     fn new(segment: Segment<'_>, migrating: bool) -> SegmentPointer {
         let (header, log2) = segment.parts();
-        let low_bits =
-            (usize::from(migrating) * Self::MIGRATING) | ((log2 as usize) << Self::LOG2_SHIFT);
-        assert!(low_bits <= Self::LOW_BITS, "a segment of 2^{log2} slots");
+        assert!(log2 < 32, "a segment of 2^{log2} slots");
+        let mark = |is_set: bool, mark: usize| if is_set { mark } else { 0 };
+        let low_bits = Self::shift_of(log2) as usize
+            | mark(migrating, Self::MIGRATING)
+            | mark(migrating || log2 < 2, Self::NOT_ALONE);
         SegmentPointer(header.as_ptr().map_addr(|address| address | low_bits))
+    }
+
+    /// Converts log2 of a segment's slots to the number of bits by which the upper half of a
+    /// fingerprint's `hi` is shifted to find a key's line, and back. A segment of one or no slot
+    /// has no line: 0 and 1 stay as they are.
+    #[inline(always)]
+    const fn shift_of(log2: u32) -> u32 {
+        if log2 < 2 { log2 } else { 33 - log2 }
     }
 
     #[inline(always)]
@@ -38,7 +58,7 @@ impl SegmentPointer {
     #[inline(always)]
     fn parts(self) -> Option<(NonNull<Header>, u32)> {
         let header = NonNull::new(self.0.map_addr(|address| address & !Self::LOW_BITS))?;
-        Some((header, ((self.0.addr() & Self::LOW_BITS) >> Self::LOG2_SHIFT) as u32))
+        Some((header, Self::shift_of((self.0.addr() & Self::SHIFT_MASK) as u32)))
     }
 }
 
@@ -55,7 +75,7 @@ pub(super) struct ShardView<'g> {
 
 impl Shard {
     pub(super) fn new() -> Shard {
-        Shard(AtomicPtr::new(ptr::null_mut()))
+        Shard(AtomicPtr::new(SegmentPointer::NONE.0))
     }
 
     #[inline(always)]
@@ -111,7 +131,7 @@ impl Shard {
 
     #[cfg(tollgate_loom)]
     fn swap_none(&self) -> *mut Header {
-        let none = ptr::null_mut();
+        let none = SegmentPointer::NONE.0;
         let now = self.0.compare_exchange(none, none, Ordering::Acquire, Ordering::Acquire);
         now.unwrap_or_else(|now| now)
     }
@@ -143,6 +163,26 @@ impl<'g> ShardView<'g> {
     #[inline(always)]
     pub(super) fn is_migrating(self) -> bool {
         self.pointer.is_migrating()
+    }
+
+    /// Returns the cache line in which the search for a key begins. `None` during a migration, and
+    /// if the newest segment has less than a line. Reads nothing.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "turns a pointer into a segment")]
+    pub(super) fn line(self, fingerprint: Fingerprint) -> Option<&'g [Slot; A_LINE]> {
+        let address = self.pointer.0.addr();
+        if address & SegmentPointer::NOT_ALONE != 0 {
+            return None;
+        }
+        let header = self.pointer.0.map_addr(|address| address & !SegmentPointer::LOW_BITS);
+        let shift = (address & SegmentPointer::SHIFT_MASK) as u32;
+        // SAFETY: a pointer without the mark is one from `SegmentPointer::new`, whose header is not
+        // null. The segment is not freed before the guard ends, as in `newest`.
+        let segment = unsafe {
+            let header = NonNull::new_unchecked(header);
+            Segment::from_parts(header, SegmentPointer::shift_of(shift))
+        };
+        Some(segment.line(fingerprint.line(shift)))
     }
 
     /// Returns whether both are the same pointer.

@@ -72,15 +72,21 @@ impl Slot {
         }
     }
 
-    /// Returns whether the slot belongs to the key and its word is live and not 0. The fast path
+    /// Returns the word if the slot belongs to the key and its word is live and not 0. The fast path
     /// asks this.
     #[inline(always)]
-    pub(super) fn is_live(&self, fingerprint: Fingerprint) -> bool {
+    pub(super) fn live_word(&self, fingerprint: Fingerprint) -> Option<u64> {
         // Relaxed: swaps set the halves, which publish nothing. If a half is read too early, the
         // slot does not match, and the caller takes the slow path.
-        self.lo.load(Ordering::Relaxed) == fingerprint.lo
-            && self.hi.load(Ordering::Relaxed) == fingerprint.hi
-            && matches!(self.word(), Word::Live(1..))
+        let is_own = self.lo.load(Ordering::Relaxed) == fingerprint.lo
+            && self.hi.load(Ordering::Relaxed) == fingerprint.hi;
+        if !is_own {
+            return None;
+        }
+        match self.word() {
+            Word::Live(word @ 1..) => Some(word),
+            Word::Live(0) | Word::Frozen(_) => None,
+        }
     }
 
     /// Compares the slot with a key.

@@ -1,4 +1,5 @@
-//! Measures the longest calls while a table grows from empty, and while a sweep drops all of its cells.
+//! Measures the longest calls while a table grows from empty, and while a sweep drops all of its cells; and the same for
+//! a table whose memory is reserved at the start.
 //!
 //! The figure is the processor time of the calling thread, so that other threads and processes do not count. Interrupts
 //! of the kernel and the host of a virtual machine still may. The first two rows are loops without a limiter, of the
@@ -20,7 +21,7 @@ use rivals::meter::{FaultCost, Figures, Meter};
 use rivals::random::Random;
 use rivals::rule::Rule;
 use rivals::verdict::print_at_most;
-use tollgate::{Clock, Limiter};
+use tollgate::{Clock, Limiter, LimiterOptions};
 
 /// Measures the longest calls while a table grows and while it is swept, beside governor's.
 #[derive(Parser)]
@@ -62,6 +63,10 @@ const BYTES_PER_KEY: usize = 300;
 
 const MAX_US: f64 = Figures::LONG_NS as f64 / 1e3;
 const P9999_US: f64 = 10.0;
+/// The most that 999 of 1,000 inserts into a reserved table may take.
+const RESERVED_P999_US: f64 = 3.0;
+/// The most by which the 99.99th percentile of inserts into a reserved table may be above that of doing nothing.
+const RESERVED_P9999_RATIO: f64 = 1.1;
 /// The most by which the 99.99th percentile of spends may rise beside a sweep.
 const P9999_RATIO: f64 = 1.3;
 
@@ -104,10 +109,16 @@ fn main() {
         figures
     };
 
-    add("nothing, as often", vec![nothing(keys, 0)]);
+    let nothing_p9999_ns = add("nothing, as often", vec![nothing(keys, 0)]).p9999_ns;
     add("counting, as long", vec![nothing(keys, COUNTED)]);
     add("reading memory, as long", vec![reading(keys)]);
-    let runs: Vec<_> = (0..args.runs).map(|_| run_tollgate(keys, args.table, &mut add)).collect();
+    let mut run = |name, options: LimiterOptions| {
+        let runs: Vec<Run> =
+            (0..args.runs).map(|_| run_tollgate(keys, name, options.clone(), &mut add)).collect();
+        runs
+    };
+    let runs = run("tollgate", args.table.options());
+    let reserved = run("reserved", args.table.options().reserve(keys.count()));
     if !args.alone {
         run_governor(keys, &mut add);
     }
@@ -120,15 +131,24 @@ fn main() {
     ratios.sort_by(f64::total_cmp);
     let median = ratios[ratios.len() / 2];
     print_at_most("p99.99 beside a sweep", median, P9999_RATIO, " times that without");
+    let inserts: Vec<&Figures> = reserved.iter().map(|run| &run.inserts).collect();
+    let faults = inserts.iter().map(|figures| figures.faults).max().unwrap_or(0);
+    print_at_most("reserved: faults of all inserts, in the worst run", faults as f64, 0.0, "");
+    let p999_us = median_us(&inserts, |figures| figures.p999_ns);
+    print_at_most("reserved: insert, p99.9", p999_us, RESERVED_P999_US, " us");
+    let ratio = median_us(&inserts, |figures| figures.p9999_ns) / us(nothing_p9999_ns);
+    print_at_most("reserved: insert, p99.99", ratio, RESERVED_P9999_RATIO, " times nothing's");
+}
+
+fn median_us(runs: &[&Figures], figure: fn(&Figures) -> u32) -> f64 {
+    let mut figures: Vec<u32> = runs.iter().map(|run| figure(run)).collect();
+    figures.sort_unstable();
+    us(figures[figures.len() / 2])
 }
 
 fn print_verdicts<'a>(what: &str, runs: impl Iterator<Item = &'a Figures>) {
     let runs: Vec<&Figures> = runs.collect();
-    let median_us = |figure: fn(&Figures) -> u32| {
-        let mut figures: Vec<u32> = runs.iter().map(|run| figure(run)).collect();
-        figures.sort_unstable();
-        us(figures[figures.len() / 2])
-    };
+    let median_us = |figure| median_us(&runs, figure);
     let max_us = median_us(|figures| figures.max_ns);
     print_at_most(&format!("{what}, max"), max_us, MAX_US, " us");
     let max_us = median_us(|figures| figures.unfaulted_max_ns);
@@ -181,9 +201,9 @@ fn reading(keys: &Keys) -> Meter {
     meter
 }
 
-fn run_tollgate(keys: &Keys, table: TableArgs, add: Add<'_>) -> Run {
+fn run_tollgate(keys: &Keys, name: &str, options: LimiterOptions, add: Add<'_>) -> Run {
     let (clock, hand) = Clock::manual();
-    let limiter = limiters::tollgate(Rule::refilling(), table.options().clock(clock));
+    let limiter = limiters::tollgate(Rule::refilling(), options.clock(clock));
     let handle = limiters::handle(&limiter, TEXT);
     let spend = |key: &str| handle.spend(key, 1).is_ok_and(|decision| decision.allowed());
     let inserts = insert_all(keys, spend);
@@ -195,13 +215,13 @@ fn run_tollgate(keys: &Keys, table: TableArgs, add: Add<'_>) -> Run {
     let stats = limiter.stats();
     let spent = spends.iter().map(Meter::calls).sum::<usize>();
     println!(
-        "tollgate: {} cells were swept; {} are left, {spent} spends were made",
+        "{name}: {} cells were swept; {} are left, {spent} spends were made",
         stats.swept, stats.cells
     );
-    let inserts = add("tollgate insert", vec![inserts]);
-    let calm = add("tollgate spend without a sweep", calm);
-    let spends = add("tollgate spend beside a sweep", spends);
-    add("tollgate step of the sweep", vec![sweeper]);
+    let inserts = add(&format!("{name} insert"), vec![inserts]);
+    let calm = add(&format!("{name} spend without a sweep"), calm);
+    let spends = add(&format!("{name} spend beside a sweep"), spends);
+    add(&format!("{name} step of the sweep"), vec![sweeper]);
     Run { inserts, calm, spends }
 }
 

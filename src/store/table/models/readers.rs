@@ -45,12 +45,13 @@ impl ReaderBench {
     }
 
     fn read_once(&self, reader: &Reader) -> bool {
-        reader.enter();
+        assert!(reader.enter());
         let guard = epoch::pin();
         let view = self.shard.view(&guard);
-        // A nested call, which ends first.
-        reader.enter();
-        reader.leave();
+        // A nested call, which ends first: it pins.
+        if reader.enter() {
+            reader.leave();
+        }
         let old = view.old();
         if let Some(old) = old {
             assert_eq!(old.header().moved_bound, 0);
@@ -113,7 +114,8 @@ fn reader_vs_free() {
     let (in_read, in_waited) = (read.clone(), waited.clone());
     explore_bounded(None, move || reader_vs_free_model(&in_read, &in_waited));
     assert!(read.get() > 0 && waited.get() > 0, "read {}, waited {}", read.get(), waited.get());
-    for fault in [Fault::ReaderUnfenced, Fault::NoBarrier, Fault::EnterRelaxed] {
+    let faults = [Fault::ReaderUnfenced, Fault::NoBarrier, Fault::EnterRelaxed, Fault::EnterNested];
+    for fault in faults {
         fails_bounded(None, fault, "Concurrent read and write accesses", || {
             reader_vs_free_model(&Tally::default(), &Tally::default());
         });

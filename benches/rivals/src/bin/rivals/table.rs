@@ -77,6 +77,10 @@ pub(crate) fn print_table(rows: &[Row]) {
     for row in rows {
         let ns = |ns: Option<f64>| ns.map_or("-".to_string(), |ns| format!("{ns:.1}"));
         let share = |share: Option<f64>| share.map_or(String::new(), |share| format!("{share:.2}"));
+        let at_most = match row.at_most {
+            Some(at_most_ns) if row.is_layer => format!("{at_most_ns:.0} ns"),
+            at_most => share(at_most),
+        };
         let zipf = if row.is_zipf { ", Zipf" } else { "" };
         let verdict = match (row.figure(), row.at_most) {
             (Some(figure), Some(at_most)) if figure <= at_most => "held",
@@ -92,7 +96,7 @@ pub(crate) fn print_table(rows: &[Row]) {
             ns(row.rate_net_ns),
             ns(row.floor_ns),
             share(row.of_governor()),
-            share(row.at_most),
+            at_most,
             verdict.to_string(),
         ]);
     }
