@@ -39,6 +39,6 @@ fn take_vs_put() {
 #[test]
 fn take_vs_put_of_a_reserved_block() {
     explore_bounded(None, take_vs_put);
-    fails_bounded(None, Fault::TakeBlockRelaxed, "concurrent", take_vs_put);
-    fails_bounded(None, Fault::PutBlockRelaxed, "concurrent", take_vs_put);
+    fails_bounded(None, Fault::TakeBlockRelaxed, "Concurrent read and write accesses", take_vs_put);
+    fails_bounded(None, Fault::PutBlockRelaxed, "Concurrent read and write accesses", take_vs_put);
 }
