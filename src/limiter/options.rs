@@ -118,13 +118,14 @@ impl LimiterOptions {
     ///
     /// All pages of the memory are touched at the start, which takes about 0.3 s for each GiB; on Linux they are huge
     /// pages where the system has these. While the table has at most `keys` buckets, no insert asks the system for
-    /// memory and none moves a part of the table to a larger one. Sweeps keep the memory. Reloads use it as well: if
-    /// they need more for some parts, because a call of another thread stands still, the system gives it.
+    /// memory and none moves a part of the table to a larger one. Sweeps keep the memory, and reloads use it. Only while
+    /// a call of another thread stands still, and so keeps memory in use that was replaced, the system may have to give
+    /// more.
     ///
-    /// It takes between 60 and 120 bytes a key, up to 180 for fewer than a million, and 2 MiB more:
+    /// It takes between 60 and 180 bytes a key, and up to 6 MiB more:
     /// [`Stats::reserved_bytes`](crate::metrics::Stats::reserved_bytes) has the number. If the system does not have the
     /// memory, that is 0, and the table grows as without this option. With [`Engine::Exact`] room for the keys is
-    /// allocated at the start, without their ids, and is not touched.
+    /// allocated at the start, without their ids, and is not touched; `reserved_bytes` is 0.
     ///
     /// # Example
     ///

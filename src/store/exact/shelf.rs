@@ -60,9 +60,12 @@ mod dash {
     const _: () = assert!(size_of::<(Key, Tagged)>() == 40);
 
     impl Shelf {
-        /// Makes a shelf with room for this number of keys.
+        /// Makes a shelf with room for this number of keys, if the system has the memory.
         pub(crate) fn new(hasher: RandomState, keys: usize) -> Shelf {
-            let map = DashMap::with_capacity_and_hasher_and_shard_amount(keys, hasher, 2);
+            const SHARDS: usize = 2;
+            let mut map = DashMap::with_hasher_and_shard_amount(hasher, SHARDS);
+            // Reserves as much for each shard. Without the memory the map grows as without a reserve.
+            let _ = map.try_reserve(keys.div_ceil(SHARDS));
             Shelf { map, heap_bytes: AtomicUsize::new(0) }
         }
 

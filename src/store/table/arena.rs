@@ -78,6 +78,11 @@ impl Arena {
         Some(ArenaBlock { arena: self.clone(), index, used_bytes: self.block_bytes })
     }
 
+    /// Returns whether a block is free. Another thread may take it.
+    pub(super) fn has_free(&self) -> bool {
+        self.free.is_any()
+    }
+
     /// Blocks that are dropped from now on are neither cleared nor used again.
     pub(super) fn end(&self) {
         // Relaxed: the caller drops the table, so that no other thread has a block.
@@ -131,6 +136,11 @@ impl FreeBlocks {
             _ => u64::MAX,
         };
         FreeBlocks((0..blocks.div_ceil(64)).map(|at| AtomicU64::new(word(at))).collect())
+    }
+
+    fn is_any(&self) -> bool {
+        // Relaxed: only a guess.
+        self.0.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
     /// Takes a block out of the set.

@@ -315,7 +315,13 @@ impl Table {
         }
         // A shard that grows has two segments for a while, so shards grow at different times.
         let stagger = newest.slots() / 64 * (self.shard_index(fingerprint) % 8);
-        let is_enough = claims == claims_to_grow(newest.slots()) - stagger as u64;
+        let enough = claims_to_grow(newest.slots()) - stagger as u64;
+        // While other shards' migrations use the reserved blocks, the shard waits for its next insert.
+        let is_enough = if self.is_reserved {
+            claims >= enough && self.memory().has_reserved_block()
+        } else {
+            claims == enough
+        };
         let is_enough = is_enough || steps > LONG_SEARCH;
         if is_new && is_enough && !view.is_migrating() {
             self.start_migration(shard, view, MigrationGoal::Grow(1), rules);

@@ -80,6 +80,11 @@ impl Memory {
         self.arena.as_ref().map_or(0, |arena| arena.bytes())
     }
 
+    /// Returns whether a reserved block is free.
+    pub(super) fn has_reserved_block(&self) -> bool {
+        self.arena.as_ref().is_some_and(|arena| arena.has_free())
+    }
+
     /// The table is being dropped, and gives all memory back.
     pub(super) fn end(&self) {
         if let Some(arena) = &self.arena {

@@ -364,6 +364,12 @@ impl<'g> Segment<'g> {
         self.header().dead.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns the number of dead cells, or less.
+    pub(super) fn dead(self) -> u64 {
+        // Relaxed: only a guess.
+        self.header().dead.load(Ordering::Relaxed)
+    }
+
     /// Returns an upper bound of the cells that are not dead. It may rise until the segment is
     /// sealed.
     pub(super) fn used(self) -> u64 {

@@ -152,7 +152,8 @@ impl Table {
         }
         // Calls for keys do not shrink segments: a segment that shrinks during inserts would grow
         // again at once.
-        if uncharged == Uncharged::Keep || !self.is_too_large(view) || self.holds_back() {
+        let is_worth_it = self.is_too_large(view) || self.has_many_dead(segment);
+        if uncharged == Uncharged::Keep || !is_worth_it || self.holds_back() {
             return true;
         }
         self.start_migration(shard, view, MigrationGoal::Fit, rules);
@@ -165,6 +166,14 @@ impl Table {
         view.newest().is_some_and(|segment| {
             self.successor_log2(segment.log2(), segment.used(), MigrationGoal::Fit) < segment.log2()
         })
+    }
+
+    /// Returns whether the dead cells of reserved memory should be cleared out. Inserts would begin
+    /// the migrations of many shards at once, which need more memory together than is reserved.
+    fn has_many_dead(&self, segment: Segment<'_>) -> bool {
+        self.is_reserved
+            && segment.log2() == self.first_log2
+            && segment.dead() > segment.slots() as u64 / 16
     }
 
     /// Drops a cell that is full at `floor_ns`, to which the caller has raised the eviction time
