@@ -120,11 +120,12 @@ impl LimiterOptions {
     /// pages where the system has these. While the table has at most `keys` buckets, no insert asks the system for
     /// memory and none moves a part of the table to a larger one. Sweeps keep the memory, and reloads use it. Only while
     /// a call of another thread stands still, and so keeps memory in use that was replaced, the system may have to give
-    /// more.
+    /// more. A sweep that drops many buckets also clears their places, which it else leaves to later calls.
     ///
     /// It takes between 60 and 180 bytes a key, and up to 6 MiB more:
     /// [`Stats::reserved_bytes`](crate::metrics::Stats::reserved_bytes) has the number. If the system does not have the
-    /// memory, that is 0, and the table grows as without this option. With [`Engine::Exact`] room for the keys is
+    /// memory, that is 0, and the table grows as without this option. (A system that promises more memory than it has
+    /// may end the program instead, when the pages are touched.) With [`Engine::Exact`] room for the keys is
     /// allocated at the start, without their ids, and is not touched; `reserved_bytes` is 0.
     ///
     /// # Example

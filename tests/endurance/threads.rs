@@ -155,7 +155,7 @@ fn limits(second: [bool; LIMITS.len()], turn: u64) -> Limits {
 impl Threads {
     pub(crate) fn new(engine: Engine) -> Threads {
         let origin = Origin::new();
-        // Shards grow beyond what is reserved, and come back.
+        // The table grows beyond the reserved memory, and shrinks again.
         let options = LimiterOptions::default().clock(origin.clock()).engine(engine).reserve(100);
         let limiter = Limiter::with_options(limits([false; LIMITS.len()], 0), options);
         let handles = LIMITS.iter().map(|kind| limiter.limit(kind.name).unwrap()).collect();

@@ -34,7 +34,7 @@ pub(crate) fn between(from: SystemTime, to: SystemTime) -> i128 {
 pub(crate) fn options(cap: Option<(usize, AtCap)>, clock: Clock, engine: Engine) -> LimiterOptions {
     let options = LimiterOptions::default().clock(clock).engine(engine);
     match cap {
-        // Room for half of them is reserved, so that shards grow beyond it and come back.
+        // Half of the memory is reserved: the table grows beyond it, and shrinks again.
         Some((most, at_cap)) => options.max_keys(most).at_cap(at_cap).reserve(most / 2),
         None => options,
     }

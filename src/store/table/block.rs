@@ -47,7 +47,8 @@ struct HeapBlock {
 unsafe impl Send for HeapBlock {}
 
 impl Block {
-    /// A cache line.
+    /// Two cache lines: the low bits of a segment's address are free for
+    /// [`SegmentPointer`](super::shard::SegmentPointer).
     pub(super) const ALIGN: usize = 128;
 
     pub(super) fn from_arena(block: ArenaBlock) -> Block {

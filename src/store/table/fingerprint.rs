@@ -246,6 +246,8 @@ impl Fingerprint {
 mod tests {
     use std::collections::HashSet;
 
+    use super::super::shard::SegmentPointer;
+    use super::super::slot::A_LINE;
     use super::*;
     use crate::store::key::LimitIndex;
 
@@ -336,6 +338,18 @@ mod tests {
             assert_eq!(usize::from(bytes[15]), len);
         }
         assert!(pack(0, &[0; 13]).is_none());
+    }
+
+    #[test]
+    fn line_by_shift_is_that_of_the_home() {
+        for (log2, hi) in (2..32).flat_map(|log2| {
+            [0, u64::MAX, 0x8000_0000_0000_0000, 0x0123_4567_89ab_cdef].map(|hi| (log2, hi))
+        }) {
+            let fingerprint = Fingerprint { lo: SET, hi: hi | SET };
+            let line = fingerprint.line(SegmentPointer::shift_of(log2));
+            assert_eq!(line * A_LINE, fingerprint.home(log2), "log2 {log2}, {hi:x}");
+            assert!(SegmentPointer::shift_of(SegmentPointer::shift_of(log2)) == log2);
+        }
     }
 
     #[test]

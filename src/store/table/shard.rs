@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+use super::block::Block;
 use super::epoch::Guard;
 use super::fingerprint::Fingerprint;
 use super::segment;
@@ -21,6 +22,9 @@ use crate::util::sync::{AtomicPtr, Ordering};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentPointer(*mut Header);
+
+const _: () = assert!(Block::ALIGN % align_of::<Header>() == 0, "a segment begins with its header");
+const _: () = assert!(SegmentPointer::LOW_BITS >= 2 * SegmentPointer::NOT_ALONE - 1);
 
 impl SegmentPointer {
     /// No segment.
@@ -43,10 +47,10 @@ impl SegmentPointer {
     }
 
     /// Converts log2 of a segment's slots to the number of bits by which the upper half of a
-    /// fingerprint's `hi` is shifted to find a key's line, and back. A segment of one or no slot
-    /// has no line: 0 and 1 stay as they are.
+    /// fingerprint's `hi` is shifted to find a key's line, and back. Segments of no line and of one
+    /// need no such number: 0 and 1 stay as they are, and the fast path does not use the segments.
     #[inline(always)]
-    const fn shift_of(log2: u32) -> u32 {
+    pub(super) const fn shift_of(log2: u32) -> u32 {
         if log2 < 2 { log2 } else { 33 - log2 }
     }
 
@@ -165,8 +169,8 @@ impl<'g> ShardView<'g> {
         self.pointer.is_migrating()
     }
 
-    /// Returns the cache line in which the search for a key begins. `None` during a migration, and
-    /// if the newest segment has less than a line. Reads nothing.
+    /// Returns the cache line in which the search for a key begins. `None` during a migration,
+    /// before the first segment, and if the newest segment has at most one line. Reads nothing.
     #[inline(always)]
     #[expect(unsafe_code, reason = "turns a pointer into a segment")]
     pub(super) fn line(self, fingerprint: Fingerprint) -> Option<&'g [Slot; A_LINE]> {
