@@ -112,6 +112,7 @@
 //! # The guide
 //!
 //! - [Algorithms](docs::algorithms): gcra, windows, token and leaky buckets, factors, custom algorithms
+//! - [Ids](docs::ids): the types that calls take, structs as ids, how ids are told apart
 //! - [Limits files](docs::limits_files): YAML, id formats, Boulder's names, overrides, `validate`, `explain`
 //! - [Batches](docs::batches): several limits as one, many ids in one call, the cap on keys
 //! - [Reload](docs::reload): new limits in a running program, watched files, `diff`
@@ -136,6 +137,7 @@
 //! | `tower` | no | the tower layer |
 //! | `watch` | no | a reload when the files change |
 //! | `snapshot` | no | buckets that survive a restart, in a file |
+//! | `uuid` | no | ids of the crate `uuid` |
 //! | `metrics` | no | publishing the counters by the crate `metrics` |
 //! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, a part of the denials |
 //!
@@ -186,6 +188,7 @@ pub mod docs {
                 "[figures]: crate::docs::figures\n",
                 "[guarantees]: crate::docs::guarantees\n",
                 "[http]: crate::docs::http\n",
+                "[ids]: crate::docs::ids\n",
                 "[limits_files]: crate::docs::limits_files\n",
                 "[metrics]: crate::docs::metrics\n",
                 "[migration_from_governor]: crate::docs::migration_from_governor\n",
@@ -214,6 +217,7 @@ pub mod docs {
     page!(figures, "../docs/figures.md");
     page!(guarantees, "../docs/guarantees.md");
     page!(http, "../docs/http.md", "tower");
+    page!(ids, "../docs/ids.md");
     page!(limits_files, "../docs/limits-files.md", "boulder", "yaml");
     page!(metrics, "../docs/metrics.md");
     page!(migration_from_governor, "../docs/migration-from-governor.md", "tower");

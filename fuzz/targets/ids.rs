@@ -11,7 +11,7 @@ use tollgate::limits::IdentifierSet;
 use tollgate::{Clock, KeyedLimit, Limiter, Limits};
 
 /// A limit of each format, and Boulder's limits, which refuse overrides for reserved addresses.
-const NAMES: [(&str, &str); 21] = [
+const NAMES: [(&str, &str); 26] = [
     ("String", "string"),
     ("IpAddress", "ipAddress"),
     ("RegId", "regId"),
@@ -33,6 +33,11 @@ const NAMES: [(&str, &str); 21] = [
     ("FailedAuthorizationsForPausingPerDomainPerAccount", "regId:identValue"),
     ("LimitOverrideRequestsPerIPAddress", "ipAddress"),
     ("CertificatesPerFQDNSetPerAccount", "regId:fqdnSet"),
+    ("Integer", "integer"),
+    ("Bytes", "bytes"),
+    ("Uuid", "uuid"),
+    ("StringAndInteger", "string:integer"),
+    ("BytesUuidAndAddress", "bytes:uuid:ipAddress"),
 ];
 
 static HANDLES: LazyLock<Vec<KeyedLimit>> = LazyLock::new(|| {
@@ -121,8 +126,27 @@ fn in_types(handle: &KeyedLimit, format: &str, text: &str, normal: Option<&str>)
     {
         assert_eq!(handle.normalize(address).ok().as_deref(), normal, "{format} {address}");
     }
-    if let (Some(number), "regId") = (decimal(text), format) {
+    if let (Some(number), "regId" | "integer") = (decimal(text), format) {
         assert_eq!(handle.normalize(number).ok().as_deref(), normal, "{format} {number}");
+    }
+    match format {
+        // The text as an id of its own type, whose normal form is its text again.
+        "bytes" => {
+            let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(
+                handle.normalize(text.as_bytes()).ok(),
+                Some(hex).filter(|_| (1..=1024).contains(&text.len()))
+            );
+        }
+        "string:integer" => {
+            let number = text.len() as i64 - 8;
+            let pair = handle.normalize((text, number)).ok();
+            assert_eq!(pair.is_some(), (1..=1014).contains(&text.len()), "{text:?}");
+            if let Some(pair) = pair {
+                assert_eq!(handle.normalize(&pair).ok(), Some(pair), "{text:?}");
+            }
+        }
+        _ => {}
     }
     if format == "fqdnSet" {
         let set = IdentifierSet::new(text.split(','));

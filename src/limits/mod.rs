@@ -4,6 +4,7 @@ mod expiry;
 mod explanation;
 mod format;
 mod id;
+mod id_format;
 #[cfg(feature = "boulder")]
 mod identifier_set;
 mod names;
@@ -20,7 +21,8 @@ pub(crate) use format::STRING_MAX_BYTES;
 pub(crate) use format::{
     Scratch, WithBytes, account_of, decode, encode, visit_plain_bytes, with_plain_bytes,
 };
-pub use id::{Id, IdFormat};
+pub use id::{Id, IdField, WideInteger};
+pub use id_format::{IdFormat, TupleFormat};
 #[cfg(feature = "boulder")]
 pub use identifier_set::IdentifierSet;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};

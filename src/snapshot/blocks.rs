@@ -113,7 +113,7 @@ pub(super) fn too_many(max: usize) -> FrameFault {
 
 /// Returns the id format with this name, if this program has it.
 pub(super) fn format_by_name(name: &str) -> Option<IdFormat> {
-    IdFormat::ALL.iter().find(|(known, _)| *known == name).map(|&(_, format)| format)
+    name.parse().ok()
 }
 
 #[cfg(test)]

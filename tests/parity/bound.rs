@@ -122,7 +122,7 @@ impl Bounded {
 
     fn spend(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok(answer) = handle.spend(KNOWN[call.limit].ids[call.id], call.cost) else { return };
+        let Ok(answer) = handle.spend(KNOWN[call.limit].id(call.id), call.cost) else { return };
         self.note_answer(&answer);
         if answer.allowed() && answer.remaining().is_some() {
             self.grant(call, self.machine.now());
@@ -131,7 +131,7 @@ impl Bounded {
 
     fn refund(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok(answer) = handle.refund(KNOWN[call.limit].ids[call.id], call.cost) else { return };
+        let Ok(answer) = handle.refund(KNOWN[call.limit].id(call.id), call.cost) else { return };
         self.note_answer(&answer);
         if answer.allowed() {
             self.ledger.give(call.limit, call.id, self.machine.now(), call.cost.into());
@@ -140,7 +140,7 @@ impl Bounded {
 
     fn reset(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok(answer) = handle.reset(KNOWN[call.limit].ids[call.id]) else { return };
+        let Ok(answer) = handle.reset(KNOWN[call.limit].id(call.id)) else { return };
         self.note_answer(&answer);
         self.ledger.reset(call.limit, call.id, self.machine.now());
     }
@@ -154,8 +154,7 @@ impl Bounded {
         let members: Vec<_> = calls
             .iter()
             .filter_map(|&(call, mode)| {
-                let member =
-                    self.machine.handle(call.limit)?.member(KNOWN[call.limit].ids[call.id]);
+                let member = self.machine.handle(call.limit)?.member(KNOWN[call.limit].id(call.id));
                 Some(member.cost(call.cost).mode(mode))
             })
             .collect();
@@ -177,7 +176,7 @@ impl Bounded {
 
     fn reserve(&mut self, call: Call, at_most: u64) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let id = KNOWN[call.limit].ids[call.id];
+        let id = KNOWN[call.limit].id(call.id);
         match handle.reserve(id, call.cost, Duration::from_nanos(at_most)) {
             Ok(place) => {
                 let wait = place.wait();
@@ -193,8 +192,7 @@ impl Bounded {
 
     fn charge(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
-        let Ok((answer, receipt)) =
-            handle.spend_estimate(KNOWN[call.limit].ids[call.id], call.cost)
+        let Ok((answer, receipt)) = handle.spend_estimate(KNOWN[call.limit].id(call.id), call.cost)
         else {
             return;
         };

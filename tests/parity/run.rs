@@ -252,7 +252,7 @@ impl Machine {
                 self.one(CallKind::Check, Call { limit, id, cost: 0, factor: ONE })?;
                 let Some(handle) = &self.handles[limit] else { continue };
                 let left =
-                    handle.blocked(known.ids[id]).unwrap().map(|left| left.as_nanos() as i128);
+                    handle.blocked(known.id(id)).unwrap().map(|left| left.as_nanos() as i128);
                 let expected = self.oracle.blocked(limit, id);
                 if left != expected {
                     return Err(format!(
@@ -267,7 +267,7 @@ impl Machine {
 
     fn one(&mut self, kind: CallKind, call: Call) -> Result<(), String> {
         let Some(handle) = &self.handles[call.limit] else { return Ok(()) };
-        let (id, cost) = (KNOWN[call.limit].ids[call.id], call.cost);
+        let (id, cost) = (KNOWN[call.limit].id(call.id), call.cost);
         let answer = if call.factor == ONE {
             match kind {
                 CallKind::Spend => handle.spend(id, cost),
@@ -291,13 +291,13 @@ impl Machine {
     fn many(&mut self, limit: usize, ids: &List<usize>, cost: u64) -> Result<(), String> {
         let Some(handle) = &self.handles[limit] else { return Ok(()) };
         let mut answer = Vec::new();
-        handle.spend_many(ids.0.iter().map(|&id| KNOWN[limit].ids[id]), cost, &mut answer);
+        handle.spend_many(ids.0.iter().map(|&id| KNOWN[limit].id(id)), cost, &mut answer);
         if answer.len() != ids.0.len() {
             return Err(format!("{} answers for {} ids", answer.len(), ids.0.len()));
         }
         for (answer, &id) in answer.into_iter().zip(&ids.0) {
             let expected = self.oracle.call(CallKind::Spend, Call { limit, id, cost, factor: ONE });
-            self.same(answer, expected, || format!("one of many: {}", KNOWN[limit].ids[id]))?;
+            self.same(answer, expected, || format!("one of many: {}", KNOWN[limit].id(id)))?;
         }
         Ok(())
     }
@@ -309,7 +309,7 @@ impl Machine {
             .iter()
             .filter_map(|&(call, mode)| {
                 let handle = self.handles[call.limit].as_ref()?;
-                let id = KNOWN[call.limit].ids[call.id];
+                let id = KNOWN[call.limit].id(call.id);
                 let factor = Factor::from_millionths(call.factor);
                 Some(handle.member(id).cost(call.cost).mode(mode).factor(factor))
             })
@@ -345,7 +345,7 @@ impl Machine {
         let Some(handle) = self.handles[call.limit].as_ref().filter(|_| !is_shadow) else {
             return Ok(());
         };
-        let charged = handle.spend_estimate(KNOWN[call.limit].ids[call.id], call.cost);
+        let charged = handle.spend_estimate(KNOWN[call.limit].id(call.id), call.cost);
         let expected = self.oracle.settled(call, actual);
         let (answer, receipt) = match charged {
             Ok((answer, receipt)) => (Ok(answer), receipt),
@@ -364,7 +364,7 @@ impl Machine {
 
     fn block(&mut self, limit: usize, id: usize, time: u64) -> Result<(), String> {
         let Some(handle) = &self.handles[limit] else { return Ok(()) };
-        let answer = handle.block(KNOWN[limit].ids[id], Duration::from_nanos(time));
+        let answer = handle.block(KNOWN[limit].id(id), Duration::from_nanos(time));
         match (answer, self.oracle.block(limit, id, time.into())) {
             (Ok(answer), Some(left)) if answer.as_nanos() as i128 == left => Ok(()),
             (Err(error), None) if error.is_invalid_block() => Ok(()),
@@ -374,7 +374,7 @@ impl Machine {
 
     fn unblock(&mut self, limit: usize, id: usize) -> Result<(), String> {
         let Some(handle) = &self.handles[limit] else { return Ok(()) };
-        let answer = handle.unblock(KNOWN[limit].ids[id]).unwrap();
+        let answer = handle.unblock(KNOWN[limit].id(id)).unwrap();
         let expected = self.oracle.unblock(limit, id);
         if answer == expected {
             Ok(())

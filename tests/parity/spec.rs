@@ -4,40 +4,55 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tollgate::limits::{LimitMode, LimitOptions, OverrideOptions};
-use tollgate::{IdFormat, Limit, Limits};
+use tollgate::{Id, Limit, Limits};
 
 /// A limit that runs use: its name, the format of its ids, and its ids.
 pub(crate) struct TestLimit {
     pub(crate) name: &'static str,
-    pub(crate) format: IdFormat,
+    /// The name of the format of its ids.
+    pub(crate) format: &'static str,
     pub(crate) ids: &'static [&'static str],
 }
 
 /// Every run starts with the first four; a reload adds the last one.
 pub(crate) const KNOWN: [TestLimit; 5] = [
-    TestLimit { name: "Plain", format: IdFormat::String, ids: &["a", "b", "c", "d", "e", "f"] },
+    TestLimit { name: "Plain", format: "string", ids: &["a", "b", "c", "d", "e", "f"] },
     TestLimit {
         name: "CertificatesPerDomainPerAccount",
-        format: IdFormat::RegIdDomainOrCidr,
+        format: "regId:domainOrCIDR",
         ids: &["1:a.com", "1:b.com", "2:a.com", "2:b.com", "3:a.com"],
     },
     TestLimit {
         name: "PerDomain",
-        format: IdFormat::RegIdDomain,
+        format: "regId:domain",
         ids: &["7:x.org", "7:y.org", "8:x.org", "8:y.org", "9:z.org"],
     },
-    TestLimit { name: "Accounts", format: IdFormat::RegId, ids: &["11", "12", "13", "14"] },
+    TestLimit { name: "Accounts", format: "regId", ids: &["11", "12", "13", "14"] },
     TestLimit {
         name: "Late",
-        format: IdFormat::String,
-        ids: &["a", "b", "a longer id than most are"],
+        format: "string:integer",
+        ids: &["a:1", "a:-1", "a longer id than most are:1"],
     },
 ];
 
 /// For each limit an id that no operation uses. With it a run uses its largest factor first.
-pub(crate) const FIRST_IDS: [&str; 5] = ["none", "99:none.com", "99:none.org", "99", "none"];
+pub(crate) const FIRST_IDS: [&str; 5] = ["none", "99:none.com", "99:none.org", "99", "none:0"];
 
 impl TestLimit {
+    /// Returns an id in the type that a program would have it in.
+    pub(crate) fn id(&self, id: usize) -> Id<'static> {
+        let text = self.ids[id];
+        let number = |text: &str| text.parse::<i64>().unwrap();
+        match self.format {
+            "regId" => Id::from(number(text)),
+            "string:integer" => {
+                let (name, rest) = text.split_once(':').unwrap();
+                Id::from((name, number(rest)))
+            }
+            _ => Id::from(text),
+        }
+    }
+
     /// The account that an id belongs to.
     pub(crate) fn account_of(&self, id: usize) -> Option<u64> {
         let (account, _) = self.ids[id].split_once(':')?;
@@ -147,7 +162,9 @@ impl Spec {
                 options = options.shadow(tried.limit());
             }
             let default = spec.default.map(Numbers::limit);
-            builder = builder.limit_with(known.name, known.format, default, options).unwrap();
+            builder = builder
+                .limit_with(known.name, known.format.parse().unwrap(), default, options)
+                .unwrap();
             for over in &spec.overrides.0 {
                 let account;
                 let id = match over.target {

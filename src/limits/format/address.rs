@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::Origin;
 #[cfg(feature = "boulder")]
 use super::reserved;
+use super::{Origin, Scratch};
 
 /// Parses an address by the rules for its origin. An error says what the text must be.
 pub(super) fn parse(text: &str, origin: Origin) -> Result<IpAddr, String> {
@@ -31,6 +31,22 @@ pub(super) fn accept(given: IpAddr, text: &str, origin: Origin) -> Result<IpAddr
     #[cfg(not(feature = "boulder"))]
     let _ = public_only; // Only Boulder's limits have that rule.
     Ok(address)
+}
+
+#[inline]
+pub(super) fn push_octets(address: IpAddr, scratch: &mut Scratch) {
+    match address {
+        IpAddr::V4(address) => scratch.extend_from_slice(&address.octets()),
+        IpAddr::V6(address) => scratch.extend_from_slice(&address.octets()),
+    }
+}
+
+pub(super) fn decode_address(octets: &[u8]) -> Option<IpAddr> {
+    match octets.len() {
+        4 => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
+        16 => Some(IpAddr::from(*octets.first_chunk::<16>()?)),
+        _ => None,
+    }
 }
 
 #[cfg(all(test, feature = "boulder"))]

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Origin, Part, Scratch, address, decode_address, domain, network, push_octets};
-use crate::limits::{IdFormat, IdentifierSet};
+use super::address::{decode_address, push_octets};
+use super::{Origin, Scratch, address, domain, network};
+use crate::limits::IdentifierSet;
+use crate::limits::id_format::{BoulderPart, Part};
 
 /// The first byte of an address in a part that may also be a name. No name begins with these bytes.
 const TAG_V4: u8 = 4;
@@ -13,51 +15,12 @@ const TAG_V6: u8 = 6;
 
 pub(super) const FQDN_SET: Part = Part::Boulder(BoulderPart::FqdnSet);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum BoulderPart {
-    Ipv6RangeCidr,
-    IdentValue,
-    DomainOrCidr,
-    Domain,
-    FqdnSet,
-}
-
-/// Returns whether an account's number comes first in a format of Boulder's, and the other part.
-#[inline]
-pub(super) const fn parts_of(format: IdFormat) -> (bool, Part) {
-    use BoulderPart::{Domain, DomainOrCidr, FqdnSet, IdentValue, Ipv6RangeCidr};
-    let (is_composite, part) = match format {
-        IdFormat::Ipv6RangeCidr => (false, Ipv6RangeCidr),
-        IdFormat::IdentValue => (false, IdentValue),
-        IdFormat::DomainOrCidr => (false, DomainOrCidr),
-        IdFormat::RegIdIdentValue => (true, IdentValue),
-        IdFormat::RegIdDomainOrCidr => (true, DomainOrCidr),
-        IdFormat::RegIdDomain => (true, Domain),
-        IdFormat::RegIdFqdnSet => (true, FqdnSet),
-        // `Shape::new` does not ask for the formats that are not Boulder's own.
-        IdFormat::FqdnSet | IdFormat::String | IdFormat::IpAddress | IdFormat::RegId => {
-            (false, FqdnSet)
-        }
-    };
-    (is_composite, Part::Boulder(part))
-}
-
 /// Whether an `identValue` in normal form is an address.
 pub(in crate::limits) fn is_address(id: &[u8]) -> bool {
     matches!(id, [TAG_V4 | TAG_V6, ..])
 }
 
 impl BoulderPart {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            BoulderPart::Ipv6RangeCidr => "ipv6RangeCIDR",
-            BoulderPart::IdentValue => "identValue",
-            BoulderPart::DomainOrCidr => "domainOrCIDR",
-            BoulderPart::Domain => "domain",
-            BoulderPart::FqdnSet => "fqdnSet",
-        }
-    }
-
     /// Says what the part must be.
     pub(super) fn wanted(self) -> &'static str {
         match self {

@@ -161,22 +161,26 @@ fn id_of_another_type_or_part_is_refused() {
     let set = IdentifierSet::new(["example.com"]).unwrap();
     let address = IpAddr::from([8, 8, 8, 8]);
     for (format, id, message) in [
-        (IdFormat::IpAddress, Id::Number(42), "invalid ipAddress \"42\": must be an IP address"),
+        (
+            IdFormat::IpAddress,
+            Id::Number(42),
+            "invalid ipAddress \"42\": must be an IP address, not a number",
+        ),
         (
             IdFormat::IdentValue,
             Id::Number(42),
-            "invalid identValue \"42\": must be a domain or an IP address",
+            "invalid identValue \"42\": must be a domain or an IP address, not a number",
         ),
         (
             IdFormat::Ipv6RangeCidr,
             Id::Address(address),
             "invalid ipv6RangeCIDR \"8.8.8.8\": must be an IPv6 address, \
-             or an IPv6 CIDR range and then must be /48",
+             or an IPv6 CIDR range and then must be /48, not an IPv4 address",
         ),
         (
             IdFormat::RegIdDomain,
             Id::NumberAndAddress(1, address),
-            "invalid regId:domain \"1:8.8.8.8\": must be a regId, alone or with a second part that must be a domain",
+            "invalid regId:domain \"1:8.8.8.8\": domain \"8.8.8.8\": must be a domain, not an IPv4 address",
         ),
         (
             IdFormat::RegIdDomain,

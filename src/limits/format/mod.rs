@@ -1,21 +1,28 @@
 //! The formats of ids: converts the id of a call or a file to bytes in normal form, and back to text.
+//!
+//! The bytes of one field are in [`part`]. An id of a tuple has the bytes of each field; before those of each but the
+//! last, their number in two bytes.
 
 mod address;
 #[cfg(feature = "boulder")]
 mod boulder;
 #[cfg(all(test, feature = "boulder"))]
 mod boulder_tests;
+mod digits;
 #[cfg(feature = "boulder")]
 mod domain;
 #[cfg(feature = "boulder")]
 mod network;
+mod part;
 mod parts;
 #[cfg(feature = "boulder")]
 mod reserved;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tuple_tests;
+mod wanted;
 
-use std::fmt;
 use std::hint::black_box;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -23,6 +30,8 @@ use std::net::IpAddr;
 use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind};
+use crate::limits::id::{IdField, escaped, split_first};
+use crate::limits::id_format::{Part, Shape, TupleFormat};
 use crate::limits::{Id, IdFormat, shown};
 
 #[cfg(feature = "boulder")]
@@ -35,8 +44,8 @@ pub(crate) const STRING_MAX_BYTES: usize = 1024;
 /// The bytes of an account's number and the longest name, rounded up to whole words.
 const SCRATCH_BYTES: usize = 264;
 
-/// Room on the stack for an id in normal form. Only an id of the format `string` that is made of other types and text may
-/// need the heap. Unused bytes are not touched.
+/// Room on the stack for an id in normal form. Only long bytes, and long text beside another field, may need the heap.
+/// Unused bytes are not touched.
 pub(crate) type Scratch = SmallVec<[u8; SCRATCH_BYTES]>;
 
 /// The origin of an id. A request's id is converted to normal form; an override's must be in it.
@@ -47,23 +56,6 @@ pub(super) enum Origin {
         /// Whether addresses in reserved blocks are refused.
         public_only: bool,
     },
-}
-
-/// The part of an id after the account's number, or the whole id of a format without an account.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    IpAddress,
-    RegId,
-    #[cfg(feature = "boulder")]
-    Boulder(boulder::BoulderPart),
-}
-
-/// The parts of a format's ids.
-#[derive(Clone, Copy)]
-struct Shape {
-    /// Whether an account's number comes first. It may be the whole id.
-    is_composite: bool,
-    part: Part,
 }
 
 /// Returns the id of a request in normal form: in `scratch`, or as it was given.
@@ -114,8 +106,8 @@ pub(crate) fn with_plain_bytes<R>(
     visit_plain_bytes(format, id, ByClosure(then))
 }
 
-/// Passes to `then` the bytes of an id whose normal form needs no [`Scratch`]: text, a number or an address under the
-/// format of that type, and a number with a short text under `string`. Other ids are without bytes.
+/// Passes to `then` the bytes of an id whose normal form needs no [`Scratch`]: text, a number, an address, bytes or a UUID
+/// under the format of that type, and a number with a short text under `string`. Other ids are without bytes.
 ///
 /// The type of the id is known where this is compiled, so one arm is left.
 #[inline(always)]
@@ -126,7 +118,15 @@ pub(crate) fn visit_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl Wit
         {
             then.with(text.as_bytes())
         }
-        Id::Number(number) if format == IdFormat::RegId => then.with(&number.to_be_bytes()),
+        Id::Number(number) if matches!(format, IdFormat::RegId | IdFormat::Integer) => {
+            then.with(&number.to_be_bytes())
+        }
+        Id::Uuid(bytes) if format == IdFormat::Uuid => then.with(&bytes),
+        Id::Bytes(bytes)
+            if format == IdFormat::Bytes && (1..=STRING_MAX_BYTES).contains(&bytes.len()) =>
+        {
+            then.with(bytes)
+        }
         Id::Address(IpAddr::V4(address)) if format == IdFormat::IpAddress => {
             then.with(&address.octets())
         }
@@ -191,40 +191,43 @@ pub(super) fn encode_from<'s>(
     origin: Origin,
     scratch: &'s mut Scratch,
 ) -> Result<&'s [u8], Error> {
-    let Some(shape @ Shape { is_composite, part }) = Shape::new(format) else {
-        return encode_string(id, scratch);
-    };
     scratch.clear();
-    let done = match id {
-        Id::Text(text) if is_composite => push_composite(part, text, origin, scratch),
-        Id::Text(text) => push_part(part, text, origin, scratch),
-        Id::Number(number) if is_composite || part == Part::RegId => {
-            scratch.extend_from_slice(&number.to_be_bytes());
-            Ok(())
+    let done = match (format.shape(), id) {
+        (Shape::One(Part::String), Id::Text(text)) => match string(text) {
+            Ok(()) => return Ok(text.as_bytes()),
+            Err(why) => Err(why),
+        },
+        // A number with text under `string` is the text that Boulder writes.
+        (Shape::One(Part::String), Id::NumberAndText(number, text)) => {
+            push_written(scratch, format_args!("{number}:{text}"))
         }
-        Id::NumberAndText(number, text) if is_composite => {
-            scratch.extend_from_slice(&number.to_be_bytes());
-            push_part(part, text, origin, scratch).map_err(|why| of_part(part, text, &why))
-        }
-        Id::Address(address) if !is_composite => {
-            push_address(part, address, scratch).ok_or_else(|| wrong_type(shape))
-        }
-        Id::NumberAndAddress(number, address) if is_composite => {
-            scratch.extend_from_slice(&number.to_be_bytes());
-            push_address(part, address, scratch).ok_or_else(|| wrong_type(shape))
+        (Shape::One(Part::String), Id::NumberAndAddress(number, address)) => {
+            push_written(scratch, format_args!("{number}:{}", address.to_canonical()))
         }
         #[cfg(feature = "boulder")]
-        Id::Set(set) if !is_composite && part == boulder::FQDN_SET => {
-            scratch.extend_from_slice(set.hash());
-            Ok(())
+        (Shape::One(Part::String), Id::NumberAndSet(number, set)) => {
+            push_written(scratch, format_args!("{number}:{set}"))
         }
-        #[cfg(feature = "boulder")]
-        Id::NumberAndSet(number, set) if is_composite && part == boulder::FQDN_SET => {
-            scratch.extend_from_slice(&number.to_be_bytes());
-            scratch.extend_from_slice(set.hash());
-            Ok(())
+        (Shape::One(part), id) => match *id.fields() {
+            [field] => part.push(field, origin, scratch),
+            _ => Err(wrong_type(format, &id)),
+        },
+        (Shape::Composite(part), Id::Text(text)) => push_composite(part, text, origin, scratch),
+        (Shape::Composite(part), id) => match *id.fields() {
+            [account] => Part::RegId.push(account, origin, scratch),
+            [account, field] => Part::RegId
+                .push(account, origin, scratch)
+                .and_then(|()| push_part(part, field, origin, scratch)),
+            _ => Err(wrong_type(format, &id)),
+        },
+        (Shape::Tuple(tuple), Id::Text(text)) => push_joined(&tuple, text, origin, scratch),
+        (Shape::Tuple(tuple), id) => {
+            let fields = id.fields();
+            match fields.len() == tuple.parts().len() {
+                true => push_fields(&tuple, &fields, origin, scratch),
+                false => Err(wrong_type(format, &id)),
+            }
         }
-        _ => Err(wrong_type(shape)),
     };
     match done {
         Ok(()) => Ok(scratch),
@@ -234,77 +237,40 @@ pub(super) fn encode_from<'s>(
 
 /// Returns an id in normal form as text, which a request may give again, except for the hash of a set.
 pub(crate) fn decode(format: IdFormat, id: &[u8]) -> String {
-    let Some(Shape { is_composite, part }) = Shape::new(format) else {
-        return String::from_utf8_lossy(id).into_owned();
-    };
-    if is_composite && let Some((number, rest)) = id.split_first_chunk() {
-        let number = u64::from_be_bytes(*number);
-        return match rest {
-            [] => number.to_string(),
-            _ => format!("{number}:{}", decode_part(part, rest)),
-        };
+    match format.shape() {
+        Shape::One(part) => part.decode(id),
+        Shape::Composite(part) => match id.split_first_chunk() {
+            Some((number, [])) => u64::from_be_bytes(*number).to_string(),
+            Some((number, rest)) => {
+                format!("{}:{}", u64::from_be_bytes(*number), part.decode(rest))
+            }
+            None => part.decode(id),
+        },
+        Shape::Tuple(tuple) => decode_fields(&tuple, id),
     }
-    decode_part(part, id)
 }
 
 /// Returns the account's part of a composite id, if the id has another part.
 #[inline]
 pub(crate) fn account_of(format: IdFormat, id: &[u8]) -> Option<&[u8]> {
     let (account, rest) = id.split_at_checked(size_of::<u64>())?;
-    (Shape::new(format).is_some_and(|shape| shape.is_composite) && !rest.is_empty())
-        .then_some(account)
+    (is_composite(format) && !rest.is_empty()).then_some(account)
 }
 
-impl Shape {
-    /// Returns the parts of a format's ids; `None` for `string`, whose ids are text in any form.
-    #[inline]
-    const fn new(format: IdFormat) -> Option<Shape> {
-        let part = match format {
-            IdFormat::String => return None,
-            IdFormat::IpAddress => Part::IpAddress,
-            IdFormat::RegId => Part::RegId,
-            #[cfg(feature = "boulder")]
-            other => {
-                let (is_composite, part) = boulder::parts_of(other);
-                return Some(Shape { is_composite, part });
-            }
-        };
-        Some(Shape { is_composite: false, part })
+/// Checks a text under `string`.
+fn string(text: &str) -> Result<(), String> {
+    match (1..=STRING_MAX_BYTES).contains(&text.len()) {
+        true => Ok(()),
+        false => Err(wanted::wanted(Part::String)),
     }
 }
 
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Part::IpAddress => "ipAddress",
-            Part::RegId => "regId",
-            #[cfg(feature = "boulder")]
-            Part::Boulder(part) => part.name(),
-        })
-    }
-}
-
-/// Returns any id as text, with its address in canonical form.
-#[inline]
-fn encode_string<'s>(id: Id<'s>, scratch: &'s mut Scratch) -> Result<&'s [u8], Error> {
-    scratch.clear();
-    let written = match id {
-        Id::Text(text) if (1..=STRING_MAX_BYTES).contains(&text.len()) => {
-            return Ok(text.as_bytes());
-        }
-        Id::Text(_) => None,
-        Id::Address(address) => write!(scratch, "{}", address.to_canonical()).ok(),
-        Id::NumberAndAddress(number, address) => {
-            write!(scratch, "{number}:{}", address.to_canonical()).ok()
-        }
-        _ => write!(scratch, "{id}").ok(),
-    };
-    match written {
-        Some(()) if scratch.len() <= STRING_MAX_BYTES => Ok(scratch),
-        _ => {
-            let why = format!("must be text of 1 to {STRING_MAX_BYTES} bytes");
-            Err(refusal(IdFormat::String, id, &why))
-        }
+/// Appends what a format writes, under `string`.
+fn push_written(scratch: &mut Scratch, text: std::fmt::Arguments<'_>) -> Result<(), String> {
+    let start = scratch.len();
+    match scratch.write_fmt(text) {
+        Ok(()) if (1..=STRING_MAX_BYTES).contains(&(scratch.len() - start)) => Ok(()),
+        _ => Err(wanted::wanted(Part::String)),
     }
 }
 
@@ -319,76 +285,103 @@ fn push_composite(
         Some((number, rest)) => (number, Some(rest)),
         None => (text, None),
     };
-    push_part(Part::RegId, number, origin, scratch)
-        .map_err(|why| of_part(Part::RegId, number, &why))?;
-    match rest {
-        Some(rest) => {
-            push_part(part, rest, origin, scratch).map_err(|why| of_part(part, rest, &why))
-        }
-        None => Ok(()),
-    }
+    push_part(Part::RegId, IdField::Text(number), origin, scratch)?;
+    rest.map_or(Ok(()), |rest| push_part(part, IdField::Text(rest), origin, scratch))
 }
 
-/// Appends a part that is given as text.
-fn push_part(part: Part, text: &str, origin: Origin, scratch: &mut Scratch) -> Result<(), String> {
-    match part {
-        Part::IpAddress => push_octets(address::parse(text, origin)?, scratch),
-        Part::RegId => scratch.extend_from_slice(&parse_reg_id(text, origin)?.to_be_bytes()),
-        #[cfg(feature = "boulder")]
-        Part::Boulder(part) => part.push(text, origin, scratch)?,
+/// Appends the fields of a tuple.
+fn push_fields(
+    tuple: &TupleFormat,
+    fields: &[IdField<'_>],
+    origin: Origin,
+    scratch: &mut Scratch,
+) -> Result<(), String> {
+    let mut parts = tuple.parts().iter().zip(fields).peekable();
+    while let Some((&part, &field)) = parts.next() {
+        match parts.peek() {
+            Some(_) => push_with_length(part, field, origin, scratch)?,
+            None => push_part(part, field, origin, scratch)?,
+        }
     }
+    check_length(scratch)
+}
+
+/// Appends the fields of a tuple that are given as one text.
+fn push_joined(
+    tuple: &TupleFormat,
+    text: &str,
+    origin: Origin,
+    scratch: &mut Scratch,
+) -> Result<(), String> {
+    let Some((last, others)) = tuple.parts().split_last() else { return Ok(()) };
+    let mut rest = text;
+    for &part in others {
+        let Some((field, after)) = split_first(rest) else {
+            return Err(format!(
+                "must be {} fields, joined by ':'; in all but the last, ':' is written '\\:' and '\\' '\\\\'",
+                others.len() + 1
+            ));
+        };
+        push_with_length(part, IdField::Text(&field), origin, scratch)?;
+        rest = after;
+    }
+    push_part(*last, IdField::Text(rest), origin, scratch)?;
+    check_length(scratch)
+}
+
+/// Appends a field of a tuple that has another after it: the number of its bytes, and the bytes.
+fn push_with_length(
+    part: Part,
+    field: IdField<'_>,
+    origin: Origin,
+    scratch: &mut Scratch,
+) -> Result<(), String> {
+    let start = scratch.len();
+    scratch.extend_from_slice(&[0; size_of::<u16>()]);
+    let start_of_field = scratch.len();
+    push_part(part, field, origin, scratch)?;
+    // Every part has at most STRING_MAX_BYTES.
+    let length = (scratch.len() - start_of_field) as u16;
+    scratch[start..start_of_field].copy_from_slice(&length.to_be_bytes());
     Ok(())
 }
 
-/// Appends a part that is given as an address; `None` if the part is not of that type.
-#[inline]
-fn push_address(part: Part, address: IpAddr, scratch: &mut Scratch) -> Option<()> {
-    match part {
-        Part::IpAddress => push_octets(address.to_canonical(), scratch),
-        #[cfg(feature = "boulder")]
-        Part::Boulder(part) => part.push_address(address, scratch)?,
-        Part::RegId => return None,
-    }
-    Some(())
-}
-
-#[inline]
-fn push_octets(address: IpAddr, scratch: &mut Scratch) {
-    match address {
-        IpAddr::V4(address) => scratch.extend_from_slice(&address.octets()),
-        IpAddr::V6(address) => scratch.extend_from_slice(&address.octets()),
+fn check_length(scratch: &Scratch) -> Result<(), String> {
+    match scratch.len() <= STRING_MAX_BYTES {
+        true => Ok(()),
+        false => Err(format!("must have at most {STRING_MAX_BYTES} bytes in normal form")),
     }
 }
 
-/// Parses an account's number in decimal. A file's has no leading zeros.
-fn parse_reg_id(text: &str, origin: Origin) -> Result<u64, String> {
-    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some(number) = text.parse::<u64>().ok().filter(|_| is_decimal) else {
-        return Err(wanted(Part::RegId).into());
-    };
-    if matches!(origin, Origin::Override { .. }) && text.len() > 1 && text.starts_with('0') {
-        return Err(format!("must be in canonical form, \"{number}\", or it would never match"));
-    }
-    Ok(number)
+/// Appends a part. An error says which.
+fn push_part(
+    part: Part,
+    field: IdField<'_>,
+    origin: Origin,
+    scratch: &mut Scratch,
+) -> Result<(), String> {
+    part.push(field, origin, scratch).map_err(|why| of_part(part, field, &why))
 }
 
-fn decode_part(part: Part, id: &[u8]) -> String {
-    let text = match part {
-        Part::IpAddress => decode_address(id).map(|address| address.to_string()),
-        Part::RegId => id.try_into().ok().map(|number| u64::from_be_bytes(number).to_string()),
-        #[cfg(feature = "boulder")]
-        Part::Boulder(part) => part.decode(id),
-    };
-    // A set's text is its hash. Bytes that are no valid id are shown in the same way.
-    text.unwrap_or_else(|| id.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn decode_address(octets: &[u8]) -> Option<IpAddr> {
-    match octets.len() {
-        4 => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
-        16 => Some(IpAddr::from(*octets.first_chunk::<16>()?)),
-        _ => None,
+/// Returns the fields of a tuple in normal form as one text.
+fn decode_fields(tuple: &TupleFormat, id: &[u8]) -> String {
+    let mut text = String::new();
+    let mut rest = id;
+    let mut parts = tuple.parts().iter().peekable();
+    while let Some(part) = parts.next() {
+        let split = rest.split_first_chunk().and_then(|(length, rest)| {
+            rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+        });
+        match split {
+            Some((field, after)) if parts.peek().is_some() => {
+                text += &escaped(&part.decode(field));
+                text.push(':');
+                rest = after;
+            }
+            _ => text += &part.decode(rest),
+        }
     }
+    text
 }
 
 #[cold]
@@ -397,30 +390,22 @@ fn refusal(format: IdFormat, id: Id<'_>, why: &str) -> Error {
     Error::new(ErrorKind::Id, format!("invalid {format} {given}: {why}"))
 }
 
-/// Says what a part must be, for an id of another type.
+/// Says what an id must be, for an id of another number of fields.
 #[cold]
-fn wanted(part: Part) -> &'static str {
-    match part {
-        Part::IpAddress => "must be an IP address",
-        Part::RegId => {
-            "must be an ACME registration Id, a number from 0 to 18446744073709551615 in decimal"
+fn wrong_type(format: IdFormat, id: &Id<'_>) -> String {
+    let wanted = match format.shape() {
+        Shape::One(part) => wanted::wanted(part),
+        Shape::Composite(part) => {
+            format!("must be a regId, alone or with a second part that {}", wanted::wanted(part))
         }
-        #[cfg(feature = "boulder")]
-        Part::Boulder(part) => part.wanted(),
-    }
+        Shape::Tuple(tuple) => format!("must be {} fields", tuple.parts().len()),
+    };
+    let fields: Vec<&str> = id.fields().iter().map(wanted::kind).collect();
+    format!("{wanted}, not {}", fields.join(" and "))
 }
 
+/// Says which part of an id was refused, and why.
 #[cold]
-fn wrong_type(shape: Shape) -> String {
-    let wanted = wanted(shape.part);
-    match shape.is_composite {
-        true => format!("must be a regId, alone or with a second part that {wanted}"),
-        false => wanted.into(),
-    }
-}
-
-/// Says which part of a composite id was refused, and why.
-#[cold]
-fn of_part(part: Part, text: &str, why: &str) -> String {
-    format!("{part} {}: {why}", shown(text))
+fn of_part(part: Part, field: IdField<'_>, why: &str) -> String {
+    format!("{} {}: {why}", part.name(), shown(&field.to_string()))
 }

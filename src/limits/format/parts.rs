@@ -1,11 +1,12 @@
 //! Takes ids in normal form apart, to compare them.
 
-use super::{Part, Shape};
 use crate::limits::IdFormat;
+use crate::limits::id_format::{Part, Shape};
 
 /// Whether ids of this format begin with an account's number.
+#[inline]
 pub(crate) fn is_composite(format: IdFormat) -> bool {
-    Shape::new(format).is_some_and(|shape| shape.is_composite)
+    matches!(format.shape(), Shape::Composite(_))
 }
 
 /// Whether an id in normal form is only the account's number of a format that has another part.
@@ -16,21 +17,29 @@ pub(crate) fn is_account(format: IdFormat, id: &[u8]) -> bool {
 /// Returns the octets of an address, or the octets that a network of `domainOrCIDR` fixes. `rest` is an id without an
 /// account's number.
 pub(crate) fn address_of(format: IdFormat, rest: &[u8]) -> Option<&[u8]> {
-    match Shape::new(format)?.part {
+    match part_of(format)? {
         Part::IpAddress => Some(rest),
-        Part::RegId => None,
         #[cfg(feature = "boulder")]
         Part::Boulder(part) => part.octets_of(rest),
+        _ => None,
     }
 }
 
 /// Returns a domain name. `rest` is an id without an account's number, and no address.
 #[cfg_attr(not(feature = "boulder"), allow(unused_variables, reason = "no format has names"))]
 pub(crate) fn name_of(format: IdFormat, rest: &[u8]) -> Option<&str> {
-    match Shape::new(format)?.part {
+    match part_of(format)? {
         #[cfg(feature = "boulder")]
         Part::Boulder(part) => part.name_of(rest),
         _ => None,
+    }
+}
+
+/// Returns the part beside an account's number, or the only part; `None` for a tuple.
+fn part_of(format: IdFormat) -> Option<Part> {
+    match format.shape() {
+        Shape::One(part) | Shape::Composite(part) => Some(part),
+        Shape::Tuple(_) => None,
     }
 }
 

@@ -195,8 +195,8 @@ proptest! {
                 plain += 1;
             }
         }
-        // The number, both addresses, the text unless it is empty, and the pair unless its text is long.
-        let expected = 3 + usize::from(!text.is_empty()) + usize::from(text.len() <= 64);
+        // The number under two formats, both addresses, the text unless it is empty, and the pair unless its text is long.
+        let expected = 4 + usize::from(!text.is_empty()) + usize::from(text.len() <= 64);
         prop_assert_eq!(plain, expected);
     }
 }

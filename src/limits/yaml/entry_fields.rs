@@ -1,6 +1,6 @@
 //! Reads the map of fields of an entry, of a shadow, or of an id in a list.
 
-use crate::limits::IdFormat;
+use crate::error::Error;
 
 use super::duration;
 use super::entry::{Entry, Shape, Target};
@@ -168,7 +168,7 @@ fn read_scalar(entry: &mut Entry<'_>, field: Field, scalar: &Scalar<'_>) -> Resu
             duration::parse(&scalar.text)?
         }
         Field::Id => {
-            entry.format = Some(named(&scalar.text, IdFormat::ALL)?);
+            entry.format = Some(scalar.text.parse().map_err(|why: Error| why.to_string())?);
             return Ok(());
         }
         Field::Algorithm => {

@@ -1,6 +1,5 @@
 //! Reads the ids of an override and adds them to the registry.
 
-use crate::limits::IdFormat;
 use crate::limits::format::encode_override;
 use crate::limits::options::Note;
 use crate::limits::registry::SourceLine;
@@ -118,7 +117,7 @@ impl<'t> Walk<'_, 't> {
         let KnownLimit { index, public_only } = target.limit;
         let format = self.builder.entry(index).format;
         // Under `string` any text is an id, so how it is written is checked. The other formats check the text.
-        if format == IdFormat::String
+        if format.has_any_text()
             && let Err(message) = id.check()
         {
             return self.fault(line, at, message);

@@ -23,7 +23,8 @@ use crate::util::sync::{AtomicPtr, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentPointer(*mut Header);
 
-const _: () = assert!(Block::ALIGN.is_multiple_of(align_of::<Header>()), "a segment begins with its header");
+const _: () =
+    assert!(Block::ALIGN.is_multiple_of(align_of::<Header>()), "a segment begins with its header");
 const _: () = assert!(SegmentPointer::LOW_BITS >= 2 * SegmentPointer::NOT_ALONE - 1);
 
 impl SegmentPointer {

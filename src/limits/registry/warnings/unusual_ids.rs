@@ -3,23 +3,29 @@
 use std::fmt::{self, Write as _};
 
 use super::WarningKind;
+#[cfg(feature = "yaml")]
+use crate::limits::IdFormat;
+use crate::limits::SHOWN_MAX_CHARS;
 use crate::limits::registry::entries::OverrideEntry;
-use crate::limits::{IdFormat, SHOWN_MAX_CHARS};
 use crate::util::escape::is_visible;
 
 impl OverrideEntry<'_> {
-    /// Returns the warnings about the id. Formats other than `string` refuse such ids.
+    /// Returns the warnings about the id. Formats without text refuse such ids.
     pub(super) fn unusual_id(&self) -> Vec<(WarningKind, String)> {
         let mut found = Vec::new();
-        let Ok(id) = std::str::from_utf8(self.id_bytes()) else { return found };
-        if self.limit_entry().format() != IdFormat::String
-            || id.bytes().all(|it| it.is_ascii_graphic())
-        {
+        let format = self.limit_entry().format();
+        if !format.has_any_text() {
             return found;
         }
-        found.extend(invisible(id).map(|text| (WarningKind::Invisible, text)));
+        let id = self.id();
+        if id.bytes().all(|it| it.is_ascii_graphic()) {
+            return found;
+        }
+        found.extend(invisible(&id).map(|text| (WarningKind::Invisible, text)));
         #[cfg(feature = "yaml")]
-        found.extend(self.unnormalized(id).map(|text| (WarningKind::Unnormalized, text)));
+        if format == IdFormat::String {
+            found.extend(self.unnormalized(&id).map(|text| (WarningKind::Unnormalized, text)));
+        }
         found
     }
 
