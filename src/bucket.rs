@@ -57,6 +57,23 @@ impl Bucket {
         Bucket { cell: OwnLine(Cell::new()), limit, clock }
     }
 
+    /// Makes a bucket with `units` units, or a full one if the burst is less.
+    ///
+    /// # Example: at the start of a program, a dependency is not met with a burst
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::with_units(Limit::new(100, 10, Duration::from_secs(1))?, Clock::system(), 0);
+    /// assert!(!bucket.spend(1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn with_units(limit: Limit, clock: Clock, units: u64) -> Bucket {
+        let bucket = Bucket::new(limit, clock);
+        let _ = bucket.drain(units);
+        bucket
+    }
+
     /// Spends `cost` units if the bucket has them.
     ///
     /// # Errors
@@ -76,6 +93,45 @@ impl Bucket {
     #[inline]
     pub fn spend(&self, cost: u64) -> Result<Decision, Error> {
         self.update(cost, |word, now_ns| self.limit.rule().spend(word, now_ns, cost))
+    }
+
+    /// Spends as many units as the bucket has, at most `most`. Returns their number and the decision: a denial if the
+    /// bucket has no unit.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(5, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert_eq!(bucket.spend_up_to(3).0, 3);
+    /// assert_eq!(bucket.spend_up_to(3).0, 2);
+    /// assert!(!bucket.spend_up_to(3).1.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn spend_up_to(&self, most: u64) -> (u64, Decision) {
+        let (mut units, most) = (0, most.min(self.limit.burst()));
+        let decision = self.change(|word, now_ns| {
+            let (charged, outcome) = self.limit.rule().spend_up_to(word, now_ns, most);
+            units = charged;
+            outcome
+        });
+        (units, decision)
+    }
+
+    /// Spends all units but `leave`. A bucket with fewer units stays as it is.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// let bucket = Bucket::new(Limit::new(5, 1, Duration::from_secs(60))?, Clock::system());
+    /// assert_eq!(bucket.drain(2).remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn drain(&self, leave: u64) -> Decision {
+        self.change(|word, now_ns| self.limit.rule().drain(word, now_ns, leave))
     }
 
     /// Returns the decision that a [`spend`](Bucket::spend) would get, and charges nothing.
@@ -159,7 +215,7 @@ impl Bucket {
     }
 
     #[inline]
-    fn change(&self, step: impl Fn(u64, u64) -> Outcome) -> Decision {
+    fn change(&self, mut step: impl FnMut(u64, u64) -> Outcome) -> Decision {
         let now_ns = self.clock.now_ns();
         let (_, decision) = self.cell.0.update(|word| {
             let outcome = step(word, now_ns);

@@ -64,6 +64,31 @@ impl Rule {
         }
     }
 
+    /// Spends as many units as there are, at most `most`, and returns their number. With no unit left, the outcome is that
+    /// of a denied spend of 1. `most` is at most the limit's burst.
+    pub(crate) fn spend_up_to(&self, word: u64, now_ns: u64, most: u64) -> (u64, Outcome) {
+        let units = self.available(word, now_ns).max(1).min(most);
+        let outcome = self.spend(word, now_ns, units);
+        (if outcome.decision.allowed() { units } else { 0 }, outcome)
+    }
+
+    /// Charges all units that there are but `leave`. The outcome's decision has the figures after it, and is no denial.
+    pub(crate) fn drain(&self, word: u64, now_ns: u64, leave: u64) -> Outcome {
+        let units = self.available(word, now_ns).saturating_sub(leave);
+        let drained = if units == 0 { None } else { self.owe(word, now_ns, units, 0) };
+        let after = self.spend(drained.unwrap_or(word), now_ns, 0).decision;
+        Outcome { word: drained, decision: after.of_refund() }
+    }
+
+    /// Returns the units that calls may spend now.
+    fn available(&self, word: u64, now_ns: u64) -> u64 {
+        match self {
+            // What remains of the quota may come later in the window.
+            Rule::Window(window) => window.available_now(word, now_ns),
+            other => other.spend(word, now_ns, 0).decision.remaining().unwrap_or(u64::MAX),
+        }
+    }
+
     #[inline(never)]
     pub(crate) fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
         let outcome = checked(self.algorithm().refund(word, now_ns, cost));

@@ -135,6 +135,12 @@ impl Window {
         u64::from(self.burst).saturating_add(come as u64).min(self.quota())
     }
 
+    /// The units that calls may spend now, in one call or several.
+    pub(crate) fn available_now(&self, word: u64, now_ns: u64) -> u64 {
+        let current = self.current(word, now_ns);
+        self.available(current.elapsed_ms).saturating_sub(current.used)
+    }
+
     /// The quota that is left once `used` units are used.
     #[inline]
     fn remaining(&self, used: u64) -> (u64, u64) {

@@ -119,7 +119,8 @@ impl KeyedLimit {
             let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
                 return Ok(Decision::UNLIMITED);
             };
-            let state = Call::Check(0).run(view, &view.store_key(key, tag), limit, now_ns)?;
+            let key = view.store_key(key, tag);
+            let state = Call::Check(0).run(view, &key, limit, now_ns)?.decision;
             Ok(if entry.is_shadow() { state.in_shadow() } else { state })
         });
         Ok(state)

@@ -32,8 +32,8 @@ use crate::limits::Id;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ScaledLimit<'h> {
-    handle: &'h KeyedLimit,
-    factor: Factor,
+    pub(super) handle: &'h KeyedLimit,
+    pub(super) factor: Factor,
 }
 
 impl KeyedLimit {

@@ -77,9 +77,9 @@ fn run_capped(
 ) -> Result<bool, Outdated> {
     let call = call.with_cost(call.cost().min(limit.burst()));
     if fault::active(Fault::ShadowByCheck) && call.can_be_denied() {
-        let decision = Call::Check(call.cost()).run(view, key, limit, now_ns)?;
+        let decision = Call::Check(call.cost()).run(view, key, limit, now_ns)?.decision;
         let _ = call.run(view, key, limit, now_ns)?;
         return Ok(!decision.allowed());
     }
-    Ok(!call.run(view, key, limit, now_ns)?.allowed())
+    Ok(!call.run(view, key, limit, now_ns)?.decision.allowed())
 }

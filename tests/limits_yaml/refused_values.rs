@@ -158,7 +158,7 @@ fn fields() {
             (
                 "A: {$REST, id: ipaddress}\nA:1.1.1.1: {$REST}",
                 &[
-                    "1: A.id: invalid id \"ipaddress\": string, ipAddress, regId, ipv6RangeCIDR, identValue, domainOrCIDR, fqdnSet, regId:identValue, regId:domainOrCIDR, regId:domain and regId:fqdnSet are allowed; did you mean ipAddress?",
+                    "1: A.id: invalid id \"ipaddress\": string, ipAddress, regId, integer, bytes, uuid, ipv6RangeCIDR, identValue, domainOrCIDR, fqdnSet, regId:identValue, regId:domainOrCIDR, regId:domain, regId:fqdnSet, or 2 or 3 of them joined by ':', are allowed; did you mean ipAddress?",
                 ],
             ),
             (

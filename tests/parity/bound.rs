@@ -73,6 +73,8 @@ impl Bounded {
             Op::Spend(call) => self.spend(*call),
             Op::Refund(call) => self.refund(*call),
             Op::Reset(call) => self.reset(*call),
+            Op::SpendUpTo(call) => self.spend_up_to(*call),
+            Op::Drain(call) => self.drain(*call),
             Op::Batch(what, members) => self.batch(*what, &members.0),
             Op::Reserve(call, at_most) => self.reserve(*call, *at_most),
             Op::Charge(call) => self.charge(*call),
@@ -127,6 +129,27 @@ impl Bounded {
         if answer.allowed() && answer.remaining().is_some() {
             self.grant(call, self.machine.now());
         }
+    }
+
+    fn spend_up_to(&mut self, call: Call) {
+        let Some(handle) = self.machine.handle(call.limit) else { return };
+        let id = KNOWN[call.limit].id(call.id);
+        let Ok((units, answer)) = handle.spend_up_to(id, call.cost) else { return };
+        self.note_answer(&answer);
+        assert!(
+            units <= call.cost && (units > 0 || !answer.allowed() || call.cost == 0),
+            "{call:?}"
+        );
+        if units > 0 && answer.remaining().is_some() {
+            self.grant(Call { cost: units, ..call }, self.machine.now());
+        }
+    }
+
+    /// Nobody uses the units that a drain takes, so that the ledger has none of them.
+    fn drain(&mut self, call: Call) {
+        let Some(handle) = self.machine.handle(call.limit) else { return };
+        let Ok(answer) = handle.drain(KNOWN[call.limit].id(call.id), call.cost) else { return };
+        self.note_answer(&answer);
     }
 
     fn refund(&mut self, call: Call) {

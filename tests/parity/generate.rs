@@ -249,12 +249,22 @@ impl Generator {
             50..60 => Op::Check(self.call()),
             60..66 => Op::Refund(self.call()),
             66..69 => Op::Reset(self.call()),
-            69..72 => self.many(),
+            69..71 => self.many(),
+            71 => self.some(),
             72..75 => {
                 let call = self.call();
                 Op::Settled(call, self.rng.within(0, call.cost + 3))
             }
             _ => Op::Spend(self.call()),
+        }
+    }
+
+    /// A call that takes what the bucket has.
+    fn some(&mut self) -> Op {
+        let call = self.call();
+        match self.rng.chance(1, 3) {
+            true => Op::Drain(call),
+            false => Op::SpendUpTo(call),
         }
     }
 
@@ -269,7 +279,8 @@ impl Generator {
             20..27 => Op::Keep(self.rng.below(8) as usize),
             27..33 => Op::Charge(self.call()),
             33..41 => Op::Settle(self.rng.below(8) as usize, self.rng.below(4)),
-            41..50 => Op::Spend(self.call()),
+            41..48 => Op::Spend(self.call()),
+            48..50 => self.some(),
             _ => match self.op() {
                 // A restore writes the snapshot that it reads.
                 Op::Snapshot => self.advance(),

@@ -35,6 +35,9 @@ pub(crate) enum Op {
     Check(Call),
     Refund(Call),
     Reset(Call),
+    SpendUpTo(Call),
+    /// Leaves the cost in the bucket.
+    Drain(Call),
     SpendMany {
         limit: usize,
         ids: List<usize>,

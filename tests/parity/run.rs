@@ -217,6 +217,8 @@ impl Machine {
             Op::Check(call) => self.one(CallKind::Check, *call)?,
             Op::Refund(call) => self.one(CallKind::Refund, *call)?,
             Op::Reset(call) => self.one(CallKind::Reset, *call)?,
+            Op::Drain(call) => self.one(CallKind::Drain, *call)?,
+            Op::SpendUpTo(call) => self.spend_up_to(*call)?,
             Op::SpendMany { limit, ids, cost } => self.many(*limit, ids, *cost)?,
             Op::Batch(what, members) => self.batch(*what, &members.0)?,
             Op::Settled(call, actual) => self.settled(*call, *actual)?,
@@ -274,6 +276,8 @@ impl Machine {
                 CallKind::Check => handle.check(id, cost),
                 CallKind::Refund => handle.refund(id, cost),
                 CallKind::Reset => handle.reset(id),
+                CallKind::Drain => handle.drain(id, cost),
+                CallKind::SpendUpTo => unreachable!("it also returns units"),
             }
         } else {
             let scaled = handle.scaled(Factor::from_millionths(call.factor));
@@ -282,10 +286,28 @@ impl Machine {
                 CallKind::Check => scaled.check(id, cost),
                 CallKind::Refund => scaled.refund(id, cost),
                 CallKind::Reset => scaled.reset(id),
+                CallKind::Drain => scaled.drain(id, cost),
+                CallKind::SpendUpTo => unreachable!("it also returns units"),
             }
         };
         let expected = self.oracle.call(kind, call);
         self.same(answer, expected, || format!("{kind:?} {} {id}", KNOWN[call.limit].name))
+    }
+
+    fn spend_up_to(&mut self, call: Call) -> Result<(), String> {
+        let Some(handle) = &self.handles[call.limit] else { return Ok(()) };
+        let (id, most) = (KNOWN[call.limit].id(call.id), call.cost);
+        let (units, answer) = match call.factor {
+            ONE => handle.spend_up_to(id, most),
+            factor => handle.scaled(Factor::from_millionths(factor)).spend_up_to(id, most),
+        }
+        .map_err(|error| format!("{call:?}: {error}"))?;
+        let (expected, expected_units) = self.oracle.spend_up_to(call);
+        let what = || format!("SpendUpTo {} {id}", KNOWN[call.limit].name);
+        if units != expected_units {
+            return Err(format!("{}: {units} units in place of {expected_units}", what()));
+        }
+        self.same(Ok(answer), Ok(expected), what)
     }
 
     fn many(&mut self, limit: usize, ids: &List<usize>, cost: u64) -> Result<(), String> {

@@ -7,7 +7,7 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 15] = [
+pub(crate) const PAGES: [(&str, &str); 16] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),
@@ -16,6 +16,7 @@ pub(crate) const PAGES: [(&str, &str); 15] = [
     ("docs/figures.md", include_str!("../../docs/figures.md")),
     ("docs/guarantees.md", include_str!("../../docs/guarantees.md")),
     ("docs/http.md", include_str!("../../docs/http.md")),
+    ("docs/ids.md", include_str!("../../docs/ids.md")),
     ("docs/limits-files.md", include_str!("../../docs/limits-files.md")),
     ("docs/metrics.md", include_str!("../../docs/metrics.md")),
     ("docs/migration-from-governor.md", include_str!("../../docs/migration-from-governor.md")),

@@ -66,13 +66,13 @@ fn snapshot_with_ids_restores_into_either_engine() {
     let of_ids = builder.limit("B", IdFormat::String, slow(10)).unwrap().build();
     let (old, _manual) = limiter(of_ids.clone(), Engine::Exact);
     let long = "x".repeat(1024);
-    assert!(old.limit("A").unwrap().spend(1 << 40, 3).unwrap().allowed());
+    assert!(old.limit("A").unwrap().spend(1_u64 << 40, 3).unwrap().allowed());
     assert!(old.limit("B").unwrap().spend(&long, 4).unwrap().allowed());
     old.snapshot(&path).unwrap();
     for engine in ENGINES {
         let (options, _manual) = options(engine);
         let (limiter, _) = Limiter::restore(of_ids.clone(), options, &path).unwrap();
-        let left = limiter.limit("A").unwrap().check(1 << 40, 0).unwrap().remaining();
+        let left = limiter.limit("A").unwrap().check(1_u64 << 40, 0).unwrap().remaining();
         assert_eq!((left, used(&limiter, "B", &long, 10)), (Some(7), 4));
         let ids = limiter.limit("B").unwrap().ids();
         assert_eq!(ids, (engine == Engine::Exact).then(|| vec![long.clone()]));

@@ -70,7 +70,7 @@ fn writes_the_golden_files() {
         for (name, id, cost) in SPENT {
             assert!(limiter.limit(name).unwrap().spend(id, cost).unwrap().allowed());
         }
-        assert!(limiter.limit("Ids").unwrap().spend(1 << 40, 9).unwrap().allowed());
+        assert!(limiter.limit("Ids").unwrap().spend(1_u64 << 40, 9).unwrap().allowed());
         for name in ["Window", "Tokens", "Drips"] {
             assert!(limiter.limit(name).unwrap().spend("x", 2).unwrap().allowed());
         }

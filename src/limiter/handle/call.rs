@@ -1,5 +1,7 @@
 //! The calls for one bucket.
 
+use std::cell::Cell;
+
 use crate::algorithm::Outcome;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -15,16 +17,41 @@ pub(crate) enum Call {
     Check(u64),
     Refund(u64),
     Reset,
+    /// Spends as many of these units as there are.
+    SpendUpTo(u64),
+    /// Spends all units but these.
+    Drain(u64),
+}
+
+/// The decision of a call, and the units that it has charged or returned.
+#[derive(Clone, Copy)]
+pub(crate) struct Ran {
+    pub(crate) decision: Decision,
+    /// Of a [`Call::SpendUpTo`], the units that were charged; of another call, those that it asked for.
+    pub(crate) units: u64,
+}
+
+impl Ran {
+    /// No limit applies.
+    pub(super) fn unlimited(call: Call) -> Ran {
+        Ran { decision: Decision::UNLIMITED, units: call.most() }
+    }
 }
 
 impl Call {
-    /// Returns the units; a reset has none.
+    /// Returns the units that the bucket must have, or that are returned; a reset has none.
     #[inline(always)]
     pub(crate) fn cost(self) -> u64 {
         match self {
             Call::Spend(cost) | Call::Check(cost) | Call::Refund(cost) => cost,
-            Call::Reset => 0,
+            Call::SpendUpTo(most) => most.min(1),
+            Call::Reset | Call::Drain(_) => 0,
         }
+    }
+
+    /// Returns the units that are charged if no limit applies.
+    pub(crate) fn most(self) -> u64 {
+        if let Call::SpendUpTo(most) = self { most } else { self.cost() }
     }
 
     /// Returns the same call for another number of units.
@@ -33,19 +60,19 @@ impl Call {
             Call::Spend(_) => Call::Spend(cost),
             Call::Check(_) => Call::Check(cost),
             Call::Refund(_) => Call::Refund(cost),
-            Call::Reset => Call::Reset,
+            Call::Reset | Call::SpendUpTo(_) | Call::Drain(_) => self,
         }
     }
 
-    /// Whether the bucket can deny the call. Refunds and resets are never denied by a block or counted.
+    /// Whether the bucket can deny the call. Refunds, resets and drains are never denied by a block or counted.
     #[inline(always)]
     pub(crate) fn can_be_denied(self) -> bool {
-        matches!(self, Call::Spend(_) | Call::Check(_))
+        matches!(self, Call::Spend(_) | Call::Check(_) | Call::SpendUpTo(_))
     }
 
     #[inline(always)]
     pub(crate) fn is_spend(self) -> bool {
-        matches!(self, Call::Spend(_))
+        matches!(self, Call::Spend(_) | Call::SpendUpTo(_))
     }
 
     /// Computes the new word and the decision from the bucket's word.
@@ -56,6 +83,8 @@ impl Call {
             Call::Check(cost) => Outcome { word: None, ..rule.spend(word, now_ns, cost) },
             Call::Refund(cost) => rule.refund(word, now_ns, cost),
             Call::Reset => rule.reset(word, now_ns),
+            Call::SpendUpTo(most) => rule.spend_up_to(word, now_ns, most.min(limit.burst())).1,
+            Call::Drain(leave) => rule.drain(word, now_ns, leave),
         }
     }
 
@@ -66,15 +95,27 @@ impl Call {
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
-    ) -> Result<Decision, Outdated> {
-        match self {
+    ) -> Result<Ran, Outdated> {
+        let ask = |word, now_ns| self.outcome(limit, word, now_ns);
+        let decision = match self {
             // A spend of nothing is a check: no cell is made for it.
-            Call::Check(_) | Call::Spend(0) => {
-                view.look(key, now_ns, |word, now_ns| self.outcome(limit, word, now_ns))
+            Call::Check(_) | Call::Spend(0) | Call::SpendUpTo(0) => view.look(key, now_ns, ask)?,
+            Call::Spend(cost) => view.spend(key, limit, cost, now_ns)?.decision,
+            Call::Refund(cost) => view.refund(key, limit, cost, now_ns)?,
+            Call::Reset => view.reset(key, limit, now_ns)?,
+            Call::SpendUpTo(most) => {
+                // The rule is asked again for each word that another call has stored meanwhile.
+                let (units, most) = (Cell::new(0), most.min(limit.burst()));
+                let spent = view.charge(key, limit, now_ns, |word, now_ns| {
+                    let (charged, outcome) = limit.rule().spend_up_to(word, now_ns, most);
+                    units.set(charged);
+                    outcome
+                })?;
+                let units = if spent.decision.allowed() { units.get() } else { 0 };
+                return Ok(Ran { decision: spent.decision, units });
             }
-            Call::Spend(cost) => Ok(view.spend(key, limit, cost, now_ns)?.decision),
-            Call::Refund(cost) => view.refund(key, limit, cost, now_ns),
-            Call::Reset => view.reset(key, limit, now_ns),
-        }
+            Call::Drain(_) => view.charge(key, limit, now_ns, ask)?.decision,
+        };
+        Ok(Ran { decision, units: self.cost() })
     }
 }

@@ -94,7 +94,7 @@ impl KeyedLimit {
             && shared.blocks.end_ns(shared.store.hash(key, fingerprint), key, now_ns).is_some()
         {
             // Whether a limit applies to the blocked key is decided there.
-            return self.slow_path(id, fingerprint, Factor::ONE, call, now_ns);
+            return Ok(self.slow_path(id, fingerprint, Factor::ONE, call, now_ns)?.decision);
         }
         self.call_for_key(id, fingerprint, call, Some(now_ns))
     }
@@ -270,7 +270,7 @@ impl KeyedLimit {
             }
             read_ns => {
                 let now_ns = read_ns.unwrap_or_else(|| clock.now_ns());
-                self.slow_path(id, fingerprint, Factor::ONE, call, now_ns)
+                Ok(self.slow_path(id, fingerprint, Factor::ONE, call, now_ns)?.decision)
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod call;
 mod fast_path;
+mod partial;
 mod slow_path;
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! The slow path: decides calls that the fast path cannot decide (new keys, ended overrides, factors, limits in shadow
 //! mode, blocks, reloads), and counts calls.
 
+use super::call::Ran;
 use super::{Call, KeyedLimit};
 use crate::algorithm::factor::Factor;
 use crate::core::view::LimitsView;
@@ -13,14 +14,17 @@ use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
-/// A decision, and whether the caller also charges the shadow limit beside the limit.
+/// A decision, the units that the caller has got, and whether it also charges the shadow limit beside the limit.
 struct Decided {
-    decision: Decision,
+    ran: Ran,
     has_shadow: bool,
 }
 
 impl Decided {
-    const UNLIMITED: Decided = Decided { decision: Decision::UNLIMITED, has_shadow: false };
+    /// No limit applies.
+    fn unlimited(call: Call) -> Decided {
+        Decided { ran: Ran::unlimited(call), has_shadow: false }
+    }
 }
 
 impl KeyedLimit {
@@ -40,7 +44,25 @@ impl KeyedLimit {
         }
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
-        self.slow_path(id, self.fingerprint_of_any(id), factor, call, shared.clock.now_ns())
+        let now_ns = shared.clock.now_ns();
+        Ok(self.slow_path(id, self.fingerprint_of_any(id), factor, call, now_ns)?.decision)
+    }
+
+    /// Decides a call that says how many units it has charged.
+    pub(super) fn call_for_units(
+        &self,
+        id: Id<'_>,
+        factor: Factor,
+        call: Call,
+    ) -> Result<Ran, Error> {
+        let shared = &*self.limiter.inner;
+        if !shared.is_enabled() {
+            return Ok(Ran::unlimited(call));
+        }
+        let now_ns = shared.clock.now_ns();
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        self.slow_path(id, self.fingerprint_of_any(id), factor, call, now_ns)
     }
 
     /// Decides a call for any id in normal form under one view of the limits, and counts it. Decides it again if a
@@ -53,12 +75,12 @@ impl KeyedLimit {
         factor: Factor,
         call: Call,
         now_ns: u64,
-    ) -> Result<Decision, Error> {
+    ) -> Result<Ran, Error> {
         let decided = self.limiter.inner.with_view(|view| {
             // Ask the registry which limit applies to the id.
             let entry = view.generation.limits.entry(self.index);
             let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
-                return Ok(Ok(Decided::UNLIMITED));
+                return Ok(Ok(Decided::unlimited(call)));
             };
             let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
             if factor == Factor::ONE {
@@ -66,7 +88,7 @@ impl KeyedLimit {
             }
             let limit = match view.scaled(self.index, limit, factor) {
                 Ok(Some(limit)) => limit,
-                Ok(None) => return Ok(Ok(Decided::UNLIMITED)),
+                Ok(None) => return Ok(Ok(Decided::unlimited(call))),
                 Err(error) => return Ok(Err(error)),
             };
             let decided = self.decide(view, &key, &limit, call, now_ns)?;
@@ -75,14 +97,14 @@ impl KeyedLimit {
             }
             Ok(decided)
         });
-        let Decided { decision, has_shadow } = decided.inspect_err(|_| self.tally.count_error())?;
+        let Decided { ran, has_shadow } = decided.inspect_err(|_| self.tally.count_error())?;
         // Charge the shadow limit beside the limit in the same way. Count a spend that it would have denied.
         if has_shadow && !matches!(call, Call::Check(_)) {
             let key = KeyRef { limit: self.index, id };
             let would_deny = self.limiter.inner.in_shadow(key, factor, call, now_ns);
             self.note_shadow(would_deny && call.is_spend());
         }
-        Ok(decision)
+        Ok(ran)
     }
 
     /// Decides a call for a key and the limit that applies to it, and counts it.
@@ -101,28 +123,34 @@ impl KeyedLimit {
             if is_above {
                 return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
             }
-            let decision = run_unless_blocked(call, view, key, limit, now_ns)?;
+            let ran = run_unless_blocked(call, view, key, limit, now_ns)?;
             if call.is_spend() {
-                self.count(key.key.id, limit, cost, &decision, now_ns);
+                self.count(key.key.id, limit, ran.units, &ran.decision, now_ns);
             }
             // The shadow limit shows the effect of other parameters. A spend that a block denied says nothing about
             // them, so the shadow limit is not charged.
-            let has_shadow = has_shadow && !decision.blocked();
-            return Ok(Ok(Decided { decision, has_shadow }));
+            let has_shadow = has_shadow && !ran.decision.blocked();
+            return Ok(Ok(Decided { ran, has_shadow }));
         }
         // The limit is in shadow mode: it neither denies a call nor lets it fail.
         let call = if is_above { call.with_cost(0) } else { call };
-        let decision = run_unless_blocked(call, view, key, limit, now_ns)?;
+        let ran = run_unless_blocked(call, view, key, limit, now_ns)?;
         if !call.can_be_denied() {
-            return Ok(Ok(Decided { decision, has_shadow }));
+            return Ok(Ok(Decided { ran, has_shadow }));
         }
-        let would_deny = is_above || !decision.allowed();
-        let decision = decision.in_shadow();
+        let would_deny = is_above || !ran.decision.allowed();
+        let decision = ran.decision.in_shadow();
         if call.is_spend() {
             self.note_shadow(would_deny);
-            self.count(key.key.id, limit, if would_deny { 0 } else { cost }, &decision, now_ns);
+            self.count(
+                key.key.id,
+                limit,
+                if would_deny { 0 } else { ran.units },
+                &decision,
+                now_ns,
+            );
         }
-        Ok(Ok(Decided { decision, has_shadow }))
+        Ok(Ok(Decided { ran: Ran { decision, units: call.most() }, has_shadow }))
     }
 
     /// Counts the spend if a shadow limit would have denied it.
@@ -193,11 +221,12 @@ fn run_unless_blocked(
     key: &StoreKey<'_>,
     limit: &Limit,
     now_ns: u64,
-) -> Result<Decision, Outdated> {
+) -> Result<Ran, Outdated> {
     if call.can_be_denied()
         && let Some(left_ns) = view.blocked_ns(key, now_ns)
     {
-        return view.denied_by_block(key, limit, call.cost(), now_ns, left_ns);
+        let decision = view.denied_by_block(key, limit, call.cost(), now_ns, left_ns)?;
+        return Ok(Ran { decision, units: 0 });
     }
     call.run(view, key, limit, now_ns)
 }

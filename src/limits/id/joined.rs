@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_split_at_the_first_colon_without_backslash() {
+    fn text_is_split_at_the_first_plain_colon() {
         for (text, expected) in [
             ("a:b", Some(("a", "b"))),
             (":", Some(("", ""))),

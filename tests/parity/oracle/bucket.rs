@@ -171,6 +171,20 @@ impl Rule {
         low
     }
 
+    /// The most units that calls may spend at a time.
+    pub(crate) fn available(self, state: Option<State>, now: i128) -> i128 {
+        match (self, state.unwrap_or(self.new_state(now))) {
+            (Rule::Gcra { burst, interval }, State::Tat(tat)) => {
+                ((now + burst * interval - now.max(tat)) / interval).max(0)
+            }
+            (_, State::Counted { at, used }) => {
+                let holds = |units: &i128| self.holds(at, used, ms_of(now), *units);
+                (0..=self.capacity()).rev().find(holds).unwrap_or(0)
+            }
+            _ => unreachable!("{self:?} {state:?}"),
+        }
+    }
+
     fn figures(self, allowed: bool, at: i128, used: i128, now_ms: i128, cost: i128) -> Figures {
         let current = self.current(at, used, now_ms);
         let until_there = self.until(at, used, now_ms, |ms| self.holds(at, used, ms, cost));

@@ -39,6 +39,9 @@ pub(crate) enum CallKind {
     Check,
     Refund,
     Reset,
+    SpendUpTo,
+    /// Leaves the cost in the bucket.
+    Drain,
 }
 
 /// The limits of a generation, and the ends of their overrides on the limiter's clock, in ns, by limit and
@@ -227,7 +230,34 @@ impl Oracle {
             CallKind::Check => (None, rule.spend(state, now, cost).1),
             CallKind::Refund => rule.refund(state, now, cost),
             CallKind::Reset => rule.reset(state, now),
+            CallKind::SpendUpTo => rule.spend(state, now, self.units(rule, call)),
+            CallKind::Drain => {
+                let units = (rule.available(state, now) - cost).max(0);
+                let drained = rule.owe(state, now, units);
+                (drained, rule.spend(drained.or(state), now, 0).1)
+            }
         }
+    }
+
+    /// The units that a call which takes as many as there are asks the bucket for.
+    fn units(&self, rule: Rule, call: Call) -> i128 {
+        let most = i128::from(call.cost).min(rule.most());
+        rule.available(self.state(call), self.now).max(1).min(most)
+    }
+
+    /// Answers a spend of as many units as there are, and returns their number.
+    pub(crate) fn spend_up_to(&mut self, call: Call) -> (Answer, u64) {
+        let is_enforced = !self.terms.is_shadow(call.limit);
+        let rule = self.rule(call).filter(|_| self.enabled && is_enforced);
+        let units = rule.map(|rule| self.units(rule, call));
+        let answer = self.call(CallKind::SpendUpTo, call).expect("no cost is an error");
+        let is_denied = answer.figures.is_some_and(|figures| !figures.allowed);
+        let units = match units {
+            _ if is_denied => 0,
+            Some(units) => u64::try_from(units).expect("at most the cost"),
+            None => call.cost,
+        };
+        (answer, units)
     }
 
     /// Answers a call for one bucket.
@@ -236,13 +266,14 @@ impl Oracle {
             return Ok(Answer::UNLIMITED);
         };
         let is_shadow = self.terms.is_shadow(call.limit);
-        let is_above = kind != CallKind::Reset && i128::from(call.cost) > rule.most();
+        let takes_any = matches!(kind, CallKind::Reset | CallKind::SpendUpTo | CallKind::Drain);
+        let is_above = !takes_any && i128::from(call.cost) > rule.most();
         if is_above && !is_shadow {
             return Err(CallError::Cost);
         }
         let call = if is_above { Call { cost: 0, ..call } } else { call };
         let (state, mut figures) = self.ask(kind, rule, call);
-        let can_be_denial = matches!(kind, CallKind::Spend | CallKind::Check);
+        let can_be_denial = matches!(kind, CallKind::Spend | CallKind::Check | CallKind::SpendUpTo);
         let denied = if can_be_denial { self.under_block(rule, call, figures) } else { None };
         match denied {
             Some(denied) => figures = denied,
