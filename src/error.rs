@@ -70,7 +70,7 @@ pub(crate) enum ErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigFault {
-    /// The file, as the caller named it.
+    /// The file, as the caller named it; empty for a section of a configuration.
     pub file: String,
     /// The line, counted from 1, where it is known.
     pub line: Option<u64>,
@@ -82,14 +82,19 @@ pub struct ConfigFault {
 
 impl fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Escaped(&self.file))?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
+        let mut separator = "";
+        if !self.file.is_empty() {
+            write!(f, "{}", Escaped(&self.file))?;
+            if let Some(line) = self.line {
+                write!(f, ":{line}")?;
+            }
+            separator = ": ";
         }
         if !self.path.is_empty() {
-            write!(f, ": {}", Escaped(&self.path))?;
+            write!(f, "{separator}{}", Escaped(&self.path))?;
+            separator = ": ";
         }
-        write!(f, ": {}", Escaped(&self.message))
+        write!(f, "{separator}{}", Escaped(&self.message))
     }
 }
 
@@ -109,7 +114,7 @@ impl Error {
     }
 
     /// Makes an error from the faults of limits files; `unread` of the faults are files that cannot be read.
-    #[cfg(feature = "yaml")]
+    #[cfg(any(feature = "yaml", feature = "serde"))]
     #[cold]
     pub(crate) fn from_faults(faults: Vec<ConfigFault>, unread: usize) -> Error {
         debug_assert!(!faults.is_empty());

@@ -114,6 +114,7 @@
 //! - [Algorithms](docs::algorithms): gcra, windows, token and leaky buckets, factors, custom algorithms
 //! - [Ids](docs::ids): the types that calls take, structs as ids, how ids are told apart
 //! - [Limits files](docs::limits_files): YAML, id formats, Boulder's names, overrides, `validate`, `explain`
+//! - [Limits in a configuration](docs::serde): sections of TOML, YAML, JSON and figment, by serde
 //! - [Batches](docs::batches): several limits as one, many ids in one call, the cap on keys
 //! - [Reload](docs::reload): new limits in a running program, watched files, `diff`
 //! - [Snapshots](docs::snapshots): buckets that survive a restart
@@ -135,6 +136,7 @@
 //! | `boulder` | yes | Boulder's names; ids that are domains, prefixes and identifier sets |
 //! | `http` | no | response fields and the client's address, without a framework |
 //! | `tower` | no | the tower layer |
+//! | `serde` | no | limits and options in an application's own configuration |
 //! | `watch` | no | a reload when the files change |
 //! | `snapshot` | no | buckets that survive a restart, in a file |
 //! | `uuid` | no | ids of the crate `uuid` |
@@ -194,6 +196,7 @@ pub mod docs {
                 "[migration_from_governor]: crate::docs::migration_from_governor\n",
                 "[reload]: crate::docs::reload\n",
                 "[replay]: crate::docs::replay\n",
+                "[serde]: crate::docs::serde\n",
                 "[snapshots]: crate::docs::snapshots\n",
                 "[waiting]: crate::docs::waiting\n",
                 "\n",
@@ -223,6 +226,7 @@ pub mod docs {
     page!(migration_from_governor, "../docs/migration-from-governor.md", "tower");
     page!(reload, "../docs/reload.md", "watch");
     page!(replay, "../docs/replay.md");
+    page!(serde, "../docs/serde.md", "serde");
     page!(snapshots, "../docs/snapshots.md", "snapshot");
     page!(waiting, "../docs/waiting.md");
 }

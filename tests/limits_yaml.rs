@@ -23,21 +23,41 @@ mod string_ids;
 #[path = "limits_yaml/warnings.rs"]
 mod warnings;
 
+#[cfg(feature = "serde")]
+#[path = "support/second_reader.rs"]
+mod second_reader;
+
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use tollgate::{Error, Limits};
 
+/// Reads a text, with the feature `serde` also by a second reader, which must agree.
+fn read(text: &str) -> Result<Limits, Error> {
+    let read = Limits::from_yaml(text);
+    #[cfg(feature = "serde")]
+    second_reader::compare(text, None, read.as_ref().ok());
+    read
+}
+
+/// Reads a text of limits and one of overrides like [`read`].
+fn read_both(limits: &str, overrides: &str) -> Result<Limits, Error> {
+    let read = Limits::from_yaml_with_overrides(limits, overrides);
+    #[cfg(feature = "serde")]
+    second_reader::compare(limits, Some(overrides), read.as_ref().ok());
+    read
+}
+
 /// Returns the faults of a text as lines, without the file's name.
 fn faults(text: &str) -> Vec<String> {
-    strip(&Limits::from_yaml(text).expect_err(text), "<text>")
+    strip(&read(text).expect_err(text), "<text>")
 }
 
 /// Returns the faults of a file of overrides beside a valid file of limits.
 fn override_faults(text: &str) -> Vec<String> {
     let limits = "Own: {burst: 1, count: 1, period: 1s, id: string}";
-    strip(&Limits::from_yaml_with_overrides(limits, text).expect_err(text), "<overrides>")
+    strip(&read_both(limits, text).expect_err(text), "<overrides>")
 }
 
 fn strip(error: &Error, file: &str) -> Vec<String> {

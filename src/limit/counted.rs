@@ -305,7 +305,10 @@ fn whole(field: &'static str, number: f64) -> Result<u64, LimitFault> {
 }
 
 /// Rounds a decimal count up, like [`whole`].
-#[cfg_attr(not(feature = "yaml"), allow(dead_code, reason = "only files have decimals"))]
+#[cfg_attr(
+    not(any(feature = "yaml", feature = "serde")),
+    allow(dead_code, reason = "only files and configurations have decimals")
+)]
 pub(crate) fn whole_of_decimal(field: &'static str, number: Decimal) -> Result<u64, LimitFault> {
     at_least_one(field, number)?;
     check_count(field, number.ceil()).map(u64::from)

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 
 pub use crate::algorithm::factor::Factor;
 
-#[cfg(feature = "yaml")]
+#[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use counted::whole_of_decimal;
 
 /// One limit: an algorithm and its parameters.

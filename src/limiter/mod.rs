@@ -2,6 +2,8 @@
 
 pub(crate) mod batch;
 pub(crate) mod blocks;
+#[cfg(feature = "serde")]
+mod config;
 pub(crate) mod explain;
 pub(crate) mod handle;
 pub(crate) mod metrics;

@@ -30,8 +30,8 @@ use crate::util::background::{Stop, Ticker};
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SweepOptions {
-    interval: Duration,
-    step: usize,
+    pub(super) interval: Duration,
+    pub(super) step: usize,
 }
 
 impl Default for SweepOptions {

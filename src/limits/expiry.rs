@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 
 /// The part of messages that says which dates are allowed.
-#[cfg(feature = "yaml")]
+#[cfg(any(feature = "yaml", feature = "serde"))]
 const ALLOWED: &str = "a date such as 2026-12-31, from 1970-01-01 to 9999-12-31, is allowed";
 
 const YEARS: std::ops::RangeInclusive<u64> = 1970..=9999;
@@ -24,7 +24,7 @@ impl Expiry {
     }
 
     /// Returns the end of the day `YYYY-MM-DD`, in UTC. An error says which dates are allowed.
-    #[cfg(feature = "yaml")]
+    #[cfg(any(feature = "yaml", feature = "serde"))]
     pub(crate) fn after_day(text: &str) -> Result<Expiry, &'static str> {
         let day = day_of(text).ok_or(ALLOWED)?;
         Ok(Expiry((day + 1) * SECONDS_A_DAY))
@@ -74,7 +74,7 @@ pub(crate) fn seconds(time: SystemTime) -> u64 {
 }
 
 /// Returns the days from the epoch to the date `YYYY-MM-DD`, if that date exists.
-#[cfg(feature = "yaml")]
+#[cfg(any(feature = "yaml", feature = "serde"))]
 fn day_of(text: &str) -> Option<u64> {
     let bytes: &[u8; 10] = text.as_bytes().try_into().ok()?;
     let number = |digits: &[u8]| {
@@ -111,7 +111,7 @@ fn days_before(year: u64) -> u64 {
     years * 365 + leap_days(year - 1) - leap_days(first - 1)
 }
 
-#[cfg(feature = "yaml")]
+#[cfg(any(feature = "yaml", feature = "serde"))]
 fn days_before_month(year: u64, month: u64) -> u64 {
     (1..month).map(|before| days_in(year, before)).sum()
 }

@@ -1,5 +1,7 @@
 //! Finds which limit applies to an id: names, formats of ids, defaults and overrides.
 
+#[cfg(feature = "serde")]
+pub(crate) mod config;
 mod expiry;
 mod explanation;
 mod format;
@@ -9,12 +11,16 @@ mod id_format;
 mod identifier_set;
 mod names;
 mod options;
+#[cfg(any(feature = "yaml", feature = "serde"))]
+mod read;
 mod registry;
 #[cfg(feature = "yaml")]
 mod yaml;
 
 use crate::util::escape::quoted;
 
+#[cfg(feature = "serde")]
+pub use config::Overrides;
 pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 #[cfg(feature = "snapshot")]
 pub(crate) use format::STRING_MAX_BYTES;

@@ -18,13 +18,13 @@ LegacyPerUser:     {algorithm: leaky_bucket, max: 10, duration: 5s, min_interval
 
 #[test]
 fn each_has_its_numbers() {
-    let limits = Limits::from_yaml(ALL).unwrap();
+    let limits = read(ALL).unwrap();
     let ms = Duration::from_millis;
     assert_eq!(of(&limits, "SearchPerUser", "a"), Limit::fixed_window(10, MINUTE).ok());
     assert_eq!(of(&limits, "ApiPerKey", "a"), Limit::token_bucket(15, MINUTE, 3).ok());
     assert_eq!(of(&limits, "NotesPerUser", "a"), Limit::leaky_bucket(10, ms(250), 1).ok());
     assert_eq!(of(&limits, "LegacyPerUser", "a"), Limit::leaky_bucket(10, SECOND, 2).ok());
-    let limits = Limits::from_yaml(
+    let limits = read(
         "A: {algorithm: leaky_bucket, size: 9.5, id: string}\n\
          B: {algorithm: leaky_bucket, size: 1, drip_rate: 1.2ms, drip_size: 2.000001, id: string}\n\
          C: {algorithm: leaky_bucket, min_interval: 0.4ms, id: string}\n",
@@ -44,7 +44,7 @@ fn overrides_have_the_numbers_of_their_limits_algorithm() {
   LegacyPerUser:d: {max: 2, duration: 1s}
 - LegacyPerUser:e: {size: 4, drip_size: 9}
 ";
-    let limits = Limits::from_yaml_with_overrides(ALL, overrides).unwrap();
+    let limits = read_both(ALL, overrides).unwrap();
     for id in ["a", "b"] {
         assert_eq!(of(&limits, "SearchPerUser", id), Limit::fixed_window(100, SECOND).ok());
     }
@@ -55,7 +55,7 @@ fn overrides_have_the_numbers_of_their_limits_algorithm() {
     assert_eq!(of(&limits, "LegacyPerUser", "e"), Limit::leaky_bucket(4, SECOND, 9).ok());
 
     // A name of Boulder's needs no default: its first override sets the algorithm.
-    let limits = Limits::from_yaml(
+    let limits = read(
         "NewOrdersPerAccount:1: {limit: 5, window: 1s, burst: 2}\n\
          NewOrdersPerAccount: {algorithm: token_bucket, limit: 3, window: 1s, burst: 1}\n\
          CertificatesPerDomain:example.com: {limit: 5, window: 1s}\n",
@@ -69,7 +69,7 @@ fn overrides_have_the_numbers_of_their_limits_algorithm() {
 
 #[test]
 fn no_limit_and_limits_that_are_switched_off() {
-    let limits = Limits::from_yaml(
+    let limits = read(
         "A: {algorithm: leaky_bucket, max: 10, duration: 0s, id: string}\n\
          A:x: {size: 4}\n\
          B: {enabled: false, burst: 1, count: 1, period: 1s, id: string}\n\

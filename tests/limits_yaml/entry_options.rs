@@ -33,7 +33,7 @@ fn said<'a>(
 
 #[test]
 fn overrides_have_comment_owner_and_end() {
-    let limits = Limits::from_yaml(
+    let limits = read(
         "Own: {burst: 1, count: 1, period: 1s, id: string}\n\
          Own:a: {comment: 'a: trial', expires: 2026-12-31, burst: 2, count: 1, period: 1s, owner: sales}\n\
          Own:b: {burst: 2, count: 1, period: 1s, owner: , comment: ~}\n",
@@ -59,7 +59,7 @@ fn options_of_an_id_precede_its_lists() {
         let rest = "    expires: 2028-02-29\n    comment: shared\n    owner: all\n    \
                     burst: 3\n    count: 1\n    period: 1s\n";
         let body = if ids_come_first { [ids, rest] } else { [rest, ids] }.concat();
-        let limits = Limits::from_yaml_with_overrides(
+        let limits = read_both(
             "Own: {burst: 1, count: 1, period: 1s, id: string}",
             &format!("- Own:\n{body}- Own: {{burst: 9, count: 1, period: 1s, ids: [z]}}\n"),
         )
@@ -81,7 +81,7 @@ fn options_of_an_id_precede_its_lists() {
 
 #[test]
 fn every_entry_knows_its_file_and_line() {
-    let limits = Limits::from_yaml_with_overrides(
+    let limits = read_both(
         "# none\nOwn: {burst: 1, count: 1, period: 1s, id: string}\n\
          Own:a: {burst: 2, count: 1, period: 1s}\n",
         "- Own:\n    burst: 3\n    count: 1\n    period: 1s\n    ids:\n    - b\n    - id: c\n",
@@ -104,7 +104,7 @@ fn every_entry_knows_its_file_and_line() {
 
 #[test]
 fn limits_have_mode_shadow_and_debt() {
-    let limits = Limits::from_yaml(
+    let limits = read(
         "A: {burst: 20, count: 10, period: 1s, id: string}\n\
          B: {burst: 20, count: 10, period: 1s, id: string, mode: shadow, max_debt: 0}\n\
          C:\n  mode: enforce\n  shadow: {burst: 5, count: 5, period: 2s}\n  max_debt: 40\n  \
@@ -133,10 +133,9 @@ fn limits_have_mode_shadow_and_debt() {
 #[test]
 fn own_debt_without_room_is_refused() {
     let window = "algorithm: fixed_window, limit: 16777210, window: 1s, id: string";
-    let limits = Limits::from_yaml(&format!(
-        "A: {{{window}, max_debt: 5}}\nA:x: {{limit: 16777213, window: 1s}}\n"
-    ))
-    .unwrap();
+    let limits =
+        read(&format!("A: {{{window}, max_debt: 5}}\nA:x: {{limit: 16777213, window: 1s}}\n"))
+            .unwrap();
     assert_eq!(limits.limit("A").unwrap().max_debt(), 5);
     assert_eq!(given(&limits, "A", "x").max_debt(), 2);
     assert_eq!(

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn boulders_fixtures_load_with_public_addresses() {
-    let limits = Limits::from_yaml_with_overrides(
+    let limits = read_both(
         "{NewRegistrationsPerIPAddress: {burst: 20, count: 20, period: 1s},
               NewRegistrationsPerIPv6Range: {burst: 30, count: 30, period: 2s}}",
         "\
@@ -54,7 +54,7 @@ fn boulders_fixtures_load_with_public_addresses() {
 
 #[test]
 fn forms_mix_and_fields_come_in_any_order() {
-    let limits = Limits::from_yaml(
+    let limits = read(
         "\u{feff}%YAML 1.2\n---\n\
 Own: {id: string, algorithm: gcra, period: 1s, count: 1, burst: 1}
 Own:a:b: {period: \"2s\", count: 1, burst: 2}
@@ -76,7 +76,7 @@ Second.own_limit-2: {burst: 4, count: 1, period: 1s, id: string}
     }
     assert_eq!(numbers(&limits, "NewOrdersPerAccount", 4), None);
     assert_eq!(numbers(&limits, "Second.own_limit-2", "x"), Some((5, 1, SECOND)));
-    let list = Limits::from_yaml(
+    let list = read(
         "- NewOrdersPerAccount:7: {burst: 1, count: 1, period: 1s}\n\
              - NewOrdersPerAccount: {burst: 2, count: 1, period: 1s, ids: [8]}\n  \
                CertificatesPerDomain: {burst: 3, count: 1, period: 1s, ids: [example.com, {id: example.org}]}\n",
@@ -93,7 +93,7 @@ fn the_most_specific_override_of_a_composite_wins() {
     let whole = format!("{name}:12345678:example.com: {{burst: 2, count: 1, period: 1s}}\n");
     let account = format!("{name}:12345678: {{burst: 1, count: 1, period: 1s}}\n");
     for text in [format!("{whole}{account}"), format!("{account}{whole}")] {
-        let limits = Limits::from_yaml(&text).unwrap();
+        let limits = read(&text).unwrap();
         assert_eq!(numbers(&limits, name, (12_345_678, "www.example.com")), Some((2, 1, SECOND)));
         assert_eq!(numbers(&limits, name, (12_345_678, "example.org")), Some((1, 1, SECOND)));
         assert_eq!(numbers(&limits, name, (1, "example.com")), None);
@@ -102,7 +102,7 @@ fn the_most_specific_override_of_a_composite_wins() {
 
 #[test]
 fn custom_limits_accept_overrides_for_reserved_addresses() {
-    let limits = Limits::from_yaml(
+    let limits = read(
         "Own: {burst: 1, count: 1, period: 1s, id: ipAddress}\nOwn:10.0.0.5: {burst: 2, count: 1, period: 1s}",
     )
     .unwrap();
@@ -112,7 +112,7 @@ fn custom_limits_accept_overrides_for_reserved_addresses() {
 #[test]
 fn a_file_of_overrides_may_be_empty() {
     for text in ["{}", "[]", "--- # none\n[]\n"] {
-        let limits = Limits::from_yaml_with_overrides(DEFAULTS, text).unwrap();
+        let limits = read_both(DEFAULTS, text).unwrap();
         assert_eq!(limits.overrides(), 0);
     }
 }
@@ -125,7 +125,7 @@ fn json_is_yaml_and_quoted_brackets_are_text() {
              \"Own:{brackets}\": {{\"burst\": 2, \"count\": 1, \"period\": \"1s\"}}}}\n",
         "[".repeat(1000)
     );
-    let limits = Limits::from_yaml(&text).unwrap();
+    let limits = read(&text).unwrap();
     assert_eq!(numbers(&limits, "Own", &*brackets), Some((2, 1, SECOND)));
 }
 
@@ -142,7 +142,7 @@ fn block_scalar_of_brackets_and_stars_is_text() {
           [[[[ {{{{ *a &b !c
           \"' - - - # %
 ";
-    assert_eq!(Limits::from_yaml(text).unwrap().overrides(), 1);
+    assert_eq!(read(text).unwrap().overrides(), 1);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn names_and_ids_like_other_types_are_text() {
                     'Own:null': {burst: 2, count: 1, period: 1s}\n";
     let ids =
         "- Own: {burst: 3, count: 1, period: 1s, ids: [true, 1e5, 007, 'null', '~', 0x1F, 1_000]}";
-    let limits = Limits::from_yaml_with_overrides(text, &ids.replace("'null', ", "")).unwrap();
+    let limits = read_both(text, &ids.replace("'null', ", "")).unwrap();
     for id in ["true", "1e5", "007", "~", "0x1F", "1_000"] {
         assert_eq!(numbers(&limits, "Own", id), Some((3, 1, SECOND)), "{id}");
     }

@@ -56,7 +56,7 @@ fn faults_are_tame() {
 
 #[test]
 fn refused_names_and_ids_are_tame() {
-    let limits = Limits::from_yaml(DEFAULTS).unwrap();
+    let limits = read(DEFAULTS).unwrap();
     is_tame(&limits.limit(HOSTILE).map(drop).unwrap_err().to_string());
     is_tame(&limits.limit_for("NewOrdersPerAccount", HOSTILE).unwrap_err().to_string());
 }

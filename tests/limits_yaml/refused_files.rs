@@ -118,7 +118,7 @@ Faulty: {burst: 1, count: 1, period: 1s, id: strnig}
 Faulty:x: {burst: 1, count: 1, period: 1s}
 CertificatesPerDomain:
 ";
-    let places: Vec<(u64, String)> = Limits::from_yaml(text)
+    let places: Vec<(u64, String)> = read(text)
         .unwrap_err()
         .faults()
         .iter()

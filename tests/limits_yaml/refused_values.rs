@@ -395,7 +395,7 @@ fn duplicate_ids_name_the_first_line() {
         ],
         faults,
     );
-    let error = Limits::from_yaml_with_overrides(
+    let error = read_both(
         "\nNewOrdersPerAccount:1: {burst: 1, count: 1, period: 1s}",
         "- NewOrdersPerAccount: {burst: 1, count: 1, period: 1s, ids: [1]}",
     )

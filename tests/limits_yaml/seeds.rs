@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_defaults_load() {
-    let limits = Limits::from_yaml(DEFAULTS).unwrap();
+    let limits = read(DEFAULTS).unwrap();
     let names: Vec<&str> = limits.names().collect();
     assert_eq!(names, ["NewRegistrationsPerIPAddress", "NewOrdersPerAccount"]);
     assert_eq!(numbers(&limits, "NewOrdersPerAccount", 1), Some((300, 300, 180 * MINUTE)));
@@ -30,7 +30,7 @@ fn the_originals_are_refused_by_their_reserved_addresses() {
 fn the_overrides_load_with_public_addresses() {
     for text in [LIST, MAP] {
         let text = text.replace("10.0.0.", "64.112.117.");
-        let limits = Limits::from_yaml_with_overrides(DEFAULTS, &text).unwrap();
+        let limits = read_both(DEFAULTS, &text).unwrap();
         assert_eq!(limits.overrides(), if text.starts_with('-') { 4 } else { 2 });
         let doubled = Some((300, 600, 180 * MINUTE));
         assert_eq!(numbers(&limits, "NewOrdersPerAccount", 12_345_678_u64), doubled);
@@ -51,7 +51,7 @@ fn custom_limit_is_refused_until_declared() {
             override_faults(text),
             [format!("{path}: unknown limit \"NewFoosPerIPAddress\"; {hint}")]
         );
-        let limits = Limits::from_yaml_with_overrides(FOO_DECLARED, text).unwrap();
+        let limits = read_both(FOO_DECLARED, text).unwrap();
         let address = Ipv4Addr::new(172, 23, 45, 22);
         assert_eq!(numbers(&limits, "NewFoosPerIPAddress", address), Some((20, 20, SECOND)));
         let other = Ipv4Addr::new(172, 23, 45, 23);
@@ -86,7 +86,7 @@ fn lost_indentation_is_refused_by_name() {
 
 #[test]
 fn sample_ids_load_once_canonical_and_public() {
-    let limits = Limits::from_yaml(
+    let limits = read(
         "\
 NewRegistrationsPerIPAddress:64.112.117.1: {burst: 1, count: 1, period: 1s}
 NewRegistrationsPerIPAddress:2602:80a:6000::42:8329: {burst: 2, count: 1, period: 1s}
@@ -180,7 +180,7 @@ mod allow_reserved {
             ("CertificatesPerFQDNSetPerAccount", "12345678:example.com,example.org", true, true),
         ] {
             let text = format!("- {name}: {{burst: 1, count: 1, period: 1s, ids: ['{id}']}}\n");
-            assert_eq!(Limits::from_yaml(&text).is_ok(), loads_without, "{id}");
+            assert_eq!(read(&text).is_ok(), loads_without, "{id}");
             match allowing.text(&text) {
                 Ok(limits) => assert!(loads_with && limits.overrides() == 1, "{id}"),
                 Err(error) => {

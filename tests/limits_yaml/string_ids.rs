@@ -35,7 +35,7 @@ fn quotes_and_lists_in_a_plain_key() {
         ],
         own_faults,
     );
-    let limits = Limits::from_yaml(
+    let limits = read(
         "Own: {burst: 1, count: 1, period: 1s, id: string}\n\
          'Own:\"alice\"': {burst: 2, count: 1, period: 1s}\n\
          \"Own:[a, b]\": {burst: 3, count: 1, period: 1s}\n\
@@ -69,7 +69,7 @@ fn blanks_at_an_edge() {
         own_faults,
     );
     let limits = "Own: {burst: 1, count: 1, period: 1s, id: string}\nOwn:alice  smith: {burst: 2, count: 1, period: 1s}";
-    let limits = Limits::from_yaml(limits).unwrap();
+    let limits = read(limits).unwrap();
     assert_eq!(numbers(&limits, "Own", "alice  smith"), Some((2, 1, SECOND)));
 }
 
@@ -109,7 +109,7 @@ fn more_than_one_line() {
     }
     // Other formats check the text only: a long set may have more lines.
     let text = "CertificatesPerFQDNSet:\n  burst: 1\n  count: 1\n  period: 1s\n  ids:\n  - \"example.com,\\\n     example.org\"\n";
-    let limits = Limits::from_yaml(text).unwrap();
+    let limits = read(text).unwrap();
     assert!(numbers(&limits, "CertificatesPerFQDNSet", "example.org,example.com").is_some());
 }
 
@@ -163,16 +163,16 @@ fn characters_that_readers_of_yaml_differ_on() {
     }
     // Allowed characters that begin with the same byte.
     let text = format!("{entry} # \u{a0}\u{bf}\u{2027}\u{202a}\u{2122}\r\n");
-    assert!(Limits::from_yaml(&text).is_ok());
+    assert!(read(&text).is_ok());
     let text =
         format!("{entry}\nOwn:a: {{burst: 9, count: 1, period: 1s, comment: \"\\N\\L\\e\"}}\n");
-    assert!(Limits::from_yaml(&text).is_ok());
+    assert!(read(&text).is_ok());
 }
 
 /// Returns the warnings as they are printed, without the file's name.
 fn warned(text: &str) -> Vec<String> {
     let limits = "Own: {burst: 1, count: 1, period: 1s, id: string}";
-    let limits = Limits::from_yaml_with_overrides(limits, text).expect(text);
+    let limits = read_both(limits, text).expect(text);
     let warnings = limits.warnings(std::time::SystemTime::UNIX_EPOCH);
     assert_eq!(warnings.more, 0);
     let line = |warning: &tollgate::limits::Warning| {

@@ -13,7 +13,7 @@ fn november() -> SystemTime {
 }
 
 fn messages(text: &str) -> Vec<String> {
-    let limits = Limits::from_yaml(text).expect(text);
+    let limits = read(text).expect(text);
     let name = |message: String| message.split_once(" of x ").expect("of x").1.to_owned();
     limits.warnings(november()).listed.into_iter().map(|warning| name(warning.message)).collect()
 }
@@ -83,7 +83,7 @@ fn the_limit_after_an_end_is_named() {
     let whole = format!("{name}:12:example.com: {{{numbers}, expires: 2026-10-31}}\n");
     let account = format!("{name}:12: {{burst: 9, count: 1, period: 1s}}\n");
     let of = |text: &str| {
-        let limits = Limits::from_yaml(text).expect(text);
+        let limits = read(text).expect(text);
         let warnings = limits.warnings(november());
         assert!(
             warnings.iter().all(|warning| warning.kind == WarningKind::Expired),
@@ -131,7 +131,7 @@ fn a_thousand_are_listed_and_the_rest_counted() {
     for at in 0..50_000 {
         text += &format!("A:id{}: {{burst: 5, count: 1, period: 1s}}\n", 49_999 - at);
     }
-    let limits = Limits::from_yaml(&text).unwrap();
+    let limits = read(&text).unwrap();
     let warnings = limits.warnings(november());
     assert_eq!((warnings.len(), warnings.more), (1_000, 49_000));
     // They are in the order of the file.
@@ -141,7 +141,7 @@ fn a_thousand_are_listed_and_the_rest_counted() {
     let took = allocation_counter::measure(|| drop(limits.warnings(november())));
     assert!(took.bytes_max < 2 << 20, "{took:?}");
     // One override may have more than one warning.
-    let few = Limits::from_yaml(
+    let few = read(
         "A: {burst: 5, count: 1, period: 1s, id: string}\n\
          \"A:a\\tb\": {burst: 4, count: 1, period: 1s, expires: 2026-11-01}\n",
     );

@@ -22,6 +22,7 @@ pub(crate) const PAGES: [(&str, &str); 16] = [
     ("docs/migration-from-governor.md", include_str!("../../docs/migration-from-governor.md")),
     ("docs/reload.md", include_str!("../../docs/reload.md")),
     ("docs/replay.md", include_str!("../../docs/replay.md")),
+    ("docs/serde.md", include_str!("../../docs/serde.md")),
     ("docs/snapshots.md", include_str!("../../docs/snapshots.md")),
     ("docs/waiting.md", include_str!("../../docs/waiting.md")),
 ];

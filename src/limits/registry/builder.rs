@@ -373,9 +373,21 @@ impl LimitsBuilder {
     }
 }
 
-/// Used by the loader of files only.
-#[cfg(feature = "yaml")]
+/// Used by the readers of files and configurations only.
+#[cfg(any(feature = "yaml", feature = "serde"))]
 impl LimitsBuilder {
+    /// Continues with limits that were built.
+    #[cfg(feature = "serde")]
+    pub(crate) fn from_limits(limits: Limits) -> LimitsBuilder {
+        LimitsBuilder { limits }
+    }
+
+    /// Returns the names of all limits that were given, with their indices.
+    #[cfg(feature = "serde")]
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&str, LimitIndex)> {
+        self.limits.names().filter_map(|name| Some((name, self.index_of(name)?)))
+    }
+
     pub(crate) fn index_of(&self, name: &str) -> Option<LimitIndex> {
         self.limits.by_name.get(name).copied()
     }
@@ -403,6 +415,7 @@ impl LimitsBuilder {
     }
 
     /// Sets the names of the files, for [`Location`](super::Location).
+    #[cfg(feature = "yaml")]
     pub(crate) fn set_files(&mut self, files: Vec<String>) {
         self.limits.files = files;
     }

@@ -6,6 +6,8 @@ use std::time::SystemTime;
 use super::{Entry, Limits, Override, OverrideTerms, SourceLine};
 use crate::error::Error;
 use crate::limit::Limit;
+#[cfg(feature = "serde")]
+use crate::limits::LimitOptions;
 use crate::limits::expiry::seconds;
 use crate::limits::options::Note;
 use crate::limits::{Id, IdFormat, LimitMode, Scratch, format};
@@ -140,8 +142,9 @@ impl Limits {
 
     /// Returns the location that is shown for a line; `None` for an entry made in code.
     fn location(&self, at: SourceLine) -> Option<Location> {
-        let file = self.files.get(at.source as usize)?.clone();
-        Some(Location { file, line: at.line })
+        let file = self.files.get(at.source as usize)?;
+        // The entries that code or a section has added to those of a file have no line.
+        (at.line > 0).then(|| Location { file: file.clone(), line: at.line })
     }
 }
 
@@ -185,7 +188,7 @@ impl<'a> LimitEntry<'a> {
     }
 
     /// Whether a default was given, also if it is no limit.
-    pub(super) fn has_default(&self) -> bool {
+    pub(in crate::limits) fn has_default(&self) -> bool {
         self.entry().has_default
     }
 
@@ -204,6 +207,12 @@ impl<'a> LimitEntry<'a> {
     /// ```
     pub fn mode(&self) -> LimitMode {
         self.entry().options.mode
+    }
+
+    /// Returns the options that were given with the default.
+    #[cfg(feature = "serde")]
+    pub(in crate::limits) fn options(&self) -> &'a LimitOptions {
+        &self.entry().options
     }
 
     /// Returns the shadow limit, which is tried beside the default.
@@ -432,7 +441,7 @@ impl<'a> OverrideEntry<'a> {
     }
 
     /// Returns the id in normal form, as bytes.
-    pub(super) fn id_bytes(&self) -> &'a [u8] {
+    pub(in crate::limits) fn id_bytes(&self) -> &'a [u8] {
         self.id.as_bytes()
     }
 

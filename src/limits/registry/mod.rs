@@ -28,7 +28,7 @@ pub use builder::LimitsBuilder;
 pub use entries::{LimitEntry, Location, OverrideEntry};
 pub(crate) use generation::OverrideById;
 pub(crate) use lookup::BEFORE_ALL_ENDS_NS;
-#[cfg(feature = "yaml")]
+#[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use terms::check_options;
 pub(crate) use terms::{OverrideTerms, SourceLine, SourcePath};
 pub use warnings::{Warning, WarningKind, Warnings};
@@ -143,7 +143,7 @@ impl TermsIndex {
     }
 
     /// The place `count` after this one.
-    #[cfg(feature = "yaml")]
+    #[cfg(any(feature = "yaml", feature = "serde"))]
     pub(crate) fn after(self, count: u32) -> TermsIndex {
         TermsIndex(self.0.saturating_add(count))
     }

@@ -1,34 +1,22 @@
 //! Reads limits from YAML: defaults, and overrides in the three forms that Boulder's versions have.
 
-mod duration;
-mod entries;
-mod entry;
-mod entry_fields;
-mod entry_options;
 mod events;
-mod faults;
-mod fields;
 #[cfg(feature = "watch")]
 mod file_copy;
-mod ids;
-mod limit;
 mod loader;
-mod names;
 mod source;
-mod string_ids;
-mod walk;
 
 use std::path::Path;
 
 use crate::error::{ConfigFault, Error};
+use crate::limits::read::{Names, Role, walk};
 use crate::limits::{Limits, LimitsBuilder};
 
+use events::Events;
 #[cfg(feature = "watch")]
 pub(crate) use file_copy::{FileCopy, Identity};
 pub use loader::YamlLoader;
-use names::Names;
 use source::Source;
-use walk::Role;
 
 /// # Limits from YAML
 ///
@@ -236,8 +224,10 @@ impl Load {
     fn read(&mut self, source: &Source<'_>, role: Role) {
         match source.text() {
             Ok(text) => {
+                let mut spare = String::new();
+                let mut events = Events::new(&text, &mut spare);
                 let faults =
-                    walk::walk(&text, role, &self.files, &mut self.names, &mut self.builder);
+                    walk(&mut events, role, &self.files, &mut self.names, &mut self.builder);
                 let declares_nothing = self.builder.is_empty() && !self.names.has_faulty();
                 if role == Role::Limits && declares_nothing {
                     // That alone is reported, not also each name as unknown.

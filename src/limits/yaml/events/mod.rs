@@ -3,14 +3,11 @@
 mod bounded_input;
 mod indicators;
 
-use std::borrow::Cow;
-
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
 
-use bounded_input::{BoundedInput, HeldBack};
+use crate::limits::read::{DEPTH_MAX, Node, Nodes, Scalar, StreamFault, Style, Value, too_deep};
 
-/// The deepest that lists and maps may be nested.
-const DEPTH_MAX: usize = 64;
+use bounded_input::{BoundedInput, HeldBack};
 
 /// The most anchors. They have no use without aliases, and the parser keeps each.
 const ANCHORS_MAX: usize = 1 << 16;
@@ -28,62 +25,8 @@ pub(super) struct Events<'t> {
     lines_before: u64,
 }
 
-/// A node, or the end of one.
-pub(super) struct Node<'t> {
-    pub(super) line: u64,
-    pub(super) value: Value<'t>,
-    /// The fault of an alias, or of a tag such as `!!str`.
-    pub(super) fault: Option<&'static str>,
-}
-
-pub(super) enum Value<'t> {
-    DocumentStart,
-    Scalar(Scalar<'t>),
-    List,
-    Map,
-    /// The end of the innermost list or map.
-    End,
-    /// An alias or a scalar with a tag.
-    Refused,
-    DocumentEnd,
-    StreamEnd,
-}
-
 const ALIAS: &str = "an alias is not allowed: write the value itself";
 const TAG: &str = "a tag is not allowed: write the value alone";
-
-pub(super) struct Scalar<'t> {
-    pub(super) text: Cow<'t, str>,
-    pub(super) style: Style,
-    /// The number of lines that it is written on.
-    pub(super) lines: u64,
-}
-
-/// The way in which a scalar is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
-    Plain,
-    Quoted,
-    /// After a `|` or `>`.
-    Block,
-}
-
-impl Scalar<'_> {
-    pub(super) fn is_plain(&self) -> bool {
-        self.style == Style::Plain
-    }
-
-    /// Whether YAML reads it as null and not as text.
-    pub(super) fn is_null(&self) -> bool {
-        self.is_plain() && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
-    }
-}
-
-/// The fault at which the stream of nodes ends.
-pub(super) struct StreamFault {
-    pub(super) line: u64,
-    pub(super) message: String,
-}
 
 impl<'t> Events<'t> {
     /// Returns the nodes of `text`. The text is copied to `spare` if it needs another beginning.
@@ -101,67 +44,6 @@ impl<'t> Events<'t> {
         let held = HeldBack::default();
         let parser = Parser::new(BoundedInput::new(text, held.clone()));
         Events { parser, held, depth: 0, lines_before }
-    }
-
-    /// Returns the next node.
-    pub(super) fn next(&mut self) -> Result<Node<'t>, StreamFault> {
-        loop {
-            let next = self.parser.next_event();
-            if self.held.is_exceeded() {
-                return Err(self.too_much());
-            }
-            self.held.clear();
-            let (event, span) = match next {
-                Some(Ok(next)) => next,
-                Some(Err(error)) => return Err(self.syntax(&error)),
-                None => (Event::StreamEnd, Default::default()),
-            };
-            let line = self.line(&span.start);
-            let (value, anchor, is_tagged) = match event {
-                Event::Nothing | Event::StreamStart => continue,
-                Event::DocumentStart(_) => (Value::DocumentStart, 0, false),
-                Event::DocumentEnd => (Value::DocumentEnd, 0, false),
-                Event::StreamEnd => (Value::StreamEnd, 0, false),
-                Event::Alias(_) => {
-                    return Ok(Node { line, value: Value::Refused, fault: Some(ALIAS) });
-                }
-                Event::Scalar(text, style, anchor, tag) => {
-                    let style = match style {
-                        ScalarStyle::Plain => Style::Plain,
-                        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
-                        ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
-                    };
-                    let lines = (span.end.line() - span.start.line()) as u64 + 1;
-                    let value = match tag {
-                        Some(_) => Value::Refused,
-                        None => Value::Scalar(Scalar { text, style, lines }),
-                    };
-                    (value, anchor, tag.is_some())
-                }
-                Event::SequenceStart(anchor, tag) => (Value::List, anchor, tag.is_some()),
-                Event::MappingStart(anchor, tag) => (Value::Map, anchor, tag.is_some()),
-                Event::SequenceEnd | Event::MappingEnd => (Value::End, 0, false),
-            };
-            self.check(line, &value, anchor)?;
-            return Ok(Node { line, value, fault: is_tagged.then_some(TAG) });
-        }
-    }
-
-    /// Skips to the end of the list or map whose start was read last. It is already reported as a fault, so the number
-    /// of skipped nodes is bounded by what a person may write by mistake.
-    pub(super) fn skip_to_end(&mut self) -> Result<(), StreamFault> {
-        let depth = self.depth;
-        let mut line = 0;
-        for _ in 0..SKIPPED_MAX {
-            if self.depth < depth {
-                return Ok(());
-            }
-            line = self.next()?.line;
-        }
-        let message = format!(
-            "more than {SKIPPED_MAX} values where they are not allowed: the rest of the file was not read"
-        );
-        Err(StreamFault { line, message })
     }
 
     /// Counts the depth, and checks it and the number of anchors.
@@ -218,8 +100,70 @@ impl<'t> Events<'t> {
     }
 }
 
-fn too_deep() -> String {
-    format!("nested too deep: at most {DEPTH_MAX} levels are allowed")
+impl<'t> Nodes<'t> for Events<'t> {
+    fn next(&mut self) -> Result<Node<'t>, StreamFault> {
+        loop {
+            let next = self.parser.next_event();
+            if self.held.is_exceeded() {
+                return Err(self.too_much());
+            }
+            self.held.clear();
+            let (event, span) = match next {
+                Some(Ok(next)) => next,
+                Some(Err(error)) => return Err(self.syntax(&error)),
+                None => (Event::StreamEnd, Default::default()),
+            };
+            let line = self.line(&span.start);
+            let (value, anchor, is_tagged) = match event {
+                Event::Nothing | Event::StreamStart => continue,
+                Event::DocumentStart(_) => (Value::DocumentStart, 0, false),
+                Event::DocumentEnd => (Value::DocumentEnd, 0, false),
+                Event::StreamEnd => (Value::StreamEnd, 0, false),
+                Event::Alias(_) => {
+                    return Ok(Node { line, value: Value::Refused, fault: Some(ALIAS) });
+                }
+                Event::Scalar(text, style, anchor, tag) => {
+                    let style = match style {
+                        ScalarStyle::Plain => Style::Plain,
+                        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
+                        ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
+                    };
+                    let lines = (span.end.line() - span.start.line()) as u64 + 1;
+                    let value = match tag {
+                        Some(_) => Value::Refused,
+                        None => Value::Scalar(Scalar { text, style, lines }),
+                    };
+                    (value, anchor, tag.is_some())
+                }
+                Event::SequenceStart(anchor, tag) => (Value::List, anchor, tag.is_some()),
+                Event::MappingStart(anchor, tag) => (Value::Map, anchor, tag.is_some()),
+                Event::SequenceEnd | Event::MappingEnd => (Value::End, 0, false),
+            };
+            self.check(line, &value, anchor)?;
+            return Ok(Node { line, value, fault: is_tagged.then_some(TAG) });
+        }
+    }
+
+    /// The skipped value is already reported as a fault, so the number of its nodes is bounded by what a person may
+    /// write by mistake.
+    fn skip_to_end(&mut self) -> Result<(), StreamFault> {
+        let depth = self.depth;
+        let mut line = 0;
+        for _ in 0..SKIPPED_MAX {
+            if self.depth < depth {
+                return Ok(());
+            }
+            line = self.next()?.line;
+        }
+        let message = format!(
+            "more than {SKIPPED_MAX} values where they are not allowed: the rest of the file was not read"
+        );
+        Err(StreamFault { line, message })
+    }
+
+    fn whole(&self) -> &'static str {
+        "the file"
+    }
 }
 
 /// Returns where the text's root starts, if that is a `[` or `{` at the start of a line.

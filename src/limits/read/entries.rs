@@ -8,11 +8,11 @@ use crate::limits::registry::{OverrideTerms, SourceLine, SourcePath, check_optio
 use crate::limits::{LimitOptions, shown};
 
 use super::entry::{Entry, Shape, Target};
-use super::events::{Scalar, Value};
 use super::faults::{Path, listed};
 use super::fields::{Field, FileAlgorithm};
 use super::limit::{self, EntryFault};
 use super::names::{KnownLimit, NameLookup};
+use super::node::{Scalar, Value};
 use super::string_ids::WrittenId;
 use super::walk::{Form, Role, Walk, Walked};
 
@@ -36,8 +36,10 @@ impl<'t> Walk<'_, 't> {
         };
         if id.is_none() {
             if let Some(before) = names_given.get(name) {
-                let message =
-                    format!("the name was given before, on line {before} of the same map");
+                let message = match *before {
+                    0 => "the name was given before in the same map".into(),
+                    line => format!("the name was given before, on line {line} of the same map"),
+                };
                 self.fault(line, at, message);
                 return self.skip_value(at);
             }
@@ -191,7 +193,7 @@ impl<'t> Walk<'_, 't> {
     }
 
     /// Returns an entry's limit: `Some(None)` if its parameters say that there is none, `None` if they are at fault.
-    fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
+    pub(super) fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
         match limit::make(entry, entry.algorithm?) {
             Ok(limit) => Some(limit),
             Err(faults) => {

@@ -1,4 +1,4 @@
-//! Walks over one file: its root, the keys of its entries, and the rules for every node.
+//! Walks over one file or section: its root, the keys of its entries, and the rules for every node.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -6,13 +6,13 @@ use std::num::NonZeroU32;
 use crate::error::ConfigFault;
 use crate::limits::{LimitsBuilder, Scratch, shown};
 
-use super::events::{Events, Node, Scalar, StreamFault, Value};
 use super::faults::{Faults, Path};
 use super::names::Names;
+use super::node::{Node, Nodes, Scalar, StreamFault, Value};
 
 /// The role of a file. Its number is the file's place in the registry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Limits = 0,
     Overrides = 1,
 }
@@ -33,8 +33,8 @@ pub(super) struct Walk<'w, 't> {
     pub(super) scratch: Scratch,
     /// In the list form, the place in the list plus one.
     pub(super) element: Option<NonZeroU32>,
-    events: Events<'t>,
-    faults: Faults<'w>,
+    nodes: &'w mut dyn Nodes<'t>,
+    pub(super) faults: Faults<'w>,
 }
 
 /// The walk ends before the file's end. The fault that is the reason is recorded.
@@ -46,35 +46,44 @@ pub(super) type Walked<T = ()> = Result<T, Stopped>;
 pub(super) type Key<'t> = (u64, Option<Scalar<'t>>);
 
 /// Walks over one file: adds its limits to `builder`, and returns its faults.
-pub(super) fn walk(
-    text: &str,
+pub(crate) fn walk<'w, 't>(
+    nodes: &'w mut dyn Nodes<'t>,
     role: Role,
-    files: &[String; 2],
-    names: &mut Names,
-    builder: &mut LimitsBuilder,
+    files: &'w [String; 2],
+    names: &'w mut Names,
+    builder: &'w mut LimitsBuilder,
 ) -> Vec<ConfigFault> {
-    let mut spare = String::new();
-    let mut walk = Walk {
-        role,
-        files,
-        names,
-        builder,
-        scratch: Scratch::new(),
-        element: None,
-        events: Events::new(text, &mut spare),
-        faults: Faults::new(&files[role as usize]),
-    };
+    let mut walk = Walk::new(nodes, role, files, names, builder);
     if walk.file().is_err() {
         walk.names.set_incomplete();
     }
     walk.faults.into_sorted()
 }
 
-impl<'t> Walk<'_, 't> {
+impl<'w, 't> Walk<'w, 't> {
+    pub(super) fn new(
+        nodes: &'w mut dyn Nodes<'t>,
+        role: Role,
+        files: &'w [String; 2],
+        names: &'w mut Names,
+        builder: &'w mut LimitsBuilder,
+    ) -> Walk<'w, 't> {
+        Walk {
+            role,
+            files,
+            names,
+            builder,
+            scratch: Scratch::new(),
+            element: None,
+            nodes,
+            faults: Faults::new(&files[role as usize]),
+        }
+    }
+
     fn file(&mut self) -> Walked {
         let root = Path::Root;
         if !matches!(self.node()?.value, Value::DocumentStart) {
-            self.fault(None, &root, format!("the file is empty: {}", self.wanted()));
+            self.fault(None, &root, format!("{} is empty: {}", self.nodes.whole(), self.wanted()));
             return Ok(());
         }
         self.root()?;
@@ -104,7 +113,8 @@ impl<'t> Walk<'_, 't> {
             }
             Value::List => self.elements(&root)?,
             Value::Scalar(scalar) if scalar.is_null() => {
-                self.fault(line, &root, format!("the file is null: {}", self.wanted()));
+                let message = format!("{} is null: {}", self.nodes.whole(), self.wanted());
+                self.fault(line, &root, message);
                 return Ok(());
             }
             other => {
@@ -113,7 +123,9 @@ impl<'t> Walk<'_, 't> {
             }
         }
         if self.role == Role::Limits && self.builder.is_empty() && self.faults.is_empty() {
-            self.fault(line, &root, "the file declares nothing: at least one limit is wanted");
+            let message =
+                format!("{} declares nothing: at least one limit is wanted", self.nodes.whole());
+            self.fault(line, &root, message);
         }
         Ok(())
     }
@@ -212,7 +224,7 @@ impl<'t> Walk<'_, 't> {
     /// Skips the rest of a node.
     pub(super) fn skip(&mut self, value: &Value<'_>) -> Walked {
         match value {
-            Value::List | Value::Map => self.events.skip_to_end().map_err(|fault| self.stop(fault)),
+            Value::List | Value::Map => self.nodes.skip_to_end().map_err(|fault| self.stop(fault)),
             _ => Ok(()),
         }
     }
@@ -226,15 +238,15 @@ impl<'t> Walk<'_, 't> {
         self.faults.add(line.into(), at, message.into());
     }
 
-    fn node(&mut self) -> Walked<Node<'t>> {
+    pub(super) fn node(&mut self) -> Walked<Node<'t>> {
         if self.faults.is_full() {
-            let message =
-                format!("at least {} faults: the rest of the file was not read", Faults::MAX);
+            let (max, whole) = (Faults::MAX, self.nodes.whole());
+            let message = format!("at least {max} faults: the rest of {whole} was not read");
             let line = self.faults.last_line();
             self.fault(line, &Path::Root, message);
             return Err(Stopped);
         }
-        self.events.next().map_err(|fault| self.stop(fault))
+        self.nodes.next().map_err(|fault| self.stop(fault))
     }
 
     #[cold]
@@ -245,6 +257,6 @@ impl<'t> Walk<'_, 't> {
 }
 
 /// Shows a scalar in a message.
-pub(super) fn given(scalar: &Scalar<'_>) -> String {
+pub(crate) fn given(scalar: &Scalar<'_>) -> String {
     if scalar.is_null() { "null".into() } else { shown(&scalar.text) }
 }

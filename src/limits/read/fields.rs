@@ -3,8 +3,8 @@
 use crate::limits::{LimitMode, names, shown};
 use crate::util::decimal::Decimal;
 
-use super::events::Scalar;
 use super::faults::listed;
+use super::node::Scalar;
 
 /// A field of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ pub(super) const MODES: &[(&str, LimitMode)] =
     &[("enforce", LimitMode::Enforce), ("shadow", LimitMode::Shadow)];
 
 /// Returns the value of a name. An error says which names are allowed.
-pub(super) fn named<T: Copy>(text: &str, values: &[(&str, T)]) -> Result<T, String> {
+pub(crate) fn named<T: Copy>(text: &str, values: &[(&str, T)]) -> Result<T, String> {
     let value = values.iter().find(|(name, _)| *name == text);
     value.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
@@ -151,7 +151,7 @@ pub(super) fn named<T: Copy>(text: &str, values: &[(&str, T)]) -> Result<T, Stri
 }
 
 /// Says that a field is unknown, and which are allowed.
-pub(super) fn unknown_field(given: &str, allowed: &[&str]) -> String {
+pub(crate) fn unknown_field(given: &str, allowed: &[&str]) -> String {
     format!("unknown field: {}", allowed_names(given, allowed))
 }
 
@@ -162,7 +162,7 @@ fn allowed_names(given: &str, names: &[&str]) -> String {
 
 /// Parses a number from 1.
 pub(super) fn whole_number(scalar: &Scalar<'_>, field: Field) -> Result<u64, String> {
-    match whole_number_or_0(scalar, field)? {
+    match whole_number_or_0(scalar, field.allowed())? {
         // Refused here, and not only by `Limit`, so that each field that is 0 is reported.
         0 => Err("0: at least 1 is allowed".into()),
         number => Ok(number),
@@ -170,9 +170,8 @@ pub(super) fn whole_number(scalar: &Scalar<'_>, field: Field) -> Result<u64, Str
 }
 
 /// Parses a number from 0: digits only, and nothing that YAML may read as something else.
-pub(super) fn whole_number_or_0(scalar: &Scalar<'_>, field: Field) -> Result<u64, String> {
+pub(crate) fn whole_number_or_0(scalar: &Scalar<'_>, allowed: &str) -> Result<u64, String> {
     let text = &*scalar.text;
-    let allowed = field.allowed();
     if !scalar.is_plain() {
         return Err(format!("{}: {allowed}, without quotes, is allowed", shown(text)));
     }
@@ -197,10 +196,10 @@ pub(super) fn decimal(scalar: &Scalar<'_>, field: Field) -> Result<Decimal, Stri
 }
 
 /// Parses `true` or `false`, as YAML 1.2 spells them.
-pub(super) fn boolean(scalar: &Scalar<'_>, field: Field) -> Result<bool, String> {
+pub(crate) fn boolean(scalar: &Scalar<'_>, allowed: &str) -> Result<bool, String> {
     match &*scalar.text {
         "true" if scalar.is_plain() => Ok(true),
         "false" if scalar.is_plain() => Ok(false),
-        text => Err(format!("{}: {} is allowed", shown(text), field.allowed())),
+        text => Err(format!("{}: {allowed} is allowed", shown(text))),
     }
 }

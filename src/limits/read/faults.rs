@@ -1,4 +1,4 @@
-//! Collects the faults of a file, each with its line and the path to it.
+//! Collects the faults of a file or section, each with its line, where that is known, and the path to it.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use crate::limits::shown;
 
 /// The path from a file's root to a node, on the stack of the walk. It becomes text for a fault only.
 #[derive(Clone, Copy)]
-pub(super) enum Path<'a> {
+pub(crate) enum Path<'a> {
     Root,
     Key(&'a Path<'a>, &'a str),
     Index(&'a Path<'a>, usize),
 }
 
 impl<'a> Path<'a> {
-    pub(super) fn key(&'a self, key: &'a str) -> Path<'a> {
+    pub(crate) fn key(&'a self, key: &'a str) -> Path<'a> {
         Path::Key(self, key)
     }
 
-    pub(super) fn index(&'a self, index: usize) -> Path<'a> {
+    pub(crate) fn index(&'a self, index: usize) -> Path<'a> {
         Path::Index(self, index)
     }
 }
@@ -56,8 +56,13 @@ pub(super) fn listed(words: &[&str]) -> String {
     }
 }
 
-/// The faults of one file.
-pub(super) struct Faults<'f> {
+/// Says where something was given before: `, on line 3`, or nothing without a line.
+pub(super) fn on_line(line: u64) -> String {
+    if line == 0 { String::new() } else { format!(", on line {line}") }
+}
+
+/// The faults of one file or section.
+pub(crate) struct Faults<'f> {
     file: &'f str,
     faults: Vec<ConfigFault>,
 }
@@ -69,12 +74,12 @@ impl<'f> Faults<'f> {
     /// The longest message. An id may be as long as its file.
     const MESSAGE_BYTES_MAX: usize = 1024;
 
-    pub(super) fn new(file: &'f str) -> Faults<'f> {
+    pub(crate) fn new(file: &'f str) -> Faults<'f> {
         Faults { file, faults: Vec::new() }
     }
 
     #[cold]
-    pub(super) fn add(&mut self, line: Option<u64>, path: &Path<'_>, mut message: String) {
+    pub(crate) fn add(&mut self, line: Option<u64>, path: &Path<'_>, mut message: String) {
         if message.len() > Self::MESSAGE_BYTES_MAX {
             message.truncate(message.floor_char_boundary(Self::MESSAGE_BYTES_MAX));
             message.push_str("...");
@@ -82,13 +87,13 @@ impl<'f> Faults<'f> {
         }
         self.faults.push(ConfigFault {
             file: self.file.into(),
-            line,
+            line: line.filter(|line| *line > 0),
             path: path.to_string(),
             message,
         });
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.faults.is_empty()
     }
 
@@ -101,7 +106,7 @@ impl<'f> Faults<'f> {
     }
 
     /// Returns the faults in the order of the file.
-    pub(super) fn into_sorted(mut self) -> Vec<ConfigFault> {
+    pub(crate) fn into_sorted(mut self) -> Vec<ConfigFault> {
         self.faults.sort_by_key(|fault| fault.line);
         self.faults
     }

@@ -6,8 +6,8 @@ use crate::limits::expiry::Expiry;
 use crate::limits::options::Note;
 use crate::limits::{LimitMode, shown};
 
-use super::events::Scalar;
 use super::fields::Field;
+use super::node::Scalar;
 
 /// The options that were read of an entry.
 #[derive(Default)]

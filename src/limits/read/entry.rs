@@ -4,9 +4,9 @@ use crate::limits::IdFormat;
 use crate::limits::registry::TermsIndex;
 
 use super::entry_options::EntryOptions;
-use super::events::Scalar;
 use super::fields::{ByField, Field, FileAlgorithm};
 use super::names::KnownLimit;
+use super::node::Scalar;
 
 /// The limit and the terms that ids are added to.
 #[derive(Clone, Copy)]
@@ -20,6 +20,10 @@ pub(super) const ID_FIELDS: &[Field] = &[Field::Id, Field::Comment, Field::Owner
 
 /// The shape of an entry, on which its fields depend.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "serde"),
+    allow(dead_code, reason = "only configurations have limits and options that stand alone")
+)]
 pub(super) enum Shape {
     /// `Name:id`: an override of one id.
     Keyed,
@@ -31,6 +35,12 @@ pub(super) enum Shape {
     Shadow,
     /// An id of a list, with its annotations.
     ListedId,
+    /// A limit that stands alone.
+    Limit,
+    /// The options of a limit, without its parameters.
+    LimitOptions,
+    /// The options of an override, without its parameters.
+    OverrideOptions,
 }
 
 impl Shape {
@@ -45,12 +55,20 @@ impl Shape {
             }
             Shape::Shadow => &[],
             Shape::ListedId => ID_FIELDS,
+            Shape::Limit => &[Algorithm],
+            Shape::LimitOptions => &[Mode, Shadow, MaxDebt],
+            Shape::OverrideOptions => &[MaxDebt, Comment, Owner, Expires],
         }
+    }
+
+    pub(super) fn has_parameters(self) -> bool {
+        !matches!(self, Shape::ListedId | Shape::LimitOptions | Shape::OverrideOptions)
     }
 
     /// Returns the names of all fields of an entry of this shape with this algorithm.
     pub(super) fn fields(self, algorithm: FileAlgorithm) -> Vec<&'static str> {
-        algorithm.parameters().iter().chain(self.others()).map(|field| field.name()).collect()
+        let parameters = if self.has_parameters() { algorithm.parameters() } else { &[] };
+        parameters.iter().chain(self.others()).map(|field| field.name()).collect()
     }
 }
 
@@ -107,12 +125,19 @@ impl<'e> Entry<'e> {
         fields.iter().any(|field| self.line_of(*field).is_some())
     }
 
+    /// Whether the parameters are of gcra unless another algorithm is named.
+    pub(super) fn is_default(&self) -> bool {
+        match self.shape {
+            Shape::Either => self.line_of(Field::Ids).is_none(),
+            shape => shape == Shape::Limit,
+        }
+    }
+
     /// Returns the algorithm that the parameters of a default without `algorithm` belong to, if it is not gcra.
     pub(super) fn meant_algorithm(&self) -> Option<FileAlgorithm> {
-        let is_default = self.shape == Shape::Either && self.line_of(Field::Ids).is_none();
         let is_gcra = self.has_any(&[Field::Algorithm, Field::Count, Field::Period]);
         let meant = self.algorithm_by_fields();
-        (is_default && !is_gcra && meant != FileAlgorithm::Gcra).then_some(meant)
+        (self.is_default() && !is_gcra && meant != FileAlgorithm::Gcra).then_some(meant)
     }
 
     /// Returns the algorithm that the fields of an override belong to. It is used if the limit has none yet.

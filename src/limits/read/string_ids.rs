@@ -1,12 +1,12 @@
 //! Checks how ids of the format `string` are written: refuses YAML's own characters, which cannot be meant as part of an id.
 
-use super::events::{Scalar, Style};
+use super::node::{Scalar, Style};
 use crate::limits::shown;
 
 /// An id, and how its scalar is written.
 #[derive(Clone, Copy)]
-pub(super) struct WrittenId<'s> {
-    pub(super) text: &'s str,
+pub(crate) struct WrittenId<'s> {
+    pub(crate) text: &'s str,
     style: Style,
     lines: u64,
     /// Whether the id is in a key, after a name and a colon.
@@ -22,12 +22,23 @@ impl<'s> WrittenId<'s> {
         WrittenId { text: id, style: key.style, lines: key.lines, is_in_key: true }
     }
 
+    /// Returns an id that code gave, as if it were in quotes.
+    #[cfg(feature = "serde")]
+    pub(crate) fn in_quotes(id: &'s str) -> WrittenId<'s> {
+        WrittenId { text: id, style: Style::Quoted, lines: 1, is_in_key: false }
+    }
+
     /// Checks that this can be meant as an id. An error says why not.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let given = shown(self.text);
         if self.style == Style::Block {
             return Err(format!(
                 "{given}, after a '|' or '>', where every line and comment is part of the id: one line, without either, is allowed"
+            ));
+        }
+        if self.style == Style::Typed {
+            return Err(format!(
+                "{given}, a boolean or a number with a fraction, of which the text as written is not known: an id in quotes is allowed"
             ));
         }
         if self.lines > 1 {

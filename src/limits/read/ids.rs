@@ -7,10 +7,10 @@ use crate::limits::shown;
 
 use super::entry::{Entry, ID_FIELDS, Shape, Target};
 use super::entry_options::{Annotations, IdEnds};
-use super::events::{Scalar, Value};
-use super::faults::Path;
+use super::faults::{Path, on_line};
 use super::fields::{Field, unknown_field};
 use super::names::KnownLimit;
+use super::node::{Scalar, Value};
 use super::string_ids::WrittenId;
 use super::walk::{Walk, Walked};
 
@@ -132,13 +132,13 @@ impl<'t> Walk<'_, 't> {
         match self.builder.add_override(index, bytes, target.terms, source_line) {
             Ok(()) => self.builder.add_note(index, bytes, note),
             Err(before) => {
-                let mut place = format!("on line {}", before.line);
+                let mut place = on_line(before.line.into());
                 if let Some(file) = self.files.get(before.source as usize)
                     && before.source != here
                 {
                     place = format!("{place} of {file}");
                 }
-                let message = format!("the id {} was given before, {place}", shown(id.text));
+                let message = format!("the id {} was given before{place}", shown(id.text));
                 self.fault(line, at, message);
             }
         }

@@ -21,7 +21,7 @@ pub(super) enum NameLookup {
     Unknown,
 }
 
-pub(super) struct Names {
+pub(crate) struct Names {
     known: HashMap<Box<str>, KnownLimit, ahash::RandomState>,
     /// Names with a faulty declaration. Their overrides are not at fault.
     faulty: HashSet<Box<str>>,
@@ -36,7 +36,7 @@ impl Names {
     const COMPARISONS_MAX: usize = 200_000;
 
     /// Returns Boulder's names. `public_only` is for the overrides of these.
-    pub(super) fn new(builder: &LimitsBuilder, public_only: bool) -> Names {
+    pub(crate) fn new(builder: &LimitsBuilder, public_only: bool) -> Names {
         let boulders = names::BOULDER.iter().filter_map(|(name, _)| {
             let index = builder.index_of(name)?;
             Some(((*name).into(), KnownLimit { index, public_only }))
@@ -57,7 +57,7 @@ impl Names {
         }
     }
 
-    pub(super) fn add(&mut self, name: &str, index: LimitIndex) {
+    pub(crate) fn add(&mut self, name: &str, index: LimitIndex) {
         self.known.entry(name.into()).or_insert(KnownLimit { index, public_only: false });
     }
 
@@ -68,11 +68,12 @@ impl Names {
     }
 
     /// Whether any declaration was faulty.
-    pub(super) fn has_faulty(&self) -> bool {
+    #[cfg(feature = "yaml")]
+    pub(crate) fn has_faulty(&self) -> bool {
         !self.faulty.is_empty()
     }
 
-    pub(super) fn set_incomplete(&mut self) {
+    pub(crate) fn set_incomplete(&mut self) {
         self.is_incomplete = true;
     }
 

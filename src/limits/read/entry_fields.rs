@@ -4,10 +4,10 @@ use crate::error::Error;
 
 use super::duration;
 use super::entry::{Entry, Shape, Target};
-use super::events::{Scalar, Value};
-use super::faults::Path;
+use super::faults::{Path, on_line};
 use super::fields::{self, ALGORITHMS, Field, FileAlgorithm, MODES, named, unknown_field};
 use super::names::NameLookup;
+use super::node::{Scalar, Value};
 use super::walk::{Walk, Walked, given};
 
 /// The most unknown keys that an entry keeps until its end.
@@ -27,7 +27,7 @@ impl<'t> Walk<'_, 't> {
             };
             let key = key.text;
             let at_field = at.key(&key);
-            let has_parameters = entry.shape != Shape::ListedId;
+            let has_parameters = entry.shape.has_parameters();
             let is_known = |field: &Field| {
                 (field.is_parameter() && has_parameters) || entry.shape.others().contains(field)
             };
@@ -49,7 +49,7 @@ impl<'t> Walk<'_, 't> {
                 continue;
             };
             if let Some(before) = entry.line_of(field) {
-                let message = format!("the field was given before, on line {before}");
+                let message = format!("the field was given before{}", on_line(before));
                 self.fault(line, &at_field, message);
                 self.skip_value(&at_field)?;
                 continue;
@@ -63,7 +63,7 @@ impl<'t> Walk<'_, 't> {
     /// Sets an entry's algorithm, and reports the fields that the algorithm does not have.
     pub(super) fn check_fields(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
         if entry.line_of(Field::Algorithm).is_none() {
-            let is_default = entry.shape == Shape::Either && entry.line_of(Field::Ids).is_none();
+            let is_default = entry.is_default();
             let known = match self.names.look_up(entry.name) {
                 NameLookup::Known(known) if !is_default => {
                     self.builder.entry(known.index).algorithm
@@ -137,7 +137,11 @@ impl<'t> Walk<'_, 't> {
                 return self.ids(entry.target, &mut entry.options.id_ends, line, at_field);
             }
             Value::Map if field == Field::Shadow => {
-                let mut shadow = Entry::new(entry.name, line, Shape::Shadow);
+                let shape = match entry.shape {
+                    Shape::LimitOptions => Shape::Limit,
+                    _ => Shape::Shadow,
+                };
+                let mut shadow = Entry::new(entry.name, line, shape);
                 let walked = self.fields(&mut shadow, at_field);
                 entry.shadow = Some(Box::new(shadow));
                 return walked;
@@ -176,10 +180,10 @@ fn read_scalar(entry: &mut Entry<'_>, field: Field, scalar: &Scalar<'_>) -> Resu
             return Ok(());
         }
         Field::Enabled => {
-            entry.is_disabled = !fields::boolean(scalar, field)?;
+            entry.is_disabled = !fields::boolean(scalar, field.allowed())?;
             return Ok(());
         }
-        Field::MaxDebt => fields::whole_number_or_0(scalar, field)?,
+        Field::MaxDebt => fields::whole_number_or_0(scalar, field.allowed())?,
         Field::Mode => {
             entry.options.mode = named(&scalar.text, MODES)?;
             return Ok(());

@@ -1,0 +1,116 @@
+//! Reads limits, and the options of limits and overrides, from any self-describing format.
+
+use serde::de::{Deserialize, Deserializer};
+
+use crate::error::{ConfigFault, Error};
+use crate::limit::Limit;
+use crate::limits::read::{
+    Names, Role, read_limit, read_limit_options, read_override_options, walk,
+};
+use crate::limits::{LimitOptions, Limits, OverrideOptions};
+
+use super::nodes::TreeNodes;
+use super::tree::Tree;
+
+/// The most faults that an error lists.
+const LISTED_MAX: usize = 20;
+
+/// Reads the limits of a section: the entries of a [file](Limits#limits-from-yaml), in a map or in a list of maps. In a
+/// map, defaults are read before overrides, because not every format keeps the order.
+///
+/// The rules and the messages are those of files, without lines. What a reader of YAML does not pass on cannot be
+/// checked: whether a text is in quotes, on one line, or an alias. The whole section is in memory while it is read, about
+/// 500 bytes an override; [`Limits::from_yaml_files`] is for files with a million.
+///
+/// # Errors
+///
+/// An error of the format, with a line for each fault, 20 at most.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::Limits;
+///
+/// let section = r#"{"PerUser": {"burst": 20, "count": 10, "period": 60, "id": "string"}}"#;
+/// let error = serde_json::from_str::<Limits>(section).unwrap_err();
+/// assert!(error.to_string().starts_with("PerUser.period: invalid period \"60\": missing unit"));
+/// ```
+#[cfg_attr(not(feature = "yaml"), doc = "", doc = "[`Limits::from_yaml_files`]: crate#features")]
+impl<'de> Deserialize<'de> for Limits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Limits, D::Error> {
+        let mut section = Tree::deserialize(deserializer)?;
+        if let Tree::Map(entries) = &mut section {
+            let is_override = |key: &Tree| matches!(key, Tree::Text(key) if key.contains(':'));
+            entries.sort_by_key(|(key, _)| is_override(key));
+        }
+        let mut builder = Limits::builder();
+        let mut names = Names::new(&builder, true);
+        let files = [String::new(), String::new()];
+        let mut nodes = TreeNodes::new(&section);
+        let faults = walk(&mut nodes, Role::Limits, &files, &mut names, &mut builder);
+        if faults.is_empty() { Ok(builder.build()) } else { Err(refused(faults)) }
+    }
+}
+
+/// Reads one limit: the parameters of gcra, or of another `algorithm`, with the names that limits files have.
+///
+/// # Errors
+///
+/// An error of the format, with a line for each fault.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limit;
+///
+/// let limit: Limit = serde_json::from_str(r#"{"algorithm": "fixed_window", "limit": 10, "window": "1m"}"#)?;
+/// assert_eq!(limit, Limit::fixed_window(10, Duration::from_secs(60))?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Limit, D::Error> {
+        read_part(deserializer, |nodes| read_limit(nodes))
+    }
+}
+
+/// Reads the fields `mode`, `shadow` and `max_debt`. The limit of `shadow` names its `algorithm` if that is not gcra.
+///
+/// # Errors
+///
+/// An error of the format, with a line for each fault.
+impl<'de> Deserialize<'de> for LimitOptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LimitOptions, D::Error> {
+        read_part(deserializer, |nodes| read_limit_options(nodes))
+    }
+}
+
+/// Reads the fields `comment`, `owner`, `expires` (a date) and `max_debt`.
+///
+/// # Errors
+///
+/// An error of the format, with a line for each fault.
+impl<'de> Deserialize<'de> for OverrideOptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OverrideOptions, D::Error> {
+        read_part(deserializer, |nodes| read_override_options(nodes))
+    }
+}
+
+fn read_part<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    read: impl for<'t> FnOnce(&mut TreeNodes<'t>) -> Result<T, Vec<ConfigFault>>,
+) -> Result<T, D::Error> {
+    let tree = Tree::deserialize(deserializer)?;
+    read(&mut TreeNodes::new(&tree)).map_err(refused)
+}
+
+/// Makes the format's error of faults: a line for each.
+pub(super) fn refused<E: serde::de::Error>(mut faults: Vec<ConfigFault>) -> E {
+    let more = faults.len().saturating_sub(LISTED_MAX);
+    faults.truncate(LISTED_MAX);
+    let listed = Error::from_faults(faults, 0);
+    match more {
+        0 => E::custom(listed),
+        more => E::custom(format_args!("{listed}\nand {more} more faults")),
+    }
+}

@@ -1,0 +1,259 @@
+//! Writes limits, and the options of limits and overrides, with the fields of limits files.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
+
+use crate::limit::{Limit, Parameters};
+use crate::limits::expiry::Expiry;
+use crate::limits::format::encode_override;
+use crate::limits::read::{WrittenId, parse_duration};
+use crate::limits::registry::{LimitEntry, OverrideEntry};
+use crate::limits::{IdFormat, LimitMode, LimitOptions, Limits, OverrideOptions, Scratch, names};
+
+use super::tree::Tree;
+
+type Fields = Vec<(&'static str, Tree)>;
+
+/// Writes a map: the default of each limit under its name, each override under `Name:id`.
+///
+/// # Errors
+///
+/// An error of the format for limits that a file cannot have: of custom algorithms, with an end within a day, with a
+/// period above 2^63 - 1 ns, without a limit for one id under gcra or a window; and for ids that the reader refuses, such
+/// as ids with blanks at their ends, sets of names, of which only the hash is known, and private addresses under Boulder's
+/// names.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{IdFormat, Limit, Limits};
+///
+/// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+/// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+/// let text = serde_json::to_string(&limits)?;
+/// assert_eq!(text, r#"{"PerUser":{"burst":20,"count":10,"period":"1s","id":"string"}}"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Serialize for Limits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let mut scratch = Scratch::new();
+        for limit in self.entries() {
+            let name = limit.name();
+            if limit.has_default() || limit.is_disabled() {
+                let fields = default_fields(&limit).map_err(|why| refused(name, why))?;
+                map.serialize_entry(name, &Tree::fields(fields))?;
+            }
+            let mut overrides: Vec<OverrideEntry<'_>> = limit.overrides().collect();
+            overrides.sort_by_key(|given| given.id_bytes());
+            for given in overrides {
+                let shown = |why| refused(&format!("{name}:{}", given.id()), why);
+                let key = format!("{name}:{}", written_id(&given, &mut scratch).map_err(shown)?);
+                let fields = override_fields(&given).map_err(shown)?;
+                map.serialize_entry(&*key, &Tree::fields(fields))?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// Writes the fields of the limit's algorithm, and `algorithm` if it is not gcra.
+///
+/// # Errors
+///
+/// An error of the format for a custom algorithm, and for a period above 2^63 - 1 ns.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limit;
+///
+/// let limit = Limit::new(20, 10, Duration::from_secs(90))?;
+/// assert_eq!(serde_json::to_string(&limit)?, r#"{"burst":20,"count":10,"period":"1m30s"}"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = limit_fields(self).map_err(S::Error::custom)?;
+        Tree::fields(fields).serialize(serializer)
+    }
+}
+
+/// Writes the fields that are not at their defaults.
+///
+/// # Errors
+///
+/// Those of the shadow's [`Limit`].
+impl Serialize for LimitOptions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = Fields::new();
+        add_options(&mut fields, self, limit_fields).map_err(S::Error::custom)?;
+        Tree::fields(fields).serialize(serializer)
+    }
+}
+
+/// Writes the fields that were set.
+///
+/// # Errors
+///
+/// An error of the format if the override ends within a day, or after the year 9999.
+impl Serialize for OverrideOptions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let end = self.expires.time().map(|_| self.expires);
+        let (comment, owner) = (self.note.comment.as_deref(), self.note.owner.as_deref());
+        let mut fields = Fields::new();
+        add_override_options(&mut fields, self.max_debt, comment, owner, end)
+            .map_err(S::Error::custom)?;
+        Tree::fields(fields).serialize(serializer)
+    }
+}
+
+fn refused<E: serde::ser::Error>(place: &str, why: impl Display) -> E {
+    E::custom(format_args!("{place}: {why}"))
+}
+
+fn default_fields(entry: &LimitEntry<'_>) -> Result<Fields, String> {
+    let mut fields = match entry.default_limit() {
+        _ if entry.is_disabled() => vec![("enabled", Tree::Bool(false))],
+        Some(limit) => limit_fields(limit)?,
+        None => [("algorithm", Tree::text("leaky_bucket"))].into_iter().chain(no_limit()).collect(),
+    };
+    fields.push(("id", Tree::text(entry.format())));
+    add_options(&mut fields, entry.options(), parameters)?;
+    Ok(fields)
+}
+
+fn override_fields(given: &OverrideEntry<'_>) -> Result<Fields, String> {
+    let mut fields = match (given.limit(), given.limit_entry().algorithm()) {
+        (Some(limit), _) => parameters(limit)?,
+        (None, None | Some("leaky_bucket")) => no_limit().into(),
+        (None, Some(other)) => {
+            return Err(format!("no limit for one id: it cannot be written with {other}"));
+        }
+    };
+    let end = match given.last_day() {
+        Some(day) => {
+            let end = Expiry::after_day(&day).ok().filter(|end| end.time() == given.expires());
+            Some(end.ok_or_else(|| within_day(&day))?)
+        }
+        None => None,
+    };
+    let (comment, owner) = (given.comment(), given.owner());
+    add_override_options(&mut fields, given.own_max_debt(), comment, owner, end)?;
+    Ok(fields)
+}
+
+/// Returns the text of an id that the reader reads as this id.
+fn written_id(given: &OverrideEntry<'_>, scratch: &mut Scratch) -> Result<String, String> {
+    let (limit, id) = (given.limit_entry(), given.id());
+    if limit.format() == IdFormat::String {
+        return WrittenId::in_quotes(&id).check().map(|()| id);
+    }
+    let public_only = names::BOULDER.iter().any(|(name, _)| *name == limit.name());
+    let mut check = |text: &str| match encode_override(limit.format(), text, public_only, scratch) {
+        Ok(bytes) if bytes == given.id_bytes() => Ok(()),
+        Ok(_) => Err("the id cannot be written: its text is another id".into()),
+        Err(error) => Err(error.to_string()),
+    };
+    match (check(&id), id.rsplit_once('/')) {
+        (Ok(()), _) => Ok(id),
+        // The networks of `domainOrCIDR` are written without their prefix length.
+        (Err(why), Some((base, _))) => check(base).map(|()| base.to_owned()).map_err(|_| why),
+        (Err(why), None) => Err(why),
+    }
+}
+
+/// Returns the parameters, and the algorithm if it is not gcra.
+fn limit_fields(limit: &Limit) -> Result<Fields, String> {
+    let algorithm = match limit.algorithm() {
+        "gcra" => None,
+        other => Some(("algorithm", Tree::text(other))),
+    };
+    let parameters = parameters(limit)?;
+    Ok(algorithm.into_iter().chain(parameters).collect())
+}
+
+fn parameters(limit: &Limit) -> Result<Fields, String> {
+    let number = |number: u64| Tree::Integer(number.into());
+    Ok(match limit.parameters() {
+        Parameters::Gcra { burst, count, period } => {
+            let period = duration("period", period)?;
+            vec![("burst", number(burst)), ("count", number(count)), ("period", period)]
+        }
+        Parameters::FixedWindow { limit, window } => {
+            vec![("limit", number(limit)), ("window", duration("window", window)?)]
+        }
+        Parameters::TokenBucket { limit, window, burst } => {
+            let window = duration("window", window)?;
+            vec![("limit", number(limit)), ("window", window), ("burst", number(burst))]
+        }
+        Parameters::LeakyBucket { size, drip_rate, drip_size } => {
+            let rate = duration("drip_rate", drip_rate)?;
+            vec![("size", number(size)), ("drip_rate", rate), ("drip_size", number(drip_size))]
+        }
+        Parameters::Custom(rule) => {
+            return Err(format!("the custom algorithm {} cannot be written", rule.name()));
+        }
+    })
+}
+
+/// Returns the parameters that say that there is no limit: Sharkey's.
+fn no_limit() -> [(&'static str, Tree); 2] {
+    [("max", Tree::Integer(1)), ("duration", Tree::duration(Duration::ZERO))]
+}
+
+fn duration(field: &str, duration: Duration) -> Result<Tree, String> {
+    let tree = Tree::duration(duration);
+    match &tree {
+        Tree::Text(text) if parse_duration(text).is_err() => {
+            Err(format!("{field} {text}: more than 2^63 - 1 ns cannot be written"))
+        }
+        _ => Ok(tree),
+    }
+}
+
+/// Adds the options of a limit that are not at their defaults. `shadow` returns the fields of the shadow.
+fn add_options(
+    fields: &mut Fields,
+    options: &LimitOptions,
+    shadow: fn(&Limit) -> Result<Fields, String>,
+) -> Result<(), String> {
+    if options.mode != LimitMode::default() {
+        fields.push(("mode", Tree::text(options.mode)));
+    }
+    if let Some(limit) = &options.shadow {
+        fields.push(("shadow", Tree::fields(shadow(limit)?)));
+    }
+    if options.max_debt > 0 {
+        fields.push(("max_debt", Tree::Integer(options.max_debt.into())));
+    }
+    Ok(())
+}
+
+fn add_override_options(
+    fields: &mut Fields,
+    max_debt: Option<u64>,
+    comment: Option<&str>,
+    owner: Option<&str>,
+    end: Option<Expiry>,
+) -> Result<(), String> {
+    fields.extend(max_debt.map(|units| ("max_debt", Tree::Integer(units.into()))));
+    fields.extend(comment.map(|text| ("comment", Tree::text(text))));
+    fields.extend(owner.map(|text| ("owner", Tree::text(text))));
+    if let Some(end) = end {
+        let day = end.to_string();
+        if Expiry::after_day(&day) != Ok(end) {
+            return Err(within_day(&day));
+        }
+        fields.push(("expires", Tree::text(day)));
+    }
+    Ok(())
+}
+
+fn within_day(end: &str) -> String {
+    format!("expires {end}: only the end of a day, to 9999-12-31, can be written")
+}
