@@ -1,6 +1,9 @@
 //! Reads a file of limits, or one of limits and one of overrides. Reading takes time linear in the length, a bad file
-//! gives faults with their lines, and nothing panics. The reports on the limits agree with the limits that apply.
+//! gives faults with their lines, and nothing panics. The reports on the limits agree with the limits that apply. A second
+//! reader of YAML gives the same limits.
 #![no_main]
+
+mod second_reader;
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -28,7 +31,13 @@ fuzz_target!(|data: &[u8]| {
         start.elapsed() < TIME_MAX
     });
     assert!(is_quick, "{} bytes took {TIME_MAX:?} and more, three times", data.len());
-    match last.expect("it was read") {
+    let read = last.expect("it was read");
+    let (limits, overrides) = match text.split_once(SEPARATOR) {
+        Some((limits, overrides)) => (limits, Some(overrides)),
+        None => (text, None),
+    };
+    second_reader::compare(limits, overrides, &read);
+    match read {
         Ok(limits) => {
             // A file that was read can be used, and declares at least one limit.
             assert!(limits.names().next().is_some(), "a file that declares nothing was read");

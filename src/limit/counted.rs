@@ -270,11 +270,14 @@ fn fault(field: &'static str, reason: String) -> LimitFault {
     LimitFault { field, message: format!("invalid {field} {reason}") }
 }
 
+/// What to do about a count above [`MAX_COUNT`], such as one of bytes.
+const WAY_OUT: &str = "count in thousands, or use gcra";
+
 fn check_count(field: &'static str, count: u64) -> Result<u32, LimitFault> {
     match u32::try_from(count) {
         Ok(0) => Err(fault(field, "0: at least 1 is allowed".into())),
         Ok(small) if count <= MAX_COUNT => Ok(small),
-        _ => Err(fault(field, format!("{count}: at most {MAX_COUNT} is allowed"))),
+        _ => Err(fault(field, format!("{count}: at most {MAX_COUNT} is allowed; {WAY_OUT}"))),
     }
 }
 
@@ -300,8 +303,11 @@ fn whole(field: &'static str, number: f64) -> Result<u64, LimitFault> {
         // Exact: whole and at most 2^24.
         return Ok(number.ceil() as u64);
     }
-    let bound = if number > 1.0 { format!("most {MAX_COUNT}") } else { "least 1".into() };
-    Err(fault(field, format!("{number}: at {bound} is allowed")))
+    let allowed = match number > 1.0 {
+        true => format!("at most {MAX_COUNT} is allowed; {WAY_OUT}"),
+        false => "at least 1 is allowed".into(),
+    };
+    Err(fault(field, format!("{number}: {allowed}")))
 }
 
 /// Rounds a decimal count up, like [`whole`].

@@ -139,7 +139,7 @@ fn refuse_numbers_out_of_their_range() {
         (Limit::fixed_window(0, ms(1)), "invalid limit 0: at least 1 is allowed"),
         (
             Limit::fixed_window(16_777_216, ms(1)),
-            "invalid limit 16777216: at most 16777215 is allowed",
+            "invalid limit 16777216: at most 16777215 is allowed; count in thousands, or use gcra",
         ),
         (Limit::fixed_window(1, ms(0)), "invalid window 0s: at least 1ms is allowed"),
         (Limit::fixed_window(1, us(500)), "invalid window 500µs: whole milliseconds are allowed"),
@@ -155,7 +155,7 @@ fn refuse_numbers_out_of_their_range() {
         (Limit::leaky_bucket(f64::NAN, ms(1), 1), "invalid size NaN: at least 1 is allowed"),
         (
             Limit::leaky_bucket(16_777_215.5, ms(1), 1),
-            "invalid size 16777215.5: at most 16777215 is allowed",
+            "invalid size 16777215.5: at most 16777215 is allowed; count in thousands, or use gcra",
         ),
         (Limit::leaky_bucket(1, us(999), 1), "invalid drip_rate 999µs: at least 1ms is allowed"),
         (Limit::leaky_bucket(1, ms(1), 0), "invalid drip_size 0: at least 1 is allowed"),

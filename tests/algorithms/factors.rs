@@ -37,7 +37,7 @@ fn of_0_1_and_out_of_range() {
     assert!(error.is_invalid_limit());
     assert_eq!(
         error.to_string(),
-        "with factor 0.000001: invalid limit 20000000: at most 16777215 is allowed"
+        "with factor 0.000001: invalid limit 20000000: at most 16777215 is allowed; count in thousands, or use gcra"
     );
     let error = leaky(1, 1 << 38, 1).scaled(Factor::from(1000)).unwrap_err();
     assert!(error.to_string().contains("invalid drip_rate"), "{error}");
@@ -116,7 +116,10 @@ fn legacy_numbers_may_be_no_limit_or_wrong() {
         (0.0, "invalid max 0: at least 1 is allowed"),
         (0.5, "invalid max 0.5: at least 1 is allowed"),
         (-1.0, "invalid max -1: negative; at least 0 is allowed"),
-        (20_000_000.0, "invalid max 20000000: at most 16777215 is allowed"),
+        (
+            20_000_000.0,
+            "invalid max 20000000: at most 16777215 is allowed; count in thousands, or use gcra",
+        ),
     ] {
         assert_eq!(made(Some(max), Some(1000), None).unwrap_err().to_string(), wanted);
     }

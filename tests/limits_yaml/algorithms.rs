@@ -105,7 +105,7 @@ fn invalid_parameters_are_refused() {
         ),
         (
             "algorithm: fixed_window, limit: 16777216, window: 1s",
-            "A.limit: invalid limit 16777216: at most 16777215 is allowed",
+            "A.limit: invalid limit 16777216: at most 16777215 is allowed; count in thousands, or use gcra",
         ),
         (
             "algorithm: fixed_window, limit: 1, window: 1.5ms",

@@ -77,6 +77,25 @@ fn texts_that_were_lost_are_no_ids() {
 }
 
 #[test]
+fn numbers_of_any_size_and_kind() {
+    let burst = |burst: &str| {
+        let text = format!(r#"{{"burst": {burst}, "count": 1, "period": "1s"}}"#);
+        (serde_json::from_str::<Limit>(&text), serde_yaml::from_str::<Limit>(&text))
+    };
+    // As serde_json gives numbers with its feature `arbitrary_precision`.
+    let (by_json, by_yaml) = burst(r#"{"$serde_json::private::Number": "20"}"#);
+    assert_eq!((by_json.unwrap().burst(), by_yaml.unwrap().burst()), (20, 20));
+    let most = "340282366920938463463374607431768211455";
+    for number in ["-1", "1e3", "20.0", "18446744073709551616", most] {
+        let (by_json, by_yaml) = burst(number);
+        let (by_json, by_yaml) =
+            (by_json.unwrap_err().to_string(), by_yaml.unwrap_err().to_string());
+        assert!(by_json.starts_with("burst: invalid burst \""), "{by_json}");
+        assert!(by_yaml.starts_with("burst: invalid burst \""), "{by_yaml}");
+    }
+}
+
+#[test]
 fn tags_and_depth_are_bounded() {
     let error = serde_yaml::from_str::<Limits>("Own: !x {burst: 1}").unwrap_err().to_string();
     assert!(error.contains("a tag or a variant of an enum: a value alone is allowed"), "{error}");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tollgate::Limits;
 use tollgate::limits::Overrides;
 
-use super::second_reader::assert_equal;
+use super::second_reader::equal::assert_equal;
 
 #[derive(Deserialize)]
 struct Config {
@@ -120,7 +120,7 @@ fn figment_merges_its_sources() {
 #[track_caller]
 fn assert_equal_in_any_order(limits: &Limits) {
     let sorted = |limits: &Limits| {
-        let mut described = super::second_reader::described(limits);
+        let mut described = super::second_reader::equal::described(limits);
         described.sort();
         described
     };

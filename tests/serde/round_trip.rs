@@ -10,7 +10,7 @@ use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::limits::{LimitMode, LimitOptions, LimitsBuilder, OverrideOptions};
 use tollgate::{IdFormat, Limit, Limits};
 
-use super::second_reader::assert_equal;
+use super::second_reader::equal::assert_equal;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! Reads the seeds of the fuzzer and of Boulder's READMEs by both readers. (The texts of `tests/limits_yaml` are compared
+//! Reads the seeds of the fuzzer, those of Boulder's READMEs and the examples by both readers. (The texts of `tests/limits_yaml` are compared
 //! there.)
 
 use std::fs;
@@ -16,9 +16,14 @@ fn both_readers_agree_on_all_seeds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut good = 0;
     let mut count = 0;
-    for folder in ["fuzz/seeds/limits_yaml", "tests/seeds"] {
+    for folder in ["fuzz/seeds/limits_yaml", "tests/seeds", "examples", "examples/axum"] {
         for entry in fs::read_dir(root.join(folder)).unwrap() {
-            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+            let path = entry.unwrap().path();
+            let extension = path.extension();
+            if path.is_dir() || extension.is_some_and(|extension| extension != "yml") {
+                continue;
+            }
+            let text = fs::read_to_string(path).unwrap();
             let read = match text.split_once(SEPARATOR) {
                 Some((limits, overrides)) => {
                     let read = Limits::from_yaml_with_overrides(limits, overrides);
@@ -35,5 +40,5 @@ fn both_readers_agree_on_all_seeds() {
             good += usize::from(read.is_ok());
         }
     }
-    assert!(count >= 13 && good >= 5, "{count} seeds, {good} good");
+    assert!(count >= 19 && good >= 10, "{count} seeds, {good} good");
 }
