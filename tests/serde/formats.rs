@@ -3,8 +3,8 @@
 use figment::Figment;
 use figment::providers::{Format as _, Json, Toml};
 use serde::Deserialize;
-use tollgate::Limits;
 use tollgate::limits::Overrides;
+use tollgate::{Limiter, Limits};
 
 use super::second_reader::equal::assert_equal;
 
@@ -164,7 +164,9 @@ fn overrides_of_their_own_section() {
 
 #[test]
 fn sections_add_overrides_to_a_file() {
-    let limits = Limits::from_yaml("Own: {burst: 1, count: 1, period: 1s, id: string}").unwrap();
+    let shadow = "shadow: {burst: 1, count: 1, period: 1h}";
+    let file = format!("Own: {{burst: 5, count: 1, period: 1h, id: string, {shadow}}}");
+    let limits = Limits::from_yaml(&file).unwrap();
     let overrides: Overrides =
         serde_yaml::from_str("Own:a: {burst: 2, count: 1, period: 1s}").unwrap();
     let limits = limits.with_overrides(&overrides).unwrap();
@@ -172,4 +174,11 @@ fn sections_add_overrides_to_a_file() {
     assert_eq!(own.location().map(|location| location.to_string()).as_deref(), Some("<text>:1"));
     assert_eq!(own.override_of("a").unwrap().unwrap().location(), None);
     assert_eq!(limits.limit_for("Own", "a").unwrap().unwrap().burst(), 2);
+    // The shadow is built once more, and counts as before.
+    let limiter = Limiter::new(limits);
+    let own = limiter.limit("Own").unwrap();
+    assert!((0..3).all(|_| own.spend("b", 1).unwrap().allowed()));
+    let counters = limiter.counters();
+    let counters: Vec<_> = counters.limits.iter().map(|limit| limit.shadow_denied).collect();
+    assert_eq!(counters, [2]);
 }
