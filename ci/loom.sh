@@ -15,7 +15,7 @@ loom() {
     local log=target/loom/$1.log flags=$2 status=0
     shift 2
     RUSTFLAGS="--cfg tollgate_loom $flags" CARGO_TARGET_DIR=target/loom RUST_BACKTRACE=0 \
-        cargo test -p tollgate --release --lib --features snapshot "$@" --show-output >"$log" 2>&1 || status=$?
+        cargo test -p tollgate --release --lib --features exact,snapshot "$@" --show-output >"$log" 2>&1 || status=$?
     if [ "$status" = 0 ]; then
         grep -E '^test ' "$log"
     else
@@ -33,7 +33,7 @@ elif [ "$#" -gt 0 ]; then
     exit
 fi
 RUSTFLAGS="--cfg tollgate_loom" CARGO_TARGET_DIR=target/loom \
-    cargo test -p tollgate --release --lib --features snapshot --no-run
+    cargo test -p tollgate --release --lib --features exact,snapshot --no-run
 # Two processes of one thread each: two threads of one process wait for each other's memory mappings.
 loom store "" store:: -- --test-threads=1 "${skipped[@]}" >target/loom/store.out 2>&1 &
 of_the_store=$!

@@ -234,7 +234,7 @@ impl Clock {
     /// far ahead, it drops buckets that are not full yet. New keys are then denied until the other readings have
     /// caught up, because each new bucket begins at the sweep's reading.
     ///
-    /// The function must not call the limiter: with [`Engine::Exact`](crate::options::Engine::Exact) a rollback reads the
+    /// The function must not call the limiter: with `Engine::Exact` a rollback reads the
     /// clock under a lock of the table.
     ///
     /// # Example

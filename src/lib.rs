@@ -133,7 +133,8 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `yaml` | yes | limits from files |
-//! | `boulder` | yes | Boulder's names; ids that are domains, prefixes and identifier sets |
+//! | `boulder` | no | Boulder's names; ids that are domains, prefixes and identifier sets |
+//! | `exact` | no | `Engine::Exact`, which keeps whole keys and lists ids; without the feature that variant does not exist |
 //! | `http` | no | response fields and the client's address, without a framework |
 //! | `tower` | no | the tower layer |
 //! | `serde` | no | limits and options in an application's own configuration |

@@ -1,5 +1,5 @@
 //! The memory that a restore takes beside the limiter's table.
-#![cfg(feature = "snapshot")]
+#![cfg(all(feature = "exact", feature = "snapshot"))]
 
 #[path = "snapshot/forged.rs"]
 mod forged;

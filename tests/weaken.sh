@@ -36,7 +36,7 @@ python3 tests/weaken/places.py "$tree" "$mutants"
 # Builds the unit tests with the flags `$1`; prints where they are.
 build() {
     (cd "$tree" && CARGO_TARGET_DIR=$target RUSTFLAGS=$1 \
-        cargo test -p tollgate --release --lib --features snapshot --no-run ${CARGO_JOBS:+"-j$CARGO_JOBS"} 2>&1) |
+        cargo test -p tollgate --release --lib --features exact,snapshot --no-run ${CARGO_JOBS:+"-j$CARGO_JOBS"} 2>&1) |
         tee "$log" | sed -n 's/^ *Executable unittests src\/lib.rs (\(.*\))$/\1/p'
 }
 table=$(build "--cfg tollgate_loom")

@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn wrong_reading_in_sweep_denies_no_later_key() {
-        for engine in [Engine::LockFree, Engine::Exact] {
+        for &engine in Engine::ALL {
             let (clock, hand) = Clock::manual_machine();
             let limiter = limiter(clock, engine, 1000);
             let handle = limiter.limit("Own").unwrap();
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn wrong_reading_when_full_denies_no_later_key() {
-        for engine in [Engine::LockFree, Engine::Exact] {
+        for &engine in Engine::ALL {
             let (clock, hand) = Clock::manual_machine();
             let limiter = limiter(clock, engine, 4);
             let handle = limiter.limit("Own").unwrap();
@@ -194,7 +194,7 @@ mod tests {
     /// A custom clock is trusted, as `Clock` documents.
     #[test]
     fn a_manual_clock_may_jump() {
-        for engine in [Engine::LockFree, Engine::Exact] {
+        for &engine in Engine::ALL {
             let (clock, hand) = Clock::manual();
             let limiter = limiter(clock, engine, 1000);
             let handle = limiter.limit("Own").unwrap();

@@ -277,7 +277,7 @@ impl Limiter {
     }
 
     /// Sweeps one step: looks at the next cells, about `cells` of them, and drops the full ones. For programs that want
-    /// no sweeper thread. Empty cells are counted in `cells`. With [`Engine::Exact`](crate::options::Engine::Exact) a
+    /// no sweeper thread. Empty cells are counted in `cells`. With `Engine::Exact` a
     /// step ends at the end of the part of the table in which it reaches `cells`. A part is at most a 32nd of the
     /// table, and the step locks half of a part at a time.
     ///
@@ -334,7 +334,7 @@ impl Limiter {
     }
 
     /// Returns figures about the table and the sweeps. Cheap, except with
-    /// [`Engine::Exact`](crate::options::Engine::Exact), which reads every part of its table.
+    /// `Engine::Exact`, which reads every part of its table.
     ///
     /// # Example
     ///

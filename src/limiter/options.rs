@@ -72,7 +72,8 @@ impl LimiterOptions {
         LimiterOptions { clock: Some(clock), ..self }
     }
 
-    /// Sets the table that keeps the buckets. Default: [`Engine::LockFree`].
+    /// Sets the table that keeps the buckets. Default: [`Engine::LockFree`]. `Engine::Exact` needs the feature
+    /// `exact`.
     ///
     /// # Example
     ///
@@ -82,8 +83,10 @@ impl LimiterOptions {
     /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// # #[cfg(feature = "exact")] {
     /// let limiter = Limiter::with_options(limits, LimiterOptions::default().engine(Engine::Exact));
     /// assert_eq!(limiter.limit("PerUser")?.ids(), Some(vec![])); // it stores keys
+    /// # }
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn engine(self, engine: Engine) -> LimiterOptions {
@@ -125,7 +128,7 @@ impl LimiterOptions {
     /// It takes between 60 and 180 bytes a key, and up to 6 MiB more:
     /// [`Stats::reserved_bytes`](crate::metrics::Stats::reserved_bytes) has the number. If the system does not have the
     /// memory, that is 0, and the table grows as without this option. (A system that promises more memory than it has
-    /// may end the program instead, when the pages are touched.) With [`Engine::Exact`] room for the keys is
+    /// may end the program instead, when the pages are touched.) With `Engine::Exact` room for the keys is
     /// allocated at the start, without their ids, and is not touched; `reserved_bytes` is 0.
     ///
     /// # Example

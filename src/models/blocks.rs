@@ -6,7 +6,6 @@ use super::*;
 use crate::limits::Id;
 
 const SOME: Option<usize> = Some(2);
-const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 
 /// Makes a limiter with bursts of 4 and room for `max_blocks` blocks.
 fn blocking(engine: Engine, max_blocks: usize) -> (Limiter, ManualClock) {
@@ -71,7 +70,7 @@ fn block_vs_spend_model(engine: Engine) {
 
 #[test]
 fn block_vs_spend() {
-    for engine in ENGINES {
+    for &engine in Engine::ALL {
         let model = move || block_vs_spend_model(engine);
         explore_bounded(SOME, model);
         assert_happened(&["after", "before"]);

@@ -100,7 +100,7 @@ impl Limiter {
     /// is replaced. Files that killed writers left beside `path` are removed.
     ///
     /// **No call waits** for a snapshot, because it reads the table like any caller. A reload or another snapshot of the
-    /// limiter waits until it ends, and it waits for them. With [`Engine::Exact`](crate::options::Engine::Exact) new ids
+    /// limiter waits until it ends, and it waits for them. With `Engine::Exact` new ids
     /// in one part of the table, 1/64 of it, wait while that part is copied.
     ///
     /// **Several writers to one path**, also in several processes, do not disturb each other. The file of the one that
@@ -213,7 +213,7 @@ impl Limiter {
     /// over all processes in turn, times are moved back by whole milliseconds. A window that began even longer ago then
     /// ends late by at most its length, and a drip comes late by at most its period.)
     ///
-    /// **Engines**: a file of [`Engine::Exact`](crate::options::Engine::Exact) can be restored into either engine. A file
+    /// **Engines**: a file of `Engine::Exact` can be restored into either engine. A file
     /// of [`Engine::LockFree`](crate::options::Engine::LockFree) has no ids. It can be restored into that engine only, by
     /// a program in which ahash computes the same hashes. Another version of ahash or another kind of processor may
     /// compute others.

@@ -62,6 +62,7 @@ fn store_for(header: &Header, options: &LimiterOptions) -> Result<Store, ReadErr
     let refused = |text: &str| Err(ReadError::At(12, text.into()));
     match (header.keys, options.engine) {
         (Keys::Ids, _) => Ok(Store::new(options.engine, options.size())),
+        #[cfg(feature = "exact")]
         (Keys::Fingerprints, Engine::Exact) => {
             refused("the file has fingerprints, not ids: Engine::LockFree is allowed")
         }

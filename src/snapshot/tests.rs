@@ -17,7 +17,6 @@ use crate::limits::{IdFormat, Limits, LimitsBuilder};
 use crate::snapshot::Restored;
 use crate::store::Engine;
 
-const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
 const IDS: [&str; 5] = ["a", "b", "overridden", "d", "an id that is longer than a word or two"];
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
@@ -149,7 +148,7 @@ impl Pair {
             Step::Sweep => _ = self.limiter.sweep(1_000),
             Step::Restart { down, back, engine_changes, first_first } => {
                 // A file with fingerprints can be restored into the lock-free engine only.
-                if engine_changes && *engine == Engine::Exact {
+                if engine_changes && *engine != Engine::LockFree {
                     *engine = Engine::LockFree;
                 }
                 self.restart(down, back, *engine, first_first, path);
@@ -227,12 +226,12 @@ proptest! {
     #[test]
     fn restarts_change_nothing_but_the_time_that_passed(
         numbers in any_limits(),
-        engine in 0..2usize,
+        engine in prop::sample::select(Engine::ALL),
         steps in prop::collection::vec(any_step(), 1..40),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("buckets");
-        let mut engine = ENGINES[engine];
+        let mut engine = engine;
         let mut pair = Pair::new(numbers, engine);
         for step in &steps {
             // The compared words count from the first start, and have room for 17 years.
@@ -247,7 +246,7 @@ proptest! {
     #[test]
     fn a_restart_with_other_limits_is_a_reload(
         (old, new) in (any_limits(), any_limits()),
-        engine in 0..2usize,
+        engine in prop::sample::select(Engine::ALL),
         debt in prop::sample::select(vec![CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh]),
         calls in prop::collection::vec((0..IDS.len(), any::<bool>(), 1..6u64, 0..5_000u64), 1..30),
         waits in prop::collection::vec(0..5_000_000_000u64, 1..5),
@@ -255,7 +254,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("buckets");
-        let mut pair = Pair::new(old, ENGINES[engine]);
+        let mut pair = Pair::new(old, engine);
         // Windows can then begin before the change.
         pair.forward(YEAR);
         for (id, first, cost, wait_ms) in calls {
@@ -264,7 +263,7 @@ proptest! {
         }
         pair.limiter.snapshot_at(&path, || 5).unwrap();
         let (clock, manual) = Clock::manual();
-        let options = LimiterOptions::default().clock(clock).engine(ENGINES[engine]);
+        let options = LimiterOptions::default().clock(clock).engine(engine);
         let limits = new.limits(first_first);
         let restored = Limiter::restore_at(limits.clone(), options, &path, debt, 5);
         let (restarted, _) = restored.unwrap();
@@ -317,7 +316,7 @@ fn moving_the_origin_lowers_no_debt() {
         assert!(limiter.limit("A").unwrap().spend("x", 10).unwrap().allowed());
         manual.advance(YEAR);
     };
-    for engine in ENGINES {
+    for &engine in Engine::ALL {
         let (limiter, manual, _) = restarted(&limits, engine, YEAR, spend);
         let wait = limiter.limit("A").unwrap().check("x", 1).unwrap().retry_in();
         assert_eq!(wait, YEAR, "{engine:?}");
@@ -339,7 +338,7 @@ fn a_factors_slower_drips_are_persisted() {
         Limits::builder().limit("A", IdFormat::String, leaky).unwrap().build()
     };
     let twice = "2".parse().unwrap();
-    for engine in ENGINES {
+    for &engine in Engine::ALL {
         let (limiter, manual, restored) = restarted(&limits, engine, ms(6_000), |limiter, _| {
             assert!(limiter.limit("A").unwrap().scaled(twice).spend("x", 5).unwrap().allowed());
         });
@@ -359,7 +358,7 @@ fn untracked_keys_owe_their_shared_bucket() {
     let limits = || Limits::builder().limit("A", IdFormat::String, limit.clone()).unwrap().build();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    for engine in ENGINES {
+    for &engine in Engine::ALL {
         let (clock, _manual) = Clock::manual();
         let options = LimiterOptions::default().engine(engine).max_keys(1).clock(clock);
         let limiter = Limiter::with_options(limits(), options.clone());
@@ -385,7 +384,7 @@ fn dropped_keys_decide_at_the_time_floor() {
         let limit = Limit::new(1, 1, ms(1000)).unwrap();
         Limits::builder().limit("A", IdFormat::String, limit).unwrap().build()
     };
-    for engine in ENGINES {
+    for &engine in Engine::ALL {
         let (limiter, _, restored) =
             restarted(&limits, engine, Duration::ZERO, |limiter, manual| {
                 assert!(limiter.limit("A").unwrap().spend("x", 1).unwrap().allowed());
@@ -412,7 +411,7 @@ fn moving_the_origin_keeps_a_blocks_end() {
         let limit = Limit::new(1, 1, ms(1000)).unwrap();
         Limits::builder().limit("A", IdFormat::String, limit).unwrap().build()
     };
-    for engine in ENGINES {
+    for &engine in Engine::ALL {
         let (limiter, manual, restored) = restarted(&limits, engine, 10 * YEAR, |limiter, _| {
             limiter.limit("A").unwrap().block("x", 100 * YEAR).unwrap();
         });
@@ -453,7 +452,7 @@ fn ids_swept_during_a_snapshot_keep_the_floor() {
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    for engine in ENGINES {
+    for &engine in Engine::ALL {
         let (clock, manual) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let limiter = Limiter::with_options(limits(), options);

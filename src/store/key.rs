@@ -149,6 +149,7 @@ impl KeyRef<'_> {
     /// Returns whether both are the same key. Most ids have 8 to 16 bytes: they are compared as two overlapping words,
     /// without a call of `memcmp`.
     #[inline]
+    #[cfg_attr(not(feature = "exact"), allow(dead_code, reason = "the exact store compares"))]
     pub(crate) fn is(self, other: KeyRef<'_>) -> bool {
         let (a, b) = (self.id, other.id);
         if self.limit != other.limit || a.len() != b.len() {
@@ -270,8 +271,8 @@ impl Key {
 
     /// Returns the number of bytes on the heap.
     #[cfg_attr(
-        tollgate_loom,
-        allow(dead_code, reason = "loom's stand-in for a DashMap counts no bytes")
+        any(tollgate_loom, not(feature = "exact")),
+        allow(dead_code, reason = "a DashMap counts bytes; loom's stand-in counts none")
     )]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {

@@ -2,13 +2,16 @@
 
 pub(crate) mod capacity;
 pub(crate) mod cell;
+#[cfg(feature = "exact")]
+mod exact;
+#[cfg(not(feature = "exact"))]
+#[path = "no_exact.rs"]
 mod exact;
 pub(crate) mod key;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persist;
 pub(crate) mod table;
 
-pub(crate) use exact::Exact;
 #[cfg(feature = "snapshot")]
 pub(crate) use persist::{PersistedCell, PersistedKey};
 #[cfg(feature = "snapshot")]
@@ -35,7 +38,8 @@ use crate::store::key::{Key, KeyRef, LimitTag};
 )]
 pub(crate) enum Store {
     LockFree(Table),
-    Exact(Box<Exact>),
+    #[cfg_attr(not(feature = "exact"), expect(dead_code, reason = "it has no value"))]
+    Exact(exact::Boxed),
 }
 
 /// A key in the form that each engine needs, and the tag of the limit that applies to it.
@@ -64,6 +68,7 @@ impl<'a> StoreKey<'a> {
 /// Which table holds the buckets.
 ///
 /// ```
+/// # #[cfg(feature = "exact")] {
 /// use std::time::Duration;
 /// use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits, options::Engine};
 ///
@@ -73,6 +78,7 @@ impl<'a> StoreKey<'a> {
 /// let requests = Limiter::with_options(limits, options).limit("Requests")?;
 /// assert!(requests.spend("alice", 1)?.allowed());
 /// assert_eq!(requests.ids(), Some(vec!["alice".to_owned()]));
+/// # }
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,8 +88,19 @@ pub enum Engine {
     #[default]
     LockFree,
     /// A `DashMap`, which stores the keys, so that [`KeyedLimit::ids`](crate::KeyedLimit::ids) can list them. Each call
-    /// takes a shard's lock.
+    /// takes a shard's lock. This variant exists only with the feature `exact`.
+    #[cfg(feature = "exact")]
     Exact,
+}
+
+#[cfg(test)]
+impl Engine {
+    /// All engines of this build.
+    pub(crate) const ALL: &[Engine] = &[
+        Engine::LockFree,
+        #[cfg(feature = "exact")]
+        Engine::Exact,
+    ];
 }
 
 /// What a store asks its caller about limits.
@@ -220,7 +237,8 @@ impl Store {
     pub(crate) fn new(engine: Engine, size: StoreSize) -> Store {
         match engine {
             Engine::LockFree => Store::LockFree(Table::new(size)),
-            Engine::Exact => Store::Exact(Box::new(Exact::new(size))),
+            #[cfg(feature = "exact")]
+            Engine::Exact => Store::Exact(Box::new(exact::Exact::new(size))),
         }
     }
 

@@ -16,6 +16,7 @@ use tollgate::options::{AtCap, Engine};
 use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::laws;
+use super::support::ENGINES;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -188,7 +189,7 @@ fn with_panics(max_keys: usize, engine: Engine) -> (Limiter, KeyedLimit, KeyedLi
 
 #[test]
 fn a_sweep_continues_after_a_panic() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (limiter, panics, plain, manual) = with_panics(10_000, engine);
         for id in 0..500 {
             assert!(plain.spend(id, 1).unwrap().allowed());
@@ -206,7 +207,7 @@ fn a_sweep_continues_after_a_panic() {
 
 #[test]
 fn panic_at_the_cap_affects_no_other_limit() {
-    for engine in [Engine::LockFree, Engine::Exact] {
+    for engine in ENGINES {
         let (limiter, panics, plain, manual) = with_panics(4, engine);
         let _ = panics.spend(1, 2).unwrap();
         for round in 0..10 {

@@ -35,7 +35,8 @@ fn listed(limiter: &Limiter) -> Vec<(String, String, Option<String>)> {
 fn blocks_and_reasons_restore_into_either_engine() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
-    for [from, to] in [[0, 0], [1, 1], [1, 0]].map(|pair| pair.map(|at: usize| ENGINES[at])) {
+    for [from, to] in [[0, 0], [1, 1], [1, 0]].map(|pair| pair.map(|at: usize| ENGINES.get(at))) {
+        let (Some(&from), Some(&to)) = (from, to) else { continue };
         let (old, handle, hand) = on(&limits_of_all()[0], from);
         // Longer than a frame.
         let long = "x".repeat(900);

@@ -2,7 +2,7 @@
 //!
 //! Four threads spend, also in batches, reserve, cancel and settle; others reload, sweep, snapshot, block and unblock.
 //! `ENDURANCE_S=600` runs for ten minutes; the default is five seconds. `--nocapture` shows the figures.
-#![cfg(all(feature = "snapshot", feature = "boulder"))]
+#![cfg(all(feature = "boulder", feature = "exact", feature = "snapshot"))]
 
 #[path = "../parity/rng.rs"]
 mod rng;

@@ -1,6 +1,6 @@
 //! The layer on both engines: the same answers to the same requests. On the lock-free table requests of known clients take
 //! the fast path.
-#![cfg(feature = "tower")]
+#![cfg(all(feature = "exact", feature = "tower"))]
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};

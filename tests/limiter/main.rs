@@ -3,11 +3,12 @@
 #![allow(clippy::duplicate_mod, reason = "cases.rs runs once on each engine")]
 
 mod ends;
-#[cfg(feature = "boulder")]
+#[cfg(all(feature = "boulder", feature = "exact"))]
 #[path = "cases.rs"]
 mod exact;
 #[cfg(all(feature = "yaml", feature = "boulder"))]
 mod explain;
+#[cfg(feature = "exact")]
 mod known_batches;
 #[cfg(feature = "boulder")]
 #[path = "cases.rs"]

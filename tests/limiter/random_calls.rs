@@ -8,6 +8,7 @@ use tollgate::options::Engine;
 use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::oracle::{Figures, Member, Mode, Numbers, Oracle};
+use super::support::ENGINES;
 
 /// Burst, count and period in ns of limits A and B. The emission interval of B is rounded.
 const LIMITS: [(u64, u64, u64); 2] = [(5, 10, 1_000), (3, 3, 1_000_000_000)];
@@ -49,7 +50,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 }
 
 fn engines() -> impl Strategy<Value = Engine> {
-    prop_oneof![Just(Engine::LockFree), Just(Engine::Exact)]
+    prop::sample::select(ENGINES.to_vec())
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {

@@ -6,7 +6,6 @@ use super::support::rules::{RuleCall, hooked};
 use super::*;
 use tollgate::batch::MemberMode;
 use tollgate::limit::Factor;
-use tollgate::options::AtCap;
 
 fn figures(limiter: &Limiter, name: &str) -> [u64; 6] {
     let of = counters_of(limiter, name);
@@ -131,11 +130,12 @@ fn without_counting_only_shadow_denials_count() {
 }
 
 #[test]
+#[cfg(feature = "exact")]
 fn counters_include_table_stats() {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).max_keys(1);
     let limits = add(no_limits(), "A", 1, LimitOptions::default()).build();
-    let limiter = Limiter::with_options(limits, options.at_cap(AtCap::Deny));
+    let limiter = Limiter::with_options(limits, options.at_cap(tollgate::options::AtCap::Deny));
     assert!(allowed(&limiter, "A", "x", 1) && !allowed(&limiter, "A", "y", 1));
     hand.advance(Duration::from_secs(3600));
     while !limiter.sweep(64).finished {}

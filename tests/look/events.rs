@@ -2,7 +2,6 @@
 
 use super::*;
 use std::sync::{Arc, Mutex};
-use tollgate::options::AtCap;
 use tollgate::sweep::SweepOptions;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -77,8 +76,12 @@ fn first_denials_and_some_others_are_logged() {
 }
 
 #[test]
+#[cfg(feature = "exact")]
 fn reloads_and_full_tables_are_logged() {
-    let options = LimiterOptions::default().max_keys(1).engine(Engine::Exact).at_cap(AtCap::Deny);
+    let options = LimiterOptions::default()
+        .max_keys(1)
+        .engine(Engine::Exact)
+        .at_cap(tollgate::options::AtCap::Deny);
     let limiter = logged(options);
     let lines = lines_of(|| {
         for id in ["x", "x", "1", "2", "3", "4", "5"] {

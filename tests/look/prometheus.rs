@@ -65,6 +65,7 @@ fn series(name: &str, labels: &[(&str, &str)]) -> Series {
 }
 
 #[test]
+#[cfg(feature = "exact")]
 fn prometheus_text_has_the_counters() {
     let limits = add(no_limits(), "A", 4, shadow_beside(1));
     let (limiter, _hand) = limiter(add(limits, "B.b-b", 2, shadow_mode()), Engine::Exact);

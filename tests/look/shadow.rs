@@ -171,6 +171,7 @@ fn reloads_add_keep_and_remove_shadows() {
 }
 
 #[test]
+#[cfg(feature = "exact")]
 fn shadows_have_no_public_name() {
     let (limiter, _hand) = limiter(add(no_limits(), "A", 4, shadow_beside(2)), Engine::Exact);
     assert!(allowed(&limiter, "A", "k", 1));

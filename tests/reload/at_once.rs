@@ -4,11 +4,10 @@ use std::time::SystemTime;
 
 use proptest::prelude::*;
 use tollgate::limits::OverrideOptions;
-use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::support::{ms, seconds};
+use super::support::{ENGINES, ms, seconds};
 
 /// The quota, the window in seconds, and the burst.
 type Numbers = (u64, u64, u64);
@@ -43,10 +42,9 @@ proptest! {
         spent in 1..10_u64,
         later_ms in 0..100_000_u64,
         carry_over in prop_oneof![Just(CarryOver::Units), Just(CarryOver::Time), Just(CarryOver::Share)],
-        is_exact in any::<bool>(),
+        engine in prop::sample::select(ENGINES.to_vec()),
         by_end in any::<bool>(),
     ) {
-        let engine = if is_exact { Engine::Exact } else { Engine::LockFree };
         let with_spent = || {
             let (clock, hand) = Clock::manual();
             hand.set(seconds(1000));

@@ -15,7 +15,7 @@ use tollgate::reserve::{Receipt, Reservation};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::rules::{RuleCall, hooked, scripted, stands_in_rollback};
-use super::support::{hourly, limits, ms, seconds};
+use super::support::{ENGINES, hourly, limits, ms, seconds};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -215,10 +215,9 @@ proptest! {
         change in changes(),
         way in any_way(),
         carry_over in any_carry_over(),
-        is_exact in any::<bool>(),
+        engine in prop::sample::select(ENGINES.to_vec()),
     ) {
         prop_assume!(fits(ALGORITHMS[at], change, way));
-        let engine = if is_exact { Engine::Exact } else { Engine::LockFree };
         let (make, with) = (ALGORITHMS[at], (carry_over, engine));
         let left = |has_batch| left_after_end(make, change, (way, None), with, has_batch);
         prop_assert!(left(true) <= left(false), "{} {}", left(true), left(false));

@@ -56,7 +56,7 @@ const BLOCKED: [(&str, &str, Option<&str>); 2] =
     [("Gcra", "mallory", Some("ticket 4711")), (PER_ACCOUNT, "13:example.com", None)];
 
 fn golden(engine: Engine) -> PathBuf {
-    let keys = if engine == Engine::Exact { "ids" } else { "fingerprints" };
+    let keys = if engine != Engine::LockFree { "ids" } else { "fingerprints" };
     let name = format!("v2-{keys}");
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshot").join(name)
 }

@@ -53,6 +53,7 @@ fn mismatched_snapshots_are_refused_with_a_reason() {
 }
 
 #[test]
+#[cfg(feature = "exact")]
 fn exact_engine_refuses_a_snapshot_of_fingerprints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");

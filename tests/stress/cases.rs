@@ -11,6 +11,8 @@ use tollgate::options::Engine;
 use tollgate::sweep::{SweepOptions, Sweeper};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
+use super::support::ENGINES;
+
 const THREADS: usize = 8;
 const ROUNDS: usize = 200;
 const BURST: u64 = 20;
@@ -20,7 +22,7 @@ const FULL_AGAIN: Duration = Duration::from_secs(20 * 3600);
 
 /// The engine: this file is the module `exact` and the module `lock_free`.
 fn engine() -> Engine {
-    if module_path!().ends_with("::exact") { Engine::Exact } else { Engine::LockFree }
+    ENGINES[usize::from(module_path!().ends_with("::exact"))]
 }
 
 /// Limits with these bursts, each with one more every [`INTERVAL`].

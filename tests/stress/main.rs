@@ -2,6 +2,7 @@
 #![cfg(not(tollgate_loom))]
 #![allow(clippy::duplicate_mod, reason = "cases.rs runs once on each engine")]
 
+#[cfg(feature = "exact")]
 #[path = "cases.rs"]
 mod exact;
 #[path = "cases.rs"]

@@ -11,7 +11,12 @@ use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
 use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-pub(crate) const ENGINES: [Engine; 2] = [Engine::LockFree, Engine::Exact];
+/// The engines of this build: the default, and with the feature `exact` the one that keeps keys.
+pub(crate) const ENGINES: [Engine; 1 + cfg!(feature = "exact") as usize] = [
+    Engine::LockFree,
+    #[cfg(feature = "exact")]
+    Engine::Exact,
+];
 
 pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

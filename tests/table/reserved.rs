@@ -97,7 +97,7 @@ fn reloads_keep_debts_in_reserved_memory() {
         let left = |id| a.check(id, 0).unwrap().remaining();
         assert!((0..KEYS).all(|id| left(id) == Some(BURST - 1)), "{engine:?}");
         let stats = limiter.stats();
-        assert!(engine == Engine::Exact || stats.migrations > 6, "{stats:?}");
+        assert!(engine != Engine::LockFree || stats.migrations > 6, "{stats:?}");
     }
 }
 
@@ -126,7 +126,7 @@ fn odd_reserves_are_taken_as_they_can_be() {
     for (max_keys, reserved) in
         [(0, 10), (10, 0), (10, usize::MAX), (usize::MAX, usize::MAX), (1 << 50, 1 << 50)]
     {
-        for engine in [Engine::LockFree, Engine::Exact] {
+        for engine in ENGINES {
             let options = LimiterOptions::default().engine(engine).max_keys(max_keys);
             let (limiter, _hand) = limiter(options.at_cap(AtCap::Deny).reserve(reserved));
             assert_eq!(spend(&limiter.limit("A").unwrap(), 1), max_keys > 0);

@@ -3,7 +3,7 @@
 //!
 //! The default is 100,000 calls of each engine. `WITNESS_CALLS=100000000 cargo test --release --test
 //! witness lock_free -- --nocapture` makes that number of calls, in rounds of a million.
-#![cfg(not(tollgate_loom))]
+#![cfg(all(feature = "exact", not(tollgate_loom)))]
 
 mod check;
 mod run;

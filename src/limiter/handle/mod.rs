@@ -347,7 +347,7 @@ impl KeyedLimit {
     }
 
     /// Returns the ids that have a bucket, in no order, or `None` if the [engine](crate::options::Engine) stores
-    /// fingerprints in place of keys. It reads every cell of the table: do not call it for each request.
+    /// fingerprints in place of keys, as every one but `Engine::Exact` (the feature `exact`) does. It reads every cell of the table: do not call it for each request.
     ///
     /// # Example
     ///
@@ -358,10 +358,12 @@ impl KeyedLimit {
     ///
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// # #[cfg(feature = "exact")] {
     /// let limiter = Limiter::with_options(limits, LimiterOptions::default().engine(Engine::Exact));
     /// let users = limiter.limit("PerUser")?;
     /// assert!(users.spend("alice", 1)?.allowed());
     /// assert_eq!(users.ids(), Some(vec!["alice".to_owned()]));
+    /// # }
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn ids(&self) -> Option<Vec<String>> {

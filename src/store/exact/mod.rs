@@ -37,6 +37,9 @@ pub(crate) struct Exact {
     reservations: Reservations,
 }
 
+/// The exact store as an engine holds it.
+pub(crate) type Boxed = Box<Exact>;
+
 /// The number of shelves, a power of two. More shelves would make a sweep's steps shorter, but their locks would not
 /// fit in the first-level cache: with 128 a check of one of 100,000 keys took 10 % longer. At 4 million keys a sweep
 /// holds a lock over 62,500 cells, for about 200 us.
