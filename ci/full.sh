@@ -9,6 +9,8 @@ step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
 step "the tests with each feature alone"
 ci/clippy.sh tests
+step "other targets"
+ci/targets.sh
 step "all models"
 ci/loom.sh
 step "both engines beside the oracle, 3,000,000 operations each"

@@ -1,9 +1,14 @@
 //! Reads the time, in nanoseconds since the clock was made.
 
+#[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), path = "clock/no_counter.rs")]
+mod counter;
+
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use counter::Counter;
 
 use crate::error::Error;
 use crate::util::background::{Stop, Ticker};
@@ -84,9 +89,7 @@ impl Source {
     #[cfg(feature = "snapshot")]
     fn restarted(&self) -> Source {
         match self {
-            Source::Counter(counter) => {
-                Source::Counter(Counter { origin: counter.counter.raw(), ..counter.clone() })
-            }
+            Source::Counter(counter) => counter.restarted(),
             Source::Stored { now_ns, ticker, .. } => Source::Stored {
                 now_ns: now_ns.clone(),
                 // Relaxed: the reading publishes nothing but itself.
@@ -96,33 +99,6 @@ impl Source {
             Source::Instant(_) => Source::Instant(Instant::now()),
             Source::Custom { now, .. } => Source::Custom { now: now.clone(), origin: now() },
         }
-    }
-}
-
-/// The processor's time-stamp counter, and the length of its tick.
-#[derive(Clone)]
-struct Counter {
-    counter: quanta::Clock,
-    origin: u64,
-    /// The length of a tick, in 2^-64 ns: exact to a nanosecond in 2^63 ticks.
-    tick_parts: u64,
-}
-
-impl Counter {
-    /// `None` where a tick takes a nanosecond or more.
-    fn new() -> Option<Counter> {
-        const TICKS: u64 = 1 << 63;
-        let counter = quanta::Clock::new();
-        let origin = counter.raw();
-        // quanta has measured the tick; its own conversion is also a multiplication and a shift.
-        let tick_parts = counter.delta_as_nanos(0, TICKS).checked_mul(2)?;
-        Some(Counter { counter, origin, tick_parts })
-    }
-
-    #[inline(always)]
-    fn since_origin_ns(&self) -> u64 {
-        let ticks = self.counter.raw().saturating_sub(self.origin);
-        ((u128::from(ticks) * u128::from(self.tick_parts)) >> 64) as u64
     }
 }
 
@@ -143,7 +119,7 @@ impl Clock {
     /// # let _ = (first, second);
     /// ```
     pub fn system() -> Clock {
-        match kernel_trusts_counter().then(Counter::new).flatten() {
+        match Counter::new() {
             Some(counter) => Clock::new(Source::Counter(counter)),
             None => Clock::instant(),
         }
@@ -319,23 +295,12 @@ impl Clock {
     /// Like [`now_ns`](Clock::now_ns), but never reads ahead of earlier loads: if this thread has loaded a value that
     /// another thread stored after a reading, this reading is no earlier than that one. It may take microseconds.
     pub(crate) fn now_after_loads_ns(&self) -> u64 {
-        // The processor may read the counter before earlier loads complete. CPUID serializes, and needs no unsafe
-        // code; `Instant` has its own fence.
-        #[cfg(target_arch = "x86_64")]
-        if self.is_quick() {
-            std::hint::black_box(std::arch::x86_64::__cpuid(0));
+        // The processor may read the counter before earlier loads complete; `Instant` has its own fence.
+        if let Source::Counter(counter) = &self.source {
+            counter.wait_for_loads();
         }
         self.now_ns()
     }
-}
-
-/// Whether the kernel keeps its own time by the time-stamp counter. The kernel compares the counter with other clocks
-/// and stops using it when it drifts or differs between cores. The processor's flag that says that the counter is
-/// invariant is not reliable (governor #299, quanta #111).
-fn kernel_trusts_counter() -> bool {
-    const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    cfg!(all(target_os = "linux", target_arch = "x86_64"))
-        && std::fs::read_to_string(CURRENT).is_ok_and(|source| source.trim() == "tsc")
 }
 
 impl Default for Clock {

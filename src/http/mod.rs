@@ -34,6 +34,7 @@ mod forwarded;
 mod peer;
 mod policy;
 mod retry_after;
+mod structured;
 mod style;
 mod text;
 #[cfg(feature = "tower")]

@@ -4,16 +4,18 @@ use std::fmt;
 use std::time::Duration;
 
 use http::HeaderValue;
-use sfv::{ItemSerializer, KeyRef, ListSerializer, key_ref};
 
 use crate::http::SetupError;
-use crate::http::text::{INTEGER_MAX, integer, number, shared, value_of};
+use crate::http::structured::{
+    INTEGER_MAX, PARTITION, is_string, push_bytes_parameter, push_integer, push_parameter,
+    push_string, separate,
+};
+use crate::http::text::{number, shared, value_of};
 use crate::limit::{Limit, Parameters};
 use crate::util::escape::quoted;
 
-const QUOTA: &KeyRef = key_ref("q");
-const WINDOW: &KeyRef = key_ref("w");
-const PARTITION: &KeyRef = key_ref("pk");
+const QUOTA: &str = "q";
+const WINDOW: &str = "w";
 
 /// Limits the length of fields.
 const NAME_MAX_BYTES: usize = 128;
@@ -41,7 +43,7 @@ pub struct Policy {
 /// A limit's name and numbers as clients see them.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
-    name: sfv::String,
+    name: Box<str>,
     /// The name as the string of a structured field: in quotes, escaped.
     pub(crate) name_text: Box<str>,
     /// The largest number of units that can remain.
@@ -97,23 +99,22 @@ impl Policy {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(name: &str, limit: &Limit) -> Result<Policy, SetupError> {
-        let figures = Figures::new(Policy::check_name(name)?, limit);
+        Policy::check_name(name)?;
+        let figures = Figures::new(name, limit);
         // A text of printable ASCII and numbers is always a field value.
         let values = figures.values().ok_or_else(|| invalid_name(name))?;
         Ok(Policy { figures, values })
     }
 
-    /// Converts a name to a string of a structured field.
-    pub(crate) fn check_name(name: &str) -> Result<sfv::String, SetupError> {
-        if name.is_empty() || name.len() > NAME_MAX_BYTES {
-            return Err(invalid_name(name));
-        }
-        sfv::String::from_string(name.to_owned()).map_err(|_| invalid_name(name))
+    /// Checks that a string of a structured field can have this name.
+    pub(crate) fn check_name(name: &str) -> Result<(), SetupError> {
+        let is_valid = (1..=NAME_MAX_BYTES).contains(&name.len()) && is_string(name);
+        if is_valid { Ok(()) } else { Err(invalid_name(name)) }
     }
 
     /// Returns the name that clients see.
     pub fn name(&self) -> &str {
-        self.figures.name.as_str()
+        &self.figures.name
     }
 
     /// Returns the largest number of units that can remain: the burst of gcra, the limit of a fixed window or of a
@@ -161,7 +162,7 @@ fn invalid_name(name: &str) -> SetupError {
 
 impl Figures {
     /// Derives the quota and the window from the numbers of each algorithm.
-    fn new(name: sfv::String, limit: &Limit) -> Figures {
+    fn new(name: &str, limit: &Limit) -> Figures {
         let mut token_burst = None;
         let (quota, window_s) = match limit.parameters() {
             Parameters::Gcra { burst, count, period } => {
@@ -181,17 +182,23 @@ impl Figures {
             // A custom algorithm has a largest cost, but no known refill time.
             Parameters::Custom(_) => (limit.burst(), None),
         };
-        let name_text = ItemSerializer::new().bare_item(&name).finish().into_boxed_str();
-        Figures { name, name_text, quota: quota.min(INTEGER_MAX), window_s, token_burst }
+        let mut name_text = String::new();
+        push_string(&mut name_text, name);
+        Figures {
+            name: name.into(),
+            name_text: name_text.into(),
+            quota: quota.min(INTEGER_MAX),
+            window_s,
+            token_burst,
+        }
     }
 
     fn values(&self) -> Option<Values> {
-        let ietf = value_of(|text| self.add_ietf(&mut ListSerializer::with_buffer(text), None))?;
-        let draft06 = value_of(|text| self.add_unnamed(&mut ListSerializer::with_buffer(text)))?;
+        let ietf = value_of(|text| self.add_ietf(text, None))?;
+        let draft06 = value_of(|text| self.add_unnamed(text))?;
         let draft03 = value_of(|text| {
-            let mut list = ListSerializer::with_buffer(text);
-            let _ = list.bare_item(integer(self.quota));
-            self.add_unnamed(&mut list);
+            push_integer(text, self.quota);
+            self.add_unnamed(text);
         })?;
         let quota = number(self.quota)?;
         let plug_limit = self.plug_limit(&quota)?;
@@ -205,28 +212,25 @@ impl Figures {
     }
 
     /// Appends the policy to a list of the current draft.
-    pub(crate) fn add_ietf(
-        &self,
-        list: &mut ListSerializer<&mut String>,
-        partition: Option<&[u8]>,
-    ) {
-        let mut item = list.bare_item(&self.name).parameter(QUOTA, integer(self.quota));
+    pub(crate) fn add_ietf(&self, list: &mut String, partition: Option<&[u8]>) {
+        separate(list);
+        list.push_str(&self.name_text);
+        push_parameter(list, QUOTA, self.quota);
         if let Some(window_s) = self.window_s {
-            item = item.parameter(WINDOW, integer(window_s));
+            push_parameter(list, WINDOW, window_s);
         }
         if let Some(key) = partition {
-            item = item.parameter(PARTITION, key);
+            push_bytes_parameter(list, PARTITION, key);
         }
-        let _ = item.finish();
     }
 
     /// Appends the policy to a list of the older drafts.
-    pub(crate) fn add_unnamed(&self, list: &mut ListSerializer<&mut String>) {
-        let mut item = list.bare_item(integer(self.quota));
+    pub(crate) fn add_unnamed(&self, list: &mut String) {
+        separate(list);
+        push_integer(list, self.quota);
         if let Some(window_s) = self.window_s {
-            item = item.parameter(WINDOW, integer(window_s));
+            push_parameter(list, WINDOW, window_s);
         }
-        let _ = item.finish();
     }
 
     /// Returns the value of PlugLimit's limit field: the quota, and for a token bucket a list whose items are separated

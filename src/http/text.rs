@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 
 use http::HeaderValue;
-use sfv::Integer;
 
 thread_local! {
     /// The buffer in which a value is written before it is copied at its final length.
@@ -38,35 +37,9 @@ pub(crate) fn shared(value: HeaderValue) -> HeaderValue {
     value
 }
 
-/// The largest integer of a structured field, which has at most 15 digits (RFC 9651, 3.3.1).
-pub(crate) const INTEGER_MAX: u64 = 999_999_999_999_999;
-
-/// Returns the number as an integer of a structured field, cut to [`INTEGER_MAX`].
-pub(crate) fn integer(number: u64) -> Integer {
-    Integer::try_from(number).unwrap_or(Integer::MAX)
-}
-
-/// Appends the number as an integer of a structured field, cut to [`INTEGER_MAX`].
-pub(crate) fn push_integer(text: &mut String, number: u64) {
-    text.push_str(itoa::Buffer::new().format(number.min(INTEGER_MAX)));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_integer_has_at_most_15_digits() {
-        assert_eq!(integer(0).to_string(), "0");
-        assert_eq!(integer(INTEGER_MAX).to_string(), "999999999999999");
-        assert_eq!(integer(INTEGER_MAX + 1).to_string(), "999999999999999");
-        assert_eq!(integer(u64::MAX).to_string(), "999999999999999");
-        for number in [0, 7, INTEGER_MAX - 1, INTEGER_MAX, INTEGER_MAX + 1, u64::MAX] {
-            let mut text = "t=".to_owned();
-            push_integer(&mut text, number);
-            assert_eq!(text, format!("t={}", integer(number)));
-        }
-    }
 
     #[test]
     fn text_with_a_line_break_is_no_value() {

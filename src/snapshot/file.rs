@@ -1,4 +1,8 @@
 //! Replaces a file by another one atomically.
+#![allow(
+    clippy::incompatible_msrv,
+    reason = "locks of files need Rust 1.89, as the feature snapshot does"
+)]
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, TryLockError};

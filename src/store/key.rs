@@ -250,8 +250,8 @@ pub(crate) enum Key {
     Long(LimitIndex, Box<[u8]>),
 }
 
-const _: () = assert!(size_of::<Key>() == 24, "a key and its word make half a cache line");
-const _: () = assert!(size_of::<OwnedId>() == 24);
+const _: () = assert!(size_of::<Key>() <= 24, "a key and its word make half a cache line");
+const _: () = assert!(size_of::<OwnedId>() <= 24);
 
 impl Key {
     pub(crate) fn new(key: KeyRef<'_>) -> Key {

@@ -7,13 +7,13 @@ use std::time::SystemTime;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::ListSerializer;
 
 use crate::decision::Decision;
 use crate::http::retry_after::retry_after;
+use crate::http::structured::INTEGER_MAX;
 use crate::http::style;
 use crate::http::style::Style;
-use crate::http::text::{INTEGER_MAX, number, value_of};
+use crate::http::text::{number, value_of};
 use crate::http::{Policy, SetupError};
 use write::{
     append, is_as_strict, put, reset_value, unnamed_policies, write_draft, write_ietf,
@@ -226,15 +226,13 @@ impl<'a> Answer<'a> {
 
     fn ietf_list(&self) -> Option<HeaderValue> {
         value_of(|text| {
-            let mut list = ListSerializer::with_buffer(text);
-            self.items().for_each(|item| item.policy.figures.add_ietf(&mut list, item.partition));
+            self.items().for_each(|item| item.policy.figures.add_ietf(text, item.partition));
         })
     }
 
     fn unnamed_list(&self) -> Option<HeaderValue> {
         value_of(|text| {
-            let mut list = ListSerializer::with_buffer(text);
-            self.items().for_each(|item| item.policy.figures.add_unnamed(&mut list));
+            self.items().for_each(|item| item.policy.figures.add_unnamed(text));
         })
     }
 

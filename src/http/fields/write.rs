@@ -6,15 +6,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{ItemSerializer, ListSerializer};
 
 use super::{Answer, Item};
 use crate::decision::Decision;
 use crate::http::Policy;
 use crate::http::retry_after::{milliseconds, retry_after, seconds};
+use crate::http::structured::{
+    PARTITION, push_bytes_parameter, push_integer, push_parameter, separate,
+};
 use crate::http::style;
 use crate::http::style::{PlugLimitNames, Reset};
-use crate::http::text::{integer, number, push_integer, value_of};
+use crate::http::text::{number, value_of};
 
 /// Returns whether an existing set of fields is at least as strict as `decision` with its `remaining` units.
 /// `existing` is the set's field with the remaining units; a value that is no number never is as strict.
@@ -81,19 +83,14 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
     append(headers, style::RATELIMIT_POLICY, policies);
     let limits = value_of(|text| {
         for item in answer.items() {
-            if !text.is_empty() {
-                text.push_str(", ");
-            }
+            separate(text);
             let decision = &item.decision;
             let time = retry_after(decision).unwrap_or_else(|| seconds(decision.reset_in()));
             text.push_str(&item.policy.figures.name_text);
-            text.push_str(";r=");
-            push_integer(text, item.remaining());
-            text.push_str(";t=");
-            push_integer(text, time);
+            push_parameter(text, "r", item.remaining());
+            push_parameter(text, "t", time);
             if let Some(key) = item.partition {
-                text.push_str(";pk=");
-                let _ = ItemSerializer::with_buffer(&mut *text).bare_item(key).finish();
+                push_bytes_parameter(text, PARTITION, key);
             }
         }
     });
@@ -121,9 +118,8 @@ pub(super) fn write_limit_with_policies(
     let value = match (existing, item_of_policy(answer)) {
         (None, Some(item)) => Some(item.policy.values.draft03.clone()),
         (None, None) => value_of(|text| {
-            let mut list = ListSerializer::with_buffer(text);
-            let _ = list.bare_item(integer(strictest.policy.quota()));
-            answer.items().for_each(|item| item.policy.figures.add_unnamed(&mut list));
+            push_integer(text, strictest.policy.quota());
+            answer.items().for_each(|item| item.policy.figures.add_unnamed(text));
         }),
         (Some(existing), _) => {
             let number = strictest.policy.values.quota.as_bytes();

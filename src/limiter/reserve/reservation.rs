@@ -110,21 +110,19 @@ impl KeyedLimit {
         let claimed = self.claim(id, cost, now_ns, ask)?;
         let Claimed { decision, claim, found_no_room, is_in_shadow_mode, blocked_ns, .. } = claimed;
         let wait_ns = if is_in_shadow_mode { 0 } else { saturating_ns(decision.retry_in()) };
-        match decision.allowed() {
-            true => {
-                // The charge may be at a later time than `now_ns`, that of a sweep; the wait starts at the charge.
-                let charged_ns = claim.as_ref().and_then(Claim::charged_at_ns).unwrap_or(now_ns);
-                let granted_at_ns =
-                    if wait_ns == 0 { now_ns } else { charged_ns.saturating_add(wait_ns) };
-                Ok(Reservation { receipt: Receipt { claim, cost }, granted_at_ns })
-            }
-            false if let Some(left_ns) = blocked_ns => {
-                Err(ReserveError::Blocked { left: Duration::from_nanos(left_ns) })
-            }
-            false if found_no_room => Err(ReserveError::NoRoom),
-            false if wait_ns == NEVER_NS => Err(ReserveError::TooFarAhead),
-            false => Err(ReserveError::NotInTime { needed: decision.retry_in() }),
+        if decision.allowed() {
+            // The charge may be at a later time than `now_ns`, that of a sweep; the wait starts at the charge.
+            let charged_ns = claim.as_ref().and_then(Claim::charged_at_ns).unwrap_or(now_ns);
+            let granted_at_ns =
+                if wait_ns == 0 { now_ns } else { charged_ns.saturating_add(wait_ns) };
+            return Ok(Reservation { receipt: Receipt { claim, cost }, granted_at_ns });
         }
+        Err(match blocked_ns {
+            Some(left_ns) => ReserveError::Blocked { left: Duration::from_nanos(left_ns) },
+            None if found_no_room => ReserveError::NoRoom,
+            None if wait_ns == NEVER_NS => ReserveError::TooFarAhead,
+            None => ReserveError::NotInTime { needed: decision.retry_in() },
+        })
     }
 }
 

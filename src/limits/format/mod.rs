@@ -141,7 +141,7 @@ pub(crate) fn visit_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl Wit
         Id::NumberAndText(number, text)
             if format == IdFormat::String && text.len() <= PAIR_TEXT_MAX_BYTES =>
         {
-            then.with(pair_as_text(number, text, &mut [0; _]))
+            then.with(pair_as_text(number, text, &mut [0; DIGITS + 1 + PAIR_TEXT_MAX_BYTES]))
         }
         _ => then.without(),
     }

@@ -81,7 +81,8 @@ impl<'f> Faults<'f> {
     #[cold]
     pub(crate) fn add(&mut self, line: Option<u64>, path: &Path<'_>, mut message: String) {
         if message.len() > Self::MESSAGE_BYTES_MAX {
-            message.truncate(message.floor_char_boundary(Self::MESSAGE_BYTES_MAX));
+            let is_boundary = |at: &usize| message.is_char_boundary(*at);
+            message.truncate((0..=Self::MESSAGE_BYTES_MAX).rev().find(is_boundary).unwrap_or(0));
             message.push_str("...");
             message.shrink_to_fit();
         }

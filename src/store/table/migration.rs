@@ -404,8 +404,8 @@ pub(super) fn reserved_log2(keys: usize, shards: usize) -> u32 {
 #[cfg(feature = "snapshot")]
 pub(super) fn max_log2(keys: usize) -> u32 {
     /// A bound for the shards of small tables.
-    const MIN_KEYS: usize = 64;
-    (8 * keys.clamp(MIN_KEYS, 1 << 40)).next_power_of_two().ilog2()
+    const MIN_KEYS: u64 = 64;
+    (8 * (keys as u64).clamp(MIN_KEYS, 1 << 40)).next_power_of_two().ilog2()
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
