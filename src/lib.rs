@@ -149,6 +149,8 @@
 //!
 #![cfg_attr(feature = "http", doc = "[`http`]: mod@crate::http")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
+// docs.rs marks each item with the features that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Users copy examples. An example that drops a decision would teach a bug, so it fails.
 #![doc(test(attr(deny(unused_must_use))))]
 
