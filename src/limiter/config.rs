@@ -9,7 +9,11 @@ use crate::core::at_cap::AtCap;
 use crate::limits::config::{Tree, read_section, write_section};
 use crate::store::Engine;
 
-const ENGINES: &[(&str, Engine)] = &[("lock_free", Engine::LockFree), ("exact", Engine::Exact)];
+const ENGINES: &[(&str, Engine)] = &[
+    ("lock_free", Engine::LockFree),
+    #[cfg(feature = "exact")]
+    ("exact", Engine::Exact),
+];
 
 const AT_CAP: &[(&str, AtCap)] =
     &[("share", AtCap::Share), ("deny", AtCap::Deny), ("allow", AtCap::Allow)];

@@ -7,7 +7,7 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 16] = [
+pub(crate) const PAGES: [(&str, &str); 17] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),

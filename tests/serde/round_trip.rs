@@ -224,6 +224,33 @@ Own:10.0.0.2: {burst: 1, count: 1, period: 1s}
     assert_equal(&serde_json::from_str(&json).unwrap(), &none, &json);
 }
 
+#[test]
+fn ids_of_all_formats_come_back() {
+    for (format, id) in [
+        ("integer", "-5"),
+        ("integer", "340282366920938463463374607431768211455"),
+        ("regId", "7"),
+        ("bytes", "00ff"),
+        ("bytes", "1234"),
+        ("uuid", "67e55044-10b1-426f-9247-bb680e5fe0c8"),
+        ("integer:string", "7:alice"),
+        ("string:integer", r"a\:b\\:-7"),
+        ("string:string:ipAddress", "1:2:2001:db8::1"),
+    ] {
+        let limit = |burst| Limit::new(burst, 1, SECOND).unwrap();
+        let builder = Limits::builder().limit("Own", format.parse().unwrap(), limit(1)).unwrap();
+        let limits = builder.override_id("Own", id, limit(2)).unwrap().build();
+        assert_eq!(limits.limit_for("Own", id).unwrap().unwrap().burst(), 2);
+        let json = serde_json::to_string(&limits).unwrap();
+        assert_equal(&serde_json::from_str(&json).unwrap(), &limits, &json);
+        let yaml = serde_yaml::to_string(&limits).unwrap();
+        assert_equal(&serde_yaml::from_str(&yaml).unwrap(), &limits, &yaml);
+        assert_equal(&Limits::from_yaml(&yaml).unwrap(), &limits, &yaml);
+        let toml = toml::to_string(&Config { limits: limits.clone() }).unwrap();
+        assert_equal(&toml::from_str::<Config>(&toml).unwrap().limits, &limits, &toml);
+    }
+}
+
 #[derive(Debug)]
 struct One;
 
