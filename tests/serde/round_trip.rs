@@ -225,7 +225,7 @@ Own:10.0.0.2: {burst: 1, count: 1, period: 1s}
 }
 
 #[test]
-fn ids_of_all_formats_come_back() {
+fn integers_bytes_uuids_and_tuples_come_back() {
     for (format, id) in [
         ("integer", "-5"),
         ("integer", "340282366920938463463374607431768211455"),
