@@ -302,6 +302,21 @@ impl Limit {
         Duration::from_nanos(self.period_ns.checked_div(self.count).unwrap_or(0))
     }
 
+    /// The time in which `cost` units come back: `cost * emission_interval`, by which gcra moves a bucket's theoretical
+    /// arrival time. At most 584 years.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Limit;
+    /// let limit = Limit::new(20, 10, Duration::from_secs(60))?;
+    /// assert_eq!(limit.cost_increment(3), Duration::from_secs(18));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn cost_increment(&self, cost: u64) -> Duration {
+        let interval_ns = self.period_ns.checked_div(self.count).unwrap_or(0);
+        Duration::from_nanos(interval_ns.saturating_mul(cost))
+    }
+
     /// The longest time from empty to full: `burst * emission_interval` for gcra, a window, the time in which `size` drips
     /// out; 0 for a custom algorithm.
     ///

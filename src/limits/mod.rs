@@ -31,6 +31,8 @@ pub use id::{Id, IdField, WideInteger};
 pub use id_format::{IdFormat, TupleFormat};
 #[cfg(feature = "boulder")]
 pub use identifier_set::IdentifierSet;
+#[cfg(feature = "boulder")]
+pub(crate) use names::boulder_number;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};
 pub(crate) use registry::{BEFORE_ALL_ENDS_NS, Entry, OverrideById};
 pub use registry::{

@@ -18,6 +18,13 @@ pub(crate) const BOULDER: &[(&str, IdFormat)] = &[
     ("CertificatesPerFQDNSetPerAccount", IdFormat::RegIdFqdnSet),
 ];
 
+/// Returns the number that begins Boulder's bucket keys of a limit.
+#[cfg(feature = "boulder")]
+pub(crate) fn boulder_number(name: &str) -> Option<usize> {
+    let numbered = BOULDER.len() - 1;
+    BOULDER[..numbered].iter().position(|(known, _)| *known == name).map(|at| at + 1)
+}
+
 /// Without the feature, every name has to be declared.
 #[cfg(not(feature = "boulder"))]
 pub(crate) const BOULDER: &[(&str, IdFormat)] = &[];

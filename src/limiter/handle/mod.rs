@@ -1,5 +1,7 @@
 //! A handle for one limit of a limiter: the calls for one bucket.
 
+#[cfg(feature = "boulder")]
+mod boulder;
 mod call;
 mod fast_path;
 mod partial;
