@@ -7,8 +7,9 @@ export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 rival() { cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml "$@"; }
 # In the profile of the tests, whose dependencies are built already.
 cargo test --all-features --bench spend
-# docs/migration-from-governor.md: its claim that both limiters give the same answers. Clippy compiles its programs.
-cargo test --release --quiet --manifest-path benches/rivals/Cargo.toml --test same_as_governor
+# docs/migration-from-governor.md: its claim that both limiters give the same answers. Clippy compiles its programs, and
+# `lengths` compares six programs of governor with ours.
+cargo test --release --quiet --manifest-path benches/rivals/Cargo.toml --test same_as_governor --test lengths
 rival -- --quick
 rival --bin memory -- --keys 300000
 rival --bin pauses -- --keys 100000 --runs 1

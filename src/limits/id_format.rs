@@ -153,7 +153,7 @@ impl IdFormat {
     ///
     /// Ids are told apart by the length of each field: `("ab", "c")` is another id than `("a", "bc")`. All fields
     /// together have at most 1,024 bytes in normal form. `regId` with one of Boulder's formats is the format of that name
-    /// if there is one, such as [`RegIdIdentValue`](IdFormat::RegIdIdentValue).
+    /// if there is one, such as `regId:identValue`.
     ///
     /// # Errors
     ///
