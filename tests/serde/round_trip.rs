@@ -225,6 +225,22 @@ Own:10.0.0.2: {burst: 1, count: 1, period: 1s}
 }
 
 #[test]
+fn unwritable_text_in_a_tuple_is_refused() {
+    for (format, id) in [
+        ("integer:string", "7: alice "),
+        ("integer:string", "7:a\nb"),
+        ("string:integer", " a:7"),
+        ("string:string", "a:b\u{2028}c"),
+    ] {
+        let limit = |burst| Limit::new(burst, 1, SECOND).unwrap();
+        let builder = Limits::builder().limit("Own", format.parse().unwrap(), limit(1)).unwrap();
+        let limits = builder.override_id("Own", id, limit(2)).unwrap().build();
+        let error = serde_json::to_string(&limits).unwrap_err().to_string();
+        assert!(error.contains("is allowed"), "{error}");
+    }
+}
+
+#[test]
 fn integers_bytes_uuids_and_tuples_come_back() {
     for (format, id) in [
         ("integer", "-5"),
@@ -236,6 +252,9 @@ fn integers_bytes_uuids_and_tuples_come_back() {
         ("integer:string", "7:alice"),
         ("string:integer", r"a\:b\\:-7"),
         ("string:string:ipAddress", "1:2:2001:db8::1"),
+        ("domainOrCIDR:integer", "5.6.7.8:7"),
+        ("domainOrCIDR:string", "5.6.7.8:a/b"),
+        ("domainOrCIDR:integer", r"2602\:80a\:6000\:666\:\::7"),
     ] {
         let limit = |burst| Limit::new(burst, 1, SECOND).unwrap();
         let builder = Limits::builder().limit("Own", format.parse().unwrap(), limit(1)).unwrap();

@@ -7,10 +7,10 @@ use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
 
 use crate::limit::{Limit, Parameters};
 use crate::limits::expiry::Expiry;
-use crate::limits::format::encode_override;
+use crate::limits::format::{decode_for_file, encode_override};
 use crate::limits::read::{WrittenId, parse_duration};
 use crate::limits::registry::{LimitEntry, OverrideEntry};
-use crate::limits::{IdFormat, LimitMode, LimitOptions, Limits, OverrideOptions, Scratch, names};
+use crate::limits::{LimitMode, LimitOptions, Limits, OverrideOptions, Scratch, names};
 
 use super::tree::Tree;
 
@@ -149,21 +149,16 @@ fn override_fields(given: &OverrideEntry<'_>) -> Result<Fields, String> {
 
 /// Returns the text of an id that the reader reads as this id.
 fn written_id(given: &OverrideEntry<'_>, scratch: &mut Scratch) -> Result<String, String> {
-    let (limit, id) = (given.limit_entry(), given.id());
-    if limit.format() == IdFormat::String {
-        return WrittenId::in_quotes(&id).check().map(|()| id);
+    let limit = given.limit_entry();
+    let id = decode_for_file(limit.format(), given.id_bytes());
+    if limit.format().has_any_text() {
+        WrittenId::in_quotes(&id).check()?;
     }
     let public_only = names::BOULDER.iter().any(|(name, _)| *name == limit.name());
-    let mut check = |text: &str| match encode_override(limit.format(), text, public_only, scratch) {
-        Ok(bytes) if bytes == given.id_bytes() => Ok(()),
+    match encode_override(limit.format(), &id, public_only, scratch) {
+        Ok(bytes) if bytes == given.id_bytes() => Ok(id),
         Ok(_) => Err("the id cannot be written: its text is another id".into()),
         Err(error) => Err(error.to_string()),
-    };
-    match (check(&id), id.rsplit_once('/')) {
-        (Ok(()), _) => Ok(id),
-        // The networks of `domainOrCIDR` are written without their prefix length.
-        (Err(why), Some((base, _))) => check(base).map(|()| base.to_owned()).map_err(|_| why),
-        (Err(why), None) => Err(why),
     }
 }
 

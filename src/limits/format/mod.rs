@@ -197,26 +197,20 @@ pub(super) fn encode_from<'s>(
             Ok(()) => return Ok(text.as_bytes()),
             Err(why) => Err(why),
         },
-        // A number with text under `string` is the text that Boulder writes.
-        (Shape::One(Part::String), Id::NumberAndText(number, text)) => {
-            push_written(scratch, format_args!("{number}:{text}"))
-        }
-        (Shape::One(Part::String), Id::NumberAndAddress(number, address)) => {
-            push_written(scratch, format_args!("{number}:{}", address.to_canonical()))
-        }
-        #[cfg(feature = "boulder")]
-        (Shape::One(Part::String), Id::NumberAndSet(number, set)) => {
-            push_written(scratch, format_args!("{number}:{set}"))
-        }
         (Shape::One(part), id) => match *id.fields() {
             [field] => part.push(field, origin, scratch),
+            // A number with another field under `string` is the text that Boulder writes.
+            [number @ (IdField::Number(_) | IdField::Integer(_)), field]
+                if part == Part::String =>
+            {
+                push_numbered(number, field, scratch)
+            }
             _ => Err(wrong_type(format, &id)),
         },
         (Shape::Composite(part), Id::Text(text)) => push_composite(part, text, origin, scratch),
         (Shape::Composite(part), id) => match *id.fields() {
             [account] => Part::RegId.push(account, origin, scratch),
-            [account, field] => Part::RegId
-                .push(account, origin, scratch)
+            [account, field] => push_part(Part::RegId, account, origin, scratch)
                 .and_then(|()| push_part(part, field, origin, scratch)),
             _ => Err(wrong_type(format, &id)),
         },
@@ -237,16 +231,26 @@ pub(super) fn encode_from<'s>(
 
 /// Returns an id in normal form as text, which a request may give again, except for the hash of a set.
 pub(crate) fn decode(format: IdFormat, id: &[u8]) -> String {
+    decode_with(format, id, Part::decode)
+}
+
+/// Like [`decode`], as a file has it: the networks of `domainOrCIDR` without their prefix length.
+#[cfg(feature = "serde")]
+pub(crate) fn decode_for_file(format: IdFormat, id: &[u8]) -> String {
+    decode_with(format, id, Part::decode_for_file)
+}
+
+fn decode_with(format: IdFormat, id: &[u8], decode: fn(Part, &[u8]) -> String) -> String {
     match format.shape() {
-        Shape::One(part) => part.decode(id),
+        Shape::One(part) => decode(part, id),
         Shape::Composite(part) => match id.split_first_chunk() {
             Some((number, [])) => u64::from_be_bytes(*number).to_string(),
             Some((number, rest)) => {
-                format!("{}:{}", u64::from_be_bytes(*number), part.decode(rest))
+                format!("{}:{}", u64::from_be_bytes(*number), decode(part, rest))
             }
-            None => part.decode(id),
+            None => decode(part, id),
         },
-        Shape::Tuple(tuple) => decode_fields(&tuple, id),
+        Shape::Tuple(tuple) => decode_fields(&tuple, id, decode),
     }
 }
 
@@ -271,6 +275,21 @@ fn push_written(scratch: &mut Scratch, text: std::fmt::Arguments<'_>) -> Result<
     match scratch.write_fmt(text) {
         Ok(()) if (1..=STRING_MAX_BYTES).contains(&(scratch.len() - start)) => Ok(()),
         _ => Err(wanted::wanted(Part::String)),
+    }
+}
+
+/// Appends a number, a colon, and the text of a field.
+fn push_numbered(
+    number: IdField<'_>,
+    field: IdField<'_>,
+    scratch: &mut Scratch,
+) -> Result<(), String> {
+    match field {
+        IdField::Address(address) => {
+            push_written(scratch, format_args!("{number}:{}", address.to_canonical()))
+        }
+        IdField::Bytes(_) => Err(wanted::wrong_type(Part::String, &field)),
+        _ => push_written(scratch, format_args!("{number}:{field}")),
     }
 }
 
@@ -364,21 +383,21 @@ fn push_part(
 }
 
 /// Returns the fields of a tuple in normal form as one text.
-fn decode_fields(tuple: &TupleFormat, id: &[u8]) -> String {
+fn decode_fields(tuple: &TupleFormat, id: &[u8], decode: fn(Part, &[u8]) -> String) -> String {
     let mut text = String::new();
     let mut rest = id;
     let mut parts = tuple.parts().iter().peekable();
-    while let Some(part) = parts.next() {
+    while let Some(&part) = parts.next() {
         let split = rest.split_first_chunk().and_then(|(length, rest)| {
             rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
         });
         match split {
             Some((field, after)) if parts.peek().is_some() => {
-                text += &escaped(&part.decode(field));
+                text += &escaped(&decode(part, field));
                 text.push(':');
                 rest = after;
             }
-            _ => text += &part.decode(rest),
+            _ => text += &decode(part, rest),
         }
     }
     text

@@ -100,6 +100,21 @@ impl Part {
     }
 }
 
+#[cfg(feature = "serde")]
+impl Part {
+    /// Like [`decode`](Part::decode), as a file has it.
+    pub(super) fn decode_for_file(self, bytes: &[u8]) -> String {
+        let text = self.decode(bytes);
+        #[cfg(feature = "boulder")]
+        if self == Part::Boulder(crate::limits::id_format::BoulderPart::DomainOrCidr)
+            && let Some((base, _)) = text.split_once('/')
+        {
+            return base.to_owned();
+        }
+        text
+    }
+}
+
 /// Appends an integer: 8 bytes from 0 to 2^64 - 1, as under `regId`; else its sign in one byte and its magnitude in 16.
 fn push_integer(number: WideInteger, scratch: &mut Scratch) {
     match number.as_u64() {

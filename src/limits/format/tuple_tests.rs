@@ -37,6 +37,9 @@ fn every_natural_type_is_an_id() {
         ("string", Id::from(-5), "-5"),
         ("string", Id::from(u128::MAX), "340282366920938463463374607431768211455"),
         ("string", Id::from(uuid.to_be_bytes()), "67e55044-10b1-426f-9247-bb680e5fe0c8"),
+        ("string", Id::from((7_u128, "alice")), "7:alice"),
+        ("string", Id::from((-7, "alice")), "-7:alice"),
+        ("string", Id::from((7_i128, peer)), "7:192.0.2.1"),
         ("integer", Id::from(7_u8), "7"),
         ("integer", Id::from(7_u16), "7"),
         ("integer", Id::from(&7_u32), "7"),
@@ -166,6 +169,18 @@ fn an_error_names_both_types() {
     let error = shown_as("string:string", Id::from((&half, &half))).unwrap_err();
     assert!(error.ends_with("must have at most 1024 bytes in normal form"), "{error}");
     assert!(shown_as("string:string", Id::from((&half[2..], &half))).is_ok());
+}
+
+#[test]
+fn an_error_names_the_part_at_fault() {
+    let error = shown_as("string", Id::from((7, b"short"))).unwrap_err();
+    assert!(error.ends_with("must be text of 1 to 1024 bytes, not bytes"), "{error}");
+    #[cfg(feature = "boulder")]
+    assert_eq!(
+        shown_as("regId:identValue", Id::from((-7, "example.com"))).unwrap_err(),
+        "invalid regId:identValue \"-7:example.com\": regId \"-7\": must be an ACME registration Id, \
+         a number from 0 to 18446744073709551615 in decimal"
+    );
 }
 
 #[test]
