@@ -1,5 +1,5 @@
 //! A custom algorithm: a quota for a day and a smaller one for each half of it, so that no user spends the whole day's quota
-//! in the morning.
+//! in the morning. The limits file names it.
 //!
 //!     cargo run --example custom_algorithm
 //!
@@ -9,7 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+use tollgate::limits::Loader;
+use tollgate::{Clock, Limiter};
 
 #[path = "custom_algorithm/halves.rs"]
 mod halves;
@@ -17,18 +18,24 @@ mod halves;
 use halves::Halves;
 
 fn main() -> Result<(), tollgate::Error> {
-    let hour = Duration::from_secs(3600);
-    let halves = Halves::new(100, 60, 24 * hour);
-    let limits = Limits::builder()
-        .limit("UploadsPerUser", IdFormat::String, Limit::custom(Arc::new(halves))?)?
-        .build();
+    let loader = Loader::new().algorithm("halves", |fields| {
+        let (whole, half) = (fields.whole_number("day")?, fields.whole_number("half")?);
+        if half > whole {
+            return Err(fields.refuse("half", "at most the number of the day is allowed"));
+        }
+        Ok(Arc::new(Halves::new(whole, half, Duration::from_secs(86_400))))
+    })?;
+    let limits = loader.text(
+        "UploadsPerUser: {algorithm: halves, day: 100, half: 60, id: string}\n\
+         UploadsPerUser:probe: {day: 1000, half: 1000}",
+    )?;
     // This program moves the time itself; `Limiter::new` uses the system's clock.
     let (clock, manual) = Clock::manual();
     let limiter = Limiter::with_clock(limits, clock);
     let uploads = limiter.limit("UploadsPerUser")?;
 
     for (wait, cost) in [(0, 50), (1, 20), (1, 10), (10, 40), (1, 1)] {
-        manual.advance(wait * hour);
+        manual.advance(Duration::from_secs(wait * 3600));
         let decision = uploads.spend("alice", cost)?;
         println!(
             "after {wait:2} h, {cost:2} units: {}, {} remaining, again in {:?}, full in {:?}",

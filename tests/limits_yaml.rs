@@ -12,6 +12,10 @@ mod files;
 mod good;
 #[path = "limits_yaml/hostile.rs"]
 mod hostile;
+#[path = "limits_yaml/loader.rs"]
+mod loader;
+#[path = "support/named.rs"]
+mod named;
 #[path = "limits_yaml/refused_files.rs"]
 mod refused_files;
 #[path = "limits_yaml/refused_values.rs"]

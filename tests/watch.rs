@@ -25,9 +25,9 @@ use std::time::{Duration, Instant};
 
 use support::ms as millis;
 use tempfile::TempDir;
-use tollgate::limits::YamlLoader;
+use tollgate::limits::Loader;
 use tollgate::watch::{WatchOptions, Watcher};
-use tollgate::{Limiter, Limits};
+use tollgate::{IdFormat, Limit, Limiter, Limits};
 
 /// An interval between polls that no test lasts.
 const NEVER: Duration = Duration::from_secs(3600);

@@ -3,13 +3,18 @@
 //! reader of YAML gives the same limits.
 #![no_main]
 
+#[path = "../../tests/support/named.rs"]
+mod named;
 mod second_reader;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::limits::Applies;
-use tollgate::{IdFormat, Limits};
+use tollgate::limits::{Applies, Loader};
+use tollgate::{IdFormat, Limit, Limits};
+
+use named::Named;
 
 /// Separates the limits from the overrides; a text without it is one file.
 const SEPARATOR: &str = "\n%%%\n";
@@ -37,6 +42,14 @@ fuzz_target!(|data: &[u8]| {
         None => (text, None),
     };
     second_reader::compare(limits, overrides, &read);
+    // A reader that knows one algorithm more reads at least as many files.
+    let more = match overrides {
+        Some(overrides) => loader().texts(limits, overrides),
+        None => loader().text(limits),
+    };
+    if let Ok(read) = &read {
+        assert_eq!(more.expect("it was read").overrides(), read.overrides());
+    }
     match read {
         Ok(limits) => {
             // A file that was read can be used, and declares at least one limit.
@@ -56,6 +69,15 @@ fuzz_target!(|data: &[u8]| {
         }
     }
 });
+
+/// Returns a reader of files that may name a custom algorithm: gcra with two fields.
+fn loader() -> Loader {
+    let made = Loader::new().algorithm("named", |fields| {
+        let (size, gap) = (fields.whole_number("size")?, fields.duration("gap")?);
+        Ok(Arc::new(Named(Limit::new(size, 1, gap)?, "named")))
+    });
+    made.expect("the name is valid")
+}
 
 /// 2026-11-01T00:00:00Z.
 const NOW_S: u64 = 1_793_491_200;

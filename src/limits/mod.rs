@@ -9,6 +9,8 @@ mod id;
 mod id_format;
 #[cfg(feature = "boulder")]
 mod identifier_set;
+#[cfg(any(feature = "yaml", feature = "serde"))]
+mod loader;
 mod names;
 mod options;
 #[cfg(any(feature = "yaml", feature = "serde"))]
@@ -31,15 +33,17 @@ pub use id::{Id, IdField, WideInteger};
 pub use id_format::{IdFormat, TupleFormat};
 #[cfg(feature = "boulder")]
 pub use identifier_set::IdentifierSet;
+#[cfg(any(feature = "yaml", feature = "serde"))]
+pub use loader::Loader;
 #[cfg(feature = "boulder")]
 pub(crate) use names::boulder_number;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};
+#[cfg(any(feature = "yaml", feature = "serde"))]
+pub use read::AlgorithmFields;
 pub(crate) use registry::{BEFORE_ALL_ENDS_NS, Entry, OverrideById};
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind, Warnings,
 };
-#[cfg(feature = "yaml")]
-pub use yaml::YamlLoader;
 #[cfg(feature = "watch")]
 pub(crate) use yaml::{FileCopy, Identity};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::limits::{FileCopy, Identity, Limits, YamlLoader};
+use crate::limits::{FileCopy, Identity, Limits, Loader};
 
 pub(super) struct Files {
     /// The limits file and, if there is one, the overrides file.
@@ -60,7 +60,7 @@ impl Files {
 }
 
 impl FilesCopy {
-    pub(super) fn parse(&self, loader: YamlLoader) -> Result<Limits, Error> {
+    pub(super) fn parse(&self, loader: &Loader) -> Result<Limits, Error> {
         loader.copies(&self.copies[0], self.copies.get(1))
     }
 }

@@ -145,7 +145,7 @@ impl Monitor {
 
     /// Loads the files' limits into the limiter, unless they have a fault.
     fn load(&self, copy: FilesCopy) -> ControlFlow<()> {
-        let limits = copy.parse(self.options.loader);
+        let limits = copy.parse(&self.options.loader);
         // Free the text before the reload.
         drop(copy);
         let Some(inner) = self.limiter.upgrade() else { return ControlFlow::Break(()) };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::core::reloads::Reloaded;
 use crate::error::Error;
 use crate::limit::carry_over::CarryOver;
-use crate::limits::YamlLoader;
+use crate::limits::Loader;
 
 /// The shortest interval between polls. With 0 the thread would never rest.
 const MIN_POLL: Duration = Duration::from_millis(1);
@@ -38,7 +38,7 @@ pub struct WatchOptions {
     pub(super) settle: Duration,
     pub(super) carry_over: CarryOver,
     pub(super) events: bool,
-    pub(super) loader: YamlLoader,
+    pub(super) loader: Loader,
     on_reload: Option<OnReload>,
 }
 
@@ -49,7 +49,7 @@ impl Default for WatchOptions {
             settle: Duration::from_millis(100),
             carry_over: CarryOver::default(),
             events: true,
-            loader: YamlLoader::new(),
+            loader: Loader::new(),
             on_reload: None,
         }
     }
@@ -100,8 +100,8 @@ impl WatchOptions {
         WatchOptions { events, ..self }
     }
 
-    /// Sets how the files are parsed, by default [`YamlLoader::new`].
-    pub fn loader(self, loader: YamlLoader) -> WatchOptions {
+    /// Sets how the files are read, and what code adds to them; by default [`Loader::new`].
+    pub fn loader(self, loader: Loader) -> WatchOptions {
         WatchOptions { loader, ..self }
     }
 

@@ -208,8 +208,8 @@ fn algorithms() {
             (
                 "A: {size: 20, drip_rat: 10s, id: string}",
                 &[
-                    "1: A.drip_rat: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed",
                     "1: A.size: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed; did you mean algorithm: leaky_bucket?",
+                    "1: A.drip_rat: unknown field: burst, count, period, ids, id, algorithm, enabled, mode, shadow, max_debt, comment, owner and expires are allowed",
                 ],
             ),
             (

@@ -122,7 +122,7 @@ CertificatesPerFQDNSetPerAccount:12345678:example.com,example.org: {burst: 10, c
 mod allow_reserved {
     use std::fs;
 
-    use tollgate::limits::YamlLoader;
+    use tollgate::limits::Loader;
 
     use super::*;
 
@@ -139,10 +139,10 @@ mod allow_reserved {
         fs::write(path("defaults.yml"), DEFAULTS).unwrap();
         for (name, overrides, count) in PRINTED {
             fs::write(path(name), overrides).unwrap();
-            let load = |loader: YamlLoader| loader.files(path("defaults.yml"), Some(&path(name)));
-            let refused = load(YamlLoader::new()).unwrap_err();
+            let load = |loader: Loader| loader.files(path("defaults.yml"), Some(&path(name)));
+            let refused = load(Loader::new()).unwrap_err();
             assert!(refused.faults().iter().all(|fault| fault.message.contains("reserved")));
-            let limits = load(YamlLoader::new().allow_reserved(true)).unwrap();
+            let limits = load(Loader::new().allow_reserved(true)).unwrap();
             assert_eq!(limits.overrides(), count, "{name}");
             let address = Ipv4Addr::new(10, 0, 0, 2);
             let doubled = Some((20, 40, SECOND));
@@ -156,7 +156,7 @@ mod allow_reserved {
     /// the message has the form that loads.
     #[test]
     fn sample_ids_load_in_canonical_form() {
-        let allowing = YamlLoader::new().allow_reserved(true);
+        let allowing = Loader::new().allow_reserved(true);
         for (name, id, loads_without, loads_with) in [
             ("NewRegistrationsPerIPAddress", "10.0.0.1", false, true),
             (
@@ -193,7 +193,7 @@ mod allow_reserved {
     /// The option changes no other rule for ids.
     #[test]
     fn invalid_ids_are_refused_with_the_option() {
-        let allowing = YamlLoader::new().allow_reserved(true);
+        let allowing = Loader::new().allow_reserved(true);
         for (name, id) in [
             ("NewRegistrationsPerIPAddress", "::ffff:10.0.0.1"),
             ("NewRegistrationsPerIPAddress", "fe80::1%eth0"),

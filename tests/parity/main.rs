@@ -4,7 +4,7 @@
 //! `PARITY_OPS=1000000 cargo test --all-features --test parity` runs that number of operations on each
 //! engine. `PARITY_SEED` is the first run's seed, and `PARITY_ENGINE=Exact` selects one of the tests. A
 //! failure prints its seed and a shortest list of operations that fails: put that list into `cases.rs`.
-#![cfg(all(feature = "boulder", feature = "exact", feature = "snapshot"))]
+#![cfg(all(feature = "boulder", feature = "exact", feature = "snapshot", feature = "yaml"))]
 
 mod answers;
 mod bound;

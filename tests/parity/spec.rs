@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tollgate::limits::{LimitMode, LimitOptions, OverrideOptions};
-use tollgate::{Id, Limit, Limits};
+use tollgate::limits::{LimitMode, LimitOptions, LimitsBuilder, Loader, OverrideOptions};
+use tollgate::{Error, Id, Limit, Limits};
 
 /// A limit that runs use: its name, the format of its ids, and its ids.
 pub(crate) struct TestLimit {
@@ -110,6 +110,25 @@ pub(crate) enum Target {
 }
 
 impl Numbers {
+    /// The algorithm and the fields of a file.
+    fn fields(self) -> (&'static str, String) {
+        match self {
+            Numbers::Gcra { burst, count, period_ms } => {
+                ("gcra", format!("burst: {burst}, count: {count}, period: {period_ms}ms"))
+            }
+            Numbers::Fixed { limit, window_ms } => {
+                ("fixed_window", format!("limit: {limit}, window: {window_ms}ms"))
+            }
+            Numbers::Tokens { limit, window_ms, burst } => {
+                ("token_bucket", format!("limit: {limit}, window: {window_ms}ms, burst: {burst}"))
+            }
+            Numbers::Leaky { size, rate_ms, drip } => {
+                let fields = format!("size: {size}, drip_rate: {rate_ms}ms, drip_size: {drip}");
+                ("leaky_bucket", fields)
+            }
+        }
+    }
+
     pub(crate) fn limit(self) -> Limit {
         let ms = Duration::from_millis;
         let made = match self {
@@ -127,6 +146,18 @@ impl Numbers {
 }
 
 impl Over {
+    fn id(&self, known: &TestLimit) -> String {
+        match self.target {
+            Target::Id(id) => known.ids[id].into(),
+            Target::Account(number) => number.to_string(),
+        }
+    }
+
+    /// Whether a file gives it. Files have whole days only, and no override without numbers.
+    fn is_of_file(&self) -> bool {
+        self.ends_s.is_none() && self.numbers.is_some()
+    }
+
     /// The end by the system's clock. `began_s` is the start of the run in seconds since 1970.
     pub(crate) fn ends(&self, began_s: i64) -> Option<SystemTime> {
         let at = |s: i64| UNIX_EPOCH + Duration::from_secs((began_s + s).max(0) as u64);
@@ -151,9 +182,23 @@ impl Spec {
         self.0.0.iter().enumerate().filter_map(|(at, limit)| Some((at, limit.as_ref()?)))
     }
 
+    /// Makes the limits: some defaults by code, then the others and some overrides by a file, then the other overrides by
+    /// code.
     pub(crate) fn build(&self, began_s: i64) -> Limits {
+        let before = self.defaults_of_code().unwrap();
+        let spec = self.clone();
+        let after = move |limits| spec.overrides_of_code(limits, began_s);
+        let file = self.file();
+        if file.is_empty() {
+            return after(before).unwrap().build();
+        }
+        let loader = Loader::new().before(before.build()).after(after);
+        loader.text(&file).unwrap_or_else(|error| panic!("{error}\n{file}"))
+    }
+
+    fn defaults_of_code(&self) -> Result<LimitsBuilder, Error> {
         let mut builder = Limits::builder();
-        for (at, spec) in self.limits() {
+        for (at, spec) in self.limits().filter(|(at, spec)| !spec.is_of_file(*at)) {
             let known = &KNOWN[at];
             let mut options = LimitOptions::default();
             if spec.shadow {
@@ -161,27 +206,62 @@ impl Spec {
             } else if let Some(tried) = spec.tried.filter(|_| spec.default.is_some()) {
                 options = options.shadow(tried.limit());
             }
-            let default = spec.default.map(Numbers::limit);
-            builder = builder
-                .limit_with(known.name, known.format.parse().unwrap(), default, options)
-                .unwrap();
-            for over in &spec.overrides.0 {
-                let account;
-                let id = match over.target {
-                    Target::Id(id) => known.ids[id],
-                    Target::Account(number) => {
-                        account = number.to_string();
-                        &account
-                    }
-                };
+            let (format, default) = (known.format.parse()?, spec.default.map(Numbers::limit));
+            builder = builder.limit_with(known.name, format, default, options)?;
+        }
+        Ok(builder)
+    }
+
+    fn overrides_of_code(
+        &self,
+        mut builder: LimitsBuilder,
+        began_s: i64,
+    ) -> Result<LimitsBuilder, Error> {
+        for (at, spec) in self.limits() {
+            for over in spec.overrides.0.iter().filter(|over| !over.is_of_file()) {
                 let mut options = OverrideOptions::default();
                 if let Some(end) = over.ends(began_s) {
                     options = options.expires(end);
                 }
-                let numbers = over.numbers.map(Numbers::limit);
-                builder = builder.override_with(known.name, id, numbers, options).unwrap();
+                let (known, numbers) = (&KNOWN[at], over.numbers.map(Numbers::limit));
+                builder = builder.override_with(known.name, &*over.id(known), numbers, options)?;
             }
         }
-        builder.build()
+        Ok(builder)
+    }
+
+    fn file(&self) -> String {
+        let mut file = String::new();
+        for (at, spec) in self.limits() {
+            let known = &KNOWN[at];
+            if let Some(numbers) = spec.default.filter(|_| spec.is_of_file(at)) {
+                let (algorithm, fields) = numbers.fields();
+                let shadow = match (spec.shadow, spec.tried) {
+                    (true, _) => ", mode: shadow".into(),
+                    (false, Some(tried)) => format!(", shadow: {{{}}}", tried.fields().1),
+                    (false, None) => String::new(),
+                };
+                file += &format!(
+                    "{}: {{algorithm: {algorithm}, {fields}, id: {:?}{shadow}}}\n",
+                    known.name, known.format
+                );
+            }
+        }
+        for (at, spec) in self.limits() {
+            for over in spec.overrides.0.iter().filter(|over| over.is_of_file()) {
+                let key = format!("{}:{}", KNOWN[at].name, over.id(&KNOWN[at]));
+                let (_, fields) = over.numbers.expect("no file has overrides without").fields();
+                file += &format!("{key:?}: {{{fields}}}\n");
+            }
+        }
+        file
+    }
+}
+
+impl LimitSpec {
+    /// Whether a file gives the default. By the numbers, so that a reload moves defaults from code to files and back.
+    fn is_of_file(&self, limit: usize) -> bool {
+        self.default
+            .is_some_and(|numbers| (numbers.limit().burst() as usize + limit).is_multiple_of(2))
     }
 }

@@ -182,3 +182,48 @@ fn sections_add_overrides_to_a_file() {
     let counters: Vec<_> = counters.limits.iter().map(|limit| limit.shadow_denied).collect();
     assert_eq!(counters, [2]);
 }
+
+/// A loader reads sections with the rules of its options, and adds what code has.
+#[test]
+fn a_loader_reads_a_section_with_options() {
+    use std::sync::Arc;
+    use tollgate::Limit;
+    use tollgate::limits::{Loader, Overrides};
+
+    use super::named::Named;
+
+    let loader = Loader::new().allow_reserved(true).algorithm("named", |fields| {
+        let (size, gap) = (fields.whole_number("size")?, fields.duration("gap")?);
+        Ok(Arc::new(Named(Limit::new(size, 1, gap)?, "named")))
+    });
+    let loader = loader.unwrap().after(|limits| limits.override_id("Sized", "probe", None));
+    let read = |text: &str| loader.deserialize(&mut serde_json::Deserializer::from_str(text));
+    let text = r#"{
+        "Sized": {"size": 3, "gap": "1s", "id": "string", "algorithm": "named"},
+        "NewRegistrationsPerIPAddress": {"burst": 20, "count": 20, "period": "1s"},
+        "NewRegistrationsPerIPAddress:10.0.0.2": {"burst": 40, "count": 20, "period": "1s"}
+    }"#;
+    let limits = read(text).unwrap();
+    assert_eq!(limits.limit("Sized").unwrap().algorithm(), Some("named"));
+    assert_eq!(limits.overrides(), 2);
+    let overrides: Overrides = serde_json::from_str(
+        r#"[{"Sized": {"size": 5, "gap": "1s", "ids": ["alice"]}},
+            {"NewRegistrationsPerIPAddress": {"burst": 2, "count": 1, "period": "1s", "ids": ["10.0.0.3"]}}]"#,
+    )
+    .unwrap();
+    let refused = limits.clone().with_overrides(&overrides).unwrap_err();
+    assert_eq!(refused.faults().len(), 2, "without options: {refused}");
+    // The code's override is among these limits already.
+    let loader = loader.before(limits).after(Ok);
+    let limits = loader.overrides(&overrides).unwrap();
+    assert_eq!(limits.overrides(), 4);
+    let alice = limits.limit_for("Sized", "alice").unwrap();
+    assert_eq!(alice.map(|limit| limit.burst()), Some(5));
+
+    let faulty = r#"{"Sized": {"size": "3", "id": "string", "algorithm": "named"}}"#;
+    let error = loader.deserialize(&mut serde_json::Deserializer::from_str(faulty)).unwrap_err();
+    let error = error.to_string();
+    let wanted =
+        "Sized.size: invalid size \"3\": a whole number from 0, without quotes, is allowed";
+    assert_eq!(error, wanted);
+}

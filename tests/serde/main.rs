@@ -4,6 +4,8 @@
 
 mod faults;
 mod formats;
+#[path = "../support/named.rs"]
+mod named;
 mod options;
 mod round_trip;
 #[path = "../support/second_reader.rs"]

@@ -125,8 +125,35 @@ fn are_read_as_the_options_say() {
         refused.status().last_error.is_some_and(|text| text.contains("reserved address block"))
     });
     drop(refused);
-    let options = options.loader(YamlLoader::new().allow_reserved(true));
+    let options = options.loader(Loader::new().allow_reserved(true));
     let watcher = site.limiter.watch(site.file(), Some(&other), options).unwrap();
     until("a success", || watcher.status().last_success.is_some());
     assert_eq!(site.limiter.limits().overrides(), 1);
+}
+
+/// What a loader adds to the files is there after each reload.
+#[test]
+fn limits_of_code_stay_in_every_reload() {
+    let site = Site::new();
+    let limit = || Limit::new(7, 1, millis(1000)).unwrap();
+    let own = Limits::builder().limit("Own", IdFormat::String, limit()).unwrap().build();
+    let loader = Loader::new()
+        .before(own)
+        .after(move |limits| limits.override_id("PerUser", "alice", limit()));
+    let options = WatchOptions::default().settle(millis(5)).poll(millis(5)).loader(loader);
+    let watcher = site.limiter.watch(site.file(), None, options).unwrap();
+    for default in [2, 3] {
+        fs::write(site.file(), text(default)).unwrap();
+        until("a reload", || bursts(&site.limiter) == (default, 7));
+        assert_eq!(
+            site.limiter.limit("Own").unwrap().check("bob", 0).unwrap().remaining(),
+            Some(7)
+        );
+    }
+    // A file that takes a limit away for which code has an override is refused, and nothing changes.
+    fs::write(site.file(), "Other: {burst: 1, count: 1, period: 1s, id: string}").unwrap();
+    until("a failure", || {
+        watcher.status().last_error.is_some_and(|text| text.contains("unknown limit \"PerUser\""))
+    });
+    assert_eq!(bursts(&site.limiter), (3, 7));
 }

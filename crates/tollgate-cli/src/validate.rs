@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tollgate::error::ConfigFault;
-use tollgate::limits::{Warning, YamlLoader};
+use tollgate::limits::{Loader, Warning};
 use tollgate::{Error, Limits};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
@@ -117,5 +117,5 @@ pub(crate) fn load(files: &LimitFiles) -> Result<Limits, Failure> {
 fn read(files: &LimitFiles) -> Result<Limits, Error> {
     let path = |path| if is_standard(path) { Path::new("/dev/stdin") } else { path };
     let overrides = files.overrides.as_deref().map(path);
-    YamlLoader::new().allow_reserved(files.allow_reserved).files(path(&files.limits), overrides)
+    Loader::new().allow_reserved(files.allow_reserved).files(path(&files.limits), overrides)
 }

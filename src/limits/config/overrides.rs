@@ -4,8 +4,8 @@ use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, Serializer};
 
 use crate::error::Error;
-use crate::limits::read::{Names, Role, walk};
-use crate::limits::{Limits, LimitsBuilder};
+use crate::limits::read::{File, Role, walk};
+use crate::limits::{Limits, LimitsBuilder, Loader};
 
 use super::nodes::TreeNodes;
 use super::tree::Tree;
@@ -84,14 +84,46 @@ impl Limits {
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     pub fn with_overrides(self, overrides: &Overrides) -> Result<Limits, Error> {
-        let mut builder = LimitsBuilder::from_limits(self);
-        let mut names = Names::new(&builder, true);
-        for (name, index) in builder.given() {
-            names.add(name, index);
-        }
-        let files = [String::new(), String::new()];
-        let mut nodes = TreeNodes::new(&overrides.section);
-        let faults = walk(&mut nodes, Role::Overrides, &files, &mut names, &mut builder);
-        if faults.is_empty() { Ok(builder.build()) } else { Err(Error::from_faults(faults, 0)) }
+        add(&Loader::new(), LimitsBuilder::from_limits(self), overrides)
     }
+}
+
+impl Loader {
+    /// Adds the overrides of a section to the limits of [`before`](Loader::before).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limits::with_overrides`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(feature = "boulder")] {
+    /// # use tollgate::Limits;
+    /// # use tollgate::limits::{Loader, Overrides};
+    /// let limits: Limits =
+    ///     serde_json::from_str(r#"{"NewRegistrationsPerIPAddress": {"burst": 20, "count": 20, "period": "1s"}}"#)?;
+    /// let overrides: Overrides = serde_json::from_str(
+    ///     r#"[{"NewRegistrationsPerIPAddress": {"burst": 40, "count": 20, "period": "1s", "ids": ["10.0.0.2"]}}]"#,
+    /// )?;
+    /// let limits = Loader::new().allow_reserved(true).before(limits).overrides(&overrides)?;
+    /// assert_eq!(limits.overrides(), 1);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn overrides(&self, overrides: &Overrides) -> Result<Limits, Error> {
+        add(self, self.begin(), overrides)
+    }
+}
+
+fn add(
+    loader: &Loader,
+    mut builder: LimitsBuilder,
+    overrides: &Overrides,
+) -> Result<Limits, Error> {
+    let mut names = loader.names(&builder);
+    let file = File::section(Role::Overrides, &builder);
+    let mut nodes = TreeNodes::new(&overrides.section);
+    let faults = walk(&mut nodes, file, &mut names, &mut builder);
+    if faults.is_empty() { loader.finish(builder) } else { Err(Error::from_faults(faults, 0)) }
 }

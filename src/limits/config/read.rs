@@ -1,13 +1,13 @@
 //! Reads limits, and the options of limits and overrides, from any self-describing format.
 
-use serde::de::{Deserialize, Deserializer};
+use serde::de::{Deserialize, Deserializer, Error as _};
 
 use crate::error::{ConfigFault, Error};
 use crate::limit::Limit;
 use crate::limits::read::{
-    Names, Role, read_limit, read_limit_options, read_override_options, walk,
+    File, Role, read_limit, read_limit_options, read_override_options, walk,
 };
-use crate::limits::{LimitOptions, Limits, OverrideOptions};
+use crate::limits::{LimitOptions, Limits, Loader, OverrideOptions};
 
 use super::nodes::TreeNodes;
 use super::tree::Tree;
@@ -38,17 +38,61 @@ const LISTED_MAX: usize = 20;
 #[cfg_attr(not(feature = "yaml"), doc = "", doc = "[`Limits::from_yaml_files`]: crate#features")]
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Limits, D::Error> {
+        Loader::new().deserialize(deserializer)
+    }
+}
+
+impl Loader {
+    /// Reads the limits of a section, as [`Limits`] does by `Deserialize`, with the options of the loader. A struct names
+    /// it in the attribute `deserialize_with`.
+    ///
+    /// # Errors
+    ///
+    /// An error of the format, with a line for each fault, 20 at most; or with the error of
+    /// [`after`](Loader::after).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use serde::{Deserialize, Deserializer};
+    /// use tollgate::Limits;
+    /// use tollgate::limits::Loader;
+    ///
+    /// #[derive(Deserialize)]
+    /// struct Config {
+    ///     #[serde(deserialize_with = "limits")]
+    ///     limits: Limits,
+    /// }
+    ///
+    /// fn limits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Limits, D::Error> {
+    ///     let loader = Loader::new().after(|limits| limits.override_id("PerUser", "probe", None));
+    ///     loader.deserialize(deserializer)
+    /// }
+    ///
+    /// let text = r#"limits.PerUser = { burst = 20, count = 10, period = "1s", id = "string" }"#;
+    /// let config: Config = toml::from_str(text)?;
+    /// assert_eq!(config.limits.overrides(), 1);
+    /// # Ok::<(), toml::de::Error>(())
+    /// ```
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        &self,
+        deserializer: D,
+    ) -> Result<Limits, D::Error> {
         let mut section = Tree::deserialize(deserializer)?;
         if let Tree::Map(entries) = &mut section {
             let is_override = |key: &Tree| matches!(key, Tree::Text(key) if key.contains(':'));
             entries.sort_by_key(|(key, _)| is_override(key));
         }
-        let mut builder = Limits::builder();
-        let mut names = Names::new(&builder, true);
-        let files = [String::new(), String::new()];
+        let mut builder = self.begin();
+        let mut names = self.names(&builder);
+        let file = File::section(Role::Limits, &builder);
         let mut nodes = TreeNodes::new(&section);
-        let faults = walk(&mut nodes, Role::Limits, &files, &mut names, &mut builder);
-        if faults.is_empty() { Ok(builder.build()) } else { Err(refused(faults)) }
+        let faults = walk(&mut nodes, file, &mut names, &mut builder);
+        if faults.is_empty() {
+            self.finish(builder).map_err(D::Error::custom)
+        } else {
+            Err(refused(faults))
+        }
     }
 }
 

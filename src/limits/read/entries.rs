@@ -131,9 +131,9 @@ impl<'t> Walk<'_, 't> {
                 self.fault(line, &at.key(field.name()), message);
             }
         }
-        let has_parameters =
+        let has_builtin =
             Field::all().any(|field| field.is_parameter() && entry.line_of(field).is_some());
-        let is_bare = entry.is_disabled && !has_parameters;
+        let is_bare = entry.is_disabled && !has_builtin && entry.parameters.is_empty();
         let limit = if is_bare { Some(None) } else { self.limit(entry, at) };
         let options = self.default_options(entry, limit.as_ref(), at);
         let known = self.declared(entry, at);
@@ -145,7 +145,7 @@ impl<'t> Walk<'_, 't> {
             self.builder.set_disabled(index);
         }
         let line = u32::try_from(entry.line).unwrap_or(u32::MAX);
-        let location = SourceLine { source: self.role as u32, line };
+        let location = SourceLine { source: self.source, line };
         match self.builder.set_default(index, limit, options) {
             Ok(()) => self.builder.set_location(index, location),
             Err(message) => self.fault(entry.line, at, message),
@@ -188,13 +188,17 @@ impl<'t> Walk<'_, 't> {
     fn shadow(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
         let mut shadow = entry.shadow.take()?;
         shadow.algorithm = entry.algorithm;
-        self.report_unknown(&mut shadow, at);
+        self.parameters(&mut shadow, at);
         self.limit(&shadow, at)
     }
 
     /// Returns an entry's limit: `Some(None)` if its parameters say that there is none, `None` if they are at fault.
     pub(super) fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
-        match limit::make(entry, entry.algorithm?) {
+        let algorithm = entry.algorithm?;
+        if let FileAlgorithm::Custom(place) = algorithm {
+            return self.custom_limit(entry, place, at).map(Some);
+        }
+        match limit::make(entry, algorithm) {
             Ok(limit) => Some(limit),
             Err(faults) => {
                 for fault in faults {
@@ -252,7 +256,7 @@ impl<'t> Walk<'_, 't> {
         }
         let expires = entry.options.annotations.expires.unwrap_or(Expiry::NEVER);
         let path = SourcePath {
-            source: self.role as u16,
+            source: u16::try_from(self.source).unwrap_or(SourcePath::IN_CODE),
             is_listed: entry.line_of(Field::Ids).is_some(),
             element: self.element,
         };

@@ -4,7 +4,7 @@ use crate::limits::IdFormat;
 use crate::limits::registry::TermsIndex;
 
 use super::entry_options::EntryOptions;
-use super::fields::{ByField, Field, FileAlgorithm};
+use super::fields::{ByField, Field, FileAlgorithm, Parameter};
 use super::names::KnownLimit;
 use super::node::Scalar;
 
@@ -89,9 +89,9 @@ pub(super) struct Entry<'e> {
     pub(super) is_disabled: bool,
     /// The limit and the terms of its ids.
     pub(super) target: Option<Target>,
-    /// Keys that are no field of this shape, at most 64. They are reported once the algorithm is known, with
-    /// the fields that it allows.
-    pub(super) unknown: Vec<(u64, String)>,
+    /// The fields that may be parameters, at most 64, in the order of the file. They are read once the algorithm is
+    /// known.
+    pub(super) parameters: Vec<Parameter<'e>>,
     pub(super) algorithm: Option<FileAlgorithm>,
     pub(super) options: EntryOptions,
     pub(super) shadow: Option<Box<Entry<'e>>>,
@@ -110,7 +110,7 @@ impl<'e> Entry<'e> {
             has_faulty_key: false,
             is_disabled: false,
             target: None,
-            unknown: Vec::new(),
+            parameters: Vec::new(),
             algorithm: None,
             options: EntryOptions::default(),
             shadow: None,

@@ -2,16 +2,12 @@
 
 use crate::error::Error;
 
-use super::duration;
+use super::custom::CustomAlgorithms;
 use super::entry::{Entry, Shape, Target};
 use super::faults::{Path, on_line};
-use super::fields::{self, ALGORITHMS, Field, FileAlgorithm, MODES, named, unknown_field};
-use super::names::NameLookup;
-use super::node::{Scalar, Value};
-use super::walk::{Walk, Walked, given};
-
-/// The most unknown keys that an entry keeps until its end.
-const UNKNOWN_MAX: usize = 64;
+use super::fields::{self, Field, MODES, named, unknown_name};
+use super::node::{Scalar, Value, given};
+use super::walk::{Walk, Walked};
 
 impl<'t> Walk<'_, 't> {
     /// Reads the fields of a map. The start of the map was read.
@@ -25,33 +21,14 @@ impl<'t> Walk<'_, 't> {
                 self.skip_value(at)?;
                 continue;
             };
-            let key = key.text;
-            let at_field = at.key(&key);
-            let has_parameters = entry.shape.has_parameters();
-            let is_known = |field: &Field| {
-                (field.is_parameter() && has_parameters) || entry.shape.others().contains(field)
-            };
-            let Some(field) = Field::from_name(&key).filter(is_known) else {
-                entry.has_faulty_key = true;
-                if entry.shape == Shape::ListedId {
-                    self.unknown_id_field(&key, line, at, &at_field)?;
-                    continue;
-                }
-                if entry.unknown.len() >= UNKNOWN_MAX {
-                    // Reported at once, so that the bound on faults ends a file of nothing else.
-                    let algorithm = entry.algorithm.unwrap_or(FileAlgorithm::Gcra);
-                    let message = unknown_field(&key, &entry.shape.fields(algorithm));
-                    self.fault(line, &at_field, message);
-                } else {
-                    entry.unknown.push((line, key.to_string()));
-                }
-                self.skip_value(&at_field)?;
+            let at_field = at.key(&key.text);
+            let field = Field::from_name(&key.text);
+            let Some(field) = field.filter(|field| entry.shape.others().contains(field)) else {
+                self.parameter(entry, line, key.text, at)?;
                 continue;
             };
             if let Some(before) = entry.line_of(field) {
-                let message = format!("the field was given before{}", on_line(before));
-                self.fault(line, &at_field, message);
-                self.skip_value(&at_field)?;
+                self.given_twice(line, &at_field, before)?;
                 continue;
             }
             entry.lines[field as usize] = Some(line);
@@ -60,58 +37,11 @@ impl<'t> Walk<'_, 't> {
         Ok(())
     }
 
-    /// Sets an entry's algorithm, and reports the fields that the algorithm does not have.
-    pub(super) fn check_fields(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
-        if entry.line_of(Field::Algorithm).is_none() {
-            let is_default = entry.is_default();
-            let known = match self.names.look_up(entry.name) {
-                NameLookup::Known(known) if !is_default => {
-                    self.builder.entry(known.index).algorithm
-                }
-                _ => None,
-            };
-            entry.algorithm = Some(match known.and_then(FileAlgorithm::from_name) {
-                Some(algorithm) => algorithm,
-                None if is_default => FileAlgorithm::Gcra,
-                None => entry.algorithm_by_fields(),
-            });
-        }
-        self.report_unknown(entry, at);
-    }
-
-    /// Reports the fields that the entry's algorithm does not have.
-    pub(super) fn report_unknown(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
-        let mut unknown = std::mem::take(&mut entry.unknown);
-        if let Some(algorithm) = entry.algorithm {
-            let is_other = |field: &Field| !algorithm.parameters().contains(field);
-            for field in Field::all().filter(|field| field.is_parameter()).filter(is_other) {
-                let line = entry.line_of(field);
-                unknown.extend(line.map(|line| (line, field.name().into())));
-            }
-        }
-        if unknown.is_empty() {
-            return;
-        }
-        let allowed = match entry.algorithm {
-            Some(algorithm) => entry.shape.fields(algorithm),
-            // A faulty algorithm is reported already. Any field may have been meant.
-            None => Field::all().map(Field::name).collect(),
-        };
-        let meant = entry.meant_algorithm();
-        for (line, key) in unknown {
-            let mut message = unknown_field(&key, &allowed);
-            let field = Field::from_name(&key);
-            if let Some(meant) = meant
-                && field.is_some_and(|field| meant.parameters().contains(&field))
-            {
-                message += &format!("; did you mean algorithm: {}?", meant.name());
-            }
-            self.fault(line, &at.key(&key), message);
-        }
-        if meant.is_some() {
-            // The parameters of gcra are not missing.
-            entry.algorithm = None;
-        }
+    /// Reports a field that was given before, on the line `before`, and skips its value.
+    pub(super) fn given_twice(&mut self, line: u64, at: &Path<'_>, before: u64) -> Walked {
+        let message = format!("the field was given before{}", on_line(before));
+        self.fault(line, at, message);
+        self.skip_value(at)
     }
 
     /// Reads the value of a field.
@@ -147,7 +77,8 @@ impl<'t> Walk<'_, 't> {
                 return walked;
             }
             Value::Scalar(scalar) => {
-                if let Err(reason) = read_scalar(entry, field, &scalar) {
+                let read = read_scalar(entry, field, &scalar, self.names.algorithms());
+                if let Err(reason) = read {
                     self.fault(line, at_field, format!("invalid {} {reason}", field.name()));
                 }
             }
@@ -161,43 +92,34 @@ impl<'t> Walk<'_, 't> {
 }
 
 /// Reads a field whose value is a scalar. An error says what was given and what is allowed.
-fn read_scalar(entry: &mut Entry<'_>, field: Field, scalar: &Scalar<'_>) -> Result<(), String> {
+fn read_scalar(
+    entry: &mut Entry<'_>,
+    field: Field,
+    scalar: &Scalar<'_>,
+    algorithms: &CustomAlgorithms,
+) -> Result<(), String> {
     if scalar.is_null() && !matches!(field, Field::Comment | Field::Owner) {
         return Err(format!("null: {} is allowed", field.allowed()));
     }
-    let number = match field {
-        Field::Burst | Field::Count | Field::Limit => fields::whole_number(scalar, field)?,
-        Field::Size | Field::DripSize | Field::Max => fields::decimal(scalar, field)?.millionths,
-        Field::Period | Field::Window | Field::DripRate | Field::Duration | Field::MinInterval => {
-            duration::parse(&scalar.text)?
-        }
+    match field {
         Field::Id => {
             entry.format = Some(scalar.text.parse().map_err(|why: Error| why.to_string())?);
-            return Ok(());
         }
         Field::Algorithm => {
-            entry.algorithm = Some(named(&scalar.text, ALGORITHMS)?);
-            return Ok(());
+            let unknown = || unknown_name(&scalar.text, &algorithms.allowed());
+            entry.algorithm = Some(algorithms.find(&scalar.text).ok_or_else(unknown)?);
         }
-        Field::Enabled => {
-            entry.is_disabled = !fields::boolean(scalar, field.allowed())?;
-            return Ok(());
+        Field::Enabled => entry.is_disabled = !fields::boolean(scalar, field.allowed())?,
+        Field::MaxDebt => {
+            let units = fields::whole_number_or_0(scalar, field.allowed())?;
+            entry.values[field as usize] = Some(units);
         }
-        Field::MaxDebt => fields::whole_number_or_0(scalar, field.allowed())?,
-        Field::Mode => {
-            entry.options.mode = named(&scalar.text, MODES)?;
-            return Ok(());
-        }
+        Field::Mode => entry.options.mode = named(&scalar.text, MODES)?,
         Field::Comment | Field::Owner | Field::Expires => {
             return entry.options.annotations.read(field, scalar);
         }
-        Field::Ids | Field::Shadow => {
-            return Err(format!("{}: {} is allowed", given(scalar), field.allowed()));
-        }
-    };
-    if field == Field::Period && number == 0 {
-        return Err("0s: more than 0s is allowed".into());
+        // A list or a map is wanted. (Parameters do not come here: their algorithm may be unknown still.)
+        _ => return Err(format!("{}: {} is allowed", given(scalar), field.allowed())),
     }
-    entry.values[field as usize] = Some(number);
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The fields of an entry: their names, and the values that each may have.
 
+use std::borrow::Cow;
+
 use crate::limits::{LimitMode, names, shown};
 use crate::util::decimal::Decimal;
 
@@ -97,6 +99,22 @@ impl Field {
     }
 }
 
+/// A field that may be a parameter of the entry's algorithm.
+#[derive(Debug)]
+pub(super) struct Parameter<'e> {
+    pub(super) line: u64,
+    pub(super) key: Cow<'e, str>,
+    /// The parameter of a built-in algorithm that has this name.
+    pub(super) field: Option<Field>,
+    /// A single value; else what it is instead, for messages.
+    pub(super) value: Result<Scalar<'e>, &'static str>,
+}
+
+impl Parameter<'_> {
+    /// Stands for a value whose fault is reported already.
+    pub(super) const REFUSED: &'static str = "a refused value";
+}
+
 /// An algorithm that files can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileAlgorithm {
@@ -104,9 +122,11 @@ pub(super) enum FileAlgorithm {
     FixedWindow,
     TokenBucket,
     LeakyBucket,
+    /// A custom algorithm: its place among those that are registered.
+    Custom(usize),
 }
 
-pub(super) const ALGORITHMS: &[(&str, FileAlgorithm)] = &[
+const ALGORITHMS: &[(&str, FileAlgorithm)] = &[
     ("gcra", FileAlgorithm::Gcra),
     ("fixed_window", FileAlgorithm::FixedWindow),
     ("token_bucket", FileAlgorithm::TokenBucket),
@@ -118,12 +138,13 @@ impl FileAlgorithm {
         named(name, ALGORITHMS).ok()
     }
 
-    /// Returns its name in files.
+    /// Returns the name in files of a built-in algorithm.
     pub(super) fn name(self) -> &'static str {
         ALGORITHMS.iter().find(|row| row.1 == self).map_or("gcra", |row| row.0)
     }
 
-    /// Returns the fields of its parameters; for leaky_bucket, those of both forms.
+    /// Returns the fields of its parameters; for leaky_bucket, those of both forms. A custom algorithm has none of these:
+    /// only the function that makes it knows its fields.
     pub(super) fn parameters(self) -> &'static [Field] {
         use Field::{
             Burst, Count, DripRate, DripSize, Duration, Limit, Max, MinInterval, Period, Size,
@@ -134,6 +155,7 @@ impl FileAlgorithm {
             FileAlgorithm::FixedWindow => &[Limit, Window],
             FileAlgorithm::TokenBucket => &[Limit, Window, Burst],
             FileAlgorithm::LeakyBucket => &[Size, DripRate, DripSize, Max, Duration, MinInterval],
+            FileAlgorithm::Custom(_) => &[],
         }
     }
 }
@@ -146,8 +168,13 @@ pub(crate) fn named<T: Copy>(text: &str, values: &[(&str, T)]) -> Result<T, Stri
     let value = values.iter().find(|(name, _)| *name == text);
     value.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
-        format!("{}: {}", shown(text), allowed_names(text, &names))
+        unknown_name(text, &names)
     })
+}
+
+/// Says which names are allowed instead of a text.
+pub(super) fn unknown_name(text: &str, allowed: &[&str]) -> String {
+    format!("{}: {}", shown(text), allowed_names(text, allowed))
 }
 
 /// Says that a field is unknown, and which are allowed.

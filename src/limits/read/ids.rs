@@ -2,7 +2,7 @@
 
 use crate::limits::format::encode_override;
 use crate::limits::options::Note;
-use crate::limits::registry::SourceLine;
+use crate::limits::registry::{SourceLine, SourcePath};
 use crate::limits::shown;
 
 use super::entry::{Entry, ID_FIELDS, Shape, Target};
@@ -126,15 +126,16 @@ impl<'t> Walk<'_, 't> {
             Ok(bytes) => bytes,
             Err(error) => return self.fault(line, at, error.to_string()),
         };
-        let here = self.role as u32;
         let source_line =
-            SourceLine { source: here, line: u32::try_from(line).unwrap_or(u32::MAX) };
+            SourceLine { source: self.source, line: u32::try_from(line).unwrap_or(u32::MAX) };
         match self.builder.add_override(index, bytes, target.terms, source_line) {
             Ok(()) => self.builder.add_note(index, bytes, note),
             Err(before) => {
                 let mut place = on_line(before.line.into());
-                if let Some(file) = self.files.get(before.source as usize)
-                    && before.source != here
+                if before.source == u32::from(SourcePath::IN_CODE) {
+                    place = ", in code".into();
+                } else if let Some(file) = self.builder.file(before.source)
+                    && before.source != self.source
                 {
                     place = format!("{place} of {file}");
                 }

@@ -61,6 +61,7 @@ pub(super) fn make(
             value(Field::DripRate).unwrap_or(DEFAULT_DRIP_RATE_NS),
             decimal(Field::DripSize).unwrap_or(Decimal::ONE),
         ),
+        FileAlgorithm::Custom(_) => Ok(None),
         FileAlgorithm::LeakyBucket => match LEAKY.into_iter().find(|field| value(*field).is_some()) {
             Some(field) => Err(LimitFault {
                 field: field.name(),

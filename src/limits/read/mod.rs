@@ -1,6 +1,8 @@
 //! Reads limits from a stream of nodes: the rules for defaults, for overrides and for every field, and the texts of their
 //! faults. The nodes come from a file of YAML (`limits/yaml/`) or from a section of a configuration (`limits/config/`).
 
+mod custom;
+mod custom_limit;
 mod duration;
 mod entries;
 mod entry;
@@ -12,14 +14,16 @@ mod ids;
 mod limit;
 mod names;
 mod node;
+mod parameters;
 #[cfg(feature = "serde")]
 mod parts;
 mod string_ids;
 mod walk;
 
-pub(crate) use names::Names;
+pub use custom::AlgorithmFields;
+pub(crate) use names::{Names, ReadOptions};
 pub(crate) use node::{DEPTH_MAX, Node, Nodes, Scalar, StreamFault, Style, Value, too_deep};
-pub(crate) use walk::{Role, walk};
+pub(crate) use walk::{File, Role, walk};
 
 /// Used by the reader of configurations only.
 #[cfg(feature = "serde")]
@@ -27,7 +31,7 @@ pub(crate) use {
     duration::parse as parse_duration,
     faults::{Faults, Path},
     fields::{boolean, named, unknown_field, whole_number_or_0},
+    node::given,
     parts::{read_limit, read_limit_options, read_override_options},
     string_ids::WrittenId,
-    walk::given,
 };

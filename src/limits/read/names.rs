@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 use crate::limits::{LimitsBuilder, names};
 use crate::store::key::LimitIndex;
 
+use super::custom::CustomAlgorithms;
+
 /// A limit that is declared or Boulder's.
 #[derive(Clone, Copy)]
 pub(super) struct KnownLimit {
@@ -21,7 +23,16 @@ pub(super) enum NameLookup {
     Unknown,
 }
 
+/// The options of a load.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadOptions {
+    /// Whether overrides of Boulder's limits may have ids in reserved address blocks.
+    pub(crate) allow_reserved: bool,
+    pub(crate) algorithms: CustomAlgorithms,
+}
+
 pub(crate) struct Names {
+    algorithms: CustomAlgorithms,
     known: HashMap<Box<str>, KnownLimit, ahash::RandomState>,
     /// Names with a faulty declaration. Their overrides are not at fault.
     faulty: HashSet<Box<str>>,
@@ -35,18 +46,27 @@ impl Names {
     /// Bounds the time of all suggestions to some tenths of a second.
     const COMPARISONS_MAX: usize = 200_000;
 
-    /// Returns Boulder's names. `public_only` is for the overrides of these.
-    pub(crate) fn new(builder: &LimitsBuilder, public_only: bool) -> Names {
+    /// Returns Boulder's names, and those of the limits that the builder has.
+    pub(crate) fn new(builder: &LimitsBuilder, options: &ReadOptions) -> Names {
+        let public_only = !options.allow_reserved;
         let boulders = names::BOULDER.iter().filter_map(|(name, _)| {
             let index = builder.index_of(name)?;
             Some(((*name).into(), KnownLimit { index, public_only }))
         });
+        let given = |(name, index): (&str, LimitIndex)| {
+            (name.into(), KnownLimit { index, public_only: false })
+        };
         Names {
-            known: boulders.collect(),
+            algorithms: options.algorithms.clone(),
+            known: builder.given().map(given).chain(boulders).collect(),
             faulty: HashSet::new(),
             is_incomplete: false,
             comparisons_left: Names::COMPARISONS_MAX,
         }
+    }
+
+    pub(super) fn algorithms(&self) -> &CustomAlgorithms {
+        &self.algorithms
     }
 
     pub(super) fn look_up(&self, name: &str) -> NameLookup {

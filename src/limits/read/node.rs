@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::limits::shown;
+
 /// The deepest that lists and maps may be nested.
 pub(crate) const DEPTH_MAX: usize = 64;
 
@@ -40,6 +42,7 @@ pub(crate) enum Value<'t> {
     StreamEnd,
 }
 
+#[derive(Debug)]
 pub(crate) struct Scalar<'t> {
     pub(crate) text: Cow<'t, str>,
     pub(crate) style: Style,
@@ -48,7 +51,7 @@ pub(crate) struct Scalar<'t> {
 }
 
 /// The way in which a scalar is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
     /// A boolean or a number with a fraction, from a reader that does not keep how it was written: `1.5` for `1.50`.
@@ -80,4 +83,9 @@ pub(crate) struct StreamFault {
 /// Says that a list or map is nested too deep.
 pub(crate) fn too_deep() -> String {
     format!("nested too deep: at most {DEPTH_MAX} levels are allowed")
+}
+
+/// Shows a scalar in a message.
+pub(crate) fn given(scalar: &Scalar<'_>) -> String {
+    if scalar.is_null() { "null".into() } else { shown(&scalar.text) }
 }

@@ -8,9 +8,9 @@ use crate::limits::{LimitOptions, Limits, OverrideOptions};
 use super::entry::{Entry, Shape};
 use super::faults::Path;
 use super::fields::Field;
-use super::names::Names;
+use super::names::{Names, ReadOptions};
 use super::node::{Nodes, Value};
-use super::walk::{Role, Walk, Walked};
+use super::walk::{File, Role, Walk, Walked};
 
 /// Says what a limit lacks whose parameters say that there is none.
 const NO_LIMIT: &str = "no limit: numbers that limit are wanted";
@@ -57,10 +57,10 @@ fn read<'t, T>(
     wanted: &str,
     make: impl FnOnce(&mut Walk<'_, 't>, &mut Entry<'t>, &Path<'_>) -> Option<T>,
 ) -> Result<T, Vec<ConfigFault>> {
-    let files = [String::new(), String::new()];
     let mut builder = Limits::builder();
-    let mut names = Names::new(&builder, true);
-    let mut walk = Walk::new(nodes, Role::Limits, &files, &mut names, &mut builder);
+    let mut names = Names::new(&builder, &ReadOptions::default());
+    let file = File::section(Role::Limits, &builder);
+    let mut walk = Walk::new(nodes, file, &mut names, &mut builder);
     let made = walk.part(shape, wanted, make).unwrap_or_default();
     let faults = walk.faults.into_sorted();
     made.filter(|_| faults.is_empty()).ok_or(faults)

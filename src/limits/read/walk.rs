@@ -4,17 +4,34 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use crate::error::ConfigFault;
-use crate::limits::{LimitsBuilder, Scratch, shown};
+use crate::limits::{LimitsBuilder, Scratch};
 
 use super::faults::{Faults, Path};
 use super::names::Names;
-use super::node::{Node, Nodes, Scalar, StreamFault, Value};
+use super::node::{Node, Nodes, Scalar, StreamFault, Value, given};
 
-/// The role of a file. Its number is the file's place in the registry.
+/// The role of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    Limits = 0,
-    Overrides = 1,
+    Limits,
+    Overrides,
+}
+
+impl<'w> File<'w> {
+    /// A section of a configuration, which adds to what `builder` has.
+    #[cfg(feature = "serde")]
+    pub(crate) fn section(role: Role, builder: &LimitsBuilder) -> File<'w> {
+        File { role, name: "", source: builder.files_count() }
+    }
+}
+
+/// A file or section that is read. A section has no name.
+#[derive(Clone, Copy)]
+pub(crate) struct File<'w> {
+    pub(crate) role: Role,
+    pub(crate) name: &'w str,
+    /// Its place in the registry. A section has one that no file has.
+    pub(crate) source: u32,
 }
 
 /// The form of a file. Only the map form has defaults.
@@ -27,7 +44,8 @@ pub(super) enum Form {
 /// The walk over one file.
 pub(super) struct Walk<'w, 't> {
     pub(super) role: Role,
-    pub(super) files: &'w [String; 2],
+    /// The file's place in the registry.
+    pub(super) source: u32,
     pub(super) names: &'w mut Names,
     pub(super) builder: &'w mut LimitsBuilder,
     pub(super) scratch: Scratch,
@@ -48,12 +66,11 @@ pub(super) type Key<'t> = (u64, Option<Scalar<'t>>);
 /// Walks over one file: adds its limits to `builder`, and returns its faults.
 pub(crate) fn walk<'w, 't>(
     nodes: &'w mut dyn Nodes<'t>,
-    role: Role,
-    files: &'w [String; 2],
+    file: File<'w>,
     names: &'w mut Names,
     builder: &'w mut LimitsBuilder,
 ) -> Vec<ConfigFault> {
-    let mut walk = Walk::new(nodes, role, files, names, builder);
+    let mut walk = Walk::new(nodes, file, names, builder);
     if walk.file().is_err() {
         walk.names.set_incomplete();
     }
@@ -63,20 +80,19 @@ pub(crate) fn walk<'w, 't>(
 impl<'w, 't> Walk<'w, 't> {
     pub(super) fn new(
         nodes: &'w mut dyn Nodes<'t>,
-        role: Role,
-        files: &'w [String; 2],
+        file: File<'w>,
         names: &'w mut Names,
         builder: &'w mut LimitsBuilder,
     ) -> Walk<'w, 't> {
         Walk {
-            role,
-            files,
+            role: file.role,
+            source: file.source,
             names,
             builder,
             scratch: Scratch::new(),
             element: None,
             nodes,
-            faults: Faults::new(&files[role as usize]),
+            faults: Faults::new(file.name),
         }
     }
 
@@ -254,9 +270,4 @@ impl<'w, 't> Walk<'w, 't> {
         self.fault(fault.line, &Path::Root, fault.message);
         Stopped
     }
-}
-
-/// Shows a scalar in a message.
-pub(crate) fn given(scalar: &Scalar<'_>) -> String {
-    if scalar.is_null() { "null".into() } else { shown(&scalar.text) }
 }

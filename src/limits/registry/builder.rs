@@ -220,10 +220,10 @@ impl LimitsBuilder {
         let mut scratch = Scratch::new();
         let id = id.into();
         let bytes = format::encode(self.limits.entry(index).format, id, &mut scratch)?;
-        let path = SourcePath::default();
+        let path = SourcePath { source: SourcePath::IN_CODE, is_listed: false, element: None };
         let terms =
             self.add_terms(index, OverrideTerms { limit, expires, max_debt, note: None, path });
-        let in_code = SourceLine { source: 0, line: 0 };
+        let in_code = SourceLine { source: SourcePath::IN_CODE.into(), line: 0 };
         self.add_override(index, bytes, terms, in_code).map_err(|_| {
             Error::new(ErrorKind::Id, format!("the id {id} of {name} was given twice"))
         })?;
@@ -377,13 +377,11 @@ impl LimitsBuilder {
 #[cfg(any(feature = "yaml", feature = "serde"))]
 impl LimitsBuilder {
     /// Continues with limits that were built.
-    #[cfg(feature = "serde")]
     pub(crate) fn from_limits(limits: Limits) -> LimitsBuilder {
         LimitsBuilder { limits }
     }
 
     /// Returns the names of all limits that were given, with their indices.
-    #[cfg(feature = "serde")]
     pub(crate) fn given(&self) -> impl Iterator<Item = (&str, LimitIndex)> {
         self.limits.names().filter_map(|name| Some((name, self.index_of(name)?)))
     }
@@ -414,10 +412,22 @@ impl LimitsBuilder {
         entry.terms.push(new);
     }
 
-    /// Sets the names of the files, for [`Location`](super::Location).
+    /// Adds the names of files, for [`Location`](super::Location). Returns the place of the first.
     #[cfg(feature = "yaml")]
-    pub(crate) fn set_files(&mut self, files: Vec<String>) {
-        self.limits.files = files;
+    pub(crate) fn add_files(&mut self, files: &[String]) -> u32 {
+        let place = self.files_count();
+        self.limits.files.extend_from_slice(files);
+        place
+    }
+
+    /// Returns the number of files that have given limits.
+    pub(crate) fn files_count(&self) -> u32 {
+        u32::try_from(self.limits.files.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the name of a file; `None` for a place that no file has.
+    pub(crate) fn file(&self, place: u32) -> Option<&str> {
+        self.limits.files.get(place as usize).map(String::as_str)
     }
 
     /// Sets where a file gives the default of a limit.

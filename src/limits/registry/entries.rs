@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use super::{Entry, Limits, Override, OverrideTerms, SourceLine};
+use super::{Entry, Limits, Override, OverrideTerms, SourceLine, SourcePath};
 use crate::error::Error;
 use crate::limit::Limit;
 #[cfg(feature = "serde")]
@@ -436,7 +436,7 @@ impl<'a> OverrideEntry<'a> {
 
     /// Returns the place by which overrides are sorted: files in the loader's order, then lines.
     pub(super) fn source_line(&self) -> SourceLine {
-        let source = self.terms().map_or(0, |terms| terms.path.source.into());
+        let source = self.terms().map_or(SourcePath::IN_CODE, |terms| terms.path.source).into();
         SourceLine { source, line: self.given.line }
     }
 

@@ -44,6 +44,11 @@ pub(crate) struct SourcePath {
     pub(crate) element: Option<NonZeroU32>,
 }
 
+impl SourcePath {
+    /// Stands for code in place of a file.
+    pub(crate) const IN_CODE: u16 = u16::MAX;
+}
+
 impl Entry {
     /// Returns the units that a bucket may owe beyond its burst under an override's terms, or under the default if there
     /// are none.

@@ -1,62 +1,14 @@
-//! The options with which YAML is read.
+//! Reads files and texts of YAML with the options of a loader.
 
 use std::path::Path;
 
 use super::load;
 use super::source::Source;
 use crate::error::Error;
-use crate::limits::Limits;
+use crate::limits::{Limits, Loader};
 
-/// Reads limits from YAML with options. Without options it does the same as [`Limits::from_yaml_files`] and its
-/// siblings.
-///
-/// # Example: overrides for clients of a private network
-///
-/// ```
-/// # #[cfg(feature = "boulder")] {
-/// use tollgate::Limits;
-/// use tollgate::limits::YamlLoader;
-///
-/// let text = "NewRegistrationsPerIPAddress: {burst: 20, count: 20, period: 1s}\n\
-///             NewRegistrationsPerIPAddress:10.0.0.2: {burst: 20, count: 40, period: 1s}\n";
-/// assert!(Limits::from_yaml(text).unwrap_err().to_string().contains("reserved address block"));
-///
-/// let limits = YamlLoader::new().allow_reserved(true).text(text)?;
-/// assert_eq!(limits.overrides(), 1);
-/// # }
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct YamlLoader {
-    allow_reserved: bool,
-}
-
-impl YamlLoader {
-    /// Returns a loader without options.
-    pub fn new() -> YamlLoader {
-        YamlLoader::default()
-    }
-
-    /// Sets whether overrides of Boulder's limits may have addresses and networks in private, reserved and
-    /// documentation blocks, such as `10.0.0.2` and `2001:db8::/48`. All other rules for ids stay, such as that for the
-    /// canonical form. Custom limits always accept such ids. Default: no, as in Boulder.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # #[cfg(feature = "boulder")] {
-    /// # use tollgate::limits::YamlLoader;
-    /// let text = "NewRegistrationsPerIPAddress: {burst: 20, count: 20, period: 1s}\n\
-    ///             NewRegistrationsPerIPAddress:10.0.0.2: {burst: 40, count: 20, period: 1s}\n";
-    /// assert!(YamlLoader::new().text(text).unwrap_err().is_invalid_config());
-    /// assert!(YamlLoader::new().allow_reserved(true).text(text).is_ok());
-    /// # }
-    /// ```
-    pub fn allow_reserved(self, allow: bool) -> YamlLoader {
-        YamlLoader { allow_reserved: allow }
-    }
-
+/// Files and texts of YAML.
+impl Loader {
     /// Reads the limits of a file, and the overrides of another: see [`Limits::from_yaml_files`].
     ///
     /// # Errors
@@ -66,16 +18,16 @@ impl YamlLoader {
     /// # Example
     ///
     /// ```
-    /// # use tollgate::limits::YamlLoader;
+    /// # use tollgate::limits::Loader;
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("limits.yml");
     /// std::fs::write(&path, "PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;
-    /// let limits = YamlLoader::new().files(&path, None)?;
+    /// let limits = Loader::new().files(&path, None)?;
     /// assert!(limits.limit("PerUser").is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn files(
-        self,
+        &self,
         limits: impl AsRef<Path>,
         overrides: Option<&Path>,
     ) -> Result<Limits, Error> {
@@ -91,12 +43,12 @@ impl YamlLoader {
     /// # Example
     ///
     /// ```
-    /// # use tollgate::limits::YamlLoader;
-    /// let limits = YamlLoader::new().text("PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;
+    /// # use tollgate::limits::Loader;
+    /// let limits = Loader::new().text("PerUser: {burst: 20, count: 10, period: 1s, id: string}")?;
     /// assert_eq!(limits.limit("PerUser")?.algorithm(), Some("gcra"));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn text(self, text: &str) -> Result<Limits, Error> {
+    pub fn text(&self, text: &str) -> Result<Limits, Error> {
         load(self, &Source::Text("<text>", text), None)
     }
 
@@ -109,13 +61,13 @@ impl YamlLoader {
     /// # Example
     ///
     /// ```
-    /// # use tollgate::limits::YamlLoader;
+    /// # use tollgate::limits::Loader;
     /// let limits = "PerUser: {burst: 20, count: 10, period: 1s, id: string}";
     /// let overrides = "- PerUser: {burst: 40, count: 10, period: 1s, ids: [alice, bob]}";
-    /// assert_eq!(YamlLoader::new().texts(limits, overrides)?.overrides(), 2);
+    /// assert_eq!(Loader::new().texts(limits, overrides)?.overrides(), 2);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn texts(self, limits: &str, overrides: &str) -> Result<Limits, Error> {
+    pub fn texts(&self, limits: &str, overrides: &str) -> Result<Limits, Error> {
         let overrides = Source::Text("<overrides>", overrides);
         load(self, &Source::Text("<limits>", limits), Some(&overrides))
     }
@@ -123,15 +75,10 @@ impl YamlLoader {
     /// Parses the limits of files that were read before.
     #[cfg(feature = "watch")]
     pub(crate) fn copies(
-        self,
+        &self,
         limits: &super::FileCopy,
         overrides: Option<&super::FileCopy>,
     ) -> Result<Limits, Error> {
         load(self, &limits.source(), overrides.map(super::FileCopy::source).as_ref())
-    }
-
-    /// Whether overrides of Boulder's limits may not have ids in reserved blocks.
-    pub(super) fn wants_public(self) -> bool {
-        !self.allow_reserved
     }
 }

@@ -9,13 +9,12 @@ mod source;
 use std::path::Path;
 
 use crate::error::{ConfigFault, Error};
-use crate::limits::read::{Names, Role, walk};
-use crate::limits::{Limits, LimitsBuilder};
+use crate::limits::read::{File, Names, Role, walk};
+use crate::limits::{Limits, LimitsBuilder, Loader};
 
 use events::Events;
 #[cfg(feature = "watch")]
 pub(crate) use file_copy::{FileCopy, Identity};
-pub use loader::YamlLoader;
 use source::Source;
 
 /// # Limits from YAML
@@ -135,7 +134,7 @@ impl Limits {
         limits: impl AsRef<Path>,
         overrides: Option<&Path>,
     ) -> Result<Limits, Error> {
-        YamlLoader::new().files(limits, overrides)
+        Loader::new().files(limits, overrides)
     }
 
     /// Reads the limits of a text, with overrides. Faults name it `<text>`.
@@ -160,7 +159,7 @@ impl Limits {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn from_yaml(text: &str) -> Result<Limits, Error> {
-        YamlLoader::new().text(text)
+        Loader::new().text(text)
     }
 
     /// Reads the limits of one text, and the overrides of another. Faults name them `<limits>` and `<overrides>`.
@@ -185,51 +184,49 @@ impl Limits {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn from_yaml_with_overrides(limits: &str, overrides: &str) -> Result<Limits, Error> {
-        YamlLoader::new().texts(limits, overrides)
+        Loader::new().texts(limits, overrides)
     }
 }
 
 fn load(
-    loader: YamlLoader,
+    loader: &Loader,
     limits: &Source<'_>,
     overrides: Option<&Source<'_>>,
 ) -> Result<Limits, Error> {
-    let builder = Limits::builder();
-    let mut load = Load {
-        names: Names::new(&builder, loader.wants_public()),
-        builder,
-        files: [limits.name(), overrides.map(Source::name).unwrap_or_default()],
-        faults: Vec::new(),
-        unreadable: 0,
-    };
-    load.read(limits, Role::Limits);
+    let mut builder = loader.begin();
+    let names = loader.names(&builder);
+    let files = [limits.name(), overrides.map(Source::name).unwrap_or_default()];
+    let first_file = builder.add_files(&files);
+    let mut load = Load { names, builder, faults: Vec::new(), unreadable: 0 };
+    load.read(limits, File { role: Role::Limits, name: &files[0], source: first_file });
     if let Some(overrides) = overrides {
-        load.read(overrides, Role::Overrides);
+        let file = File { role: Role::Overrides, name: &files[1], source: first_file + 1 };
+        load.read(overrides, file);
     }
-    load.finish()
+    if load.faults.is_empty() {
+        return loader.finish(load.builder);
+    }
+    Err(Error::from_faults(load.faults, load.unreadable))
 }
 
 /// One load, of one file or two.
 struct Load {
     builder: LimitsBuilder,
     names: Names,
-    /// By [`Role`].
-    files: [String; 2],
     faults: Vec<ConfigFault>,
     /// The number of faults that are files that cannot be read.
     unreadable: usize,
 }
 
 impl Load {
-    fn read(&mut self, source: &Source<'_>, role: Role) {
+    fn read(&mut self, source: &Source<'_>, file: File<'_>) {
         match source.text() {
             Ok(text) => {
                 let mut spare = String::new();
                 let mut events = Events::new(&text, &mut spare);
-                let faults =
-                    walk(&mut events, role, &self.files, &mut self.names, &mut self.builder);
+                let faults = walk(&mut events, file, &mut self.names, &mut self.builder);
                 let declares_nothing = self.builder.is_empty() && !self.names.has_faulty();
-                if role == Role::Limits && declares_nothing {
+                if file.role == Role::Limits && declares_nothing {
                     // That alone is reported, not also each name as unknown.
                     self.names.set_incomplete();
                 }
@@ -240,20 +237,12 @@ impl Load {
                 self.names.set_incomplete();
                 self.unreadable += usize::from(fault.is_io);
                 self.faults.push(ConfigFault {
-                    file: self.files[role as usize].clone(),
+                    file: file.name.into(),
                     line: fault.line,
                     path: String::new(),
                     message: fault.message,
                 });
             }
         }
-    }
-
-    fn finish(mut self) -> Result<Limits, Error> {
-        if self.faults.is_empty() {
-            self.builder.set_files(self.files.into());
-            return Ok(self.builder.build());
-        }
-        Err(Error::from_faults(self.faults, self.unreadable))
     }
 }
