@@ -7,6 +7,7 @@ use super::options::LimiterOptions;
 use super::sweeper::SweepOptions;
 use crate::core::at_cap::AtCap;
 use crate::limits::config::{Tree, read_section, write_section};
+use crate::observe::top_denied::TopDenied;
 use crate::store::Engine;
 
 const ENGINES: &[(&str, Engine)] = &[
@@ -59,7 +60,16 @@ impl<'de> Deserialize<'de> for LimiterOptions {
                 "max_blocks" => read.max_blocks(given.number()?),
                 "at_cap" => read.at_cap(given.named(AT_CAP)?),
                 "counting" => read.counting(given.boolean()?),
-                "top_denied" => read.top_denied(given.number()?),
+                "top_denied" => {
+                    let entries = given.number()?;
+                    if entries > TopDenied::MAX_ENTRIES {
+                        return Err(format!(
+                            "{entries}: at most {} is allowed",
+                            TopDenied::MAX_ENTRIES
+                        ));
+                    }
+                    read.top_denied(entries)
+                }
                 #[cfg(feature = "tracing")]
                 "log_denials" => read.log_denials(given.number()?),
                 _ => read,

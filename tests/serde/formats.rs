@@ -227,3 +227,17 @@ fn a_loader_reads_a_section_with_options() {
         "Sized.size: invalid size \"3\": a whole number from 0, without quotes, is allowed";
     assert_eq!(error, wanted);
 }
+
+/// A reader that has integers of 128 bits loses no digit of an id.
+#[test]
+fn large_integers_are_exact_ids() {
+    let id = u128::MAX;
+    let text = "{A: {burst: 1, count: 1, period: 1s, id: integer}}";
+    let limits: Limits = serde_yaml::from_str(text).unwrap();
+    let overrides =
+        format!("[{{A: {{burst: 2, count: 1, period: 1s, ids: [{id}, {}]}}}}]", i128::MIN);
+    let limits = limits.with_overrides(&serde_yaml::from_str(&overrides).unwrap());
+    let limits = limits.unwrap();
+    let burst = |id: tollgate::Id<'_>| limits.limit_for("A", id).unwrap().unwrap().burst();
+    assert_eq!([burst(id.into()), burst(i128::MIN.into()), burst((id - 1).into())], [2, 2, 1]);
+}

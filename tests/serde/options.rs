@@ -45,8 +45,12 @@ fn limiter_options_come_back_without_the_clock() {
         let options = LimiterOptions::default().at_cap(at_cap);
         assert_same(again(&options), &options);
     }
-    let read: LimiterOptions = serde_yaml::from_str("{max_keys: 10, top_denied: 5000}").unwrap();
+    let read: LimiterOptions = serde_yaml::from_str("{max_keys: 10, top_denied: 1024}").unwrap();
     assert_same(read, LimiterOptions::default().max_keys(10).top_denied(1024));
+    assert_eq!(
+        error::<LimiterOptions>(r#"{"top_denied": 1025}"#),
+        "top_denied: invalid top_denied 1025: at most 1024 is allowed"
+    );
 }
 
 #[test]

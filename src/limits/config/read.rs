@@ -19,8 +19,8 @@ const LISTED_MAX: usize = 20;
 /// map, defaults are read before overrides, because not every format keeps the order.
 ///
 /// The rules and the messages are those of files, without lines. What a reader of YAML does not pass on cannot be
-/// checked: whether a text is in quotes, on one line, or an alias. The whole section is in memory while it is read, about
-/// 500 bytes an override; [`Limits::from_yaml_files`] is for files with a million.
+/// checked: whether a text is in quotes, on one line, or an alias. The whole section is in memory while it is read;
+/// [`Limits::from_yaml_files`] is for files with a million overrides.
 ///
 /// # Errors
 ///

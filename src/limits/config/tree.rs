@@ -106,7 +106,8 @@ impl<'de> Visitor<'de> for Seed {
     }
 
     fn visit_u128<E: Error>(self, value: u128) -> Result<Tree, E> {
-        Ok(i128::try_from(value).map_or(Tree::Float(value as f64), Tree::Integer))
+        // No number is so large, but an id may be: its text has every digit.
+        Ok(i128::try_from(value).map_or_else(|_| Tree::text(value), Tree::Integer))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Tree, E> {
