@@ -122,6 +122,7 @@
 //! - [Blocks](docs::blocks): denying an id every call for a time
 //! - [Metrics](docs::metrics): counters, Prometheus, the ids denied most, shadow limits
 //! - [HTTP](docs::http): the tower layer for axum, tonic and hyper
+//! - [Frameworks](docs::frameworks): limits in actix-web, poem and Rocket, which have no tower
 //! - [The command](docs::replay): `tollgate replay`, traces, logs, reports
 //! - [Guarantees](docs::guarantees): the eight promises and their exceptions
 //! - [Figures](docs::figures): speed and memory, with machine and commands
@@ -191,6 +192,7 @@ pub mod docs {
                 "[blocks]: crate::docs::blocks\n",
                 "[comparison]: crate::docs::comparison\n",
                 "[figures]: crate::docs::figures\n",
+                "[frameworks]: crate::docs::frameworks\n",
                 "[guarantees]: crate::docs::guarantees\n",
                 "[http]: crate::docs::http\n",
                 "[ids]: crate::docs::ids\n",
@@ -221,6 +223,7 @@ pub mod docs {
     page!(blocks, "../docs/blocks.md");
     page!(comparison, "../docs/comparison.md");
     page!(figures, "../docs/figures.md");
+    page!(frameworks, "../docs/frameworks.md");
     page!(guarantees, "../docs/guarantees.md");
     page!(http, "../docs/http.md", "tower");
     page!(ids, "../docs/ids.md");

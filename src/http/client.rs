@@ -1,5 +1,7 @@
 //! Finds the address that a client is limited by, also behind proxies.
 
+mod lines;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Deref;

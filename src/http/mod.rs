@@ -2,7 +2,8 @@
 //! `tower`, puts limits in front of a service.
 //!
 //! [`Fields`] writes the header fields of one [`Style`] or several, from a decision and the [`Policy`] of its
-//! limit. [`ClientAddress`] finds the address that a client is limited by.
+//! limit. [`ClientAddress`] finds the address that a client is limited by. [`HttpLimit`] puts a limit in front of a server
+//! without tower.
 //!
 //! Only this module rounds. It rounds waits and resets up to the unit of their field, so that no field gives a
 //! time that is too early.
@@ -31,7 +32,9 @@ mod client;
 mod error;
 mod fields;
 mod forwarded;
+mod http_limit;
 mod peer;
+mod policies;
 mod policy;
 mod retry_after;
 mod structured;
@@ -44,6 +47,7 @@ pub use client::{ClientAddress, Forwarding};
 pub use error::SetupError;
 pub use fields::{Answer, Fields, Item};
 pub use forwarded::{parse_forwarded_element, parse_forwarded_for_entry};
+pub use http_limit::{HttpDecision, HttpLimit};
 pub use peer::{ClientError, Peer};
 pub use policy::Policy;
 pub use retry_after::retry_after;

@@ -83,9 +83,19 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns the text for the client, without the proxy's address.
-    #[cfg(feature = "tower")]
-    pub(crate) fn for_clients(&self) -> String {
+    /// Returns the text for the response, which leaves out the proxy's address. The text of `Display` is for the
+    /// server's log.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::http::{ClientError, Peer};
+    ///
+    /// let error = ClientError::NoAddress { proxy: Peer::Address([10, 0, 0, 1].into()) };
+    /// assert!(error.to_string().contains("10.0.0.1"));
+    /// assert_eq!(error.for_clients(), "what the proxy says of its client is no address");
+    /// ```
+    pub fn for_clients(&self) -> String {
         match self {
             ClientError::NoForwarding { .. } => {
                 "the proxy does not say whom it forwards for".into()

@@ -28,10 +28,53 @@ fn behind(forwarding: Forwarding) -> ClientAddress {
 
 /// Returns the address for which a request from `peer` counts, or the error's text.
 fn found(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
-    match clients.find(Some(ip(peer)), headers) {
+    let found = clients.find(Some(ip(peer)), headers);
+    let by_lines = clients.find_by(Some(ip(peer)), |name| headers.get_all(name));
+    assert_eq!(by_lines, found, "{peer}: {headers:?}");
+    match found {
         Ok(address) => address.to_string(),
         Err(error) => error.to_string(),
     }
+}
+
+#[test]
+fn lines_are_read_from_trusted_peers_only() {
+    let clients = behind(Forwarding::XForwardedFor);
+    let stranger = clients.find_by(Some(ip("203.0.113.5")), |_| -> [&str; 1] { panic!("is read") });
+    assert_eq!(stranger, Ok(ip("203.0.113.5")));
+    let no_peer = clients.find_by(None::<IpAddr>, |_| -> [&str; 1] { panic!("is read") });
+    assert_eq!(no_peer, Err(ClientError::NoPeer));
+    let unix = clients.find_by(Some(Peer::Unix), |_| -> [&str; 1] { panic!("is read") });
+    assert_eq!(unix, Err(ClientError::UntrustedUnixPeer));
+
+    for (forwarding, name, line) in [
+        (Forwarding::XForwardedFor, XFF, "203.0.113.5"),
+        (Forwarding::Forwarded, FORWARDED, "for=203.0.113.5"),
+        (Forwarding::Header(HeaderName::from_static("x-real-ip")), "x-real-ip", "203.0.113.5"),
+    ] {
+        let clients = ClientAddress::new().trust(["unix:", "::ffff:10.0.0.1"], forwarding).unwrap();
+        for peer in [Peer::Unix, ip("10.0.0.1").into(), ip("::ffff:10.0.0.1").into()] {
+            let mut asked = String::new();
+            let found = clients.find_by(Some(peer), |name| {
+                name.clone_into(&mut asked);
+                [line.as_bytes().to_vec()]
+            });
+            assert_eq!((found, asked.as_str()), (Ok(ip("203.0.113.5")), name), "{peer}");
+        }
+    }
+}
+
+#[test]
+fn unwritable_lines_are_no_address() {
+    let clients = behind(Forwarding::XForwardedFor);
+    let proxy = Peer::from(ip("10.0.0.1"));
+    // The last line counts. If it were left out, the client's own line would be read.
+    for last in [&b"203.0.113.5\n"[..], b"\0", b"203.0.113.5\r\nx: y", b"\x7f"] {
+        let found = clients.find_by(Some(proxy), |_| [b"6.6.6.6", last]);
+        assert_eq!(found, Err(ClientError::NoAddress { proxy }), "{last:?}");
+    }
+    let many = clients.find_by(Some(proxy), |_| vec!["10.0.0.9"; 40_000]);
+    assert_eq!(many, Err(ClientError::TooManyHops));
 }
 
 #[test]

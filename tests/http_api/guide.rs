@@ -102,3 +102,21 @@ fn tonic_answers_in_grpcs_terms() {
     let denied = ask_until(&plain, &url, "cache-control: no-store\r\n");
     assert!(denied.starts_with("HTTP/2 429"), "{denied}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn each_peer_has_its_own_bucket() {
+    let grpc = ["--http2-prior-knowledge", "-X", "POST", "-H", "content-type: application/grpc"];
+    for (name, args, denial) in [
+        ("http_axum", &[][..], " 429 "),
+        ("http_hyper", &[], " 429 "),
+        ("http_tonic", &grpc, "grpc-status: 8\r\n"),
+    ] {
+        let server = start(name);
+        let url = format!("http://{}/", server.address);
+        ask_until(args, &url, denial);
+        // Linux has all of 127.0.0.0/8 on the loopback device.
+        let other = curl(&[args, &["--interface", "127.0.0.2"]].concat(), &url);
+        assert!(other.contains("ratelimit: \"PerClient\";r=19;t=1\r\n"), "{name}: {other}");
+    }
+}

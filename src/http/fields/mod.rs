@@ -324,7 +324,6 @@ impl Fields {
     }
 
     /// Returns whether a field depends on the wall clock, because a reset is written as a Unix time.
-    #[cfg(feature = "tower")]
     pub(crate) fn needs_time(&self) -> bool {
         self.styles.contains(&Style::XRateLimit(style::Reset::Epoch))
     }

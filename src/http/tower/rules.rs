@@ -8,7 +8,7 @@ use http::request::Parts;
 
 use crate::algorithm::factor::Factor;
 use crate::http::SetupError;
-use crate::http::tower::policies::PolicyCache;
+use crate::http::policies::PolicyCache;
 use crate::http::tower::rejection::Rejection;
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;

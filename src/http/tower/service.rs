@@ -9,17 +9,15 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::decision::Decision;
+use crate::http::http_limit::NO_STORE;
 use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
 use crate::http::tower::layer::Shared;
 use crate::http::tower::{Denial, Rejection, ResponseBody};
-
-/// No cache may store a denial (RFC 6585, 4; RFC 9111, 5.2.2.5) or a rejection, because both concern one client.
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// A service behind limits, made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
 ///

@@ -325,7 +325,7 @@ impl KeyedLimit {
     }
 
     /// Calls `then` with the limit that applies to an id, unless it is in shadow mode.
-    #[cfg(feature = "tower")]
+    #[cfg(feature = "http")]
     pub(crate) fn with_enforced<R>(
         &self,
         id: Id<'_>,
