@@ -9,6 +9,8 @@ step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
 step "the tests with each feature alone"
 ci/clippy.sh tests
+step "actix-web, poem and Rocket"
+ci/frameworks.sh
 step "other targets"
 ci/targets.sh
 step "all models"

@@ -85,6 +85,17 @@ fn governors_programs_are_compiled_with_the_rivals() {
 }
 
 #[test]
+fn framework_programs_are_those_of_the_package() {
+    let page = include_str!("../docs/frameworks.md");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/frameworks/src/bin");
+    let programs = ["actix_web", "poem", "rocket"].map(|name| {
+        let program = std::fs::read_to_string(folder.join(name).with_extension("rs")).unwrap();
+        program.split_once("\n\n").expect("a first comment").1.to_owned()
+    });
+    assert_eq!(blocks(page, "rust,ignore"), programs);
+}
+
+#[test]
 fn every_command_is_run_by_a_test() {
     for one in all_shown() {
         let run_here = [TRACE, REPORT, OPERATOR, API];

@@ -7,13 +7,14 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 17] = [
+pub(crate) const PAGES: [(&str, &str); 18] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),
     ("docs/blocks.md", include_str!("../../docs/blocks.md")),
     ("docs/comparison.md", include_str!("../../docs/comparison.md")),
     ("docs/figures.md", include_str!("../../docs/figures.md")),
+    ("docs/frameworks.md", include_str!("../../docs/frameworks.md")),
     ("docs/guarantees.md", include_str!("../../docs/guarantees.md")),
     ("docs/http.md", include_str!("../../docs/http.md")),
     ("docs/ids.md", include_str!("../../docs/ids.md")),
