@@ -13,6 +13,12 @@ step "actix-web, poem and Rocket"
 ci/frameworks.sh
 step "other targets"
 ci/targets.sh
+step "licences and advisories of the dependencies"
+ci/deny.sh
+step "the oldest dependencies"
+ci/minimal.sh
+step "the packages"
+ci/package.sh
 step "all models"
 ci/loom.sh
 step "both engines beside the oracle, 3,000,000 operations each"
@@ -20,7 +26,7 @@ PARITY_OPS=3000000 cargo test --all-features --test parity
 step "threads with all features, 10 minutes"
 ENDURANCE_S=600 cargo test --all-features --test endurance -- --nocapture
 step "a history of 100,000,000 calls, checked"
-WITNESS_CALLS=100000000 cargo test --release --test witness lock_free -- --nocapture
+WITNESS_CALLS=100000000 cargo test --release --all-features --test witness lock_free -- --nocapture
 step "the address sanitizer"
 ci/sanitize.sh asan
 step "the thread sanitizer"

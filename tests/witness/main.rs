@@ -1,8 +1,8 @@
 //! Records every call on a limiter and checks them all: they are one history of each bucket, and the bound
 //! holds over it exactly. `check.rs` has the method.
 //!
-//! The default is 100,000 calls of each engine. `WITNESS_CALLS=100000000 cargo test --release --test
-//! witness lock_free -- --nocapture` makes that number of calls, in rounds of a million.
+//! The default is 100,000 calls of each engine. `WITNESS_CALLS=100000000 cargo test --release --all-features
+//! --test witness lock_free -- --nocapture` makes that number of calls, in rounds of a million.
 #![cfg(all(feature = "exact", not(tollgate_loom)))]
 
 mod check;
