@@ -33,6 +33,7 @@ mod error;
 mod fields;
 mod forwarded;
 mod http_limit;
+mod names;
 mod peer;
 mod policies;
 mod policy;
@@ -48,12 +49,13 @@ pub use error::SetupError;
 pub use fields::{Answer, Fields, Item};
 pub use forwarded::{parse_forwarded_element, parse_forwarded_for_entry};
 pub use http_limit::{HttpDecision, HttpLimit};
+pub use names::PlugLimitNames;
 pub use peer::{ClientError, Peer};
 pub use policy::Policy;
 pub use retry_after::retry_after;
-pub use style::{PlugLimitNames, Reset, Style};
+pub use style::{Reset, Style};
 #[cfg(feature = "tower")]
 pub use tower::{
-    Denial, Denied, RateLimit, RateLimitBuilder, RateLimitLayer, Rejection, Report, ResponseBody,
-    ResponseFuture, Rule, Switch, Who, extract, responder,
+    Denial, Denied, Outcome, RateLimit, RateLimitBuilder, RateLimitLayer, Rejection, Report,
+    ResponseBody, ResponseFuture, Rule, Switch, Who, extract, responder,
 };

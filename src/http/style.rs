@@ -3,6 +3,9 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::http::SetupError;
+use crate::http::names::PlugLimitNames;
+
 /// `RateLimit` of the current draft.
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// `RateLimit-Policy` of the drafts from 04 on.
@@ -104,110 +107,15 @@ pub enum Reset {
     Epoch,
 }
 
-/// The names of PlugLimit's fields.
-///
-/// # Example
-///
-/// ```
-/// use http::HeaderName;
-/// use tollgate::http::{PlugLimitNames, Style};
-///
-/// let names = PlugLimitNames::default().limit(HeaderName::from_static("x-quota"));
-/// let style = Style::PlugLimit(names);
-/// # assert_ne!(style, Style::PlugLimit(PlugLimitNames::default()));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct PlugLimitNames {
-    pub(crate) limit: HeaderName,
-    pub(crate) reset: HeaderName,
-    pub(crate) remaining: HeaderName,
-    pub(crate) retry_after: HeaderName,
-}
-
-impl Default for PlugLimitNames {
-    fn default() -> PlugLimitNames {
-        PlugLimitNames {
-            limit: X_LIMIT,
-            reset: X_RESET,
-            remaining: X_REMAINING,
-            retry_after: RETRY_AFTER,
+impl Style {
+    /// Checks the names that the style's fields have been given.
+    pub(crate) fn check(&self) -> Result<(), SetupError> {
+        match self {
+            Style::PlugLimit(names) => names.check(),
+            _ => Ok(()),
         }
     }
-}
 
-impl PlugLimitNames {
-    /// Sets the name of the limit's field.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::HeaderName;
-    /// # use tollgate::http::{Fields, PlugLimitNames, Reset, Style};
-    /// let names = PlugLimitNames::default()
-    ///     .limit(HeaderName::from_static("x-quota"))
-    ///     .reset(HeaderName::from_static("x-full-in"))
-    ///     .remaining(HeaderName::from_static("x-left"));
-    /// let both = [Style::PlugLimit(names), Style::XRateLimit(Reset::Epoch)];
-    /// assert!(Fields::new(both).is_ok(), "they share no field");
-    /// ```
-    pub fn limit(self, limit: HeaderName) -> PlugLimitNames {
-        PlugLimitNames { limit, ..self }
-    }
-
-    /// Sets the name of the reset's field.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::HeaderName;
-    /// # use std::time::{Duration, SystemTime};
-    /// # use tollgate::http::{Answer, Fields, PlugLimitNames, Policy, Style};
-    /// # use tollgate::{Bucket, Clock, Limit};
-    /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
-    /// # let policy = Policy::new("PerUser", &limit)?;
-    /// # let decision = Bucket::new(limit, Clock::manual().0).spend(20)?;
-    /// let names = PlugLimitNames::default().reset(HeaderName::from_static("x-full-in"));
-    /// let mut headers = http::HeaderMap::new();
-    /// let fields = Fields::new([Style::PlugLimit(names)])?;
-    /// fields.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
-    /// assert_eq!(headers["x-full-in"], "2");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reset(self, reset: HeaderName) -> PlugLimitNames {
-        PlugLimitNames { reset, ..self }
-    }
-
-    /// Sets the name of the field with the remaining units.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::HeaderName;
-    /// # use std::time::{Duration, SystemTime};
-    /// # use tollgate::http::{Answer, Fields, PlugLimitNames, Policy, Style};
-    /// # use tollgate::{Bucket, Clock, Limit};
-    /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
-    /// # let policy = Policy::new("PerUser", &limit)?;
-    /// # let decision = Bucket::new(limit, Clock::manual().0).spend(5)?;
-    /// let names = PlugLimitNames::default().remaining(HeaderName::from_static("x-left"));
-    /// let mut headers = http::HeaderMap::new();
-    /// let fields = Fields::new([Style::PlugLimit(names)])?;
-    /// fields.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
-    /// assert_eq!(headers["x-left"], "15");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn remaining(self, remaining: HeaderName) -> PlugLimitNames {
-        PlugLimitNames { remaining, ..self }
-    }
-
-    /// Sets the name of the wait's field. A denial also has `Retry-After`.
-    pub fn retry_after(self, retry_after: HeaderName) -> PlugLimitNames {
-        PlugLimitNames { retry_after, ..self }
-    }
-}
-
-impl Style {
     /// Returns the remaining units that `headers` already give, for a style that has one number for all limits.
     pub(crate) fn remaining_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
         match self {

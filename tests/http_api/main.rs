@@ -11,5 +11,6 @@ mod http_limit;
 mod layer;
 mod nested;
 mod refunds;
+mod rule_fields;
 mod socket;
 mod stack;

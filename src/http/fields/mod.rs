@@ -5,11 +5,9 @@ mod write;
 use std::cmp::Reverse;
 use std::time::SystemTime;
 
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::decision::Decision;
-use crate::http::retry_after::retry_after;
 use crate::http::structured::INTEGER_MAX;
 use crate::http::style;
 use crate::http::style::Style;
@@ -19,6 +17,7 @@ use write::{
     append, is_as_strict, put, reset_value, unnamed_policies, write_draft, write_ietf,
     write_limit_with_policies, write_plug_limit, write_sharkey,
 };
+pub(crate) use write::{write_next_wait, write_wait};
 
 /// The largest partition key that is written. [`Item::partition`] omits a longer one.
 const PARTITION_MAX_BYTES: usize = 256;
@@ -284,7 +283,8 @@ impl Fields {
     ///
     /// # Errors
     ///
-    /// Two styles write the same field.
+    /// Two styles write the same field; two of [PlugLimit's names](crate::http::PlugLimitNames) are the same; or one has
+    /// another meaning, such as `Content-Length`.
     ///
     /// # Example
     ///
@@ -295,12 +295,24 @@ impl Fields {
     /// ```
     pub fn new(styles: impl IntoIterator<Item = Style>) -> Result<Fields, SetupError> {
         let styles: Box<[Style]> = styles.into_iter().collect();
+        styles.iter().try_for_each(Style::check)?;
         let mut names: Vec<HeaderName> = styles.iter().flat_map(Style::names).collect();
         names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(SetupError::new(format!("two styles write the field {}", pair[0]))),
             None => Ok(Fields { styles }),
         }
+    }
+
+    /// Makes the fields of these styles, which [`new`](Fields::new) has checked.
+    #[cfg(feature = "tower")]
+    pub(crate) fn from_checked(styles: Vec<Style>) -> Fields {
+        Fields { styles: styles.into() }
+    }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn styles(&self) -> &[Style] {
+        &self.styles
     }
 
     /// Makes fields without a style: a response gets no field except the `Retry-After` of a denial.
@@ -366,12 +378,22 @@ impl Fields {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn write(&self, headers: &mut HeaderMap, answer: &Answer<'_>, now: SystemTime) {
+        write_wait(headers, &answer.decision, answer.enforced);
+        let next_wait_s = self.write_styles(headers, answer, now);
+        write_next_wait(headers, next_wait_s);
+    }
+
+    /// Writes the fields of each style. Returns the seconds that a response to an allowed call has as `Retry-After`, if a
+    /// style writes it there: see [`write_next_wait`].
+    pub(crate) fn write_styles(
+        &self,
+        headers: &mut HeaderMap,
+        answer: &Answer<'_>,
+        now: SystemTime,
+    ) -> Option<u64> {
         let decision = &answer.decision;
-        let wait_s = retry_after(decision).filter(|_| answer.enforced);
-        if let Some(wait) = wait_s {
-            put(headers, RETRY_AFTER, number(wait));
-        }
-        let Some(remaining) = decision.remaining() else { return };
+        let mut next_wait_s = None;
+        let remaining = decision.remaining()?;
         let strictest = answer.strictest();
         let remaining =
             strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);
@@ -402,11 +424,14 @@ impl Fields {
                     put(headers, style::X_RESET, number(reset_value(*reset, decision, now)));
                 }
                 (Style::PlugLimit(names), Some(strictest)) => {
-                    write_plug_limit(headers, names, answer, strictest.policy, remaining);
+                    let wait_s =
+                        write_plug_limit(headers, names, answer, strictest.policy, remaining);
+                    next_wait_s = next_wait_s.max(wait_s);
                 }
                 (Style::Sharkey, _) => write_sharkey(headers, decision, remaining),
                 (_, None) => {}
             }
         }
+        next_wait_s
     }
 }

@@ -4,18 +4,19 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::header::Entry;
+use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Answer, Item};
 use crate::decision::Decision;
 use crate::http::Policy;
+use crate::http::names::PlugLimitNames;
 use crate::http::retry_after::{milliseconds, retry_after, seconds};
 use crate::http::structured::{
     PARTITION, push_bytes_parameter, push_integer, push_parameter, separate,
 };
 use crate::http::style;
-use crate::http::style::{PlugLimitNames, Reset};
+use crate::http::style::Reset;
 use crate::http::text::{number, value_of};
 
 /// Returns whether an existing set of fields is at least as strict as `decision` with its `remaining` units.
@@ -160,13 +161,32 @@ pub(super) fn reset_value(reset: Reset, decision: &Decision, now: SystemTime) ->
     }
 }
 
+/// Writes the `Retry-After` of an enforced denial.
+pub(crate) fn write_wait(headers: &mut HeaderMap, decision: &Decision, enforced: bool) {
+    let wait_s = retry_after(decision).filter(|_| enforced);
+    if let Some(wait) = wait_s {
+        put(headers, RETRY_AFTER, number(wait));
+    }
+}
+
+/// Writes the `Retry-After` of an allowed call whose next one has to wait. An existing one stands: that of the service tells
+/// when to repeat work that failed, and may be a date; that of a denial is the wait of all its limits.
+pub(crate) fn write_next_wait(headers: &mut HeaderMap, wait_s: Option<u64>) {
+    if let Some(wait) = wait_s
+        && !headers.contains_key(RETRY_AFTER)
+    {
+        put(headers, RETRY_AFTER, number(wait));
+    }
+}
+
+/// Writes PlugLimit's fields except `Retry-After`. Returns the seconds of [`write_next_wait`].
 pub(super) fn write_plug_limit(
     headers: &mut HeaderMap,
     names: &PlugLimitNames,
     answer: &Answer<'_>,
     policy: &Policy,
     remaining: u64,
-) {
+) -> Option<u64> {
     let decision = &answer.decision;
     put(headers, names.limit.clone(), Some(policy.values.plug_limit.clone()));
     put(headers, names.reset.clone(), number(seconds(reset_in(decision))));
@@ -177,11 +197,17 @@ pub(super) fn write_plug_limit(
     } else {
         retry_after(decision)
     };
-    // On an allowed call the service's own wait stands. It tells when to repeat work that failed, and may be a date.
+    let wait_s = wait_s.filter(|_| answer.enforced);
+    if names.retry_after == RETRY_AFTER {
+        // The answer's own decision may be that of a part of the limits, and `write_wait` has written a denial's wait.
+        return wait_s.filter(|_| decision.allowed());
+    }
+    // On an allowed call the service's own wait stands, as in `write_next_wait`.
     let keep = decision.allowed() && headers.contains_key(&names.retry_after);
-    if let Some(wait) = wait_s.filter(|_| answer.enforced && !keep) {
+    if let Some(wait) = wait_s.filter(|_| !keep) {
         put(headers, names.retry_after.clone(), number(wait));
     }
+    None
 }
 
 pub(super) fn write_sharkey(headers: &mut HeaderMap, decision: &Decision, remaining: u64) {

@@ -9,11 +9,13 @@ use smallvec::SmallVec;
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::Error;
+use crate::http::fields::{write_next_wait, write_wait};
 use crate::http::policies::PolicyRef;
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
 use crate::http::tower::rejection::Rejection;
+use crate::http::tower::rule_fields::LayerFields;
 use crate::http::tower::rules::{ActiveRule, Who};
-use crate::http::{Answer, Fields, Item};
+use crate::http::{Answer, Item};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
@@ -31,7 +33,9 @@ const INLINE_DECISIONS: usize = 2;
 pub(crate) struct Rules {
     pub(crate) limiter: Limiter,
     pub(crate) rules: Box<[ActiveRule]>,
-    pub(crate) fields: Fields,
+    pub(crate) fields: LayerFields,
+    /// Whether the decision on an allowed request is recorded, for fields or for the layer's function for responses.
+    pub(crate) records_allowed: bool,
     pub(crate) lists: PolicyListCache,
 }
 
@@ -151,7 +155,7 @@ impl Rules {
         parts: &Parts,
     ) -> MatchedRule<'r, 'a> {
         let (cost, factor) = (rule.cost(parts), rule.factor(parts));
-        let is_written = self.fields.has_styles();
+        let is_written = self.fields.all.has_styles();
         let partition = if is_written { rule.partition(parts) } else { None };
         let partition = partition.map(Vec::into_boxed_slice);
         MatchedRule { rule, position, who, cost, factor, partition }
@@ -159,7 +163,7 @@ impl Rules {
 
     #[inline]
     fn ask_one(&self, one: &MatchedRule<'_, '_>) -> Asked {
-        if self.fields.has_styles()
+        if self.records_allowed
             && let Some((decision, recorded)) = self.ask_known(one)
         {
             return Ok(self.shown(decision, recorded));
@@ -229,7 +233,7 @@ impl Rules {
     }
 
     fn outcome(&self, decision: Decision) -> RequestOutcome {
-        let at = if self.fields.needs_time() { SystemTime::now() } else { UNIX_EPOCH };
+        let at = if self.fields.all.needs_time() { SystemTime::now() } else { UNIX_EPOCH };
         RequestOutcome { decision, limits: SmallVec::new(), charges: Vec::new(), at }
     }
 
@@ -271,9 +275,9 @@ impl Rules {
         shown.map_or(rejection.clone(), |reason| Rejection::new(rejection.status(), reason))
     }
 
-    /// Returns whether a field or the body of a denial shows the limits' own decisions.
+    /// Returns whether a field, the body of a denial or the layer's function for responses shows the limits' own decisions.
     fn is_shown(&self, decision: &Decision) -> bool {
-        decision.remaining().is_some() && (!decision.allowed() || self.fields.has_styles())
+        decision.remaining().is_some() && (!decision.allowed() || self.records_allowed)
     }
 
     /// Returns the names of all rules, as clients see them.
@@ -324,10 +328,51 @@ impl Rules {
 impl RequestOutcome {
     /// Writes the fields of the outcome into `headers`.
     pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState) {
+        if !rules.fields.groups.is_empty() {
+            return self.write_groups(rules, headers, state);
+        }
+        self.with_answer(
+            rules,
+            self.decision,
+            state,
+            |_| true,
+            |answer| {
+                rules.fields.all.write(headers, answer, self.at);
+            },
+        );
+    }
+
+    /// Writes the fields of rules that differ in their styles: each style with the decisions of its rules.
+    fn write_groups(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState) {
+        write_wait(headers, &self.decision, state.enforced);
+        let mut next_wait_s = None;
+        for group in &rules.fields.groups {
+            let has_rule = |position| group.has_rule(position);
+            let limits = self.limits.iter().filter(|limit| has_rule(limit.position));
+            let decisions = limits.map(|limit| limit.decision);
+            let decision = decisions.fold(Decision::UNLIMITED, Decision::stricter);
+            self.with_answer(rules, decision, state, has_rule, |answer| {
+                let wait_s = group.fields.write_styles(headers, answer, self.at);
+                next_wait_s = next_wait_s.max(wait_s);
+            });
+        }
+        write_next_wait(headers, next_wait_s);
+    }
+
+    /// Calls `write` with the answer of the rules for which `has_rule` returns true.
+    #[inline]
+    fn with_answer(
+        &self,
+        rules: &Rules,
+        decision: Decision,
+        state: ResponseState,
+        has_rule: impl Fn(usize) -> bool,
+        write: impl FnOnce(&Answer<'_>),
+    ) {
         let mut items: SmallVec<[Item<'_>; INLINE_RULES]> = SmallVec::new();
         // `None` if there is one limit, or if a policy is not cached or has a partition key: no list is cached then.
         let mut slots = (self.limits.len() > 1).then(PolicySlots::new);
-        for limit in &self.limits {
+        for limit in self.limits.iter().filter(|limit| has_rule(limit.position)) {
             let Some(policy) = rules.rules[limit.position].policies.get(&limit.policy) else {
                 continue;
             };
@@ -338,10 +383,22 @@ impl RequestOutcome {
                 _ => slots = None,
             }
         }
-        let answer = Answer::new(self.decision, &items).already_denied(state.already_denied);
+        let answer = Answer::new(decision, &items).already_denied(state.already_denied);
         let answer = if state.enforced { answer } else { answer.only_reported() };
         let slots = slots.filter(|slots| slots.len() > 1);
         let lists = slots.and_then(|slots| rules.lists.get_or_make(&slots, &answer));
-        rules.fields.write(headers, &answer.with_lists(lists), self.at);
+        write(&answer.with_lists(lists));
+    }
+
+    pub(crate) fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// Returns the name of each limit, as clients see it, with its own decision.
+    pub(crate) fn decisions<'r>(
+        &self,
+        rules: &'r Rules,
+    ) -> impl Iterator<Item = (&'r str, Decision)> {
+        self.limits.iter().map(|limit| (rules.rules[limit.position].name(), limit.decision))
     }
 }

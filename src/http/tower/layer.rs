@@ -4,20 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
+use http::{Response, response};
 use tower_layer::Layer;
 
 use crate::http::tower::answer::Rules;
 use crate::http::tower::grpc::Protocol;
+use crate::http::tower::outcome::OnRequest;
 use crate::http::tower::responder;
 use crate::http::tower::responder::Denial;
+use crate::http::tower::rule_fields::LayerFields;
 use crate::http::tower::rules::ActiveRule;
-use crate::http::tower::{RateLimit, Rejection, Rule};
+use crate::http::tower::{Outcome, RateLimit, Rejection, Rule, Switch};
 use crate::http::{Fields, SetupError, Style};
 use crate::limiter::Limiter;
-use crate::util::sync;
-use crate::util::sync::Ordering;
 
 /// The state that all clones of a layer and its services share.
 pub(crate) struct Shared {
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     /// Whether gRPC requests get gRPC's own answers.
     pub(crate) grpc: bool,
     pub(crate) permissive: bool,
+    pub(crate) on_request: Option<OnRequest>,
     pub(crate) switch: Switch,
 }
 
@@ -61,80 +62,6 @@ impl Shared {
 
     fn protocol(&self, request: &Parts) -> Option<Protocol> {
         if self.grpc { Protocol::from_request(request) } else { None }
-    }
-}
-
-/// Switches a layer off and on while it runs. While it is off, requests pass unchanged and their responses get no
-/// field.
-///
-/// The next request sees the change; on other cores it may take a moment longer.
-///
-/// [`Limiter::set_enabled`] switches off the limiter under all its layers instead. The layers then deny nothing, but
-/// still reject requests without a valid id with 400 or 500.
-///
-/// # Example
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::http::{RateLimitLayer, Rule, extract};
-/// use tollgate::{IdFormat, Limit, Limiter, Limits};
-///
-/// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
-/// let limiter = Limiter::new(Limits::builder().limit("All", IdFormat::String, limit)?.build());
-/// let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
-/// let switch = RateLimitLayer::builder(&limiter).rule(rule).build()?.switch();
-/// switch.set_enabled(false);
-/// assert!(!switch.enabled());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone)]
-pub struct Switch(Arc<sync::Switch>);
-
-impl Switch {
-    fn new() -> Switch {
-        Switch(Arc::new(sync::Switch::new(true)))
-    }
-
-    /// Returns whether the layer is on.
-    pub fn enabled(&self) -> bool {
-        // Relaxed: no other data depends on the flag.
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Switches the layer on or off.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use std::{convert::Infallible, time::Duration};
-    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
-    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
-    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
-    /// # let get = || Request::new(());
-    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
-    /// layer.switch().set_enabled(false);
-    /// assert!(!layer.switch().enabled() && send(&layer, get())?.headers().is_empty());
-    /// layer.switch().set_enabled(true);
-    /// assert!(send(&layer, get())?.headers().contains_key("ratelimit"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn set_enabled(&self, enabled: bool) {
-        // Relaxed: no other data depends on the flag.
-        self.0.store(enabled, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for Switch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Switch({})", self.enabled())
     }
 }
 
@@ -209,6 +136,7 @@ impl RateLimitLayer {
             responder: Responder::ProblemJson,
             grpc: false,
             permissive: false,
+            on_request: None,
         }
     }
 
@@ -267,6 +195,7 @@ pub struct RateLimitBuilder {
     responder: Responder,
     grpc: bool,
     permissive: bool,
+    on_request: Option<OnRequest>,
 }
 
 impl RateLimitBuilder {
@@ -300,7 +229,7 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Sets the fields of every response, by default [`Style::Ietf`].
+    /// Sets the fields of every response, by default [`Style::Ietf`]. A rule may have [its own](Rule::fields).
     ///
     /// # Example
     ///
@@ -418,6 +347,58 @@ impl RateLimitBuilder {
         RateLimitBuilder { responder: Responder::Custom(Box::new(respond)), ..self }
     }
 
+    /// Calls a function for every response, also for those of allowed requests, to add fields or to write a log.
+    /// `on_request` is called first, with the request and before the charge, and returns that function. Neither may block.
+    ///
+    /// The function may change the response's head, after the layer has written its fields. `Cache-Control` of a denial is
+    /// `no-store` in any case. The function is not called for requests that the layer rejects or does not see because it is
+    /// switched off, nor if no response comes. Behind a [permissive](RateLimitBuilder::permissive) layer it is called for
+    /// denials that are served.
+    ///
+    /// A layer without it does no work for it. With it, each allowed request costs one more allocation, and one for the data
+    /// that the function takes from the request.
+    ///
+    /// # Example: a log of the clients that use their last unit
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter)
+    ///     .rule(rule)
+    ///     .on_response(|request| {
+    ///         let uri = request.uri.clone();
+    ///         move |outcome, response| {
+    ///             if outcome.decision().remaining() == Some(0) {
+    ///                 println!("{uri}: {}, nothing is left", response.status);
+    ///             }
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// send(&layer, get())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_response<F>(
+        self,
+        on_request: impl Fn(&Parts) -> F + Send + Sync + 'static,
+    ) -> RateLimitBuilder
+    where
+        F: FnOnce(&Outcome<'_>, &mut response::Parts) + Send + Sync + 'static,
+    {
+        let on_request: OnRequest = Box::new(move |request| Box::new(on_request(request)));
+        RateLimitBuilder { on_request: Some(on_request), ..self }
+    }
+
     /// Serves every request and only reports the limits' decision: as a [`Report`](crate::http::Report) in the request's
     /// extensions, and in the response's fields without `Retry-After`. Requests that the limits allow are charged.
     ///
@@ -451,7 +432,8 @@ impl RateLimitBuilder {
     ///
     /// # Errors
     ///
-    /// There is no rule; a rule's limit belongs to another limiter; a field cannot contain a rule's name.
+    /// There is no rule; a rule's limit belongs to another limiter; a field cannot contain a rule's name; two rules write
+    /// one field in two styles.
     ///
     /// # Example
     ///
@@ -474,10 +456,18 @@ impl RateLimitBuilder {
             Some(fields) => fields,
             None => Fields::new([Style::Ietf])?,
         };
-        let rules =
-            Rules { limiter: self.limiter, rules: rules.into(), fields, lists: Default::default() };
+        let fields = LayerFields::new(&rules, &fields)?;
+        let on_request = self.on_request;
+        let rules = Rules {
+            limiter: self.limiter,
+            rules: rules.into(),
+            records_allowed: fields.all.has_styles() || on_request.is_some(),
+            fields,
+            lists: Default::default(),
+        };
         let (responder, grpc, permissive) = (self.responder, self.grpc, self.permissive);
-        let shared = Shared { rules, responder, grpc, permissive, switch: Switch::new() };
+        let switch = Switch::new();
+        let shared = Shared { rules, responder, grpc, permissive, on_request, switch };
         Ok(RateLimitLayer { shared: Arc::new(shared) })
     }
 }

@@ -7,9 +7,9 @@ use http::StatusCode;
 use http::request::Parts;
 
 use crate::algorithm::factor::Factor;
-use crate::http::SetupError;
 use crate::http::policies::PolicyCache;
 use crate::http::tower::rejection::Rejection;
+use crate::http::{Fields, SetupError};
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
 
@@ -98,6 +98,7 @@ type Refunds = Box<dyn Fn(StatusCode) -> bool + Send + Sync>;
 pub struct Rule {
     limit: KeyedLimit,
     shown_as: Option<String>,
+    fields: Option<Fields>,
     who: FindWho,
     cost: Option<FindCost>,
     factor: Option<FindFactor>,
@@ -117,6 +118,7 @@ impl Rule {
         Rule {
             limit,
             shown_as: None,
+            fields: None,
             who: Box::new(who),
             cost: None,
             factor: None,
@@ -151,6 +153,39 @@ impl Rule {
     /// ```
     pub fn shown_as(self, name: impl Into<String>) -> Rule {
         Rule { shown_as: Some(name.into()), ..self }
+    }
+
+    /// Sets the fields of this rule's limit in place of the layer's: other names, other styles, or none.
+    ///
+    /// Rules with the same style share its fields, as in a layer without own fields: lists name the limits of these rules,
+    /// and single numbers are those of the strictest. `Retry-After` is always that of all rules together. Two rules whose
+    /// styles differ may not write the same field; [`build`](crate::http::RateLimitBuilder::build) returns an error.
+    ///
+    /// # Example: PlugLimit's fields under names of the limit
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// # use tollgate::http::{Fields, PlugLimitNames, Style};
+    /// let names = PlugLimitNames::from_names(["X-All-Limit", "X-All-Reset", "X-All-Remaining"])?;
+    /// let rule = rule.fields(Fields::new([Style::PlugLimit(names)])?);
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// assert_eq!(send(&layer, get())?.headers()["x-all-limit"], "1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fields(self, fields: Fields) -> Rule {
+        Rule { fields: Some(fields), ..self }
     }
 
     /// Sets the cost of a request, by default 1. With 0 the layer checks the limit and charges nothing. A request whose
@@ -369,6 +404,11 @@ impl ActiveRule {
     /// Returns the name that clients see.
     pub(crate) fn name(&self) -> &str {
         self.policies.name()
+    }
+
+    /// Returns the rule's own fields.
+    pub(crate) fn fields(&self) -> Option<&Fields> {
+        self.rule.fields.as_ref()
     }
 
     /// Returns the id for which the request counts. `None` if the rule does not apply.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -17,7 +17,8 @@ use crate::decision::Decision;
 use crate::http::http_limit::NO_STORE;
 use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
 use crate::http::tower::layer::Shared;
-use crate::http::tower::{Denial, Rejection, ResponseBody};
+use crate::http::tower::outcome::OnResponse;
+use crate::http::tower::{Denial, Outcome, Rejection, ResponseBody};
 
 /// A service behind limits, made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
 ///
@@ -192,6 +193,7 @@ pin_project! {
     #[project = StateProj]
     enum State<F> {
         Inner { #[pin] future: F, outcome: Option<(RequestOutcome, Arc<Shared>)> },
+        Told { #[pin] future: F, told: Option<Box<Told>> },
         Answered { response: Option<Box<Response<Bytes>>> },
     }
 }
@@ -220,6 +222,10 @@ where
             return served(self.inner.call(request), None);
         }
         let (mut parts, body) = request.into_parts();
+        if let Some(on_request) = &shared.on_request {
+            let on_response = on_request(&parts);
+            return self.call_told(parts, body, on_response);
+        }
         let asked = shared.rules.ask(&parts);
         if !shared.permissive {
             match &asked {
@@ -238,7 +244,85 @@ where
     }
 }
 
+/// The decision on an allowed request, with the function that is called with its response.
+struct Told {
+    decision: Decision,
+    outcome: Option<RequestOutcome>,
+    on_response: OnResponse,
+    shared: Arc<Shared>,
+}
+
+impl<S> RateLimit<S> {
+    /// Calls the service as [`call`](Service::call) does, and `on_response` with the response.
+    #[inline(never)]
+    fn call_told<B, R>(
+        &mut self,
+        mut parts: Parts,
+        body: B,
+        on_response: OnResponse,
+    ) -> ResponseFuture<S::Future>
+    where
+        S: Service<Request<B>, Response = Response<R>>,
+    {
+        let shared = &self.shared;
+        let asked = shared.rules.ask(&parts);
+        if shared.permissive {
+            parts.extensions.insert(shared.report(&asked));
+        }
+        let (decision, outcome) = match asked {
+            Ok((decision, outcome)) if decision.allowed() || shared.permissive => {
+                (decision, outcome)
+            }
+            Ok((decision, outcome)) => {
+                let mut response = shared.deny(decision, outcome.as_ref(), &parts);
+                shared.tell(on_response, decision, outcome.as_ref(), &mut response);
+                response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+                return answered(response);
+            }
+            Err(_) if shared.permissive => {
+                return served(self.inner.call(Request::from_parts(parts, body)), None);
+            }
+            Err(rejection) => return answered(shared.reject(&rejection, &parts)),
+        };
+        let told = Told { decision, outcome, on_response, shared: Arc::clone(shared) };
+        let future = self.inner.call(Request::from_parts(parts, body));
+        ResponseFuture { state: State::Told { future, told: Some(Box::new(told)) } }
+    }
+}
+
+impl Told {
+    fn finish<R>(mut self, response: &mut Response<R>) {
+        let mut decision = self.decision;
+        if let Some(outcome) = &mut self.outcome {
+            self.shared.finish(outcome, response);
+            decision = outcome.decision();
+        }
+        self.shared.tell(self.on_response, decision, self.outcome.as_ref(), response);
+    }
+}
+
 impl Shared {
+    /// Calls `on_response` with the head of the response.
+    fn tell<R>(
+        &self,
+        on_response: OnResponse,
+        decision: Decision,
+        limits: Option<&RequestOutcome>,
+        response: &mut Response<R>,
+    ) {
+        // The head is moved out and back, because the function does not know the type of the body.
+        let (mut head, ()) = Response::new(()).into_parts();
+        let mut swap = |head: &mut response::Parts| {
+            std::mem::swap(&mut head.status, response.status_mut());
+            std::mem::swap(&mut head.version, response.version_mut());
+            std::mem::swap(&mut head.headers, response.headers_mut());
+            std::mem::swap(&mut head.extensions, response.extensions_mut());
+        };
+        swap(&mut head);
+        on_response(&Outcome { rules: &self.rules, decision, limits }, &mut head);
+        swap(&mut head);
+    }
+
     fn deny(
         &self,
         decision: Decision,
@@ -307,6 +391,13 @@ where
                 let mut response = ready!(future.poll(context))?;
                 if let Some((mut outcome, shared)) = outcome.take() {
                     shared.finish(&mut outcome, &mut response);
+                }
+                Poll::Ready(Ok(response.map(ResponseBody::inner)))
+            }
+            StateProj::Told { future, told } => {
+                let mut response = ready!(future.poll(context))?;
+                if let Some(told) = told.take() {
+                    told.finish(&mut response);
                 }
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
             }
