@@ -126,6 +126,13 @@ impl Style {
         }
     }
 
+    /// Returns whether both styles write a field with one number for all limits.
+    pub(crate) fn shares_number_with(&self, other: &Style) -> bool {
+        let lists = [RATELIMIT, RATELIMIT_POLICY];
+        let names = other.names();
+        self.names().iter().any(|name| names.contains(name) && !lists.contains(name))
+    }
+
     /// Returns the names of the fields that this style writes, without `Retry-After`, which all styles share.
     pub(crate) fn names(&self) -> Vec<HeaderName> {
         match self {

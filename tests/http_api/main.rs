@@ -10,6 +10,7 @@ mod guide;
 mod http_limit;
 mod layer;
 mod nested;
+mod on_response;
 mod refunds;
 mod rule_fields;
 mod socket;

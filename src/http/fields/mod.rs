@@ -3,6 +3,7 @@
 mod write;
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -132,8 +133,19 @@ pub struct Answer<'a> {
     enforced: bool,
     /// Whether an inner layer or the service has already denied the call.
     already_denied: bool,
+    /// The fields that the denial has written, if an inner layer has denied the call. `None`: any field may be of the denial.
+    fields_of_denial: Option<&'a Fields>,
     /// The joined policies of `items`, if they are cached.
     lists: Option<&'a PolicyLists>,
+}
+
+/// The fields of a style that may be those of an inner layer's denial.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DenialIn {
+    None,
+    /// Another style of the denial shares some of them.
+    Some,
+    All,
 }
 
 /// The joined policies of several limits, as field values.
@@ -177,7 +189,14 @@ impl<'a> Answer<'a> {
     }
 
     fn with_items(decision: Decision, items: Items<'a>) -> Answer<'a> {
-        Answer { decision, items, enforced: true, already_denied: false, lists: None }
+        Answer {
+            decision,
+            items,
+            enforced: true,
+            already_denied: false,
+            fields_of_denial: None,
+            lists: None,
+        }
     }
 
     /// Marks a call that is served even though the limits deny it: its response has no `Retry-After`.
@@ -204,10 +223,29 @@ impl<'a> Answer<'a> {
         Answer { enforced: false, ..self }
     }
 
-    /// Sets whether an inner layer or the service has already denied the call.
+    /// Sets whether an inner layer or the service has already denied the call, and the fields that the denial wrote, if they
+    /// are known.
     #[cfg(feature = "tower")]
-    pub(crate) fn already_denied(self, already_denied: bool) -> Answer<'a> {
-        Answer { already_denied, ..self }
+    pub(crate) fn already_denied(
+        self,
+        already_denied: bool,
+        fields_of_denial: Option<&'a Fields>,
+    ) -> Answer<'a> {
+        Answer { already_denied, fields_of_denial, ..self }
+    }
+
+    /// Returns whether the denial of an inner layer has written the fields of `style`, or some of them.
+    fn denial_in(&self, style: &Style) -> DenialIn {
+        let Some(fields) = self.fields_of_denial else {
+            return if self.already_denied { DenialIn::All } else { DenialIn::None };
+        };
+        if fields.styles.contains(style) {
+            return DenialIn::All;
+        }
+        match fields.styles.iter().any(|other| other.shares_number_with(style)) {
+            true => DenialIn::Some,
+            false => DenialIn::None,
+        }
     }
 
     /// Provides the joined policies of the items, made earlier by [`policy_lists`](Answer::policy_lists).
@@ -275,7 +313,7 @@ impl<'a> Answer<'a> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fields {
-    styles: Box<[Style]>,
+    styles: Arc<[Style]>,
 }
 
 impl Fields {
@@ -294,7 +332,7 @@ impl Fields {
     /// assert!(Fields::new([Style::Sharkey, Style::XRateLimit(Reset::Delta)]).is_err());
     /// ```
     pub fn new(styles: impl IntoIterator<Item = Style>) -> Result<Fields, SetupError> {
-        let styles: Box<[Style]> = styles.into_iter().collect();
+        let styles: Arc<[Style]> = styles.into_iter().collect();
         styles.iter().try_for_each(Style::check)?;
         let mut names: Vec<HeaderName> = styles.iter().flat_map(Style::names).collect();
         names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
@@ -332,7 +370,7 @@ impl Fields {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn none() -> Fields {
-        Fields { styles: Box::default() }
+        Fields { styles: Arc::default() }
     }
 
     /// Returns whether a field depends on the wall clock, because a reset is written as a Unix time.
@@ -352,7 +390,8 @@ impl Fields {
     /// `write` appends to the lists: `RateLimit`, `RateLimit-Policy`, and the policies in Draft03's `RateLimit-Limit`.
     /// The other fields have one number for all limits. Of these, each style keeps either its existing set or the new
     /// one as a whole: the stricter. A denial is stricter than an allowed call, then fewer remaining units are
-    /// stricter; on a tie the existing set stays. An existing `Retry-After` stays if the call is allowed.
+    /// stricter; on a tie the existing set stays. Where an inner layer's denial shares only some names with a style, the
+    /// denial's set stays. An existing `Retry-After` stays if the call is allowed.
     ///
     /// `now` is the wall clock's time at the decision; only [`Reset::Epoch`](crate::http::Reset::Epoch) uses it. If no
     /// limit applies, no field is written. For one limit without a partition key, each value that depends on the
@@ -385,6 +424,8 @@ impl Fields {
 
     /// Writes the fields of each style. Returns the seconds that a response to an allowed call has as `Retry-After`, if a
     /// style writes it there: see [`write_next_wait`].
+    // Always: rules with fields of their own make a second call, and `write` must not pay for it (work `layer-fields`).
+    #[inline(always)]
     pub(crate) fn write_styles(
         &self,
         headers: &mut HeaderMap,
@@ -397,9 +438,12 @@ impl Fields {
         let strictest = answer.strictest();
         let remaining =
             strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);
-        for style in &self.styles {
+        for style in self.styles.iter() {
             let existing = style.remaining_in(headers);
-            let keep = is_as_strict(existing, answer.already_denied, remaining, decision);
+            let denial = answer.denial_in(style);
+            // A set that the denial shares in part would mix both limits: the denial's stays.
+            let keep = denial == DenialIn::Some
+                || is_as_strict(existing, denial == DenialIn::All, remaining, decision);
             match (style, strictest) {
                 (Style::Ietf, Some(_)) => write_ietf(headers, answer),
                 (Style::Draft06, Some(strictest)) => {

@@ -13,9 +13,9 @@ use crate::http::fields::{write_next_wait, write_wait};
 use crate::http::policies::PolicyRef;
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
 use crate::http::tower::rejection::Rejection;
-use crate::http::tower::rule_fields::LayerFields;
+use crate::http::tower::rule_fields::{FieldGroup, LayerFields};
 use crate::http::tower::rules::{ActiveRule, Who};
-use crate::http::{Answer, Item};
+use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
@@ -77,11 +77,13 @@ struct RefundableCharge {
 
 /// What the fields depend on besides the outcome.
 #[derive(Clone, Copy)]
-pub(crate) struct ResponseState {
+pub(crate) struct ResponseState<'a> {
     /// Whether the layer answers denied requests itself. A permissive layer does not.
     pub(crate) enforced: bool,
     /// Whether the response is a denial by an inner layer or by the service.
     pub(crate) already_denied: bool,
+    /// The fields that the denial by an inner layer has written.
+    pub(crate) fields_of_denial: Option<&'a Fields>,
 }
 
 type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
@@ -120,7 +122,8 @@ fn keep_first_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
 
 impl Rules {
     /// Charges the limits of all rules that apply to a request, as one batch.
-    #[inline]
+    // Always: a call copies the result, 60 instructions of a request (benches/rivals/instructions.sh, work `layer`).
+    #[inline(always)]
     pub(crate) fn ask(&self, parts: &Parts) -> Asked {
         match &*self.rules {
             [rule] if !rule.can_refund() => match rule.who(parts)? {
@@ -327,7 +330,7 @@ impl Rules {
 
 impl RequestOutcome {
     /// Writes the fields of the outcome into `headers`.
-    pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState) {
+    pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState<'_>) {
         if !rules.fields.groups.is_empty() {
             return self.write_groups(rules, headers, state);
         }
@@ -343,7 +346,7 @@ impl RequestOutcome {
     }
 
     /// Writes the fields of rules that differ in their styles: each style with the decisions of its rules.
-    fn write_groups(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState) {
+    fn write_groups(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState<'_>) {
         write_wait(headers, &self.decision, state.enforced);
         let mut next_wait_s = None;
         for group in &rules.fields.groups {
@@ -365,7 +368,7 @@ impl RequestOutcome {
         &self,
         rules: &Rules,
         decision: Decision,
-        state: ResponseState,
+        state: ResponseState<'_>,
         has_rule: impl Fn(usize) -> bool,
         write: impl FnOnce(&Answer<'_>),
     ) {
@@ -383,11 +386,26 @@ impl RequestOutcome {
                 _ => slots = None,
             }
         }
-        let answer = Answer::new(decision, &items).already_denied(state.already_denied);
+        let answer = Answer::new(decision, &items);
+        let answer = answer.already_denied(state.already_denied, state.fields_of_denial);
         let answer = if state.enforced { answer } else { answer.only_reported() };
         let slots = slots.filter(|slots| slots.len() > 1);
         let lists = slots.and_then(|slots| rules.lists.get_or_make(&slots, &answer));
         write(&answer.with_lists(lists));
+    }
+
+    /// Returns the styles in which a denial shows a limit that denies the request.
+    pub(crate) fn fields_of_denial(&self, rules: &Rules) -> Fields {
+        if rules.fields.groups.is_empty() {
+            return rules.fields.all.clone();
+        }
+        let denies = |group: &&FieldGroup| {
+            let denied = self.limits.iter().filter(|limit| !limit.decision.allowed());
+            denied.map(|limit| limit.position).any(|position| group.has_rule(position))
+        };
+        let groups = rules.fields.groups.iter().filter(denies);
+        let styles = groups.flat_map(|group| group.fields.styles().iter().cloned());
+        Fields::from_checked(styles.collect::<Vec<Style>>())
     }
 
     pub(crate) fn decision(&self) -> Decision {

@@ -14,6 +14,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::decision::Decision;
+use crate::http::Fields;
 use crate::http::http_limit::NO_STORE;
 use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
 use crate::http::tower::layer::Shared;
@@ -142,6 +143,8 @@ impl Report {
 pub struct Denied {
     decision: Decision,
     violated: Vec<String>,
+    /// The fields that show the denial.
+    fields: Fields,
 }
 
 impl Denied {
@@ -334,11 +337,13 @@ impl Shared {
         let mut response = self.respond(&denial);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         if let Some(outcome) = outcome {
-            let state = ResponseState { enforced: true, already_denied: false };
+            let state =
+                ResponseState { enforced: true, already_denied: false, fields_of_denial: None };
             outcome.write(&self.rules, response.headers_mut(), state);
         }
         let violated = violated.iter().map(ToString::to_string).collect();
-        response.extensions_mut().insert(Denied { decision, violated });
+        let fields = outcome.map_or_else(Fields::none, |it| it.fields_of_denial(&self.rules));
+        response.extensions_mut().insert(Denied { decision, violated, fields });
         response
     }
 
@@ -361,12 +366,18 @@ impl Shared {
     }
 
     /// Refunds charges according to the response, and writes the fields.
+    // Always: as for `Rules::ask`.
+    #[inline(always)]
     fn finish<R>(&self, outcome: &mut RequestOutcome, response: &mut Response<R>) {
         let status = response.status();
-        let denied_within = response.extensions().get::<Denied>().is_some();
+        let denied = response.extensions().get::<Denied>();
+        let fields_of_denial = denied.map(|denied| denied.fields.clone());
+        let denied_within = fields_of_denial.is_some();
         self.rules.refund(outcome, status, denied_within);
         let already_denied = denied_within || status == StatusCode::TOO_MANY_REQUESTS;
-        let state = ResponseState { enforced: !self.permissive, already_denied };
+        let enforced = !self.permissive;
+        let fields_of_denial = fields_of_denial.as_ref();
+        let state = ResponseState { enforced, already_denied, fields_of_denial };
         outcome.write(&self.rules, response.headers_mut(), state);
     }
 }
