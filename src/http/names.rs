@@ -7,8 +7,12 @@ use http::HeaderName;
 use http::header::RETRY_AFTER;
 
 use crate::http::SetupError;
-use crate::http::style::{X_LIMIT, X_REMAINING, X_RESET};
 use crate::util::escape::quoted;
+
+/// The `X-` names, which no specification defines.
+pub(crate) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(crate) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(crate) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Limits the length of fields.
 const NAME_MAX_BYTES: usize = 128;
@@ -92,7 +96,7 @@ impl PlugLimitNames {
         names: impl IntoIterator<Item = N>,
     ) -> Result<PlugLimitNames, SetupError> {
         let given: Vec<N> = names.into_iter().collect();
-        let (&[ref limit, ref reset, ref remaining], rest) =
+        let ([limit, reset, remaining], rest) =
             given.split_first_chunk().ok_or_else(|| wrong_number(given.len()))?;
         let retry_after = match rest {
             [] => RETRY_AFTER,

@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::http::SetupError;
 use crate::http::names::PlugLimitNames;
+pub(crate) use crate::http::names::{X_LIMIT, X_REMAINING, X_RESET};
 
 /// `RateLimit` of the current draft.
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -14,10 +15,7 @@ pub(crate) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelim
 pub(crate) const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 pub(crate) const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 pub(crate) const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-/// The `X-` names, which no specification defines.
-pub(crate) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(crate) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-pub(crate) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+/// Sharkey's name, beside those in `names.rs`.
 pub(crate) const X_CLEAR: HeaderName = HeaderName::from_static("x-ratelimit-clear");
 
 /// A set of header fields. Several styles may be combined unless two write the same field: see

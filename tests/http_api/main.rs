@@ -15,3 +15,4 @@ mod refunds;
 mod rule_fields;
 mod socket;
 mod stack;
+mod tuples;
