@@ -315,7 +315,7 @@ fn rules_writing_one_field_in_two_styles_fail() {
     let x = Style::XRateLimit(Reset::Delta);
     for (styles, name) in [
         ([&[Style::Ietf][..], &[Style::Draft06]], "ratelimit-policy"),
-        ([&[x.clone()], &[Style::XRateLimit(Reset::Epoch)]], "x-ratelimit-limit"),
+        ([std::slice::from_ref(&x), &[Style::XRateLimit(Reset::Epoch)]], "x-ratelimit-limit"),
         ([&[named("a"), x], &[Style::Ietf, Style::Sharkey]], "x-ratelimit-remaining"),
     ] {
         let expected = format!(
@@ -358,7 +358,7 @@ proptest! {
                 let limiter = fresh();
                 let built = layer(&limiter, names.iter().zip(&rules).map(|(name, (styles, _))| {
                     let has = styles.contains(&style);
-                    let of_rule = if has { fields(&[style.clone()]) } else { Fields::none() };
+                    let of_rule = if has { fields(std::slice::from_ref(&style)) } else { Fields::none() };
                     rule(&limiter, name).fields(of_rule)
                 }));
                 built.build().unwrap()

@@ -66,18 +66,15 @@ fn a_pair_has_its_bucket_and_override() {
 #[test]
 fn pairs_of_text_are_told_apart() {
     let limiter = limiter();
-    let pair = |Caller(_, user): &Caller| -> Who<'static> {
+    let borrowed = layer(&limiter, "PerText", |Caller(_, user)| {
+        let (first, second) = user.split_once('/').unwrap();
+        Who::from((first, second))
+    });
+    let owned = layer(&limiter, "PerText", |Caller(_, user)| {
         // The two fields are the parts of the user's text before and after its first slash.
         let (first, second) = user.split_once('/').unwrap();
         Who::Text(format!("{}:{second}", first.replace(':', "\\:")))
-    };
-    let (borrowed, owned) = (
-        layer(&limiter, "PerText", |Caller(_, user)| {
-            let (first, second) = user.split_once('/').unwrap();
-            Who::from((first, second))
-        }),
-        layer(&limiter, "PerText", pair),
-    );
+    });
     for id in ["ab/c", "a/bc", "a:b/c", "a/b:c"] {
         assert_eq!(ask(&borrowed, 1, id).0, 200, "{id}");
         assert_eq!(ask(&owned, 1, id).0, 429, "{id}: one bucket for the fields and their text");
