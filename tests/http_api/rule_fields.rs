@@ -316,7 +316,7 @@ fn rules_writing_one_field_in_two_styles_fail() {
     for (styles, name) in [
         ([&[Style::Ietf][..], &[Style::Draft06]], "ratelimit-policy"),
         ([std::slice::from_ref(&x), &[Style::XRateLimit(Reset::Epoch)]], "x-ratelimit-limit"),
-        ([&[named("a"), x], &[Style::Ietf, Style::Sharkey]], "x-ratelimit-remaining"),
+        ([&[named("a"), x.clone()], &[Style::Ietf, Style::Sharkey]], "x-ratelimit-remaining"),
     ] {
         let expected = format!(
             "the rules a and b write the field {name} in two styles: two rules have the same style, or styles without a \
