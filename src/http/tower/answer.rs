@@ -122,8 +122,7 @@ fn keep_first_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
 
 impl Rules {
     /// Charges the limits of all rules that apply to a request, as one batch.
-    // Always: a call copies the result, 60 instructions of a request (benches/rivals/instructions.sh, work `layer`).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn ask(&self, parts: &Parts) -> Asked {
         match &*self.rules {
             [rule] if !rule.can_refund() => match rule.who(parts)? {
@@ -237,7 +236,7 @@ impl Rules {
 
     fn outcome(&self, decision: Decision) -> RequestOutcome {
         let at = if self.fields.all.needs_time() { SystemTime::now() } else { UNIX_EPOCH };
-        RequestOutcome { decision, limits: SmallVec::new(), charges: Vec::new(), at }
+        RequestOutcome { at, ..RequestOutcome::new(decision) }
     }
 
     fn charge_all(
@@ -329,6 +328,11 @@ impl Rules {
 }
 
 impl RequestOutcome {
+    /// Makes the outcome in which no limit is shown.
+    pub(crate) fn new(decision: Decision) -> RequestOutcome {
+        RequestOutcome { decision, limits: SmallVec::new(), charges: Vec::new(), at: UNIX_EPOCH }
+    }
+
     /// Writes the fields of the outcome into `headers`.
     pub(crate) fn write(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState<'_>) {
         if !rules.fields.groups.is_empty() {
@@ -346,6 +350,7 @@ impl RequestOutcome {
     }
 
     /// Writes the fields of rules that differ in their styles: each style with the decisions of its rules.
+    #[cold]
     fn write_groups(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState<'_>) {
         write_wait(headers, &self.decision, state.enforced);
         let mut next_wait_s = None;

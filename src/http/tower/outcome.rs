@@ -32,9 +32,7 @@ pub(crate) type OnResponse = Box<dyn FnOnce(&Outcome<'_>, &mut response::Parts) 
 /// ```
 pub struct Outcome<'a> {
     pub(crate) rules: &'a Rules,
-    pub(crate) decision: Decision,
-    /// `None` if no limit that clients see took part.
-    pub(crate) limits: Option<&'a RequestOutcome>,
+    pub(crate) limits: &'a RequestOutcome,
 }
 
 impl Outcome<'_> {
@@ -68,7 +66,7 @@ impl Outcome<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn decision(&self) -> Decision {
-        self.decision
+        self.limits.decision()
     }
 
     /// Returns the limits that took part, in the order of the rules: the name of each, as clients see it, and its own
@@ -100,7 +98,7 @@ impl Outcome<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn limits(&self) -> impl Iterator<Item = (&str, Decision)> {
-        self.limits.into_iter().flat_map(|outcome| outcome.decisions(self.rules))
+        self.limits.decisions(self.rules)
     }
 }
 
@@ -108,6 +106,6 @@ impl fmt::Debug for Outcome<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limits: Vec<_> = self.limits().collect();
         let mut shown = f.debug_struct("Outcome");
-        shown.field("decision", &self.decision).field("limits", &limits).finish()
+        shown.field("decision", &self.decision()).field("limits", &limits).finish()
     }
 }

@@ -195,8 +195,12 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<F> {
-        Inner { #[pin] future: F, outcome: Option<(RequestOutcome, Arc<Shared>)> },
-        Told { #[pin] future: F, told: Option<Box<Told>> },
+        Inner {
+            #[pin]
+            future: F,
+            outcome: Option<(RequestOutcome, Arc<Shared>)>,
+            on_response: Option<Box<OnResponse>>,
+        },
         Answered { response: Option<Box<Response<Bytes>>> },
     }
 }
@@ -222,95 +226,47 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S::Future> {
         let shared = &self.shared;
         if !shared.switch.enabled() {
-            return served(self.inner.call(request), None);
+            return served(self.inner.call(request), None, None);
         }
         let (mut parts, body) = request.into_parts();
-        if let Some(on_request) = &shared.on_request {
-            let on_response = on_request(&parts);
-            return self.call_told(parts, body, on_response);
-        }
-        let asked = shared.rules.ask(&parts);
+        let on_response = shared.on_request.as_ref().map(|on_request| Box::new(on_request(&parts)));
+        let mut asked = shared.rules.ask(&parts);
         if !shared.permissive {
             match &asked {
                 Ok((decision, _)) if decision.allowed() => {}
                 Ok((decision, outcome)) => {
-                    return answered(shared.deny(*decision, outcome.as_ref(), &parts));
+                    let response = shared.deny(*decision, outcome.as_ref(), on_response, &parts);
+                    return answered(response);
                 }
                 Err(rejection) => return answered(shared.reject(rejection, &parts)),
             }
         } else {
             parts.extensions.insert(shared.report(&asked));
         }
+        if on_response.is_some() {
+            asked = with_outcome(asked);
+        }
         let outcome = asked.ok().and_then(|(_, outcome)| outcome);
         let outcome = outcome.map(|outcome| (outcome, Arc::clone(shared)));
-        served(self.inner.call(Request::from_parts(parts, body)), outcome)
+        served(self.inner.call(Request::from_parts(parts, body)), outcome, on_response)
     }
 }
 
-/// The decision on an allowed request, with the function that is called with its response.
-struct Told {
-    decision: Decision,
-    outcome: Option<RequestOutcome>,
-    on_response: OnResponse,
-    shared: Arc<Shared>,
-}
-
-impl<S> RateLimit<S> {
-    /// Calls the service as [`call`](Service::call) does, and `on_response` with the response.
-    #[inline(never)]
-    fn call_told<B, R>(
-        &mut self,
-        mut parts: Parts,
-        body: B,
-        on_response: OnResponse,
-    ) -> ResponseFuture<S::Future>
-    where
-        S: Service<Request<B>, Response = Response<R>>,
-    {
-        let shared = &self.shared;
-        let asked = shared.rules.ask(&parts);
-        if shared.permissive {
-            parts.extensions.insert(shared.report(&asked));
-        }
-        let (decision, outcome) = match asked {
-            Ok((decision, outcome)) if decision.allowed() || shared.permissive => {
-                (decision, outcome)
-            }
-            Ok((decision, outcome)) => {
-                let mut response = shared.deny(decision, outcome.as_ref(), &parts);
-                shared.tell(on_response, decision, outcome.as_ref(), &mut response);
-                response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
-                return answered(response);
-            }
-            Err(_) if shared.permissive => {
-                return served(self.inner.call(Request::from_parts(parts, body)), None);
-            }
-            Err(rejection) => return answered(shared.reject(&rejection, &parts)),
-        };
-        let told = Told { decision, outcome, on_response, shared: Arc::clone(shared) };
-        let future = self.inner.call(Request::from_parts(parts, body));
-        ResponseFuture { state: State::Told { future, told: Some(Box::new(told)) } }
-    }
-}
-
-impl Told {
-    fn finish<R>(mut self, response: &mut Response<R>) {
-        let mut decision = self.decision;
-        if let Some(outcome) = &mut self.outcome {
-            self.shared.finish(outcome, response);
-            decision = outcome.decision();
-        }
-        self.shared.tell(self.on_response, decision, self.outcome.as_ref(), response);
-    }
+/// Adds the outcome without limits where there is none: the layer's function is called with every response to a request
+/// that was not rejected, also if no limit applies.
+#[cold]
+fn with_outcome(asked: Asked) -> Asked {
+    let (decision, outcome) = asked?;
+    Ok((decision, outcome.or_else(|| Some(RequestOutcome::new(decision)))))
 }
 
 impl Shared {
-    /// Calls `on_response` with the head of the response.
+    /// Calls the layer's function for responses with the head of the response.
+    #[cold]
     fn tell<R>(
         &self,
         on_response: OnResponse,
-        decision: Decision,
-        limits: Option<&RequestOutcome>,
+        outcome: &RequestOutcome,
         response: &mut Response<R>,
     ) {
         // The head is moved out and back, because the function does not know the type of the body.
@@ -322,7 +278,7 @@ impl Shared {
             std::mem::swap(&mut head.extensions, response.extensions_mut());
         };
         swap(&mut head);
-        on_response(&Outcome { rules: &self.rules, decision, limits }, &mut head);
+        on_response(&Outcome { rules: &self.rules, limits: outcome }, &mut head);
         swap(&mut head);
     }
 
@@ -330,6 +286,7 @@ impl Shared {
         &self,
         decision: Decision,
         outcome: Option<&RequestOutcome>,
+        on_response: Option<Box<OnResponse>>,
         parts: &Parts,
     ) -> Response<Bytes> {
         let violated = self.rules.violated(outcome);
@@ -344,6 +301,13 @@ impl Shared {
         let violated = violated.iter().map(ToString::to_string).collect();
         let fields = outcome.map_or_else(Fields::none, |it| it.fields_of_denial(&self.rules));
         response.extensions_mut().insert(Denied { decision, violated, fields });
+        if let Some(on_response) = on_response {
+            match outcome {
+                Some(outcome) => self.tell(*on_response, outcome, &mut response),
+                None => self.tell(*on_response, &RequestOutcome::new(decision), &mut response),
+            }
+            response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+        }
         response
     }
 
@@ -366,8 +330,6 @@ impl Shared {
     }
 
     /// Refunds charges according to the response, and writes the fields.
-    // Always: as for `Rules::ask`.
-    #[inline(always)]
     fn finish<R>(&self, outcome: &mut RequestOutcome, response: &mut Response<R>) {
         let status = response.status();
         let denied = response.extensions().get::<Denied>();
@@ -382,8 +344,12 @@ impl Shared {
     }
 }
 
-fn served<F>(future: F, outcome: Option<(RequestOutcome, Arc<Shared>)>) -> ResponseFuture<F> {
-    ResponseFuture { state: State::Inner { future, outcome } }
+fn served<F>(
+    future: F,
+    outcome: Option<(RequestOutcome, Arc<Shared>)>,
+    on_response: Option<Box<OnResponse>>,
+) -> ResponseFuture<F> {
+    ResponseFuture { state: State::Inner { future, outcome, on_response } }
 }
 
 fn answered<F>(response: Response<Bytes>) -> ResponseFuture<F> {
@@ -398,17 +364,13 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProj::Inner { future, outcome } => {
+            StateProj::Inner { future, outcome, on_response } => {
                 let mut response = ready!(future.poll(context))?;
                 if let Some((mut outcome, shared)) = outcome.take() {
                     shared.finish(&mut outcome, &mut response);
-                }
-                Poll::Ready(Ok(response.map(ResponseBody::inner)))
-            }
-            StateProj::Told { future, told } => {
-                let mut response = ready!(future.poll(context))?;
-                if let Some(told) = told.take() {
-                    told.finish(&mut response);
+                    if let Some(on_response) = on_response.take() {
+                        shared.tell(*on_response, &outcome, &mut response);
+                    }
                 }
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
             }
