@@ -11,7 +11,7 @@ use crate::util::sync::Ordering;
 ///
 /// The next request sees the change; on other cores it may take a moment longer.
 ///
-/// [`Limiter::set_enabled`] switches off the limiter under all its layers instead. The layers then deny nothing, but
+/// [`Limiter::set_enabled`](crate::Limiter::set_enabled) switches off the limiter under all its layers instead. The layers then deny nothing, but
 /// still reject requests without a valid id with 400 or 500.
 ///
 /// # Example
