@@ -14,8 +14,9 @@ use crate::limit::Limit;
 /// such as reservations in the future, keeps its time. Fractions are rounded so that the bucket owes more, by less than a
 /// unit. A token bucket has at most as many units at once as before the change, or as its new burst if that is more.
 ///
-/// If the algorithm changes, every variant except `Afresh` keeps the share, because neither units nor times have the same
-/// meaning in two algorithms. A custom algorithm that a reload replaces by another of the same name, or that is in a
+/// If the algorithm changes to another built-in one, every variant except `Afresh` keeps the share, because neither units nor
+/// times have the same meaning in two algorithms. From or to a custom algorithm only `Afresh` is possible; the others are an
+/// error. A custom algorithm that a reload replaces by another of the same name, or that is in a
 /// snapshot under the same name, gets the words of its buckets unchanged; with `Afresh` the buckets are full.
 ///
 /// # Example

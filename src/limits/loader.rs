@@ -185,7 +185,7 @@ impl Loader {
             + Sync
             + 'static,
     {
-        self.options.algorithms.register(name, Arc::new(make))?;
+        self.options.algorithms.register(name, Box::new(make))?;
         Ok(self)
     }
 

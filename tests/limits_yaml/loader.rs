@@ -188,14 +188,14 @@ fn the_fields_of_an_algorithm_have_faults() {
         "size: x, gap: [1]",
         &[
             "<text>:1: A.size: invalid size \"x\": a whole number from 0, in plain digits, is allowed",
-            "<text>:1: A.gap: invalid gap a list: a duration such as 60s, 180m or 1h30m is allowed",
+            "<text>:1: A.gap: a list: a duration such as 60s, 180m or 1h30m is allowed",
         ],
     );
     check(
         "size: ~, gap: {a: 1}",
         &[
             "<text>:1: A.size: invalid size null: a whole number from 0 is allowed",
-            "<text>:1: A.gap: invalid gap a map: a duration such as 60s, 180m or 1h30m is allowed",
+            "<text>:1: A.gap: a map: a duration such as 60s, 180m or 1h30m is allowed",
         ],
     );
     check(
@@ -317,4 +317,53 @@ fn equal_fields_are_the_same_limit() {
         limiter.reload_with(loader.text(&text(quoted)).unwrap(), CarryOver::Share).unwrap();
     }
     assert_eq!(left(), [Some(1), Some(3)]);
+}
+
+/// Each registration has its own function, also in clones of one loader.
+#[test]
+fn clones_may_register_other_functions() {
+    let by = |factor: u64| {
+        let make = move |fields: &mut AlgorithmFields<'_>| {
+            let size = fields.whole_number("size")?;
+            named(size * factor, SECOND)
+        };
+        Loader::new().allow_reserved(true).clone().algorithm("named", make).unwrap()
+    };
+    let base = Loader::new();
+    let other =
+        base.clone().algorithm("named", |fields| named(fields.whole_number("width")?, SECOND));
+    let ten =
+        base.clone().algorithm("named", |fields| named(10 * fields.whole_number("size")?, SECOND));
+    let text = "A: {algorithm: named, size: 5, id: string}";
+    let (one, ten) = (by(1).text(text).unwrap(), ten.unwrap().text(text).unwrap());
+    assert_eq!([burst(&one, "A", "x"), burst(&ten, "A", "x")], [Some(5), Some(50)]);
+    assert_eq!(
+        faults(&other.unwrap(), text),
+        ["<text>:1: A: no width: a whole number from 0 is wanted"]
+    );
+}
+
+/// A default that is switched off or at fault still says which fields its overrides have.
+#[test]
+fn overrides_know_the_algorithm_of_any_default() {
+    let limits =
+        loader().text("A: {algorithm: named, id: string, enabled: false}\nA:x: {size: 3, gap: 1s}");
+    assert!(limits.unwrap().limit("A").unwrap().is_disabled());
+    assert_eq!(
+        faults(&loader(), "A: {algorithm: named, size: 1, id: string}\nA:x: {size: 3, gap: 1s}"),
+        ["<text>:1: A: no gap: a duration such as 60s, 180m or 1h30m is wanted"]
+    );
+}
+
+#[test]
+fn a_long_text_is_no_field() {
+    let text = |len: usize| {
+        let note = "x".repeat(len);
+        format!("A: {{algorithm: named, id: string, size: 1, gap: 1s, note: {note}}}")
+    };
+    assert!(loader().text(&text(1024)).is_ok());
+    assert_eq!(
+        faults(&loader(), &text(1025)),
+        ["<text>:1: A.note: a text of more than 1024 bytes: no algorithm has such a field"]
+    );
 }

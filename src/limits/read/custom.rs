@@ -19,14 +19,20 @@ use super::node::{Scalar, given};
 pub(super) type Make =
     dyn Fn(&mut AlgorithmFields<'_>) -> Result<Arc<dyn Algorithm>, Error> + Send + Sync;
 
-/// The custom algorithms that files may name. Clones share what was made.
+/// The custom algorithms that files may name.
 #[derive(Clone, Default)]
 pub(crate) struct CustomAlgorithms {
-    pub(super) registered: Vec<(Box<str>, Arc<Make>)>,
-    pub(super) made: Arc<Mutex<Made>>,
+    pub(super) registered: Vec<Arc<Registered>>,
 }
 
-/// The algorithms that were made and that some limits still have, by their names and fields. Equal fields get the same
+/// A custom algorithm, with what its function has made.
+pub(super) struct Registered {
+    pub(super) name: Box<str>,
+    pub(super) make: Box<Make>,
+    pub(super) made: Mutex<Made>,
+}
+
+/// The algorithms that a function has made and that some limits still have, by their fields. Equal fields get the same
 /// algorithm, so that a reload sees that such a limit has not changed.
 #[derive(Default)]
 pub(super) struct Made {
@@ -53,7 +59,7 @@ impl Made {
 
 impl CustomAlgorithms {
     /// Registers an algorithm.
-    pub(crate) fn register(&mut self, name: &str, make: Arc<Make>) -> Result<(), Error> {
+    pub(crate) fn register(&mut self, name: &str, make: Box<Make>) -> Result<(), Error> {
         let refused = |why: &str| {
             let text = format!("invalid name {name:?} of a custom algorithm: {why}");
             Err(Error::new(ErrorKind::Name, text))
@@ -69,13 +75,14 @@ impl CustomAlgorithms {
         if self.place(name).is_some() {
             return refused("it was registered before");
         }
-        self.registered.push((name.into(), make));
+        let made = Mutex::new(Made::default());
+        self.registered.push(Arc::new(Registered { name: name.into(), make, made }));
         Ok(())
     }
 
     /// Returns the names of all algorithms that a file may name: the built-in ones, then the registered ones.
     pub(super) fn allowed(&self) -> Vec<&str> {
-        let registered = self.registered.iter().map(|(name, _)| &**name);
+        let registered = self.registered.iter().map(|one| &*one.name);
         Rule::BUILT_IN.into_iter().chain(registered).collect()
     }
 
@@ -86,13 +93,13 @@ impl CustomAlgorithms {
     }
 
     fn place(&self, name: &str) -> Option<usize> {
-        self.registered.iter().position(|(registered, _)| &**registered == name)
+        self.registered.iter().position(|one| &*one.name == name)
     }
 }
 
 impl fmt::Debug for CustomAlgorithms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.registered.iter().map(|(name, _)| name)).finish()
+        f.debug_list().entries(self.registered.iter().map(|one| &one.name)).finish()
     }
 }
 
@@ -212,7 +219,8 @@ impl<'f> AlgorithmFields<'f> {
         let read = match &parameter.value {
             Ok(scalar) if scalar.is_null() => Err(format!("null: {allowed} is allowed")),
             Ok(scalar) => read(scalar),
-            Err(kind) => Err(format!("{kind}: {allowed} is allowed")),
+            // As for the parameters of built-in algorithms.
+            Err(kind) => return Err(self.fault(name, format!("{kind}: {allowed} is allowed"))),
         };
         read.map_err(|reason| self.fault(name, format!("invalid {name} {reason}")))
     }

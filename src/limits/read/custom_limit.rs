@@ -6,11 +6,14 @@ use crate::algorithm::Algorithm;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 
-use super::custom::{AlgorithmFields, CustomAlgorithms, FieldFault};
+use super::custom::{AlgorithmFields, FieldFault, Registered};
 use super::entry::Entry;
 use super::faults::Path;
 use super::fields::{Parameter, unknown_field};
 use super::walk::Walk;
+
+/// The longest text of a field. What was made is kept by the texts of its fields.
+const TEXT_MAX_BYTES: usize = 1024;
 
 impl Walk<'_, '_> {
     /// Returns the limit of an entry of a custom algorithm; `None` if the entry is at fault.
@@ -20,9 +23,19 @@ impl Walk<'_, '_> {
         place: usize,
         at: &Path<'_>,
     ) -> Option<Limit> {
-        let CustomAlgorithms { registered, made: known } = self.names.algorithms();
-        let (name, make) = &registered[place];
-        let text = text_of(name, &entry.parameters);
+        let long = |parameter: &&Parameter<'_>| {
+            parameter.value.as_ref().is_ok_and(|scalar| scalar.text.len() > TEXT_MAX_BYTES)
+        };
+        if let Some(Parameter { line, key, .. }) = entry.parameters.iter().find(long) {
+            let message = format!(
+                "a text of more than {TEXT_MAX_BYTES} bytes: no algorithm has such a field"
+            );
+            self.fault(*line, &at.key(key), message);
+            return None;
+        }
+        let registered = self.names.algorithms().registered[place].clone();
+        let Registered { name, make, made: known } = &*registered;
+        let text = text_of(&entry.parameters);
         if let Some(algorithm) = known.lock().get(&text) {
             return Limit::custom(algorithm).ok();
         }
@@ -62,19 +75,20 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Returns the text of a name and of fields. Equal texts stand for equal fields with equal values.
-fn text_of(name: &str, parameters: &[Parameter<'_>]) -> String {
+/// Returns the text of fields. Equal texts stand for equal fields with equal values.
+fn text_of(parameters: &[Parameter<'_>]) -> String {
     let mut fields: Vec<_> = parameters.iter().collect();
     fields.sort_by_key(|parameter| &parameter.key);
-    let mut text = name.to_string();
+    let mut text = String::new();
     for Parameter { key, value, .. } in fields {
-        match value {
-            Ok(scalar) => {
-                let style = if scalar.is_plain() { "plain" } else { "quoted" };
-                text += &format!(" {key:?}: {style} {:?}", scalar.text);
-            }
-            Err(kind) => text += &format!(" {key:?}: {kind}"),
-        }
+        let (style, value) = match value {
+            Ok(scalar) if scalar.is_plain() => ("plain", &*scalar.text),
+            Ok(scalar) => ("quoted", &*scalar.text),
+            Err(kind) => (*kind, ""),
+        };
+        // With its length each text ends where it ends, whatever it has in it.
+        let (key_len, value_len) = (key.len(), value.len());
+        text += &format!("{key_len}:{key} {style} {value_len}:{value} ");
     }
     text
 }

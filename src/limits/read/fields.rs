@@ -184,7 +184,8 @@ pub(crate) fn unknown_field(given: &str, allowed: &[&str]) -> String {
 
 fn allowed_names(given: &str, names: &[&str]) -> String {
     let hint = names::hint(given, names.iter().copied());
-    format!("{} are allowed{hint}", listed(names))
+    let are = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {are} allowed{hint}", listed(names))
 }
 
 /// Parses a number from 1.

@@ -6,6 +6,7 @@ use crate::limits::{LimitsBuilder, names};
 use crate::store::key::LimitIndex;
 
 use super::custom::CustomAlgorithms;
+use super::fields::FileAlgorithm;
 
 /// A limit that is declared or Boulder's.
 #[derive(Clone, Copy)]
@@ -34,6 +35,8 @@ pub(crate) struct ReadOptions {
 pub(crate) struct Names {
     algorithms: CustomAlgorithms,
     known: HashMap<Box<str>, KnownLimit, ahash::RandomState>,
+    /// The custom algorithms that defaults name: a default that is switched off or at fault sets none in the registry.
+    declared: HashMap<Box<str>, FileAlgorithm, ahash::RandomState>,
     /// Names with a faulty declaration. Their overrides are not at fault.
     faulty: HashSet<Box<str>>,
     /// Whether declarations may be missing, because a file was not read to its end.
@@ -59,6 +62,7 @@ impl Names {
         Names {
             algorithms: options.algorithms.clone(),
             known: builder.given().map(given).chain(boulders).collect(),
+            declared: HashMap::default(),
             faulty: HashSet::new(),
             is_incomplete: false,
             comparisons_left: Names::COMPARISONS_MAX,
@@ -67,6 +71,16 @@ impl Names {
 
     pub(super) fn algorithms(&self) -> &CustomAlgorithms {
         &self.algorithms
+    }
+
+    /// Notes the custom algorithm that a default names.
+    pub(super) fn declare(&mut self, name: &str, algorithm: FileAlgorithm) {
+        self.declared.insert(name.into(), algorithm);
+    }
+
+    /// Returns the custom algorithm that the default of a limit names.
+    pub(super) fn declared(&self, name: &str) -> Option<FileAlgorithm> {
+        self.declared.get(name).copied()
     }
 
     pub(super) fn look_up(&self, name: &str) -> NameLookup {

@@ -87,8 +87,16 @@ impl<'t> Walk<'_, 't> {
                 }
                 Some((_, known)) => known,
                 None if is_default => Some(FileAlgorithm::Gcra),
-                None => Some(entry.algorithm_by_fields()),
+                None => {
+                    let declared = self.names.declared(entry.name);
+                    Some(declared.unwrap_or_else(|| entry.algorithm_by_fields()))
+                }
             };
+        }
+        if let Some(algorithm @ FileAlgorithm::Custom(_)) = entry.algorithm
+            && entry.is_default()
+        {
+            self.names.declare(entry.name, algorithm);
         }
         self.parameters(entry, at);
     }
