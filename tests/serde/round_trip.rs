@@ -166,8 +166,12 @@ proptest! {
         assert_equal(&serde_yaml::from_str(&yaml).unwrap(), &limits, &yaml);
         let toml = toml::to_string(&Config { limits: limits.clone() }).unwrap();
         assert_equal(&toml::from_str::<Config>(&toml).unwrap().limits, &limits, &toml);
-        // JSON is YAML, and a section that was written is a file.
-        assert_equal(&Limits::from_yaml(&json).unwrap(), &limits, &json);
+        // JSON is YAML, and a section that was written is a file, once the characters are escaped that end a line to some
+        // readers of YAML only.
+        let file = ['\u{85}', '\u{2028}', '\u{2029}'].iter().fold(json, |file, &c| {
+            file.replace(c, &format!("\\u{:04x}", c as u32))
+        });
+        assert_equal(&Limits::from_yaml(&file).unwrap(), &limits, &file);
     }
 
     #[test]
