@@ -11,6 +11,7 @@ use crate::core::view::LimitsView;
 use crate::error::Error;
 use crate::store::pin;
 use crate::util::sync::{Figure, Ordering};
+use crate::util::time::system_now;
 
 /// The result of a reload.
 ///
@@ -64,7 +65,7 @@ impl Reloads {
     /// Records a reload, and emits its event.
     pub(crate) fn record(&self, reloaded: &Result<Reloaded, Error>) {
         match reloaded {
-            Ok(_) => *self.last.lock() = Some(SystemTime::now()),
+            Ok(_) => *self.last.lock() = system_now(),
             Err(_) => {
                 // Relaxed: a figure for people.
                 self.refused.fetch_add(1, Ordering::Relaxed);

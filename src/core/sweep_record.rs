@@ -1,11 +1,10 @@
 //! Counts sweeps, and the panics and skips in them.
 
-use std::time::Instant;
-
 use parking_lot::Mutex;
 
 use crate::observe::stats::Stats;
 use crate::util::sync::{Figure, Ordering};
+use crate::util::time::instant_now;
 
 /// The counters of a limiter's sweeps.
 #[derive(Debug, Default)]
@@ -20,7 +19,7 @@ impl SweepRecord {
     pub(crate) fn record(&self) {
         let mut passes = self.passes.lock();
         passes.steps += 1;
-        passes.last_run = Some(Instant::now());
+        passes.last_run = instant_now();
     }
 
     /// Counts a panic of a whole step, in the sweeper's thread.

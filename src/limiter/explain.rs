@@ -1,6 +1,6 @@
 //! Explains the decision that a call would get.
 
-use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use crate::decision::Decision;
 use crate::error::Error;
@@ -12,6 +12,7 @@ use crate::limits::Scratch;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 use crate::store::key::KeyRef;
 use crate::store::pin;
+use crate::util::time::system_now;
 
 impl Limiter {
     /// Explains the decision that a spend would get, for a limit by its name: see [`KeyedLimit::explain`].
@@ -103,7 +104,7 @@ impl KeyedLimit {
             let view = self.limiter.inner.view(&guard);
             let limits = view.generation.limits.clone();
             let now = limits.system_time_at(view.limits_now_ns());
-            (limits, now.unwrap_or_else(SystemTime::now))
+            (limits, now.or_else(system_now).unwrap_or(UNIX_EPOCH))
         };
         limits.explain(self.name(), id, now)
     }

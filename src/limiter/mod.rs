@@ -16,7 +16,7 @@ pub(crate) mod sweeper;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
@@ -41,6 +41,7 @@ use crate::observe::stats::Stats;
 use crate::observe::top_denied::TopDenied;
 use crate::store::{Published, Store, Swept, pin};
 use crate::util::sync::{AtomicU64, Ordering, Switch};
+use crate::util::time::system_now;
 
 /// Limits calls per id: holds the limits, a clock, and a bucket for every id that has spent.
 ///
@@ -132,7 +133,7 @@ impl Limiter {
         let overflow = Overflow::new(options.at_cap);
         let is_counting = options.is_counting();
         let clock = options.clock.unwrap_or_default();
-        let clocks = (clock.now_ns(), SystemTime::now());
+        let clocks = (clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
         let generation = Generation::first(limits, clocks, is_counting, &store, debt);
         let inner = SharedState {
             enabled: Switch::new(true),

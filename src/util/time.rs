@@ -1,6 +1,19 @@
-//! Converts durations to nanoseconds.
+//! Converts durations to nanoseconds, and reads the clocks of std where it has them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Whether std has clocks. On wasm32-unknown-unknown they panic.
+const HAS_CLOCKS: bool = !cfg!(all(target_family = "wasm", target_os = "unknown"));
+
+/// Returns the system's time, where std has it.
+pub(crate) fn system_now() -> Option<SystemTime> {
+    HAS_CLOCKS.then(SystemTime::now)
+}
+
+/// Returns the time of the monotonic clock, where std has it.
+pub(crate) fn instant_now() -> Option<Instant> {
+    HAS_CLOCKS.then(Instant::now)
+}
 
 /// Returns the nanoseconds of a duration, at most `u64::MAX`.
 pub(crate) fn saturating_ns(duration: Duration) -> u64 {

@@ -1,7 +1,7 @@
 //! Replaces the limits while calls go on.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use crate::core::reloads::Reloaded;
 use crate::error::{Error, ErrorKind};
@@ -10,6 +10,7 @@ use crate::limit::{Limit, Parameters};
 use crate::limiter::Limiter;
 use crate::limits::Limits;
 use crate::store::pin;
+use crate::util::time::system_now;
 
 #[cfg(all(test, feature = "boulder", not(tollgate_loom)))]
 mod work;
@@ -105,7 +106,7 @@ impl Limiter {
             return Ok(Reloaded { generation: now.number, changed: false });
         }
         check_custom_rules(&now.limits, &limits, debt)?;
-        let clocks = (inner.clock.now_ns(), SystemTime::now());
+        let clocks = (inner.clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
         let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
         #[cfg(tollgate_loom)]
         next.mark_made();
