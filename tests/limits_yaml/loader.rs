@@ -319,6 +319,26 @@ fn equal_fields_are_the_same_limit() {
     assert_eq!(left(), [Some(1), Some(3)]);
 }
 
+/// One limit is made for equal fields. Fields are equal if their texts are, one by one, and how they are written.
+#[test]
+fn fields_that_differ_make_limits_of_their_own() {
+    let make = |fields: &mut AlgorithmFields<'_>| {
+        let of_b = if fields.has("b") { 100 * fields.text("b")?.len() as u64 } else { 0 };
+        named(fields.text("a")?.len() as u64 + of_b, SECOND)
+    };
+    let loader = Loader::new().algorithm("named", make).unwrap();
+    let text = "A: {algorithm: named, a: 1, b: 2, id: string}\n\
+                B: {algorithm: named, a: 1 b plain 2, id: string}\n\
+                C: {algorithm: named, a: 'null', id: string}\n";
+    let limits = loader.clone().text(text).unwrap();
+    assert_eq!(
+        ["A", "B", "C"].map(|name| burst(&limits, name, "x")),
+        [Some(101), Some(11), Some(4)]
+    );
+    let with_null = format!("{text}D: {{algorithm: named, a: null, id: string}}\n");
+    assert_eq!(faults(&loader, &with_null), ["<text>:4: D.a: invalid a null: text is allowed"]);
+}
+
 /// Each registration has its own function, also in clones of one loader.
 #[test]
 fn clones_may_register_other_functions() {
