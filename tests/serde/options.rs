@@ -103,6 +103,14 @@ fn factors_are_numbers_or_texts() {
     }
 }
 
+/// serde_json reads this one as a number that is one step away.
+#[test]
+fn factor_of_many_digits_comes_back_as_text() {
+    let factor = Factor::from_millionths(116_227_480_987_586_290);
+    assert_eq!(again(&factor), factor);
+    assert_eq!(serde_json::to_string(&factor).unwrap(), "\"116227480987.58629\"");
+}
+
 proptest! {
     #[test]
     fn factors_come_back(millionths in prop_oneof![any::<u64>(), 0..10_000_000u64]) {

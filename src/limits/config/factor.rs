@@ -46,17 +46,17 @@ impl<'de> Deserialize<'de> for Factor {
     }
 }
 
-/// Writes a number; as text if a floating-point number does not have all of its digits.
+/// Writes a number; as text if some readers of floating-point numbers would not read all of its digits.
 impl Serialize for Factor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// The largest number of millionths that every reader of floating-point numbers reads as it is.
+        const MAX_MILLIONTHS: u64 = 1 << 53;
         let text = self.to_string();
         if let Ok(whole) = text.parse() {
             return serializer.serialize_u64(whole);
         }
         match text.parse() {
-            Ok(number) if Factor::try_from(number).is_ok_and(|read| read == *self) => {
-                serializer.serialize_f64(number)
-            }
+            Ok(number) if self.millionths() <= MAX_MILLIONTHS => serializer.serialize_f64(number),
             _ => serializer.serialize_str(&text),
         }
     }
