@@ -6,7 +6,7 @@
 cargo clippy --all-targets --all-features --quiet -- -D warnings
 parts=(--lib)
 [ "${1:-}" != tests ] || parts+=(--tests)
-for features in "" yaml boulder exact http tower snapshot metrics tracing uuid watch serde; do
+for features in "" yaml boulder exact http tower snapshot metrics tracing uuid watch serde valkey; do
     cargo clippy -p tollgate "${parts[@]}" --no-default-features --features "$features" --quiet -- -D warnings
 done
 cargo clippy --manifest-path benches/rivals/Cargo.toml --all-targets --all-features --quiet -- -D warnings

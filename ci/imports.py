@@ -15,6 +15,7 @@ import sys
 ROOMS = [
     ["http", "snapshot", "watch"],
     ["limiter", "bucket"],
+    ["shared"],
     ["core"],
     ["observe"],
     ["limits"],

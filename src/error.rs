@@ -50,6 +50,10 @@ pub(crate) enum ErrorKind {
     Io,
     #[cfg(feature = "snapshot")]
     Snapshot,
+    #[cfg(feature = "valkey")]
+    NeedsStore,
+    #[cfg(feature = "valkey")]
+    Store,
 }
 
 /// Describes one fault in a limits file. [`Error::faults`] lists them.
@@ -223,7 +227,7 @@ impl Error {
         self.0.kind == ErrorKind::Block
     }
 
-    /// Whether a limits file is invalid; [`faults`](Error::faults) lists every fault.
+    /// Whether a limits file is invalid, of which [`faults`](Error::faults) lists every fault, or the options of a store.
     ///
     /// # Example
     ///
@@ -254,6 +258,20 @@ impl Error {
     #[cfg(feature = "snapshot")]
     pub fn is_invalid_snapshot(&self) -> bool {
         self.0.kind == ErrorKind::Snapshot
+    }
+
+    /// Whether only the store can tell, because the limit is [shared](crate::docs::shared): call the form of the method
+    /// that asks the store, such as [`spend_shared`](crate::KeyedLimit::spend_shared). Nothing was charged.
+    #[cfg(feature = "valkey")]
+    pub fn needs_store(&self) -> bool {
+        self.0.kind == ErrorKind::NeedsStore
+    }
+
+    /// Whether the store of the shared limits refused a call, did not answer in time, or has a text that is no bucket.
+    /// After a call that did not answer in time the buckets may be charged or not.
+    #[cfg(feature = "valkey")]
+    pub fn is_store_failure(&self) -> bool {
+        self.0.kind == ErrorKind::Store
     }
 
     /// Whether a file could not be read or written, or a thread not be started. If one of two limits files cannot be

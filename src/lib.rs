@@ -120,6 +120,7 @@
 //! - [Snapshots](docs::snapshots): buckets that survive a restart
 //! - [Waiting](docs::waiting): reservations, deadlines, estimates that are settled later
 //! - [Blocks](docs::blocks): denying an id every call for a time
+//! - [Shared limits](docs::shared): the same limits on several nodes, by way of Valkey or Redis
 //! - [Metrics](docs::metrics): counters, Prometheus, the ids denied most, shadow limits
 //! - [HTTP](docs::http): the tower layer for axum, tonic and hyper
 //! - [Frameworks](docs::frameworks): limits in actix-web, poem and Rocket, which have no tower
@@ -143,6 +144,7 @@
 //! | `snapshot` | no | buckets that survive a restart, in a file |
 //! | `uuid` | no | ids of the crate `uuid` |
 //! | `metrics` | no | publishing the counters by the crate `metrics` |
+//! | `valkey` | no | limits that several nodes share, by way of Valkey or Redis |
 //! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, a part of the denials |
 //!
 //! Without any feature, limits come from code; batches, waiting, blocks, reloads and counters work. The command `tollgate` is
@@ -172,6 +174,8 @@ mod observe;
 #[cfg(all(test, not(tollgate_loom)))]
 #[path = "../tests/support/own_process.rs"]
 mod own_process;
+#[cfg(feature = "valkey")]
+pub mod shared;
 #[cfg(feature = "snapshot")]
 pub mod snapshot;
 mod store;
@@ -202,6 +206,7 @@ pub mod docs {
                 "[reload]: crate::docs::reload\n",
                 "[replay]: crate::docs::replay\n",
                 "[serde]: crate::docs::serde\n",
+                "[shared]: crate::docs::shared\n",
                 "[snapshots]: crate::docs::snapshots\n",
                 "[waiting]: crate::docs::waiting\n",
                 "\n",
@@ -233,6 +238,7 @@ pub mod docs {
     page!(reload, "../docs/reload.md", "watch");
     page!(replay, "../docs/replay.md");
     page!(serde, "../docs/serde.md", "serde");
+    page!(shared, "../docs/shared.md", "valkey", "yaml");
     page!(snapshots, "../docs/snapshots.md", "snapshot");
     page!(waiting, "../docs/waiting.md");
 }

@@ -22,6 +22,12 @@ mod refused_files;
 mod refused_values;
 #[path = "limits_yaml/seeds.rs"]
 mod seeds;
+#[cfg(feature = "valkey")]
+#[path = "limits_yaml/sharing.rs"]
+mod sharing;
+#[cfg(not(feature = "valkey"))]
+#[path = "limits_yaml/sharing_without.rs"]
+mod sharing_without;
 #[path = "limits_yaml/string_ids.rs"]
 mod string_ids;
 #[path = "limits_yaml/warnings.rs"]

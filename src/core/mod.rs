@@ -9,6 +9,8 @@ pub(crate) mod largest_factors;
 pub(crate) mod ledger;
 pub(crate) mod reloads;
 pub(crate) mod rollback;
+#[cfg(feature = "valkey")]
+pub(crate) mod shared;
 pub(crate) mod spent;
 pub(crate) mod state;
 pub(crate) mod sweep_clock;

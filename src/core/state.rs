@@ -10,6 +10,8 @@ use crate::core::generation::Generation;
 use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
 use crate::core::rollback::LeftRollback;
+#[cfg(feature = "valkey")]
+use crate::core::shared::StoreHandle;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
 use crate::core::turns::Turns;
@@ -38,6 +40,9 @@ pub(crate) struct SharedState {
     pub(crate) sweep_clock: SweepClock,
     pub(crate) reloads: Reloads,
     pub(crate) top_denied: Option<TopDenied>,
+    /// The store of limits that several nodes share.
+    #[cfg(feature = "valkey")]
+    pub(crate) shared: Option<StoreHandle>,
     #[cfg(feature = "tracing")]
     pub(crate) denials: Option<Denials>,
 }

@@ -7,11 +7,15 @@ mod config;
 pub(crate) mod explain;
 pub(crate) mod handle;
 pub(crate) mod metrics;
+#[cfg(feature = "valkey")]
+mod needs_store;
 pub(crate) mod options;
 pub(crate) mod reload;
 pub(crate) mod reserve;
 pub(crate) mod scaled;
 pub(crate) mod shadow;
+#[cfg(feature = "valkey")]
+pub(crate) mod shared;
 pub(crate) mod sweeper;
 
 use std::fmt;
@@ -39,6 +43,8 @@ use crate::limits::Limits;
 use crate::observe::events::Denials;
 use crate::observe::stats::Stats;
 use crate::observe::top_denied::TopDenied;
+#[cfg(feature = "valkey")]
+use crate::shared::Store as SharedBy;
 use crate::store::{Published, Store, Swept, pin};
 use crate::util::sync::{AtomicU64, Ordering, Switch};
 use crate::util::time::system_now;
@@ -130,6 +136,12 @@ impl Limiter {
         options: LimiterOptions,
         debt: CarryOver,
     ) -> Limiter {
+        #[cfg(feature = "valkey")]
+        let shared = options
+            .store
+            .clone()
+            .or_else(|| limits.store().map(SharedBy::of_section))
+            .map(|it| it.0);
         let overflow = Overflow::new(options.at_cap);
         let is_counting = options.is_counting();
         let clock = options.clock.unwrap_or_default();
@@ -148,6 +160,8 @@ impl Limiter {
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
             top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
+            #[cfg(feature = "valkey")]
+            shared,
             #[cfg(feature = "tracing")]
             denials: (options.log_denials > 0).then(|| Denials::new(options.log_denials)),
             generation: Published::new(Arc::new(generation)),

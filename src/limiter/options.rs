@@ -3,6 +3,8 @@
 use crate::clock::Clock;
 use crate::core::at_cap::AtCap;
 use crate::observe::top_denied::TopDenied;
+#[cfg(feature = "valkey")]
+use crate::shared::Store;
 use crate::store::{Engine, StoreSize};
 
 /// Sets a limiter's clock, its table, the number of its buckets, and what it counts.
@@ -29,6 +31,8 @@ pub struct LimiterOptions {
     pub(crate) at_cap: AtCap,
     pub(crate) counting: bool,
     pub(crate) top_denied: usize,
+    #[cfg(feature = "valkey")]
+    pub(crate) store: Option<Store>,
     #[cfg(feature = "tracing")]
     pub(crate) log_denials: u32,
 }
@@ -44,6 +48,8 @@ impl Default for LimiterOptions {
             at_cap: AtCap::default(),
             counting: false,
             top_denied: 0,
+            #[cfg(feature = "valkey")]
+            store: None,
             #[cfg(feature = "tracing")]
             log_denials: 0,
         }
@@ -249,6 +255,22 @@ impl LimiterOptions {
     #[cfg(feature = "tracing")]
     pub fn log_denials(self, one_in: u32) -> LimiterOptions {
         LimiterOptions { log_denials: one_in, ..self }
+    }
+
+    /// Sets the store of [shared](crate::limits::Shared) limits. Default: none.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::shared::Store;
+    /// # use tollgate::{Clock, Limiter, LimiterOptions, Limits};
+    /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
+    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
+    /// # let _ = limiter;
+    /// ```
+    #[cfg(feature = "valkey")]
+    pub fn store(self, store: Store) -> LimiterOptions {
+        LimiterOptions { store: Some(store), ..self }
     }
 
     pub(crate) fn size(&self) -> StoreSize {

@@ -16,6 +16,10 @@ mod options;
 #[cfg(any(feature = "yaml", feature = "serde"))]
 mod read;
 mod registry;
+#[cfg(feature = "valkey")]
+mod sharing;
+#[cfg(feature = "valkey")]
+mod store_options;
 #[cfg(feature = "yaml")]
 mod yaml;
 
@@ -44,6 +48,10 @@ pub(crate) use registry::{BEFORE_ALL_ENDS_NS, Entry, OverrideById};
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind, Warnings,
 };
+#[cfg(feature = "valkey")]
+pub use sharing::{OnError, Shared};
+#[cfg(feature = "valkey")]
+pub use store_options::StoreOptions;
 #[cfg(feature = "watch")]
 pub(crate) use yaml::{FileCopy, Identity};
 

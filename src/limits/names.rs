@@ -29,6 +29,17 @@ pub(crate) fn boulder_number(name: &str) -> Option<usize> {
 #[cfg(not(feature = "boulder"))]
 pub(crate) const BOULDER: &[(&str, IdFormat)] = &[];
 
+/// The name of the section of the store in a limits file. No limit has it.
+pub(crate) const STORE: &str = "store";
+
+/// What [`STORE`] is, for messages.
+#[cfg(all(not(feature = "valkey"), any(feature = "yaml", feature = "serde")))]
+pub(crate) const STORE_SECTION: &str =
+    "the name store is reserved for the section of the store that limits share";
+
+/// Why no limit is called [`STORE`].
+pub(crate) const STORE_IS_RESERVED: &str = "the name store is reserved for the section of the store that limits share: give the limit another name";
+
 const NAME_MAX_CHARS: usize = 128;
 
 /// The longest text that is compared with known names: a comparison takes time by the product of both lengths.

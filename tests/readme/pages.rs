@@ -7,7 +7,7 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 18] = [
+pub(crate) const PAGES: [(&str, &str); 19] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),
@@ -24,6 +24,7 @@ pub(crate) const PAGES: [(&str, &str); 18] = [
     ("docs/reload.md", include_str!("../../docs/reload.md")),
     ("docs/replay.md", include_str!("../../docs/replay.md")),
     ("docs/serde.md", include_str!("../../docs/serde.md")),
+    ("docs/shared.md", include_str!("../../docs/shared.md")),
     ("docs/snapshots.md", include_str!("../../docs/snapshots.md")),
     ("docs/waiting.md", include_str!("../../docs/waiting.md")),
 ];

@@ -1,5 +1,7 @@
 //! Compares the messages of a section's faults with those of a file.
 
+#[cfg(feature = "valkey")]
+use tollgate::limits::LimitOptions;
 use tollgate::{Limit, Limits};
 
 /// Texts that are JSON and YAML, without what only a file shows: its lines and its quotes.
@@ -133,4 +135,38 @@ fn one_limit_says_what_is_wrong() {
         let first = error.lines().next().unwrap().split(" at line ").next().unwrap();
         assert_eq!(first, wanted, "{text}");
     }
+}
+
+#[cfg(feature = "valkey")]
+#[test]
+fn words_of_sharing_have_the_faults_of_files() {
+    let section = r#"{"A": {"burst": 1, "count": 1, "period": "1s", "id": "string", "shared": "exact", "lease": "1s"},
+        "store": {"url": "http://:secret@h", "redis://:secret@h": 1, "timeout": "2m"}}"#;
+    let error = serde_json::from_str::<Limits>(section).unwrap_err().to_string();
+    let lines: Vec<&str> = error.split(" at line ").next().unwrap().lines().collect();
+    let allowed = "redis://, rediss://, valkey://, valkeys://, unix://, redis+unix:// or valkey+unix:// at its start is allowed";
+    assert_eq!(
+        lines,
+        [
+            "A.lease: lease beside shared: exact, under which a node takes no leases",
+            &format!("store.url: invalid url with the scheme \"http\": {allowed}"),
+            "store: a URL in place of a field: url: is wanted before it",
+            "store.timeout: invalid timeout 2m: from 1ms to 1m is allowed",
+        ]
+    );
+    assert!(!error.contains("secret"), "{error}");
+    // As docs/serde.md says: toml shows the line.
+    let toml = "limits.store = {url = 'redis://:secret@h', connect = '2m'}";
+    let error = toml::from_str::<std::collections::BTreeMap<String, Limits>>(toml).unwrap_err();
+    assert!(error.to_string().contains("secret"), "{error}");
+    assert!(!error.message().contains("secret"), "{error}");
+
+    let options = r#"{"shared": "leased", "lease": "1ms", "on_error": "no"}"#;
+    let error = serde_json::from_str::<LimitOptions>(options).unwrap_err().to_string();
+    assert!(
+        error.starts_with("on_error: invalid on_error \"no\": deny, allow and local are allowed")
+    );
+    let options = r#"{"shared": "leased", "lease": "1ms"}"#;
+    let error = serde_json::from_str::<LimitOptions>(options).unwrap_err().to_string();
+    assert!(error.starts_with("lease: invalid lease 1ms: from 200ms to 10s is allowed"), "{error}");
 }

@@ -8,6 +8,8 @@ use tollgate::Limits;
 /// Asserts that two sets of limits have the same names, in one order, with the same defaults, options and overrides.
 #[track_caller]
 pub(crate) fn assert_equal(one: &Limits, other: &Limits, context: &dyn Debug) {
+    #[cfg(feature = "valkey")]
+    assert_eq!(one.store(), other.store(), "{context:?}");
     let (one, other) = (described(one), described(other));
     assert_eq!(one, other, "{context:?}");
 }
@@ -28,6 +30,15 @@ pub(crate) fn described(limits: &Limits) -> Described {
             limit.shadow(),
             limit.max_debt(),
         );
+        #[cfg(feature = "valkey")]
+        let default = {
+            let (part, time, lease) = (limit.fraction(), limit.allow_for(), limit.lease());
+            format!(
+                "{default} {} {:?} {part:?} {time:?} {lease:?}",
+                limit.shared(),
+                limit.on_error()
+            )
+        };
         let overrides = limit.overrides().map(|given| {
             let text = format!(
                 "{:?} debt {:?} {:?} {:?} {:?} {}",

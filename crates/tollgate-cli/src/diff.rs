@@ -10,7 +10,7 @@ use tollgate::{Limit, Limits};
 
 use crate::args::DiffArgs;
 use crate::carry_over::CarryOver;
-use crate::fields::{ALGORITHM, Field, fields};
+use crate::fields::{ALGORITHM, Field, SHARING, fields, sharing};
 use crate::output::{Destination, print, to_json};
 use crate::{Failure, Outcome, diff_text, validate};
 
@@ -275,12 +275,17 @@ const MODE: &str = "mode";
 const MAX_DEBT: &str = "max_debt";
 
 /// Returns the ids that the changed fields of a default apply to. An override replaces the default's
-/// parameters and its shadow limit; mode and `max_debt` also apply to ids with an override.
+/// parameters and its shadow limit; mode, `max_debt` and the words of sharing also apply to ids with an override.
 fn applies_to(fields: &[FieldChange]) -> &'static str {
-    let is_for_everyone = |change: &FieldChange| [MODE, MAX_DEBT].contains(&change.name());
+    let is_sharing = |change: &FieldChange| SHARING.contains(&change.name());
+    let is_for_everyone =
+        |change: &FieldChange| [MODE, MAX_DEBT].contains(&change.name()) || is_sharing(change);
     match (fields.iter().all(is_for_everyone), fields.iter().any(is_for_everyone)) {
         (true, _) => EVERYONE,
         (false, false) => WITHOUT_OVERRIDE,
+        (false, true) if fields.iter().any(is_sharing) => {
+            "everyone without an override; mode, max_debt and the words of sharing for everyone"
+        }
         (false, true) => "everyone without an override; mode and max_debt for everyone",
     }
 }
@@ -295,6 +300,7 @@ fn limit_fields(limit: &LimitEntry<'_>) -> Vec<Field> {
     all.push(Field::text(MODE, limit.mode()));
     all.extend(limit.shadow().map(|shadow| Field::limit("shadow", shadow)));
     all.push(Field::units(MAX_DEBT, limit.max_debt()));
+    all.extend(sharing(limit));
     all
 }
 
@@ -321,5 +327,9 @@ fn changed_fields(old: &[Field], new: &[Field]) -> Vec<FieldChange> {
     let added = new.iter().filter(|field| find(old, field.name).is_none());
     let added = added.map(|field| (None, Some(field.clone())));
     let all = removed_or_changed.chain(added).filter(|(old, new)| old != new);
+    // Of an added or a removed limit, that it is local says nothing.
+    let all = all.filter(
+        |change| !matches!(change, (Some(one), None) | (None, Some(one)) if one.is_local()),
+    );
     all.map(|(old, new)| FieldChange { old, new }).collect()
 }

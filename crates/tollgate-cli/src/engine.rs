@@ -55,10 +55,12 @@ impl Engine {
     /// The longest time that a limiter's clock can count.
     const MAX_SPAN_NS: u64 = (1 << 62) - 2;
 
-    /// Starts a limiter. `limits` are those of one [day](Limits::as_of), so that no override expires during
+    /// Starts a limiter, which decides shared limits as one node without others does. `limits` are those of one [day](Limits::as_of), so that no override expires during
     /// the replay.
     pub(crate) fn new(limits: Limits) -> Engine {
         let (clock, manual_clock) = Clock::manual();
+        #[cfg(feature = "valkey")]
+        let limits = limits.as_one_node();
         // Without a bound on the keys, decisions are exact for any number of ids.
         let options = LimiterOptions::default().clock(clock).max_keys(usize::MAX);
         Engine {

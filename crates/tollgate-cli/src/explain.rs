@@ -6,7 +6,7 @@ use tollgate::{Decision, Limit};
 
 use crate::args::ExplainArgs;
 use crate::escape::shortened;
-use crate::fields::{self, capacity, nanos};
+use crate::fields::{self, Field, capacity, nanos};
 use crate::input::Lines;
 use crate::output::{Destination, print, to_json};
 use crate::replay::{LineCounts, Session, replay};
@@ -30,9 +30,10 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let mut explanation = limits.explain(&args.limit, &*args.id, now).map_err(failure)?;
     let engine = &mut session.side.engine;
     explanation.call = engine.explain(&args.limit, &args.id, args.cost).map_err(failure)?.call;
+    let sharing = fields::sharing(&limits.limit(&args.limit).map_err(failure)?);
     let text = match args.json {
-        true => to_json(&object(&explanation)),
-        false => text(&explanation),
+        true => to_json(&object(&explanation, &sharing)),
+        false => text(&explanation, &sharing),
     };
     print(Destination::Stdout, &text)?;
     let skipped: String = skipped.iter().map(|line| format!("{line}\n")).collect();
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
 }
 
 /// Formats the explanation as text, one fact per line.
-fn text(explanation: &Explanation) -> String {
+fn text(explanation: &Explanation, sharing: &[Field]) -> String {
     let Explanation { name: limit, id, format, max_debt, .. } = explanation;
     let mut lines = vec![
         ("key".to_owned(), format!("{limit}:{} ({format})", escaped(id))),
@@ -56,6 +57,9 @@ fn text(explanation: &Explanation) -> String {
     fact("mode", (explanation.mode != LimitMode::Enforce).then(|| explanation.mode.to_string()));
     fact("shadow", explanation.shadow.as_ref().map(Limit::to_string));
     fact("max_debt", (*max_debt > 0).then(|| grouped(*max_debt)));
+    if !sharing.iter().any(Field::is_local) {
+        sharing.iter().for_each(|field| fact(field.name, Some(field.text.clone())));
+    }
     if let Some(call) = &explanation.call {
         fact("state", Some(state(&call.state, explanation.limit.as_ref())));
         fact(&format!("a spend of {}", grouped(call.cost)), Some(answer(call)));
@@ -123,7 +127,7 @@ fn escaped(text: &str) -> String {
     shortened(text, MAX_TEXT_CHARS)
 }
 
-fn object(explanation: &Explanation) -> Value {
+fn object(explanation: &Explanation, sharing: &[Field]) -> Value {
     let file = |location: &Option<Location>| location.as_ref().map(|at| at.file.clone());
     let line = |location: &Option<Location>| location.as_ref().map(|at| at.line);
     let near = |near: &NearEntry| {
@@ -136,7 +140,7 @@ fn object(explanation: &Explanation) -> Value {
         })
     };
     let call = explanation.call.as_ref();
-    json!({
+    let mut object = json!({
         "limit": explanation.name,
         "id": explanation.id,
         "format": explanation.format.to_string(),
@@ -162,5 +166,9 @@ fn object(explanation: &Explanation) -> Value {
             "reset_in_ns": nanos(decision.reset_in()),
         })),
         "near": explanation.near.iter().map(near).collect::<Vec<_>>(),
-    })
+    });
+    for field in sharing {
+        object[field.json_name()] = field.json.clone();
+    }
+    object
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tollgate::Limit;
 use tollgate::limit::Parameters;
+use tollgate::limits::LimitEntry;
 
 use crate::text::{grouped, span};
 
@@ -39,6 +40,11 @@ impl Field {
 
     fn time(name: &'static str, time: Duration) -> Field {
         Field { name, text: span(time), json: json!(nanos(time)), is_time: true }
+    }
+
+    /// Whether it says that a limit is local, as all are unless their file says more.
+    pub(crate) fn is_local(&self) -> bool {
+        self.name == SHARED && self.text == "local"
     }
 
     /// Returns the name in JSON, which has the unit of a time.
@@ -76,6 +82,29 @@ pub(crate) fn fields(limit: &Limit) -> Vec<Field> {
 
 /// The name of the field with the algorithm.
 pub(crate) const ALGORITHM: &str = "algorithm";
+
+/// Returns where the buckets of a limit are, and the other words of a shared limit.
+#[cfg(feature = "valkey")]
+pub(crate) fn sharing(limit: &LimitEntry<'_>) -> Vec<Field> {
+    let mut all = vec![Field::text(SHARED, limit.shared())];
+    all.extend(limit.on_error().map(|word| Field::text("on_error", word)));
+    all.extend(limit.fraction().map(|part| Field::text("fraction", part)));
+    all.extend(limit.allow_for().map(|time| Field::time("for", time)));
+    all.extend(limit.lease().map(|time| Field::time("lease", time)));
+    all
+}
+
+/// Returns nothing: every limit is local.
+#[cfg(not(feature = "valkey"))]
+pub(crate) fn sharing(_: &LimitEntry<'_>) -> Vec<Field> {
+    Vec::new()
+}
+
+/// The name of the field that says where the buckets are.
+pub(crate) const SHARED: &str = "shared";
+
+/// The names of the fields of [`sharing`].
+pub(crate) const SHARING: [&str; 5] = [SHARED, "on_error", "fraction", "for", "lease"];
 
 /// Returns how many units a full bucket holds; of a token bucket, those of a whole window.
 pub(crate) fn capacity(limit: &Limit) -> u64 {

@@ -11,7 +11,7 @@ use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
 /// Decides and charges a batch; returns its decision and time.
-pub(super) fn spend(
+pub(in crate::limiter) fn spend(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],
 ) -> Result<(Decision, u64), Outdated> {
@@ -27,7 +27,10 @@ pub(super) fn spend(
 
 /// Decides each member alone by its bucket's word, and writes nothing; returns the time. The clock is read once. The
 /// cache lines of all cells are prefetched before the first is read.
-pub(super) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result<u64, Outdated> {
+pub(in crate::limiter) fn look(
+    view: LimitsView<'_>,
+    members: &mut [Prepared<'_>],
+) -> Result<u64, Outdated> {
     for member in members.iter() {
         view.inner.store.prefetch(member.key.fingerprint);
     }
@@ -90,7 +93,7 @@ fn roll_back_one(view: LimitsView<'_>, member: &mut Prepared<'_>) {
 }
 
 /// Rolls a charge of `cost` units back.
-pub(super) fn undo(
+pub(in crate::limiter) fn undo(
     view: LimitsView<'_>,
     key: &StoreKey<'_>,
     limit: &Limit,
@@ -111,7 +114,7 @@ pub(super) fn undo(
 
 /// Calls `call`, which may charge members. If it panics (in a custom rule, clock or subscriber), the charges are rolled
 /// back.
-pub(super) fn undone_on_panic<'a, R>(
+pub(in crate::limiter) fn undone_on_panic<'a, R>(
     view: LimitsView<'_>,
     members: &mut [Prepared<'a>],
     call: impl FnOnce(&mut [Prepared<'a>]) -> Result<R, Outdated>,

@@ -8,7 +8,7 @@ use crate::limiter::handle::Call;
 
 /// Counts each member of a batch that got `decision`, and charges the shadows. Of a denied batch only the member that
 /// denied it is counted, and only its shadow is asked.
-pub(super) fn count(
+pub(in crate::limiter) fn count(
     inner: &SharedState,
     members: &mut [Prepared<'_>],
     decision: &Decision,
@@ -53,7 +53,12 @@ fn would_deny(inner: &SharedState, member: &Prepared<'_>, now_ns: u64) -> bool {
 }
 
 /// Repeats a member's refund or reset on its shadow bucket.
-pub(super) fn give_to_shadow(inner: &SharedState, member: &Prepared<'_>, call: Call, now_ns: u64) {
+pub(in crate::limiter) fn give_to_shadow(
+    inner: &SharedState,
+    member: &Prepared<'_>,
+    call: Call,
+    now_ns: u64,
+) {
     if member.trial == Trial::ShadowBeside && member.mode != MemberMode::CheckOnly {
         call_shadow(inner, member, call, now_ns);
     }

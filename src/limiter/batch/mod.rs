@@ -19,15 +19,22 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::Call;
+#[cfg(feature = "valkey")]
+use crate::limiter::needs_store::needs_store;
 #[cfg(feature = "tower")]
 use crate::limiter::reserve::Claim;
 use crate::limits::Scratch;
 use crate::store::{Outdated, StoreKey};
 
-use charge::{look, spend, undone_on_panic};
-use count::{count, give_to_shadow};
+use count::give_to_shadow;
+use prepared::strictest;
+
+pub(in crate::limiter) use charge::{look, spend, undone_on_panic};
+pub(in crate::limiter) use count::count;
 pub use member::{Member, MemberMode};
-use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest};
+#[cfg(feature = "valkey")]
+pub(in crate::limiter) use prepared::Trial;
+pub(in crate::limiter) use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all};
 
 /// Charges several buckets together or not at all. Made by [`Limiter::batch`].
 ///
@@ -75,8 +82,8 @@ use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Batch<'a> {
-    limiter: &'a Limiter,
-    members: &'a [Member<'a>],
+    pub(in crate::limiter) limiter: &'a Limiter,
+    pub(in crate::limiter) members: &'a [Member<'a>],
 }
 
 impl<'a> Batch<'a> {
@@ -379,7 +386,14 @@ impl<'a> Batch<'a> {
             let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
             scratches.resize_with(self.members.len(), Scratch::new);
             match prepare_all(self.limiter, self.members, view, &mut scratches, checks_cost) {
-                Ok(mut prepared) => Ok(Ok(call(view, &mut prepared)?)),
+                Ok(mut prepared) => {
+                    #[cfg(feature = "valkey")]
+                    if let Some(member) = prepared.iter().find(|member| member.is_shared(view)) {
+                        member.handle.tally.count_error();
+                        return Ok(Err(needs_store(member.handle.name())));
+                    }
+                    Ok(Ok(call(view, &mut prepared)?))
+                }
                 Err(error) => Ok(Err(error)),
             }
         })

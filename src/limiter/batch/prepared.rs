@@ -19,30 +19,30 @@ use crate::store::key::KeyRef;
 use crate::util::fault::{self, Fault};
 
 /// The number of members that are kept on the stack; a larger batch allocates.
-pub(super) const INLINE_MEMBERS: usize = 8;
+pub(in crate::limiter) const INLINE_MEMBERS: usize = 8;
 
 /// A member whose key and limit are known.
-pub(super) struct Prepared<'a> {
-    pub(super) key: StoreKey<'a>,
-    pub(super) limit: Cow<'a, Limit>,
-    pub(super) handle: &'a KeyedLimit,
+pub(in crate::limiter) struct Prepared<'a> {
+    pub(in crate::limiter) key: StoreKey<'a>,
+    pub(in crate::limiter) limit: Cow<'a, Limit>,
+    pub(in crate::limiter) handle: &'a KeyedLimit,
     /// The cost that is charged; 0 for a cost above the burst of a limit in shadow mode.
-    pub(super) cost: u64,
-    pub(super) factor: Factor,
-    pub(super) mode: MemberMode,
+    pub(in crate::limiter) cost: u64,
+    pub(in crate::limiter) factor: Factor,
+    pub(in crate::limiter) mode: MemberMode,
     /// The position in the caller's batch.
-    pub(super) position: usize,
-    pub(super) trial: Trial,
-    pub(super) decision: Decision,
+    pub(in crate::limiter) position: usize,
+    pub(in crate::limiter) trial: Trial,
+    pub(in crate::limiter) decision: Decision,
     /// The member's charge, until it is rolled back.
-    pub(super) spent: Option<Spent>,
+    pub(in crate::limiter) spent: Option<Spent>,
     /// Whether the shadow bucket was charged as well.
-    pub(super) is_in_shadow: bool,
+    pub(in crate::limiter) is_in_shadow: bool,
 }
 
 /// How a member's limit is tried: its denials are counted, but deny no batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trial {
+pub(in crate::limiter) enum Trial {
     /// The limit is enforced.
     Nothing,
     /// The limit is in shadow mode. `is_above`: the cost is above the burst.
@@ -54,25 +54,31 @@ pub(super) enum Trial {
 /// The members that a limit applies to, sorted by key: by the limit's index, then by the id's bytes. Every batch
 /// charges in this order. So if the buckets have the units for one of two equal batches at the same time, one is
 /// allowed.
-pub(super) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
+pub(in crate::limiter) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
 
 impl Prepared<'_> {
-    pub(super) fn is_in_shadow_mode(&self) -> bool {
+    pub(in crate::limiter) fn is_in_shadow_mode(&self) -> bool {
         matches!(self.trial, Trial::ShadowMode { .. })
     }
 
+    /// Whether only the store knows the member's bucket.
+    #[cfg(feature = "valkey")]
+    pub(in crate::limiter) fn is_shared(&self, view: LimitsView<'_>) -> bool {
+        view.generation.limits.entry(self.key.key.limit).is_shared()
+    }
+
     /// Whether the member can deny the batch.
-    pub(super) fn can_deny(&self) -> bool {
+    pub(in crate::limiter) fn can_deny(&self) -> bool {
         self.mode != MemberMode::SpendOnly && !self.is_in_shadow_mode()
     }
 
     /// Whether the member is charged if the batch is allowed and the bucket has the units.
-    pub(super) fn is_to_be_charged(&self) -> bool {
+    pub(in crate::limiter) fn is_to_be_charged(&self) -> bool {
         self.mode != MemberMode::CheckOnly && self.cost > 0 && !self.decision.blocked()
     }
 
     /// The member's own decision, as callers see it.
-    pub(super) fn shown_decision(&self) -> Decision {
+    pub(in crate::limiter) fn shown_decision(&self) -> Decision {
         match self.is_in_shadow_mode() {
             true => self.decision.in_shadow(),
             false => self.decision.for_member(self.position),
@@ -81,7 +87,7 @@ impl Prepared<'_> {
 }
 
 /// Prepares the members that a limit applies to. `checks_cost`: a cost above the burst is an error.
-pub(super) fn prepare_all<'a>(
+pub(in crate::limiter) fn prepare_all<'a>(
     limiter: &'a Limiter,
     members: &'a [Member<'a>],
     view: LimitsView<'a>,
@@ -156,7 +162,7 @@ fn prepare<'a>(
 }
 
 /// The strictest decision of the members that `counts` selects.
-pub(super) fn strictest(
+pub(in crate::limiter) fn strictest(
     members: &[Prepared<'_>],
     counts: impl Fn(&Prepared<'_>) -> bool,
 ) -> Decision {

@@ -17,6 +17,8 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
+#[cfg(feature = "valkey")]
+use crate::limiter::needs_store::needs_store;
 use crate::limits::{Id, Scratch, decode, encode};
 use crate::store::key::{Key, KeyRef};
 use crate::store::{Outdated, StoreKey};
@@ -175,6 +177,8 @@ impl KeyedLimit {
             let why = format!("its reason is longer than {REASON_MAX_BYTES} bytes");
             return Err(self.block_error(key.id, &why));
         }
+        #[cfg(feature = "valkey")]
+        self.refuse_if_shared(key)?;
         let now_ns = inner.clock.now_ns();
         let applies = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
@@ -219,6 +223,8 @@ impl KeyedLimit {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
         let key = self.key(id.into(), &mut scratch)?;
+        #[cfg(feature = "valkey")]
+        self.refuse_if_shared(key)?;
         let was_blocked = inner.blocks.unblock(inner.bin_hash(key), key, inner.clock.now_ns());
         #[cfg(feature = "tracing")]
         if was_blocked {
@@ -252,6 +258,8 @@ impl KeyedLimit {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
         let key = self.key(id.into(), &mut scratch)?;
+        #[cfg(feature = "valkey")]
+        self.refuse_if_shared(key)?;
         let now_ns = inner.clock.now_ns();
         let end_ns = inner.blocks.end_ns(inner.bin_hash(key), key, now_ns);
         Ok(end_ns.map(|end_ns| Duration::from_nanos(end_ns - now_ns)))
@@ -260,6 +268,17 @@ impl KeyedLimit {
     /// The key of an id. An invalid id is not counted as an error of a call.
     fn key<'i>(&self, id: Id<'i>, scratch: &'i mut Scratch) -> Result<KeyRef<'i>, Error> {
         Ok(KeyRef { limit: self.index, id: encode(self.format, id, scratch)? })
+    }
+
+    /// The blocks of a shared limit are in its store.
+    #[cfg(feature = "valkey")]
+    fn refuse_if_shared(&self, key: KeyRef<'_>) -> Result<(), Error> {
+        self.limiter.inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let is_in_store =
+                entry.is_shared() && entry.limit_for(key.id, view.limits_now_ns()).is_some();
+            Ok(if is_in_store { Err(needs_store(&entry.name)) } else { Ok(()) })
+        })
     }
 
     fn block_error(&self, id: &[u8], why: &str) -> Error {

@@ -8,6 +8,8 @@ use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
+#[cfg(feature = "valkey")]
+use crate::limiter::needs_store::needs_store;
 use crate::limits::{Id, Scratch, encode};
 use crate::observe::stripes::Stripes;
 use crate::store::key::KeyRef;
@@ -82,6 +84,10 @@ impl KeyedLimit {
             let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::unlimited(call)));
             };
+            #[cfg(feature = "valkey")]
+            if entry.is_shared() {
+                return Ok(Err(needs_store(&entry.name)));
+            }
             let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
             if factor == Factor::ONE {
                 return self.decide(view, &key, limit, call, now_ns);

@@ -102,6 +102,8 @@ impl Limiter {
             now = inner.renew(&now);
         }
         let limits = limits.following(&now.limits)?;
+        #[cfg(feature = "valkey")]
+        check_store(&now.limits, &limits)?;
         if limits.is_same_as(&now.limits) {
             return Ok(Reloaded { generation: now.number, changed: false });
         }
@@ -114,6 +116,21 @@ impl Limiter {
         inner.renew(&next);
         Ok(Reloaded { generation: next.number, changed: true })
     }
+}
+
+/// Refuses limits with another store: the buckets are in the one that the limiter began with.
+#[cfg(feature = "valkey")]
+fn check_store(old: &Limits, new: &Limits) -> Result<(), Error> {
+    if old.store() == new.store() {
+        return Ok(());
+    }
+    let shown = |limits: &Limits| limits.store().map_or("none".into(), |store| store.shown_url());
+    let text = format!(
+        "the store of a running limiter cannot change: it is {}, and the new limits have {}, or other names of keys or timeouts; restart the program",
+        shown(old),
+        shown(new),
+    );
+    Err(Error::new(ErrorKind::Config, text))
 }
 
 /// Fails if a limit changes from or to a custom algorithm: no other rule can read a custom algorithm's words.

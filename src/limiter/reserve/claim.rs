@@ -11,6 +11,8 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
+#[cfg(feature = "valkey")]
+use crate::limiter::needs_store::needs_store;
 use crate::limits::{Id, Scratch};
 use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
@@ -99,6 +101,10 @@ impl KeyedLimit {
         let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
             return Ok(Ok(Claimed::UNLIMITED));
         };
+        #[cfg(feature = "valkey")]
+        if entry.is_shared() {
+            return Ok(Err(needs_store(&entry.name)));
+        }
         let (is_above, is_in_shadow_mode) = (cost > limit.burst(), entry.is_shadow());
         if is_above && !is_in_shadow_mode {
             return Ok(Err(limit.cost_error(cost, Some(&entry.name))));

@@ -12,7 +12,7 @@ mod until;
 #[cfg(all(test, not(tollgate_loom)))]
 mod wrapped;
 
-#[cfg(feature = "tower")]
+#[cfg(any(feature = "tower", feature = "valkey"))]
 pub(crate) use claim::Claim;
 pub use error::ReserveError;
 pub use receipt::Receipt;

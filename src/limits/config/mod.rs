@@ -6,6 +6,8 @@ mod nodes;
 mod overrides;
 mod read;
 mod section;
+#[cfg(feature = "valkey")]
+mod sharing;
 mod tree;
 mod write;
 

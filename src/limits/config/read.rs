@@ -118,7 +118,8 @@ impl<'de> Deserialize<'de> for Limit {
     }
 }
 
-/// Reads the fields `mode`, `shadow` and `max_debt`. The limit of `shadow` names its `algorithm` if that is not gcra.
+/// Reads the fields `mode`, `shadow` and `max_debt`, and those of [shared
+/// limits](crate::docs::limits_files#shared-limits). The limit of `shadow` names its `algorithm` if that is not gcra.
 ///
 /// # Errors
 ///

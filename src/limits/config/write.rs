@@ -12,11 +12,14 @@ use crate::limits::read::{WrittenId, parse_duration};
 use crate::limits::registry::{LimitEntry, OverrideEntry};
 use crate::limits::{LimitMode, LimitOptions, Limits, OverrideOptions, Scratch, names};
 
+#[cfg(feature = "valkey")]
+use super::sharing;
 use super::tree::Tree;
 
 type Fields = Vec<(&'static str, Tree)>;
 
-/// Writes a map: the default of each limit under its name, each override under `Name:id`.
+/// Writes a map: the store of shared limits, with the password of its URL, the default of each limit under its name, each
+/// override under `Name:id`.
 ///
 /// # Errors
 ///
@@ -40,6 +43,10 @@ type Fields = Vec<(&'static str, Tree)>;
 impl Serialize for Limits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
+        #[cfg(feature = "valkey")]
+        if let Some(store) = self.store() {
+            map.serialize_entry(names::STORE, &Tree::fields(sharing::store_fields(store)))?;
+        }
         let mut scratch = Scratch::new();
         for limit in self.entries() {
             let name = limit.name();
@@ -226,6 +233,8 @@ fn add_options(
     if options.max_debt > 0 {
         fields.push(("max_debt", Tree::Integer(options.max_debt.into())));
     }
+    #[cfg(feature = "valkey")]
+    fields.extend(sharing::sharing_fields(&options.sharing));
     Ok(())
 }
 

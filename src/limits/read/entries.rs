@@ -4,15 +4,19 @@ use std::collections::HashMap;
 
 use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
+#[cfg(feature = "valkey")]
+use crate::limits::registry::sharing_faults;
 use crate::limits::registry::{OverrideTerms, SourceLine, SourcePath, check_options};
-use crate::limits::{LimitOptions, shown};
+use crate::limits::{LimitOptions, names, shown};
 
 use super::entry::{Entry, Shape, Target};
 use super::faults::{Path, listed};
-use super::fields::{Field, FileAlgorithm};
+use super::fields::{Field, FileAlgorithm, SHARING};
 use super::limit::{self, EntryFault};
 use super::names::{KnownLimit, NameLookup};
 use super::node::{Scalar, Value};
+#[cfg(feature = "valkey")]
+use super::sharing;
 use super::string_ids::WrittenId;
 use super::walk::{Form, Role, Walk, Walked};
 
@@ -44,6 +48,9 @@ impl<'t> Walk<'_, 't> {
                 return self.skip_value(at);
             }
             names_given.insert(name.into(), line);
+        }
+        if name == names::STORE {
+            return self.store(form, id.is_some(), line, at);
         }
         let shape = match (id, form, self.role) {
             (Some(_), ..) => Shape::Keyed,
@@ -106,7 +113,8 @@ impl<'t> Walk<'_, 't> {
 
     /// Adds the terms of an override whose ids were read.
     fn listed(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
-        for field in [Field::Id, Field::Algorithm, Field::Enabled, Field::Mode, Field::Shadow] {
+        let of_default = [Field::Id, Field::Algorithm, Field::Enabled, Field::Mode, Field::Shadow];
+        for field in of_default.into_iter().chain(SHARING) {
             if let Some(line) = entry.line_of(field) {
                 let message = "not beside ids: it belongs to the limit's default";
                 self.fault(line, &at.key(field.name()), message);
@@ -209,7 +217,7 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    fn entry_fault(&mut self, entry: &Entry<'_>, at: &Path<'_>, fault: EntryFault) {
+    pub(super) fn entry_fault(&mut self, entry: &Entry<'_>, at: &Path<'_>, fault: EntryFault) {
         match fault {
             EntryFault::Missing(field) => {
                 let message = format!("no {}: {} is wanted", field.name(), field.allowed());
@@ -280,7 +288,13 @@ impl<'t> Walk<'_, 't> {
             mode: entry.options.mode,
             shadow: shadow.flatten(),
             max_debt: entry.values[Field::MaxDebt as usize].unwrap_or_default(),
+            #[cfg(feature = "valkey")]
+            sharing: sharing::given(entry),
         };
+        #[cfg(feature = "valkey")]
+        for fault in sharing_faults(&options, limit.and_then(Option::as_ref)) {
+            self.entry_fault(entry, at, EntryFault::Invalid(fault));
+        }
         // A limit that is switched off may omit its parameters.
         if let Some(limit) = limit
             && !(entry.is_disabled && limit.is_none())

@@ -46,19 +46,29 @@ pub(super) enum Shape {
 impl Shape {
     /// Returns the fields that are no parameters of an algorithm.
     pub(super) fn others(self) -> &'static [Field] {
-        use Field::{Algorithm, Comment, Enabled, Expires, Id, Ids, MaxDebt, Mode, Owner, Shadow};
+        use Field::{
+            Algorithm, Comment, Enabled, Expires, For, Fraction, Id, Ids, Lease, MaxDebt, Mode,
+            OnError, Owner, Shadow, Shared,
+        };
         match self {
             Shape::Keyed => &[MaxDebt, Comment, Owner, Expires],
             Shape::Listed => &[Ids, MaxDebt, Comment, Owner, Expires],
-            Shape::Either => {
-                &[Ids, Id, Algorithm, Enabled, Mode, Shadow, MaxDebt, Comment, Owner, Expires]
-            }
+            Shape::Either => &[
+                Ids, Id, Algorithm, Enabled, Mode, Shadow, MaxDebt, Shared, OnError, Fraction, For,
+                Lease, Comment, Owner, Expires,
+            ],
             Shape::Shadow => &[],
             Shape::ListedId => ID_FIELDS,
             Shape::Limit => &[Algorithm],
-            Shape::LimitOptions => &[Mode, Shadow, MaxDebt],
+            Shape::LimitOptions => &[Mode, Shadow, MaxDebt, Shared, OnError, Fraction, For, Lease],
             Shape::OverrideOptions => &[MaxDebt, Comment, Owner, Expires],
         }
+    }
+
+    /// Whether it is an override, or a part of one.
+    pub(super) fn is_override(self) -> bool {
+        use Shape::{Keyed, Listed, ListedId, OverrideOptions};
+        matches!(self, Keyed | Listed | ListedId | OverrideOptions)
     }
 
     pub(super) fn has_parameters(self) -> bool {

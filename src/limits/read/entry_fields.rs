@@ -7,6 +7,7 @@ use super::entry::{Entry, Shape, Target};
 use super::faults::{Path, on_line};
 use super::fields::{self, Field, MODES, named, unknown_name};
 use super::node::{Scalar, Value, given};
+use super::sharing;
 use super::walk::{Walk, Walked};
 
 impl<'t> Walk<'_, 't> {
@@ -115,6 +116,9 @@ fn read_scalar(
             entry.values[field as usize] = Some(units);
         }
         Field::Mode => entry.options.mode = named(&scalar.text, MODES)?,
+        Field::Shared | Field::OnError | Field::Fraction | Field::For | Field::Lease => {
+            entry.values[field as usize] = Some(sharing::read(field, scalar)?);
+        }
         Field::Comment | Field::Owner | Field::Expires => {
             return entry.options.annotations.read(field, scalar);
         }

@@ -29,6 +29,11 @@ pub(super) enum Field {
     Mode,
     Shadow,
     MaxDebt,
+    Shared,
+    OnError,
+    Fraction,
+    For,
+    Lease,
     Comment,
     Owner,
     Expires,
@@ -40,7 +45,7 @@ const DURATION: &str = "a duration such as 60s, 180m or 1h30m";
 
 /// Each field with its name and its allowed values, for messages. In the order of the variants.
 #[rustfmt::skip]
-const FIELDS: [(Field, &str, &str); 21] = [
+const FIELDS: [(Field, &str, &str); 26] = [
     (Field::Burst, "burst", WHOLE),
     (Field::Count, "count", WHOLE),
     (Field::Period, "period", DURATION),
@@ -59,6 +64,11 @@ const FIELDS: [(Field, &str, &str); 21] = [
     (Field::Mode, "mode", "enforce or shadow"),
     (Field::Shadow, "shadow", "a map of numbers, as an override has them,"),
     (Field::MaxDebt, "max_debt", "a whole number from 0"),
+    (Field::Shared, "shared", "local, leased or exact"),
+    (Field::OnError, "on_error", "deny, allow or local"),
+    (Field::Fraction, "fraction", "a number above 0, at most 1,"),
+    (Field::For, "for", "a duration such as 30s"),
+    (Field::Lease, "lease", "a duration such as 500ms or 1s"),
     (Field::Comment, "comment", "text"),
     (Field::Owner, "owner", "text"),
     (Field::Expires, "expires", "a date such as 2026-12-31"),
@@ -98,6 +108,10 @@ impl Field {
         (self as usize) < Field::Ids as usize
     }
 }
+
+/// The fields of a shared limit.
+pub(super) const SHARING: [Field; 5] =
+    [Field::Shared, Field::OnError, Field::Fraction, Field::For, Field::Lease];
 
 /// A field that may be a parameter of the entry's algorithm.
 #[derive(Debug)]

@@ -17,6 +17,8 @@ mod node;
 mod parameters;
 #[cfg(feature = "serde")]
 mod parts;
+mod sharing;
+mod store;
 mod string_ids;
 mod walk;
 

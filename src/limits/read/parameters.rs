@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::duration;
 use super::entry::{Entry, Shape};
 use super::faults::Path;
-use super::fields::{self, Field, FileAlgorithm, Parameter, unknown_field};
+use super::fields::{self, Field, FileAlgorithm, Parameter, SHARING, unknown_field};
 use super::names::NameLookup;
 use super::node::{Scalar, Value};
 use super::walk::{Walk, Walked};
@@ -26,6 +26,12 @@ impl<'t> Walk<'_, 't> {
         't: 'e,
     {
         let at_field = at.key(&key);
+        let is_sharing = Field::from_name(&key).is_some_and(|field| SHARING.contains(&field));
+        if is_sharing && entry.shape.is_override() {
+            let message = "not in an override: it belongs to the limit's default";
+            self.fault(line, &at_field, message);
+            return self.skip_value(&at_field);
+        }
         let has_parameters = entry.shape.has_parameters();
         let parameter = |field: &Field| has_parameters && field.is_parameter();
         let field = Field::from_name(&key).filter(parameter);

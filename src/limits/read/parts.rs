@@ -11,6 +11,8 @@ use super::fields::Field;
 use super::names::{Names, ReadOptions};
 use super::node::{Nodes, Value};
 use super::walk::{File, Role, Walk, Walked};
+#[cfg(feature = "valkey")]
+use {super::limit::EntryFault, super::sharing, crate::limits::registry::sharing_faults};
 
 /// Says what a limit lacks whose parameters say that there is none.
 const NO_LIMIT: &str = "no limit: numbers that limit are wanted";
@@ -34,7 +36,18 @@ pub(crate) fn read_limit_options<'t>(
         });
         let mode = entry.options.mode;
         let max_debt = entry.values[Field::MaxDebt as usize].unwrap_or_default();
-        Some(LimitOptions { mode, shadow: shadow.flatten(), max_debt })
+        let options = LimitOptions {
+            mode,
+            shadow: shadow.flatten(),
+            max_debt,
+            #[cfg(feature = "valkey")]
+            sharing: sharing::given(entry),
+        };
+        #[cfg(feature = "valkey")]
+        for fault in sharing_faults(&options, None) {
+            walk.entry_fault(entry, at, EntryFault::Invalid(fault));
+        }
+        Some(options)
     })
 }
 

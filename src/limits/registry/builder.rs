@@ -4,6 +4,8 @@ use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 
 use super::terms::check_options;
+#[cfg(feature = "valkey")]
+use super::terms::{custom_and_shared, sharing_faults};
 use super::{Entry, Limits, Override, OverrideTerms, SourceLine, SourcePath, TermsIndex};
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
@@ -30,7 +32,7 @@ use crate::store::key::{LimitIndex, OwnedId};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LimitsBuilder {
-    limits: Limits,
+    pub(super) limits: Limits,
 }
 
 impl LimitsBuilder {
@@ -43,6 +45,8 @@ impl LimitsBuilder {
                 has_ends: false,
                 clocks: None,
                 files: Vec::new(),
+                #[cfg(feature = "valkey")]
+                store: None,
             },
         };
         for &(name, format) in names::BOULDER {
@@ -57,7 +61,7 @@ impl LimitsBuilder {
     /// # Errors
     ///
     /// [`Error::is_invalid_name`]: the name does not match `[A-Za-z][A-Za-z0-9_.-]*` in at most 128
-    /// characters, was given before, or is Boulder's and has another format there.
+    /// characters, is `store`, was given before, or is Boulder's and has another format there.
     /// [`Error::is_invalid_limit`]: the limit has overrides of another algorithm.
     ///
     /// # Example: no default
@@ -87,7 +91,8 @@ impl LimitsBuilder {
     /// # Errors
     ///
     /// Those of [`limit`](LimitsBuilder::limit), and [`Error::is_invalid_limit`] in three more cases: the shadow has
-    /// another algorithm; there is a shadow, but no limit or shadow mode; a bucket has no room for the debt.
+    /// another algorithm; there is a shadow, but no limit or shadow mode; a bucket has no room for the debt. With the
+    /// feature `valkey` also if the options of a shared limit are out of range or do not fit each other.
     ///
     /// # Example
     ///
@@ -110,9 +115,15 @@ impl LimitsBuilder {
     ) -> Result<LimitsBuilder, Error> {
         let limit = limit.into();
         check_options(&options, limit.as_ref()).map_err(limit_error)?;
+        #[cfg(feature = "valkey")]
+        if let Some(fault) = sharing_faults(&options, limit.as_ref()).into_iter().next() {
+            return Err(limit_error(fault));
+        }
         let name_error = |text| Error::new(ErrorKind::Name, text);
         let index = self.declare(name, format).map_err(name_error)?;
         self.check_algorithm(index, limit.as_ref())?;
+        #[cfg(feature = "valkey")]
+        self.entry_mut(index).check_shared_algorithm(&options).map_err(algorithm_error)?;
         self.set_default(index, limit, options).map_err(name_error)?;
         Ok(self)
     }
@@ -280,6 +291,9 @@ impl LimitsBuilder {
                 "invalid name {name:?}: a letter, then letters, digits, '_', '.' or '-', at most 128 characters, is allowed"
             ));
         }
+        if name == names::STORE {
+            return Err(names::STORE_IS_RESERVED.into());
+        }
         let index = self.intern(name, format);
         let known = self.limits.entry(index).format;
         if known != format {
@@ -304,8 +318,7 @@ impl LimitsBuilder {
     }
 
     fn check_algorithm(&self, index: LimitIndex, limit: Option<&Limit>) -> Result<(), Error> {
-        let checked = self.limits.entry(index).check_algorithm(limit);
-        checked.map_err(|text| Error::new(ErrorKind::Limit, text))
+        self.limits.entry(index).check_algorithm(limit).map_err(algorithm_error)
     }
 
     /// Sets the default of a limit. It can be set once only. An error is the text of a fault.
@@ -320,6 +333,8 @@ impl LimitsBuilder {
             return Err(format!("the limit {} was given twice", entry.name));
         }
         entry.check_algorithm(limit.as_ref())?;
+        #[cfg(feature = "valkey")]
+        entry.check_shared_algorithm(&options)?;
         entry.set_algorithm(limit.as_ref());
         entry.default = limit;
         entry.has_default = true;
@@ -442,6 +457,10 @@ impl Entry {
     }
 
     fn check_algorithm(&self, limit: Option<&Limit>) -> Result<(), String> {
+        #[cfg(feature = "valkey")]
+        if let Some(Rule::Custom(rule)) = limit.map(Limit::rule).filter(|_| self.is_shared()) {
+            return Err(custom_and_shared(rule.name()));
+        }
         match (limit.map(Limit::algorithm), self.algorithm) {
             (Some(new), Some(known)) if new != known => Err(format!(
                 "numbers of {new} for {}, which has numbers of {known}: a limit has one algorithm",
@@ -450,6 +469,10 @@ impl Entry {
             _ => Ok(()),
         }
     }
+}
+
+fn algorithm_error(text: String) -> Error {
+    Error::new(ErrorKind::Limit, text)
 }
 
 fn limit_error(fault: LimitFault) -> Error {

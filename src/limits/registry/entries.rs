@@ -149,7 +149,7 @@ impl Limits {
 }
 
 impl<'a> LimitEntry<'a> {
-    fn entry(&self) -> &'a Entry {
+    pub(super) fn entry(&self) -> &'a Entry {
         self.limits.entry(self.index)
     }
 

@@ -96,6 +96,8 @@ fn explain_entry(
         location: limit.location(),
         limit: limit.default_limit().cloned(),
         mode: limit.mode(),
+        #[cfg(feature = "valkey")]
+        shared: limit.shared(),
         shadow: limit.shadow().cloned(),
         max_debt: limit.max_debt(),
         comment: None,

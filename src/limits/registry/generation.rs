@@ -104,6 +104,10 @@ impl Limits {
 
     /// Whether both apply the same limits, with the same options, to every id.
     pub(crate) fn is_same_as(&self, other: &Limits) -> bool {
+        #[cfg(feature = "valkey")]
+        if self.store != other.store {
+            return false;
+        }
         self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|(a, b)| a.is_same_as(b))
     }

@@ -8,6 +8,7 @@ mod lookup;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persisted;
 mod shadow;
+mod sharing;
 mod similar_ids;
 mod terms;
 mod warnings;
@@ -21,6 +22,8 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limits::expiry::{Expiry, seconds};
 use crate::limits::options::Note;
+#[cfg(feature = "valkey")]
+use crate::limits::store_options::StoreOptions;
 use crate::limits::{Id, IdFormat, LimitOptions, Scratch, format, names};
 use crate::store::key::{LimitIndex, LimitTag, OwnedId, Quick, Stamp};
 
@@ -30,6 +33,8 @@ pub(crate) use generation::OverrideById;
 pub(crate) use lookup::BEFORE_ALL_ENDS_NS;
 #[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use terms::check_options;
+#[cfg(all(feature = "valkey", any(feature = "yaml", feature = "serde")))]
+pub(crate) use terms::sharing_faults;
 pub(crate) use terms::{OverrideTerms, SourceLine, SourcePath};
 pub use warnings::{Warning, WarningKind, Warnings};
 
@@ -66,6 +71,8 @@ pub struct Limits {
     clocks: Option<(u64, SystemTime)>,
     /// The names of the files that the limits come from, in the loader's order; empty if they were made in code.
     files: Vec<String>,
+    #[cfg(feature = "valkey")]
+    store: Option<StoreOptions>,
 }
 
 /// A named limit: its default and its overrides.

@@ -9,6 +9,8 @@ use crate::limits::expiry::Expiry;
 use crate::limits::options::Note;
 use crate::limits::{LimitMode, LimitOptions};
 use crate::store::key::LimitTag;
+#[cfg(feature = "valkey")]
+use {crate::algorithm::rule::Rule, crate::limits::Shared};
 
 /// A line of a file, which is given by its place in [`Limits::files`](super::Limits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,4 +95,28 @@ pub(crate) fn check_options(
         }
     }
     limit.map_or(Ok(()), |limit| limit.check_max_debt(options.max_debt))
+}
+
+/// Returns the faults of the options of a shared limit. `limit` is `None` if it is not known.
+#[cfg(feature = "valkey")]
+pub(crate) fn sharing_faults(options: &LimitOptions, limit: Option<&Limit>) -> Vec<LimitFault> {
+    let mut faults = options.sharing.faults();
+    if options.sharing.shared != Shared::Local {
+        let mut fault = |field, message| faults.push(LimitFault { field, message });
+        if options.shadow.is_some() {
+            fault("shadow", "a shared limit has no shadow limit".into());
+        }
+        if let Some(Rule::Custom(rule)) = limit.map(Limit::rule) {
+            fault("shared", custom_and_shared(rule.name()));
+        }
+    }
+    faults
+}
+
+/// Says that a shared limit cannot have a custom algorithm.
+#[cfg(feature = "valkey")]
+pub(super) fn custom_and_shared(algorithm: &str) -> String {
+    format!(
+        "a shared limit has no custom algorithm such as {algorithm}: a store has the built-in ones"
+    )
 }

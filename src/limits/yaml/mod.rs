@@ -70,6 +70,9 @@ use source::Source;
 ///     - {id: 18, comment: until the migration, expires: 2026-12-31}
 /// ```
 ///
+/// A default may also say that several nodes share its buckets, and a section `store` where: see
+/// [the guide](crate::docs::limits_files#shared-limits).
+///
 /// Only the map form has defaults. A file is UTF-8, at most 128 MiB, one document, nested at most 64 deep, without
 /// aliases and tags; a byte-order mark at its start is skipped. Nothing is guessed: a field or value that is missing,
 /// unknown, given twice or out of range is refused. Every fault of a file is reported, up to 100,000.

@@ -116,7 +116,7 @@ fn as_json_it_is_one_object() {
     let expected = serde_json::json!({
         "limit": "A", "id": "big", "format": "string", "applies": "override", "file": "o.yml", "line": 1,
         "numbers": {"algorithm": "gcra", "burst": 50, "count": 1, "period_ns": second},
-        "mode": "enforce", "shadow": null, "max_debt": 0,
+        "mode": "enforce", "shadow": null, "max_debt": 0, "shared": "local",
         "comment": "a\u{1b}[2J trial", "owner": "sales", "until": "2026-11-01",
         "cost": 1,
         "state": {"remaining": 50, "reset_in_ns": 0},
@@ -153,4 +153,26 @@ fn unknown_limits_and_ids_are_reported() {
         assert_eq!((ran.status, &*ran.stdout), (Some(status), ""), "{line}: {ran:?}");
         assert!(ran.stderr.contains(part), "{line}: {}", ran.stderr);
     }
+}
+
+#[cfg(feature = "valkey")]
+#[test]
+fn a_shared_limit_shows_its_words() {
+    let dir = Sandbox::new();
+    dir.put(
+        "shared.yml",
+        "Own: {burst: 5, count: 1, period: 1s, id: string, shared: leased, on_error: allow, fraction: 0.25}\n\
+         store: {url: 'redis://:secret@h'}\n",
+    );
+    let line = "explain --limits shared.yml --today 2026-11-01 Own alice";
+    let ran = dir.run(line);
+    let words = "\nshared: leased\non_error: allow\nfraction: 0.25\nfor: 30s\nlease: 1s\n";
+    assert!(ran.stdout.contains(words) && ran.status == Some(0), "{ran:?}");
+    let found = dir.run(&format!("{line} --json")).json();
+    assert_eq!(
+        (&found["shared"], &found["on_error"], &found["fraction"], &found["lease_ns"]),
+        (&"leased".into(), &"allow".into(), &"0.25".into(), &1_000_000_000_u64.into())
+    );
+    let ran = dir.run("validate --limits shared.yml");
+    assert_eq!((ran.status, &*ran.stdout), (Some(0), "ok: 1 limit, 0 overrides\n"), "{ran:?}");
 }

@@ -1,0 +1,94 @@
+//! Decides a batch of shared buckets from their texts. The store's script decides in the same way; the node asks these
+//! functions for the figures of the decision, and the store in memory for what it writes.
+
+use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};
+use crate::core::shared::text::{SharedBucket, rule_time_ns, unix_ms};
+use crate::core::shared::{SLACK_MS, SharedMember};
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limit::Limit;
+
+/// One member of a batch, decided by its own bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DecidedMember {
+    pub(crate) decision: Decision,
+    bucket: SharedBucket,
+    /// The new word, if the member is to be charged.
+    word: Option<u64>,
+}
+
+/// Decides each member by its own bucket, at the store's time.
+pub(crate) fn decide<T: AsRef<[u8]>>(
+    members: &[SharedMember],
+    texts: &[Option<T>],
+    unix_ns: u64,
+) -> Result<Vec<DecidedMember>, Error> {
+    let each = members.iter().zip(texts);
+    each.map(|(member, text)| decide_one(member, text.as_ref().map(AsRef::as_ref), unix_ns))
+        .collect()
+}
+
+fn decide_one(
+    member: &SharedMember,
+    text: Option<&[u8]>,
+    unix_ns: u64,
+) -> Result<DecidedMember, Error> {
+    let SharedMember { key, limit, cost, mode, .. } = member;
+    let bucket = read(key, limit, text)?;
+    let spend = |cost| limit.rule().spend(bucket.word, rule_time_ns(unix_ns), cost);
+    let outcome = spend(*cost);
+    if let Some(left_ns) = bucket.blocked_ns(unix_ns) {
+        // The call charges nothing, so if the bucket has the units, its figures are those at a cost of 0.
+        let asked = if outcome.decision.allowed() { spend(0) } else { outcome };
+        let decision = asked.decision.under_block(left_ns);
+        return Ok(DecidedMember { decision, bucket, word: None });
+    }
+    let word = outcome.word.filter(|_| mode.is_charged());
+    Ok(DecidedMember { decision: outcome.decision, bucket, word })
+}
+
+/// Reads the text of a bucket in the store; the error names its key.
+pub(crate) fn read(key: &str, limit: &Limit, text: Option<&[u8]>) -> Result<SharedBucket, Error> {
+    SharedBucket::read(limit, text).map_err(|fault| {
+        Error::new(
+            ErrorKind::Store,
+            format!("the text of {key:?} in the store is unknown: {fault}"),
+        )
+    })
+}
+
+/// Returns the position of the first member that denies the batch.
+pub(crate) fn denied_by(members: &[SharedMember], decided: &[DecidedMember]) -> Option<usize> {
+    let mut each = members.iter().zip(decided);
+    each.position(|(member, decided)| member.mode.can_deny() && !decided.decision.allowed())
+}
+
+/// Returns the text that an allowed batch writes for a member, and the ms for which it is kept.
+pub(crate) fn written(
+    member: &SharedMember,
+    decided: &DecidedMember,
+    unix_ns: u64,
+) -> Option<(String, u64)> {
+    let bucket = SharedBucket { word: decided.word?, ..decided.bucket };
+    Some((bucket.text(&member.limit), kept_ms(&member.limit, bucket, unix_ns, member.keep_ms)))
+}
+
+/// Returns the ms for which the store keeps a bucket: until it is full again and its id's block is over, at least
+/// `at_least_ms`, and a slack.
+pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_least_ms: u64) -> u64 {
+    let figures = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 0).decision;
+    let full_in_ms = u64::try_from(figures.reset_in().as_nanos().div_ceil(u128::from(NS_PER_MS)));
+    // The rules that count begin at the word's own time, if the clock has gone back behind it.
+    let ahead_ms = match limit.rule().gcra() {
+        Some(_) => 0,
+        None => {
+            TimedCount::from_word(bucket.word).at_ms.saturating_sub(ms_of(rule_time_ns(unix_ns)))
+        }
+    };
+    let full_in_ms = full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms);
+    let blocked_ms = bucket.blocked_until_ms.saturating_sub(unix_ms(unix_ns));
+    let needed_ms = full_in_ms.max(blocked_ms).max(at_least_ms);
+    /// The longest time that a store accepts, about 146 years.
+    const MAX_MS: u64 = (1 << 62) / NS_PER_MS;
+    needed_ms.saturating_add(SLACK_MS).min(MAX_MS)
+}

@@ -1,0 +1,109 @@
+//! What the calls for shared limits need from a store: Valkey, or a map in memory.
+//!
+//! A limit that several nodes share has its buckets in a store. A store keeps one [text](text) a bucket, has one clock, and
+//! does two things, each of them whole or not at all: it [charges](SharedStore::charge) a batch, and it
+//! [replaces](SharedStore::replace) texts that have not changed. The figures of a decision are computed here, by the
+//! [same rules](decide) as those of a local limit, from the texts that the store found.
+
+pub(crate) mod decide;
+pub(crate) mod text;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::limit::Limit;
+
+/// A call to the store that is under way. It has no borrowed parts, so that it can go on when its caller has gone.
+pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+
+/// A store of buckets that several nodes share.
+pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
+    /// Decides a batch at the store's own time, and charges all of its members or none. A denied batch writes nothing.
+    fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found>;
+
+    /// Replaces the texts of buckets if each of them is still the one before, else none.
+    fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced>;
+
+    /// Runs a task to its end, also if nobody waits for it.
+    fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
+}
+
+/// A store, and what the keys of its buckets begin with.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreHandle {
+    pub(crate) store: Arc<dyn SharedStore>,
+    pub(crate) prefix: Box<str>,
+}
+
+/// Whether a member of a batch can deny it, and whether it is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SharedMode {
+    /// It can deny the batch, and is charged.
+    CheckAndSpend,
+    /// It can deny the batch, and is not charged.
+    CheckOnly,
+    /// It cannot deny the batch, and is charged if its bucket has the units.
+    SpendOnly,
+}
+
+impl SharedMode {
+    pub(crate) fn can_deny(self) -> bool {
+        self != SharedMode::SpendOnly
+    }
+
+    pub(crate) fn is_charged(self) -> bool {
+        self != SharedMode::CheckOnly
+    }
+}
+
+/// One bucket of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedMember {
+    /// The bucket's name in the store.
+    pub(crate) key: Box<str>,
+    pub(crate) limit: Limit,
+    /// At most the limit's burst.
+    pub(crate) cost: u64,
+    pub(crate) mode: SharedMode,
+    /// The least time for which a text that is written is kept, in ms. A factor can make a bucket fill faster than by its
+    /// limit, and the store must not forget it earlier than the limit would.
+    pub(crate) keep_ms: u64,
+}
+
+/// What the store found when it decided a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The store's time, in ns since 1970.
+    pub(crate) unix_ns: u64,
+    /// The first member that denied the batch. `None`: the batch is allowed, and charged.
+    pub(crate) denied: Option<usize>,
+    /// The members' texts before the charge. `None`: the store had none.
+    pub(crate) texts: Vec<Option<Box<[u8]>>>,
+}
+
+/// A text that shall replace another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) key: Box<str>,
+    /// The text that was found.
+    pub(crate) before: Option<Box<[u8]>>,
+    /// The text to write, and the ms for which it is kept. `None` removes it.
+    pub(crate) after: Option<(Box<str>, u64)>,
+}
+
+/// The result of [`SharedStore::replace`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    Done,
+    /// A text was another one, and nothing was written. These are the store's time, in ns since 1970, and all texts.
+    Changed {
+        unix_ns: u64,
+        texts: Vec<Option<Box<[u8]>>>,
+    },
+}
+
+/// The time that a text is kept in the store beyond the time at which it says nothing any more, in ms. So a clock that is
+/// put back by less forgets no bucket.
+pub(crate) const SLACK_MS: u64 = 60_000;

@@ -1,0 +1,208 @@
+//! The text of a bucket in the store, and the word that the rules of this program compute with.
+//!
+//! ```text
+//! text     = bucket [ "|" until ]
+//! bucket   = ""                      a bucket that was never charged
+//!          | digits                  gcra: the theoretical arrival time, in ns since 1970
+//!          | digits ":" digits       the other algorithms: the time in ms since 1970, and the units
+//! until    = digits                  the end of the id's block, in ms since 1970
+//! ```
+//!
+//! A number has no sign, no blank and no needless zero. Boulder writes its times in the same decimal form, so a text without
+//! a block can be read by both. The node's words count from 2020, because a word has only 39 bits of milliseconds: they last
+//! until 2037.
+
+use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, NS_PER_MS, TimedCount};
+use crate::clock::MAX_NOW_NS;
+use crate::limit::Limit;
+use crate::util::escape::Escaped;
+
+/// 2020-01-01, the origin of the words of shared limits, in ms since 1970.
+const ORIGIN_MS: u64 = 1_577_836_800_000;
+pub(crate) const ORIGIN_NS: u64 = ORIGIN_MS * NS_PER_MS;
+
+/// A bucket as the store has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SharedBucket {
+    /// The word for the rules of this program; 0 if the bucket was never charged.
+    pub(crate) word: u64,
+    /// The end of the id's block, in ms since 1970; 0 if it has none.
+    pub(crate) blocked_until_ms: u64,
+}
+
+/// Whether the text of a bucket has one number or two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Tat,
+    TimedCount,
+}
+
+impl Form {
+    fn of(limit: &Limit) -> Form {
+        match limit.rule().gcra() {
+            Some(_) => Form::Tat,
+            None => Form::TimedCount,
+        }
+    }
+}
+
+/// Returns the time for the rules: ns since 2020, from 1.
+pub(crate) fn rule_time_ns(unix_ns: u64) -> u64 {
+    unix_ns.saturating_sub(ORIGIN_NS).saturating_add(1).min(MAX_NOW_NS)
+}
+
+/// Returns the ms since 1970 that has not ended before `unix_ns`.
+pub(crate) fn unix_ms(unix_ns: u64) -> u64 {
+    unix_ns / NS_PER_MS
+}
+
+impl SharedBucket {
+    /// Reads the text of a bucket of `limit`. The error says what is wrong with the text.
+    pub(crate) fn read(limit: &Limit, text: Option<&[u8]>) -> Result<SharedBucket, String> {
+        let Some(text) = text else { return Ok(SharedBucket::default()) };
+        let parts = || {
+            let text = std::str::from_utf8(text).ok()?;
+            let (bucket, until) = match text.split_once('|') {
+                Some((bucket, until)) => (bucket, number(until)?),
+                None => (text, 0),
+            };
+            let word = match (bucket, Form::of(limit)) {
+                ("", _) if until > 0 => 0,
+                (tat, Form::Tat) => word_of_tat(number(tat)?)?,
+                (timed, Form::TimedCount) => {
+                    let (at_ms, count) = timed.split_once(':')?;
+                    word_of_count(number(at_ms)?, number(count)?)?
+                }
+            };
+            Some(SharedBucket { word, blocked_until_ms: until })
+        };
+        parts().ok_or_else(|| {
+            let wanted = match Form::of(limit) {
+                Form::Tat => "a time in ns since 1970",
+                Form::TimedCount => "a time in ms since 1970, a colon and a count of units",
+            };
+            let shown = String::from_utf8_lossy(&text[..text.len().min(64)]);
+            format!("found \"{}\", where {wanted} is expected", Escaped(&shown))
+        })
+    }
+
+    /// Returns the text of a bucket of `limit`.
+    pub(crate) fn text(self, limit: &Limit) -> String {
+        let bucket = match (self.word, Form::of(limit)) {
+            (0, _) => String::new(),
+            (tat, Form::Tat) => (tat + (ORIGIN_NS - 1)).to_string(),
+            (word, Form::TimedCount) => {
+                let TimedCount { at_ms, count } = TimedCount::from_word(word);
+                format!("{}:{count}", at_ms + (ORIGIN_MS - 1))
+            }
+        };
+        match self.blocked_until_ms {
+            0 => bucket,
+            until_ms => format!("{bucket}|{until_ms}"),
+        }
+    }
+
+    /// Returns the ns until the block ends; `None` if the id is not blocked at this time.
+    pub(crate) fn blocked_ns(self, unix_ns: u64) -> Option<u64> {
+        let until_ns = self.blocked_until_ms.saturating_mul(NS_PER_MS);
+        until_ns.checked_sub(unix_ns).filter(|&left_ns| left_ns > 0)
+    }
+}
+
+/// Reads a number without sign, blank or needless zero.
+fn number(digits: &str) -> Option<u64> {
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (digits == "0" || !digits.starts_with('0'));
+    if is_plain { digits.parse().ok() } else { None }
+}
+
+/// A bucket that was full in 2020 is full.
+fn word_of_tat(tat_unix_ns: u64) -> Option<u64> {
+    /// The bit of a word that belongs to the local table.
+    const TABLE_BIT: u64 = 1 << 63;
+    let word = (tat_unix_ns.saturating_sub(ORIGIN_NS)).saturating_add(1);
+    (word < TABLE_BIT).then_some(word)
+}
+
+fn word_of_count(at_unix_ms: u64, count: u64) -> Option<u64> {
+    let at_ms = at_unix_ms.saturating_sub(ORIGIN_MS).saturating_add(1);
+    (at_ms <= MAX_MS && count <= MAX_COUNT).then(|| TimedCount { at_ms, count }.word())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gcra() -> Limit {
+        Limit::new(20, 10, Duration::from_secs(1)).unwrap()
+    }
+
+    fn window() -> Limit {
+        Limit::fixed_window(20, Duration::from_secs(1)).unwrap()
+    }
+
+    #[test]
+    fn words_of_known_texts() {
+        let read = |limit: &Limit, text: &str| SharedBucket::read(limit, Some(text.as_bytes()));
+        let bucket = |word, blocked_until_ms| Ok(SharedBucket { word, blocked_until_ms });
+        assert_eq!(read(&gcra(), "1577836800000000000"), bucket(1, 0));
+        assert_eq!(read(&gcra(), "1790000000000000007"), bucket(212_163_200_000_000_008, 0));
+        assert_eq!(read(&gcra(), "12"), bucket(1, 0), "full long ago");
+        assert_eq!(
+            read(&gcra(), "1577836800000000041|1790000000001"),
+            bucket(42, 1_790_000_000_001)
+        );
+        assert_eq!(read(&gcra(), "|1790000000001"), bucket(0, 1_790_000_000_001));
+        assert_eq!(read(&window(), "1577836800004:3"), bucket((5 << 24) | 3, 0));
+        assert_eq!(SharedBucket::read(&gcra(), None), bucket(0, 0));
+    }
+
+    #[test]
+    fn other_texts_are_refused_with_what_is_expected() {
+        for text in [
+            "",
+            "|",
+            "|0",
+            "x",
+            "-1",
+            "+1",
+            " 1",
+            "1 ",
+            "01",
+            "1.5",
+            "1e9",
+            "0x10",
+            "1|",
+            "1|2|3",
+            "1:2",
+            "99999999999999999999",
+        ] {
+            assert!(SharedBucket::read(&gcra(), Some(text.as_bytes())).is_err(), "{text:?}");
+        }
+        for text in
+            ["", "1", "1:", ":1", "1:2:3", "1577836800004:16777216", "9577836800004:1", "1:-1"]
+        {
+            assert!(SharedBucket::read(&window(), Some(text.as_bytes())).is_err(), "{text:?}");
+        }
+        let error = SharedBucket::read(&gcra(), Some(b"a\xff\x1b\n")).unwrap_err();
+        assert_eq!(
+            error,
+            "found \"a\u{fffd}\\u{1b}\\n\", where a time in ns since 1970 is expected"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn texts_and_words_agree(word in 1..1u64 << 62, until in 0..4_000_000_000_000u64) {
+            for limit in [gcra(), window()] {
+                let bucket = SharedBucket { word: word | 1 << 24, blocked_until_ms: until };
+                let text = bucket.text(&limit);
+                prop_assert_eq!(SharedBucket::read(&limit, Some(text.as_bytes())), Ok(bucket));
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A batch of which some members are asked of the store, without borrowed parts.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::algorithm::factor::Factor;
+use crate::core::shared::decide::{decide, denied_by};
+use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limiter::batch::{MemberMode, Prepared, Trial};
+use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::reserve::Claim;
+use crate::store::key::Key;
+
+/// One member of a decided batch, as it is counted.
+pub(super) struct Counted {
+    handle: KeyedLimit,
+    key: Key,
+    burst: u64,
+    cost: u64,
+    factor: Factor,
+    mode: MemberMode,
+    trial: Trial,
+    position: usize,
+    decision: Decision,
+}
+
+/// A batch that the store decides. Its local members are charged already.
+pub(super) struct AskedBatch {
+    pub(super) locals: Vec<Counted>,
+    pub(super) claims: LocalCharges,
+    /// The members that the store knows, in the order of `members`.
+    pub(super) shared: Vec<Counted>,
+    pub(super) members: Arc<[SharedMember]>,
+    pub(super) call: SharedCall,
+}
+
+/// The charges of the local members. They are given back when this is dropped before it is told to keep them: also if the
+/// store's thread ends before it has asked.
+pub(super) struct LocalCharges {
+    claims: Vec<Claim>,
+    is_kept: bool,
+}
+
+impl LocalCharges {
+    pub(super) fn new(claims: Vec<Claim>) -> LocalCharges {
+        LocalCharges { claims, is_kept: false }
+    }
+}
+
+impl Drop for LocalCharges {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // Later charges first: each rollback then finds its own charge as the last one.
+            for claim in self.claims.iter().rev() {
+                // A second panic during unwinding would abort the process. A charge whose rollback panics stays.
+                let _ = catch_unwind(AssertUnwindSafe(|| claim.roll_back_to(0)));
+            }
+        }
+    }
+}
+
+/// What is asked of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SharedCall {
+    /// Whether the members are charged and counted. A check does neither.
+    pub(super) spends: bool,
+    /// Whether it is the call of a handle for one bucket: its decision then has the figures of a limit in shadow mode, too.
+    pub(super) is_of_one: bool,
+}
+
+impl Counted {
+    pub(super) fn new(member: &Prepared<'_>) -> Counted {
+        Counted {
+            handle: member.handle.clone(),
+            key: Key::new(member.key.key),
+            burst: member.limit.burst(),
+            cost: member.cost,
+            factor: member.factor,
+            mode: member.mode,
+            trial: member.trial,
+            position: member.position,
+            decision: member.decision,
+        }
+    }
+
+    fn is_in_shadow_mode(&self) -> bool {
+        matches!(self.trial, Trial::ShadowMode { .. })
+    }
+
+    fn can_deny(&self) -> bool {
+        self.mode != MemberMode::SpendOnly && !self.is_in_shadow_mode()
+    }
+
+    /// Counts the member of an allowed batch, or the one that denied it.
+    fn count(&self, is_denied: bool) {
+        let (handle, decision) = (&self.handle, &self.decision);
+        let inner = &*handle.limiter.inner;
+        let key = self.key.as_ref();
+        let would_deny = match self.trial {
+            Trial::Nothing => false,
+            Trial::ShadowMode { is_above } => is_above || !decision.allowed(),
+            // A shadow limit tries other numbers, and has no blocks.
+            Trial::ShadowBeside if decision.blocked() => false,
+            Trial::ShadowBeside => {
+                let call = match self.mode {
+                    MemberMode::CheckOnly => Call::Check(self.cost),
+                    _ => Call::Spend(self.cost),
+                };
+                inner.in_shadow(key, self.factor, call, inner.clock.now_ns())
+            }
+        };
+        handle.note_shadow(would_deny && self.mode != MemberMode::SpendOnly);
+        let Some(stripes) = &handle.stripes else { return };
+        if is_denied {
+            return handle.count_denied(stripes, key.id, decision, inner.clock.now_ns());
+        }
+        // The cost of a spend-only member may not fit: then it is neither allowed nor denied.
+        if self.mode != MemberMode::SpendOnly || decision.allowed() {
+            let is_charged = self.mode != MemberMode::CheckOnly && decision.allowed();
+            stripes.count_allowed(decision, self.burst, if is_charged { self.cost } else { 0 });
+        }
+    }
+}
+
+/// Returns the mode of a member for the store.
+pub(super) fn shared_mode(member: &Prepared<'_>, spends: bool) -> SharedMode {
+    match (member.can_deny(), member.mode == MemberMode::CheckOnly || !spends) {
+        (_, true) => SharedMode::CheckOnly,
+        (true, false) => SharedMode::CheckAndSpend,
+        (false, false) => SharedMode::SpendOnly,
+    }
+}
+
+impl AskedBatch {
+    /// Returns the name of the first shared limit.
+    pub(super) fn first_name(&self) -> &str {
+        self.shared.first().map_or("", |member| member.handle.name())
+    }
+
+    /// Asks the store, gives the local charges back if it does not allow the batch, and counts.
+    pub(super) async fn decide_by(
+        mut self,
+        store: Arc<dyn SharedStore>,
+    ) -> Result<Decision, Error> {
+        let found = store.charge(self.members.clone()).await;
+        let decision = found.and_then(|found| self.figures(&found));
+        self.claims.is_kept = decision.as_ref().is_ok_and(Decision::allowed);
+        match &decision {
+            Ok(decision) if self.call.spends => self.count(decision),
+            Ok(_) => {}
+            Err(_) => self.shared.iter().for_each(|member| member.handle.tally.count_error()),
+        }
+        decision
+    }
+
+    /// Computes the figures of the batch's decision from the texts that the store found.
+    fn figures(&mut self, found: &Found) -> Result<Decision, Error> {
+        let decided = decide(&self.members, &found.texts, found.unix_ns)?;
+        if denied_by(&self.members, &decided) != found.denied {
+            let text = "the store's script and this program decide differently; they are of different versions";
+            return Err(Error::new(ErrorKind::Store, text));
+        }
+        for (member, decided) in self.shared.iter_mut().zip(decided) {
+            member.decision = decided.decision;
+        }
+        if let ([member], true) = (&*self.shared, self.call.is_of_one)
+            && member.is_in_shadow_mode()
+        {
+            return Ok(member.decision.in_shadow());
+        }
+        let members = self.locals.iter().chain(&self.shared).filter(|member| member.can_deny());
+        let mut in_order: Vec<_> = members.collect();
+        in_order.sort_unstable_by_key(|member| member.position);
+        Ok(in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
+            strictest.stricter(member.decision.for_member(member.position))
+        }))
+    }
+
+    fn count(&self, decision: &Decision) {
+        for member in self.locals.iter().chain(&self.shared) {
+            match decision.denied_by() {
+                None => member.count(false),
+                Some(position) if position == member.position => member.count(true),
+                Some(_) => {}
+            }
+        }
+    }
+}

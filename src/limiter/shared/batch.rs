@@ -1,0 +1,209 @@
+//! Batches with members that several nodes share.
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use crate::core::shared::{SharedMember, StoreHandle};
+use crate::core::view::LimitsView;
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limiter::batch::{
+    Batch, INLINE_MEMBERS, Prepared, PreparedMembers, count, look, prepare_all, spend,
+    undone_on_panic,
+};
+use crate::limiter::reserve::Claim;
+use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
+use crate::limiter::shared::no_store;
+use crate::limits::Scratch;
+use crate::store::Outdated;
+
+/// How far a batch came without the store.
+enum Begun {
+    /// No member is shared.
+    Local,
+    /// It is decided: a local member has denied it, or the limiter is off.
+    Decided(Decision),
+    Asks(AskedBatch),
+}
+
+/// The answer of a task at the store.
+pub(super) async fn answer<T>(asked: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
+    asked.await.unwrap_or_else(|_| {
+        let text = "the call to the store ended without an answer";
+        Err(Error::new(ErrorKind::Store, text))
+    })
+}
+
+impl Batch<'_> {
+    /// Like [`spend`](Batch::spend), for members of which some are [shared](crate::limits::Shared): charges all members,
+    /// on this node and in the store, or none. Ready at its first poll if no member is shared.
+    ///
+    /// The local members are charged first. If one of them denies the batch, the store is not asked, and the decision
+    /// is that of the local members alone. If the store denies the batch or fails, the local charges are given back.
+    ///
+    /// A future that is dropped before its first poll has charged nothing. One that is dropped later goes on without its
+    /// caller: the batch is charged if it is allowed.
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch`]; and [`Error::is_store_failure`] if the store refuses the call or does not answer in time. Nothing is
+    /// charged then on this node; in the store all members may be charged or none.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// use tollgate::shared::Store;
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+    /// let exact = LimitOptions::default().shared(Shared::Exact);
+    /// let limits = Limits::builder()
+    ///     .limit("PerClient", IdFormat::String, limit(2)?)?
+    ///     .limit_with("PerTeam", IdFormat::String, limit(3)?, exact)?
+    ///     .build();
+    /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
+    /// let limiter = Limiter::with_options(limits, options);
+    /// let (clients, teams) = (limiter.limit("PerClient")?, limiter.limit("PerTeam")?);
+    /// let members = [clients.member("alice"), teams.member("red")];
+    /// assert_eq!(limiter.batch(&members).spend_shared().await?.remaining(), Some(1));
+    /// assert!(limiter.batch(&members).spend().unwrap_err().needs_store());
+    /// # Ok::<(), tollgate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn spend_shared(&self) -> Result<Decision, Error> {
+        self.call_shared(SharedCall { spends: true, is_of_one: false }).await
+    }
+
+    /// Like [`check`](Batch::check), for members of which some are [shared](crate::limits::Shared): asks the store, and
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`spend_shared`](Batch::spend_shared).
+    pub async fn check_shared(&self) -> Result<Decision, Error> {
+        self.call_shared(SharedCall { spends: false, is_of_one: false }).await
+    }
+
+    async fn call_shared(&self, call: SharedCall) -> Result<Decision, Error> {
+        loop {
+            if let Some(decision) = self.ask_store(call).await? {
+                return Ok(decision);
+            }
+            match if call.spends { self.spend() } else { self.check() } {
+                // A reload has come between, and has made a member a shared one.
+                Err(error) if error.needs_store() => {}
+                decision => return decision,
+            }
+        }
+    }
+
+    /// Decides the batch by the store; `None` if no member is shared.
+    pub(super) async fn ask_store(&self, call: SharedCall) -> Result<Option<Decision>, Error> {
+        match self.begin(call)? {
+            Begun::Local => Ok(None),
+            Begun::Decided(decision) => Ok(Some(decision)),
+            Begun::Asks(asked) => Ok(Some(answer(self.ask(asked)?).await?)),
+        }
+    }
+
+    /// Hands the batch to the store; returns where its answer will come.
+    fn ask(&self, asked: AskedBatch) -> Result<oneshot::Receiver<Result<Decision, Error>>, Error> {
+        let StoreHandle { store, .. } = self.store_handle(&asked)?;
+        let (tell, answer) = oneshot::channel();
+        let by = store.clone();
+        store.run(Box::pin(async move {
+            // Nobody may wait for the answer.
+            let _ = tell.send(asked.decide_by(by).await);
+        }));
+        Ok(answer)
+    }
+
+    fn store_handle(&self, asked: &AskedBatch) -> Result<&StoreHandle, Error> {
+        self.limiter.inner.shared.as_ref().ok_or_else(|| no_store(asked.first_name()))
+    }
+
+    /// Prepares the batch under one view of the limits, and charges its local members if it has shared ones too.
+    fn begin(&self, call: SharedCall) -> Result<Begun, Error> {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Begun::Decided(Decision::UNLIMITED));
+        }
+        inner.with_view(|view| {
+            let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
+            scratches.resize_with(self.members.len(), Scratch::new);
+            match prepare_all(self.limiter, self.members, view, &mut scratches, true) {
+                Ok(members) => self.begin_with(view, members, call),
+                Err(error) => Ok(Err(error)),
+            }
+        })
+    }
+
+    fn begin_with(
+        &self,
+        view: LimitsView<'_>,
+        members: PreparedMembers<'_>,
+        call: SharedCall,
+    ) -> Result<Result<Begun, Error>, Outdated> {
+        let is_shared = |member: &Prepared<'_>| member.is_shared(view);
+        let Some(first) = members.iter().find(|member| is_shared(member)) else {
+            return Ok(Ok(Begun::Local));
+        };
+        let Some(handle) = &view.inner.shared else {
+            return Ok(Err(no_store(first.handle.name())));
+        };
+        let (mut shared, mut locals) = (PreparedMembers::new(), PreparedMembers::new());
+        for member in members {
+            if is_shared(&member) { shared.push(member) } else { locals.push(member) }
+        }
+        let asks = |claims, locals: &[Prepared<'_>]| AskedBatch {
+            locals: locals.iter().map(Counted::new).collect(),
+            claims,
+            shared: shared.iter().map(Counted::new).collect(),
+            members: shared
+                .iter()
+                .map(|member| asked_member(view, handle, member, call.spends))
+                .collect(),
+            call,
+        };
+        if !call.spends {
+            look(view, &mut locals)?;
+            return Ok(Ok(Begun::Asks(asks(LocalCharges::new(Vec::new()), &locals))));
+        }
+        undone_on_panic(view, &mut locals, |locals| {
+            let (decision, now_ns) = spend(view, locals)?;
+            if !decision.allowed() {
+                count(view.inner, locals, &decision, now_ns);
+                return Ok(Ok(Begun::Decided(decision)));
+            }
+            let claims = locals.iter().filter_map(|member| {
+                let Prepared { key, cost, factor, .. } = member;
+                Some(Claim::new(self.limiter, view, key, *cost, *factor, member.spent?))
+            });
+            Ok(Ok(Begun::Asks(asks(LocalCharges::new(claims.collect()), locals))))
+        })
+    }
+}
+
+/// Makes the member as the store gets it.
+fn asked_member(
+    view: LimitsView<'_>,
+    handle: &StoreHandle,
+    member: &Prepared<'_>,
+    spends: bool,
+) -> SharedMember {
+    let index = member.key.key.limit;
+    let entry = view.generation.limits.entry(index);
+    let limit = (*member.limit).clone();
+    SharedMember {
+        key: handle.key(entry, &limit, member.key.key.id),
+        keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
+        limit,
+        cost: member.cost,
+        mode: shared_mode(member, spends),
+    }
+}

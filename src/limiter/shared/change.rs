@@ -1,0 +1,113 @@
+//! Changes one bucket in the store: reads its text, computes the new one here, and replaces it if it has not changed.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::core::shared::decide::{kept_ms, read};
+use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::core::shared::{
+    Change, Found, Replaced, SharedMember, SharedMode, SharedStore, StoreHandle,
+};
+use crate::error::{Error, ErrorKind};
+use crate::limit::Limit;
+use crate::limiter::handle::KeyedLimit;
+use crate::limiter::shared::batch::answer;
+use crate::limiter::shared::{keep_ms, no_store};
+use crate::limits::{Id, Scratch};
+use crate::store::key::KeyRef;
+
+/// How often a change is tried again because another caller has changed the bucket meanwhile.
+const MAX_TRIES: usize = 3;
+
+/// A bucket in the store, by the limit that applies to its id.
+pub(super) enum Placed {
+    /// No limit applies, or the limiter is off.
+    Unlimited,
+    /// The limit is not shared.
+    Local,
+    InStore(Arc<dyn SharedStore>, SharedMember),
+}
+
+/// What a change makes of a bucket: the new bucket, if it changes it, and the caller's answer.
+pub(super) type Changed<R> = (Option<SharedBucket>, R);
+
+impl KeyedLimit {
+    /// Finds an id's bucket. `cost`: an error if it is above the limit's burst.
+    pub(super) fn place(&self, id: Id<'_>, cost: u64) -> Result<Placed, Error> {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Placed::Unlimited);
+        }
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
+                return Ok(Ok(Placed::Unlimited));
+            };
+            if !entry.is_shared() {
+                return Ok(Ok(Placed::Local));
+            }
+            if cost > limit.burst() {
+                return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
+            }
+            let Some(StoreHandle { store, .. }) = &inner.shared else {
+                return Ok(Err(no_store(&entry.name)));
+            };
+            let key = KeyRef { limit: self.index, id };
+            let member = SharedMember {
+                key: inner
+                    .shared
+                    .as_ref()
+                    .map_or_else(Box::default, |to| to.key(entry, limit, key.id)),
+                limit: limit.clone(),
+                cost: 0,
+                mode: SharedMode::CheckOnly,
+                keep_ms: keep_ms(view, self.index, tag, limit),
+            };
+            Ok(Ok(Placed::InStore(store.clone(), member)))
+        })
+    }
+}
+
+/// Changes a bucket by a task of the store, which goes on if the caller drops the future.
+pub(super) async fn change<R: Send + 'static>(
+    store: Arc<dyn SharedStore>,
+    member: SharedMember,
+    ask: impl Fn(&Limit, SharedBucket, u64) -> Changed<R> + Send + Sync + 'static,
+) -> Result<R, Error> {
+    let (tell, changed) = oneshot::channel();
+    let by = store.clone();
+    store.run(Box::pin(async move {
+        let _ = tell.send(change_now(&*by, member, ask).await);
+    }));
+    answer(changed).await
+}
+
+async fn change_now<R>(
+    store: &dyn SharedStore,
+    member: SharedMember,
+    ask: impl Fn(&Limit, SharedBucket, u64) -> Changed<R>,
+) -> Result<R, Error> {
+    let (key, limit, at_least_ms) = (member.key.clone(), member.limit.clone(), member.keep_ms);
+    let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
+    for _ in 0..MAX_TRIES {
+        let before = texts.pop().flatten();
+        let bucket = read(&key, &limit, before.as_deref())?;
+        let (new, result) = ask(&limit, bucket, unix_ns);
+        let Some(new) = new else { return Ok(result) };
+        let is_needed = new.blocked_ns(unix_ns).is_some()
+            || (new.word != 0 && !limit.rule().is_full(new.word, rule_time_ns(unix_ns)));
+        let after = is_needed.then(|| {
+            (new.text(&limit).into_boxed_str(), kept_ms(&limit, new, unix_ns, at_least_ms))
+        });
+        let change = Change { key: key.clone(), before, after };
+        match store.replace([change].into()).await? {
+            Replaced::Done => return Ok(result),
+            Replaced::Changed { unix_ns: now_ns, texts: now } => (unix_ns, texts) = (now_ns, now),
+        }
+    }
+    let text = format!("{key:?} in the store was changed by others {MAX_TRIES} times meanwhile");
+    Err(Error::new(ErrorKind::Store, text))
+}

@@ -1,0 +1,70 @@
+//! Calls for limits that several nodes share.
+//!
+//! A call that must ask the store has three parts. It prepares everything under one view of the limits and charges the
+//! local members. It then hands a task to the store, which owns all that it needs: the task asks, gives the local charges
+//! back if the store denies, and counts. At last the caller's future takes the task's result. If the caller drops that
+//! future, the task goes on to its end: so a call is charged for all of its members or for none, whoever waits for it.
+
+mod asked;
+mod batch;
+mod blocking;
+mod change;
+mod one;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
+use sha2::{Digest, Sha256};
+
+use crate::core::shared::StoreHandle;
+use crate::core::view::LimitsView;
+use crate::error::{Error, ErrorKind};
+use crate::limit::Limit;
+use crate::limits::{Entry, decode};
+use crate::store::key::{LimitIndex, LimitTag};
+
+impl StoreHandle {
+    /// Returns the name of an id's bucket in the store: the prefix, the limit's name, its
+    /// algorithm if that is not gcra, because the texts differ, and the id as text, or a hash of a long id. No name of a
+    /// limit has a slash, a colon or a number sign, so no two buckets have the same name.
+    fn key(&self, entry: &Entry, limit: &Limit, id: &[u8]) -> Box<str> {
+        /// The longest id that is written as it is, in bytes.
+        const ID_MAX_BYTES: usize = 64;
+        /// The bytes of a hash that are kept.
+        const HASH_BYTES: usize = 16;
+        let text = decode(entry.format, id);
+        let mut key = format!("{}{}", self.prefix, entry.name);
+        if limit.rule().gcra().is_none() {
+            key = key + "/" + limit.algorithm();
+        }
+        if text.len() <= ID_MAX_BYTES {
+            return (key + ":" + &text).into();
+        }
+        key.push('#');
+        for byte in &Sha256::digest(text.as_bytes())[..HASH_BYTES] {
+            key.push_str(&format!("{byte:02x}"));
+        }
+        key.into()
+    }
+}
+
+/// Makes the error of a call for a shared limit where no store was given.
+#[cold]
+fn no_store(name: &str) -> Error {
+    let text = format!(
+        "{name} is shared, and the limiter has no store: give it one by LimiterOptions::store, or by `store` in the limits file"
+    );
+    Error::new(ErrorKind::Store, text)
+}
+
+/// Returns the least time for which the text of a bucket is kept after a call under `limit`, in ms: until it is full under
+/// the limit without a factor, and with the largest factor that was used on this node.
+fn keep_ms(view: LimitsView<'_>, index: LimitIndex, tag: LimitTag, limit: &Limit) -> u64 {
+    if !limit.rule().fills_slower_by_factor() {
+        return 0;
+    }
+    let factor = view.generation.largest_factors.get(index);
+    let Some(own) = view.generation.limits.limit_at(tag) else { return 0 };
+    let slowest = own.scaled(factor).ok().flatten();
+    let full_in = |limit: &Limit| limit.burst_offset().as_millis() as u64 + 1;
+    full_in(own).max(slowest.as_ref().map_or(0, full_in))
+}

@@ -1,0 +1,230 @@
+//! Calls for one bucket that several nodes share.
+
+use std::time::Duration;
+
+use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::limiter::handle::KeyedLimit;
+use crate::limiter::shared::asked::SharedCall;
+use crate::limiter::shared::change::{Changed, Placed, change};
+use crate::limits::Id;
+use crate::util::time::saturating_ns;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+impl KeyedLimit {
+    /// Like [`spend`](KeyedLimit::spend), for a limit that may be [shared](crate::limits::Shared): asks the store where
+    /// only the store can tell. Ready at its first poll for a local limit.
+    ///
+    /// A future that is dropped before its first poll has charged nothing. One that is dropped later goes on without its
+    /// caller: the bucket is charged if it has the units.
+    ///
+    /// # Errors
+    ///
+    /// As [`spend`](KeyedLimit::spend); and [`Error::is_store_failure`] if the store refuses the call or does not answer
+    /// in time. In the latter case the bucket may be charged or not.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// use tollgate::shared::Store;
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// let exact = LimitOptions::default().shared(Shared::Exact);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
+    /// let store = Store::in_memory(Clock::system()); // or Store::connect(StoreOptions::new("redis://...")?)
+    /// let node = || Limiter::with_options(limits.clone(), LimiterOptions::default().store(store.clone()));
+    /// let (one, other) = (node().limit("PerUser")?, node().limit("PerUser")?);
+    /// assert_eq!(one.spend_shared("alice", 3).await?.remaining(), Some(2));
+    /// assert_eq!(other.spend_shared("alice", 1).await?.remaining(), Some(1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn spend_shared<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        cost: u64,
+    ) -> Result<Decision, Error> {
+        let id: Id<'a> = id.into();
+        loop {
+            let members = [self.member(id).cost(cost)];
+            let call = SharedCall { spends: true, is_of_one: true };
+            if let Some(decision) = self.limiter.batch(&members).ask_store(call).await? {
+                return Ok(decision);
+            }
+            match self.spend(id, cost) {
+                // A reload has come between, and has made the limit a shared one.
+                Err(error) if error.needs_store() => {}
+                decision => return decision,
+            }
+        }
+    }
+
+    /// Like [`check`](KeyedLimit::check), for a limit that may be [shared](crate::limits::Shared).
+    ///
+    /// # Errors
+    ///
+    /// As [`spend_shared`](KeyedLimit::spend_shared).
+    pub async fn check_shared<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        cost: u64,
+    ) -> Result<Decision, Error> {
+        let id: Id<'a> = id.into();
+        loop {
+            let members = [self.member(id).cost(cost)];
+            let call = SharedCall { spends: false, is_of_one: true };
+            if let Some(decision) = self.limiter.batch(&members).ask_store(call).await? {
+                return Ok(decision);
+            }
+            match self.check(id, cost) {
+                // A reload has come between, and has made the limit a shared one.
+                Err(error) if error.needs_store() => {}
+                decision => return decision,
+            }
+        }
+    }
+
+    /// Like [`refund`](KeyedLimit::refund), for a limit that may be [shared](crate::limits::Shared): reads the bucket and
+    /// replaces it if no other caller has changed it meanwhile, which takes two answers of the store.
+    ///
+    /// # Errors
+    ///
+    /// As [`spend_shared`](KeyedLimit::spend_shared); also if others have changed the bucket three times meanwhile.
+    pub async fn refund_shared<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        cost: u64,
+    ) -> Result<Decision, Error> {
+        let id = id.into();
+        loop {
+            let (store, member) = match self.place(id, cost)? {
+                Placed::Unlimited => return Ok(Decision::UNLIMITED),
+                Placed::Local => match self.refund(id, cost) {
+                    Err(error) if error.needs_store() => continue,
+                    decision => return decision,
+                },
+                Placed::InStore(store, member) => (store, member),
+            };
+            return change(store, member, move |limit, bucket, unix_ns| {
+                let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
+                (with_word(bucket, outcome.word), outcome.decision)
+            })
+            .await;
+        }
+    }
+
+    /// Like [`reset`](KeyedLimit::reset), for a limit that may be [shared](crate::limits::Shared). See
+    /// [`refund_shared`](KeyedLimit::refund_shared).
+    ///
+    /// # Errors
+    ///
+    /// As [`refund_shared`](KeyedLimit::refund_shared).
+    pub async fn reset_shared<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
+        let id = id.into();
+        loop {
+            let (store, member) = match self.place(id, 0)? {
+                Placed::Unlimited => return Ok(Decision::UNLIMITED),
+                Placed::Local => match self.reset(id) {
+                    Err(error) if error.needs_store() => continue,
+                    decision => return decision,
+                },
+                Placed::InStore(store, member) => (store, member),
+            };
+            return change(store, member, |limit, bucket, unix_ns| {
+                let outcome = limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
+                (with_word(bucket, outcome.word), outcome.decision)
+            })
+            .await;
+        }
+    }
+
+    /// Like [`block`](KeyedLimit::block), for a limit that may be [shared](crate::limits::Shared): denies the id on all
+    /// nodes. Returns the time until its block ends. The store keeps whole milliseconds, and no reason.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](KeyedLimit::block) and [`refund_shared`](KeyedLimit::refund_shared).
+    pub async fn block_shared<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        time: Duration,
+    ) -> Result<Duration, Error> {
+        let id = id.into();
+        loop {
+            let (store, member) = match self.place(id, 0)? {
+                Placed::Unlimited | Placed::Local => match self.block(id, time) {
+                    Err(error) if error.needs_store() => continue,
+                    left => return left,
+                },
+                Placed::InStore(store, member) => (store, member),
+            };
+            return change(store, member, move |_, bucket, unix_ns| {
+                let end_ns = unix_ns.saturating_add(saturating_ns(time));
+                let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
+                blocked_until(bucket, until_ms, unix_ns)
+            })
+            .await
+            .map(|left_ns| Duration::from_nanos(left_ns.unwrap_or(0)));
+        }
+    }
+
+    /// Like [`unblock`](KeyedLimit::unblock), for a limit that may be [shared](crate::limits::Shared). Returns whether the
+    /// id was blocked.
+    ///
+    /// # Errors
+    ///
+    /// As [`refund_shared`](KeyedLimit::refund_shared).
+    pub async fn unblock_shared<'a>(&self, id: impl Into<Id<'a>>) -> Result<bool, Error> {
+        let id = id.into();
+        match self.place(id, 0)? {
+            Placed::Unlimited | Placed::Local => self.unblock(id),
+            Placed::InStore(store, member) => {
+                change(store, member, |_, bucket, unix_ns| {
+                    let was_blocked = bucket.blocked_ns(unix_ns).is_some();
+                    let (changed, _) = blocked_until(bucket, 0, unix_ns);
+                    (changed, was_blocked)
+                })
+                .await
+            }
+        }
+    }
+
+    /// Like [`blocked`](KeyedLimit::blocked), for a limit that may be [shared](crate::limits::Shared). Returns the time
+    /// until the id's block ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`spend_shared`](KeyedLimit::spend_shared).
+    pub async fn blocked_shared<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+    ) -> Result<Option<Duration>, Error> {
+        let id = id.into();
+        match self.place(id, 0)? {
+            Placed::Unlimited | Placed::Local => self.blocked(id),
+            Placed::InStore(store, member) => {
+                let left =
+                    change(store, member, |_, bucket, unix_ns| (None, bucket.blocked_ns(unix_ns)));
+                Ok(left.await?.map(Duration::from_nanos))
+            }
+        }
+    }
+}
+
+fn with_word(bucket: SharedBucket, word: Option<u64>) -> Option<SharedBucket> {
+    word.map(|word| SharedBucket { word, ..bucket })
+}
+
+/// Sets the end of a bucket's block; returns the bucket if it has changed, and the ns until the end.
+fn blocked_until(bucket: SharedBucket, until_ms: u64, unix_ns: u64) -> Changed<Option<u64>> {
+    let new = SharedBucket { blocked_until_ms: until_ms, ..bucket };
+    ((new != bucket).then_some(new), new.blocked_ns(unix_ns))
+}

@@ -1,0 +1,195 @@
+//! Calls whose callers go away, and stores that fail or end, beside local members.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore, StoreHandle};
+use crate::error::{Error, ErrorKind};
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limiter::handle::KeyedLimit;
+use crate::limiter::options::LimiterOptions;
+use crate::limits::{IdFormat, LimitOptions, Limits, Shared};
+use crate::shared::Store;
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A store in memory whose tasks wait until the test runs them.
+#[derive(Clone)]
+struct SlowStore {
+    inner: Arc<dyn SharedStore>,
+    tasks: Arc<Mutex<Vec<Task>>>,
+    fails: Arc<Mutex<Option<Error>>>,
+}
+
+impl std::fmt::Debug for SlowStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SlowStore")
+    }
+}
+
+impl SlowStore {
+    fn new(clock: Clock) -> SlowStore {
+        let inner = Store::in_memory(clock).0.store;
+        SlowStore { inner, tasks: Arc::default(), fails: Arc::default() }
+    }
+
+    /// Runs the tasks that wait; returns their number.
+    fn run_all(&self) -> usize {
+        let tasks: Vec<Task> = std::mem::take(&mut *self.tasks.lock());
+        let count = tasks.len();
+        for mut task in tasks {
+            let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(polled, Poll::Ready(()));
+        }
+        count
+    }
+
+    fn failure<T: Send + 'static>(&self) -> Option<Reply<T>> {
+        let error = self.fails.lock().clone()?;
+        Some(Box::pin(std::future::ready(Err(error))))
+    }
+}
+
+impl SharedStore for SlowStore {
+    fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
+        self.failure().unwrap_or_else(|| self.inner.charge(members))
+    }
+
+    fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
+        self.failure().unwrap_or_else(|| self.inner.replace(changes))
+    }
+
+    fn run(&self, task: Task) {
+        self.tasks.lock().push(task);
+    }
+}
+
+struct Node {
+    limiter: Limiter,
+    store: SlowStore,
+    own: KeyedLimit,
+    all: KeyedLimit,
+}
+
+fn node() -> Node {
+    let clock = Clock::manual().0;
+    let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60)).unwrap();
+    let exact = LimitOptions::default().shared(Shared::Exact);
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit(10)).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, limit(5), exact).unwrap().build();
+    let store = SlowStore::new(clock.clone());
+    let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
+    let options = LimiterOptions::default().clock(clock).counting(true).store(Store(handle));
+    let limiter = Limiter::with_options(limits, options);
+    let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
+    Node { limiter, store, own, all }
+}
+
+fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+impl Node {
+    /// What is left of this node's bucket, and of that of all nodes.
+    fn left(&self) -> (Option<u64>, Option<u64>) {
+        let own = self.own.check("a", 0).unwrap().remaining();
+        let mut check = Box::pin(self.all.check_shared("a", 0));
+        assert!(poll(check.as_mut()).is_pending());
+        self.store.run_all();
+        let Poll::Ready(all) = poll(check.as_mut()) else { panic!("answered") };
+        (own, all.unwrap().remaining())
+    }
+
+    /// Counts of allowed and denied calls, of both limits.
+    fn counts(&self) -> Vec<(u64, u64)> {
+        let counters = self.limiter.counters();
+        counters.limits.iter().map(|limit| (limit.allowed, limit.denied)).collect()
+    }
+}
+
+#[test]
+fn an_abandoned_call_charges_all_or_nothing() {
+    for (cost, before_poll) in [(1, true), (1, false), (4, false)] {
+        let node = node();
+        assert_eq!(node.left(), (Some(10), Some(5)));
+        let members = [node.own.member("a").cost(cost), node.all.member("a").cost(cost)];
+        let spend = |times| {
+            for _ in 0..times {
+                let batch = node.limiter.batch(&members);
+                let mut spent = Box::pin(batch.spend_shared());
+                if !before_poll {
+                    assert!(poll(spent.as_mut()).is_pending());
+                }
+            }
+        };
+        spend(2);
+        let charged = if before_poll { 0 } else { 2 * cost };
+        assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(10 - charged), "held");
+        assert_eq!(node.store.run_all(), if before_poll { 0 } else { 2 });
+        // Of two batches of 4, the store denies the second, and the node takes its part back.
+        let kept = if cost == 4 { 4 } else { charged };
+        assert_eq!(node.left(), (Some(10 - kept), Some(5 - kept)));
+        let counted = match (before_poll, cost) {
+            (true, _) => vec![(0, 0), (0, 0)],
+            (_, 1) => vec![(2, 0), (2, 0)],
+            _ => vec![(1, 0), (1, 1)],
+        };
+        assert_eq!(node.counts(), counted);
+    }
+}
+
+#[test]
+fn a_failing_store_leaves_local_buckets_alone() {
+    let node = node();
+    let members = [node.own.member("a").cost(3), node.all.member("a").cost(3)];
+    let batch = node.limiter.batch(&members);
+    let mut spent = Box::pin(batch.spend_shared());
+    assert!(poll(spent.as_mut()).is_pending());
+    *node.store.fails.lock() = Some(Error::new(ErrorKind::Store, "planted"));
+    node.store.run_all();
+    let Poll::Ready(Err(error)) = poll(spent.as_mut()) else { panic!("it failed") };
+    assert_eq!(error.to_string(), "planted");
+    *node.store.fails.lock() = None;
+    assert_eq!(node.left(), (Some(10), Some(5)));
+    // The store's thread ends with a task that has not begun.
+    let mut spent = Box::pin(batch.spend_shared());
+    assert!(poll(spent.as_mut()).is_pending());
+    node.store.tasks.lock().clear();
+    let Poll::Ready(Err(error)) = poll(spent.as_mut()) else { panic!("it ended") };
+    assert!(error.is_store_failure(), "{error}");
+    assert_eq!(node.left(), (Some(10), Some(5)), "a task that is dropped gives its charges back");
+}
+
+#[test]
+fn a_reload_meanwhile_keeps_the_decision() {
+    let node = node();
+    let members = [node.own.member("a"), node.all.member("a")];
+    let batch = node.limiter.batch(&members);
+    let mut spent = Box::pin(batch.spend_shared());
+    assert!(poll(spent.as_mut()).is_pending());
+    let none = Limits::builder().limit("Own", IdFormat::String, None).unwrap();
+    node.limiter.reload(none.build()).unwrap();
+    node.store.run_all();
+    let Poll::Ready(Ok(decision)) = poll(spent.as_mut()) else { panic!("answered") };
+    assert_eq!((decision.allowed(), decision.remaining()), (true, Some(4)));
+}
+
+#[test]
+fn a_denied_local_member_asks_no_store() {
+    let node = node();
+    assert!(node.own.spend("a", 10).unwrap().allowed());
+    let members = [node.all.member("a"), node.own.member("a")];
+    let batch = node.limiter.batch(&members);
+    let mut spent = Box::pin(batch.spend_shared());
+    let Poll::Ready(Ok(decision)) = poll(spent.as_mut()) else { panic!("decided at once") };
+    assert_eq!(decision.denied_by(), Some(1));
+    assert_eq!(node.store.run_all(), 0);
+    assert_eq!(node.left().1, Some(5));
+}

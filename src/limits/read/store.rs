@@ -1,0 +1,164 @@
+//! Reads the section of the store that limits share.
+
+use crate::limits::names;
+
+use super::faults::Path;
+use super::walk::{Form, Role, Walk, Walked};
+
+#[cfg(feature = "valkey")]
+use {
+    super::duration,
+    super::fields::{Field, unknown_field},
+    super::node::{Scalar, Value},
+    crate::limits::StoreOptions,
+    std::time::Duration,
+};
+
+/// The fields of the section, with their values for messages.
+#[cfg(feature = "valkey")]
+const FIELDS: [(&str, &str); 5] = [
+    ("url", "a URL such as redis://localhost:6379"),
+    ("prefix", "text such as tollgate:"),
+    ("tag", "text"),
+    ("connect", "a duration such as 250ms"),
+    ("timeout", "a duration such as 10ms"),
+];
+
+/// The section, as far as it was read.
+#[cfg(feature = "valkey")]
+struct Section {
+    /// The line of each field that was given.
+    lines: [Option<u64>; FIELDS.len()],
+    is_faulty: bool,
+    /// Whether it has a field of limits.
+    is_limit: bool,
+    options: StoreOptions,
+}
+
+impl Walk<'_, '_> {
+    /// Reads the value of the key `store`, or of `store:id`.
+    pub(super) fn store(&mut self, form: Form, has_id: bool, line: u64, at: &Path<'_>) -> Walked {
+        if has_id {
+            self.fault(line, at, names::STORE_IS_RESERVED);
+            return self.skip_value(at);
+        }
+        if form == Form::List || self.role == Role::Overrides {
+            let message = "the name store is reserved for the section of the store that limits share, which is in the map of the defaults, in the file of the limits";
+            self.fault(line, at, message);
+            return self.skip_value(at);
+        }
+        self.section(line, at)
+    }
+
+    #[cfg(not(feature = "valkey"))]
+    fn section(&mut self, line: u64, at: &Path<'_>) -> Walked {
+        let needs = super::sharing::NEEDS_FEATURE;
+        self.fault(line, at, format!("{}: {needs}", names::STORE_SECTION));
+        self.skip_value(at)
+    }
+
+    #[cfg(feature = "valkey")]
+    fn section(&mut self, line: u64, at: &Path<'_>) -> Walked {
+        const MAP: &str = "a map with url, such as {url: redis://localhost:6379},";
+        let (value_line, value) = self.value(at)?;
+        match &value {
+            Value::Map => {}
+            Value::Scalar(scalar) if !scalar.is_null() => {
+                // The text is not shown: it may be a URL with a password.
+                self.fault(value_line, at, format!("a text: {MAP} is allowed"));
+                return Ok(());
+            }
+            _ => return self.unexpected(value_line, at, value, MAP),
+        }
+        let mut section = Section {
+            lines: Default::default(),
+            is_faulty: false,
+            is_limit: false,
+            options: StoreOptions::without_url(),
+        };
+        while let Some((line, key)) = self.key(at, "a field of the store")? {
+            match key {
+                Some(key) => self.section_field(&mut section, &key, line, at)?,
+                None => {
+                    section.is_faulty = true;
+                    self.skip_value(at)?;
+                }
+            }
+        }
+        if section.is_limit {
+            self.fault(line, at, names::STORE_IS_RESERVED);
+        } else if section.lines[0].is_none() {
+            self.fault(line, at, format!("no url: {} is wanted", FIELDS[0].1));
+        } else if !section.is_faulty
+            && let Err(message) = self.builder.set_store(section.options)
+        {
+            self.fault(line, at, message);
+        }
+        Ok(())
+    }
+
+    /// Reads a field of the section. Its key was read.
+    #[cfg(feature = "valkey")]
+    fn section_field(
+        &mut self,
+        section: &mut Section,
+        key: &Scalar<'_>,
+        line: u64,
+        at: &Path<'_>,
+    ) -> Walked {
+        let at_field = at.key(&key.text);
+        let Some(place) = FIELDS.iter().position(|(name, _)| *name == key.text) else {
+            section.is_faulty = true;
+            if key.text.contains("://") {
+                // The key is not shown: it may be a URL with a password.
+                self.fault(line, at, "a URL in place of a field: url: is wanted before it");
+            } else if Field::from_name(&key.text).is_some() {
+                section.is_limit = true;
+            } else {
+                let message = unknown_field(&key.text, &FIELDS.map(|(name, _)| name));
+                self.fault(line, &at_field, message);
+            }
+            return self.skip_value(at);
+        };
+        if let Some(before) = section.lines[place] {
+            section.is_faulty = true;
+            return self.given_twice(line, &at_field, before);
+        }
+        section.lines[place] = Some(line);
+        let (name, allowed) = FIELDS[place];
+        let (line, value) = self.value(&at_field)?;
+        let read = match &value {
+            Value::Scalar(scalar) if !scalar.is_null() => {
+                set(&mut section.options, name, &scalar.text)
+            }
+            _ => {
+                section.is_faulty = true;
+                return self.unexpected(line, &at_field, value, allowed);
+            }
+        };
+        if let Err(message) = read {
+            section.is_faulty = true;
+            self.fault(line, &at_field, message);
+        }
+        Ok(())
+    }
+}
+
+/// Sets an option of a store. An error says what was given and what is allowed; that of a URL does not show it.
+#[cfg(feature = "valkey")]
+fn set(options: &mut StoreOptions, name: &str, text: &str) -> Result<(), String> {
+    let time = || {
+        let read = duration::parse(text).map(Duration::from_nanos);
+        read.map_err(|reason| format!("invalid {name} {reason}"))
+    };
+    let before = options.clone();
+    let set = match name {
+        "url" => before.with_url(text),
+        "prefix" => before.prefix(text),
+        "tag" => before.tag(text),
+        "connect" => before.connect_timeout(time()?),
+        _ => before.answer_timeout(time()?),
+    };
+    *options = set.map_err(|error| error.to_string())?;
+    Ok(())
+}

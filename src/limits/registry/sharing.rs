@@ -1,0 +1,196 @@
+//! Shared limits in the registry: which limits are shared, how, and through which store.
+
+use super::Entry;
+
+#[cfg(feature = "valkey")]
+use {
+    super::{LimitEntry, Limits, LimitsBuilder, terms::custom_and_shared},
+    crate::algorithm::{factor::Factor, rule::Rule},
+    crate::error::{Error, ErrorKind},
+    crate::limits::{LimitOptions, OnError, Shared, StoreOptions, sharing::Sharing},
+    std::time::Duration,
+};
+
+impl Entry {
+    /// Whether the buckets are in a store.
+    #[cfg(not(feature = "valkey"))]
+    pub(super) fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Whether the buckets are in a store.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared() != Shared::Local
+    }
+
+    /// Returns where the buckets are.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn shared(&self) -> Shared {
+        self.options.sharing.shared
+    }
+
+    /// Checks that a limit with these options can have the algorithm that its overrides have.
+    #[cfg(feature = "valkey")]
+    pub(super) fn check_shared_algorithm(&self, options: &LimitOptions) -> Result<(), String> {
+        match self.algorithm.filter(|name| !Rule::BUILT_IN.contains(name)) {
+            Some(custom) if options.sharing.shared != Shared::Local => {
+                Err(custom_and_shared(custom))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(feature = "valkey")]
+impl Limits {
+    /// Returns the limits as one node applies them that shares none: all of them local, and without a store. For a
+    /// simulation or a replay.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// let exact = LimitOptions::default().shared(Shared::Exact);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
+    /// let users = Limiter::new(limits.as_one_node()).limit("PerUser")?;
+    /// assert_eq!(users.spend("alice", 1)?.remaining(), Some(4));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn as_one_node(mut self) -> Limits {
+        for entry in &mut self.entries {
+            entry.options.sharing = Sharing::default();
+        }
+        self.store = None;
+        self
+    }
+
+    /// Returns the store of the shared limits, if a file or code gives one.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::Limits;
+    /// use tollgate::limits::StoreOptions;
+    ///
+    /// let store = StoreOptions::new("redis://localhost:6379")?;
+    /// let limits = Limits::builder().store(store)?.build();
+    /// assert_eq!(limits.store().map(StoreOptions::url), Some("redis://localhost:6379"));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn store(&self) -> Option<&StoreOptions> {
+        self.store.as_ref()
+    }
+}
+
+#[cfg(feature = "valkey")]
+impl LimitsBuilder {
+    /// Sets the store of the shared limits. A limits file has it as the section `store`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_config`] if a store was given before, in code or in a file.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::Limits;
+    /// # use tollgate::limits::StoreOptions;
+    /// let builder = Limits::builder().store(StoreOptions::new("redis://localhost")?)?;
+    /// let error = builder.store(StoreOptions::new("redis://localhost")?).unwrap_err();
+    /// assert_eq!(error.to_string(), "the store was given twice");
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn store(mut self, store: StoreOptions) -> Result<LimitsBuilder, Error> {
+        self.set_store(store).map_err(|text| Error::new(ErrorKind::Config, text))?;
+        Ok(self)
+    }
+
+    /// Sets the store. It can be set once only. An error is the text of a fault.
+    pub(crate) fn set_store(&mut self, store: StoreOptions) -> Result<(), String> {
+        if self.limits.store.is_some() {
+            return Err("the store was given twice".into());
+        }
+        self.limits.store = Some(store);
+        Ok(())
+    }
+}
+
+#[cfg(feature = "valkey")]
+impl LimitEntry<'_> {
+    /// Returns where the buckets of the limit are: see [`LimitOptions::shared`](crate::limits::LimitOptions::shared).
+    pub fn shared(&self) -> Shared {
+        self.entry().shared()
+    }
+
+    /// Returns the decision while the store does not answer; `None` for a local limit.
+    pub fn on_error(&self) -> Option<OnError> {
+        self.entry().options.sharing.on_error()
+    }
+
+    /// Returns the part of the limit that a node gives out by itself while the store does not answer; `None` for a local
+    /// limit, and under [`OnError::Deny`].
+    pub fn fraction(&self) -> Option<Factor> {
+        self.entry().options.sharing.fraction()
+    }
+
+    /// Returns how long calls are allowed while the store does not answer; `None` without [`OnError::Allow`].
+    pub fn allow_for(&self) -> Option<Duration> {
+        self.entry().options.sharing.allow_for()
+    }
+
+    /// Returns the length of a lease; `None` without [`Shared::Leased`].
+    pub fn lease(&self) -> Option<Duration> {
+        self.entry().options.sharing.lease()
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use crate::limits::{IdFormat, Limits};
+
+    #[test]
+    fn no_limit_is_named_store() {
+        let error = Limits::builder().limit("store", IdFormat::String, None).unwrap_err();
+        assert!(error.is_invalid_name(), "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            "the name store is reserved for the section of the store that limits share: give the limit another name"
+        );
+        assert!(Limits::builder().limit("Store", IdFormat::String, None).is_ok());
+    }
+
+    #[cfg(feature = "valkey")]
+    #[test]
+    fn calls_of_shared_limits_take_the_slow_path() {
+        use super::*;
+        use crate::limit::Limit;
+        use crate::store::key::Quick;
+
+        let limit = || Limit::new(2, 1, Duration::from_secs(1)).unwrap();
+        let limits = |shared| {
+            let options = LimitOptions::default().shared(shared);
+            let builder = Limits::builder().limit_with("A", IdFormat::String, limit(), options);
+            builder.unwrap().build().in_generation(3, None)
+        };
+        for shared in [Shared::Local, Shared::Leased, Shared::Exact] {
+            let limits = limits(shared);
+            let entry = limits.entry(limits.index_of("A").unwrap());
+            assert_eq!(entry.shared(), shared);
+            let is_local = shared == Shared::Local;
+            assert_eq!(entry.quick != Quick::NEVER, is_local, "{shared}");
+            assert_eq!(entry.quick_default.tag != Quick::NEVER, is_local, "{shared}");
+        }
+        // A reload that changes where the buckets are, or the store, changes the limits.
+        let exact = limits(Shared::Exact);
+        assert!(exact.is_same_as(&limits(Shared::Exact)));
+        assert!(!exact.is_same_as(&limits(Shared::Leased)));
+        let mut with_store = exact.clone();
+        with_store.store = Some(StoreOptions::new("redis://h").unwrap());
+        assert!(!exact.is_same_as(&with_store));
+    }
+}

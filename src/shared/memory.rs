@@ -1,0 +1,115 @@
+//! A store in memory, for tests and simulations of several nodes in one process.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::core::shared::decide::{decide, denied_by, written};
+use crate::core::shared::text::ORIGIN_NS;
+use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore};
+use crate::error::Error;
+
+/// Texts by key. Each call is done when it returns.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    clock: Clock,
+    texts: Mutex<HashMap<Box<str>, Kept>>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    text: Box<[u8]>,
+    until_ns: u64,
+}
+
+impl MemoryStore {
+    /// Makes an empty store whose rules compute with the clock's own readings: they are those of a local limiter on the
+    /// same clock.
+    pub(crate) fn new(clock: Clock) -> MemoryStore {
+        MemoryStore { clock, texts: Mutex::default() }
+    }
+
+    /// The clock's first reading, which is 1, is the origin of the words of shared limits.
+    fn unix_ns(&self) -> u64 {
+        (ORIGIN_NS - 1).saturating_add(self.clock.now_ns())
+    }
+
+    fn charge_now(&self, members: &[SharedMember]) -> Result<Found, Error> {
+        let mut kept = self.texts.lock();
+        // Read under the lock, so that the store's time is that of its order of calls.
+        let unix_ns = self.unix_ns();
+        drop_ended(&mut kept, unix_ns);
+        let texts: Vec<_> = members.iter().map(|member| text_of(&kept, &member.key)).collect();
+        let decided = decide(members, &texts, unix_ns)?;
+        let denied = denied_by(members, &decided);
+        if denied.is_none() {
+            for (member, decided) in members.iter().zip(&decided) {
+                if let Some((text, keep_ms)) = written(member, decided, unix_ns) {
+                    keep(&mut kept, &member.key, &text, keep_ms, unix_ns);
+                }
+            }
+        }
+        Ok(Found { unix_ns, denied, texts })
+    }
+
+    fn replace_now(&self, changes: &[Change]) -> Replaced {
+        let mut kept = self.texts.lock();
+        let unix_ns = self.unix_ns();
+        drop_ended(&mut kept, unix_ns);
+        let texts: Vec<_> = changes.iter().map(|change| text_of(&kept, &change.key)).collect();
+        if changes.iter().zip(&texts).any(|(change, text)| change.before != *text) {
+            return Replaced::Changed { unix_ns, texts };
+        }
+        for change in changes {
+            match &change.after {
+                Some((text, keep_ms)) => keep(&mut kept, &change.key, text, *keep_ms, unix_ns),
+                None => {
+                    kept.remove(&change.key);
+                }
+            }
+        }
+        Replaced::Done
+    }
+}
+
+/// Forgets texts whose time is over, as a server does: all of them each time the map has doubled, so that a call takes
+/// constant time on average.
+fn drop_ended(kept: &mut HashMap<Box<str>, Kept>, unix_ns: u64) {
+    if kept.len() == kept.capacity() {
+        kept.retain(|_, kept| kept.until_ns > unix_ns);
+    }
+}
+
+fn text_of(kept: &HashMap<Box<str>, Kept>, key: &str) -> Option<Box<[u8]>> {
+    kept.get(key).map(|kept| kept.text.clone())
+}
+
+fn keep(kept: &mut HashMap<Box<str>, Kept>, key: &str, text: &str, keep_ms: u64, unix_ns: u64) {
+    let until_ns = unix_ns.saturating_add(keep_ms.saturating_mul(1_000_000));
+    kept.insert(key.into(), Kept { text: text.as_bytes().into(), until_ns });
+}
+
+impl SharedStore for MemoryStore {
+    fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
+        Box::pin(ready(self.charge_now(&members)))
+    }
+
+    fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
+        Box::pin(ready(Ok(self.replace_now(&changes))))
+    }
+
+    fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        run_now(task);
+    }
+}
+
+/// Runs a task that does not wait.
+pub(super) fn run_now(mut task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    debug_assert_eq!(polled, Poll::Ready(()), "this store answers at once");
+}

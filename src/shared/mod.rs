@@ -1,0 +1,113 @@
+//! The store that several nodes share: Valkey or Redis, or a map in memory.
+
+mod memory;
+mod valkey;
+
+use std::fmt;
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore, StoreHandle};
+
+use crate::error::Error;
+use crate::limits::StoreOptions;
+use memory::{MemoryStore, run_now};
+use valkey::ValkeyStore;
+
+/// A store of the buckets of [shared](crate::limits::Shared) limits. Clones are the same store.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::shared::Store;
+/// use tollgate::{Clock, Limiter, LimiterOptions, Limits};
+///
+/// let store = Store::in_memory(Clock::system());
+/// let node = |store: &Store| {
+///     Limiter::with_options(Limits::builder().build(), LimiterOptions::default().store(store.clone()))
+/// };
+/// let nodes = [node(&store), node(&store)]; // share their limits
+/// # let _ = nodes;
+/// ```
+#[derive(Clone)]
+pub struct Store(pub(crate) StoreHandle);
+
+impl Store {
+    /// Makes a store of a Valkey or Redis server. It connects in the background, and again after a failure: until it has
+    /// connected, calls fail at once with [`Error::is_store_failure`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_store_failure`] for an address that is none, [`Error::is_io`] if the thread `tollgate-store` cannot be
+    /// started.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::limits::StoreOptions;
+    /// use tollgate::shared::Store;
+    /// use tollgate::{LimiterOptions, Limiter, Limits};
+    ///
+    /// let store = Store::connect(&StoreOptions::new("redis://127.0.0.1:6379")?)?;
+    /// let limiter = Limiter::with_options(Limits::builder().build(), LimiterOptions::default().store(store));
+    /// # let _ = limiter;
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn connect(options: &StoreOptions) -> Result<Store, Error> {
+        let store = Arc::new(ValkeyStore::start(options)?);
+        let prefix = match options.hash_tag() {
+            Some(tag) => format!("{}{{{tag}}}:", options.key_prefix()),
+            None => options.key_prefix().into(),
+        };
+        Ok(Store(StoreHandle { store, prefix: prefix.into() }))
+    }
+
+    /// Makes the store of a limits file. If it cannot be started, each call fails with that error.
+    pub(crate) fn of_section(options: &StoreOptions) -> Store {
+        Store::connect(options).unwrap_or_else(|error| {
+            Store(StoreHandle { store: Arc::new(Failed(error)), prefix: Box::default() })
+        })
+    }
+
+    /// Makes an empty store in this process, for tests and simulations of several nodes. Its time is the clock's.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Clock, shared::Store};
+    /// let (clock, hand) = Clock::manual();
+    /// let store = Store::in_memory(clock);
+    /// hand.advance(std::time::Duration::from_secs(1)); // one second later for all nodes
+    /// # let _ = store;
+    /// ```
+    pub fn in_memory(clock: Clock) -> Store {
+        let store = Arc::new(MemoryStore::new(clock));
+        Store(StoreHandle { store, prefix: Box::default() })
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({:?})", self.0.store)
+    }
+}
+
+/// A store that could not be started.
+#[derive(Debug)]
+struct Failed(Error);
+
+impl SharedStore for Failed {
+    fn charge(&self, _: Arc<[SharedMember]>) -> Reply<Found> {
+        Box::pin(ready(Err(self.0.clone())))
+    }
+
+    fn replace(&self, _: Arc<[Change]>) -> Reply<Replaced> {
+        Box::pin(ready(Err(self.0.clone())))
+    }
+
+    fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        run_now(task);
+    }
+}

@@ -1,0 +1,64 @@
+//! Says what an error of the server or of the connection means.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError};
+
+use crate::util::escape::shown;
+
+/// A call that failed.
+pub(super) struct Failure {
+    pub(super) text: String,
+    /// Whether the server has answered, so that it is there.
+    pub(super) is_answer: bool,
+    /// Whether the connection cannot be used any more.
+    pub(super) is_lost: bool,
+}
+
+impl Failure {
+    /// No answer came in time.
+    pub(super) fn late(time: Duration) -> Failure {
+        let text = format!("no answer within {time:?}: whether it has charged is unknown");
+        Failure { text, is_answer: false, is_lost: false }
+    }
+}
+
+/// Describes an error.
+pub(super) fn failure(error: &RedisError) -> Failure {
+    /// The most of a server's text that a message shows.
+    const MAX_CHARS: usize = 200;
+    let said = shown(error.detail().unwrap_or_default(), MAX_CHARS);
+    let is_answer = error.code().is_some();
+    let is_refused_user = error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+    let help = match error.code() {
+        _ if is_refused_user => {
+            "it refuses the user or the password of the URL, or what the user may do"
+        }
+        Some("WRONGTYPE") => {
+            "a key of a bucket holds no text: something else writes under this prefix"
+        }
+        Some("READONLY") => {
+            "it is a replica, which cannot be written: give the address of the primary"
+        }
+        Some("OOM") => {
+            "its memory is full: raise maxmemory, or set maxmemory-policy to volatile-ttl"
+        }
+        Some("LOADING") => "it is loading its data",
+        Some("BUSY") => "a script runs too long",
+        Some("MISCONF") => "it refuses writes, because it cannot save its data",
+        Some("NOREPLICAS") => "it refuses writes, because too few replicas are in sync",
+        Some("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN") => {
+            "it is a cluster, which this version cannot ask: give the address of a single server"
+        }
+        Some(_) => "it has refused the call",
+        None if error.is_io_error() => "the connection failed",
+        None => "the connection or its answer is faulty",
+    };
+    let code = error.code().map(|code| format!("{code} ")).unwrap_or_default();
+    let text = match said.is_empty() && code.is_empty() {
+        true => format!("{help}: {}", shown(&error.to_string(), MAX_CHARS)),
+        false => format!("{help}: {code}{said}"),
+    };
+    Failure { text, is_answer, is_lost: !is_answer }
+}

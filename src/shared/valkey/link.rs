@@ -1,0 +1,191 @@
+//! The connection to the server: made in the background, given to calls, and closed for a time after failures.
+
+use std::time::{Duration, Instant};
+
+use ahash::RandomState;
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, RedisError};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::fault::{Failure, failure};
+use crate::error::{Error, ErrorKind};
+use crate::limits::StoreOptions;
+
+/// The failures in a row after which calls are refused for a time.
+const MAX_FAILURES: u32 = 5;
+/// The time for which calls are refused, and the longest time between two attempts to connect.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The time between the first two attempts to connect.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+
+pub(super) struct Link {
+    client: Client,
+    /// The address, without secrets.
+    name: String,
+    connect_timeout: Duration,
+    answer_timeout: Duration,
+    state: Mutex<State>,
+    /// Tells the thread that the connection is gone.
+    lost: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<MultiplexedConnection>,
+    /// The number of connections that were made, so that a failure of an old one does not end a new one.
+    made: u64,
+    /// Why the last attempt to connect failed.
+    why: Option<String>,
+    /// Calls that failed since the last one that did not.
+    failures: u32,
+    /// No call asks the server before this time.
+    closed_until: Option<Instant>,
+    /// Whether a call asks the server to see whether it answers again.
+    is_probing: bool,
+}
+
+impl State {
+    /// Gives calls a new connection.
+    fn begin_with(&mut self, connection: MultiplexedConnection) {
+        let made = self.made + 1;
+        *self = State { connection: Some(connection), made, ..State::default() };
+    }
+}
+
+impl Link {
+    pub(super) fn new(options: &StoreOptions) -> Result<Link, Error> {
+        // Without one, a connection by TLS would panic. An error says that the program has chosen one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let name = options.shown_url();
+        let client = Client::open(options.url()).map_err(|error| {
+            let text = format!("the address {name} of the store is invalid: {}", error.category());
+            Error::new(ErrorKind::Store, text)
+        })?;
+        Ok(Link {
+            client,
+            name,
+            connect_timeout: options.connects_within(),
+            answer_timeout: options.answers_within(),
+            state: Mutex::default(),
+            lost: Notify::new(),
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Connects, and connects again when the connection is lost. Never ends.
+    pub(super) async fn keep_connected(&self) {
+        let mut wait = FIRST_WAIT;
+        loop {
+            match self.connect().await {
+                Ok(connection) => {
+                    self.state.lock().begin_with(connection);
+                    wait = FIRST_WAIT;
+                    self.lost.notified().await;
+                }
+                Err(why) => {
+                    self.state.lock().why = Some(why);
+                    sleep(with_jitter(wait)).await;
+                    wait = (2 * wait).min(PAUSE);
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, String> {
+        // The deadlines of calls are those of `with_connection`.
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
+        match timeout(self.connect_timeout, connecting).await {
+            Ok(connected) => connected.map_err(|error| failure(&error).text),
+            Err(_) => Err(format!("no connection within {:?}", self.connect_timeout)),
+        }
+    }
+
+    /// Calls `call` with the connection, within the time that an answer may take.
+    pub(super) async fn with_connection<T>(
+        &self,
+        call: impl AsyncFnOnce(MultiplexedConnection) -> Result<T, RedisError>,
+    ) -> Result<T, Error> {
+        let (connection, made) = self.admitted()?;
+        let answered = timeout(self.answer_timeout, call(connection)).await;
+        let failed = match answered {
+            Ok(Ok(answer)) => {
+                self.note_answer();
+                return Ok(answer);
+            }
+            Ok(Err(error)) => failure(&error),
+            Err(_) => Failure::late(self.answer_timeout),
+        };
+        if failed.is_answer {
+            self.note_answer();
+        } else {
+            self.note_failure(made, failed.is_lost);
+        }
+        Err(self.error(&failed.text))
+    }
+
+    /// Returns the connection, unless there is none or calls are refused.
+    fn admitted(&self) -> Result<(MultiplexedConnection, u64), Error> {
+        let mut state = self.state.lock();
+        let Some(connection) = state.connection.clone() else {
+            let why = state.why.as_deref().unwrap_or("the first connection is being made");
+            return Err(self.error(&format!("there is no connection: {why}")));
+        };
+        if let Some(until) = state.closed_until {
+            if state.is_probing || Instant::now() < until {
+                let text = format!(
+                    "{} calls in a row failed; it is asked again each second",
+                    state.failures
+                );
+                return Err(self.error(&text));
+            }
+            state.is_probing = true;
+        }
+        Ok((connection, state.made))
+    }
+
+    fn note_answer(&self) {
+        let mut state = self.state.lock();
+        (state.failures, state.closed_until, state.is_probing) = (0, None, false);
+    }
+
+    fn note_failure(&self, made: u64, is_lost: bool) {
+        let mut state = self.state.lock();
+        if state.made != made {
+            return;
+        }
+        state.failures = state.failures.saturating_add(1);
+        state.is_probing = false;
+        if state.failures >= MAX_FAILURES {
+            state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
+        }
+        // A connection on which nothing is answered may be half open: a new one tells.
+        if is_lost || state.failures >= MAX_FAILURES {
+            state.connection = None;
+            state.why = Some("the last connection was lost, a new one is being made".into());
+            self.lost.notify_one();
+        }
+    }
+
+    #[cold]
+    pub(super) fn unknown_answer(&self) -> Error {
+        self.error("its answer is none that the script gives: is it Valkey or Redis?")
+    }
+
+    #[cold]
+    fn error(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Store, format!("the store {}: {what}", self.name))
+    }
+}
+
+/// Returns a random time from `time` to its double, so that nodes do not all ask at once.
+fn with_jitter(time: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0_u8);
+    time + time.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64)
+}

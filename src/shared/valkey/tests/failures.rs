@@ -1,0 +1,232 @@
+//! Servers that refuse, stand still, end, or hold something else: each call ends in time with an error that says so.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Commands, cmd};
+
+use super::server::{Server, with_each};
+use super::{charge, member, options, options_of, secondly, wait_until, wait_until_connected};
+use crate::error::Error;
+use crate::limit::Limit;
+use crate::limits::StoreOptions;
+use crate::shared::valkey::ValkeyStore;
+use crate::util::sync::{Ordering, Switch};
+
+/// A store with the default timeout of answers.
+fn store_of(server: &Server) -> ValkeyStore {
+    let quick = options_of(&server.url("")).answer_timeout(Duration::from_millis(100)).unwrap();
+    let store = ValkeyStore::start(&quick).unwrap();
+    wait_until_connected(&store);
+    store
+}
+
+fn spend(store: &ValkeyStore, key: &str) -> Result<bool, Error> {
+    charge(store, &[member(key, &secondly(1_000_000, 1), 1)]).map(|found| found.denied.is_none())
+}
+
+fn failed(store: &ValkeyStore, key: &str, wanted: &str) {
+    let error = spend(store, key).unwrap_err();
+    assert!(error.is_store_failure());
+    let text = error.to_string();
+    assert!(text.contains(wanted), "{wanted:?} in {text:?}");
+    assert!(text.contains("127.0.0.1") && !text.contains("secret"), "{text}");
+}
+
+/// Returns why the store cannot connect, once it has tried.
+fn refusal(options: &StoreOptions) -> String {
+    let store = ValkeyStore::start(options).unwrap();
+    let why = || spend(&store, "a").unwrap_err().to_string();
+    wait_until("refused", || !why().contains("being made"));
+    why()
+}
+
+#[test]
+fn a_wrong_password_is_an_error_without_it() {
+    with_each(|binary| {
+        let server = Server::start_with(binary, &["--requirepass", "the-right-one"]);
+        for user in ["", ":my-secret@", "me:my-secret@"] {
+            let text = refusal(&options_of(&server.url(user)));
+            assert!(text.contains("password") && !text.contains("secret"), "{text}");
+        }
+        let right = options_of(&server.url(":the-right-one@"));
+        let store = ValkeyStore::start(&right).unwrap();
+        wait_until_connected(&store);
+        assert!(!format!("{store:?}").contains("right"), "{store:?}");
+    });
+}
+
+#[test]
+fn no_server_is_an_error_at_once() {
+    let text = refusal(&options_of("redis://127.0.0.1:1"));
+    assert!(text.contains("127.0.0.1:1") && text.contains("there is no connection"), "{text}");
+}
+
+#[test]
+fn tls_to_a_plain_server_fails() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let url = server.url("").replace("redis://", "rediss://");
+        let text = refusal(&options_of(&url));
+        assert!(text.contains("there is no connection"), "{text}");
+    });
+}
+
+#[test]
+fn keys_of_others_are_errors_and_stay() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = store_of(&server);
+        let mut connection = server.connection();
+        let () = connection.rpush("list", "a").unwrap();
+        failed(&store, "list", "WRONGTYPE");
+        assert_eq!(connection.llen::<_, u64>("list").unwrap(), 1);
+        // A text that is no bucket has no position that denies: the node says what is wrong with it.
+        let () = connection.set("text", "hello").unwrap();
+        let found = charge(&store, &[member("text", &secondly(5, 1), 1)]).unwrap();
+        assert_eq!(found.denied, Some(usize::MAX));
+        assert_eq!(connection.get::<_, String>("text").unwrap(), "hello");
+    });
+}
+
+#[test]
+fn a_full_store_and_a_replica_refuse() {
+    with_each(|binary| {
+        let server = Server::start_with(binary, &["--maxmemory-policy", "noeviction"]);
+        let store = store_of(&server);
+        let mut connection = server.connection();
+        let () = cmd("CONFIG").arg(&["SET", "maxmemory", "1"]).exec(&mut connection).unwrap();
+        failed(&store, "a", "OOM");
+        let () = cmd("CONFIG").arg(&["SET", "maxmemory", "0"]).exec(&mut connection).unwrap();
+        assert!(spend(&store, "a").unwrap());
+        let to = Server::start(binary);
+        let () = cmd("REPLICAOF").arg("127.0.0.1").arg(to.port()).exec(&mut connection).unwrap();
+        let is_refused = || spend(&store, "b").is_err_and(|error| error.is_store_failure());
+        wait_until("refused", is_refused);
+        wait_until("a replica", || {
+            spend(&store, "b").is_err_and(|error| error.to_string().contains("replica"))
+        });
+        let mut primary = to.connection();
+        assert!(!primary.exists::<_, bool>("b").unwrap(), "nothing is charged");
+    });
+}
+
+#[test]
+fn scripts_are_loaded_again() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = Arc::new(store_of(&server));
+        let ends = Arc::new(Switch::new(false));
+        let (by, until) = (store.clone(), ends.clone());
+        let spender = std::thread::spawn(move || {
+            let mut allowed = 0_u64;
+            while !until.load(Ordering::Relaxed) {
+                allowed += u64::from(spend(&by, "hot").unwrap());
+            }
+            allowed
+        });
+        let mut connection = server.connection();
+        for _ in 0..50 {
+            let () = cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ends.store(true, Ordering::Relaxed);
+        assert!(spender.join().unwrap() > 100);
+    });
+}
+
+/// Calls until calls succeed again; each call must end within its deadline and a tenth of a second.
+fn until_it_answers(store: &ValkeyStore, within: Duration) {
+    let began = Instant::now();
+    loop {
+        let call = Instant::now();
+        let is_answered = spend(store, "again").is_ok();
+        assert!(call.elapsed() < Duration::from_millis(200), "{:?}", call.elapsed());
+        if is_answered {
+            return;
+        }
+        assert!(began.elapsed() < within, "no answer within {within:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn failures_end(binary: &Path, stop: impl Fn(&mut Server), go_on: impl Fn(&mut Server)) {
+    let mut server = Server::start(binary);
+    let store = store_of(&server);
+    assert!(spend(&store, "a").unwrap());
+    stop(&mut server);
+    let began = Instant::now();
+    let mut texts = Vec::new();
+    while began.elapsed() < Duration::from_millis(1_500) {
+        let call = Instant::now();
+        texts.push(spend(&store, "a").unwrap_err().to_string());
+        assert!(call.elapsed() < Duration::from_millis(200), "{:?}", call.elapsed());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let quick = texts.iter().filter(|text| !text.contains("no answer within")).count();
+    assert!(quick > 100, "calls fail at once after the first: {quick} of {}", texts.len());
+    go_on(&mut server);
+    // A pause has a jitter of its own length.
+    until_it_answers(&store, Duration::from_millis(4_500));
+}
+
+#[test]
+fn a_stopped_server_fails_calls_in_time() {
+    with_each(|binary| {
+        failures_end(binary, |server| server.signal("-STOP"), |server| server.signal("-CONT"));
+    });
+}
+
+#[test]
+fn a_killed_server_fails_calls_in_time() {
+    with_each(|binary| failures_end(binary, Server::kill, Server::restart));
+}
+
+#[test]
+fn a_paused_server_fails_calls_in_time() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = store_of(&server);
+        let mut connection = server.connection();
+        let () = cmd("CLIENT").arg(&["PAUSE", "400", "ALL"]).exec(&mut connection).unwrap();
+        failed(&store, "a", "no answer within 100ms");
+        until_it_answers(&store, Duration::from_millis(4_500));
+    });
+}
+
+#[test]
+fn the_thread_ends_with_its_store() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = store_of(&server);
+        let clients = || {
+            let list: String = cmd("CLIENT").arg("LIST").query(&mut server.connection()).unwrap();
+            list.lines().count()
+        };
+        assert_eq!(clients(), 2);
+        drop(store);
+        wait_until("one connection", || clients() == 1);
+    });
+}
+
+#[test]
+fn a_denial_writes_nothing() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = ValkeyStore::start(&options(&server)).unwrap();
+        wait_until_connected(&store);
+        let minutely = Limit::new(2, 1, Duration::from_secs(60)).unwrap();
+        let spend = |cost| charge(&store, &[member("a", &minutely, cost)]).unwrap().denied;
+        assert_eq!(spend(2), None);
+        let mut connection = server.connection();
+        let writes = |connection: &mut redis::Connection| {
+            let info: String = cmd("INFO").arg("persistence").query(connection).unwrap();
+            let line = info.lines().find(|line| line.starts_with("rdb_changes")).unwrap();
+            line.split(':').nth(1).unwrap().to_owned()
+        };
+        let before = writes(&mut connection);
+        assert_eq!((spend(1), spend(2), spend(0)), (Some(0), Some(0), None));
+        assert_eq!(writes(&mut connection), before);
+    });
+}

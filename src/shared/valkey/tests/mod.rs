@@ -1,0 +1,68 @@
+//! Tests against real servers: each one that is found runs all of them.
+
+mod failures;
+mod nodes;
+mod scripts;
+mod server;
+mod speed;
+
+use std::time::Duration;
+
+use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
+use crate::error::Error;
+use crate::limit::Limit;
+use crate::limits::StoreOptions;
+use crate::shared::valkey::ValkeyStore;
+use crate::util::block_on::block_on;
+use server::Server;
+
+fn options(server: &Server) -> StoreOptions {
+    options_of(&server.url("")).answer_timeout(Duration::from_secs(2)).unwrap()
+}
+
+fn options_of(url: &str) -> StoreOptions {
+    StoreOptions::new(url).unwrap().connect_timeout(Duration::from_secs(1)).unwrap()
+}
+
+fn member(key: &str, limit: &Limit, cost: u64) -> SharedMember {
+    let (limit, mode) = (limit.clone(), SharedMode::CheckAndSpend);
+    SharedMember { key: key.into(), limit, cost, mode, keep_ms: 0 }
+}
+
+fn secondly(burst: u64, count: u64) -> Limit {
+    Limit::new(burst, count, Duration::from_secs(1)).unwrap()
+}
+
+/// Charges a batch on the store's thread, and waits for its answer.
+fn charge(store: &ValkeyStore, members: &[SharedMember]) -> Result<Found, Error> {
+    run(store, store.charge(members.into()))
+}
+
+/// Runs a call on the store's thread, and waits for its answer.
+fn run<T: Send + 'static>(
+    store: &ValkeyStore,
+    call: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let (tell, answer) = tokio::sync::oneshot::channel();
+    store.run(Box::pin(async move {
+        let _ = tell.send(call.await);
+    }));
+    block_on(answer).unwrap()
+}
+
+/// Waits until the store has connected.
+fn wait_until_connected(store: &ValkeyStore) {
+    let limit = secondly(1, 1);
+    wait_until("connected", || {
+        let checked = SharedMember { mode: SharedMode::CheckOnly, ..member("none", &limit, 0) };
+        charge(store, &[checked]).is_ok()
+    });
+}
+
+fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_true() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not {what} in 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,169 @@
+//! Limiters of a file with a store, as programs use them.
+
+use std::time::Duration;
+
+use redis::{Commands, cmd};
+
+use super::server::{Server, with_each};
+use super::wait_until;
+use crate::limiter::Limiter;
+use crate::limits::Limits;
+
+const LIMITS: &str = "
+Own: {burst: 9, count: 1, period: 1h, id: string}
+PerUser: {burst: 5, count: 1, period: 1h, id: string, shared: exact}
+PerUser:alice: {burst: 7, count: 1, period: 1h}
+PerTeam: {algorithm: leaky_bucket, size: 5, drip_rate: 1h, drip_size: 1, id: string, shared: exact}
+";
+
+fn file(server: &Server, more: &str) -> String {
+    format!("store: {{url: \"{}\", timeout: 2s{more}}}\n{LIMITS}", server.url(""))
+}
+
+fn node(file: &str) -> Limiter {
+    let limiter = Limiter::new(Limits::from_yaml(file).unwrap());
+    let users = limiter.limit("PerUser").unwrap();
+    wait_until("connected", || {
+        let checked = crate::util::block_on::block_on(users.check_shared("none", 0));
+        checked.is_ok()
+    });
+    limiter
+}
+
+#[test]
+fn nodes_of_a_file_share_its_limits() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let file = file(&server, "");
+        let nodes = [node(&file), node(&file), node(&file)];
+        let spent = |limit: &str, id: &str, most: usize| {
+            let allowed = std::thread::scope(|scope| {
+                let threads: Vec<_> = nodes
+                    .iter()
+                    .map(|node| {
+                        let limit = node.limit(limit).unwrap();
+                        scope.spawn(move || {
+                            (0..20)
+                                .filter(|_| limit.spend_blocking(id, 1).unwrap().allowed())
+                                .count()
+                        })
+                    })
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+            });
+            assert_eq!(allowed, most, "{limit}:{id}");
+        };
+        let long = "x".repeat(100);
+        for (limit, id, most) in [
+            ("PerUser", "bob", 5),
+            ("PerUser", "alice", 7),
+            ("PerUser", &long, 5),
+            ("PerTeam", "red", 5),
+            ("Own", "bob", 27),
+        ] {
+            spent(limit, id, most);
+        }
+        let mut keys: Vec<String> = server.connection().keys("*").unwrap();
+        keys.sort();
+        assert_eq!(keys.len(), 4, "{keys:?}");
+        assert!(keys[0].starts_with("tollgate:PerTeam/leaky_bucket:red"), "{keys:?}");
+        assert!(keys[1].starts_with("tollgate:PerUser#"), "{keys:?}");
+        assert_eq!(keys[1].len(), "tollgate:PerUser#".len() + 32);
+        assert_eq!(keys[2..], ["tollgate:PerUser:alice", "tollgate:PerUser:bob"]);
+    });
+}
+
+#[test]
+fn futures_of_any_runtime_ask_the_store() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let node = node(&file(&server, ", tag: limits"));
+        let (own, users) = (node.limit("Own").unwrap(), node.limit("PerUser").unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let task = tokio::spawn({
+                let users = users.clone();
+                async move { users.spend_shared("carol", 2).await }
+            });
+            assert_eq!(task.await.unwrap().unwrap().remaining(), Some(3));
+            let members = [own.member("carol").cost(9), users.member("carol").cost(4)];
+            let denied = node.batch(&members).spend_shared().await.unwrap();
+            assert_eq!(denied.denied_by(), Some(1));
+            assert_eq!(own.check("carol", 0).unwrap().remaining(), Some(9), "given back");
+            assert!(users.refund_shared("carol", 1).await.unwrap().allowed());
+            let allowed = node.batch(&members).spend_shared().await.unwrap();
+            assert_eq!(allowed.remaining(), Some(0));
+            users.block_shared("carol", Duration::from_secs(60)).await.unwrap();
+            let blocked = users.check_shared("carol", 0).await.unwrap();
+            assert!(blocked.blocked() && blocked.retry_in() > Duration::from_secs(59));
+            assert!(users.reset_shared("carol").await.unwrap().allowed());
+            assert!(users.unblock_shared("carol").await.unwrap());
+            assert!(!users.unblock_shared("carol").await.unwrap());
+            assert_eq!(users.spend_shared("carol", 5).await.unwrap().remaining(), Some(0));
+        });
+        let keys: Vec<String> = server.connection().keys("*").unwrap();
+        assert_eq!(keys, ["tollgate:{limits}:PerUser:carol"]);
+    });
+}
+
+#[test]
+fn a_text_by_hand_is_an_error() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let node = node(&file(&server, ""));
+        let (own, users) = (node.limit("Own").unwrap(), node.limit("PerUser").unwrap());
+        let () = server.connection().set("tollgate:PerUser:eve", "12 apples").unwrap();
+        let members = [own.member("eve"), users.member("eve")];
+        for error in [
+            users.spend_blocking("eve", 1).unwrap_err(),
+            node.batch(&members).spend_blocking().unwrap_err(),
+            crate::util::block_on::block_on(users.refund_shared("eve", 1)).unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(error.is_store_failure(), "{text}");
+            assert!(text.contains("tollgate:PerUser:eve") && text.contains("12 apples"), "{text}");
+        }
+        assert_eq!(own.check("eve", 0).unwrap().remaining(), Some(9));
+        assert_eq!(
+            server.connection().get::<_, String>("tollgate:PerUser:eve").unwrap(),
+            "12 apples"
+        );
+    });
+}
+
+#[test]
+fn a_reload_keeps_the_store_or_fails() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let node = node(&file(&server, ""));
+        let users = node.limit("PerUser").unwrap();
+        assert!(users.spend_blocking("bob", 5).unwrap().allowed());
+        let other = Limits::from_yaml(&file(&server, ", prefix: 'other:'")).unwrap();
+        let error = node.reload(other).unwrap_err();
+        assert!(error.to_string().contains("cannot change"), "{error}");
+        let more = file(&server, "").replace("PerUser: {burst: 5", "PerUser: {burst: 6");
+        assert!(node.reload(Limits::from_yaml(&more).unwrap()).unwrap().changed);
+        assert_eq!(users.spend_blocking("bob", 1).unwrap().remaining(), Some(0));
+        // The form of Boulder's times.
+        let text: String =
+            cmd("GET").arg("tollgate:PerUser:bob").query(&mut server.connection()).unwrap();
+        assert_eq!(text.len(), 19, "{text}");
+    });
+}
+
+#[test]
+fn what_boulder_has_written_is_read() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let node = node(&file(&server, ""));
+        let users = node.limit("PerUser").unwrap();
+        let mut connection = server.connection();
+        let (s, _): (u64, u64) = cmd("TIME").query(&mut connection).unwrap();
+        // As Boulder stores it: the time at which a bucket is full that was charged two units of an hour two seconds from now.
+        let tat_ns = (s + 7202) * 1_000_000_000 + 123_456_789;
+        let () = connection.set("tollgate:PerUser:dora", tat_ns).unwrap();
+        assert_eq!(users.spend_blocking("dora", 1).unwrap().remaining(), Some(1));
+        let text: u64 = connection.get("tollgate:PerUser:dora").unwrap();
+        assert_eq!(text, tat_ns + 3_600_000_000_000);
+    });
+}

@@ -1,0 +1,379 @@
+//! The scripts on real servers decide and write as `decide.rs` does, on a clock that is moved by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Commands, Connection};
+
+use super::server::{Server, with_each};
+use super::{charge, options, run, secondly, wait_until_connected};
+use crate::core::shared::decide::{decide, denied_by, written};
+use crate::core::shared::text::{ORIGIN_NS, SharedBucket};
+use crate::core::shared::{Change, Replaced, SharedMember, SharedMode, SharedStore};
+use crate::limit::{Factor, Limit};
+use crate::shared::valkey::ValkeyStore;
+use crate::shared::valkey::script::Scripts;
+
+const MS: u64 = 1_000_000;
+
+/// Batches on each server if `TOLLGATE_STORE_BATCHES` is not set.
+const FEW_BATCHES: u64 = 2_000;
+
+/// Steele and Vigna's splitmix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn pick<'t, T>(&mut self, all: &'t [T]) -> &'t T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// Limits of all algorithms, small and at the ends of their ranges.
+fn limits() -> Vec<Limit> {
+    let ms = Duration::from_millis;
+    let day = Duration::from_secs(86_400);
+    vec![
+        secondly(5, 3),
+        Limit::new(3, 1, Duration::from_nanos(999_999_999)).unwrap(),
+        Limit::new(1 << 20, 1_000_000, Duration::from_secs(1)).unwrap(),
+        Limit::new(400, 1, 100 * day).unwrap(),
+        Limit::new(1, 1, 53_000 * day).unwrap(),
+        Limit::fixed_window(5, ms(1_700)).unwrap(),
+        Limit::fixed_window(16_777_215, day).unwrap(),
+        Limit::token_bucket(6, ms(1_300), 4).unwrap(),
+        Limit::token_bucket(7, ms(3), 1).unwrap(),
+        Limit::token_bucket(16_777_215, 6_000 * day, 3).unwrap(),
+        Limit::leaky_bucket(5, ms(700), 2).unwrap(),
+        Limit::leaky_bucket(16_777_215, ms(1), 16_777_215).unwrap(),
+        Limit::leaky_bucket(9, 300 * day, 4).unwrap(),
+    ]
+}
+
+/// Texts that are no buckets, of one form or of both.
+const ODD: &[&str] = &[
+    "",
+    "|",
+    "|0",
+    "x",
+    "-1",
+    "+1",
+    " 1",
+    "1 ",
+    "01",
+    "1.5",
+    "1e9",
+    "0x10",
+    "1|",
+    "1|2|3",
+    "1:2",
+    "1:",
+    ":1",
+    "12",
+    "12|0",
+    "1:2:3",
+    "99999999999999999999",
+    "18446744073709551616",
+    "10801208836854775807",
+    "10801208836854775806",
+    "1577836800004:16777216",
+    "1577836800004:16777215",
+    "9577836800004:1",
+    "2127592613887:1",
+    "2127592613886:1",
+    "nan",
+    "inf",
+    "1790000000000000001\n",
+    "\u{661}",
+    "1790000000000000000|18446744073709551615",
+    "1790000000000000000|18446744073709551616",
+    "1790000000000:3|1",
+    "0",
+    "0:0",
+    "00:1",
+];
+
+struct World {
+    store: ValkeyStore,
+    connection: Connection,
+    rng: Rng,
+    limits: Vec<Limit>,
+    unix_ns: u64,
+    seen: Seen,
+}
+
+/// What the run has met, so that a run that tests nothing fails.
+#[derive(Debug, Default)]
+struct Seen {
+    charged: u64,
+    denied: u64,
+    unreadable: u64,
+    blocked: u64,
+}
+
+impl World {
+    fn new(server: &Server, seed: u64) -> World {
+        let by_hand =
+            |text: &str| text.replace("redis.call('TIME')", "redis.call('LRANGE', 'clock', 0, -1)");
+        let store = ValkeyStore::with_scripts(&options(server), Scripts::from(by_hand)).unwrap();
+        let mut world = World {
+            store,
+            connection: server.connection(),
+            rng: Rng(seed),
+            limits: limits(),
+            unix_ns: 1_790_000_000_000_000_000,
+            seen: Seen::default(),
+        };
+        world.set_clock();
+        wait_until_connected(&world.store);
+        world
+    }
+
+    fn set_clock(&mut self) {
+        let (s, us) = (self.unix_ns / 1_000_000_000, self.unix_ns / 1_000 % MS);
+        let () = redis::pipe()
+            .atomic()
+            .del("clock")
+            .rpush("clock", &[s, us])
+            .exec(&mut self.connection)
+            .unwrap();
+    }
+
+    /// Moves the clock: mostly forward, by times that meet the limits' boundaries, sometimes back.
+    fn move_clock(&mut self) {
+        let steps = [0, 1, 400, 999, 1_000, 333_333, 700_000, 1_300_000, 1_700_000, 86_400_000_000];
+        let by_ns = *self.rng.pick(&steps) * 1_000 * self.rng.below(4);
+        self.unix_ns = match self.rng.below(8) {
+            0 => self.unix_ns - by_ns.min(1 << 40),
+            _ => self.unix_ns + by_ns,
+        };
+        if self.unix_ns > 1_900_000_000_000_000_000 {
+            self.unix_ns = 1_790_000_000_000_000_000 + self.rng.below(MS) * 1_000;
+        }
+        self.set_clock();
+    }
+
+    fn members(&mut self) -> Vec<SharedMember> {
+        let mut members: Vec<SharedMember> = Vec::new();
+        for _ in 0..=self.rng.below(3) {
+            let mut limit = self.rng.pick(&self.limits).clone();
+            if self.rng.below(4) == 0 {
+                let factor = Factor::from_millionths(500_000 + 1_500_000 * self.rng.below(2));
+                limit = limit.scaled(factor).ok().flatten().unwrap_or(limit);
+            }
+            let kind = limit.algorithm();
+            // Limits of other sizes meet at one key.
+            let key = format!("{kind}:{}", self.rng.below(4));
+            if members.iter().any(|member| *member.key == *key) {
+                continue;
+            }
+            let most = limit.burst();
+            let cost = *self.rng.pick(&[0, 1, 1, 1, 2, most / 2, most]);
+            let modes = [SharedMode::CheckAndSpend, SharedMode::CheckOnly, SharedMode::SpendOnly];
+            let mode = *self.rng.pick(&[modes[0], modes[0], modes[0], modes[1], modes[2]]);
+            let keep_ms = *self.rng.pick(&[0, 0, 0, 5_000_000]);
+            members.push(SharedMember {
+                key: key.into(),
+                limit,
+                cost: cost.min(most),
+                mode,
+                keep_ms,
+            });
+        }
+        members
+    }
+
+    fn text(&mut self, key: &str) -> Option<Box<[u8]>> {
+        let text: Option<Vec<u8>> = self.connection.get(key).unwrap();
+        text.map(Into::into)
+    }
+
+    /// Writes an odd text or a block at a member's key.
+    fn disturb(&mut self, member: &SharedMember) {
+        let key = &*member.key;
+        match self.rng.below(12) {
+            0 => {
+                let odd = *self.rng.pick(ODD);
+                let () = self.connection.set(key, odd).unwrap();
+            }
+            1 | 2 => {
+                let text = self.text(key);
+                let Ok(bucket) = SharedBucket::read(&member.limit, text.as_deref()) else {
+                    return self.connection.del(key).unwrap();
+                };
+                let around = self.unix_ns / MS + self.rng.below(3) * 1_000;
+                let blocked = SharedBucket { blocked_until_ms: around.saturating_sub(1), ..bucket };
+                let () = self.connection.set(key, blocked.text(&member.limit)).unwrap();
+            }
+            3 => {
+                // A word of any time near the present, and any count.
+                let at_ms = (self.unix_ns - ORIGIN_NS) / MS - 2_000 + self.rng.below(4_000);
+                let counts = *self.rng.pick(&[8, 1 << 24]);
+                let word = match member.limit.rule().gcra() {
+                    Some(_) => at_ms * MS + self.rng.below(MS),
+                    None => (at_ms << 24) | self.rng.below(counts),
+                };
+                let bucket = SharedBucket { word, blocked_until_ms: 0 };
+                let () = self.connection.set(key, bucket.text(&member.limit)).unwrap();
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) {
+        self.move_clock();
+        let members = self.members();
+        for member in &members {
+            self.disturb(member);
+        }
+        let before: Vec<_> = members.iter().map(|member| self.text(&member.key)).collect();
+        let found = charge(&self.store, &members).unwrap();
+        let after: Vec<_> = members.iter().map(|member| self.text(&member.key)).collect();
+        let unix_ns = self.unix_ns / 1_000 * 1_000;
+        assert_eq!((found.unix_ns, &found.texts), (unix_ns, &before), "{members:?}");
+        let Ok(decided) = decide(&members, &before, unix_ns) else {
+            assert_eq!(found.denied, Some(usize::MAX), "{members:?} {:?}", shown(&before));
+            assert_eq!(before, after, "nothing is written");
+            self.seen.unreadable += 1;
+            let keys: Vec<&str> = members.iter().map(|member| &*member.key).collect();
+            return self.connection.del(keys).unwrap();
+        };
+        let denied = denied_by(&members, &decided);
+        assert_eq!(found.denied, denied, "at {unix_ns} {members:?} {:?}", shown(&before));
+        self.seen.blocked +=
+            decided.iter().filter(|member| member.decision.blocked()).count() as u64;
+        self.seen.denied += u64::from(denied.is_some());
+        for (at, member) in members.iter().enumerate() {
+            let new = denied.is_none().then(|| written(member, &decided[at], unix_ns)).flatten();
+            let Some((text, keep_ms)) = new else {
+                assert_eq!(after[at], before[at], "{member:?} is not written");
+                continue;
+            };
+            self.seen.charged += 1;
+            assert_eq!(
+                shown(&after[at..=at]),
+                [text],
+                "at {unix_ns} {member:?} {:?}",
+                shown(&before[at..=at])
+            );
+            let left_ms: i64 = self.connection.pttl(&*member.key).unwrap();
+            let most_ms = keep_ms as i64 + 2;
+            assert!(
+                (most_ms - 3_000..=most_ms).contains(&left_ms),
+                "{left_ms} of {keep_ms}: {member:?}"
+            );
+        }
+    }
+}
+
+fn shown(texts: &[Option<Box<[u8]>>]) -> Vec<String> {
+    let text = |text: &Option<Box<[u8]>>| {
+        text.as_ref().map_or("none".into(), |text| String::from_utf8_lossy(text).into_owned())
+    };
+    texts.iter().map(text).collect()
+}
+
+#[test]
+fn scripts_decide_and_write_as_the_rules() {
+    let batches = std::env::var("TOLLGATE_STORE_BATCHES").ok().and_then(|text| text.parse().ok());
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut world = World::new(&server, 0x7011_6a7e);
+        for _ in 0..batches.unwrap_or(FEW_BATCHES) {
+            world.step();
+        }
+        let Seen { charged, denied, unreadable, blocked } = world.seen;
+        assert!(
+            charged > 300 && denied > 300 && unreadable > 20 && blocked > 20,
+            "{:?}",
+            world.seen
+        );
+        println!("{:?}", world.seen);
+    });
+}
+
+#[test]
+fn texts_are_replaced_only_if_none_has_changed() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = ValkeyStore::start(&options(&server)).unwrap();
+        wait_until_connected(&store);
+        let mut connection = server.connection();
+        let change = |key: &str, before: Option<&str>, after: Option<(&str, u64)>| Change {
+            key: key.into(),
+            before: before.map(|text| text.as_bytes().into()),
+            after: after.map(|(text, keep_ms)| (text.into(), keep_ms)),
+        };
+        let replace = |changes: Vec<Change>| run(&store, store.replace(changes.into())).unwrap();
+        let both =
+            vec![change("a", None, Some(("1", 60_000))), change("b", None, Some(("2", 5_000)))];
+        assert_eq!(replace(both.clone()), Replaced::Done);
+        assert!((4_000..=5_000).contains(&connection.pttl::<_, i64>("b").unwrap()));
+        let Replaced::Changed { unix_ns, texts } = replace(both) else { panic!("they are there") };
+        assert_eq!(shown(&texts), ["1", "2"]);
+        assert!(unix_ns > 1_790_000_000_000_000_000);
+        let one_other =
+            vec![change("a", Some("1"), Some(("3", 60_000))), change("b", Some("x"), None)];
+        assert!(matches!(replace(one_other), Replaced::Changed { .. }));
+        assert_eq!(connection.mget::<_, Vec<String>>(&["a", "b"]).unwrap(), ["1", "2"]);
+        let gone = vec![change("a", Some("1"), None), change("b", Some("2"), Some(("4", 9_000)))];
+        assert_eq!(replace(gone), Replaced::Done);
+        assert!(!connection.exists::<_, bool>("a").unwrap());
+        assert_eq!(connection.get::<_, String>("b").unwrap(), "4");
+    });
+}
+
+#[test]
+fn threads_on_one_bucket_keep_its_bound() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = Arc::new(ValkeyStore::start(&options(&server)).unwrap());
+        wait_until_connected(&store);
+        // The clock of the server is this machine's.
+        let (burst, interval_ns) = (50_u64, 1_000_000_000 / 200);
+        let limit = secondly(burst, 200);
+        let spent: Vec<(u64, u64)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8_u64)
+                .map(|at| {
+                    let (store, limit) = (store.clone(), limit.clone());
+                    scope.spawn(move || {
+                        let mut spent = Vec::new();
+                        for call in 0..300 {
+                            let member = super::member("hot", &limit, (at + call) % 3);
+                            let found = charge(&store, std::slice::from_ref(&member)).unwrap();
+                            if found.denied.is_none() && member.cost > 0 {
+                                spent.push((found.unix_ns, member.cost));
+                            }
+                        }
+                        spent
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut spent = spent;
+        spent.sort_unstable();
+        assert!(spent.len() > 50, "{} spends", spent.len());
+        for (first, &(from_ns, _)) in spent.iter().enumerate() {
+            let mut units = 0;
+            for &(to_ns, cost) in &spent[first..] {
+                units += cost;
+                assert!(
+                    (units - burst.min(units)) * interval_ns <= to_ns - from_ns,
+                    "over the bound"
+                );
+            }
+        }
+    });
+}

@@ -1,0 +1,125 @@
+//! Starts the servers that this machine has.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::Connection;
+
+/// A server in a folder of its own, on a port of loopback. Killed when it is dropped.
+pub(super) struct Server {
+    binary: PathBuf,
+    port: u16,
+    arguments: Vec<String>,
+    folder: tempfile::TempDir,
+    child: Child,
+}
+
+/// Calls `test` with each server program: those that `TOLLGATE_STORES` lists, else those in `PATH`.
+pub(super) fn with_each(test: impl Fn(&Path)) {
+    let binaries = binaries();
+    if binaries.is_empty() {
+        // Past the test runner, which shows what a test prints only if it fails.
+        let text = "LEFT OUT: a test against Valkey or Redis: there is no server in PATH, and none in TOLLGATE_STORES (ci/stores.sh)\n";
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+    for binary in binaries {
+        println!("with {}", binary.display());
+        test(&binary);
+    }
+}
+
+/// # Panics
+///
+/// Panics if one of `TOLLGATE_STORES` is no file.
+fn binaries() -> Vec<PathBuf> {
+    match std::env::var("TOLLGATE_STORES") {
+        Ok(list) => {
+            let found: Vec<PathBuf> = list.split(':').map(PathBuf::from).collect();
+            let missing: Vec<_> = found.iter().filter(|file| !file.is_file()).collect();
+            assert!(missing.is_empty(), "of TOLLGATE_STORES are no files: {missing:?}");
+            found
+        }
+        Err(_) => {
+            let path = std::env::var("PATH").unwrap_or_default();
+            let in_path = |name: &str| {
+                let mut all = path.split(':').map(|folder| Path::new(folder).join(name));
+                all.find(|file| file.is_file())
+            };
+            ["valkey-server", "redis-server"].iter().filter_map(|name| in_path(name)).collect()
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn start(binary: &Path) -> Server {
+        Server::start_with(binary, &[])
+    }
+
+    pub(super) fn start_with(binary: &Path, arguments: &[&str]) -> Server {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let child = launch(binary, port, &arguments, folder.path());
+        let server = Server { binary: binary.into(), port, arguments, folder, child };
+        server.wait();
+        server
+    }
+
+    pub(super) fn url(&self, user: &str) -> String {
+        format!("redis://{user}127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills the server at once.
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, empty, on the same port.
+    pub(super) fn restart(&mut self) {
+        self.child = launch(&self.binary, self.port, &self.arguments, self.folder.path());
+        self.wait();
+    }
+
+    pub(super) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.pid().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn wait(&self) {
+        let began = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{} starts", self.binary.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(super) fn connection(&self) -> Connection {
+        redis::Client::open(self.url("")).unwrap().get_connection().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn launch(binary: &Path, port: u16, arguments: &[String], folder: &Path) -> Child {
+    let mut command = Command::new(binary);
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+    command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(folder).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
