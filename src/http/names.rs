@@ -19,22 +19,64 @@ const NAME_MAX_BYTES: usize = 128;
 
 /// The names that describe the message or its connection, or that gRPC gives a meaning; and the beginnings of such names.
 /// A number in one of them would change how the response is read.
-const RESERVED: [&str; 13] = [
+const RESERVED: [&str; 43] = [
+    "accept-ranges",
+    "age",
+    "allow",
+    "alt-svc",
+    "authorization",
     "cache-control",
+    "clear-site-data",
     "connection",
+    "cookie",
     "date",
+    "etag",
+    "expires",
+    "forwarded",
     "host",
     "keep-alive",
+    "last-modified",
+    "link",
     "location",
-    "proxy-connection",
+    "nel",
+    "origin",
+    "pragma",
+    "priority",
+    "range",
+    "refresh",
+    "report-to",
+    "reporting-endpoints",
+    "server",
+    "server-timing",
     "set-cookie",
+    "set-cookie2",
+    "status",
+    "strict-transport-security",
     "te",
+    "timing-allow-origin",
+    "tk",
     "trailer",
     "transfer-encoding",
     "upgrade",
     "vary",
+    "via",
+    "warning",
+    "www-authenticate",
+    "x-sendfile",
 ];
-const RESERVED_PREFIXES: [&str; 2] = ["content-", "grpc-"];
+const RESERVED_PREFIXES: [&str; 11] = [
+    "accept-",
+    "access-control-",
+    "cdn-",
+    "content-",
+    "cross-origin-",
+    "grpc-",
+    "if-",
+    "proxy-",
+    "sec-",
+    "surrogate-",
+    "x-accel-",
+];
 
 /// The names of PlugLimit's fields. [`Fields::new`](crate::http::Fields::new) checks that the four differ, and that none
 /// is a name with another meaning, such as `Content-Length`.

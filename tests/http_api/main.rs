@@ -9,6 +9,7 @@ mod grpc;
 mod guide;
 mod http_limit;
 mod layer;
+mod meetings;
 mod nested;
 mod on_response;
 mod refunds;

@@ -353,6 +353,12 @@ impl Fields {
         &self.styles
     }
 
+    /// Returns whether the fields of a style that has one number for all limits are there.
+    #[cfg(feature = "tower")]
+    pub(crate) fn are_in(&self, headers: &HeaderMap) -> bool {
+        self.styles.iter().any(|style| style.remaining_in(headers).is_some())
+    }
+
     /// Makes fields without a style: a response gets no field except the `Retry-After` of a denial.
     ///
     /// # Example
@@ -440,6 +446,7 @@ impl Fields {
             strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);
         for style in self.styles.iter() {
             let existing = style.remaining_in(headers);
+            let replaces = existing.is_some();
             let denial = answer.denial_in(style);
             // A set that the denial shares in part would mix both limits: the denial's stays.
             let keep = denial == DenialIn::Some
@@ -468,8 +475,9 @@ impl Fields {
                     put(headers, style::X_RESET, number(reset_value(*reset, decision, now)));
                 }
                 (Style::PlugLimit(names), Some(strictest)) => {
+                    let policy = strictest.policy;
                     let wait_s =
-                        write_plug_limit(headers, names, answer, strictest.policy, remaining);
+                        write_plug_limit(headers, names, answer, policy, remaining, replaces);
                     next_wait_s = next_wait_s.max(wait_s);
                 }
                 (Style::Sharkey, _) => write_sharkey(headers, decision, remaining),

@@ -179,13 +179,15 @@ pub(crate) fn write_next_wait(headers: &mut HeaderMap, wait_s: Option<u64>) {
     }
 }
 
-/// Writes PlugLimit's fields except `Retry-After`. Returns the seconds of [`write_next_wait`].
+/// Writes PlugLimit's fields except `Retry-After`. Returns the seconds of [`write_next_wait`]. `replaces`: the answer of another
+/// limit has written these fields.
 pub(super) fn write_plug_limit(
     headers: &mut HeaderMap,
     names: &PlugLimitNames,
     answer: &Answer<'_>,
     policy: &Policy,
     remaining: u64,
+    replaces: bool,
 ) -> Option<u64> {
     let decision = &answer.decision;
     put(headers, names.limit.clone(), Some(policy.values.plug_limit.clone()));
@@ -201,6 +203,10 @@ pub(super) fn write_plug_limit(
     if names.retry_after == RETRY_AFTER {
         // The answer's own decision may be that of a part of the limits, and `write_wait` has written a denial's wait.
         return wait_s.filter(|_| decision.allowed());
+    }
+    if replaces {
+        // It belongs to the set that is replaced.
+        headers.remove(&names.retry_after);
     }
     // On an allowed call the service's own wait stands, as in `write_next_wait`.
     let keep = decision.allowed() && headers.contains_key(&names.retry_after);

@@ -106,17 +106,21 @@ impl MatchedRule<'_, '_> {
     }
 }
 
-/// Removes all but the first of several rules that have the same limit and bucket. Two rules may count clients by
-/// networks of two sizes, and both then have the same bucket for an IPv4 address.
-fn keep_first_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
-    let mut buckets = Vec::with_capacity(matched.len());
-    matched.retain(|one| {
+/// Keeps one of several rules that have the same limit and bucket: the one with the largest cost, of equal costs the first.
+/// Two rules may count clients by networks of two sizes, and both then have the same bucket for an IPv4 address.
+fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
+    // A rule with an invalid id stays, and the batch returns its error.
+    let bucket = |one: &MatchedRule<'_, '_>| {
         let limit = one.rule.limit();
-        // A rule with an invalid id stays, and the batch returns its error.
-        let bucket = (limit.name().to_owned(), limit.normalize(one.id()).ok());
-        let is_first = bucket.1.is_none() || !buckets.contains(&bucket);
-        buckets.push(bucket);
-        is_first
+        limit.normalize(one.id()).ok().map(|id| (limit.name().to_owned(), id))
+    };
+    let all: Vec<_> = matched.iter().map(|one| (bucket(one), one.cost, one.position)).collect();
+    matched.retain(|one| {
+        let of_bucket = bucket(one);
+        let is_larger = |(other, cost, position): &(_, u64, usize)| {
+            *other == of_bucket && (*cost, one.position) > (one.cost, *position)
+        };
+        of_bucket.is_none() || !all.iter().any(is_larger)
     });
 }
 
@@ -171,7 +175,7 @@ impl Rules {
             return Ok(self.shown(decision, recorded));
         }
         let decision = one.rule.limit().scaled(one.factor).spend(one.id(), one.cost);
-        let decision = decision.map_err(|error| self.rejection_for(error))?;
+        let decision = decision.map_err(|error| rejection_for(error, std::slice::from_ref(one)))?;
         if !self.is_shown(&decision) {
             return Ok((decision, None));
         }
@@ -219,10 +223,10 @@ impl Rules {
         let mut outcome = self.outcome(Decision::UNLIMITED);
         let mut decision = self.charge_all(matched, &mut outcome);
         if decision.as_ref().is_err_and(Error::is_invalid_batch) {
-            keep_first_of_each_bucket(matched);
+            keep_one_of_each_bucket(matched);
             decision = self.charge_all(matched, &mut outcome);
         }
-        let decision = decision.map_err(|error| self.rejection_for(error))?;
+        let decision = decision.map_err(|error| rejection_for(error, matched))?;
         outcome.decision = decision;
         let is_shown = self.is_shown(&decision);
         if is_shown {
@@ -263,20 +267,6 @@ impl Rules {
         )
     }
 
-    /// Converts an error to a rejection in which the limit has the name that clients see.
-    fn rejection_for(&self, error: Error) -> Rejection {
-        let rejection = Rejection::from(error);
-        let shown = self.rules.iter().find_map(|rule| {
-            let (name, reason) = (rule.limit().name(), rejection.reason());
-            // The text about a cost above the burst ends with the name; that about an invalid factor begins with it.
-            let cost = reason.strip_suffix(name).filter(|text| text.ends_with(" of "));
-            let factor = || reason.strip_prefix(name).filter(|text| text.starts_with(": "));
-            let of_cost = cost.map(|text| format!("{text}{}", rule.name()));
-            of_cost.or_else(|| factor().map(|text| format!("{}{text}", rule.name())))
-        });
-        shown.map_or(rejection.clone(), |reason| Rejection::new(rejection.status(), reason))
-    }
-
     /// Returns whether a field, the body of a denial or the layer's function for responses shows the limits' own decisions.
     fn is_shown(&self, decision: &Decision) -> bool {
         decision.remaining().is_some() && (!decision.allowed() || self.records_allowed)
@@ -304,19 +294,19 @@ impl Rules {
         status: StatusCode,
         denied_within: bool,
     ) {
+        let is_refunded =
+            |charge: &&RefundableCharge| self.rules[charge.position].refunds(status, denied_within);
         let mut any = false;
-        for charge in &outcome.charges {
-            if self.rules[charge.position].refunds(status, denied_within) {
-                charge.claim.roll_back_to(0);
-                any = true;
-            }
+        for charge in outcome.charges.iter().filter(is_refunded) {
+            charge.claim.roll_back_to(0);
+            any = true;
         }
         if !any {
             return;
         }
-        // The fields show the buckets after the refund. The request was served, so a block or a waiting caller that
-        // came since must not show as a denial.
-        for charge in &outcome.charges {
+        // The fields show the buckets after the refund, and those of the other rules as they were decided. The request was
+        // served, so a block or a waiting caller that came since must not show as a denial.
+        for charge in outcome.charges.iter().filter(is_refunded) {
             let limit = outcome.limits.iter_mut().find(|limit| limit.position == charge.position);
             if let Some(limit) = limit {
                 limit.decision = charge.claim.look().in_shadow();
@@ -325,6 +315,23 @@ impl Rules {
         let all = outcome.limits.iter().map(|limit| limit.decision);
         outcome.decision = all.fold(Decision::UNLIMITED, Decision::stricter);
     }
+}
+
+/// Converts an error to a rejection in which the limit has the name that clients see.
+fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Rejection {
+    let rejection = Rejection::from(error);
+    let shown = matched.iter().find_map(|one| {
+        let (rule, name, reason) = (one.rule, one.rule.limit().name(), rejection.reason());
+        // The text about a cost above the burst ends with the name; that about an invalid factor begins with it. Two rules
+        // may have the limit, and differ in their costs.
+        let cost = reason.strip_suffix(name).filter(|text| {
+            text.ends_with(" of ") && text.starts_with(&format!("cost {} ", one.cost))
+        });
+        let factor = || reason.strip_prefix(name).filter(|text| text.starts_with(": "));
+        let of_cost = cost.map(|text| format!("{text}{}", rule.name()));
+        of_cost.or_else(|| factor().map(|text| format!("{}{text}", rule.name())))
+    });
+    shown.map_or(rejection.clone(), |reason| Rejection::new(rejection.status(), reason))
 }
 
 impl RequestOutcome {
@@ -380,7 +387,9 @@ impl RequestOutcome {
         let mut items: SmallVec<[Item<'_>; INLINE_RULES]> = SmallVec::new();
         // `None` if there is one limit, or if a policy is not cached or has a partition key: no list is cached then.
         let mut slots = (self.limits.len() > 1).then(PolicySlots::new);
-        for limit in self.limits.iter().filter(|limit| has_rule(limit.position)) {
+        // A limit that has gone, by a reload or because the limiter is off, is in no list.
+        let shown = |limit: &&LimitDecision| limit.decision.remaining().is_some();
+        for limit in self.limits.iter().filter(|limit| has_rule(limit.position)).filter(shown) {
             let Some(policy) = rules.rules[limit.position].policies.get(&limit.policy) else {
                 continue;
             };

@@ -89,7 +89,8 @@ pub fn client(
 /// ```
 pub fn header(name: HeaderName) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| {
-        who_or(single_value(parts, &name), || bad_request(format!("the field {name} is missing")))
+        let missing = || bad_request(format!("the field {name} is missing"));
+        who_or(printable_value(parts, &name), missing)
     }
 }
 
@@ -108,7 +109,7 @@ pub fn header(name: HeaderName) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send 
 pub fn header_if_present(
     name: HeaderName,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    move |parts: &Parts| who_or(single_value(parts, &name), || Who::NoLimit)
+    move |parts: &Parts| who_or(printable_value(parts, &name), || Who::NoLimit)
 }
 
 /// Takes the bearer token of `Authorization` (RFC 6750). The case of the scheme's letters and the number of spaces
@@ -280,6 +281,16 @@ fn single_value<'a>(parts: &'a Parts, name: &HeaderName) -> FoundId<'a> {
         return Err(rejected("occurs more than once"));
     }
     value.to_str().map(Some).map_err(|_| rejected("is not printable ASCII text"))
+}
+
+/// Returns the value of a field like [`single_value`]; one with a tab is rejected.
+fn printable_value<'a>(parts: &'a Parts, name: &HeaderName) -> FoundId<'a> {
+    let value = single_value(parts, name)?;
+    if value.is_some_and(|value| value.contains('\t')) {
+        let reason = format!("the field {name} is not printable ASCII text");
+        return Err(Rejection::new(StatusCode::BAD_REQUEST, reason));
+    }
+    Ok(value)
 }
 
 /// Returns the token after the scheme `Bearer`, or `None` if the request has no `Authorization` or another scheme.

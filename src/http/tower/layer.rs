@@ -351,8 +351,8 @@ impl RateLimitBuilder {
     /// `on_request` is called first, with the request and before the charge, and returns that function. Neither may block.
     ///
     /// The function may change the response's head, after the layer has written its fields. `Cache-Control` of a denial is
-    /// `no-store` in any case. The function is not called for requests that the layer rejects or does not see because it is
-    /// switched off, nor if no response comes. Behind a [permissive](RateLimitBuilder::permissive) layer it is called for
+    /// `no-store` in any case. The function is not called for requests that the layer rejects, also if a permissive
+    /// layer serves them, or does not see because it is switched off, nor if no response comes. Behind a [permissive](RateLimitBuilder::permissive) layer it is called for
     /// denials that are served.
     ///
     /// A layer without it does no work for it. With it, each allowed request costs one more allocation, and one for the data

@@ -57,7 +57,7 @@ pub struct RateLimit<S> {
 }
 
 /// The limits' decision on a request that is served in any case: an extension of requests behind a
-/// [permissive](crate::http::RateLimitBuilder::permissive) layer.
+/// [permissive](crate::http::RateLimitBuilder::permissive) layer. Behind several such layers it is that of all of them.
 ///
 /// # Example: a handler that logs requests which would be denied
 ///
@@ -78,6 +78,15 @@ pub struct Report {
 }
 
 impl Report {
+    /// Joins the reports of two permissive layers: the stricter decision, and all limits that would have denied.
+    fn joined(self, inner: Report) -> Report {
+        let outcome = match (self.outcome, inner.outcome) {
+            (Ok(outer), Ok(inner)) => Ok(outer.stricter(inner)),
+            (Err(rejection), _) | (_, Err(rejection)) => Err(rejection),
+        };
+        Report { outcome, violated: [self.violated, inner.violated].concat() }
+    }
+
     /// Returns whether the limits allow the request.
     ///
     /// # Example
@@ -184,6 +193,10 @@ impl Denied {
     }
 }
 
+/// Marks a 429 of the service: a layer that has allowed the request has written the fields, not the service.
+#[derive(Clone, Copy, Debug)]
+struct AllowedFields;
+
 pin_project! {
     /// The future of the inner service's response, or the layer's own answer.
     pub struct ResponseFuture<F> {
@@ -241,7 +254,12 @@ where
                 Err(rejection) => return answered(shared.reject(rejection, &parts)),
             }
         } else {
-            parts.extensions.insert(shared.report(&asked));
+            let report = shared.report(&asked);
+            let report = match parts.extensions.remove::<Report>() {
+                Some(outer) => outer.joined(report),
+                None => report,
+            };
+            parts.extensions.insert(report);
         }
         if on_response.is_some() {
             asked = with_outcome(asked);
@@ -336,7 +354,13 @@ impl Shared {
         let fields_of_denial = denied.map(|denied| denied.fields.clone());
         let denied_within = fields_of_denial.is_some();
         self.rules.refund(outcome, status, denied_within);
-        let already_denied = denied_within || status == StatusCode::TOO_MANY_REQUESTS;
+        // The service may deny by itself. Fields that it has not written are those of an inner layer, which has allowed.
+        let is_429 = status == StatusCode::TOO_MANY_REQUESTS;
+        let is_marked = is_429 && response.extensions().get::<AllowedFields>().is_some();
+        let already_denied = denied_within || (is_429 && !is_marked);
+        if is_429 && !denied_within && !self.rules.fields.all.are_in(response.headers()) {
+            response.extensions_mut().insert(AllowedFields);
+        }
         let enforced = !self.permissive;
         let fields_of_denial = fields_of_denial.as_ref();
         let state = ResponseState { enforced, already_denied, fields_of_denial };
@@ -369,7 +393,11 @@ where
                 if let Some((mut outcome, shared)) = outcome.take() {
                     shared.finish(&mut outcome, &mut response);
                     if let Some(on_response) = on_response.take() {
+                        let denied_within = response.extensions().get::<Denied>().is_some();
                         shared.tell(*on_response, &outcome, &mut response);
+                        if denied_within {
+                            response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+                        }
                     }
                 }
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
