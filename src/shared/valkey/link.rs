@@ -38,19 +38,25 @@ struct State {
     made: u64,
     /// Why the last attempt to connect failed.
     why: Option<String>,
-    /// Calls that failed since the last one that did not.
+    /// Calls that failed since the last one that did not. A new connection does not change it: a server may accept
+    /// connections and answer no script.
     failures: u32,
-    /// No call asks the server before this time.
+    /// No call asks the server before this time. Then one call asks, and moves it on: if that call has no answer, or goes
+    /// away, the next one asks when this time is over again.
     closed_until: Option<Instant>,
-    /// Whether a call asks the server to see whether it answers again.
-    is_probing: bool,
 }
 
 impl State {
     /// Gives calls a new connection.
     fn begin_with(&mut self, connection: MultiplexedConnection) {
-        let made = self.made + 1;
-        *self = State { connection: Some(connection), made, ..State::default() };
+        self.connection = Some(connection);
+        self.made += 1;
+        self.why = None;
+    }
+
+    /// Whether a call has used the present connection, not one that is lost already.
+    fn has(&self, made: u64) -> bool {
+        self.made == made && self.connection.is_some()
     }
 }
 
@@ -116,14 +122,14 @@ impl Link {
         let answered = timeout(self.answer_timeout, call(connection)).await;
         let failed = match answered {
             Ok(Ok(answer)) => {
-                self.note_answer();
+                self.note_answer(made);
                 return Ok(answer);
             }
             Ok(Err(error)) => failure(&error),
             Err(_) => Failure::late(self.answer_timeout),
         };
         if failed.is_answer {
-            self.note_answer();
+            self.note_answer(made);
         } else {
             self.note_failure(made, failed.is_lost);
         }
@@ -138,30 +144,33 @@ impl Link {
             return Err(self.error(&format!("there is no connection: {why}")));
         };
         if let Some(until) = state.closed_until {
-            if state.is_probing || Instant::now() < until {
+            let now = Instant::now();
+            if now < until {
                 let text = format!(
                     "{} calls in a row failed; it is asked again each second",
                     state.failures
                 );
                 return Err(self.error(&text));
             }
-            state.is_probing = true;
+            state.closed_until = Some(now + with_jitter(PAUSE));
         }
         Ok((connection, state.made))
     }
 
-    fn note_answer(&self) {
+    fn note_answer(&self, made: u64) {
         let mut state = self.state.lock();
-        (state.failures, state.closed_until, state.is_probing) = (0, None, false);
+        if state.has(made) {
+            (state.failures, state.closed_until) = (0, None);
+        }
     }
 
     fn note_failure(&self, made: u64, is_lost: bool) {
         let mut state = self.state.lock();
-        if state.made != made {
+        // The calls that are lost with one connection are one failure.
+        if !state.has(made) {
             return;
         }
         state.failures = state.failures.saturating_add(1);
-        state.is_probing = false;
         if state.failures >= MAX_FAILURES {
             state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
         }

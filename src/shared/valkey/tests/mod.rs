@@ -1,5 +1,6 @@
 //! Tests against real servers: each one that is found runs all of them.
 
+mod breaker;
 mod failures;
 mod nodes;
 mod scripts;

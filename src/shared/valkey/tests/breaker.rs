@@ -1,0 +1,172 @@
+//! The pause after failures, and connections that are lost under load: against a server of the test's own, which answers the
+//! beginning of each connection, and scripts only when it is told to.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::{charge, member, options_of, secondly, wait_until};
+use crate::core::shared::{SharedMember, SharedStore};
+use crate::shared::valkey::ValkeyStore;
+
+/// What the server does, and what it has seen.
+#[derive(Default)]
+struct Seen {
+    connections: usize,
+    scripts: usize,
+    /// Whether scripts are answered.
+    answers: bool,
+    /// The number of scripts at which the server ends all connections.
+    ends_at: Option<usize>,
+}
+
+/// A server that speaks as much of the protocol as a charge needs. Its threads end with their connections.
+struct Mute {
+    seen: Arc<Mutex<Seen>>,
+    store: Arc<ValkeyStore>,
+}
+
+impl Mute {
+    fn start(seen: Seen, answer_timeout: Duration) -> Mute {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(seen));
+        let by = seen.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                by.lock().connections += 1;
+                let by = by.clone();
+                std::thread::spawn(move || serve(stream.unwrap(), &by));
+            }
+        });
+        let options = options_of(&url).answer_timeout(answer_timeout).unwrap();
+        let store = Arc::new(ValkeyStore::start(&options).unwrap());
+        wait_until("connected", || {
+            let text = charge(&store, &members()).map_err(|error| error.to_string());
+            !text.is_err_and(|text| text.contains("there is no connection"))
+        });
+        Mute { seen, store }
+    }
+
+    fn is_answered(&self) -> bool {
+        charge(&self.store, &members()).is_ok()
+    }
+
+    fn scripts(&self) -> usize {
+        self.seen.lock().scripts
+    }
+
+    /// Calls until the store refuses calls.
+    fn until_refused(&self) {
+        wait_until("refused", || {
+            let error = charge(&self.store, &members()).unwrap_err();
+            error.to_string().contains("calls in a row failed")
+        });
+    }
+}
+
+fn members() -> [SharedMember; 1] {
+    [member("a", &secondly(5, 1), 1)]
+}
+
+/// Answers the commands of one connection.
+fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
+    let mut bytes = [0; 1 << 16];
+    loop {
+        let count = match stream.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        let text = String::from_utf8_lossy(&bytes[..count]);
+        let mut answer = "+OK\r\n".repeat(text.matches("SETINFO").count());
+        let scripts = text.matches("EVALSHA").count();
+        let mut seen = seen.lock();
+        seen.scripts += scripts;
+        if seen.ends_at.is_some_and(|at| seen.scripts >= at) {
+            seen.ends_at = None;
+            return;
+        }
+        if seen.answers {
+            let found = "*4\r\n$10\r\n1790000000\r\n$1\r\n0\r\n:0\r\n$-1\r\n";
+            answer.push_str(&found.repeat(scripts));
+        }
+        drop(seen);
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_server_that_answers_no_script_is_left_alone() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
+    mute.until_refused();
+    let before = mute.scripts();
+    assert!((5..=6).contains(&before), "asked {before} times");
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(500) {
+        assert!(!mute.is_answered());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(mute.scripts(), before, "asked within the pause, though a new connection was made");
+    assert_eq!(mute.seen.lock().connections, 2);
+    // Each pause ends with one call.
+    wait_until("asked again", || {
+        assert!(!mute.is_answered());
+        mute.scripts() > before
+    });
+    assert!(!mute.is_answered());
+    assert_eq!(mute.scripts(), before + 1);
+    mute.seen.lock().answers = true;
+    wait_until("answered", || mute.is_answered());
+    assert!(mute.is_answered(), "one answer ends the pause");
+}
+
+#[test]
+fn an_abandoned_probe_lets_another_ask() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
+    mute.until_refused();
+    let before = mute.scripts();
+    let store = mute.store.clone();
+    wait_until("a probe", || {
+        let (by, (tell, done)) = (store.clone(), std::sync::mpsc::channel());
+        store.run(Box::pin(async move {
+            let asked = by.charge(members().into());
+            // Its caller goes away before the time of an answer is over.
+            let _ = tokio::time::timeout(Duration::from_millis(2), asked).await;
+            tell.send(()).unwrap();
+        }));
+        done.recv().unwrap();
+        mute.scripts() > before
+    });
+    mute.seen.lock().answers = true;
+    wait_until("answered", || mute.is_answered());
+}
+
+#[test]
+fn calls_lost_together_make_one_connection() {
+    let answering = Seen { answers: true, ..Seen::default() };
+    let mute = Mute::start(answering, Duration::from_secs(5));
+    for times in 1..=5 {
+        let ends_at = mute.scripts() + 50;
+        mute.seen.lock().ends_at = Some(ends_at);
+        let (tell, done) = std::sync::mpsc::channel();
+        for _ in 0..100 {
+            let (by, tell) = (mute.store.clone(), tell.clone());
+            mute.store.run(Box::pin(async move {
+                let _ = tell.send(by.charge(members().into()).await.is_ok());
+            }));
+        }
+        drop(tell);
+        assert!(done.iter().any(|is_answered| !is_answered), "a connection was lost");
+        wait_until("answered", || mute.is_answered());
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(mute.seen.lock().connections, 1 + times);
+        assert!(mute.is_answered());
+    }
+}
