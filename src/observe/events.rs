@@ -44,6 +44,12 @@ pub(crate) fn overflow(outcome: &'static str, count: u64) {
     }
 }
 
+/// Logs, at a new connection to a store, what is wrong with its settings.
+#[cfg(feature = "valkey")]
+pub(crate) fn store_warning(store: &str, warning: &str) {
+    warn!(target: "tollgate", store, warning, "the store may forget buckets");
+}
+
 /// A key of a limit, with all that an event shows of it.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedKey<'a> {

@@ -86,6 +86,21 @@ impl Store {
         let store = Arc::new(MemoryStore::new(clock));
         Store(StoreHandle { store, prefix: Box::default() })
     }
+
+    /// Returns a warning if the server may forget buckets before they are full again, because its `maxmemory-policy` evicts
+    /// them: a forgotten bucket is full. Known once the store has connected. `None` as well if the server does not tell its
+    /// settings, as some managed ones do not. With the feature `tracing` each new connection logs the warning.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Clock, shared::Store};
+    /// let store = Store::in_memory(Clock::system());
+    /// assert_eq!(store.warning(), None);
+    /// ```
+    pub fn warning(&self) -> Option<String> {
+        self.0.store.warning()
+    }
 }
 
 impl fmt::Debug for Store {

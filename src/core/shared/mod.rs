@@ -26,6 +26,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Replaces the texts of buckets if each of them is still the one before, else none.
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced>;
 
+    /// Returns what is wrong with the settings of the store, if it is known.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+
     /// Runs a task to its end, also if nobody waits for it.
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 }

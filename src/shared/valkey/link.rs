@@ -1,5 +1,6 @@
 //! The connection to the server: made in the background, given to calls, and closed for a time after failures.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ahash::RandomState;
@@ -12,6 +13,9 @@ use tokio::time::{sleep, timeout};
 use super::fault::{Failure, failure};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
+#[cfg(feature = "tracing")]
+use crate::observe::events::store_warning;
+use crate::util::escape::shown;
 
 /// The failures in a row after which calls are refused for a time.
 const MAX_FAILURES: u32 = 5;
@@ -38,6 +42,8 @@ struct State {
     made: u64,
     /// Why the last attempt to connect failed.
     why: Option<String>,
+    /// What is wrong with the settings of the server of the last connection.
+    warning: Option<String>,
     /// Calls that failed since the last one that did not. A new connection does not change it: a server may accept
     /// connections and answer no script.
     failures: u32,
@@ -89,7 +95,14 @@ impl Link {
         loop {
             match self.connect().await {
                 Ok(connection) => {
-                    self.state.lock().begin_with(connection);
+                    self.state.lock().begin_with(connection.clone());
+                    // Calls have the connection already.
+                    let warning = self.warning_of(connection).await;
+                    #[cfg(feature = "tracing")]
+                    if let Some(warning) = &warning {
+                        store_warning(&self.name, warning);
+                    }
+                    self.state.lock().warning = warning;
                     wait = FIRST_WAIT;
                     self.lost.notified().await;
                 }
@@ -111,6 +124,27 @@ impl Link {
             Ok(connected) => connected.map_err(|error| failure(&error).text),
             Err(_) => Err(format!("no connection within {:?}", self.connect_timeout)),
         }
+    }
+
+    /// Asks a server whether it may forget buckets before their time. A server that does not say, such as a managed one that
+    /// refuses the question, gets no warning.
+    async fn warning_of(&self, mut connection: MultiplexedConnection) -> Option<String> {
+        let mut question = redis::cmd("CONFIG");
+        question.arg("GET").arg("maxmemory*");
+        let asked = question.query_async::<HashMap<String, String>>(&mut connection);
+        let settings = timeout(self.answer_timeout, asked).await.ok()?.ok()?;
+        let policy = settings.get("maxmemory-policy")?;
+        let keeps_buckets = settings.get("maxmemory")? == "0"
+            || matches!(policy.as_str(), "noeviction" | "volatile-ttl");
+        (!keeps_buckets).then(|| {
+            let policy = shown(policy, 40);
+            format!("the store {} has a maxmemory and the maxmemory-policy {policy}, by which it may forget buckets: they are full then; set noeviction or volatile-ttl", self.name)
+        })
+    }
+
+    /// Returns what is wrong with the server's settings.
+    pub(super) fn warning(&self) -> Option<String> {
+        self.state.lock().warning.clone()
     }
 
     /// Calls `call` with the connection, within the time that an answer may take.

@@ -95,6 +95,10 @@ impl SharedStore for ValkeyStore {
         })
     }
 
+    fn warning(&self) -> Option<String> {
+        self.link.warning()
+    }
+
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.runtime.spawn(task);
     }

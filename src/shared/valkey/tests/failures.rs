@@ -8,6 +8,7 @@ use redis::{Commands, cmd};
 
 use super::server::{Server, with_each};
 use super::{charge, member, options, options_of, secondly, wait_until, wait_until_connected};
+use crate::core::shared::SharedStore;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limits::StoreOptions;
@@ -109,6 +110,39 @@ fn a_full_store_and_a_replica_refuse() {
         });
         let mut primary = to.connection();
         assert!(!primary.exists::<_, bool>("b").unwrap(), "nothing is charged");
+    });
+}
+
+#[test]
+fn a_server_that_may_forget_gets_a_warning() {
+    with_each(|binary| {
+        for (memory, policy, is_warned) in [
+            ("0", "allkeys-lru", false),
+            ("100mb", "noeviction", false),
+            ("100mb", "volatile-ttl", false),
+            ("100mb", "allkeys-lru", true),
+            ("100mb", "volatile-lru", true),
+        ] {
+            let settings = ["--maxmemory", memory, "--maxmemory-policy", policy];
+            let server = Server::start_with(binary, &settings);
+            let store = store_of(&server);
+            if is_warned {
+                wait_until("warned", || store.warning().is_some());
+                let text = store.warning().unwrap();
+                assert!(text.contains(policy) && text.contains("127.0.0.1"), "{text}");
+            } else {
+                std::thread::sleep(Duration::from_millis(50));
+                assert_eq!(store.warning(), None, "{settings:?}");
+            }
+        }
+        // A user that may not ask for the settings gets none, and can go on.
+        let user = ["--user", "default", "on", "nopass", "~*", "+@all", "-config"];
+        let memory = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
+        let server = Server::start_with(binary, &[&user[..], &memory[..]].concat());
+        let store = store_of(&server);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(spend(&store, "a").unwrap());
+        assert_eq!(store.warning(), None);
     });
 }
 
