@@ -52,8 +52,12 @@ pub(crate) enum ErrorKind {
     Snapshot,
     #[cfg(feature = "valkey")]
     NeedsStore,
+    /// Of one bucket, or of the address of the store: other calls may succeed, or none ever will.
     #[cfg(feature = "valkey")]
     Store,
+    /// The store is not there, does not answer in time, or refuses all calls.
+    #[cfg(feature = "valkey")]
+    StoreOutage,
 }
 
 /// Describes one fault in a limits file. [`Error::faults`] lists them.
@@ -268,10 +272,18 @@ impl Error {
     }
 
     /// Whether the store of the shared limits refused a call, did not answer in time, or has a text that is no bucket.
+    /// Spends and checks fail so only for the last reason: otherwise the limit's
+    /// [policy](crate::limits::LimitOptions::on_error) decides them.
     /// After a call that did not answer in time the buckets may be charged or not.
     #[cfg(feature = "valkey")]
     pub fn is_store_failure(&self) -> bool {
-        self.0.kind == ErrorKind::Store
+        self.0.kind == ErrorKind::Store || self.is_store_outage()
+    }
+
+    /// Whether the store decides no call at present, so that the policy of each limit decides.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn is_store_outage(&self) -> bool {
+        self.0.kind == ErrorKind::StoreOutage
     }
 
     /// Whether a file could not be read or written, or a thread not be started. If one of two limits files cannot be

@@ -11,7 +11,7 @@ use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
 use crate::core::rollback::LeftRollback;
 #[cfg(feature = "valkey")]
-use crate::core::shared::StoreHandle;
+use crate::core::shared::{StoreHandle, outage::Outage};
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
 use crate::core::turns::Turns;
@@ -43,6 +43,9 @@ pub(crate) struct SharedState {
     /// The store of limits that several nodes share.
     #[cfg(feature = "valkey")]
     pub(crate) shared: Option<StoreHandle>,
+    /// Whether that store answers.
+    #[cfg(feature = "valkey")]
+    pub(crate) outage: Outage,
     #[cfg(feature = "tracing")]
     pub(crate) denials: Option<Denials>,
 }

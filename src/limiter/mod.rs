@@ -162,6 +162,8 @@ impl Limiter {
             top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
             #[cfg(feature = "valkey")]
             shared,
+            #[cfg(feature = "valkey")]
+            outage: Default::default(),
             #[cfg(feature = "tracing")]
             denials: (options.log_denials > 0).then(|| Denials::new(options.log_denials)),
             generation: Published::new(Arc::new(generation)),

@@ -50,6 +50,19 @@ pub(crate) fn store_warning(store: &str, warning: &str) {
     warn!(target: "tollgate", store, warning, "the store may forget buckets");
 }
 
+/// Logs that the store does not decide calls any more, and why.
+#[cfg(feature = "valkey")]
+pub(crate) fn outage_began(error: &Error) {
+    let error = shown(&error.to_string(), MAX_ERROR_CHARS);
+    warn!(target: "tollgate", %error, "shared limits are decided without the store");
+}
+
+/// Logs that the store decides calls again.
+#[cfg(feature = "valkey")]
+pub(crate) fn outage_ended(length: Duration) {
+    info!(target: "tollgate", ?length, "shared limits are decided by the store again");
+}
+
 /// A key of a limit, with all that an event shows of it.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedKey<'a> {

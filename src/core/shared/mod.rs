@@ -6,6 +6,7 @@
 //! [same rules](decide) as those of a local limit, from the texts that the store found.
 
 pub(crate) mod decide;
+pub(crate) mod outage;
 pub(crate) mod text;
 
 use std::fmt;

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
 use crate::core::shared::decide::{decide, denied_by};
+use crate::core::shared::outage::Policy;
 use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::batch::{MemberMode, Prepared, Trial};
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::reserve::Claim;
+#[cfg(feature = "tracing")]
+use crate::observe::events;
 use crate::store::key::Key;
 
 /// One member of a decided batch, as it is counted.
@@ -33,6 +36,8 @@ pub(super) struct AskedBatch {
     /// The members that the store knows, in the order of `members`.
     pub(super) shared: Vec<Counted>,
     pub(super) members: Arc<[SharedMember]>,
+    /// What decides each of them if the store does not.
+    pub(super) policies: Box<[Policy]>,
     pub(super) call: SharedCall,
 }
 
@@ -144,8 +149,14 @@ impl AskedBatch {
         mut self,
         store: Arc<dyn SharedStore>,
     ) -> Result<Decision, Error> {
-        let found = store.charge(self.members.clone()).await;
-        let decision = found.and_then(|found| self.figures(&found));
+        let decision = match store.charge(self.members.clone()).await {
+            Ok(found) => {
+                self.end_outage();
+                self.figures(&found)
+            }
+            Err(error) if error.is_store_outage() => Ok(self.decide_without(&error)),
+            Err(error) => Err(error),
+        };
         self.claims.is_kept = decision.as_ref().is_ok_and(Decision::allowed);
         match &decision {
             Ok(decision) if self.call.spends => self.count(decision),
@@ -162,20 +173,55 @@ impl AskedBatch {
             let text = "the store's script and this program decide differently; they are of different versions";
             return Err(Error::new(ErrorKind::Store, text));
         }
-        for (member, decided) in self.shared.iter_mut().zip(decided) {
-            member.decision = decided.decision;
+        Ok(self.strictest_of(decided.into_iter().map(|decided| decided.decision)))
+    }
+
+    fn end_outage(&self) {
+        let Some(member) = self.shared.first() else { return };
+        let inner = &*member.handle.limiter.inner;
+        let ended = inner.outage.end(|| inner.clock.now_ns());
+        #[cfg(feature = "tracing")]
+        if let Some(length) = ended {
+            events::outage_ended(length);
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = ended;
+    }
+
+    /// Decides the batch by the policies of its shared members.
+    fn decide_without(&mut self, error: &Error) -> Decision {
+        let Some(first) = self.shared.first() else { return Decision::UNLIMITED };
+        let inner = &*first.handle.limiter.inner;
+        let now_ns = inner.clock.now_ns();
+        let is_new = inner.outage.begin(now_ns);
+        #[cfg(feature = "tracing")]
+        if is_new {
+            events::outage_began(error);
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = (error, is_new);
+        let spends = self.call.spends;
+        let decided = inner.outage.decide(&self.members, &self.policies, now_ns);
+        debug_assert!(spends || self.members.iter().all(|member| !member.mode.is_charged()));
+        self.strictest_of(decided.into_iter())
+    }
+
+    /// Gives each shared member its decision, and returns that of the batch.
+    fn strictest_of(&mut self, decisions: impl Iterator<Item = Decision>) -> Decision {
+        for (member, decision) in self.shared.iter_mut().zip(decisions) {
+            member.decision = decision;
         }
         if let ([member], true) = (&*self.shared, self.call.is_of_one)
             && member.is_in_shadow_mode()
         {
-            return Ok(member.decision.in_shadow());
+            return member.decision.in_shadow();
         }
         let members = self.locals.iter().chain(&self.shared).filter(|member| member.can_deny());
         let mut in_order: Vec<_> = members.collect();
         in_order.sort_unstable_by_key(|member| member.position);
-        Ok(in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
+        in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
             strictest.stricter(member.decision.for_member(member.position))
-        }))
+        })
     }
 
     fn count(&self, decision: &Decision) {

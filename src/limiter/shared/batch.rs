@@ -13,7 +13,7 @@ use crate::limiter::batch::{
 };
 use crate::limiter::reserve::Claim;
 use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
-use crate::limiter::shared::no_store;
+use crate::limiter::shared::{no_store, policy};
 use crate::limits::Scratch;
 use crate::store::Outdated;
 
@@ -46,8 +46,9 @@ impl Batch<'_> {
     ///
     /// # Errors
     ///
-    /// See [`Batch`]; and [`Error::is_store_failure`] if the store refuses the call or does not answer in time. Nothing is
-    /// charged then on this node; in the store all members may be charged or none.
+    /// See [`Batch`]; and [`Error::is_store_failure`] if the store has a text that is no bucket, or ends. Nothing is charged
+    /// then on this node; in the store all members may be charged or none. If the store does not answer in time, or refuses
+    /// all calls, it is no error: each shared limit's [policy](crate::limits::LimitOptions::on_error) decides its members.
     ///
     /// # Example
     ///
@@ -167,6 +168,11 @@ impl Batch<'_> {
             members: shared
                 .iter()
                 .map(|member| asked_member(view, handle, member, call.spends))
+                .collect(),
+            policies: shared
+                .iter()
+                .map(|member| view.generation.limits.entry(member.key.key.limit))
+                .map(policy)
                 .collect(),
             call,
         };

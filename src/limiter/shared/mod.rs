@@ -15,11 +15,13 @@ mod tests;
 
 use sha2::{Digest, Sha256};
 
+use crate::algorithm::factor::Factor;
 use crate::core::shared::StoreHandle;
+use crate::core::shared::outage::Policy;
 use crate::core::view::LimitsView;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
-use crate::limits::{Entry, decode};
+use crate::limits::{Entry, OnError, decode};
 use crate::store::key::{LimitIndex, LimitTag};
 
 impl StoreHandle {
@@ -44,6 +46,17 @@ impl StoreHandle {
             key.push_str(&format!("{byte:02x}"));
         }
         key.into()
+    }
+}
+
+/// Returns what a shared limit does while the store does not answer.
+fn policy(entry: &Entry) -> Policy {
+    let sharing = entry.sharing();
+    let fraction = sharing.fraction().unwrap_or(Factor::ZERO);
+    match sharing.on_error() {
+        Some(OnError::Deny) | None => Policy::Deny,
+        Some(OnError::Local) => Policy::Local(fraction),
+        Some(OnError::Allow) => Policy::Allow(sharing.allow_for().unwrap_or_default(), fraction),
     }
 }
 

@@ -22,8 +22,9 @@ impl KeyedLimit {
     ///
     /// # Errors
     ///
-    /// As [`spend`](KeyedLimit::spend); and [`Error::is_store_failure`] if the store refuses the call or does not answer
-    /// in time. In the latter case the bucket may be charged or not.
+    /// As [`spend`](KeyedLimit::spend); and [`Error::is_store_failure`] if the store has a text that is no bucket, or ends.
+    /// If it does not answer in time, or refuses all calls, it is no error: the limit's
+    /// [policy](crate::limits::LimitOptions::on_error) decides. The bucket in the store may be charged then or not.
     ///
     /// # Example
     ///

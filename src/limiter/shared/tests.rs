@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::algorithm::factor::Factor;
 use crate::clock::Clock;
 use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore, StoreHandle};
 use crate::error::{Error, ErrorKind};
@@ -15,8 +16,10 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::options::LimiterOptions;
-use crate::limits::{IdFormat, LimitOptions, Limits, Shared};
+use crate::limits::{IdFormat, LimitMode, LimitOptions, Limits, OnError, Shared};
 use crate::shared::Store;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -78,12 +81,23 @@ struct Node {
     all: KeyedLimit,
 }
 
-fn node() -> Node {
-    let clock = Clock::manual().0;
-    let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60)).unwrap();
-    let exact = LimitOptions::default().shared(Shared::Exact);
+fn exact() -> LimitOptions {
+    LimitOptions::default().shared(Shared::Exact)
+}
+
+/// A limit of this node, and one of all nodes, each of one unit a minute.
+fn limits(all: LimitOptions) -> Limits {
+    let limit = |burst| Limit::new(burst, 1, MINUTE).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, limit(10)).unwrap();
-    let limits = limits.limit_with("All", IdFormat::String, limit(5), exact).unwrap().build();
+    limits.limit_with("All", IdFormat::String, limit(5), all).unwrap().build()
+}
+
+fn node() -> Node {
+    node_of(exact(), Clock::manual().0)
+}
+
+fn node_of(all: LimitOptions, clock: Clock) -> Node {
+    let limits = limits(all);
     let store = SlowStore::new(clock.clone());
     let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
     let options = LimiterOptions::default().clock(clock).counting(true).store(Store(handle));
@@ -100,11 +114,37 @@ impl Node {
     /// What is left of this node's bucket, and of that of all nodes.
     fn left(&self) -> (Option<u64>, Option<u64>) {
         let own = self.own.check("a", 0).unwrap().remaining();
-        let mut check = Box::pin(self.all.check_shared("a", 0));
-        assert!(poll(check.as_mut()).is_pending());
-        self.store.run_all();
-        let Poll::Ready(all) = poll(check.as_mut()) else { panic!("answered") };
-        (own, all.unwrap().remaining())
+        (own, self.answer(self.all.check_shared("a", 0)).unwrap().remaining())
+    }
+
+    /// The answer of one call, which the store's thread makes at once.
+    fn answer<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut call = Box::pin(call);
+        match poll(call.as_mut()) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                self.store.run_all();
+                let Poll::Ready(answer) = poll(call.as_mut()) else { panic!("answered") };
+                answer
+            }
+        }
+    }
+
+    /// Whether a spend of the shared bucket is allowed.
+    fn is_allowed(&self, cost: u64) -> bool {
+        self.answer(self.all.spend_shared("a", cost)).unwrap().allowed()
+    }
+
+    /// Whether a batch of both buckets is allowed.
+    fn are_allowed(&self, cost: u64) -> bool {
+        let members = [self.own.member("a").cost(cost), self.all.member("a").cost(cost)];
+        self.answer(self.limiter.batch(&members).spend_shared()).unwrap().allowed()
+    }
+
+    /// Makes the store fail from now on, or answer again.
+    fn set_outage(&self, is_on: bool) {
+        let error = || Error::new(ErrorKind::StoreOutage, "planted");
+        *self.store.fails.lock() = is_on.then(error);
     }
 
     /// Counts of allowed and denied calls, of both limits.
@@ -192,4 +232,81 @@ fn a_denied_local_member_asks_no_store() {
     assert_eq!(decision.denied_by(), Some(1));
     assert_eq!(node.store.run_all(), 0);
     assert_eq!(node.left().1, Some(5));
+}
+
+#[test]
+fn an_outage_denies_where_the_limit_says_so() {
+    let node = node_of(exact().on_error(OnError::Deny), Clock::manual().0);
+    node.set_outage(true);
+    assert!(!node.are_allowed(1));
+    assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(10), "given back");
+    let denied = node.answer(node.all.spend_shared("a", 1)).unwrap();
+    assert_eq!((denied.allowed(), denied.retry_in()), (false, Duration::from_secs(1)));
+    assert_eq!(node.counts(), [(0, 0), (0, 2)], "they are decisions, and counted as such");
+    assert_eq!(node.limiter.counters().limits[1].errors, 0);
+    // What would change the bucket by hand has no policy.
+    let error = node.answer(node.all.refund_shared("a", 1)).unwrap_err();
+    assert!(error.is_store_failure(), "{error}");
+    node.set_outage(false);
+    assert!(node.are_allowed(1));
+    assert_eq!(node.left(), (Some(9), Some(4)));
+}
+
+#[test]
+fn an_outage_gives_out_a_part() {
+    let (clock, time) = Clock::manual();
+    let node = node_of(exact().fraction(Factor::ONE), clock);
+    node.set_outage(true);
+    assert!(!node.are_allowed(1), "a part begins empty");
+    time.advance(MINUTE);
+    assert!(node.answer(node.all.check_shared("a", 1)).unwrap().allowed());
+    assert!(!node.are_allowed(2));
+    assert!(node.are_allowed(1), "neither the check nor the denied batch charged");
+    assert!(!node.are_allowed(1));
+    assert_eq!(node.left(), (Some(9), Some(0)));
+    time.advance(2 * MINUTE);
+    assert!(node.is_allowed(2));
+    // A new end and a new beginning: a part that is empty again.
+    node.set_outage(false);
+    assert_eq!(node.left().1, Some(5));
+    node.set_outage(true);
+    assert!(!node.is_allowed(1));
+    time.advance(MINUTE);
+    assert!(node.is_allowed(1));
+}
+
+#[test]
+fn an_outage_allows_for_a_time() {
+    let (clock, time) = Clock::manual();
+    let allow = exact().on_error(OnError::Allow).allow_for(MINUTE);
+    let node = node_of(allow.fraction(Factor::ONE), clock);
+    node.set_outage(true);
+    assert!((0..100).all(|_| node.is_allowed(5)));
+    let decision = node.answer(node.all.spend_shared("a", 5)).unwrap();
+    assert_eq!(decision.remaining(), None, "no bucket has decided it");
+    // The own members of a batch count as ever.
+    assert!(node.are_allowed(4) && node.are_allowed(4) && !node.are_allowed(4));
+    time.advance(MINUTE);
+    assert!(node.is_allowed(1) && !node.is_allowed(1));
+}
+
+#[test]
+fn a_reload_in_an_outage_changes_the_policy() {
+    let node = node_of(exact().on_error(OnError::Deny), Clock::manual().0);
+    node.set_outage(true);
+    assert!(!node.is_allowed(1));
+    node.limiter.reload(limits(exact().on_error(OnError::Allow))).unwrap();
+    assert!(node.is_allowed(1));
+    node.limiter.reload(limits(LimitOptions::default())).unwrap();
+    assert_eq!(node.answer(node.all.spend_shared("a", 1)).unwrap().remaining(), Some(4));
+    node.limiter.reload(limits(exact().on_error(OnError::Deny))).unwrap();
+    assert!(!node.is_allowed(1));
+}
+
+#[test]
+fn an_outage_denies_nothing_in_shadow_mode() {
+    let shadow = exact().on_error(OnError::Deny).mode(LimitMode::Shadow);
+    let node = node_of(shadow, Clock::manual().0);
+    node.set_outage(true);
+    assert!(node.is_allowed(1) && node.are_allowed(1));
 }

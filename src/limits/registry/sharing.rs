@@ -30,6 +30,12 @@ impl Entry {
         self.options.sharing.shared
     }
 
+    /// How the limit is shared.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn sharing(&self) -> &Sharing {
+        &self.options.sharing
+    }
+
     /// Checks that a limit with these options can have the algorithm that its overrides have.
     #[cfg(feature = "valkey")]
     pub(super) fn check_shared_algorithm(&self, options: &LimitOptions) -> Result<(), String> {

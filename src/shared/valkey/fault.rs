@@ -11,6 +11,8 @@ pub(super) struct Failure {
     pub(super) text: String,
     /// Whether the server has answered, so that it is there.
     pub(super) is_answer: bool,
+    /// Whether the answer is about the bucket's key alone, so that calls for others may succeed.
+    pub(super) is_of_key: bool,
     /// Whether the connection cannot be used any more.
     pub(super) is_lost: bool,
 }
@@ -19,7 +21,7 @@ impl Failure {
     /// No answer came in time.
     pub(super) fn late(time: Duration) -> Failure {
         let text = format!("no answer within {time:?}: whether it has charged is unknown");
-        Failure { text, is_answer: false, is_lost: false }
+        Failure { text, is_answer: false, is_of_key: false, is_lost: false }
     }
 }
 
@@ -60,5 +62,6 @@ pub(super) fn failure(error: &RedisError) -> Failure {
         true => format!("{help}: {}", shown(&error.to_string(), MAX_CHARS)),
         false => format!("{help}: {code}{said}"),
     };
-    Failure { text, is_answer, is_lost: !is_answer }
+    let is_of_key = matches!(error.code(), Some("WRONGTYPE" | "CROSSSLOT"));
+    Failure { text, is_answer, is_of_key, is_lost: !is_answer }
 }

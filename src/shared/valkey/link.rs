@@ -167,7 +167,9 @@ impl Link {
         } else {
             self.note_failure(made, failed.is_lost);
         }
-        Err(self.error(&failed.text))
+        let is_of_key = failed.is_of_key;
+        Err(self
+            .error(if is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage }, &failed.text))
     }
 
     /// Returns the connection, unless there is none or calls are refused.
@@ -175,7 +177,8 @@ impl Link {
         let mut state = self.state.lock();
         let Some(connection) = state.connection.clone() else {
             let why = state.why.as_deref().unwrap_or("the first connection is being made");
-            return Err(self.error(&format!("there is no connection: {why}")));
+            let text = format!("there is no connection: {why}");
+            return Err(self.error(ErrorKind::StoreOutage, &text));
         };
         if let Some(until) = state.closed_until {
             let now = Instant::now();
@@ -184,7 +187,7 @@ impl Link {
                     "{} calls in a row failed; it is asked again each second",
                     state.failures
                 );
-                return Err(self.error(&text));
+                return Err(self.error(ErrorKind::StoreOutage, &text));
             }
             state.closed_until = Some(now + with_jitter(PAUSE));
         }
@@ -218,12 +221,13 @@ impl Link {
 
     #[cold]
     pub(super) fn unknown_answer(&self) -> Error {
-        self.error("its answer is none that the script gives: is it Valkey or Redis?")
+        let text = "its answer is none that the script gives: is it Valkey or Redis?";
+        self.error(ErrorKind::Store, text)
     }
 
     #[cold]
-    fn error(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Store, format!("the store {}: {what}", self.name))
+    fn error(&self, kind: ErrorKind, what: &str) -> Error {
+        Error::new(kind, format!("the store {}: {what}", self.name))
     }
 }
 

@@ -24,8 +24,8 @@ fn node(file: &str) -> Limiter {
     let limiter = Limiter::new(Limits::from_yaml(file).unwrap());
     let users = limiter.limit("PerUser").unwrap();
     wait_until("connected", || {
-        let checked = crate::util::block_on::block_on(users.check_shared("none", 0));
-        checked.is_ok()
+        // A spend or a check has a decision without the store too.
+        crate::util::block_on::block_on(users.blocked_shared("none")).is_ok()
     });
     limiter
 }
@@ -165,5 +165,56 @@ fn what_boulder_has_written_is_read() {
         assert_eq!(users.spend_blocking("dora", 1).unwrap().remaining(), Some(1));
         let text: u64 = connection.get("tollgate:PerUser:dora").unwrap();
         assert_eq!(text, tat_ns + 3_600_000_000_000);
+    });
+}
+
+/// The server stands still, or ends, and comes back: each limit is decided by its own policy meanwhile, and by the store
+/// from its first answer on.
+#[test]
+fn an_outage_is_decided_by_each_limit() {
+    with_each(|binary| {
+        let mut server = Server::start(binary);
+        let limits = "
+Denies: {burst: 1000, count: 1, period: 1h, id: string, shared: exact, on_error: deny}
+Allows: {burst: 1000, count: 1, period: 1h, id: string, shared: exact, on_error: allow, for: 1h}
+GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, fraction: 0.5}
+";
+        let store = format!("store: {{url: \"{}\", timeout: 200ms}}\n", server.url(""));
+        let node = node(&(store + LIMITS + limits));
+        let spend = |limit: &str, cost| {
+            node.limit(limit).unwrap().spend_blocking("bob", cost).unwrap().allowed()
+        };
+        let by_store = |limit: &str| {
+            let limit = node.limit(limit).unwrap();
+            crate::util::block_on::block_on(limit.blocked_shared("none")).is_ok()
+        };
+        for is_killed in [false, true] {
+            wait_until("answers", || by_store("Denies"));
+            assert!(spend("Denies", 1) && spend("Allows", 1) && spend("GivesAPart", 1));
+            if is_killed {
+                server.kill();
+            } else {
+                server.signal("-STOP");
+            }
+            for _ in 0..7 {
+                assert!(!spend("Denies", 1));
+                assert!(spend("Allows", 5));
+            }
+            // 500 a second; the outage began more than 200 ms ago, and less than 20 s.
+            assert!(!spend("GivesAPart", 10_001), "above the part");
+            wait_until("a part has filled", || spend("GivesAPart", 100));
+            if is_killed {
+                server.restart();
+            } else {
+                server.signal("-CONT");
+            }
+            wait_until("answers", || by_store("Denies"));
+            wait_until("decides", || spend("Denies", 1));
+            // What it had not answered it may have charged when it went on: at most all of it. One that was killed is empty.
+            let denies = node.limit("Denies").unwrap();
+            let left = crate::util::block_on::block_on(denies.check_shared("bob", 0)).unwrap();
+            let expected = if is_killed { 999..=999 } else { 991..=998 };
+            assert!(expected.contains(&left.remaining().unwrap()), "{left:?}");
+        }
     });
 }

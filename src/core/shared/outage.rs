@@ -1,0 +1,345 @@
+//! Decides calls for shared limits while the store does not answer, by each limit's own policy.
+//!
+//! An outage of a node begins with the first call that the store does not decide, and ends with the first that it does. A
+//! limit that goes on locally has a bucket of its own for each id meanwhile: always by gcra, whatever the limit's algorithm,
+//! with a part of the limit's rate and burst. It is empty when the outage begins. So up to each instant of the outage a node
+//! admits at most its part of what the limit's rate has brought since: if the parts of all nodes are at most 1 together, all
+//! nodes admit no more than the limit.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::algorithm::factor::Factor;
+use crate::algorithm::gcra::Gcra;
+use crate::algorithm::rule::Rule;
+use crate::algorithm::timed_count::NS_PER_MS;
+use crate::core::shared::SharedMember;
+use crate::decision::Decision;
+use crate::limit::Limit;
+use crate::util::sync::{Ordering, Switch};
+use crate::util::time::saturating_ns;
+
+/// The wait that a denial names that no bucket has decided.
+const RETRY: Duration = Duration::from_secs(1);
+/// The most buckets of an outage. Ids beyond them are denied.
+const MAX_BUCKETS: usize = 1 << 20;
+
+/// What a limit does while the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Deny,
+    /// A part of the limit on this node.
+    Local(Factor),
+    /// All calls are allowed for a time, and then a part of the limit.
+    Allow(Duration, Factor),
+}
+
+/// Whether the store answers this node, and the node's buckets while it does not.
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    is_on: Switch,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    began_ns: Option<u64>,
+    ended_ns: u64,
+    /// The time for which limits have allowed all calls. It refills as fast as time passes with the store, so that a store
+    /// that fails again and again does not allow them for ever.
+    allowed_ns: u64,
+    /// The times at which the buckets are full. A bucket that has none was empty at the beginning.
+    full_at_ns: HashMap<Box<str>, u64>,
+}
+
+impl State {
+    /// Returns the time of the outage's beginning, which is now if there was none.
+    fn begin(&mut self, now_ns: u64) -> u64 {
+        *self.began_ns.get_or_insert_with(|| {
+            self.allowed_ns = self.allowed_ns.saturating_sub(now_ns.saturating_sub(self.ended_ns));
+            self.full_at_ns.clear();
+            now_ns
+        })
+    }
+
+    /// Decides a member by its policy. Returns its bucket's new time as well, if it is to be charged.
+    fn decide(
+        &self,
+        member: &SharedMember,
+        policy: Policy,
+        (began_ns, now_ns): (u64, u64),
+    ) -> (Decision, Option<u64>) {
+        let denied = (Decision::to_spend(false, 0, RETRY, RETRY), None);
+        let fraction = match policy {
+            Policy::Deny => return denied,
+            Policy::Allow(time, _) if self.is_allowing(time, began_ns, now_ns) => {
+                return (Decision::UNLIMITED, None);
+            }
+            Policy::Allow(_, fraction) | Policy::Local(fraction) => fraction,
+        };
+        let Some(part) = part(&member.limit, fraction) else { return denied };
+        let full_at_ns = self.full_at_ns.get(&member.key).copied();
+        let has_room = full_at_ns.is_some() || self.full_at_ns.len() < MAX_BUCKETS;
+        if member.cost > part.burst() || !has_room {
+            return denied;
+        }
+        let empty_ns = began_ns.saturating_add(part.burst_offset_ns());
+        let outcome = part.spend(full_at_ns.unwrap_or(empty_ns), now_ns, member.cost);
+        (outcome.decision, outcome.word.filter(|_| member.mode.is_charged()))
+    }
+
+    fn is_allowing(&self, time: Duration, began_ns: u64, now_ns: u64) -> bool {
+        let passed_ns = now_ns.saturating_sub(began_ns);
+        self.allowed_ns.saturating_add(passed_ns) < saturating_ns(time)
+    }
+
+    /// Forgets buckets that are full, each time the map has doubled. One that is forgotten is full again if it is asked for:
+    /// one that was empty at the beginning fills no later.
+    fn drop_full(&mut self, now_ns: u64) {
+        if self.full_at_ns.len() == self.full_at_ns.capacity() {
+            self.full_at_ns.retain(|_, full_at_ns| !Gcra::is_full(*full_at_ns, now_ns));
+        }
+    }
+}
+
+impl Outage {
+    /// Notes that the store has answered. Returns the length of the outage that this ends.
+    pub(crate) fn end(&self, now_ns: impl FnOnce() -> u64) -> Option<Duration> {
+        // Relaxed: a call that does not see an outage that has just begun leaves its end to the next answer.
+        if !self.is_on.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let began_ns = state.began_ns.take()?;
+        self.is_on.store(false, Ordering::Relaxed);
+        let now_ns = now_ns();
+        let length_ns = now_ns.saturating_sub(began_ns);
+        state.allowed_ns = state.allowed_ns.saturating_add(length_ns);
+        state.ended_ns = now_ns;
+        state.full_at_ns = HashMap::new();
+        Some(Duration::from_nanos(length_ns))
+    }
+
+    /// Notes that the store has not decided a call. Returns whether this begins an outage.
+    pub(crate) fn begin(&self, now_ns: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_new = state.began_ns.is_none();
+        state.begin(now_ns);
+        self.is_on.store(true, Ordering::Relaxed);
+        is_new
+    }
+
+    /// Decides each member of a batch without the store, and charges all of them or none. `spends`: a check charges none.
+    pub(crate) fn decide(
+        &self,
+        members: &[SharedMember],
+        policies: &[Policy],
+        now_ns: u64,
+    ) -> Vec<Decision> {
+        let mut state = self.state.lock();
+        // The store may have answered another call since this call began the outage: then a new one begins.
+        let times = (state.begin(now_ns), now_ns);
+        self.is_on.store(true, Ordering::Relaxed);
+        let decided: Vec<_> = members
+            .iter()
+            .zip(policies)
+            .map(|(member, &policy)| state.decide(member, policy, times))
+            .collect();
+        let mut each = members.iter().zip(&decided);
+        let is_denied =
+            each.any(|(member, (decision, _))| member.mode.can_deny() && !decision.allowed());
+        if !is_denied {
+            for (member, (_, charged)) in members.iter().zip(&decided) {
+                if let Some(full_at_ns) = charged {
+                    state.drop_full(now_ns);
+                    state.full_at_ns.insert(member.key.clone(), *full_at_ns);
+                }
+            }
+        }
+        decided.into_iter().map(|(decision, _)| decision).collect()
+    }
+}
+
+/// Returns the bucket of an outage: a part of a limit's rate, rounded down, and of its burst, rounded down and at least 1.
+/// `None`: the part is so small that it has no unit in 73 years.
+fn part(limit: &Limit, fraction: Factor) -> Option<Gcra> {
+    const MILLION: u128 = 1_000_000;
+    const MAX_NS: u64 = 1 << 61;
+    let (per_ns, units) = match limit.rule() {
+        Rule::Gcra(gcra) => (gcra.emission_interval_ns().into(), 1),
+        Rule::Window(window) => {
+            (u128::from(window.window_ms) * u128::from(NS_PER_MS), u128::from(window.quota))
+        }
+        Rule::LeakyBucket(leaky) => {
+            (u128::from(leaky.drip_rate_ms) * u128::from(NS_PER_MS), u128::from(leaky.drip_size))
+        }
+        // No shared limit has a custom algorithm.
+        Rule::Custom(_) => return None,
+    };
+    let millionths = u128::from(fraction.millionths());
+    let interval_ns = u64::try_from((per_ns * MILLION).div_ceil(units * millionths)).ok()?;
+    let share = u128::from(limit.burst()) * millionths / MILLION;
+    let burst = u64::try_from(share).ok()?.min(MAX_NS / interval_ns).max(1);
+    let offset_ns = interval_ns.checked_mul(burst).filter(|&ns| ns <= MAX_NS)?;
+    Some(Gcra::new(burst, interval_ns, offset_ns))
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::core::shared::SharedMode;
+
+    const S: u64 = 1_000_000_000;
+
+    fn limits() -> [Limit; 4] {
+        let second = Duration::from_secs(1);
+        [
+            Limit::new(20, 10, second).unwrap(),
+            Limit::fixed_window(20, 2 * second).unwrap(),
+            Limit::token_bucket(20, 2 * second, 10).unwrap(),
+            Limit::leaky_bucket(20, second / 10, 1).unwrap(),
+        ]
+    }
+
+    fn member(key: &str, limit: &Limit, cost: u64) -> SharedMember {
+        let (limit, mode) = (limit.clone(), SharedMode::CheckAndSpend);
+        SharedMember { key: key.into(), limit, cost, mode, keep_ms: 0 }
+    }
+
+    fn is_allowed(outage: &Outage, member: &SharedMember, policy: Policy, now_ns: u64) -> bool {
+        outage.decide(std::slice::from_ref(member), &[policy], now_ns)[0].allowed()
+    }
+
+    fn tenth() -> Factor {
+        Factor::from_millionths(100_000)
+    }
+
+    #[test]
+    fn a_part_begins_empty_and_refills() {
+        for limit in limits() {
+            let outage = Outage::default();
+            let one = member("a", &limit, 1);
+            let spend = |now_ns| is_allowed(&outage, &one, Policy::Local(tenth()), now_ns);
+            // 10 a second in each limit, so a tenth is one a second.
+            assert!(!spend(5 * S), "{limit}: empty");
+            assert!(!spend(6 * S - 1), "{limit}");
+            assert!(spend(6 * S), "{limit}");
+            assert!(!spend(6 * S), "{limit}");
+            assert!(spend(60 * S), "{limit}");
+            let burst = if limit.burst() == 20 { 2 } else { 1 };
+            for _ in 1..burst {
+                assert!(spend(60 * S), "{limit}");
+            }
+            assert!(!spend(60 * S), "{limit}: a tenth of the burst");
+        }
+    }
+
+    #[test]
+    fn all_members_are_charged_or_none() {
+        let limit = &limits()[0];
+        let outage = Outage::default();
+        let (a, b) = (member("a", limit, 1), member("b", limit, 1));
+        let both = [Policy::Local(tenth()), Policy::Deny];
+        outage.begin(S);
+        let decided = outage.decide(&[a.clone(), b.clone()], &both, 2 * S);
+        assert!(decided[0].allowed() && !decided[1].allowed());
+        assert_eq!(decided[1].retry_in(), RETRY);
+        assert!(is_allowed(&outage, &a, both[0], 2 * S), "the denied batch charged nothing");
+        assert!(!is_allowed(&outage, &a, both[0], 2 * S));
+        // A member that cannot deny is charged if it has the units; a check is not charged.
+        let soft = SharedMember { mode: SharedMode::SpendOnly, ..a.clone() };
+        let check = SharedMember { mode: SharedMode::CheckOnly, ..b };
+        for (soft_is_allowed, now_ns) in [(false, 2 * S), (true, 3 * S), (false, 3 * S)] {
+            let members = [soft.clone(), check.clone()];
+            let decided = outage.decide(&members, &[both[0]; 2], now_ns);
+            assert_eq!((decided[0].allowed(), decided[1].allowed()), (soft_is_allowed, true));
+        }
+    }
+
+    #[test]
+    fn a_cost_above_the_part_is_denied() {
+        let outage = Outage::default();
+        outage.begin(S);
+        let three = member("a", &limits()[0], 3);
+        assert!(!is_allowed(&outage, &three, Policy::Local(tenth()), 1000 * S));
+        assert!(is_allowed(&outage, &three, Policy::Local(Factor::ONE), 1000 * S));
+    }
+
+    #[test]
+    fn all_are_allowed_for_a_time_only() {
+        let outage = Outage::default();
+        let one = member("a", &limits()[0], 20);
+        let allow = Policy::Allow(Duration::from_secs(30), tenth());
+        let spend = |now_s: u64| is_allowed(&outage, &one, allow, now_s * S);
+        assert!(spend(100) && spend(129) && !spend(130));
+        // The time that was used refills with the store, second for second.
+        assert_eq!(outage.end(|| 130 * S), Some(Duration::from_secs(30)));
+        assert!(!spend(130));
+        outage.begin(131 * S);
+        outage.end(|| 131 * S);
+        assert!(spend(140) && spend(147) && !spend(148));
+    }
+
+    #[test]
+    fn a_decision_after_an_end_begins_another() {
+        let outage = Outage::default();
+        let one = member("a", &limits()[0], 1);
+        let spend = |now_ns| is_allowed(&outage, &one, Policy::Local(tenth()), now_ns);
+        outage.begin(S);
+        assert!(outage.end(|| 5 * S).is_some());
+        assert!(!spend(5 * S), "of a call that failed before the end");
+        assert_eq!(outage.end(|| 6 * S), Some(Duration::from_secs(1)), "it has an end too");
+    }
+
+    #[test]
+    fn a_new_outage_has_new_buckets() {
+        let outage = Outage::default();
+        let one = member("a", &limits()[0], 1);
+        let spend = |now_ns| is_allowed(&outage, &one, Policy::Local(tenth()), now_ns);
+        assert!(outage.begin(S));
+        assert!(!outage.begin(2 * S));
+        assert!(spend(3 * S) && spend(3 * S) && !spend(3 * S));
+        assert_eq!(outage.end(|| 10 * S), Some(Duration::from_secs(9)));
+        assert_eq!(outage.end(|| 10 * S), None);
+        assert!(outage.begin(10 * S));
+        assert!(!spend(10 * S) && !spend(11 * S - 1) && spend(11 * S), "empty again");
+    }
+
+    #[test]
+    fn parts_of_all_nodes_keep_the_limit() {
+        let mut random = 1_u64;
+        let mut below = |end: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % end
+        };
+        for limit in limits() {
+            for nodes in [1_u64, 3, 7] {
+                let outages: Vec<Outage> = (0..nodes).map(|_| Outage::default()).collect();
+                let part = Policy::Local(Factor::from_millionths(1_000_000 / nodes));
+                let (mut now_ns, mut admitted) = (S, 0);
+                outages.iter().for_each(|outage| assert!(outage.begin(S)));
+                for _ in 0..3_000 {
+                    now_ns += below(S / 10);
+                    let one = member("a", &limit, 1 + below(3));
+                    let outage = &outages[below(nodes) as usize];
+                    admitted += if is_allowed(outage, &one, part, now_ns) { one.cost } else { 0 };
+                    // 10 units a second.
+                    assert!(admitted <= (now_ns - S) / (S / 10), "{limit}, {nodes} nodes");
+                }
+                assert!(admitted > 0, "{limit}, {nodes} nodes");
+            }
+        }
+    }
+
+    #[test]
+    fn tiny_and_huge_limits_have_parts() {
+        let least = Factor::from_millionths(1);
+        let year = Duration::from_secs(365 * 86_400);
+        assert_eq!(part(&Limit::new(1, 1, year).unwrap(), least), None);
+        let huge = Limit::new(1 << 30, 1_000_000_000, Duration::from_secs(1)).unwrap();
+        assert_eq!(part(&huge, least), Some(Gcra::new(1073, 1_000_000, 1_073_000_000)));
+        assert_eq!(part(&huge, Factor::ONE), Some(Gcra::new(1 << 30, 1, 1 << 30)));
+    }
+}
