@@ -36,7 +36,7 @@ pub struct Store(pub(crate) StoreHandle);
 
 impl Store {
     /// Makes a store of a Valkey or Redis server. It connects in the background, and again after a failure: until it has
-    /// connected, calls fail at once with [`Error::is_store_failure`].
+    /// connected, calls have no answer from it: see [`Error::is_store_failure`].
     ///
     /// # Errors
     ///

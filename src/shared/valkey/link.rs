@@ -33,6 +33,8 @@ pub(super) struct Link {
     state: Mutex<State>,
     /// Tells the thread that the connection is gone.
     lost: Notify,
+    /// Tells calls that an attempt to connect has ended.
+    attempted: Notify,
 }
 
 #[derive(Default)]
@@ -64,6 +66,11 @@ impl State {
     fn has(&self, made: u64) -> bool {
         self.made == made && self.connection.is_some()
     }
+
+    /// Whether the first attempt to connect has not ended.
+    fn is_first(&self) -> bool {
+        self.made == 0 && self.why.is_none()
+    }
 }
 
 impl Link {
@@ -82,6 +89,7 @@ impl Link {
             answer_timeout: options.answers_within(),
             state: Mutex::default(),
             lost: Notify::new(),
+            attempted: Notify::new(),
         })
     }
 
@@ -96,6 +104,7 @@ impl Link {
             match self.connect().await {
                 Ok(connection) => {
                     self.state.lock().begin_with(connection.clone());
+                    self.attempted.notify_waiters();
                     // Calls have the connection already.
                     let warning = self.warning_of(connection).await;
                     #[cfg(feature = "tracing")]
@@ -108,6 +117,7 @@ impl Link {
                 }
                 Err(why) => {
                     self.state.lock().why = Some(why);
+                    self.attempted.notify_waiters();
                     sleep(with_jitter(wait)).await;
                     wait = (2 * wait).min(PAUSE);
                 }
@@ -152,7 +162,13 @@ impl Link {
         &self,
         call: impl AsyncFnOnce(MultiplexedConnection) -> Result<T, RedisError>,
     ) -> Result<T, Error> {
-        let (connection, made) = self.admitted()?;
+        let (connection, made) = match self.admitted() {
+            Err(_) if self.state.lock().is_first() => {
+                self.first_attempt().await;
+                self.admitted()?
+            }
+            admitted => admitted?,
+        };
         let answered = timeout(self.answer_timeout, call(connection)).await;
         let failed = match answered {
             Ok(Ok(answer)) => {
@@ -167,9 +183,18 @@ impl Link {
         } else {
             self.note_failure(made, failed.is_lost);
         }
-        let is_of_key = failed.is_of_key;
-        Err(self
-            .error(if is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage }, &failed.text))
+        let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
+        Err(self.error(kind, &failed.text))
+    }
+
+    /// Waits until the first attempt to connect has ended, but no longer than for an answer: a program that has just
+    /// started need not have its first calls decided without the store.
+    async fn first_attempt(&self) {
+        // Made before the look at the state: it is told of an attempt that ends after this line.
+        let ended = self.attempted.notified();
+        if self.state.lock().is_first() {
+            let _ = timeout(self.answer_timeout, ended).await;
+        }
     }
 
     /// Returns the connection, unless there is none or calls are refused.

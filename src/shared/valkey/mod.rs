@@ -2,7 +2,7 @@
 //!
 //! One thread, `tollgate-store`, runs all that asks the server, so that callers may be on any runtime or on none, and a
 //! runtime that stands still stops no other. One connection carries all calls. It is made, and made again after a failure,
-//! in the background: no call waits for a connection.
+//! in the background: only the first calls of a program wait for one.
 
 mod answer;
 mod fault;

@@ -31,6 +31,18 @@ fn node(file: &str) -> Limiter {
 }
 
 #[test]
+fn the_first_calls_wait_for_the_connection() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        for left in (0..5).rev() {
+            let node = Limiter::new(Limits::from_yaml(&file(&server, "")).unwrap());
+            let users = node.limit("PerUser").unwrap();
+            assert_eq!(users.spend_blocking("bob", 1).unwrap().remaining(), Some(left));
+        }
+    });
+}
+
+#[test]
 fn nodes_of_a_file_share_its_limits() {
     with_each(|binary| {
         let server = Server::start(binary);
