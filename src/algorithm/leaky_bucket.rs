@@ -61,6 +61,13 @@ impl LeakyBucket {
         self.level(word, now_ns).counter
     }
 
+    /// Returns the word of a bucket with at least `units` units in it at `now_ns`.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn with_at_least(&self, word: u64, now_ns: u64, units: u64) -> u64 {
+        let level = self.level(word, now_ns);
+        if level.counter >= units { word } else { level.word(units) }
+    }
+
     /// The time until `units` have dripped out.
     #[inline]
     fn drip_ns(&self, level: Level, units: u64) -> u64 {

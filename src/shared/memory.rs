@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
-use crate::core::shared::decide::{decide, denied_by, written};
+use crate::core::shared::decide::{DecidedMember, decide, denied_by, written};
 use crate::core::shared::text::ORIGIN_NS;
 use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore};
 use crate::error::Error;
@@ -54,7 +54,9 @@ impl MemoryStore {
                 }
             }
         }
-        Ok(Found { unix_ns, denied, texts })
+        let units = |decided: &DecidedMember| decided.granted.map_or(0, |granted| granted.units);
+        let leased = decided.iter().map(|member| denied.map_or_else(|| units(member), |_| 0));
+        Ok(Found { unix_ns, denied, texts, leased: leased.collect() })
     }
 
     fn replace_now(&self, changes: &[Change]) -> Replaced {

@@ -2,6 +2,7 @@
 //! functions for the figures of the decision, and the store in memory for what it writes.
 
 use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};
+use crate::core::shared::lease::Granted;
 use crate::core::shared::text::{SharedBucket, rule_time_ns, unix_ms};
 use crate::core::shared::{SLACK_MS, SharedMember};
 use crate::decision::Decision;
@@ -12,9 +13,10 @@ use crate::limit::Limit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecidedMember {
     pub(crate) decision: Decision,
-    bucket: SharedBucket,
-    /// The new word, if the member is to be charged.
-    word: Option<u64>,
+    /// The bucket that the store keeps if the batch is allowed; `None` if it does not change.
+    new: Option<SharedBucket>,
+    /// The units that the node may take ahead then.
+    pub(crate) granted: Option<Granted>,
 }
 
 /// Decides each member by its own bucket, at the store's time.
@@ -33,18 +35,28 @@ fn decide_one(
     text: Option<&[u8]>,
     unix_ns: u64,
 ) -> Result<DecidedMember, Error> {
-    let SharedMember { key, limit, cost, mode, .. } = member;
-    let bucket = read(key, limit, text)?;
+    let SharedMember { key, limit, cost, mode, lease, .. } = member;
+    let bucket = read(key, limit, text)?.guarded(limit, unix_ns);
+    let end = lease.and_then(|lease| lease.end);
+    let ended = end.and_then(|end| bucket.without_lease(limit, unix_ns, end));
+    let bucket = ended.unwrap_or(bucket);
     let spend = |cost| limit.rule().spend(bucket.word, rule_time_ns(unix_ns), cost);
     let outcome = spend(*cost);
     if let Some(left_ns) = bucket.blocked_ns(unix_ns) {
         // The call charges nothing, so if the bucket has the units, its figures are those at a cost of 0.
         let asked = if outcome.decision.allowed() { spend(0) } else { outcome };
         let decision = asked.decision.under_block(left_ns);
-        return Ok(DecidedMember { decision, bucket, word: None });
+        return Ok(DecidedMember { decision, new: ended, granted: None });
     }
-    let word = outcome.word.filter(|_| mode.is_charged());
-    Ok(DecidedMember { decision: outcome.decision, bucket, word })
+    let decision = outcome.decision;
+    let charged = outcome.word.filter(|_| mode.is_charged());
+    let new = charged.map(|word| SharedBucket { word, ..bucket }).or(ended);
+    let leased = lease.filter(|_| decision.allowed() && mode.is_charged());
+    let leased = leased.and_then(|lease| new.unwrap_or(bucket).with_lease(limit, unix_ns, lease));
+    Ok(match leased {
+        Some((new, granted)) => DecidedMember { decision, new: Some(new), granted: Some(granted) },
+        None => DecidedMember { decision, new, granted: None },
+    })
 }
 
 /// Reads the text of a bucket in the store; the error names its key.
@@ -69,7 +81,7 @@ pub(crate) fn written(
     decided: &DecidedMember,
     unix_ns: u64,
 ) -> Option<(String, u64)> {
-    let bucket = SharedBucket { word: decided.word?, ..decided.bucket };
+    let bucket = decided.new?;
     Some((bucket.text(&member.limit), kept_ms(&member.limit, bucket, unix_ns, member.keep_ms)))
 }
 
@@ -85,7 +97,10 @@ pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_leas
             TimedCount::from_word(bucket.word).at_ms.saturating_sub(ms_of(rule_time_ns(unix_ns)))
         }
     };
-    let full_in_ms = full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms);
+    // A lease that ends may leave the bucket as if its units were spent at that moment.
+    let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
+    let full_in_ms =
+        full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms).saturating_add(leased_ms);
     let blocked_ms = bucket.blocked_until_ms.saturating_sub(unix_ms(unix_ns));
     let needed_ms = full_in_ms.max(blocked_ms).max(at_least_ms);
     /// The longest time that a store accepts, about 146 years.

@@ -6,6 +6,8 @@
 //! [same rules](decide) as those of a local limit, from the texts that the store found.
 
 pub(crate) mod decide;
+pub(crate) mod groups;
+pub(crate) mod lease;
 pub(crate) mod outage;
 pub(crate) mod text;
 
@@ -13,6 +15,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::core::shared::lease::LeaseRequest;
 use crate::error::Error;
 use crate::limit::Limit;
 
@@ -76,6 +79,8 @@ pub(crate) struct SharedMember {
     /// The least time for which a text that is written is kept, in ms. A factor can make a bucket fill faster than by its
     /// limit, and the store must not forget it earlier than the limit would.
     pub(crate) keep_ms: u64,
+    /// What the node asks of the bucket for calls to come.
+    pub(crate) lease: Option<LeaseRequest>,
 }
 
 /// What the store found when it decided a batch.
@@ -87,6 +92,8 @@ pub(crate) struct Found {
     pub(crate) denied: Option<usize>,
     /// The members' texts before the charge. `None`: the store had none.
     pub(crate) texts: Vec<Option<Box<[u8]>>>,
+    /// The units that each member's node has taken ahead; 0 for most.
+    pub(crate) leased: Vec<u64>,
 }
 
 /// A text that shall replace another.

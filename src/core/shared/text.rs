@@ -1,25 +1,31 @@
 //! The text of a bucket in the store, and the word that the rules of this program compute with.
 //!
 //! ```text
-//! text     = bucket [ "|" until ]
+//! text     = bucket [ "|" until { "|" end "|" units } ]
 //! bucket   = ""                      a bucket that was never charged
 //!          | digits                  gcra: the theoretical arrival time, in ns since 1970
 //!          | digits ":" digits       the other algorithms: the time in ms since 1970, and the units
-//! until    = digits                  the end of the id's block, in ms since 1970
+//! until    = digits                  the end of the id's block, in ms since 1970; 0 if it has none
+//! end      = digits                  the end of leases, in ms since 1970: at most two of them, the earlier one first
+//! units    = digits                  the units of the leases that end then
 //! ```
 //!
 //! A number has no sign, no blank and no needless zero. Boulder writes its times in the same decimal form, so a text without
-//! a block can be read by both. The node's words count from 2020, because a word has only 39 bits of milliseconds: they last
+//! a block and leases can be read by both. The node's words count from 2020, because a word has only 39 bits of milliseconds: they last
 //! until 2037.
 
+use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, NS_PER_MS, TimedCount};
 use crate::clock::MAX_NOW_NS;
+use crate::core::shared::groups::{LeaseGroup, LeaseGroups};
 use crate::limit::Limit;
 use crate::util::escape::Escaped;
 
 /// 2020-01-01, the origin of the words of shared limits, in ms since 1970.
-const ORIGIN_MS: u64 = 1_577_836_800_000;
+pub(crate) const ORIGIN_MS: u64 = 1_577_836_800_000;
 pub(crate) const ORIGIN_NS: u64 = ORIGIN_MS * NS_PER_MS;
+/// The last ms of the words' time, in ms since 1970.
+pub(crate) const LAST_UNIX_MS: u64 = ORIGIN_MS + MAX_MS - 1;
 
 /// A bucket as the store has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub(crate) struct SharedBucket {
     pub(crate) word: u64,
     /// The end of the id's block, in ms since 1970; 0 if it has none.
     pub(crate) blocked_until_ms: u64,
+    /// The units that nodes hold.
+    pub(crate) leases: LeaseGroups,
 }
 
 /// Whether the text of a bucket has one number or two.
@@ -56,25 +64,34 @@ pub(crate) fn unix_ms(unix_ns: u64) -> u64 {
     unix_ns / NS_PER_MS
 }
 
+/// Returns the ms since 1970 of a ms in a word.
+pub(crate) fn start_unix_ms(word_ms: u64) -> u64 {
+    word_ms + (ORIGIN_MS - 1)
+}
+
 impl SharedBucket {
     /// Reads the text of a bucket of `limit`. The error says what is wrong with the text.
     pub(crate) fn read(limit: &Limit, text: Option<&[u8]>) -> Result<SharedBucket, String> {
         let Some(text) = text else { return Ok(SharedBucket::default()) };
         let parts = || {
             let text = std::str::from_utf8(text).ok()?;
-            let (bucket, until) = match text.split_once('|') {
-                Some((bucket, until)) => (bucket, number(until)?),
-                None => (text, 0),
-            };
+            let (bucket, beside) = text.split_once('|').map_or((text, None), |(a, b)| (a, Some(b)));
+            let (until, leases) = beside.map_or(Some((0, LeaseGroups::default())), read_beside)?;
             let word = match (bucket, Form::of(limit)) {
-                ("", _) if until > 0 => 0,
+                ("", _) if until > 0 && leases.units() == 0 => 0,
                 (tat, Form::Tat) => word_of_tat(number(tat)?)?,
                 (timed, Form::TimedCount) => {
                     let (at_ms, count) = timed.split_once(':')?;
                     word_of_count(number(at_ms)?, number(count)?)?
                 }
             };
-            Some(SharedBucket { word, blocked_until_ms: until })
+            // In a window a lease is a charge.
+            let can_have_leases = !matches!(limit.rule(), Rule::Window(_));
+            (can_have_leases || leases.units() == 0).then_some(SharedBucket {
+                word,
+                blocked_until_ms: until,
+                leases,
+            })
         };
         parts().ok_or_else(|| {
             let wanted = match Form::of(limit) {
@@ -93,13 +110,16 @@ impl SharedBucket {
             (tat, Form::Tat) => (tat + (ORIGIN_NS - 1)).to_string(),
             (word, Form::TimedCount) => {
                 let TimedCount { at_ms, count } = TimedCount::from_word(word);
-                format!("{}:{count}", at_ms + (ORIGIN_MS - 1))
+                format!("{}:{count}", start_unix_ms(at_ms))
             }
         };
-        match self.blocked_until_ms {
-            0 => bucket,
-            until_ms => format!("{bucket}|{until_ms}"),
+        let until_ms = self.blocked_until_ms;
+        if until_ms == 0 && self.leases.units() == 0 {
+            return bucket;
         }
+        self.leases.iter().fold(format!("{bucket}|{until_ms}"), |text, group| {
+            format!("{text}|{}|{}", group.until_ms, group.units)
+        })
     }
 
     /// Returns the ns until the block ends; `None` if the id is not blocked at this time.
@@ -107,6 +127,19 @@ impl SharedBucket {
         let until_ns = self.blocked_until_ms.saturating_mul(NS_PER_MS);
         until_ns.checked_sub(unix_ns).filter(|&left_ns| left_ns > 0)
     }
+}
+
+/// Reads what is beside the bucket: the end of the block, and the leases.
+fn read_beside(text: &str) -> Option<(u64, LeaseGroups)> {
+    let mut numbers = text.split('|').map(number);
+    let until = numbers.next()??;
+    let mut groups = [LeaseGroup::default(); 2];
+    let mut groups_left = groups.iter_mut();
+    while let Some(until_ms) = numbers.next() {
+        let until_ms = until_ms.filter(|ms| (ORIGIN_MS..=LAST_UNIX_MS).contains(ms))?;
+        *groups_left.next()? = LeaseGroup { until_ms, units: numbers.next()?? };
+    }
+    LeaseGroups::new(groups).map(|leases| (until, leases))
 }
 
 /// Reads a number without sign, blank or needless zero.
@@ -148,7 +181,9 @@ mod tests {
     #[test]
     fn words_of_known_texts() {
         let read = |limit: &Limit, text: &str| SharedBucket::read(limit, Some(text.as_bytes()));
-        let bucket = |word, blocked_until_ms| Ok(SharedBucket { word, blocked_until_ms });
+        let bucket = |word, blocked_until_ms| {
+            Ok(SharedBucket { word, blocked_until_ms, ..SharedBucket::default() })
+        };
         assert_eq!(read(&gcra(), "1577836800000000000"), bucket(1, 0));
         assert_eq!(read(&gcra(), "1790000000000000007"), bucket(212_163_200_000_000_008, 0));
         assert_eq!(read(&gcra(), "12"), bucket(1, 0), "full long ago");
@@ -199,7 +234,8 @@ mod tests {
         #[test]
         fn texts_and_words_agree(word in 1..1u64 << 62, until in 0..4_000_000_000_000u64) {
             for limit in [gcra(), window()] {
-                let bucket = SharedBucket { word: word | 1 << 24, blocked_until_ms: until };
+                let leases = LeaseGroups::default();
+                let bucket = SharedBucket { word: word | 1 << 24, blocked_until_ms: until, leases };
                 let text = bucket.text(&limit);
                 prop_assert_eq!(SharedBucket::read(&limit, Some(text.as_bytes())), Ok(bucket));
             }

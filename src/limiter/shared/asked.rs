@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
-use crate::core::shared::decide::{decide, denied_by};
+use crate::core::shared::decide::{DecidedMember, decide, denied_by};
 use crate::core::shared::outage::Policy;
 use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
@@ -169,7 +169,12 @@ impl AskedBatch {
     /// Computes the figures of the batch's decision from the texts that the store found.
     fn figures(&mut self, found: &Found) -> Result<Decision, Error> {
         let decided = decide(&self.members, &found.texts, found.unix_ns)?;
-        if denied_by(&self.members, &decided) != found.denied {
+        let units = |member: &DecidedMember| member.granted.map_or(0, |granted| granted.units);
+        let is_leased = decided.iter().map(units).eq(found.leased.iter().copied());
+        // The store grants no lease to a batch that it denies.
+        if denied_by(&self.members, &decided) != found.denied
+            || (found.denied.is_none() && !is_leased)
+        {
             let text = "the store's script and this program decide differently; they are of different versions";
             return Err(Error::new(ErrorKind::Store, text));
         }

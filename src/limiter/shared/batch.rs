@@ -208,6 +208,7 @@ fn asked_member(
     SharedMember {
         key: handle.key(entry, &limit, member.key.key.id),
         keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
+        lease: None,
         limit,
         cost: member.cost,
         mode: shared_mode(member, spends),

@@ -65,6 +65,7 @@ impl KeyedLimit {
                 cost: 0,
                 mode: SharedMode::CheckOnly,
                 keep_ms: keep_ms(view, self.index, tag, limit),
+                lease: None,
             };
             Ok(Ok(Placed::InStore(store.clone(), member)))
         })
@@ -94,10 +95,11 @@ async fn change_now<R>(
     let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
     for _ in 0..MAX_TRIES {
         let before = texts.pop().flatten();
-        let bucket = read(&key, &limit, before.as_deref())?;
+        let bucket = read(&key, &limit, before.as_deref())?.guarded(&limit, unix_ns);
         let (new, result) = ask(&limit, bucket, unix_ns);
         let Some(new) = new else { return Ok(result) };
         let is_needed = new.blocked_ns(unix_ns).is_some()
+            || new.leases.units() > 0
             || (new.word != 0 && !limit.rule().is_full(new.word, rule_time_ns(unix_ns)));
         let after = is_needed.then(|| {
             (new.text(&limit).into_boxed_str(), kept_ms(&limit, new, unix_ns, at_least_ms))

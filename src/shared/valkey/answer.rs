@@ -10,10 +10,16 @@ use crate::error::Error;
 pub(super) fn found(link: &Link, members: usize, value: Value) -> Result<Option<Found>, Error> {
     let parts = match value {
         Value::BulkString(text) if text == b"general" => return Ok(None),
-        Value::Array(parts) if parts.len() == members + 3 => parts,
+        Value::Array(parts) if [members + 3, 2 * members + 3].contains(&parts.len()) => parts,
         _ => return Err(link.unknown_answer()),
     };
     let read = |mut parts: Vec<Value>| {
+        let units = |value| match value {
+            Value::Int(units) => u64::try_from(units).ok(),
+            _ => None,
+        };
+        let mut leased = parts.drain(members + 3..).map(units).collect::<Option<Vec<_>>>()?;
+        leased.resize(members, 0);
         let texts = parts.drain(3..).map(text).collect::<Option<_>>()?;
         let denied = match parts[2] {
             Value::Int(0) => None,
@@ -22,7 +28,7 @@ pub(super) fn found(link: &Link, members: usize, value: Value) -> Result<Option<
             Value::Int(position) => Some(usize::try_from(position).ok()?.checked_sub(1)?),
             _ => return None,
         };
-        Some(Found { unix_ns: time(&parts[0], &parts[1])?, denied, texts })
+        Some(Found { unix_ns: time(&parts[0], &parts[1])?, denied, texts, leased })
     };
     read(parts).map(Some).ok_or_else(|| link.unknown_answer())
 }

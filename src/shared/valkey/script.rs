@@ -3,7 +3,10 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisResult, Script, ServerErrorKind, ToRedisArgs, Value};
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::algorithm::rule::Rule;
+use crate::core::shared::lease::LeaseRequest;
 use crate::core::shared::{Change, SLACK_MS, SharedMember, SharedMode};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -89,11 +92,18 @@ impl Scripts {
             };
             let (rule, numbers) = numbers(member);
             call.key(&member.key);
-            call.argument(rule);
+            match member.lease {
+                Some(_) => call.argument(rule.to_ascii_uppercase()),
+                None => call.argument(rule),
+            }
             call.argument(mode);
             call.argument(member.cost);
-            numbers.iter().for_each(|number| call.argument(number));
             call.argument(member.keep_ms);
+            numbers.iter().for_each(|number| call.argument(number));
+            if let Some(LeaseRequest { want, length_ms, end }) = member.lease {
+                let end = end.map_or([0; 3], |end| [end.tag_ms, end.granted, end.unspent]);
+                [want, length_ms].iter().chain(&end).for_each(|number| call.argument(number));
+            }
         }
         call
     }
@@ -104,6 +114,7 @@ impl Scripts {
         let is_plain = member.mode == SharedMode::CheckAndSpend
             && member.cost > 0
             && member.keep_ms == 0
+            && member.lease.is_none()
             && member.limit.rule().gcra().is_some();
         if !is_plain {
             return None;
@@ -111,7 +122,7 @@ impl Scripts {
         let mut call = ScriptCall::new(&self.charge_gcra);
         call.key(&member.key);
         call.argument(SLACK_MS);
-        numbers(member).1.iter().for_each(|number| call.argument(number));
+        numbers(member).1[..4].iter().for_each(|number| call.argument(number));
         Some(call)
     }
 
@@ -130,22 +141,21 @@ impl Scripts {
     }
 }
 
-/// Returns the letter of a member's rule, and its four numbers.
-fn numbers(member: &SharedMember) -> (&'static str, [u64; 4]) {
+/// Returns the letter of a member's rule, and its numbers.
+fn numbers(member: &SharedMember) -> (&'static str, SmallVec<[u64; 7]>) {
     match member.limit.rule() {
         Rule::Gcra(gcra) => {
+            let interval_ns = gcra.emission_interval_ns();
             // At most the burst offset, because the cost is at most the burst.
-            let cost_ns = gcra.emission_interval_ns() * member.cost;
-            let burst_ns = gcra.burst_offset_ns();
-            let parts = |ns: u64| (ns / NS_PER_S, ns % NS_PER_S);
-            let ((cost_s, cost_ns), (burst_s, burst_ns)) = (parts(cost_ns), parts(burst_ns));
-            ("g", [cost_s, cost_ns, burst_s, burst_ns])
+            let times_ns = [interval_ns * member.cost, gcra.burst_offset_ns(), interval_ns];
+            let parts = times_ns.into_iter().flat_map(|ns| [ns / NS_PER_S, ns % NS_PER_S]);
+            ("g", parts.chain([gcra.burst()]).collect())
         }
         Rule::Window(window) => {
-            ("w", [window.quota.into(), window.burst.into(), window.window_ms, 0])
+            ("w", smallvec![window.quota.into(), window.burst.into(), window.window_ms])
         }
         Rule::LeakyBucket(leaky) => {
-            ("l", [leaky.size.into(), leaky.drip_size.into(), leaky.drip_rate_ms, 0])
+            ("l", smallvec![leaky.size.into(), leaky.drip_size.into(), leaky.drip_rate_ms])
         }
         Rule::Custom(_) => unreachable!("a custom algorithm is refused where the limits are made"),
     }

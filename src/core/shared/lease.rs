@@ -1,0 +1,144 @@
+//! Leases: units that a node takes from a bucket ahead of its calls, and gives out itself until the lease ends.
+//!
+//! The store keeps the units of all leases that have not ended, in at most two groups by the time of their
+//! end. While units are leased, the bucket does not refill past them: it has at most what a bucket has from which they were
+//! taken just now. This is the guard. Without it a unit that is spent late is spent beside those that came meanwhile.
+//! A window does not refill before its end, so there a lease is a charge, and needs no group.
+//!
+//! docs/internals/leases.md has the rules and the proof of the bound; charge.lua has the same steps.
+
+#[cfg(test)]
+mod tests;
+
+use crate::algorithm::rule::Rule;
+use crate::algorithm::timed_count::NS_PER_MS;
+use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, rule_time_ns, start_unix_ms, unix_ms};
+use crate::limit::Limit;
+
+/// The most units that one call takes ahead.
+pub(crate) const MAX_LEASE_UNITS: u64 = (1 << 20) - 1;
+/// What a call asks of a bucket beside its cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseRequest {
+    /// The units to take ahead: as many of them, halved again and again, as are at most half of what the bucket has left.
+    pub(crate) want: u64,
+    /// A lease ends after this time at the earliest, and after twice this time at the latest.
+    pub(crate) length_ms: u64,
+    /// The node's last lease, which it has given up.
+    pub(crate) end: Option<LeaseEnd>,
+}
+
+/// A lease that a node gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseEnd {
+    /// See [`Granted::tag_ms`].
+    pub(crate) tag_ms: u64,
+    pub(crate) granted: u64,
+    /// Units that no call has spent.
+    pub(crate) unspent: u64,
+}
+
+/// A lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) units: u64,
+    /// Its group's end, or the start of the window that it was charged to.
+    pub(crate) tag_ms: u64,
+    /// The time until which the node may spend it, on the store's clock, in ms since 1970.
+    pub(crate) until_ms: u64,
+}
+
+impl SharedBucket {
+    /// Returns the bucket as calls of this time find it: leases that have ended are taken for spent at their last moment, and
+    /// the others hold their units.
+    pub(crate) fn guarded(mut self, limit: &Limit, unix_ns: u64) -> SharedBucket {
+        let leases = self.leases;
+        for group in leases.iter().filter(|group| group.until_ms <= unix_ms(unix_ns)) {
+            // The later group is still leased when the earlier one ends.
+            let units = self.leases.units();
+            self.word = guarded_word(limit, self.word, group.until_ms * NS_PER_MS, units);
+            self.leases = self.leases.without(group.until_ms, group.units).unwrap_or_default();
+        }
+        self.with_guard(limit, unix_ns)
+    }
+
+    fn with_guard(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
+        match self.leases.units() {
+            0 => self,
+            units => SharedBucket { word: guarded_word(limit, self.word, unix_ns, units), ..self },
+        }
+    }
+
+    /// Gives the unspent units of a lease back, and takes it out of the groups. `None` if it has ended already: then nothing
+    /// comes back. The bucket is [guarded](Self::guarded).
+    pub(crate) fn without_lease(
+        self,
+        limit: &Limit,
+        unix_ns: u64,
+        end: LeaseEnd,
+    ) -> Option<SharedBucket> {
+        let LeaseEnd { tag_ms, granted, .. } = end;
+        // A limit may have become smaller since the lease.
+        let unspent = end.unspent.min(granted).min(limit.burst());
+        let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
+        let word = match rule {
+            Rule::Window(window) => {
+                if unspent == 0
+                    || window.start_ms(self.word, now_ns).map(start_unix_ms) != Some(tag_ms)
+                {
+                    return None;
+                }
+                return Some(SharedBucket {
+                    word: rule.refund(self.word, now_ns, unspent).word?,
+                    ..self
+                });
+            }
+            // The guard holds at least the unspent units, so neither goes below the present.
+            Rule::Gcra(gcra) => self.word.checked_sub(gcra.emission_interval_ns() * unspent)?,
+            _ => rule.refund(self.word, now_ns, unspent).word.unwrap_or(self.word),
+        };
+        let leases = self.leases.without(tag_ms, granted)?;
+        Some(SharedBucket { word, leases, ..self }.with_guard(limit, unix_ns))
+    }
+
+    /// Takes units ahead for a node. `None` if there are too few. The bucket is [guarded](Self::guarded).
+    pub(crate) fn with_lease(
+        self,
+        limit: &Limit,
+        unix_ns: u64,
+        request: LeaseRequest,
+    ) -> Option<(SharedBucket, Granted)> {
+        let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
+        let mut units = request.want.min(MAX_LEASE_UNITS).min(limit.burst() / 2);
+        while units > 0 && !rule.spend(self.word, now_ns, 2 * units).decision.allowed() {
+            units /= 2;
+        }
+        if units == 0 {
+            return None;
+        }
+        let length_ms = request.length_ms;
+        let until_ms = (unix_ms(unix_ns) / length_ms + 2) * length_ms;
+        if until_ms > LAST_UNIX_MS {
+            return None;
+        }
+        let word = rule.spend(self.word, now_ns, units).word?;
+        if let Rule::Window(window) = rule {
+            let tag_ms = start_unix_ms(window.start_ms(word, now_ns)?);
+            let until_ms = until_ms.min(tag_ms + window.window_ms);
+            return Some((SharedBucket { word, ..self }, Granted { units, tag_ms, until_ms }));
+        }
+        let (leases, tag_ms) = self.leases.with(until_ms, units)?;
+        Some((SharedBucket { word, leases, ..self }, Granted { units, tag_ms, until_ms }))
+    }
+}
+
+/// Returns the word of a bucket that has at most what it has when `units` are taken from a full one at this time.
+fn guarded_word(limit: &Limit, word: u64, unix_ns: u64, units: u64) -> u64 {
+    // As above: a limit may have become smaller.
+    let (units, now_ns) = (units.min(limit.burst()), rule_time_ns(unix_ns));
+    match limit.rule() {
+        Rule::Gcra(gcra) => word.max(now_ns + gcra.emission_interval_ns() * units),
+        Rule::LeakyBucket(leaky) => leaky.with_at_least(word, now_ns, units),
+        Rule::Window(_) | Rule::Custom(_) => word,
+    }
+}

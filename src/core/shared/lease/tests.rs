@@ -1,0 +1,95 @@
+use std::time::Duration;
+
+use super::*;
+use crate::core::shared::groups::{LeaseGroups, MAX_GROUP_UNITS};
+
+const S: u64 = 1_000_000_000;
+const AT: u64 = 1_790_000_000 * S;
+
+fn limits() -> [Limit; 4] {
+    let second = Duration::from_secs(1);
+    [
+        Limit::new(20, 10, second).unwrap(),
+        Limit::fixed_window(20, 2 * second).unwrap(),
+        Limit::token_bucket(20, 2 * second, 10).unwrap(),
+        Limit::leaky_bucket(20, second / 10, 1).unwrap(),
+    ]
+}
+
+fn left(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> u64 {
+    let word = bucket.guarded(limit, unix_ns).word;
+    limit.rule().spend(word, rule_time_ns(unix_ns), 0).decision.remaining().unwrap()
+}
+
+fn request(want: u64) -> LeaseRequest {
+    LeaseRequest { want, length_ms: 1_000, end: None }
+}
+
+#[test]
+fn a_lease_takes_at_most_half_of_what_is_there() {
+    for limit in limits() {
+        let half = if limit.algorithm() == "token_bucket" { 5 } else { 10 };
+        let (bucket, granted) =
+            SharedBucket::default().with_lease(&limit, AT, request(1 << 30)).unwrap();
+        assert!(granted.units > half / 2 && granted.units <= half, "{limit}: {granted:?}");
+        assert_eq!(left(&limit, bucket, AT), 20 - granted.units, "{limit}");
+        assert!(granted.until_ms >= unix_ms(AT) + 1_000 && granted.until_ms <= unix_ms(AT) + 2_000);
+        assert_eq!(bucket.with_lease(&limit, AT, request(0)), None);
+        let one_left = (0..20).fold(SharedBucket::default(), |bucket, _| {
+            let word = limit.rule().spend(bucket.word, rule_time_ns(AT), 1).word;
+            SharedBucket { word: word.unwrap_or(bucket.word), ..bucket }
+        });
+        assert_eq!(one_left.with_lease(&limit, AT, request(1)), None, "{limit}");
+    }
+}
+
+#[test]
+fn a_bucket_does_not_refill_past_its_leases() {
+    for limit in [&limits()[0], &limits()[3]] {
+        let (bucket, granted) = SharedBucket::default().with_lease(limit, AT, request(8)).unwrap();
+        assert_eq!(granted.units, 8);
+        let end_ns = granted.until_ms * NS_PER_MS;
+        assert_eq!(left(limit, bucket, end_ns - S / 10), 12, "{limit}: as if taken just now");
+        // As if spent at the end; 10 units a second come then.
+        assert_eq!(left(limit, bucket, end_ns + S / 20), 12, "{limit}");
+        assert_eq!(left(limit, bucket, end_ns + S / 2), 17, "{limit}");
+        assert_eq!(left(limit, bucket, end_ns + S), 20, "{limit}");
+    }
+}
+
+#[test]
+fn a_lease_that_is_given_up_leaves_what_was_spent() {
+    for limit in limits() {
+        let (bucket, granted) = SharedBucket::default().with_lease(&limit, AT, request(4)).unwrap();
+        let end = LeaseEnd { tag_ms: granted.tag_ms, granted: 4, unspent: 3 };
+        let ended = bucket.guarded(&limit, AT).without_lease(&limit, AT, end).unwrap();
+        assert_eq!(left(&limit, ended, AT), 19, "{limit}");
+        assert_eq!(ended.leases, LeaseGroups::default());
+        let other = LeaseEnd { tag_ms: granted.tag_ms + 1, ..end };
+        assert_eq!(bucket.without_lease(&limit, AT, other), None, "{limit}");
+        if limit.algorithm() != "fixed_window" && limit.algorithm() != "token_bucket" {
+            assert_eq!(ended.without_lease(&limit, AT, end), None, "{limit}: it comes back once");
+            let late_ns = granted.until_ms * NS_PER_MS;
+            assert_eq!(bucket.guarded(&limit, late_ns).without_lease(&limit, late_ns, end), None);
+        }
+    }
+}
+
+#[test]
+fn groups_are_in_the_order_of_their_ends() {
+    let none = LeaseGroups::default();
+    let (one, tag) = none.with(2_000_000_000_500, 5).unwrap();
+    assert_eq!(tag, 2_000_000_000_500);
+    let (two, tag) = one.with(2_000_000_000_000, 7).unwrap();
+    assert_eq!(tag, 2_000_000_000_000);
+    let ends: Vec<_> = two.iter().map(|group| (group.until_ms, group.units)).collect();
+    assert_eq!(ends, [(2_000_000_000_000, 7), (2_000_000_000_500, 5)]);
+    assert_eq!((two.units(), two.last_end_ms()), (12, 2_000_000_000_500));
+    // A third end joins a group that ends later; after the last there is none.
+    assert_eq!(two.with(2_000_000_000_100, 1).map(|(_, tag)| tag), Some(2_000_000_000_500));
+    assert_eq!(two.with(2_000_000_000_501, 1), None);
+    assert_eq!(one.with(2_000_000_000_500, MAX_GROUP_UNITS), None);
+    assert_eq!(two.without(2_000_000_000_000, 7), Some(one));
+    assert_eq!(two.without(2_000_000_000_000, 8), None);
+    assert_eq!(none.without(0, 0), None);
+}
