@@ -49,7 +49,7 @@ pub(crate) enum Command {
     /// Shows which entry applies to an id, what its bucket holds, and why other entries do not apply
     #[command(after_help = statuses!(
         "explained",
-        "explained, and lines of the trace that was replayed first had errors, or the store did not answer",
+        "explained, and lines of the trace that was replayed first had errors",
         "not done: a file cannot be read, limits have faults, or an argument is wrong",
     ))]
     Explain(ExplainArgs),
@@ -198,8 +198,7 @@ pub(crate) struct ExplainArgs {
     /// The units that the call spends
     #[arg(long, value_name = "UNITS", default_value_t = 1)]
     pub(crate) cost: u64,
-    /// The traffic that the command replays first. Without traffic, the bucket is full, or that of the store if the limit
-    /// is shared.
+    /// The traffic that the command replays first. Without traffic, the bucket is full.
     #[command(flatten)]
     pub(crate) traffic: Traffic,
     #[command(flatten)]
