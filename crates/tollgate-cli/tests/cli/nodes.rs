@@ -43,7 +43,7 @@ fn only_local_nodes_exceed_the_limits() {
 }
 
 #[test]
-fn words_and_store_of_the_file_do_not_matter() {
+fn the_files_own_sharing_does_not_matter() {
     let dir = example();
     let expected = ways(&dir, "3");
     let shared = EXAMPLE_LIMITS.replacen('}', ", shared: exact}", 1);
