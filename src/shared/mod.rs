@@ -101,6 +101,30 @@ impl Store {
     pub fn warning(&self) -> Option<String> {
         self.0.store.warning()
     }
+
+    /// Returns how many questions the limiters of this process have asked the store: charges, checks, and each step of a
+    /// refund, a reset or a block. A batch is one question. So are those that had no answer in time; those that were not
+    /// sent, because there was no connection or after failures, are not counted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::{LimitOptions, Shared};
+    /// # use tollgate::shared::Store;
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// # let exact = LimitOptions::default().shared(Shared::Exact);
+    /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
+    /// let store = Store::in_memory(Clock::system());
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(store.clone()));
+    /// limiter.limit("PerUser")?.spend_blocking("alice", 1)?;
+    /// assert_eq!(store.calls(), 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn calls(&self) -> u64 {
+        self.0.store.calls()
+    }
 }
 
 impl fmt::Debug for Store {

@@ -2,6 +2,7 @@
 
 #![cfg(feature = "valkey")]
 
+mod explained;
 mod nodes;
 mod refused;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::error::ErrorKind;
-use clap::{ArgGroup, CommandFactory, Parser, Subcommand};
+use clap::{ArgGroup, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::Failure;
 use crate::access_log::Field;
@@ -155,6 +155,22 @@ pub(crate) struct ReplayArgs {
     pub(crate) against_overrides: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) traffic: Traffic,
+    /// Also simulate this number of nodes, 1 to 64, on the log, with a store in memory: how much they admit above the
+    /// limits, and how often they ask the store
+    #[arg(
+        long,
+        value_name = "NODES",
+        value_parser = clap::value_parser!(u8).range(1..=64),
+        requires = "log",
+        conflicts_with = "trace"
+    )]
+    pub(crate) nodes: Option<u8>,
+    /// The way in which the nodes share each limit, whatever its file says [default: all ways, side by side]
+    #[arg(long, value_name = "WAY", value_enum, requires = "nodes")]
+    pub(crate) shared: Option<SharedWay>,
+    /// How requests are spread over the nodes [default: turn]
+    #[arg(long, value_name = "SPREAD", value_enum, requires = "nodes")]
+    pub(crate) spread: Option<Spread>,
     /// Write one JSON object for each decision; with `-`, to standard output, and the summary to standard
     /// error
     #[arg(long, value_name = "FILE")]
@@ -223,6 +239,26 @@ pub(crate) struct DiffArgs {
     /// Print the differences as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A way to share limits between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SharedWay {
+    /// Each node has its own buckets
+    Local,
+    /// Nodes take units ahead from the buckets in the store
+    Leased,
+    /// The store decides each call
+    Exact,
+}
+
+/// The rule by which requests go to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Spread {
+    /// Each request goes to the next node
+    Turn,
+    /// All requests of a client go to one node
+    Client,
 }
 
 /// A limit, and the field of a log's lines that has the ids for it.
@@ -329,6 +365,11 @@ impl ReplayArgs {
         check_standard_input("replay", inputs.iter().copied())?;
         self.traffic.check("replay")?;
         let fault = |text| Err(conflict("replay", text));
+        if self.nodes.is_some() && cfg!(not(feature = "valkey")) {
+            return fault(
+                "--nodes needs the feature `valkey`, and this command was built without it".into(),
+            );
+        }
         if let (Some(decisions), Some(report)) = (&self.decisions, &self.report)
             && (decisions == report || is_same_file(decisions, report))
         {

@@ -92,6 +92,19 @@ impl Engine {
         self.keyed(limit).name()
     }
 
+    /// Returns the names of the limits that the traffic has named, in the order of their numbers.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.limits.iter().map(KeyedLimit::name)
+    }
+
+    /// Returns the time since the first time of the traffic.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn since_first(&self) -> Duration {
+        let since = |(first_ns, latest_ns): (u64, u64)| latest_ns.saturating_sub(first_ns);
+        Duration::from_nanos(self.first_and_latest_ns.map_or(0, since))
+    }
+
     pub(crate) fn limits(&self) -> Arc<Limits> {
         self.limiter.limits()
     }

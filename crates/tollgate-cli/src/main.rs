@@ -16,6 +16,8 @@ mod explain;
 mod fields;
 mod input;
 mod json;
+#[cfg(feature = "valkey")]
+mod nodes;
 mod output;
 mod reorder;
 mod replay;

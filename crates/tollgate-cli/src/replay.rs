@@ -7,6 +7,8 @@ use tollgate::Limits;
 use crate::args::{LimitFiles, ReplayArgs, Traffic};
 use crate::candidate::Candidate;
 use crate::input::{Lines, name};
+#[cfg(feature = "valkey")]
+use crate::nodes::Nodes;
 use crate::output::{Destination, Results, print, to_json};
 use crate::report::{Collected, Run, page};
 use crate::side::{Answer, Side};
@@ -20,6 +22,8 @@ pub(crate) struct Session {
     /// The path of `--limits`.
     pub(crate) file: String,
     pub(crate) candidate: Option<Candidate>,
+    #[cfg(feature = "valkey")]
+    pub(crate) nodes: Option<Nodes>,
     pub(crate) decisions: Results,
     /// The data for the report, if there is one.
     pub(crate) collected: Option<Collected>,
@@ -104,7 +108,13 @@ fn load(args: &ReplayArgs) -> Result<Session, Failure> {
     let candidate = candidate_files.as_ref().map(load).transpose();
     match (in_force, candidate) {
         (Ok(in_force), Ok(candidate)) => {
+            #[cfg(feature = "valkey")]
+            let nodes = args.nodes.map(|count| Nodes::new(&in_force, count, args));
             let mut session = Session::new(in_force, &args.files);
+            #[cfg(feature = "valkey")]
+            {
+                session.nodes = nodes;
+            }
             let candidate = candidate.zip(candidate_files);
             session.candidate =
                 candidate.map(|(limits, files)| Candidate::new(limits, name(&files.limits)));
@@ -118,12 +128,14 @@ fn load(args: &ReplayArgs) -> Result<Session, Failure> {
 }
 
 impl Session {
-    /// Starts a session without candidate, decisions and report.
+    /// Starts a session without candidate, nodes, decisions and report.
     pub(crate) fn new(limits: Limits, files: &LimitFiles) -> Session {
         Session {
             side: Side::new(limits),
             file: name(&files.limits),
             candidate: None,
+            #[cfg(feature = "valkey")]
+            nodes: None,
             decisions: Results::default(),
             collected: None,
         }
@@ -180,6 +192,8 @@ impl Session {
                 .collect(),
             top_denied: tally.most_denied(engine, MAX_TOP),
             against: self.candidate.as_ref().map(comparison),
+            #[cfg(feature = "valkey")]
+            nodes: self.nodes.as_ref().map(|nodes| nodes.result(&self.side)),
             file: self.file.clone(),
         }
     }

@@ -10,6 +10,8 @@ use crate::client::network_of;
 use crate::engine::LimitNo;
 use crate::escape::{Escaped, shortened};
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
+#[cfg(feature = "valkey")]
+use crate::nodes::number_of;
 use crate::reorder::Reorder;
 use crate::replay::{LineCounts, Session};
 use crate::report::Request;
@@ -31,6 +33,9 @@ struct Waiting {
     candidate_keys: Option<Keys>,
     /// The fields that the report counts.
     request: Option<Request>,
+    /// A number that is the same for all lines of a client.
+    #[cfg(feature = "valkey")]
+    client: u64,
 }
 
 /// The number of skipped lines, and messages about the first.
@@ -55,6 +60,11 @@ pub(crate) fn run(
     traffic: &Traffic,
 ) -> Result<(LineCounts, Vec<String>), Failure> {
     let rules = resolve(&traffic.rules, session, lines)?;
+    #[cfg(feature = "valkey")]
+    if let Some(nodes) = &mut session.nodes {
+        let failure = |error: Error| Failure::NotDone(error.to_string());
+        nodes.find_limits(&session.side.engine).map_err(failure)?;
+    }
     let mut reorder = Reorder::new(traffic.window_ns(), MAX_WAITING);
     let mut skipped = Skipped::default();
     let (mut parsed, mut number) = (0, 0);
@@ -128,7 +138,15 @@ fn read<'a>(
     let candidate_keys = candidate
         .and_then(|candidate| self::keys(&entry, &rules.candidate, &mut candidate.side).ok());
     let request = session.collected.as_ref().map(|_| Request::new(&entry));
-    Ok((entry.at_ns, Waiting { line: number, keys, candidate_keys, request }))
+    let waiting = Waiting {
+        line: number,
+        keys,
+        candidate_keys,
+        request,
+        #[cfg(feature = "valkey")]
+        client: session.nodes.as_ref().map_or(0, |_| number_of(entry.client())),
+    };
+    Ok((entry.at_ns, waiting))
 }
 
 fn keys(entry: &Entry<'_>, rules: &LimitFields, side: &mut Side) -> Result<Keys, String> {
@@ -156,6 +174,10 @@ fn spend_due(
             }
         };
         session.write_decision(&old)?;
+        #[cfg(feature = "valkey")]
+        if let Some(nodes) = &mut session.nodes {
+            nodes.spend(&session.side, &waiting.keys, waiting.client)?;
+        }
         let new = session.candidate.as_mut().zip(waiting.candidate_keys);
         let new = new.and_then(|(candidate, keys)| candidate.side.spend(at_ns, &keys).ok());
         session.count(at_ns, Some(&old), new.as_ref());

@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::comparison::Comparison;
 use crate::escape::shortened;
+#[cfg(feature = "valkey")]
+use crate::nodes::NodesResult;
 use crate::text::counted;
 
 /// The results of a replay, with their fields in the order of the JSON.
@@ -28,6 +30,10 @@ pub(crate) struct Summary {
     /// The comparison with the limits of `--against`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) against: Option<Comparison>,
+    /// The results of `--nodes`.
+    #[cfg(feature = "valkey")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nodes: Option<NodesResult>,
     /// The path of `--limits`.
     #[serde(skip)]
     pub(crate) file: String,
@@ -78,6 +84,10 @@ impl Summary {
         if let Some(against) = &self.against {
             against.write_text(&mut text, &self.file);
         }
+        #[cfg(feature = "valkey")]
+        if let Some(nodes) = &self.nodes {
+            nodes.write_text(&mut text);
+        }
         text
     }
 }
@@ -121,6 +131,8 @@ mod tests {
             limits: BTreeMap::from([("PerClient".to_owned(), counts)]),
             top_denied: vec![Denied { limit: "PerClient".into(), id: "a\u{1b}".into(), denied: 5 }],
             against: None,
+            #[cfg(feature = "valkey")]
+            nodes: None,
             file: "limits.yml".into(),
         }
     }

@@ -35,6 +35,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns how often the store was asked.
+    fn calls(&self) -> u64 {
+        0
+    }
+
     /// Runs a task to its end, also if nobody waits for it.
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 }

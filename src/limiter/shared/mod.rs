@@ -9,6 +9,7 @@ mod asked;
 mod batch;
 mod blocking;
 mod change;
+mod explain;
 mod one;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;

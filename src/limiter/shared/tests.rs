@@ -310,3 +310,15 @@ fn an_outage_denies_nothing_in_shadow_mode() {
     node.set_outage(true);
     assert!(node.is_allowed(1) && node.are_allowed(1));
 }
+
+#[test]
+fn an_explanation_is_never_a_policys() {
+    let node = node_of(exact().on_error(OnError::Allow), Clock::manual().0);
+    node.set_outage(true);
+    assert!(node.is_allowed(1), "a spend is");
+    let error = node.answer(node.all.explain_shared("a", 1)).unwrap_err();
+    assert!(error.is_store_failure() && error.to_string() == "planted", "{error}");
+    node.set_outage(false);
+    let call = node.answer(node.all.explain_shared("a", 1)).unwrap().call.unwrap();
+    assert_eq!(call.state.remaining(), Some(5));
+}

@@ -4,7 +4,7 @@ use super::Entry;
 
 #[cfg(feature = "valkey")]
 use {
-    super::{LimitEntry, Limits, LimitsBuilder, terms::custom_and_shared},
+    super::{LimitEntry, Limits, LimitsBuilder, shadow::is_name, terms::custom_and_shared},
     crate::algorithm::{factor::Factor, rule::Rule},
     crate::error::{Error, ErrorKind},
     crate::limits::{LimitOptions, OnError, Shared, StoreOptions, sharing::Sharing},
@@ -36,10 +36,15 @@ impl Entry {
         &self.options.sharing
     }
 
+    #[cfg(feature = "valkey")]
+    fn custom_algorithm(&self) -> Option<&'static str> {
+        self.algorithm.filter(|name| !Rule::BUILT_IN.contains(name))
+    }
+
     /// Checks that a limit with these options can have the algorithm that its overrides have.
     #[cfg(feature = "valkey")]
     pub(super) fn check_shared_algorithm(&self, options: &LimitOptions) -> Result<(), String> {
-        match self.algorithm.filter(|name| !Rule::BUILT_IN.contains(name)) {
+        match self.custom_algorithm() {
             Some(custom) if options.sharing.shared != Shared::Local => {
                 Err(custom_and_shared(custom))
             }
@@ -72,6 +77,31 @@ impl Limits {
             entry.options.sharing = Sharing::default();
         }
         self.store = None;
+        self
+    }
+
+    /// Returns the limits as if each of them was shared in this way; the other words of shared limits stay as they are.
+    /// Limits with a custom algorithm cannot be shared, and stay local. For a simulation of several nodes.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tollgate::limits::Shared;
+    /// use tollgate::{IdFormat, Limit, Limits};
+    ///
+    /// let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// assert_eq!(limits.as_shared(Shared::Leased).limit("PerUser")?.shared(), Shared::Leased);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn as_shared(mut self, shared: Shared) -> Limits {
+        for entry in &mut self.entries {
+            // The buckets of shadow limits are always on the node.
+            if entry.custom_algorithm().is_none() && !is_name(&entry.name) {
+                entry.options.sharing.shared = shared;
+            }
+        }
         self
     }
 
@@ -190,6 +220,9 @@ mod tests {
             let is_local = shared == Shared::Local;
             assert_eq!(entry.quick != Quick::NEVER, is_local, "{shared}");
             assert_eq!(entry.quick_default.tag != Quick::NEVER, is_local, "{shared}");
+        }
+        for (from, to) in [(Shared::Local, Shared::Exact), (Shared::Exact, Shared::Local)] {
+            assert!(limits(from).as_shared(to).is_same_as(&limits(to)), "{from} as {to}");
         }
         // A reload that changes where the buckets are, or the store, changes the limits.
         let exact = limits(Shared::Exact);

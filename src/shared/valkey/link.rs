@@ -16,6 +16,7 @@ use crate::limits::StoreOptions;
 #[cfg(feature = "tracing")]
 use crate::observe::events::store_warning;
 use crate::util::escape::shown;
+use crate::util::sync::{Figure, Ordering};
 
 /// The failures in a row after which calls are refused for a time.
 const MAX_FAILURES: u32 = 5;
@@ -35,6 +36,8 @@ pub(super) struct Link {
     lost: Notify,
     /// Tells calls that an attempt to connect has ended.
     attempted: Notify,
+    /// The calls that were given the connection.
+    calls: Figure,
 }
 
 #[derive(Default)]
@@ -90,6 +93,7 @@ impl Link {
             state: Mutex::default(),
             lost: Notify::new(),
             attempted: Notify::new(),
+            calls: Figure::default(),
         })
     }
 
@@ -152,6 +156,11 @@ impl Link {
         })
     }
 
+    /// Returns how many calls were given the connection.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// Returns what is wrong with the server's settings.
     pub(super) fn warning(&self) -> Option<String> {
         self.state.lock().warning.clone()
@@ -169,6 +178,8 @@ impl Link {
             }
             admitted => admitted?,
         };
+        // Relaxed: a figure for people.
+        self.calls.fetch_add(1, Ordering::Relaxed);
         let answered = timeout(self.answer_timeout, call(connection)).await;
         let failed = match answered {
             Ok(Ok(answer)) => {

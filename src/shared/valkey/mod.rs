@@ -99,6 +99,10 @@ impl SharedStore for ValkeyStore {
         self.link.warning()
     }
 
+    fn calls(&self) -> u64 {
+        self.link.calls()
+    }
+
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.runtime.spawn(task);
     }

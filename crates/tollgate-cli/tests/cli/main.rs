@@ -7,6 +7,8 @@ mod files;
 mod guide;
 mod hostile;
 mod logs;
+#[cfg(feature = "valkey")]
+mod nodes;
 mod odd_input;
 mod oracle;
 mod report;

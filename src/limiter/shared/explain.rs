@@ -1,0 +1,114 @@
+//! Explains a call for a bucket in the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::core::shared::decide::{decide, read};
+use crate::core::shared::text::rule_time_ns;
+use crate::core::shared::{SharedMember, SharedStore};
+use crate::error::Error;
+use crate::limiter::handle::KeyedLimit;
+use crate::limiter::shared::batch::answer;
+use crate::limiter::shared::change::Placed;
+use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
+
+impl KeyedLimit {
+    /// Like [`explain`](KeyedLimit::explain), for a limit that may be [shared](crate::limits::Shared): reads the bucket in
+    /// the store, once, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`explain`](KeyedLimit::explain); and [`Error::is_store_failure`] if the store does not answer: an explanation is
+    /// never that of the limit's [policy](crate::limits::LimitOptions::on_error).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// use tollgate::shared::Store;
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// let exact = LimitOptions::default().shared(Shared::Exact);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
+    /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
+    /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
+    /// users.spend_shared("alice", 3).await?;
+    /// let call = users.explain_shared("alice", 1).await?.call.expect("the store has answered");
+    /// assert_eq!(call.state.remaining(), Some(2));
+    /// # Ok::<(), tollgate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn explain_shared<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        cost: u64,
+    ) -> Result<Explanation, Error> {
+        let id = id.into();
+        loop {
+            let Placed::InStore(store, member) = self.place(id, 0)? else {
+                match self.explain(id, cost) {
+                    // A reload has come between, and has made the limit a shared one.
+                    Err(error) if error.needs_store() => continue,
+                    explanation => return explanation,
+                }
+            };
+            let mut explanation = self.entries_that_apply(id)?;
+            let call = ask(store, member, cost).await?;
+            explanation.call = Some(match explanation.mode {
+                LimitMode::Shadow => in_shadow(call),
+                LimitMode::Enforce => call,
+            });
+            return Ok(explanation);
+        }
+    }
+}
+
+/// Asks the store for a bucket, by a task of the store.
+async fn ask(
+    store: Arc<dyn SharedStore>,
+    member: SharedMember,
+    cost: u64,
+) -> Result<ExplainedCall, Error> {
+    let (tell, explained) = oneshot::channel();
+    let by = store.clone();
+    store.run(Box::pin(async move {
+        let _ = tell.send(explain_now(&*by, member, cost).await);
+    }));
+    answer(explained).await
+}
+
+/// Reads the bucket of a member that charges nothing, and decides a spend of `cost`.
+async fn explain_now(
+    store: &dyn SharedStore,
+    member: SharedMember,
+    cost: u64,
+) -> Result<ExplainedCall, Error> {
+    let found = store.charge([member.clone()].into()).await?;
+    let (limit, text) = (&member.limit, found.texts.first().and_then(Option::as_deref));
+    let bucket = read(&member.key, limit, text)?;
+    let decision_at = |cost| {
+        let asked = SharedMember { cost, ..member.clone() };
+        let decided = decide(&[asked], &found.texts, found.unix_ns)?;
+        Ok::<_, Error>(decided.first().map(|decided| decided.decision))
+    };
+    let blocked = bucket.blocked_ns(found.unix_ns).map(Duration::from_nanos);
+    // A decision on an id that is blocked does not have the bucket's own figures.
+    let of_bucket = limit.rule().spend(bucket.word, rule_time_ns(found.unix_ns), 0).decision;
+    let state = if blocked.is_some() { None } else { decision_at(0)? };
+    let decision = if cost > limit.burst() { None } else { decision_at(cost)? };
+    let state = state.unwrap_or(of_bucket);
+    Ok(ExplainedCall { cost, state, decision, is_enabled: true, blocked })
+}
+
+/// Returns the explanation of a limit in shadow mode, which denies no call.
+fn in_shadow(call: ExplainedCall) -> ExplainedCall {
+    let decision = call.decision.unwrap_or(call.state).in_shadow();
+    ExplainedCall { state: call.state.in_shadow(), decision: Some(decision), ..call }
+}
