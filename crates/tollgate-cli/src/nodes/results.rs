@@ -118,7 +118,7 @@ mod tests {
 | B     | local  |    1304 |      5 |             70 |       2ms |
 | B     | exact  |    1234 |      5 |              0 |       2ms |
 
-| shared | allowed | denied | store calls | saved   |
+| shared | allowed | denied | store calls |   saved |
 |--------|---------|--------|-------------|---------|
 | local  |    1304 |      5 |           0 | 100.0 % |
 | exact  |    1234 |      5 |           1 |  99.9 % |

@@ -26,7 +26,7 @@ fn request(want: u64) -> LeaseRequest {
 }
 
 #[test]
-fn a_lease_takes_at_most_half_of_what_is_there() {
+fn a_lease_takes_at_most_half() {
     for limit in limits() {
         let half = if limit.algorithm() == "token_bucket" { 5 } else { 10 };
         let (bucket, granted) =
@@ -58,7 +58,7 @@ fn a_bucket_does_not_refill_past_its_leases() {
 }
 
 #[test]
-fn a_lease_that_is_given_up_leaves_what_was_spent() {
+fn an_ended_lease_leaves_what_was_spent() {
     for limit in limits() {
         let (bucket, granted) = SharedBucket::default().with_lease(&limit, AT, request(4)).unwrap();
         let end = LeaseEnd { tag_ms: granted.tag_ms, granted: 4, unspent: 3 };
