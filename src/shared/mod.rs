@@ -118,7 +118,7 @@ impl Store {
     /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// let store = Store::in_memory(Clock::system());
     /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(store.clone()));
-    /// limiter.limit("PerUser")?.spend_blocking("alice", 1)?;
+    /// assert!(limiter.limit("PerUser")?.spend_blocking("alice", 1)?.allowed());
     /// assert_eq!(store.calls(), 1);
     /// # Ok::<(), tollgate::Error>(())
     /// ```

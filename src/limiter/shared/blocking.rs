@@ -79,7 +79,7 @@ impl KeyedLimit {
     /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
     /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
-    /// users.spend_blocking("alice", 4)?;
+    /// assert!(users.spend_blocking("alice", 4)?.allowed());
     /// let call = users.explain_blocking("alice", 2)?.call.expect("the store has answered");
     /// assert_eq!(call.state.remaining(), Some(1));
     /// assert!(call.decision.is_some_and(|decision| !decision.allowed()));

@@ -38,7 +38,7 @@ impl KeyedLimit {
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
     /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
-    /// users.spend_shared("alice", 3).await?;
+    /// assert!(users.spend_shared("alice", 3).await?.allowed());
     /// let call = users.explain_shared("alice", 1).await?.call.expect("the store has answered");
     /// assert_eq!(call.state.remaining(), Some(2));
     /// # Ok::<(), tollgate::Error>(())
