@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use pages::{API, OPERATOR, PAGES, README, REPORT, Shown, TRACE, all_shown, blocks, run, shown};
+use pages::{
+    API, NODES, OPERATOR, PAGES, README, REPORT, Shown, TRACE, all_shown, blocks, run, shown,
+};
 use server::Server;
 use tollgate::Limits;
 
@@ -96,9 +98,17 @@ fn framework_programs_are_those_of_the_package() {
 }
 
 #[test]
+fn local_limits_of_nodes_admit_too_much() {
+    let output = run(shown(NODES)[0].command);
+    let is_over =
+        |line: &String| line.contains("RequestsPerClient | local") && line.contains(" 844 ");
+    assert!(output.iter().any(is_over), "{output:#?}");
+}
+
+#[test]
 fn every_command_is_run_by_a_test() {
     for one in all_shown() {
-        let run_here = [TRACE, REPORT, OPERATOR, API];
+        let run_here = [TRACE, REPORT, OPERATOR, API, NODES];
         let is_run = run_here.iter().any(|with| one.command.contains(with));
         assert!(
             is_run || DENIAL.iter().any(|end| one.command.ends_with(end)),

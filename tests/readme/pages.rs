@@ -34,6 +34,7 @@ pub(crate) const TRACE: &str = "algorithms.jsonl";
 pub(crate) const REPORT: &str = "--report report.html";
 pub(crate) const OPERATOR: &str = "examples/operator";
 pub(crate) const API: &str = "/api/";
+pub(crate) const NODES: &str = "--nodes 3";
 
 /// A command, and the lines of its output.
 #[derive(Debug)]
