@@ -84,6 +84,10 @@ impl SharedState {
         // No pin is held over the whole migration, so that retired segments can be freed on the way.
         let view = LimitsView { inner: self, generation };
         self.store.renew(&view);
+        #[cfg(feature = "valkey")]
+        if let Some(leases) = &self.leases {
+            leases.renew(view);
+        }
         for (index, _) in generation.limits.by_index() {
             generation.migrate_shared(index);
         }

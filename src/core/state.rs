@@ -11,7 +11,7 @@ use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
 use crate::core::rollback::LeftRollback;
 #[cfg(feature = "valkey")]
-use crate::core::shared::{StoreHandle, outage::Outage};
+use crate::core::shared::{StoreHandle, leases::Leases, outage::Outage};
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
 use crate::core::turns::Turns;
@@ -43,6 +43,9 @@ pub(crate) struct SharedState {
     /// The store of limits that several nodes share.
     #[cfg(feature = "valkey")]
     pub(crate) shared: Option<StoreHandle>,
+    /// The units that this node has taken ahead. `None` without a store, or if the clock does not measure its time.
+    #[cfg(feature = "valkey")]
+    pub(crate) leases: Option<Leases>,
     /// Whether that store answers.
     #[cfg(feature = "valkey")]
     pub(crate) outage: Outage,
@@ -104,12 +107,21 @@ impl SharedState {
         }
         let swept = {
             let guard = pin();
-            self.store.sweep(cells, now_ns, &self.view(&guard))
+            let view = self.view(&guard);
+            #[cfg(feature = "valkey")]
+            if let Some(leases) = &self.leases {
+                leases.sweep(cells, now_ns, view);
+            }
+            self.store.sweep(cells, now_ns, &view)
         };
         if swept.finished {
             self.blocks.drop_ended(now_ns);
             self.blocks.collect();
             self.store.free_unread();
+            #[cfg(feature = "valkey")]
+            if let Some(leases) = &self.leases {
+                leases.free_unread();
+            }
             self.free_replaced();
         }
         self.sweeps.record();

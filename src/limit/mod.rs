@@ -328,7 +328,12 @@ impl Limit {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn burst_offset(&self) -> Duration {
-        let offset_ns = match &self.rule {
+        Duration::from_nanos(self.burst_offset_ns())
+    }
+
+    #[inline]
+    pub(crate) fn burst_offset_ns(&self) -> u64 {
+        match &self.rule {
             Rule::Gcra(rule) => rule.burst_offset_ns(),
             Rule::Window(_) => self.period_ns,
             // At most 2^62: the constructor has checked it.
@@ -336,8 +341,7 @@ impl Limit {
                 self.max_cost.div_ceil(self.count.max(1)).saturating_mul(self.period_ns)
             }
             Rule::Custom(_) => 0,
-        };
-        Duration::from_nanos(offset_ns)
+        }
     }
 
     /// The algorithm of this limit.

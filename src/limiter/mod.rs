@@ -28,6 +28,8 @@ use crate::core::block_list::BlockList;
 use crate::core::generation::Generation;
 use crate::core::ledger::Ledger;
 use crate::core::reloads::Reloads;
+#[cfg(feature = "valkey")]
+use crate::core::shared::{StoreHandle, leases::Leases};
 use crate::core::state::SharedState;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
@@ -144,7 +146,14 @@ impl Limiter {
             .map(|it| it.0);
         let overflow = Overflow::new(options.at_cap);
         let is_counting = options.is_counting();
+        #[cfg(feature = "valkey")]
+        let max_keys = options.size().max_keys;
         let clock = options.clock.unwrap_or_default();
+        #[cfg(feature = "valkey")]
+        let leases = shared
+            .as_ref()
+            .filter(|shared: &&StoreHandle| clock.is_of_machine() || shared.store.is_on(&clock))
+            .map(|_| Leases::new(max_keys));
         let clocks = (clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
         let generation = Generation::first(limits, clocks, is_counting, &store, debt);
         let inner = SharedState {
@@ -162,6 +171,8 @@ impl Limiter {
             top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
             #[cfg(feature = "valkey")]
             shared,
+            #[cfg(feature = "valkey")]
+            leases,
             #[cfg(feature = "valkey")]
             outage: Default::default(),
             #[cfg(feature = "tracing")]
@@ -211,6 +222,8 @@ impl Limiter {
             name: entry.name.as_ref().into(),
             format: entry.format,
             stripes: tally.stripes.clone(),
+            #[cfg(feature = "valkey")]
+            is_leased: entry.sharing().lease().is_some(),
             tally,
         })
     }

@@ -118,6 +118,10 @@ impl SharedStore for MemoryStore {
         self.calls.load(Ordering::Relaxed)
     }
 
+    fn is_on(&self, clock: &Clock) -> bool {
+        self.clock.has_source_of(clock)
+    }
+
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         run_now(task);
     }

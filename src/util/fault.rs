@@ -19,6 +19,9 @@ pub(crate) enum Fault {
     InsertBlindly,
     /// A batch charges its members in the caller's order, not in the order of their keys.
     CallersOrder,
+    /// A node gives a lease up, and its calls can still spend it.
+    #[cfg(feature = "valkey")]
+    LeaseTakenByLoad,
     /// A denied batch does not roll its charges back.
     NoRollBack,
     /// A denied batch refunds its charges in place of rolling them back.

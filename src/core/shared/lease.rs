@@ -17,6 +17,7 @@ use crate::limit::Limit;
 
 /// The most units that one call takes ahead.
 pub(crate) const MAX_LEASE_UNITS: u64 = (1 << 20) - 1;
+
 /// What a call asks of a bucket beside its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseRequest {

@@ -7,7 +7,10 @@
 
 pub(crate) mod decide;
 pub(crate) mod groups;
+pub(crate) mod held;
 pub(crate) mod lease;
+pub(crate) mod lease_word;
+pub(crate) mod leases;
 pub(crate) mod outage;
 pub(crate) mod text;
 
@@ -15,6 +18,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::clock::Clock;
 use crate::core::shared::lease::LeaseRequest;
 use crate::error::Error;
 use crate::limit::Limit;
@@ -38,6 +42,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Returns how often the store was asked.
     fn calls(&self) -> u64 {
         0
+    }
+
+    /// Whether the store's time is read from this clock.
+    fn is_on(&self, _: &Clock) -> bool {
+        false
     }
 
     /// Runs a task to its end, also if nobody waits for it.

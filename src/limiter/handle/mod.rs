@@ -4,6 +4,8 @@
 mod boulder;
 mod call;
 mod fast_path;
+#[cfg(feature = "valkey")]
+mod lease_path;
 mod partial;
 mod slow_path;
 
@@ -25,6 +27,8 @@ use crate::store::key::LimitIndex;
 use crate::store::{Fingerprint, pin};
 
 pub(crate) use call::Call;
+#[cfg(feature = "valkey")]
+pub(crate) use lease_path::lease_decision;
 
 /// How many ids `spend_many` prefetches together: a core has about this many loads from memory in flight.
 const GROUP: usize = 16;
@@ -60,6 +64,9 @@ pub struct KeyedLimit {
     pub(crate) tally: Arc<Tally>,
     /// The tally's counters, if calls are counted. A copy, so that a call looks at one field of its own handle.
     pub(crate) stripes: Option<Arc<Stripes>>,
+    /// Whether the limit was leased when this handle was made: then calls ask the leases first.
+    #[cfg(feature = "valkey")]
+    pub(crate) is_leased: bool,
 }
 
 impl KeyedLimit {

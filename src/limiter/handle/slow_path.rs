@@ -86,7 +86,12 @@ impl KeyedLimit {
             };
             #[cfg(feature = "valkey")]
             if entry.is_shared() {
-                return Ok(Err(needs_store(&entry.name)));
+                return Ok(match self.call_by_lease_of(view, id, (factor, call), now_ns) {
+                    Some(decision) => {
+                        Ok(Decided { ran: Ran { decision, units: call.cost() }, has_shadow: false })
+                    }
+                    None => Err(needs_store(&entry.name)),
+                });
             }
             let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
             if factor == Factor::ONE {

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::batch::{MemberMode, Prepared, Trial};
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::reserve::Claim;
+use crate::limiter::shared::lease::{LeasedMember, TakenFromLease};
 #[cfg(feature = "tracing")]
 use crate::observe::events;
 use crate::store::key::Key;
@@ -27,36 +28,46 @@ pub(super) struct Counted {
     trial: Trial,
     position: usize,
     decision: Decision,
+    /// Whether the node's lease has answered: how much of its burst the bucket has left is not known then.
+    is_leased: bool,
 }
 
-/// A batch that the store decides. Its local members are charged already.
+/// A batch that the store decides. Its local members, and those that leases of this node have answered, are charged already.
 pub(super) struct AskedBatch {
     pub(super) locals: Vec<Counted>,
     pub(super) claims: LocalCharges,
     /// The members that the store knows, in the order of `members`.
     pub(super) shared: Vec<Counted>,
     pub(super) members: Arc<[SharedMember]>,
+    /// Those of them whose limits are leased, by position in `members`.
+    pub(super) leased: Vec<(usize, LeasedMember)>,
     /// What decides each of them if the store does not.
     pub(super) policies: Box<[Policy]>,
     pub(super) call: SharedCall,
 }
 
-/// The charges of the local members. They are given back when this is dropped before it is told to keep them: also if the
+/// The charges of the local members, and the units that members have taken from leases. They are given back when this is dropped before it is told to keep them: also if the
 /// store's thread ends before it has asked.
 pub(super) struct LocalCharges {
     claims: Vec<Claim>,
+    taken: Vec<TakenFromLease>,
     is_kept: bool,
 }
 
 impl LocalCharges {
     pub(super) fn new(claims: Vec<Claim>) -> LocalCharges {
-        LocalCharges { claims, is_kept: false }
+        LocalCharges { claims, taken: Vec::new(), is_kept: false }
+    }
+
+    pub(super) fn add(&mut self, taken: TakenFromLease) {
+        self.taken.push(taken);
     }
 }
 
 impl Drop for LocalCharges {
     fn drop(&mut self) {
         if !self.is_kept {
+            self.taken.iter().for_each(TakenFromLease::give_back);
             // Later charges first: each rollback then finds its own charge as the last one.
             for claim in self.claims.iter().rev() {
                 // A second panic during unwinding would abort the process. A charge whose rollback panics stays.
@@ -87,7 +98,13 @@ impl Counted {
             trial: member.trial,
             position: member.position,
             decision: member.decision,
+            is_leased: false,
         }
+    }
+
+    /// Makes a member that the node's lease has answered.
+    pub(super) fn by_lease(member: &Prepared<'_>) -> Counted {
+        Counted { is_leased: true, ..Counted::new(member) }
     }
 
     fn is_in_shadow_mode(&self) -> bool {
@@ -124,7 +141,8 @@ impl Counted {
         // The cost of a spend-only member may not fit: then it is neither allowed nor denied.
         if self.mode != MemberMode::SpendOnly || decision.allowed() {
             let is_charged = self.mode != MemberMode::CheckOnly && decision.allowed();
-            stripes.count_allowed(decision, self.burst, if is_charged { self.cost } else { 0 });
+            let figures = if self.is_leased { &Decision::UNLIMITED } else { decision };
+            stripes.count_allowed(figures, self.burst, if is_charged { self.cost } else { 0 });
         }
     }
 }
@@ -166,6 +184,16 @@ impl AskedBatch {
         decision
     }
 
+    /// Decides a batch of which no member has to be asked of the store: leases of this node have answered all of them.
+    pub(super) fn decide_here(mut self) -> Decision {
+        let decision = self.strictest_of(std::iter::empty());
+        self.claims.is_kept = decision.allowed();
+        if self.call.spends {
+            self.count(&decision);
+        }
+        decision
+    }
+
     /// Computes the figures of the batch's decision from the texts that the store found.
     fn figures(&mut self, found: &Found) -> Result<Decision, Error> {
         let decided = decide(&self.members, &found.texts, found.unix_ns)?;
@@ -177,6 +205,9 @@ impl AskedBatch {
         {
             let text = "the store's script and this program decide differently; they are of different versions";
             return Err(Error::new(ErrorKind::Store, text));
+        }
+        for (at, leased) in &mut self.leased {
+            leased.answered(&decided[*at], found);
         }
         Ok(self.strictest_of(decided.into_iter().map(|decided| decided.decision)))
     }

@@ -1,5 +1,7 @@
 //! Batches with members that several nodes share.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -13,6 +15,7 @@ use crate::limiter::batch::{
 };
 use crate::limiter::reserve::Claim;
 use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
+use crate::limiter::shared::lease::{LeasedMember, answer_by_lease};
 use crate::limiter::shared::{no_store, policy};
 use crate::limits::Scratch;
 use crate::store::Outdated;
@@ -161,24 +164,13 @@ impl Batch<'_> {
         for member in members {
             if is_shared(&member) { shared.push(member) } else { locals.push(member) }
         }
-        let asks = |claims, locals: &[Prepared<'_>]| AskedBatch {
-            locals: locals.iter().map(Counted::new).collect(),
-            claims,
-            shared: shared.iter().map(Counted::new).collect(),
-            members: shared
-                .iter()
-                .map(|member| asked_member(view, handle, member, call.spends))
-                .collect(),
-            policies: shared
-                .iter()
-                .map(|member| view.generation.limits.entry(member.key.key.limit))
-                .map(policy)
-                .collect(),
-            call,
+        let mut begin = |locals: &[Prepared<'_>], claims| {
+            let handle_and_call = (handle, call);
+            self.begin_shared(view, handle_and_call, locals, &mut shared, claims)
         };
         if !call.spends {
             look(view, &mut locals)?;
-            return Ok(Ok(Begun::Asks(asks(LocalCharges::new(Vec::new()), &locals))));
+            return begin(&locals, Vec::new()).map(Ok);
         }
         undone_on_panic(view, &mut locals, |locals| {
             let (decision, now_ns) = spend(view, locals)?;
@@ -186,12 +178,69 @@ impl Batch<'_> {
                 count(view.inner, locals, &decision, now_ns);
                 return Ok(Ok(Begun::Decided(decision)));
             }
-            let claims = locals.iter().filter_map(|member| {
+            // Taken: from here on a panic rolls the charges back by their claims.
+            let claims = locals.iter_mut().filter_map(|member| {
+                let spent = member.spent.take()?;
                 let Prepared { key, cost, factor, .. } = member;
-                Some(Claim::new(self.limiter, view, key, *cost, *factor, member.spent?))
+                Some(Claim::new(self.limiter, view, key, *cost, *factor, spent))
             });
-            Ok(Ok(Begun::Asks(asks(LocalCharges::new(claims.collect()), locals))))
+            let claims = claims.collect();
+            begin(locals, claims).map(Ok)
         })
+    }
+
+    /// Answers shared members by the leases of this node, and prepares the others for the store. The local members are
+    /// charged.
+    fn begin_shared(
+        &self,
+        view: LimitsView<'_>,
+        (handle, call): (&StoreHandle, SharedCall),
+        locals: &[Prepared<'_>],
+        shared: &mut [Prepared<'_>],
+        claims: Vec<Claim>,
+    ) -> Result<Begun, Outdated> {
+        let now_ns = view.inner.clock.now_ns();
+        let mut asked = AskedBatch {
+            locals: locals.iter().map(Counted::new).collect(),
+            claims: LocalCharges::new(claims),
+            shared: Vec::new(),
+            members: Arc::default(),
+            leased: Vec::new(),
+            policies: Box::default(),
+            call,
+        };
+        let mut to_ask: SmallVec<[&Prepared<'_>; INLINE_MEMBERS]> = SmallVec::new();
+        let mut is_denied = false;
+        for member in shared {
+            let mode = shared_mode(member, call.spends);
+            match answer_by_lease(self.limiter, view, member, mode, now_ns)? {
+                Some(taken) => {
+                    asked.locals.push(Counted::by_lease(member));
+                    taken.into_iter().for_each(|taken| asked.claims.add(taken));
+                    is_denied |= mode.can_deny() && !member.decision.allowed();
+                }
+                None => to_ask.push(member),
+            }
+        }
+        if is_denied || to_ask.is_empty() {
+            return Ok(Begun::Decided(asked.decide_here()));
+        }
+        let mut members = Vec::with_capacity(to_ask.len());
+        for member in &to_ask {
+            let mut to_store = asked_member(view, handle, member, call.spends);
+            let (name, mode) = (&to_store.key, to_store.mode);
+            if let Some(leased) = LeasedMember::new(view, member, name, mode, now_ns)? {
+                to_store.lease = leased.request();
+                asked.leased.push((members.len(), leased));
+            }
+            members.push(to_store);
+        }
+        asked.shared = to_ask.iter().map(|member| Counted::new(member)).collect();
+        asked.members = members.into();
+        let limits = &view.generation.limits;
+        asked.policies =
+            to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
+        Ok(Begun::Asks(asked))
     }
 }
 

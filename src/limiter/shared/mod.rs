@@ -10,6 +10,8 @@ mod batch;
 mod blocking;
 mod change;
 mod explain;
+mod give_up;
+mod lease;
 mod one;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::core::shared::text::{SharedBucket, rule_time_ns};
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::limiter::handle::KeyedLimit;
+use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::shared::asked::SharedCall;
 use crate::limiter::shared::change::{Changed, Placed, change};
 use crate::limits::Id;
@@ -54,6 +54,9 @@ impl KeyedLimit {
         cost: u64,
     ) -> Result<Decision, Error> {
         let id: Id<'a> = id.into();
+        if let Some(decision) = self.call_by_lease(id, Call::Spend(cost)) {
+            return Ok(decision);
+        }
         loop {
             let members = [self.member(id).cost(cost)];
             let call = SharedCall { spends: true, is_of_one: true };
@@ -79,6 +82,9 @@ impl KeyedLimit {
         cost: u64,
     ) -> Result<Decision, Error> {
         let id: Id<'a> = id.into();
+        if let Some(decision) = self.call_by_lease(id, Call::Check(cost)) {
+            return Ok(decision);
+        }
         loop {
             let members = [self.member(id).cost(cost)];
             let call = SharedCall { spends: false, is_of_one: true };
@@ -114,11 +120,13 @@ impl KeyedLimit {
                 },
                 Placed::InStore(store, member) => (store, member),
             };
-            return change(store, member, move |limit, bucket, unix_ns| {
+            let decision = change(store, member, move |limit, bucket, unix_ns| {
                 let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
                 (with_word(bucket, outcome.word), outcome.decision)
             })
-            .await;
+            .await?;
+            self.forget_denial(id);
+            return Ok(decision);
         }
     }
 
@@ -139,11 +147,13 @@ impl KeyedLimit {
                 },
                 Placed::InStore(store, member) => (store, member),
             };
-            return change(store, member, |limit, bucket, unix_ns| {
+            let decision = change(store, member, |limit, bucket, unix_ns| {
                 let outcome = limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
                 (with_word(bucket, outcome.word), outcome.decision)
             })
-            .await;
+            .await?;
+            self.forget_denial(id);
+            return Ok(decision);
         }
     }
 
@@ -167,13 +177,15 @@ impl KeyedLimit {
                 },
                 Placed::InStore(store, member) => (store, member),
             };
-            return change(store, member, move |_, bucket, unix_ns| {
+            let left_ns = change(store, member, move |_, bucket, unix_ns| {
                 let end_ns = unix_ns.saturating_add(saturating_ns(time));
                 let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
                 blocked_until(bucket, until_ms, unix_ns)
             })
-            .await
-            .map(|left_ns| Duration::from_nanos(left_ns.unwrap_or(0)));
+            .await?
+            .unwrap_or(0);
+            self.note_block(id, left_ns);
+            return Ok(Duration::from_nanos(left_ns));
         }
     }
 
@@ -188,12 +200,14 @@ impl KeyedLimit {
         match self.place(id, 0)? {
             Placed::Unlimited | Placed::Local => self.unblock(id),
             Placed::InStore(store, member) => {
-                change(store, member, |_, bucket, unix_ns| {
+                let was_blocked = change(store, member, |_, bucket, unix_ns| {
                     let was_blocked = bucket.blocked_ns(unix_ns).is_some();
                     let (changed, _) = blocked_until(bucket, 0, unix_ns);
                     (changed, was_blocked)
                 })
-                .await
+                .await?;
+                self.forget_denial(id);
+                Ok(was_blocked)
             }
         }
     }

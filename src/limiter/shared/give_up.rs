@@ -1,0 +1,149 @@
+//! Gives the leases of a node up: at a reload, and before the program ends.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
+use crate::core::shared::{SharedMember, SharedMode, SharedStore};
+use crate::error::Error;
+use crate::limiter::Limiter;
+use crate::limiter::shared::batch::answer;
+use crate::limiter::shared::keep_ms;
+use crate::store::key::Key;
+use crate::util::block_on::block_on;
+
+/// The most leases that one call to the store gives up.
+const A_CALL: usize = 64;
+
+impl Limiter {
+    /// Gives back to the store what is left of all leases that this limiter holds. Call it before the program ends: the
+    /// store takes the units of leases that nobody gives back for spent, and other nodes cannot spend them. Calls that
+    /// come later take new leases. Returns the number of leases.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_store_failure`] if the store does not answer. The leases that it has not taken back are lost: the store
+    /// takes them for spent when they end.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// use tollgate::shared::Store;
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let limit = Limit::new(100, 1, Duration::from_secs(60))?;
+    /// let leased = LimitOptions::default().shared(Shared::Leased);
+    /// let limits = Limits::builder().limit_with("PerTeam", IdFormat::String, limit, leased)?.build();
+    /// let (clock, hand) = Clock::manual();
+    /// let options = LimiterOptions::default().store(Store::in_memory(clock.clone())).clock(clock);
+    /// let limiter = Limiter::with_options(limits, options);
+    /// let teams = limiter.limit("PerTeam")?;
+    /// assert!(teams.spend_shared("red", 1).await?.allowed());
+    /// hand.advance(Duration::from_millis(1));
+    /// assert!(teams.spend_shared("red", 1).await?.allowed()); // takes a lease
+    /// assert!(teams.spend("red", 1)?.allowed()); // from the lease, without the store
+    /// assert_eq!(limiter.give_leases_back().await?, 1);
+    /// # Ok::<(), tollgate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn give_leases_back(&self) -> Result<usize, Error> {
+        let Some(handle) = &self.inner.shared else { return Ok(0) };
+        let (members, store) = (self.take_leases(), handle.store.clone());
+        let (count, by) = (members.len(), store.clone());
+        let (tell, answered) = oneshot::channel();
+        store.run(Box::pin(async move {
+            let _ = tell.send(give_back(&*by, members).await);
+        }));
+        answer(answered).await?;
+        Ok(count)
+    }
+
+    /// Like [`give_leases_back`](Limiter::give_leases_back), for a thread: see
+    /// [`KeyedLimit::spend_blocking`](crate::KeyedLimit::spend_blocking).
+    ///
+    /// # Errors
+    ///
+    /// See [`give_leases_back`](Limiter::give_leases_back).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Limits};
+    ///
+    /// let limiter = Limiter::new(Limits::builder().build());
+    /// assert_eq!(limiter.give_leases_back_blocking()?, 0);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn give_leases_back_blocking(&self) -> Result<usize, Error> {
+        block_on(self.give_leases_back())
+    }
+
+    /// Begins to give all leases back, and waits for nothing.
+    pub(in crate::limiter) fn give_leases_up(&self) {
+        let members = self.take_leases();
+        if let Some(handle) = self.inner.shared.as_ref().filter(|_| !members.is_empty()) {
+            let store = handle.store.clone();
+            handle.store.run(Box::pin(async move {
+                // Leases that the store does not take back end there by themselves.
+                let _ = give_back(&*store, members).await;
+            }));
+        }
+    }
+
+    /// Takes all leases out of the node's hands; returns what tells the store.
+    fn take_leases(&self) -> Vec<SharedMember> {
+        let inner = &*self.inner;
+        let Some(leases) = &inner.leases else { return Vec::new() };
+        let now_ns = inner.clock.now_ns();
+        let ends = leases.give_up_all(|key| {
+            inner.with_view(|view| {
+                let key = key.as_ref();
+                let entry = view.generation.limits.entry(key.limit);
+                let Some((_, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
+                    return Ok(0);
+                };
+                leases.take_units(view, &leases.key(view, key, tag), now_ns)
+            })
+        });
+        ends.into_iter().filter_map(|(key, end)| self.giving_back(&key, end, now_ns)).collect()
+    }
+
+    fn giving_back(&self, key: &Key, end: LeaseEnd, now_ns: u64) -> Option<SharedMember> {
+        let inner = &*self.inner;
+        let handle = inner.shared.as_ref()?;
+        inner.with_view(|view| {
+            let key = key.as_ref();
+            let entry = view.generation.limits.entry(key.limit);
+            let applies = entry.limit_for(key.id, view.limits_ns(now_ns));
+            let (Some((limit, tag)), Some(length)) = (applies, entry.sharing().lease()) else {
+                return Ok(None);
+            };
+            Ok(Some(SharedMember {
+                key: handle.key(entry, limit, key.id),
+                limit: limit.clone(),
+                cost: 0,
+                mode: SharedMode::SpendOnly,
+                keep_ms: keep_ms(view, key.limit, tag, limit),
+                lease: Some(LeaseRequest {
+                    want: 0,
+                    length_ms: length.as_millis() as u64,
+                    end: Some(end),
+                }),
+            }))
+        })
+    }
+}
+
+async fn give_back(store: &dyn SharedStore, members: Vec<SharedMember>) -> Result<(), Error> {
+    for members in members.chunks(A_CALL) {
+        let members: Arc<[SharedMember]> = members.into();
+        let _ = store.charge(members).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Members of batches whose limit is leased: what they take from the node's leases, and what they ask of the store.
+
+use crate::algorithm::factor::Factor;
+use crate::core::shared::decide::DecidedMember;
+use crate::core::shared::lease::LeaseRequest;
+use crate::core::shared::lease_word::{LeaseAnswer, LeaseWord};
+use crate::core::shared::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
+use crate::core::shared::{Found, SharedMode};
+use crate::core::view::LimitsView;
+use crate::decision::Decision;
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limiter::batch::{Prepared, Trial};
+use crate::limiter::handle::{KeyedLimit, lease_decision};
+use crate::limits::{Id, Scratch};
+use crate::store::{Outdated, StoreKey};
+use crate::store::key::{Key, KeyRef};
+use crate::util::time::saturating_ns;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Units that a batch has taken from a lease of this node.
+pub(super) struct TakenFromLease {
+    limiter: Limiter,
+    key: Key,
+    until_ns: u64,
+    units: u64,
+}
+
+impl TakenFromLease {
+    /// Gives the units back to their lease, if the node still holds it; else they are lost until the store takes the lease
+    /// for spent.
+    pub(super) fn give_back(&self) {
+        let inner = &*self.limiter.inner;
+        let Some(leases) = &inner.leases else { return };
+        let now_ns = inner.clock.now_ns();
+        inner.with_view(|view| {
+            let (key, taken) = (self.key.as_ref(), (self.until_ns, self.units));
+            let entry = view.generation.limits.entry(key.limit);
+            match entry.limit_for(key.id, view.limits_now_ns()) {
+                Some((_, tag)) => leases.give_back(view, &leases.key(view, key, tag), taken, now_ns),
+                None => Ok(()),
+            }
+        });
+    }
+}
+
+/// Returns the leases, and the length of those of a member, in ns, if the member can be answered from a lease.
+fn leases_of<'v>(view: LimitsView<'v>, member: &Prepared<'_>) -> Option<(&'v Leases, u64)> {
+    let entry = view.generation.limits.entry(member.key.key.limit);
+    let length = entry.sharing().lease()?;
+    let is_plain = member.factor == Factor::ONE && member.trial == Trial::Nothing;
+    Some((view.inner.leases.as_ref().filter(|_| is_plain)?, saturating_ns(length)))
+}
+
+/// Answers a member from its lease. `None`: only the store can tell.
+pub(super) fn answer_by_lease(
+    limiter: &Limiter,
+    view: LimitsView<'_>,
+    member: &mut Prepared<'_>,
+    mode: SharedMode,
+    now_ns: u64,
+) -> Result<Option<Option<TakenFromLease>>, Outdated> {
+    let Some((leases, _)) = leases_of(view, member) else { return Ok(None) };
+    let (key, cost) = (member.key.key, member.cost);
+    let key = leases.key(view, key, member.key.tag);
+    let (answer, until_ns) = leases.answer(view, &key, (cost, mode.is_charged()), now_ns)?;
+    let Some(decision) = lease_decision(&member.limit, answer) else { return Ok(None) };
+    member.decision = decision;
+    let is_taken = matches!(answer, LeaseAnswer::Spends { .. }) && mode.is_charged() && cost > 0;
+    Ok(Some(is_taken.then(|| TakenFromLease {
+        limiter: limiter.clone(),
+        key: Key::new(key.key),
+        until_ns,
+        units: cost,
+    })))
+}
+
+/// A member of a leased limit that the store decides.
+pub(super) struct LeasedMember {
+    handle: KeyedLimit,
+    key: Key,
+    name: Box<str>,
+    limit: Limit,
+    cost: u64,
+    length_ns: u64,
+    sent_ns: u64,
+    /// `None`: it asks for no lease, because another call does.
+    asking: Option<Asking>,
+}
+
+impl LeasedMember {
+    /// Makes the leased part of a member that the store decides; `None` if its limit takes no leases.
+    pub(super) fn new(
+        view: LimitsView<'_>,
+        member: &Prepared<'_>,
+        name: &str,
+        mode: SharedMode,
+        sent_ns: u64,
+    ) -> Result<Option<LeasedMember>, Outdated> {
+        let Some((leases, length_ns)) = leases_of(view, member) else { return Ok(None) };
+        let key = leases.key(view, member.key.key, member.key.tag);
+        let bucket = LeasedBucket { key, name, length_ns, burst: member.limit.burst() };
+        let asking = match mode.is_charged() {
+            true => leases.begin(view, bucket, sent_ns)?,
+            false => None,
+        };
+        Ok(Some(LeasedMember {
+            handle: member.handle.clone(),
+            key: Key::new(member.key.key),
+            name: name.into(),
+            limit: (*member.limit).clone(),
+            cost: member.cost,
+            length_ns,
+            sent_ns,
+            asking,
+        }))
+    }
+
+    /// Returns what the member asks of its bucket beside its cost.
+    pub(super) fn request(&self) -> Option<LeaseRequest> {
+        let request = self.asking.as_ref()?.request;
+        (request.want > 0 || request.end.is_some()).then_some(request)
+    }
+
+    /// Records the store's answer.
+    pub(super) fn answered(&mut self, decided: &DecidedMember, found: &Found) {
+        let outcome = match (found.denied, decided.granted) {
+            (Some(_), _) => LeaseOutcome::Denied,
+            (None, None) => LeaseOutcome::None,
+            (None, Some(granted)) => {
+                // On the node's clock the lease ends earlier than on the store's: its time is counted from before the call
+                // was sent, and a thousandth and a millisecond less, because the clocks may run at different speeds.
+                let left_ns = (granted.until_ms * NS_PER_MS).saturating_sub(found.unix_ns);
+                let left_ns = (left_ns - left_ns / 1000).saturating_sub(NS_PER_MS);
+                LeaseOutcome::Granted(granted, self.sent_ns.saturating_add(left_ns))
+            }
+        };
+        let asking = self.asking.take();
+        if !self.record(asking, outcome, self.denial(&decided.decision)) {
+            self.asking = asking;
+        }
+    }
+
+    /// Returns the word of a denial: it holds until the instant that the store named, and at most for the length of a lease.
+    fn denial(&self, decision: &Decision) -> Option<LeaseWord> {
+        if decision.allowed() {
+            return None;
+        }
+        let length_ns = saturating_ns(decision.retry_in()).min(self.length_ns);
+        let until_ns = self.sent_ns.saturating_add(length_ns);
+        match decision.blocked() {
+            true => Some(LeaseWord::block(until_ns)),
+            false => LeaseWord::denial(until_ns, self.cost),
+        }
+    }
+
+    /// Returns whether the limit is still the one that the call was made under.
+    fn record(
+        &self,
+        asking: Option<Asking>,
+        outcome: LeaseOutcome,
+        denial: Option<LeaseWord>,
+    ) -> bool {
+        let inner = &*self.handle.limiter.inner;
+        let Some(leases) = &inner.leases else { return false };
+        let now_ns = inner.clock.now_ns();
+        inner.with_view(|view| {
+            let key = self.key.as_ref();
+            let entry = view.generation.limits.entry(key.limit);
+            let applies = entry.limit_for(key.id, view.limits_ns(now_ns));
+            let tag = match applies {
+                Some((limit, tag)) if *limit == self.limit && entry.sharing().lease().is_some() => tag,
+                _ => return Ok(false),
+            };
+            let key = leases.key(view, key, tag);
+            let (length_ns, burst) = (self.length_ns, self.limit.burst());
+            let bucket = LeasedBucket { key, name: &self.name, length_ns, burst };
+            if let Some(asking) = &asking {
+                leases.end(view, bucket, asking, outcome, now_ns)?;
+            }
+            if let Some(denial) = denial.filter(|denial| !denial.is_over(now_ns)) {
+                leases.note_denial(view, &key, denial, now_ns)?;
+            }
+            Ok(true)
+        })
+    }
+}
+
+impl Drop for LeasedMember {
+    /// The store has not answered, or the limit has changed meanwhile: the lease that was given up is lost.
+    fn drop(&mut self) {
+        if self.asking.is_some()
+            && let Some(leases) = &self.handle.limiter.inner.leases
+        {
+            leases.abandon(&self.name);
+        }
+    }
+}
+
+impl KeyedLimit {
+    /// Forgets that the store denied calls of an id: units have come back, or its block has ended.
+    pub(super) fn forget_denial(&self, id: Id<'_>) {
+        self.change_lease(id, |leases, view, key, now_ns| leases.forget_denial(view, key, now_ns));
+    }
+
+    /// Denies calls of an id that was blocked now, and drops its lease.
+    pub(super) fn note_block(&self, id: Id<'_>, left_ns: u64) {
+        self.change_lease(id, |leases, view, key, now_ns| {
+            let entry = view.generation.limits.entry(self.index);
+            let length_ns = entry.sharing().lease().map_or(0, saturating_ns);
+            let until_ns = now_ns.saturating_add(left_ns.min(length_ns));
+            let _ = leases.take_units(view, key, now_ns)?;
+            leases.note_denial(view, key, LeaseWord::block(until_ns), now_ns)
+        });
+    }
+
+    fn change_lease(
+        &self,
+        id: Id<'_>,
+        change: impl Fn(&Leases, LimitsView<'_>, &StoreKey<'_>, u64) -> Result<(), Outdated>,
+    ) {
+        let inner = &*self.limiter.inner;
+        let Some(leases) = &inner.leases else { return };
+        let mut scratch = Scratch::new();
+        let Ok(id) = self.encoded(id, &mut scratch) else { return };
+        let now_ns = inner.clock.now_ns();
+        inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            match entry.limit_for(id, view.limits_ns(now_ns)) {
+                Some((_, tag)) if entry.sharing().lease().is_some() => {
+                    let key = leases.key(view, KeyRef { limit: self.index, id }, tag);
+                    change(leases, view, &key, now_ns)
+                }
+                _ => Ok(()),
+            }
+        });
+    }
+}
