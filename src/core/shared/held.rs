@@ -56,9 +56,8 @@ impl Held {
             return None;
         }
         self.is_asking = true;
-        let within = |since_ns: u64, time_ns| {
-            since_ns != 0 && now_ns.saturating_sub(since_ns) < time_ns
-        };
+        let within =
+            |since_ns: u64, time_ns| since_ns != 0 && now_ns.saturating_sub(since_ns) < time_ns;
         let lease = self.lease.take();
         let unspent = lease.map_or(0, |lease| take().min(lease.granted));
         self.want = match lease {
@@ -72,7 +71,8 @@ impl Held {
         };
         self.want = self.want.min(MAX_LEASE_UNITS).min(burst / 2);
         self.asked_ns = now_ns;
-        let end = lease.map(|HeldLease { tag_ms, granted, .. }| LeaseEnd { tag_ms, granted, unspent });
+        let end =
+            lease.map(|HeldLease { tag_ms, granted, .. }| LeaseEnd { tag_ms, granted, unspent });
         Some(LeaseRequest { want: self.want, length_ms: length_ns / NS_PER_MS, end })
     }
 

@@ -114,7 +114,8 @@ impl LeaseWord {
 
     /// Gives units back to the lease that ends at `until_ns`. `None` if it is not this one: its units have gone to the store.
     pub(crate) fn with_units_back(self, until_ns: u64, units: u64) -> Option<LeaseWord> {
-        let is_same = !self.is_denial() && self.until_ns() == until_ns && self != LeaseWord::UNKNOWN;
+        let is_same =
+            !self.is_denial() && self.until_ns() == until_ns && self != LeaseWord::UNKNOWN;
         is_same.then(|| LeaseWord::lease(until_ns, self.count() + units)).flatten()
     }
 }

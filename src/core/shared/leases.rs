@@ -299,13 +299,7 @@ impl Rules for LeaseRules<'_> {
     }
 
     /// So does the end of an override.
-    fn converted(
-        &self,
-        _: CellKey<'_>,
-        _: LimitTag,
-        _: u64,
-        _: LimitTag,
-    ) -> Result<u64, Outdated> {
+    fn converted(&self, _: CellKey<'_>, _: LimitTag, _: u64, _: LimitTag) -> Result<u64, Outdated> {
         Ok(LeaseWord::UNKNOWN.word())
     }
 

@@ -13,8 +13,8 @@ use crate::limiter::Limiter;
 use crate::limiter::batch::{Prepared, Trial};
 use crate::limiter::handle::{KeyedLimit, lease_decision};
 use crate::limits::{Id, Scratch};
-use crate::store::{Outdated, StoreKey};
 use crate::store::key::{Key, KeyRef};
+use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -38,7 +38,9 @@ impl TakenFromLease {
             let (key, taken) = (self.key.as_ref(), (self.until_ns, self.units));
             let entry = view.generation.limits.entry(key.limit);
             match entry.limit_for(key.id, view.limits_now_ns()) {
-                Some((_, tag)) => leases.give_back(view, &leases.key(view, key, tag), taken, now_ns),
+                Some((_, tag)) => {
+                    leases.give_back(view, &leases.key(view, key, tag), taken, now_ns)
+                }
                 None => Ok(()),
             }
         });
@@ -170,7 +172,9 @@ impl LeasedMember {
             let entry = view.generation.limits.entry(key.limit);
             let applies = entry.limit_for(key.id, view.limits_ns(now_ns));
             let tag = match applies {
-                Some((limit, tag)) if *limit == self.limit && entry.sharing().lease().is_some() => tag,
+                Some((limit, tag)) if *limit == self.limit && entry.sharing().lease().is_some() => {
+                    tag
+                }
                 _ => return Ok(false),
             };
             let key = leases.key(view, key, tag);

@@ -1,5 +1,7 @@
 //! Calls whose callers go away, and stores that fail or end, beside local members.
 
+mod simulation;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -106,7 +108,7 @@ fn node_of(all: LimitOptions, clock: Clock) -> Node {
     Node { limiter, store, own, all }
 }
 
-fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
