@@ -6,6 +6,8 @@ pub(crate) mod cancel;
 mod charge_at_cap;
 pub(crate) mod generation;
 pub(crate) mod largest_factors;
+#[cfg(any(feature = "valkey", all(test, tollgate_loom)))]
+pub(crate) mod lease_words;
 pub(crate) mod ledger;
 pub(crate) mod reloads;
 pub(crate) mod rollback;

@@ -86,7 +86,7 @@ impl SharedState {
         self.store.renew(&view);
         #[cfg(feature = "valkey")]
         if let Some(leases) = &self.leases {
-            leases.renew(view);
+            leases.words.renew(view);
         }
         for (index, _) in generation.limits.by_index() {
             generation.migrate_shared(index);

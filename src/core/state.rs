@@ -110,7 +110,7 @@ impl SharedState {
             let view = self.view(&guard);
             #[cfg(feature = "valkey")]
             if let Some(leases) = &self.leases {
-                leases.sweep(cells, now_ns, view);
+                leases.words.sweep(cells, now_ns, view);
             }
             self.store.sweep(cells, now_ns, &view)
         };
@@ -120,7 +120,7 @@ impl SharedState {
             self.store.free_unread();
             #[cfg(feature = "valkey")]
             if let Some(leases) = &self.leases {
-                leases.free_unread();
+                leases.words.free_unread();
             }
             self.free_replaced();
         }

@@ -10,6 +10,7 @@ mod blocks;
 mod cap;
 mod full;
 mod known_batch;
+mod leases;
 mod numbers;
 mod reload;
 mod shadow;

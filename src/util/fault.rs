@@ -20,8 +20,9 @@ pub(crate) enum Fault {
     /// A batch charges its members in the caller's order, not in the order of their keys.
     CallersOrder,
     /// A node gives a lease up, and its calls can still spend it.
-    #[cfg(feature = "valkey")]
     LeaseTakenByLoad,
+    /// Units that a batch gives back come to any lease of the bucket, not only to the one that they are from.
+    UnitsBackToAnyLease,
     /// A denied batch does not roll its charges back.
     NoRollBack,
     /// A denied batch refunds its charges in place of rolling them back.

@@ -1,7 +1,8 @@
 //! What a node remembers of a bucket from which it takes leases: the lease that it holds, and how much it wants next.
 
+use crate::core::lease_words::word::TICK_NS;
 use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest, MAX_LEASE_UNITS};
-use crate::core::shared::lease_word::TICK_NS;
+
 use crate::store::key::Key;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -16,8 +17,9 @@ pub(crate) struct Held {
     granted_ns: u64,
     /// The units that the last call that asked for a lease wanted.
     want: u64,
-    /// When a call last asked the store.
+    /// When a call last asked the store, and the length of the limit's leases at that time.
     asked_ns: u64,
+    length_ns: u64,
     /// Whether a call that asks for a lease is under way: the next one asks for none.
     is_asking: bool,
     /// All leases of the bucket ended from the first to the second of these times.
@@ -38,6 +40,7 @@ impl Held {
             granted_ns: 0,
             want: 0,
             asked_ns: 0,
+            length_ns: 0,
             is_asking: false,
             ends_ns: (0, 0),
         }
@@ -70,7 +73,7 @@ impl Held {
             None => 0,
         };
         self.want = self.want.min(MAX_LEASE_UNITS).min(burst / 2);
-        self.asked_ns = now_ns;
+        (self.asked_ns, self.length_ns) = (now_ns, length_ns);
         let end =
             lease.map(|HeldLease { tag_ms, granted, .. }| LeaseEnd { tag_ms, granted, unspent });
         Some(LeaseRequest { want: self.want, length_ms: length_ns / NS_PER_MS, end })
@@ -112,8 +115,8 @@ impl Held {
     }
 
     /// Whether the node may forget the bucket.
-    pub(crate) fn is_over(&self, now_ns: u64, length_ns: u64) -> bool {
-        let over_ns = self.ends_ns.1.max(self.asked_ns.saturating_add(length_ns));
+    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
+        let over_ns = self.ends_ns.1.max(self.asked_ns.saturating_add(self.length_ns));
         !self.is_asking && over_ns < now_ns
     }
 }
@@ -175,12 +178,12 @@ mod tests {
         let _ = begin(&mut held, 1, 0);
         assert_eq!(held.begin(2, SECOND_NS, 1000, || unreachable!()), None);
         assert_eq!(held.give_up(|| unreachable!()), None);
-        assert!(!held.is_over(u64::MAX, 0));
+        assert!(!held.is_over(u64::MAX));
         held.end(Some(LeaseEnd { tag_ms: 7, granted: 8, unspent: 3 }));
         let end = LeaseEnd { tag_ms: 7, granted: 8, unspent: 3 };
         assert_eq!(held.give_up(|| 3), Some(end));
         assert_eq!(held.give_up(|| 3), None);
-        assert!(!held.is_over(SECOND_NS, SECOND_NS) && held.is_over(SECOND_NS + 2, SECOND_NS));
+        assert!(!held.is_over(SECOND_NS) && held.is_over(SECOND_NS + 2));
     }
 
     #[test]

@@ -9,7 +9,6 @@ pub(crate) mod decide;
 pub(crate) mod groups;
 pub(crate) mod held;
 pub(crate) mod lease;
-pub(crate) mod lease_word;
 pub(crate) mod leases;
 pub(crate) mod outage;
 pub(crate) mod text;

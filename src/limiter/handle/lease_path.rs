@@ -2,7 +2,7 @@
 
 use super::{Call, KeyedLimit};
 use crate::algorithm::factor::Factor;
-use crate::core::shared::lease_word::{LeaseAnswer, LeaseWord};
+use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::limit::Limit;
@@ -20,7 +20,7 @@ impl WithBytes<Option<Decision>> for FindLease<'_> {
     #[inline(always)]
     fn with(self, id: &[u8]) -> Option<Decision> {
         let handle = self.handle;
-        let table = handle.limiter.inner.leases.as_ref()?.table()?;
+        let table = handle.limiter.inner.leases.as_ref()?.words.table()?;
         let fingerprint = table.fingerprint(KeyRef { limit: handle.index, id });
         let guard = read().unwrap_or_else(pin);
         handle.call_by_lease_in(&guard, table, (id, fingerprint), self.call)
@@ -93,9 +93,9 @@ impl KeyedLimit {
         let leases = view.inner.leases.as_ref()?;
         let entry = view.generation.limits.entry(self.index);
         let (limit, tag) = entry.limit_for(id, view.limits_ns(now_ns))?;
-        let key = leases.key(view, KeyRef { limit: self.index, id }, tag);
+        let key = leases.words.key(view, KeyRef { limit: self.index, id }, tag);
         let asked = (call.cost(), call.is_spend());
-        let (answer, _) = leases.answer(view, &key, asked, now_ns).ok()?;
+        let (answer, _) = leases.words.answer(view, &key, asked, now_ns).ok()?;
         self.decided_by_lease(limit, id, answer, call, now_ns)
     }
 

@@ -108,7 +108,8 @@ impl Limiter {
                 let Some((_, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
                     return Ok(0);
                 };
-                leases.take_units(view, &leases.key(view, key, tag), now_ns)
+                let key = leases.words.key(view, key, tag);
+                Ok(leases.words.take(view, &key, now_ns)?.units())
             })
         });
         ends.into_iter().filter_map(|(key, end)| self.giving_back(&key, end, now_ns)).collect()

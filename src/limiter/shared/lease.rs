@@ -1,9 +1,9 @@
 //! Members of batches whose limit is leased: what they take from the node's leases, and what they ask of the store.
 
 use crate::algorithm::factor::Factor;
+use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
 use crate::core::shared::decide::DecidedMember;
 use crate::core::shared::lease::LeaseRequest;
-use crate::core::shared::lease_word::{LeaseAnswer, LeaseWord};
 use crate::core::shared::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
 use crate::core::shared::{Found, SharedMode};
 use crate::core::view::LimitsView;
@@ -39,7 +39,7 @@ impl TakenFromLease {
             let entry = view.generation.limits.entry(key.limit);
             match entry.limit_for(key.id, view.limits_now_ns()) {
                 Some((_, tag)) => {
-                    leases.give_back(view, &leases.key(view, key, tag), taken, now_ns)
+                    leases.words.give_back(view, &leases.words.key(view, key, tag), taken, now_ns)
                 }
                 None => Ok(()),
             }
@@ -65,8 +65,8 @@ pub(super) fn answer_by_lease(
 ) -> Result<Option<Option<TakenFromLease>>, Outdated> {
     let Some((leases, _)) = leases_of(view, member) else { return Ok(None) };
     let (key, cost) = (member.key.key, member.cost);
-    let key = leases.key(view, key, member.key.tag);
-    let (answer, until_ns) = leases.answer(view, &key, (cost, mode.is_charged()), now_ns)?;
+    let key = leases.words.key(view, key, member.key.tag);
+    let (answer, until_ns) = leases.words.answer(view, &key, (cost, mode.is_charged()), now_ns)?;
     let Some(decision) = lease_decision(&member.limit, answer) else { return Ok(None) };
     member.decision = decision;
     let is_taken = matches!(answer, LeaseAnswer::Spends { .. }) && mode.is_charged() && cost > 0;
@@ -101,7 +101,7 @@ impl LeasedMember {
         sent_ns: u64,
     ) -> Result<Option<LeasedMember>, Outdated> {
         let Some((leases, length_ns)) = leases_of(view, member) else { return Ok(None) };
-        let key = leases.key(view, member.key.key, member.key.tag);
+        let key = leases.words.key(view, member.key.key, member.key.tag);
         let bucket = LeasedBucket { key, name, length_ns, burst: member.limit.burst() };
         let asking = match mode.is_charged() {
             true => leases.begin(view, bucket, sent_ns)?,
@@ -177,14 +177,14 @@ impl LeasedMember {
                 }
                 _ => return Ok(false),
             };
-            let key = leases.key(view, key, tag);
+            let key = leases.words.key(view, key, tag);
             let (length_ns, burst) = (self.length_ns, self.limit.burst());
             let bucket = LeasedBucket { key, name: &self.name, length_ns, burst };
             if let Some(asking) = &asking {
                 leases.end(view, bucket, asking, outcome, now_ns)?;
             }
             if let Some(denial) = denial.filter(|denial| !denial.is_over(now_ns)) {
-                leases.note_denial(view, &key, denial, now_ns)?;
+                leases.words.note_denial(view, &key, denial, now_ns)?;
             }
             Ok(true)
         })
@@ -205,7 +205,9 @@ impl Drop for LeasedMember {
 impl KeyedLimit {
     /// Forgets that the store denied calls of an id: units have come back, or its block has ended.
     pub(super) fn forget_denial(&self, id: Id<'_>) {
-        self.change_lease(id, |leases, view, key, now_ns| leases.forget_denial(view, key, now_ns));
+        self.change_lease(id, |leases, view, key, now_ns| {
+            leases.words.forget_denial(view, key, now_ns)
+        });
     }
 
     /// Denies calls of an id that was blocked now, and drops its lease.
@@ -214,8 +216,8 @@ impl KeyedLimit {
             let entry = view.generation.limits.entry(self.index);
             let length_ns = entry.sharing().lease().map_or(0, saturating_ns);
             let until_ns = now_ns.saturating_add(left_ns.min(length_ns));
-            let _ = leases.take_units(view, key, now_ns)?;
-            leases.note_denial(view, key, LeaseWord::block(until_ns), now_ns)
+            let _ = leases.words.take(view, key, now_ns)?;
+            leases.words.note_denial(view, key, LeaseWord::block(until_ns), now_ns)
         });
     }
 
@@ -233,7 +235,7 @@ impl KeyedLimit {
             let entry = view.generation.limits.entry(self.index);
             match entry.limit_for(id, view.limits_ns(now_ns)) {
                 Some((_, tag)) if entry.sharing().lease().is_some() => {
-                    let key = leases.key(view, KeyRef { limit: self.index, id }, tag);
+                    let key = leases.words.key(view, KeyRef { limit: self.index, id }, tag);
                     change(leases, view, &key, now_ns)
                 }
                 _ => Ok(()),

@@ -1,5 +1,7 @@
 //! The word of a lease on its node: units that calls may spend until a time, or a denial that holds until a time.
 
+use crate::util::fault::{self, Fault};
+
 /// Bit 0 is set in each word, because a cell's word is never 0. Bits 1 to 20: the units, or the least cost that is denied.
 /// Bit 21: whether it is a denial. Bits 22 to 62: the time, in units of 2^18 ns of the node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,11 @@ impl LeaseWord {
         self.0 & IS_DENIAL != 0
     }
 
+    /// Whether it is a lease that was granted, with or without units that are left.
+    pub(crate) fn is_lease(self) -> bool {
+        !self.is_denial() && self != LeaseWord::UNKNOWN
+    }
+
     /// Returns the units that a lease has left; 0 for a denial.
     #[inline(always)]
     pub(crate) fn units(self) -> u64 {
@@ -114,9 +121,9 @@ impl LeaseWord {
 
     /// Gives units back to the lease that ends at `until_ns`. `None` if it is not this one: its units have gone to the store.
     pub(crate) fn with_units_back(self, until_ns: u64, units: u64) -> Option<LeaseWord> {
-        let is_same =
-            !self.is_denial() && self.until_ns() == until_ns && self != LeaseWord::UNKNOWN;
-        is_same.then(|| LeaseWord::lease(until_ns, self.count() + units)).flatten()
+        let is_same = self.is_lease()
+            && (self.until_ns() == until_ns || fault::active(Fault::UnitsBackToAnyLease));
+        is_same.then(|| LeaseWord::lease(self.until_ns(), self.count() + units)).flatten()
     }
 }
 

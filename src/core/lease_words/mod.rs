@@ -1,0 +1,190 @@
+//! The words of a node's leases, in a lock-free table of their own.
+
+pub(crate) mod word;
+
+use crate::core::view::LimitsView;
+use crate::limits::account_of;
+use crate::store::key::{KeyRef, LimitTag};
+use crate::store::{Absent, CellKey, Change, Engine, Outdated, Rules, Store, StoreKey, StoreSize};
+use crate::store::{Table, UpdateError};
+use crate::util::fault::{self, Fault};
+use word::{LeaseAnswer, LeaseWord};
+
+/// The words of a node's leases.
+pub(crate) struct LeaseWords(Store);
+
+impl LeaseWords {
+    pub(crate) fn new(engine: Engine, max_keys: usize) -> LeaseWords {
+        LeaseWords(Store::new(engine, StoreSize { max_keys, reserved: 0 }))
+    }
+
+    /// Returns the table, for the fast path.
+    #[inline(always)]
+    pub(crate) fn table(&self) -> Option<&Table> {
+        match &self.0 {
+            Store::LockFree(table) => Some(table),
+            Store::Exact(_) => None,
+        }
+    }
+
+    /// Returns a key as this table has it.
+    pub(crate) fn key<'a>(
+        &self,
+        view: LimitsView<'_>,
+        key: KeyRef<'a>,
+        tag: LimitTag,
+    ) -> StoreKey<'a> {
+        let format = view.generation.limits.entry(key.limit).format;
+        let fingerprint = self.0.fingerprint_with(key, account_of(format, key.id));
+        StoreKey { key, fingerprint, tag }
+    }
+
+    /// Answers a call from a bucket's word, and takes the units if it `spends`. Returns the end of the lease as well.
+    pub(crate) fn answer(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        (cost, spends): (u64, bool),
+        now_ns: u64,
+    ) -> Result<(LeaseAnswer, u64), Outdated> {
+        let (mut answer, mut until_ns) = (LeaseAnswer::Asks, 0);
+        self.update(view, key, (Absent::Leave, now_ns), |word| {
+            answer = word.answer(now_ns, cost);
+            until_ns = word.until_ns();
+            match answer {
+                LeaseAnswer::Spends { word, .. } if spends && cost > 0 => {
+                    Some(LeaseWord::from_word(word))
+                }
+                _ => None,
+            }
+        })?;
+        Ok((answer, until_ns))
+    }
+
+    /// Gives units back that a call has taken from the lease that ends at `until_ns`, if the node still holds it.
+    pub(crate) fn give_back(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        (until_ns, units): (u64, u64),
+        now_ns: u64,
+    ) -> Result<(), Outdated> {
+        self.update(view, key, (Absent::Leave, now_ns), |word| {
+            word.with_units_back(until_ns, units)
+        })
+    }
+
+    /// Stores a word, in place of any other.
+    pub(crate) fn set(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        word: LeaseWord,
+        now_ns: u64,
+    ) -> Result<(), Outdated> {
+        self.update(view, key, (Absent::Insert, now_ns), |_| Some(word))
+    }
+
+    /// Stores the word of a denial, unless the node holds a lease that can be spent.
+    pub(crate) fn note_denial(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        denial: LeaseWord,
+        now_ns: u64,
+    ) -> Result<(), Outdated> {
+        self.update(view, key, (Absent::Insert, now_ns), |word| {
+            (word.units() == 0 || word.is_over(now_ns)).then_some(denial)
+        })
+    }
+
+    /// Forgets a denial, because units of the bucket have come back or its block has ended.
+    pub(crate) fn forget_denial(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        now_ns: u64,
+    ) -> Result<(), Outdated> {
+        self.update(view, key, (Absent::Leave, now_ns), |word| {
+            word.is_denial().then_some(LeaseWord::UNKNOWN)
+        })
+    }
+
+    /// Takes what is left of a lease; no call spends from it any more. Returns the word that it had.
+    pub(crate) fn take(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        now_ns: u64,
+    ) -> Result<LeaseWord, Outdated> {
+        let mut taken = LeaseWord::UNKNOWN;
+        self.update(view, key, (Absent::Leave, now_ns), |word| {
+            taken = word;
+            let is_taken = word.is_lease() && !fault::active(Fault::LeaseTakenByLoad);
+            is_taken.then_some(LeaseWord::UNKNOWN)
+        })?;
+        Ok(taken)
+    }
+
+    /// Drops words whose time is over, as a sweep of the limiter does with full buckets.
+    pub(crate) fn sweep(&self, cells: usize, now_ns: u64, view: LimitsView<'_>) {
+        let _ = self.0.sweep(cells, now_ns, &LeaseRules(view));
+    }
+
+    /// Frees memory that no call reads any more. The caller holds no pin.
+    pub(crate) fn free_unread(&self) {
+        self.0.free_unread();
+    }
+
+    /// Drops the words of the limits before, at a reload.
+    pub(crate) fn renew(&self, view: LimitsView<'_>) {
+        self.0.renew(&LeaseRules(view));
+    }
+
+    fn update(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        (absent, now_ns): (Absent, u64),
+        mut step: impl FnMut(LeaseWord) -> Option<LeaseWord>,
+    ) -> Result<(), Outdated> {
+        let change = Change { key, absent, now_ns };
+        let step = |word| step(LeaseWord::from_word(word)).map(LeaseWord::word);
+        match self.0.update(change, &LeaseRules(view), step) {
+            // Without a place for its word a lease cannot be spent, and a denial is not remembered.
+            Ok(()) | Err(UpdateError::TableFull) => Ok(()),
+            Err(UpdateError::Outdated) => Err(Outdated),
+        }
+    }
+}
+
+/// What the table asks of a word: whether its time is over, and whether it is of the newest limits.
+struct LeaseRules<'g>(LimitsView<'g>);
+
+impl Rules for LeaseRules<'_> {
+    fn owed(
+        &self,
+        _: CellKey<'_>,
+        tag: LimitTag,
+        word: u64,
+        at_ns: u64,
+    ) -> Option<(LimitTag, u64)> {
+        (!LeaseWord::from_word(word).is_over(at_ns)).then_some((tag, word))
+    }
+
+    fn generation(&self) -> u64 {
+        self.0.generation.number
+    }
+
+    /// A reload drops all words: a lease was taken under the numbers of the limit before.
+    fn migrated(&self, _: CellKey<'_>, _: LimitTag, _: u64) -> Option<(LimitTag, u64)> {
+        None
+    }
+
+    /// So does the end of an override.
+    fn converted(&self, _: CellKey<'_>, _: LimitTag, _: u64, _: LimitTag) -> Result<u64, Outdated> {
+        Ok(LeaseWord::UNKNOWN.word())
+    }
+
+    fn record_end(&self, _: LimitTag) {}
+}
