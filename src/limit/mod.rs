@@ -331,16 +331,25 @@ impl Limit {
         Duration::from_nanos(self.burst_offset_ns())
     }
 
-    #[inline]
+    /// Like [`burst_offset`](Limit::burst_offset), in ns.
+    #[inline(always)]
     pub(crate) fn burst_offset_ns(&self) -> u64 {
+        match self.rule.gcra() {
+            Some(gcra) => gcra.burst_offset_ns(),
+            None => self.longest_reset_ns(),
+        }
+    }
+
+    /// The time after which an empty bucket is full again, by an algorithm other than gcra.
+    #[inline(never)]
+    fn longest_reset_ns(&self) -> u64 {
         match &self.rule {
-            Rule::Gcra(rule) => rule.burst_offset_ns(),
             Rule::Window(_) => self.period_ns,
             // At most 2^62: the constructor has checked it.
             Rule::LeakyBucket(_) => {
                 self.max_cost.div_ceil(self.count.max(1)).saturating_mul(self.period_ns)
             }
-            Rule::Custom(_) => 0,
+            Rule::Gcra(_) | Rule::Custom(_) => 0,
         }
     }
 

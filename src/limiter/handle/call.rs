@@ -70,6 +70,13 @@ impl Call {
         matches!(self, Call::Spend(_) | Call::Check(_) | Call::SpendUpTo(_))
     }
 
+    /// Whether a lease can answer the call.
+    #[cfg(feature = "valkey")]
+    #[inline(always)]
+    pub(crate) fn is_for_leases(self) -> bool {
+        matches!(self, Call::Spend(_) | Call::Check(_))
+    }
+
     #[inline(always)]
     pub(crate) fn is_spend(self) -> bool {
         matches!(self, Call::Spend(_) | Call::SpendUpTo(_))

@@ -1,82 +1,172 @@
 //! Decides calls for one bucket from the units that the node has taken ahead, without the store.
 
+use std::marker::PhantomData;
+
 use super::{Call, KeyedLimit};
 use crate::algorithm::factor::Factor;
 use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
+use crate::error::Error;
 use crate::limit::Limit;
 use crate::limits::{Id, WithBytes, visit_plain_bytes};
 use crate::store::key::KeyRef;
-use crate::store::{Fingerprint, Guard, Table, pin, read};
+use crate::store::{Fingerprint, Guard, Known, Table, read};
 
-/// Looks for an id's lease. Inlined for each type of id, as for a local bucket.
-struct FindLease<'c> {
-    handle: &'c KeyedLimit,
-    call: Call,
+/// What becomes of a call that a lease decides, and of one that no lease decides.
+trait LeaseFirst {
+    type Result;
+    fn decided(decision: Decision) -> Self::Result;
+    /// `id`: in normal form.
+    fn not_decided(handle: &KeyedLimit, id: &[u8], call: Call) -> Self::Result;
+    fn not_encoded(handle: &KeyedLimit, id: Id<'_>, call: Call) -> Self::Result;
 }
 
-impl WithBytes<Option<Decision>> for FindLease<'_> {
+/// The call goes on as for any other limit.
+struct ElseCall;
+
+impl LeaseFirst for ElseCall {
+    type Result = Result<Decision, Error>;
+
     #[inline(always)]
-    fn with(self, id: &[u8]) -> Option<Decision> {
-        let handle = self.handle;
-        let table = handle.limiter.inner.leases.as_ref()?.words.table()?;
-        let fingerprint = table.fingerprint(KeyRef { limit: handle.index, id });
-        let guard = read().unwrap_or_else(pin);
-        handle.call_by_lease_in(&guard, table, (id, fingerprint), self.call)
+    fn decided(decision: Decision) -> Self::Result {
+        Ok(decision)
     }
 
-    /// The slow path converts the id, and looks for its lease.
+    #[cold]
+    #[inline(never)]
+    fn not_decided(handle: &KeyedLimit, id: &[u8], call: Call) -> Self::Result {
+        let inner = &*handle.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Decision::UNLIMITED);
+        }
+        let now_ns = inner.clock.now_ns();
+        // Whether the id is blocked is decided there.
+        let fingerprint = handle.fingerprint_of_any(id);
+        Ok(handle.slow_path(id, fingerprint, Factor::ONE, call, now_ns)?.decision)
+    }
+
+    fn not_encoded(handle: &KeyedLimit, id: Id<'_>, call: Call) -> Self::Result {
+        handle.call_with_checks(id, call, None)
+    }
+}
+
+/// The caller asks the store.
+struct ElseNone;
+
+impl LeaseFirst for ElseNone {
+    type Result = Option<Decision>;
+
     #[inline(always)]
-    fn without(self) -> Option<Decision> {
+    fn decided(decision: Decision) -> Self::Result {
+        Some(decision)
+    }
+
+    #[inline(always)]
+    fn not_decided(_: &KeyedLimit, _: &[u8], _: Call) -> Self::Result {
+        None
+    }
+
+    #[inline(always)]
+    fn not_encoded(_: &KeyedLimit, _: Id<'_>, _: Call) -> Self::Result {
         None
     }
 }
 
+/// Looks for an id's lease. Inlined for each type of id, as for a local bucket.
+struct FindLease<'c, E> {
+    handle: &'c KeyedLimit,
+    id: Id<'c>,
+    call: Call,
+    otherwise: PhantomData<E>,
+}
+
+impl<E: LeaseFirst> WithBytes<E::Result> for FindLease<'_, E> {
+    #[inline(always)]
+    fn with(self, id: &[u8]) -> E::Result {
+        let FindLease { handle, call, .. } = self;
+        let inner = &*handle.limiter.inner;
+        if let Some(table) = inner.leases.as_ref().and_then(|leases| leases.words.table())
+            && inner.is_enabled()
+        {
+            let fingerprint = table.fingerprint(KeyRef { limit: handle.index, id });
+            if let Some(guard) = read()
+                && let Some(Found { mut known, limit, now_ns }) =
+                    handle.find_lease(&guard, table, fingerprint)
+            {
+                loop {
+                    let answer = LeaseWord::from_word(known.word()).answer(now_ns, call.cost());
+                    if let LeaseAnswer::Spends { word, .. } = answer
+                        && call.is_spend()
+                        && call.cost() > 0
+                        && !known.swap(word)
+                    {
+                        if known.read_again() {
+                            continue;
+                        }
+                        break;
+                    }
+                    let Some(decision) = lease_decision(limit, answer) else { break };
+                    if !decision.allowed() && call.cost() > limit.burst() {
+                        // An error. A lease never has as many units.
+                        break;
+                    }
+                    handle.count_by_lease(id, &decision, limit, call, now_ns);
+                    return E::decided(decision);
+                }
+            }
+        }
+        E::not_decided(handle, id, call)
+    }
+
+    /// The slow path converts the id, and looks for its lease.
+    #[inline(always)]
+    fn without(self) -> E::Result {
+        E::not_encoded(self.handle, self.id, self.call)
+    }
+}
+
+/// The word of a lease, the limit that it was granted under, and the call's time.
+struct Found<'g> {
+    known: Known<'g>,
+    limit: &'g Limit,
+    now_ns: u64,
+}
+
 impl KeyedLimit {
+    /// Decides a call from a lease, or by a denial that the store has made; any other as for other limits.
+    #[inline(always)]
+    pub(super) fn call_by_lease_first(&self, id: Id<'_>, call: Call) -> Result<Decision, Error> {
+        if !call.is_for_leases() {
+            return self.call_with_checks(id, call, None);
+        }
+        let find = FindLease { handle: self, id, call, otherwise: PhantomData::<ElseCall> };
+        visit_plain_bytes(self.format, &id, find)
+    }
+
     /// Decides a spend or a check from a lease, or by a denial that the store has made. `None`: the node has neither, or
     /// the call has more to do.
-    #[inline(always)]
     pub(crate) fn call_by_lease(&self, id: Id<'_>, call: Call) -> Option<Decision> {
-        let inner = &*self.limiter.inner;
-        if !matches!(call, Call::Spend(_) | Call::Check(_))
-            || !inner.is_enabled()
-            || !inner.clock.is_quick()
-        {
-            return None;
-        }
-        visit_plain_bytes(self.format, &id, FindLease { handle: self, call })
+        let find = FindLease { handle: self, id, call, otherwise: PhantomData::<ElseNone> };
+        if call.is_for_leases() { visit_plain_bytes(self.format, &id, find) } else { None }
     }
 
     #[inline(always)]
-    fn call_by_lease_in(
-        &self,
-        guard: &Guard,
-        table: &Table,
-        (id, fingerprint): (&[u8], Fingerprint),
-        call: Call,
-    ) -> Option<Decision> {
+    fn find_lease<'g>(
+        &'g self,
+        guard: &'g Guard,
+        table: &'g Table,
+        fingerprint: Fingerprint,
+    ) -> Option<Found<'g>> {
         let inner = &*self.limiter.inner;
         let home = table.home(guard, fingerprint)?;
         let entry = inner.view(guard).generation.limits.entry(self.index);
+        // As on the fast path of a local bucket. The slow path reads clocks that may take long.
         let now_ns = inner.clock.quick_now_ns()?;
-        let mut known = home.known()?;
+        let known = home.known()?;
         // `None` for a word from before a reload, and for an override that has ended.
         let limit = entry.limit_at(known.tag(), now_ns)?;
-        loop {
-            let answer = LeaseWord::from_word(known.word()).answer(now_ns, call.cost());
-            if let LeaseAnswer::Spends { word, .. } = answer
-                && call.is_spend()
-                && call.cost() > 0
-                && !known.swap(word)
-            {
-                if known.read_again() {
-                    continue;
-                }
-                return None;
-            }
-            return self.decided_by_lease(limit, id, answer, call, now_ns);
-        }
+        Some(Found { known, limit, now_ns })
     }
 
     /// Decides any call for a leased limit in the slow path.
@@ -87,7 +177,7 @@ impl KeyedLimit {
         (factor, call): (Factor, Call),
         now_ns: u64,
     ) -> Option<Decision> {
-        if factor != Factor::ONE || !matches!(call, Call::Spend(_) | Call::Check(_)) {
+        if factor != Factor::ONE || !call.is_for_leases() {
             return None;
         }
         let leases = view.inner.leases.as_ref()?;
@@ -95,33 +185,33 @@ impl KeyedLimit {
         let (limit, tag) = entry.limit_for(id, view.limits_ns(now_ns))?;
         let key = leases.words.key(view, KeyRef { limit: self.index, id }, tag);
         let asked = (call.cost(), call.is_spend());
-        let (answer, _) = leases.words.answer(view, &key, asked, now_ns).ok()?;
-        self.decided_by_lease(limit, id, answer, call, now_ns)
-    }
-
-    #[inline(always)]
-    fn decided_by_lease(
-        &self,
-        limit: &Limit,
-        id: &[u8],
-        answer: LeaseAnswer,
-        call: Call,
-        now_ns: u64,
-    ) -> Option<Decision> {
         if call.cost() > limit.burst() {
             return None;
         }
+        let (answer, _) = leases.words.answer(view, &key, asked, now_ns).ok()?;
         let decision = lease_decision(limit, answer)?;
+        self.count_by_lease(id, &decision, limit, call, now_ns);
+        Some(decision)
+    }
+
+    #[inline(always)]
+    fn count_by_lease(
+        &self,
+        id: &[u8],
+        decision: &Decision,
+        limit: &Limit,
+        call: Call,
+        now_ns: u64,
+    ) {
         if call.is_spend()
             && let Some(stripes) = &self.stripes
         {
             match decision.allowed() {
                 // How much of its burst the bucket has left is not known, so the call is not counted as near the limit.
                 true => stripes.count_allowed(&Decision::UNLIMITED, limit.burst(), call.cost()),
-                false => self.count_denied(stripes, id, &decision, now_ns),
+                false => self.count_denied(stripes, id, decision, now_ns),
             }
         }
-        Some(decision)
     }
 }
 
