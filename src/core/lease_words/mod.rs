@@ -110,7 +110,7 @@ impl LeaseWords {
         })
     }
 
-    /// Takes what is left of a lease; no call spends from it any more. Returns the word that it had.
+    /// Takes the unspent units of a lease; no call spends from it any more. Returns its last word.
     pub(crate) fn take(
         &self,
         view: LimitsView<'_>,
@@ -158,7 +158,7 @@ impl LeaseWords {
     }
 }
 
-/// What the table asks of a word: whether its time is over, and whether it is of the newest limits.
+/// The table's questions about a word: whether its time is over, and whether it is of the newest limits.
 struct LeaseRules<'g>(LimitsView<'g>);
 
 impl Rules for LeaseRules<'_> {

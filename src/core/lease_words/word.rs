@@ -12,7 +12,7 @@ const COUNT_SHIFT: u32 = 1;
 const COUNT_MASK: u64 = (1 << 20) - 1;
 const IS_DENIAL: u64 = 1 << 21;
 const TIME_SHIFT: u32 = 22;
-/// A time that is stored is at most so much earlier than the one that was given, as power of 2 of ns.
+/// The binary logarithm of `TICK_NS`.
 const TICK_LOG2: u32 = 18;
 /// The step between two times that words can have.
 pub(crate) const TICK_NS: u64 = 1 << TICK_LOG2;

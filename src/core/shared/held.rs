@@ -1,4 +1,4 @@
-//! What a node remembers of a bucket from which it takes leases: the lease that it holds, and how much it wants next.
+//! A node's record of a bucket from which it takes leases: the lease that it holds, and the units that it wants next.
 
 use crate::core::lease_words::word::TICK_NS;
 use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest, MAX_LEASE_UNITS};
@@ -9,7 +9,7 @@ const NS_PER_MS: u64 = 1_000_000;
 /// The units that a node wants at its second call within a lease's length.
 const FIRST_WANT: u64 = 8;
 
-/// What a node remembers of a bucket. Times are readings of the node's clock, in ns.
+/// A node's record of a bucket. Times are readings of the node's clock, in ns.
 pub(crate) struct Held {
     pub(crate) key: Key,
     lease: Option<HeldLease>,
@@ -46,7 +46,7 @@ impl Held {
         }
     }
 
-    /// Begins a call to the store; `take` takes what is left of the lease. `None`: another call that asks for a lease is
+    /// Begins a call to the store; `take` takes the unspent units of the lease. `None`: another call that asks for a lease is
     /// under way, so this one asks for none.
     pub(crate) fn begin(
         &mut self,

@@ -1,4 +1,4 @@
-//! The leases of a node: their words, and what the node asks for next.
+//! The leases of a node: their words, and the requests for the next ones.
 //!
 //! A call spends from a word by compare-and-swap, like that of any bucket. Only calls to the store take the lock.
 
@@ -36,7 +36,7 @@ pub(crate) struct Asking {
     given_up: LeaseWord,
 }
 
-/// What became of a call that asked for a lease.
+/// The end of a call that asked for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseOutcome {
     /// The node may spend this lease until a time of its clock.
@@ -122,7 +122,7 @@ impl Leases {
         }
     }
 
-    /// Takes all leases out of the node's hands, to give them up. `take` takes what is left of one.
+    /// Takes all leases, to give them up. `take` takes the unspent units of one.
     pub(crate) fn give_up_all(&self, mut take: impl FnMut(&Key) -> u64) -> Vec<(Key, LeaseEnd)> {
         let mut all = self.held.lock();
         all.values_mut()

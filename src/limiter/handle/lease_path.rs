@@ -13,7 +13,7 @@ use crate::limits::{Id, WithBytes, visit_plain_bytes};
 use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Guard, Known, Table, read};
 
-/// What becomes of a call that a lease decides, and of one that no lease decides.
+/// The result of a call that a lease decides, and the next step of one that no lease decides.
 trait LeaseFirst {
     type Result;
     fn decided(decision: Decision) -> Self::Result;

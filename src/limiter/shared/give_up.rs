@@ -17,9 +17,9 @@ use crate::util::block_on::block_on;
 const A_CALL: usize = 64;
 
 impl Limiter {
-    /// Gives back to the store what is left of all leases that this limiter holds. Call it before the program ends: the
-    /// store takes the units of leases that nobody gives back for spent, and other nodes cannot spend them. Calls that
-    /// come later take new leases. Returns the number of leases.
+    /// Gives the unspent units of all leases of this limiter back to the store, and returns the number of leases. Call it
+    /// before the program ends: the store takes a lease that is not given back for spent, and other nodes cannot spend
+    /// its units. Calls that come later take new leases.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Limiter {
         }
     }
 
-    /// Takes all leases out of the node's hands; returns what tells the store.
+    /// Takes all leases out of their words; returns the members of a batch that gives them up.
     fn take_leases(&self) -> Vec<SharedMember> {
         let inner = &*self.inner;
         let Some(leases) = &inner.leases else { return Vec::new() };

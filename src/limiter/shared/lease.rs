@@ -1,4 +1,4 @@
-//! Members of batches whose limit is leased: what they take from the node's leases, and what they ask of the store.
+//! Members of batches whose limit is leased: they take units from the node's leases, or ask the store.
 
 use crate::algorithm::factor::Factor;
 use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
@@ -119,7 +119,7 @@ impl LeasedMember {
         }))
     }
 
-    /// Returns what the member asks of its bucket beside its cost.
+    /// Returns the member's request for a lease; `None` if it has none.
     pub(super) fn request(&self) -> Option<LeaseRequest> {
         let request = self.asking.as_ref()?.request;
         (request.want > 0 || request.end.is_some()).then_some(request)

@@ -12,7 +12,7 @@ use crate::limit::Parameters;
 const NODES: usize = 4;
 const KEYS: [&str; 2] = ["a", "b"];
 const MS: u64 = 1_000_000;
-/// Times of the node's clock are at most so much slower than the store's: the proof allows a thousandth.
+/// The most by which a node's clock is slower than the store's, in millionths: the proof allows a thousandth.
 const MAX_SLOW_MILLIONTHS: u64 = 990;
 
 /// Steele and Vigna's splitmix64.
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// What all nodes have in common: the store, and what was used.
+/// The store that all nodes share, and all uses of its units.
 struct World {
     store: Arc<dyn SharedStore>,
     clock: Clock,
@@ -327,7 +327,7 @@ impl SimulatedNode {
     }
 }
 
-/// Runs the nodes until they have used `units`. Returns what was seen, and the uses that do not fit one local bucket.
+/// Runs the nodes until they have used `units`. Returns the counts of events, and of uses that do not fit one local bucket.
 fn simulate(
     limit: &Limit,
     seed: u64,

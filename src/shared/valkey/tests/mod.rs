@@ -3,6 +3,7 @@
 mod breaker;
 mod failures;
 mod nodes;
+mod processes;
 mod scripts;
 mod server;
 mod speed;
