@@ -59,3 +59,5 @@ pub use tower::{
     Denial, Denied, Outcome, RateLimit, RateLimitBuilder, RateLimitLayer, Rejection, Report,
     ResponseBody, ResponseFuture, Rule, Switch, Who, extract, responder,
 };
+#[cfg(all(feature = "tower", feature = "valkey"))]
+pub use tower::{SharedRateLimit, SharedRateLimitLayer, SharedResponseFuture};

@@ -14,6 +14,7 @@ mod nested;
 mod on_response;
 mod refunds;
 mod rule_fields;
+mod shared;
 mod socket;
 mod stack;
 mod tuples;

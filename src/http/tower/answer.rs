@@ -1,5 +1,11 @@
 //! Asks the limits about a request, and writes their decisions into its response.
 
+#[cfg(feature = "valkey")]
+mod by_store;
+
+#[cfg(feature = "valkey")]
+pub(crate) use by_store::AskedByStore;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::request::Parts;
@@ -20,6 +26,8 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
 use crate::limiter::reserve::Claim;
+#[cfg(feature = "valkey")]
+use crate::limiter::shared::kept::ChargedInStore;
 use crate::limits::Id;
 
 /// The number of rules that a request is matched with without an allocation.
@@ -72,7 +80,33 @@ struct LimitDecision {
 /// A charge that the response may refund.
 struct RefundableCharge {
     position: usize,
-    claim: Claim,
+    claim: Charge,
+}
+
+/// A charge of a bucket on this node, or in the store of shared limits.
+enum Charge {
+    Here(Claim),
+    #[cfg(feature = "valkey")]
+    InStore(ChargedInStore),
+}
+
+impl Charge {
+    fn give_back(&self) {
+        match self {
+            Charge::Here(claim) => claim.roll_back_to(0),
+            #[cfg(feature = "valkey")]
+            Charge::InStore(charge) => charge.give_back(),
+        }
+    }
+
+    /// Returns the decision of a check now; `None` if only the store can tell.
+    fn look(&self) -> Option<Decision> {
+        match self {
+            Charge::Here(claim) => Some(claim.look()),
+            #[cfg(feature = "valkey")]
+            Charge::InStore(_) => None,
+        }
+    }
 }
 
 /// What the fields depend on besides the outcome.
@@ -138,16 +172,29 @@ impl Rules {
     }
 
     fn ask_matching(&self, rules: &[ActiveRule], parts: &Parts) -> Asked {
+        let mut matched = self.all_matching(rules, parts)?;
+        self.ask_matched(&mut matched)
+    }
+
+    fn all_matching<'r, 'a>(
+        &self,
+        rules: &'r [ActiveRule],
+        parts: &'a Parts,
+    ) -> Result<MatchedRules<'r, 'a>, Rejection> {
         let mut matched = MatchedRules::new();
         for (position, rule) in rules.iter().enumerate() {
             if let Some(who) = rule.who(parts)? {
                 matched.push(self.matched(position, rule, who, parts));
             }
         }
+        Ok(matched)
+    }
+
+    fn ask_matched(&self, matched: &mut MatchedRules<'_, '_>) -> Asked {
         match matched.as_slice() {
             [] => Ok((Decision::UNLIMITED, None)),
             [one] if !one.rule.can_refund() => self.ask_one(one),
-            _ => self.ask_all(&mut matched),
+            _ => self.ask_all(matched),
         }
     }
 
@@ -263,7 +310,10 @@ impl Rules {
         batch.spend_keeping(
             tell,
             |at| matched[at].rule.can_refund(),
-            |at, claim| charges.push(RefundableCharge { position: matched[at].position, claim }),
+            |at, claim| {
+                let (position, claim) = (matched[at].position, Charge::Here(claim));
+                charges.push(RefundableCharge { position, claim });
+            },
         )
     }
 
@@ -298,7 +348,7 @@ impl Rules {
             |charge: &&RefundableCharge| self.rules[charge.position].refunds(status, denied_within);
         let mut any = false;
         for charge in outcome.charges.iter().filter(is_refunded) {
-            charge.claim.roll_back_to(0);
+            charge.claim.give_back();
             any = true;
         }
         if !any {
@@ -308,8 +358,8 @@ impl Rules {
         // served, so a block or a waiting caller that came since must not show as a denial.
         for charge in outcome.charges.iter().filter(is_refunded) {
             let limit = outcome.limits.iter_mut().find(|limit| limit.position == charge.position);
-            if let Some(limit) = limit {
-                limit.decision = charge.claim.look().in_shadow();
+            if let (Some(limit), Some(decision)) = (limit, charge.claim.look()) {
+                limit.decision = decision.in_shadow();
             }
         }
         let all = outcome.limits.iter().map(|limit| limit.decision);

@@ -12,6 +12,8 @@ pub mod responder;
 mod rule_fields;
 mod rules;
 mod service;
+#[cfg(feature = "valkey")]
+mod shared;
 mod switch;
 
 pub use body::ResponseBody;
@@ -21,4 +23,6 @@ pub use rejection::Rejection;
 pub use responder::Denial;
 pub use rules::{Rule, Who};
 pub use service::{Denied, RateLimit, Report, ResponseFuture};
+#[cfg(feature = "valkey")]
+pub use shared::{SharedRateLimit, SharedRateLimitLayer, SharedResponseFuture};
 pub use switch::Switch;

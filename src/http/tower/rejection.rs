@@ -91,6 +91,12 @@ impl From<crate::error::Error> for Rejection {
     /// Makes a 400 for an id that its limit's format does not allow and for a cost above the burst, which no wait would
     /// help; a 500 for any other error.
     fn from(error: crate::error::Error) -> Rejection {
+        #[cfg(feature = "valkey")]
+        if error.is_store_failure() {
+            // The error's text has the store's address and a key.
+            let reason = "the store of this limit has failed";
+            return Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
+        }
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST
         } else {

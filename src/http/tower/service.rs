@@ -53,7 +53,7 @@ use crate::http::tower::{Denial, Outcome, Rejection, ResponseBody};
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// The limits' decision on a request that is served in any case: an extension of requests behind a
@@ -241,9 +241,26 @@ where
         if !shared.switch.enabled() {
             return served(self.inner.call(request), None, None);
         }
-        let (mut parts, body) = request.into_parts();
-        let on_response = shared.on_request.as_ref().map(|on_request| Box::new(on_request(&parts)));
-        let mut asked = shared.rules.ask(&parts);
+        let (parts, body) = request.into_parts();
+        let on_response = shared.before(&parts);
+        let asked = shared.rules.ask(&parts);
+        self.go_on(asked, (parts, body), on_response)
+    }
+}
+
+impl<S> RateLimit<S> {
+    /// Answers a request that is denied, and calls the inner service for others.
+    #[inline]
+    pub(super) fn go_on<B, R>(
+        &mut self,
+        mut asked: Asked,
+        (mut parts, body): (Parts, B),
+        on_response: Option<Box<OnResponse>>,
+    ) -> ResponseFuture<S::Future>
+    where
+        S: Service<Request<B>, Response = Response<R>>,
+    {
+        let shared = &self.shared;
         if !shared.permissive {
             match &asked {
                 Ok((decision, _)) if decision.allowed() => {}
@@ -279,6 +296,12 @@ fn with_outcome(asked: Asked) -> Asked {
 }
 
 impl Shared {
+    /// Calls the layer's function for requests.
+    #[inline]
+    pub(super) fn before(&self, parts: &Parts) -> Option<Box<OnResponse>> {
+        self.on_request.as_ref().map(|on_request| Box::new(on_request(parts)))
+    }
+
     /// Calls the layer's function for responses with the head of the response.
     #[cold]
     fn tell<R>(

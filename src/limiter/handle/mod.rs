@@ -269,6 +269,13 @@ impl KeyedLimit {
         &self.name
     }
 
+    /// Whether the limit is shared now. A reload may change it.
+    #[cfg(all(feature = "valkey", feature = "tower"))]
+    pub(crate) fn is_shared(&self) -> bool {
+        let guard = pin();
+        self.limiter.inner.view(&guard).generation.limits.entry(self.index).is_shared()
+    }
+
     /// Returns the format of the limit's ids.
     ///
     /// # Example

@@ -9,9 +9,11 @@ use crate::core::shared::outage::Policy;
 use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
+use crate::limit::Limit;
 use crate::limiter::batch::{MemberMode, Prepared, Trial};
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::reserve::Claim;
+use crate::limiter::shared::kept::DecidedBatch;
 use crate::limiter::shared::lease::{LeasedMember, TakenFromLease};
 #[cfg(feature = "tracing")]
 use crate::observe::events;
@@ -19,17 +21,19 @@ use crate::store::key::Key;
 
 /// One member of a decided batch, as it is counted.
 pub(super) struct Counted {
-    handle: KeyedLimit,
-    key: Key,
+    pub(super) handle: KeyedLimit,
+    pub(super) key: Key,
     burst: u64,
-    cost: u64,
-    factor: Factor,
-    mode: MemberMode,
-    trial: Trial,
-    position: usize,
-    decision: Decision,
+    pub(super) cost: u64,
+    pub(super) factor: Factor,
+    pub(super) mode: MemberMode,
+    pub(super) trial: Trial,
+    pub(super) position: usize,
+    pub(super) decision: Decision,
     /// Whether the node's lease has answered: how much of its burst the bucket has left is not known then.
-    is_leased: bool,
+    pub(super) is_leased: bool,
+    /// The limit, if the call keeps it.
+    pub(super) limit: Option<Limit>,
 }
 
 /// A batch that the store decides. Its local members, and those that leases of this node have answered, are charged already.
@@ -49,13 +53,14 @@ pub(super) struct AskedBatch {
 /// The charges of the local members, and the units that members have taken from leases. They are given back when this is dropped before it is told to keep them: also if the
 /// store's thread ends before it has asked.
 pub(super) struct LocalCharges {
-    claims: Vec<Claim>,
+    /// Each with its member's position.
+    pub(super) claims: Vec<(usize, Claim)>,
     taken: Vec<TakenFromLease>,
     is_kept: bool,
 }
 
 impl LocalCharges {
-    pub(super) fn new(claims: Vec<Claim>) -> LocalCharges {
+    pub(super) fn new(claims: Vec<(usize, Claim)>) -> LocalCharges {
         LocalCharges { claims, taken: Vec::new(), is_kept: false }
     }
 
@@ -69,7 +74,7 @@ impl Drop for LocalCharges {
         if !self.is_kept {
             self.taken.iter().for_each(TakenFromLease::give_back);
             // Later charges first: each rollback then finds its own charge as the last one.
-            for claim in self.claims.iter().rev() {
+            for (_, claim) in self.claims.iter().rev() {
                 // A second panic during unwinding would abort the process. A charge whose rollback panics stays.
                 let _ = catch_unwind(AssertUnwindSafe(|| claim.roll_back_to(0)));
             }
@@ -84,10 +89,22 @@ pub(super) struct SharedCall {
     pub(super) spends: bool,
     /// Whether it is the call of a handle for one bucket: its decision then has the figures of a limit in shadow mode, too.
     pub(super) is_of_one: bool,
+    /// Whether the caller wants each member's decision, and may return the charges later.
+    pub(super) keeps: bool,
+}
+
+impl SharedCall {
+    pub(super) const SPEND: SharedCall =
+        SharedCall { spends: true, is_of_one: false, keeps: false };
+    pub(super) const CHECK: SharedCall = SharedCall { spends: false, ..SharedCall::SPEND };
+
+    pub(super) const fn of_one(self) -> SharedCall {
+        SharedCall { is_of_one: true, ..self }
+    }
 }
 
 impl Counted {
-    pub(super) fn new(member: &Prepared<'_>) -> Counted {
+    pub(super) fn new(member: &Prepared<'_>, call: SharedCall) -> Counted {
         Counted {
             handle: member.handle.clone(),
             key: Key::new(member.key.key),
@@ -99,15 +116,16 @@ impl Counted {
             position: member.position,
             decision: member.decision,
             is_leased: false,
+            limit: call.keeps.then(|| (*member.limit).clone()),
         }
     }
 
     /// Makes a member that the node's lease has answered.
-    pub(super) fn by_lease(member: &Prepared<'_>) -> Counted {
-        Counted { is_leased: true, ..Counted::new(member) }
+    pub(super) fn by_lease(member: &Prepared<'_>, call: SharedCall) -> Counted {
+        Counted { is_leased: true, ..Counted::new(member, call) }
     }
 
-    fn is_in_shadow_mode(&self) -> bool {
+    pub(super) fn is_in_shadow_mode(&self) -> bool {
         matches!(self.trial, Trial::ShadowMode { .. })
     }
 
@@ -115,8 +133,9 @@ impl Counted {
         self.mode != MemberMode::SpendOnly && !self.is_in_shadow_mode()
     }
 
-    /// Counts the member of an allowed batch, or the one that denied it.
-    fn count(&self, is_denied: bool) {
+    /// Counts the member of an allowed batch, or the one that denied it. Returns whether a shadow limit beside its limit was
+    /// charged.
+    fn count(&self, is_denied: bool) -> bool {
         let (handle, decision) = (&self.handle, &self.decision);
         let inner = &*handle.limiter.inner;
         let key = self.key.as_ref();
@@ -134,9 +153,11 @@ impl Counted {
             }
         };
         handle.note_shadow(would_deny && self.mode != MemberMode::SpendOnly);
-        let Some(stripes) = &handle.stripes else { return };
+        let is_in_shadow = self.trial == Trial::ShadowBeside && !would_deny && !decision.blocked();
+        let Some(stripes) = &handle.stripes else { return is_in_shadow };
         if is_denied {
-            return handle.count_denied(stripes, key.id, decision, inner.clock.now_ns());
+            handle.count_denied(stripes, key.id, decision, inner.clock.now_ns());
+            return is_in_shadow;
         }
         // The cost of a spend-only member may not fit: then it is neither allowed nor denied.
         if self.mode != MemberMode::SpendOnly || decision.allowed() {
@@ -144,6 +165,7 @@ impl Counted {
             let figures = if self.is_leased { &Decision::UNLIMITED } else { decision };
             stripes.count_allowed(figures, self.burst, if is_charged { self.cost } else { 0 });
         }
+        is_in_shadow
     }
 }
 
@@ -166,11 +188,14 @@ impl AskedBatch {
     pub(super) async fn decide_by(
         mut self,
         store: Arc<dyn SharedStore>,
-    ) -> Result<Decision, Error> {
+    ) -> Result<DecidedBatch, Error> {
+        let mut texts = None;
         let decision = match store.charge(self.members.clone()).await {
             Ok(found) => {
                 self.end_outage();
-                self.figures(&found)
+                let decision = self.figures(&found);
+                texts = Some(found);
+                decision
             }
             Err(error) if error.is_store_outage() => Ok(self.decide_without(&error)),
             Err(error) => Err(error),
@@ -181,17 +206,17 @@ impl AskedBatch {
             Ok(_) => {}
             Err(_) => self.shared.iter().for_each(|member| member.handle.tally.count_error()),
         }
-        decision
+        Ok(self.decided(decision?, texts))
     }
 
     /// Decides a batch of which no member has to be asked of the store: leases of this node have answered all of them.
-    pub(super) fn decide_here(mut self) -> Decision {
+    pub(super) fn decide_here(mut self) -> DecidedBatch {
         let decision = self.strictest_of(std::iter::empty());
         self.claims.is_kept = decision.allowed();
         if self.call.spends {
             self.count(&decision);
         }
-        decision
+        self.decided(decision, None)
     }
 
     /// Computes the figures of the batch's decision from the texts that the store found.
@@ -260,12 +285,18 @@ impl AskedBatch {
         })
     }
 
-    fn count(&self, decision: &Decision) {
+    fn count(&mut self, decision: &Decision) {
         for member in self.locals.iter().chain(&self.shared) {
-            match decision.denied_by() {
+            let is_in_shadow = match decision.denied_by() {
                 None => member.count(false),
                 Some(position) if position == member.position => member.count(true),
-                Some(_) => {}
+                Some(_) => false,
+            };
+            let mut claims = self.claims.claims.iter_mut();
+            if is_in_shadow
+                && let Some((_, claim)) = claims.find(|(position, _)| *position == member.position)
+            {
+                claim.is_in_shadow = true;
             }
         }
     }

@@ -15,17 +15,21 @@ use crate::limiter::batch::{
 };
 use crate::limiter::reserve::Claim;
 use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
+use crate::limiter::shared::kept::DecidedBatch;
 use crate::limiter::shared::lease::{LeasedMember, answer_by_lease};
 use crate::limiter::shared::{no_store, policy};
 use crate::limits::Scratch;
 use crate::store::Outdated;
 
+/// Where the answer of a batch will come.
+pub(super) type AnswerOfBatch = oneshot::Receiver<Result<DecidedBatch, Error>>;
+
 /// How far a batch came without the store.
-enum Begun {
+pub(super) enum Begun {
     /// No member is shared.
     Local,
     /// It is decided: a local member has denied it, or the limiter is off.
-    Decided(Decision),
+    Decided(DecidedBatch),
     Asks(AskedBatch),
 }
 
@@ -80,7 +84,7 @@ impl Batch<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn spend_shared(&self) -> Result<Decision, Error> {
-        self.call_shared(SharedCall { spends: true, is_of_one: false }).await
+        self.call_shared(SharedCall::SPEND).await
     }
 
     /// Like [`check`](Batch::check), for members of which some are [shared](crate::limits::Shared): asks the store, and
@@ -90,7 +94,7 @@ impl Batch<'_> {
     ///
     /// See [`spend_shared`](Batch::spend_shared).
     pub async fn check_shared(&self) -> Result<Decision, Error> {
-        self.call_shared(SharedCall { spends: false, is_of_one: false }).await
+        self.call_shared(SharedCall::CHECK).await
     }
 
     async fn call_shared(&self, call: SharedCall) -> Result<Decision, Error> {
@@ -110,13 +114,13 @@ impl Batch<'_> {
     pub(super) async fn ask_store(&self, call: SharedCall) -> Result<Option<Decision>, Error> {
         match self.begin(call)? {
             Begun::Local => Ok(None),
-            Begun::Decided(decision) => Ok(Some(decision)),
-            Begun::Asks(asked) => Ok(Some(answer(self.ask(asked)?).await?)),
+            Begun::Decided(decided) => Ok(Some(decided.decision)),
+            Begun::Asks(asked) => Ok(Some(answer(self.ask(asked)?).await?.decision)),
         }
     }
 
     /// Hands the batch to the store; returns where its answer will come.
-    fn ask(&self, asked: AskedBatch) -> Result<oneshot::Receiver<Result<Decision, Error>>, Error> {
+    pub(super) fn ask(&self, asked: AskedBatch) -> Result<AnswerOfBatch, Error> {
         let StoreHandle { store, .. } = self.store_handle(&asked)?;
         let (tell, answer) = oneshot::channel();
         let by = store.clone();
@@ -132,10 +136,10 @@ impl Batch<'_> {
     }
 
     /// Prepares the batch under one view of the limits, and charges its local members if it has shared ones too.
-    fn begin(&self, call: SharedCall) -> Result<Begun, Error> {
+    pub(super) fn begin(&self, call: SharedCall) -> Result<Begun, Error> {
         let inner = &*self.limiter.inner;
         if !inner.is_enabled() {
-            return Ok(Begun::Decided(Decision::UNLIMITED));
+            return Ok(Begun::Decided(DecidedBatch::UNLIMITED));
         }
         inner.with_view(|view| {
             let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
@@ -176,13 +180,15 @@ impl Batch<'_> {
             let (decision, now_ns) = spend(view, locals)?;
             if !decision.allowed() {
                 count(view.inner, locals, &decision, now_ns);
-                return Ok(Ok(Begun::Decided(decision)));
+                let locals = locals.iter().map(|member| Counted::new(member, call));
+                return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, locals))));
             }
             // Taken: from here on a panic rolls the charges back by their claims.
             let claims = locals.iter_mut().filter_map(|member| {
                 let spent = member.spent.take()?;
                 let Prepared { key, cost, factor, .. } = member;
-                Some(Claim::new(self.limiter, view, key, *cost, *factor, spent))
+                let claim = Claim::new(self.limiter, view, key, *cost, *factor, spent);
+                Some((member.position, claim))
             });
             let claims = claims.collect();
             begin(locals, claims).map(Ok)
@@ -197,11 +203,11 @@ impl Batch<'_> {
         (handle, call): (&StoreHandle, SharedCall),
         locals: &[Prepared<'_>],
         shared: &mut [Prepared<'_>],
-        claims: Vec<Claim>,
+        claims: Vec<(usize, Claim)>,
     ) -> Result<Begun, Outdated> {
         let now_ns = view.inner.clock.now_ns();
         let mut asked = AskedBatch {
-            locals: locals.iter().map(Counted::new).collect(),
+            locals: locals.iter().map(|member| Counted::new(member, call)).collect(),
             claims: LocalCharges::new(claims),
             shared: Vec::new(),
             members: Arc::default(),
@@ -215,7 +221,7 @@ impl Batch<'_> {
             let mode = shared_mode(member, call.spends);
             match answer_by_lease(self.limiter, view, member, mode, now_ns)? {
                 Some(taken) => {
-                    asked.locals.push(Counted::by_lease(member));
+                    asked.locals.push(Counted::by_lease(member, call));
                     taken.into_iter().for_each(|taken| asked.claims.add(taken));
                     is_denied |= mode.can_deny() && !member.decision.allowed();
                 }
@@ -235,7 +241,7 @@ impl Batch<'_> {
             }
             members.push(to_store);
         }
-        asked.shared = to_ask.iter().map(|member| Counted::new(member)).collect();
+        asked.shared = to_ask.iter().map(|member| Counted::new(member, call)).collect();
         asked.members = members.into();
         let limits = &view.generation.limits;
         asked.policies =

@@ -35,12 +35,16 @@ pub(super) type Changed<R> = (Option<SharedBucket>, R);
 impl KeyedLimit {
     /// Finds an id's bucket. `cost`: an error if it is above the limit's burst.
     pub(super) fn place(&self, id: Id<'_>, cost: u64) -> Result<Placed, Error> {
-        let inner = &*self.limiter.inner;
-        if !inner.is_enabled() {
+        if !self.limiter.inner.is_enabled() {
             return Ok(Placed::Unlimited);
         }
         let mut scratch = Scratch::new();
-        let id = self.encoded(id, &mut scratch)?;
+        self.place_of(self.encoded(id, &mut scratch)?, cost)
+    }
+
+    /// Finds the bucket of an id in normal form.
+    pub(super) fn place_of(&self, id: &[u8], cost: u64) -> Result<Placed, Error> {
+        let inner = &*self.limiter.inner;
         inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
             let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
@@ -86,7 +90,7 @@ pub(super) async fn change<R: Send + 'static>(
     answer(changed).await
 }
 
-async fn change_now<R>(
+pub(super) async fn change_now<R>(
     store: &dyn SharedStore,
     member: SharedMember,
     ask: impl Fn(&Limit, SharedBucket, u64) -> Changed<R>,

@@ -205,6 +205,13 @@ impl Drop for LeasedMember {
 impl KeyedLimit {
     /// Forgets that the store denied calls of an id: units have come back, or its block has ended.
     pub(super) fn forget_denial(&self, id: Id<'_>) {
+        let mut scratch = Scratch::new();
+        if let Ok(id) = self.encoded(id, &mut scratch) {
+            self.forget_denial_of(id);
+        }
+    }
+
+    pub(super) fn forget_denial_of(&self, id: &[u8]) {
         self.change_lease(id, |leases, view, key, now_ns| {
             leases.words.forget_denial(view, key, now_ns)
         });
@@ -212,6 +219,8 @@ impl KeyedLimit {
 
     /// Denies calls of an id that was blocked now, and drops its lease.
     pub(super) fn note_block(&self, id: Id<'_>, left_ns: u64) {
+        let mut scratch = Scratch::new();
+        let Ok(id) = self.encoded(id, &mut scratch) else { return };
         self.change_lease(id, |leases, view, key, now_ns| {
             let entry = view.generation.limits.entry(self.index);
             let length_ns = entry.sharing().lease().map_or(0, saturating_ns);
@@ -223,13 +232,11 @@ impl KeyedLimit {
 
     fn change_lease(
         &self,
-        id: Id<'_>,
+        id: &[u8],
         change: impl Fn(&Leases, LimitsView<'_>, &StoreKey<'_>, u64) -> Result<(), Outdated>,
     ) {
         let inner = &*self.limiter.inner;
         let Some(leases) = &inner.leases else { return };
-        let mut scratch = Scratch::new();
-        let Ok(id) = self.encoded(id, &mut scratch) else { return };
         let now_ns = inner.clock.now_ns();
         inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);

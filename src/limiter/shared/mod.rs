@@ -11,6 +11,8 @@ mod blocking;
 mod change;
 mod explain;
 mod give_up;
+#[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only the layer keeps members"))]
+pub(crate) mod kept;
 mod lease;
 mod one;
 #[cfg(all(test, not(tollgate_loom)))]

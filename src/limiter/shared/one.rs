@@ -59,7 +59,7 @@ impl KeyedLimit {
         }
         loop {
             let members = [self.member(id).cost(cost)];
-            let call = SharedCall { spends: true, is_of_one: true };
+            let call = SharedCall::SPEND.of_one();
             if let Some(decision) = self.limiter.batch(&members).ask_store(call).await? {
                 return Ok(decision);
             }
@@ -87,7 +87,7 @@ impl KeyedLimit {
         }
         loop {
             let members = [self.member(id).cost(cost)];
-            let call = SharedCall { spends: false, is_of_one: true };
+            let call = SharedCall::CHECK.of_one();
             if let Some(decision) = self.limiter.batch(&members).ask_store(call).await? {
                 return Ok(decision);
             }
@@ -234,7 +234,7 @@ impl KeyedLimit {
     }
 }
 
-fn with_word(bucket: SharedBucket, word: Option<u64>) -> Option<SharedBucket> {
+pub(super) fn with_word(bucket: SharedBucket, word: Option<u64>) -> Option<SharedBucket> {
     word.map(|word| SharedBucket { word, ..bucket })
 }
 

@@ -2,6 +2,8 @@
 
 mod breaker;
 mod failures;
+#[cfg(feature = "tower")]
+mod layer;
 mod nodes;
 mod processes;
 mod scripts;

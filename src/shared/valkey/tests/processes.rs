@@ -81,7 +81,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, seed: usize) {
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        if (random >> 33) % 500 == 0 {
+        if (random >> 33).is_multiple_of(500) {
             break;
         }
         std::thread::sleep(Duration::from_micros((random >> 33) % 3000));

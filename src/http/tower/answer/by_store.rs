@@ -1,0 +1,114 @@
+//! Asks the limits about a request when some of them are shared, and the store has to be asked.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::*;
+use crate::http::tower::layer::Shared;
+use crate::limiter::shared::kept::{BegunKeeping, Charged, DecidedBatch, kept};
+
+/// The answer to a request: now, or when the store has decided.
+#[expect(clippy::large_enum_variant, reason = "its caller matches it at once")]
+pub(crate) enum AskedByStore {
+    Now(Asked),
+    Later(Pin<Box<dyn Future<Output = Asked> + Send>>),
+}
+
+/// A rule that applies to a request, without the request.
+struct Applied {
+    position: usize,
+    cost: u64,
+    partition: Option<Box<[u8]>>,
+}
+
+impl Rules {
+    /// Charges the limits of all rules that apply to a request, as one batch, on this node and in the store.
+    pub(crate) fn ask_with_store(of: &Arc<Shared>, parts: &Parts) -> AskedByStore {
+        match of.rules.begin_with_store(of, parts) {
+            Ok(asked) => asked,
+            Err(rejection) => AskedByStore::Now(Err(rejection)),
+        }
+    }
+
+    fn begin_with_store(&self, of: &Arc<Shared>, parts: &Parts) -> Result<AskedByStore, Rejection> {
+        let mut matched = self.all_matching(&self.rules, parts)?;
+        loop {
+            if !matched.iter().any(|one| one.rule.limit().is_shared()) {
+                let asked = self.ask_matched(&mut matched);
+                // A reload may come between, and make a limit a shared one. Such a call has charged nothing.
+                let is_outdated =
+                    asked.is_err() && matched.iter().any(|one| one.rule.limit().is_shared());
+                if !is_outdated {
+                    return Ok(AskedByStore::Now(asked));
+                }
+            }
+            let members: SmallVec<[Member<'_>; INLINE_RULES]> =
+                matched.iter().map(MatchedRule::member).collect();
+            let begun = self.limiter.batch(&members).begin_keeping();
+            drop(members);
+            let begun = match begun {
+                Err(error) if error.is_invalid_batch() && keeps_fewer(&mut matched) => continue,
+                begun => begun.map_err(|error| rejection_for(error, &matched))?,
+            };
+            let mut applied: Vec<_> = matched.iter().map(Applied::new).collect();
+            match begun {
+                // A reload has come between, and has made the limits local ones.
+                BegunKeeping::Local => {}
+                BegunKeeping::Decided(decided) => {
+                    return Ok(AskedByStore::Now(Ok(self.outcome_of(decided, &mut applied))));
+                }
+                BegunKeeping::Asks(asked) => {
+                    let of = of.clone();
+                    return Ok(AskedByStore::Later(Box::pin(async move {
+                        let decided = kept(asked).await?;
+                        Ok(of.rules.outcome_of(decided, &mut applied))
+                    })));
+                }
+            }
+        }
+    }
+
+    /// Records the decisions of a batch's members, and the charges that the response may refund.
+    fn outcome_of(
+        &self,
+        DecidedBatch { decision, members }: DecidedBatch,
+        applied: &mut [Applied],
+    ) -> (Decision, Option<RequestOutcome>) {
+        let mut outcome = self.outcome(decision);
+        let is_shown = self.is_shown(&decision);
+        for member in members {
+            let Applied { position, cost, partition } = &mut applied[member.position];
+            let rule = &self.rules[*position];
+            if let Some((decision, limit)) = member.shown.filter(|_| is_shown)
+                && let Some(policy) = rule.policies.find(&limit)
+            {
+                let (position, partition) = (*position, partition.take());
+                outcome.limits.push(LimitDecision { position, policy, decision, partition });
+            }
+            if let Some(charge) = member.charge.filter(|_| rule.can_refund() && *cost > 0) {
+                let claim = match charge {
+                    Charged::Here(claim) => Charge::Here(claim),
+                    Charged::InStore(charge) => Charge::InStore(charge),
+                };
+                outcome.charges.push(RefundableCharge { position: *position, claim });
+            }
+        }
+        outcome.limits.sort_unstable_by_key(|limit| limit.position);
+        // A shadow limit is not shown to clients.
+        let is_needed = !outcome.limits.is_empty() || !outcome.charges.is_empty();
+        (decision, is_needed.then_some(outcome))
+    }
+}
+
+/// Keeps one of several rules that have the same bucket. Returns whether there are fewer then.
+fn keeps_fewer(matched: &mut MatchedRules<'_, '_>) -> bool {
+    let before = matched.len();
+    keep_one_of_each_bucket(matched);
+    matched.len() < before
+}
+
+impl Applied {
+    fn new(one: &MatchedRule<'_, '_>) -> Applied {
+        Applied { position: one.position, cost: one.cost, partition: one.partition.clone() }
+    }
+}
