@@ -1,8 +1,18 @@
 //! `tollgate explain`: shows why a call gets its decision.
 
+#[cfg(feature = "valkey")]
+use std::time::Duration;
+use std::time::SystemTime;
+
 use serde_json::{Value, json};
+#[cfg(feature = "valkey")]
+use tollgate::limits::Shared;
 use tollgate::limits::{Applies, ExplainedCall, Explanation, LimitMode, Location, NearEntry};
-use tollgate::{Decision, Limit};
+#[cfg(feature = "valkey")]
+use tollgate::shared::Store;
+use tollgate::{Decision, Limit, Limits};
+#[cfg(feature = "valkey")]
+use tollgate::{Error, Limiter, LimiterOptions};
 
 use crate::args::ExplainArgs;
 use crate::escape::shortened;
@@ -28,12 +38,18 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     }
     let failure = |error: tollgate::Error| Failure::NotDone(error.to_string());
     let mut explanation = limits.explain(&args.limit, &*args.id, now).map_err(failure)?;
-    let engine = &mut session.side.engine;
-    explanation.call = engine.explain(&args.limit, &args.id, args.cost).map_err(failure)?.call;
+    let (call, store) = match by_store(&limits, now, args)? {
+        Some((call, address)) => (call, Some(address)),
+        None => {
+            let engine = &mut session.side.engine;
+            (engine.explain(&args.limit, &args.id, args.cost).map_err(failure)?.call, None)
+        }
+    };
+    explanation.call = call;
     let sharing = fields::sharing(&limits.limit(&args.limit).map_err(failure)?);
     let text = match args.json {
-        true => to_json(&object(&explanation, &sharing)),
-        false => text(&explanation, &sharing),
+        true => to_json(&object(&explanation, &sharing, store)),
+        false => text(&explanation, &sharing, store),
     };
     print(Destination::Stdout, &text)?;
     let skipped: String = skipped.iter().map(|line| format!("{line}\n")).collect();
@@ -41,8 +57,43 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     Ok(counts.outcome())
 }
 
-/// Formats the explanation as text, one fact per line.
-fn text(explanation: &Explanation, sharing: &[Field]) -> String {
+/// The time that the store may take to answer.
+#[cfg(feature = "valkey")]
+const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// The store's answer, and its address.
+type ByStore = (Option<ExplainedCall>, String);
+
+/// Asks the file's store, if it has the buckets of the limit. Replayed traffic has buckets of its own.
+#[cfg(feature = "valkey")]
+fn by_store(
+    limits: &Limits,
+    now: SystemTime,
+    args: &ExplainArgs,
+) -> Result<Option<ByStore>, Failure> {
+    let failure =
+        |error: Error| Failure::NotDone(format!("{}:{}: {error}", args.limit, escaped(&args.id)));
+    let is_shared = limits.limit(&args.limit).map_err(failure)?.shared() != Shared::Local;
+    let (Some(store), true, None) = (limits.store(), is_shared, args.traffic.path()) else {
+        return Ok(None);
+    };
+    let explained = || {
+        let store = store.clone().answer_timeout(STORE_ANSWERS_WITHIN)?;
+        let options = LimiterOptions::default().store(Store::connect(&store)?);
+        let limiter = Limiter::with_options(limits.clone().as_of(now), options);
+        limiter.limit(&args.limit)?.explain_blocking(&*args.id, args.cost)
+    };
+    Ok(Some((explained().map_err(failure)?.call, store.shown_url())))
+}
+
+/// Without the feature no limit is shared.
+#[cfg(not(feature = "valkey"))]
+fn by_store(_: &Limits, _: SystemTime, _: &ExplainArgs) -> Result<Option<ByStore>, Failure> {
+    Ok(None)
+}
+
+/// Formats the explanation as text, one fact per line. `store`: its address, if it was asked.
+fn text(explanation: &Explanation, sharing: &[Field], store: Option<String>) -> String {
     let Explanation { name: limit, id, format, max_debt, .. } = explanation;
     let mut lines = vec![
         ("key".to_owned(), format!("{limit}:{} ({format})", escaped(id))),
@@ -60,6 +111,7 @@ fn text(explanation: &Explanation, sharing: &[Field]) -> String {
     if !sharing.iter().any(Field::is_local) {
         sharing.iter().for_each(|field| fact(field.name, Some(field.text.clone())));
     }
+    fact("asked", store);
     if let Some(call) = &explanation.call {
         fact("state", Some(state(&call.state, explanation.limit.as_ref())));
         fact(&format!("a spend of {}", grouped(call.cost)), Some(answer(call)));
@@ -119,6 +171,9 @@ fn answer(call: &ExplainedCall) -> String {
     match (decision.allowed(), decision.remaining()) {
         (true, Some(remaining)) => format!("allowed, {} would be left", grouped(remaining)),
         (true, None) => "allowed, there is no limit".into(),
+        (false, _) if decision.blocked() => {
+            format!("denied by a block, allowed in {}", wait(decision.retry_in()))
+        }
         (false, _) => format!("denied, allowed in {}", wait(decision.retry_in())),
     }
 }
@@ -127,7 +182,7 @@ fn escaped(text: &str) -> String {
     shortened(text, MAX_TEXT_CHARS)
 }
 
-fn object(explanation: &Explanation, sharing: &[Field]) -> Value {
+fn object(explanation: &Explanation, sharing: &[Field], store: Option<String>) -> Value {
     let file = |location: &Option<Location>| location.as_ref().map(|at| at.file.clone());
     let line = |location: &Option<Location>| location.as_ref().map(|at| at.line);
     let near = |near: &NearEntry| {
@@ -167,6 +222,9 @@ fn object(explanation: &Explanation, sharing: &[Field]) -> Value {
         })),
         "near": explanation.near.iter().map(near).collect::<Vec<_>>(),
     });
+    if let Some(store) = store {
+        object["asked"] = store.into();
+    }
     for field in sharing {
         object[field.json_name()] = field.json.clone();
     }
