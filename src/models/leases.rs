@@ -25,7 +25,7 @@ impl Node {
 
     fn grant(&self, until_ns: u64) {
         let lease = LeaseWord::lease(until_ns, 3).unwrap();
-        self.with_key(|words, view, key| words.set(view, key, lease, 1));
+        assert!(self.with_key(|words, view, key| words.set(view, key, lease, 1)));
     }
 
     fn with_key<R>(

@@ -74,15 +74,20 @@ impl LeaseWords {
         })
     }
 
-    /// Stores a word, in place of any other.
+    /// Stores a word, in place of any other. Returns whether the table had a place for it.
     pub(crate) fn set(
         &self,
         view: LimitsView<'_>,
         key: &StoreKey<'_>,
         word: LeaseWord,
         now_ns: u64,
-    ) -> Result<(), Outdated> {
-        self.update(view, key, (Absent::Insert, now_ns), |_| Some(word))
+    ) -> Result<bool, Outdated> {
+        let mut is_set = false;
+        self.update(view, key, (Absent::Insert, now_ns), |_| {
+            is_set = true;
+            Some(word)
+        })?;
+        Ok(is_set)
     }
 
     /// Stores the word of a denial, unless the node holds a lease that can be spent.

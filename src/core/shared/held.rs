@@ -30,6 +30,17 @@ pub(crate) struct Held {
 struct HeldLease {
     tag_ms: u64,
     granted: u64,
+    /// The units that the lease's word had at first.
+    unspent: u64,
+    /// Whether the table has a place for the word. Without it no call can spend the units.
+    has_word: bool,
+}
+
+impl HeldLease {
+    /// Returns the units that no call has spent; `take` takes them out of the word.
+    fn unspent(self, take: impl FnOnce() -> u64) -> u64 {
+        if self.has_word { take().min(self.granted) } else { self.unspent }
+    }
 }
 
 impl Held {
@@ -62,10 +73,11 @@ impl Held {
         let within =
             |since_ns: u64, time_ns| since_ns != 0 && now_ns.saturating_sub(since_ns) < time_ns;
         let lease = self.lease.take();
-        let unspent = lease.map_or(0, |lease| take().min(lease.granted));
+        let unspent = lease.map_or(0, |lease| lease.unspent(take));
+        let has_no_word = lease.is_some_and(|lease| !lease.has_word);
         self.want = match lease {
-            // A lease ends within two lengths.
-            _ if !within(self.asked_ns.max(self.granted_ns), 2 * length_ns) => 0,
+            // A lease ends within two lengths. A lease without a word is of no use.
+            _ if has_no_word || !within(self.asked_ns.max(self.granted_ns), 2 * length_ns) => 0,
             Some(lease) if unspent >= lease.granted.div_ceil(2) => (self.want / 2).max(1),
             Some(_) if within(self.granted_ns, length_ns / 2) => self.want * 2,
             Some(_) => self.want,
@@ -82,7 +94,12 @@ impl Held {
     /// Ends the call to the store. `kept`: the lease that the node holds as before.
     pub(crate) fn end(&mut self, kept: Option<LeaseEnd>) {
         self.is_asking = false;
-        self.lease = kept.map(|LeaseEnd { tag_ms, granted, .. }| HeldLease { tag_ms, granted });
+        self.lease = kept.map(|LeaseEnd { tag_ms, granted, unspent }| HeldLease {
+            tag_ms,
+            granted,
+            unspent,
+            has_word: true,
+        });
     }
 
     /// Records a new lease, and returns its end for the node: at `until_ns` or earlier, and at another time than all leases
@@ -99,10 +116,17 @@ impl Held {
             false => (until_ns, last_ns),
         };
         let Granted { units, tag_ms, .. } = granted;
-        self.lease = Some(HeldLease { tag_ms, granted: units });
+        self.lease = Some(HeldLease { tag_ms, granted: units, unspent: units, has_word: true });
         self.granted_ns = now_ns;
         self.is_asking = false;
         until_ns
+    }
+
+    /// Records that the table has no place for the word of the lease.
+    pub(crate) fn has_no_word(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.has_word = false;
+        }
     }
 
     /// Takes the lease to give it up, unless a call to the store is under way, which ends it.
@@ -110,8 +134,9 @@ impl Held {
         if self.is_asking {
             return None;
         }
-        let HeldLease { tag_ms, granted, .. } = self.lease.take()?;
-        Some(LeaseEnd { tag_ms, granted, unspent: take().min(granted) })
+        let lease = self.lease.take()?;
+        let HeldLease { tag_ms, granted, .. } = lease;
+        Some(LeaseEnd { tag_ms, granted, unspent: lease.unspent(take) })
     }
 
     /// Whether the node may forget the bucket.
@@ -184,6 +209,22 @@ mod tests {
         assert_eq!(held.give_up(|| 3), Some(end));
         assert_eq!(held.give_up(|| 3), None);
         assert!(!held.is_over(SECOND_NS) && held.is_over(SECOND_NS + 2));
+    }
+
+    #[test]
+    fn lease_without_a_word_goes_back_whole() {
+        let mut held = held();
+        let _ = begin(&mut held, 1, 0);
+        held.end(None);
+        let _ = begin(&mut held, 2, 0);
+        grant(&mut held, 8, 2);
+        held.has_no_word();
+        let request = held.begin(3, SECOND_NS, 1000, || unreachable!()).unwrap();
+        let end = LeaseEnd { tag_ms: 7, granted: 8, unspent: 8 };
+        assert_eq!((request.want, request.end), (0, Some(end)));
+        held.end(Some(end));
+        held.has_no_word();
+        assert_eq!(held.give_up(|| unreachable!()), Some(end));
     }
 
     #[test]

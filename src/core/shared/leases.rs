@@ -109,10 +109,12 @@ impl Leases {
                 None
             }
         };
-        match word {
-            Some(word) => self.words.set(view, &bucket.key, word, now_ns),
-            None => Ok(()),
+        if let Some(word) = word
+            && !self.words.set(view, &bucket.key, word, now_ns)?
+        {
+            held.has_no_word();
         }
+        Ok(())
     }
 
     /// Ends a call whose answer is unknown, or whose limit is no more: its lease is lost.

@@ -1,11 +1,5 @@
 //! Asks the limits about a request, and writes their decisions into its response.
 
-#[cfg(feature = "valkey")]
-mod by_store;
-
-#[cfg(feature = "valkey")]
-pub(crate) use by_store::AskedByStore;
-
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::request::Parts;
@@ -31,7 +25,7 @@ use crate::limiter::shared::kept::ChargedInStore;
 use crate::limits::Id;
 
 /// The number of rules that a request is matched with without an allocation.
-const INLINE_RULES: usize = 4;
+pub(super) const INLINE_RULES: usize = 4;
 
 /// The number of limits' decisions that are stored until the response without an allocation. More would make the future
 /// larger, which is copied several times.
@@ -49,20 +43,20 @@ pub(crate) struct Rules {
 
 /// A rule that applies to a request, with what the rule's functions return for the request. `position` is the rule's
 /// index.
-struct MatchedRule<'r, 'a> {
-    rule: &'r ActiveRule,
-    position: usize,
+pub(super) struct MatchedRule<'r, 'a> {
+    pub(super) rule: &'r ActiveRule,
+    pub(super) position: usize,
     who: Who<'a>,
-    cost: u64,
+    pub(super) cost: u64,
     factor: Factor,
-    partition: Option<Box<[u8]>>,
+    pub(super) partition: Option<Box<[u8]>>,
 }
 
 /// The limits' decision on a request, stored until its response comes.
 pub(crate) struct RequestOutcome {
     decision: Decision,
-    limits: SmallVec<[LimitDecision; INLINE_DECISIONS]>,
-    charges: Vec<RefundableCharge>,
+    pub(super) limits: SmallVec<[LimitDecision; INLINE_DECISIONS]>,
+    pub(super) charges: Vec<RefundableCharge>,
     at: SystemTime,
 }
 
@@ -70,21 +64,21 @@ pub(crate) struct RequestOutcome {
 pub(crate) type Asked = Result<(Decision, Option<RequestOutcome>), Rejection>;
 
 /// One limit's own decision, with its policy and partition key for the fields.
-struct LimitDecision {
-    position: usize,
-    policy: PolicyRef,
-    decision: Decision,
-    partition: Option<Box<[u8]>>,
+pub(super) struct LimitDecision {
+    pub(super) position: usize,
+    pub(super) policy: PolicyRef,
+    pub(super) decision: Decision,
+    pub(super) partition: Option<Box<[u8]>>,
 }
 
 /// A charge that the response may refund.
-struct RefundableCharge {
-    position: usize,
-    claim: Charge,
+pub(super) struct RefundableCharge {
+    pub(super) position: usize,
+    pub(super) claim: Charge,
 }
 
 /// A charge of a bucket on this node, or in the store of shared limits.
-enum Charge {
+pub(super) enum Charge {
     Here(Claim),
     #[cfg(feature = "valkey")]
     InStore(ChargedInStore),
@@ -120,7 +114,7 @@ pub(crate) struct ResponseState<'a> {
     pub(crate) fields_of_denial: Option<&'a Fields>,
 }
 
-type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
+pub(super) type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
 
 impl MatchedRule<'_, '_> {
     /// Records the decision of the rule's limit. `None` if fields cannot describe `limit`.
@@ -130,7 +124,7 @@ impl MatchedRule<'_, '_> {
         Some(LimitDecision { position: self.position, policy, decision, partition })
     }
 
-    fn member(&self) -> Member<'_> {
+    pub(super) fn member(&self) -> Member<'_> {
         self.rule.limit().member(self.id()).cost(self.cost).factor(self.factor)
     }
 
@@ -142,7 +136,7 @@ impl MatchedRule<'_, '_> {
 
 /// Keeps one of several rules that have the same limit and bucket: the one with the largest cost, of equal costs the first.
 /// Two rules may count clients by networks of two sizes, and both then have the same bucket for an IPv4 address.
-fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
+pub(super) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
     // A rule with an invalid id stays, and the batch returns its error.
     let bucket = |one: &MatchedRule<'_, '_>| {
         let limit = one.rule.limit();
@@ -176,7 +170,7 @@ impl Rules {
         self.ask_matched(&mut matched)
     }
 
-    fn all_matching<'r, 'a>(
+    pub(super) fn all_matching<'r, 'a>(
         &self,
         rules: &'r [ActiveRule],
         parts: &'a Parts,
@@ -190,7 +184,7 @@ impl Rules {
         Ok(matched)
     }
 
-    fn ask_matched(&self, matched: &mut MatchedRules<'_, '_>) -> Asked {
+    pub(super) fn ask_matched(&self, matched: &mut MatchedRules<'_, '_>) -> Asked {
         match matched.as_slice() {
             [] => Ok((Decision::UNLIMITED, None)),
             [one] if !one.rule.can_refund() => self.ask_one(one),
@@ -285,7 +279,7 @@ impl Rules {
         Ok((decision, is_needed.then_some(outcome)))
     }
 
-    fn outcome(&self, decision: Decision) -> RequestOutcome {
+    pub(super) fn outcome(&self, decision: Decision) -> RequestOutcome {
         let at = if self.fields.all.needs_time() { SystemTime::now() } else { UNIX_EPOCH };
         RequestOutcome { at, ..RequestOutcome::new(decision) }
     }
@@ -318,7 +312,7 @@ impl Rules {
     }
 
     /// Returns whether a field, the body of a denial or the layer's function for responses shows the limits' own decisions.
-    fn is_shown(&self, decision: &Decision) -> bool {
+    pub(super) fn is_shown(&self, decision: &Decision) -> bool {
         decision.remaining().is_some() && (!decision.allowed() || self.records_allowed)
     }
 
@@ -368,7 +362,7 @@ impl Rules {
 }
 
 /// Converts an error to a rejection in which the limit has the name that clients see.
-fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Rejection {
+pub(super) fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Rejection {
     let rejection = Rejection::from(error);
     let shown = matched.iter().find_map(|one| {
         let (rule, name, reason) = (one.rule, one.rule.limit().name(), rejection.reason());

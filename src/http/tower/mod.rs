@@ -2,6 +2,8 @@
 
 mod answer;
 mod body;
+#[cfg(feature = "valkey")]
+mod by_store;
 pub mod extract;
 mod grpc;
 mod layer;

@@ -11,7 +11,8 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::http::tower::answer::{Asked, AskedByStore, Rules};
+use crate::http::tower::answer::{Asked, Rules};
+use crate::http::tower::by_store::AskedByStore;
 use crate::http::tower::outcome::OnResponse;
 use crate::http::tower::{RateLimit, RateLimitLayer, ResponseBody, ResponseFuture, Switch};
 
@@ -155,7 +156,7 @@ where
         }
         let (parts, body) = request.into_parts();
         let on_response = shared.before(&parts);
-        let asked = match Rules::ask_with_store(shared, &parts) {
+        let asked = match Rules::ask_with_store(shared, |shared| &shared.rules, &parts) {
             AskedByStore::Now(asked) => {
                 return served(self.0.go_on(asked, (parts, body), on_response));
             }

@@ -24,6 +24,8 @@ use crate::limiter::needs_store::needs_store;
 #[cfg(feature = "tower")]
 use crate::limiter::reserve::Claim;
 use crate::limits::Scratch;
+#[cfg(feature = "valkey")]
+use crate::store::pin;
 use crate::store::{Outdated, StoreKey};
 
 use count::give_to_shadow;
@@ -121,7 +123,24 @@ impl<'a> Batch<'a> {
 
     #[inline(never)]
     fn spend_generally(&self) -> Result<Decision, Error> {
+        #[cfg(feature = "valkey")]
+        if self.has_shared_member()
+            && let Some(decision) = self.call_by_leases(true)?
+        {
+            return Ok(decision);
+        }
         self.spend_and_report(false, |_, _| ())
+    }
+
+    /// Whether a member's limit is shared now. A reload may change it.
+    #[cfg(feature = "valkey")]
+    fn has_shared_member(&self) -> bool {
+        let guard = pin();
+        let limits = &self.limiter.inner.view(&guard).generation.limits;
+        self.members.iter().any(|member| {
+            member.handle.check_limiter(self.limiter).is_ok()
+                && limits.entry(member.handle.index).is_shared()
+        })
     }
 
     /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If
@@ -264,6 +283,12 @@ impl<'a> Batch<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn check(&self) -> Result<Decision, Error> {
+        #[cfg(feature = "valkey")]
+        if self.has_shared_member()
+            && let Some(decision) = self.call_by_leases(false)?
+        {
+            return Ok(decision);
+        }
         self.with_members(true, |view, members| {
             look(view, members)?;
             Ok(strictest(members, |member| member.can_deny()))

@@ -91,11 +91,13 @@ pub(super) struct SharedCall {
     pub(super) is_of_one: bool,
     /// Whether the caller wants each member's decision, and may return the charges later.
     pub(super) keeps: bool,
+    /// Whether the store may be asked.
+    pub(super) asks: bool,
 }
 
 impl SharedCall {
     pub(super) const SPEND: SharedCall =
-        SharedCall { spends: true, is_of_one: false, keeps: false };
+        SharedCall { spends: true, is_of_one: false, keeps: false, asks: true };
     pub(super) const CHECK: SharedCall = SharedCall { spends: false, ..SharedCall::SPEND };
 
     pub(super) const fn of_one(self) -> SharedCall {

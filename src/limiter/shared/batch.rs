@@ -8,12 +8,14 @@ use tokio::sync::oneshot;
 use crate::core::shared::{SharedMember, StoreHandle};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::limiter::batch::{
     Batch, INLINE_MEMBERS, Prepared, PreparedMembers, count, look, prepare_all, spend,
     undone_on_panic,
 };
+use crate::limiter::needs_store::needs_store;
 use crate::limiter::reserve::Claim;
+use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
 use crate::limiter::shared::kept::DecidedBatch;
 use crate::limiter::shared::lease::{LeasedMember, answer_by_lease};
@@ -31,14 +33,6 @@ pub(super) enum Begun {
     /// It is decided: a local member has denied it, or the limiter is off.
     Decided(DecidedBatch),
     Asks(AskedBatch),
-}
-
-/// The answer of a task at the store.
-pub(super) async fn answer<T>(asked: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
-    asked.await.unwrap_or_else(|_| {
-        let text = "the call to the store ended without an answer";
-        Err(Error::new(ErrorKind::Store, text))
-    })
 }
 
 impl Batch<'_> {
@@ -95,6 +89,19 @@ impl Batch<'_> {
     /// See [`spend_shared`](Batch::spend_shared).
     pub async fn check_shared(&self) -> Result<Decision, Error> {
         self.call_shared(SharedCall::CHECK).await
+    }
+
+    /// Decides the batch from leases of this node, without I/O; an error if the store has to be asked. `None`: no member is
+    /// shared.
+    pub(in crate::limiter) fn call_by_leases(
+        &self,
+        spends: bool,
+    ) -> Result<Option<Decision>, Error> {
+        let call = if spends { SharedCall::SPEND } else { SharedCall::CHECK };
+        Ok(match self.begin(SharedCall { asks: false, ..call })? {
+            Begun::Decided(decided) => Some(decided.decision),
+            Begun::Local | Begun::Asks(_) => None,
+        })
     }
 
     async fn call_shared(&self, call: SharedCall) -> Result<Decision, Error> {
@@ -174,7 +181,7 @@ impl Batch<'_> {
         };
         if !call.spends {
             look(view, &mut locals)?;
-            return begin(&locals, Vec::new()).map(Ok);
+            return begin(&locals, Vec::new());
         }
         undone_on_panic(view, &mut locals, |locals| {
             let (decision, now_ns) = spend(view, locals)?;
@@ -191,12 +198,14 @@ impl Batch<'_> {
                 Some((member.position, claim))
             });
             let claims = claims.collect();
-            begin(locals, claims).map(Ok)
+            begin(locals, claims)
         })
     }
 
     /// Answers shared members by the leases of this node, and prepares the others for the store. The local members are
     /// charged.
+    ///
+    /// Without I/O it returns an error if the store has to be asked.
     fn begin_shared(
         &self,
         view: LimitsView<'_>,
@@ -204,7 +213,7 @@ impl Batch<'_> {
         locals: &[Prepared<'_>],
         shared: &mut [Prepared<'_>],
         claims: Vec<(usize, Claim)>,
-    ) -> Result<Begun, Outdated> {
+    ) -> Result<Result<Begun, Error>, Outdated> {
         let now_ns = view.inner.clock.now_ns();
         let mut asked = AskedBatch {
             locals: locals.iter().map(|member| Counted::new(member, call)).collect(),
@@ -229,7 +238,11 @@ impl Batch<'_> {
             }
         }
         if is_denied || to_ask.is_empty() {
-            return Ok(Begun::Decided(asked.decide_here()));
+            return Ok(Ok(Begun::Decided(asked.decide_here())));
+        }
+        if let (false, Some(member)) = (call.asks, to_ask.first()) {
+            member.handle.tally.count_error();
+            return Ok(Err(needs_store(member.handle.name())));
         }
         let mut members = Vec::with_capacity(to_ask.len());
         for member in &to_ask {
@@ -246,7 +259,7 @@ impl Batch<'_> {
         let limits = &view.generation.limits;
         asked.policies =
             to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
-        Ok(Begun::Asks(asked))
+        Ok(Ok(Begun::Asks(asked)))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::core::shared::{
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::shared::batch::answer;
+use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::{keep_ms, no_store};
 use crate::limits::{Id, Scratch};
 use crate::store::key::KeyRef;
@@ -116,4 +116,9 @@ pub(super) async fn change_now<R>(
     }
     let text = format!("{key:?} in the store was changed by others {MAX_TRIES} times meanwhile");
     Err(Error::new(ErrorKind::Store, text))
+}
+
+/// Returns the bucket with another word, if there is one.
+pub(super) fn with_word(bucket: SharedBucket, word: Option<u64>) -> Option<SharedBucket> {
+    word.map(|word| SharedBucket { word, ..bucket })
 }

@@ -10,7 +10,7 @@ use crate::core::shared::text::rule_time_ns;
 use crate::core::shared::{SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::shared::batch::answer;
+use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::change::Placed;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 

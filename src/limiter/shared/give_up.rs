@@ -8,7 +8,7 @@ use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
 use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::error::Error;
 use crate::limiter::Limiter;
-use crate::limiter::shared::batch::answer;
+use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::keep_ms;
 use crate::store::key::Key;
 use crate::util::block_on::block_on;

@@ -1,27 +1,27 @@
-//! The result of a batch that some members of were asked of the store: its decision, and for callers that keep them the
-//! members' own decisions and charges.
+//! The result of a batch of which the store was asked: its decision, and for callers that keep them the members' own
+//! decisions and charges.
 
 use std::sync::Arc;
 
-use crate::core::shared::decide::decide;
 use crate::core::shared::text::rule_time_ns;
-use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
+use crate::core::shared::{SharedMember, SharedStore};
 use crate::decision::Decision;
-use crate::error::Error;
 use crate::limit::Limit;
-use crate::limiter::batch::{Batch, MemberMode};
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::Claim;
-use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges, SharedCall};
-use crate::limiter::shared::batch::{AnswerOfBatch, Begun, answer};
-use crate::limiter::shared::change::{Placed, change_now};
-use crate::limiter::shared::one::with_word;
+use crate::limiter::shared::change::{change_now, with_word};
 use crate::store::key::Key;
 
 /// A decided batch. It has members only if the call keeps them.
 pub(crate) struct DecidedBatch {
     pub(crate) decision: Decision,
     pub(crate) members: Vec<DecidedMember>,
+}
+
+impl DecidedBatch {
+    /// The result while the limiter is off.
+    pub(super) const UNLIMITED: DecidedBatch =
+        DecidedBatch { decision: Decision::UNLIMITED, members: Vec::new() };
 }
 
 /// One member of a batch, to which a limit applies.
@@ -40,11 +40,11 @@ pub(crate) enum Charged {
 
 /// A charge of a bucket in the store.
 pub(crate) struct ChargedInStore {
-    handle: KeyedLimit,
-    key: Key,
-    store: Arc<dyn SharedStore>,
-    member: SharedMember,
-    cost: u64,
+    pub(super) handle: KeyedLimit,
+    pub(super) key: Key,
+    pub(super) store: Arc<dyn SharedStore>,
+    pub(super) member: SharedMember,
+    pub(super) cost: u64,
 }
 
 impl ChargedInStore {
@@ -63,157 +63,4 @@ impl ChargedInStore {
             }
         }));
     }
-}
-
-impl DecidedBatch {
-    /// The result while the limiter is off.
-    pub(super) const UNLIMITED: DecidedBatch =
-        DecidedBatch { decision: Decision::UNLIMITED, members: Vec::new() };
-
-    /// Makes the result of a batch that a local member has denied.
-    pub(super) fn denied_here(
-        decision: Decision,
-        locals: impl Iterator<Item = Counted>,
-    ) -> DecidedBatch {
-        let kept = locals.filter(|member| member.limit.is_some());
-        let members = kept.map(|member| member.kept_of_denied(None)).collect();
-        DecidedBatch { decision, members }
-    }
-}
-
-impl Counted {
-    fn kept(self, decision: Decision, charge: Option<Charged>) -> DecidedMember {
-        let is_shown = !self.is_in_shadow_mode();
-        let decision = decision.for_member(self.position);
-        let shown = self.limit.filter(|_| is_shown).map(|limit| (decision, limit));
-        DecidedMember { position: self.position, shown, charge }
-    }
-
-    /// A member of a batch that is denied and has charged nothing: one that has not denied it has the decision of a check
-    /// at a cost of 0. `again`: that decision, if the member is not local.
-    fn kept_of_denied(self, again: Option<Decision>) -> DecidedMember {
-        let decision = match (self.decision.allowed(), again) {
-            (false, _) => self.decision,
-            (true, Some(decision)) => decision,
-            (true, None) => self.look(),
-        };
-        self.kept(decision, None)
-    }
-
-    /// Checks the local bucket at a cost of 0.
-    fn look(&self) -> Decision {
-        let inner = &*self.handle.limiter.inner;
-        let (now_ns, key) = (inner.clock.now_ns(), self.key.as_ref());
-        let (Some(limit), false) = (&self.limit, self.is_leased) else { return self.decision };
-        inner.with_view(|view| {
-            let entry = view.generation.limits.entry(key.limit);
-            let Some((_, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
-                return Ok(self.decision);
-            };
-            let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
-            view.look(&view.store_key(key, tag), now_ns, ask)
-        })
-    }
-}
-
-impl AskedBatch {
-    /// Makes the result of the batch, with its members if the call keeps them. `found`: the store's answer.
-    pub(super) fn decided(mut self, decision: Decision, found: Option<Found>) -> DecidedBatch {
-        if !self.call.keeps {
-            return DecidedBatch { decision, members: Vec::new() };
-        }
-        // The charges of a batch that is denied are given back before its members are looked at again.
-        let mut claims = match decision.allowed() {
-            true => std::mem::take(&mut self.claims.claims),
-            false => Vec::new(),
-        };
-        self.claims = LocalCharges::new(Vec::new());
-        let mut members = Vec::with_capacity(self.locals.len() + self.shared.len());
-        for member in std::mem::take(&mut self.locals) {
-            if !decision.allowed() {
-                members.push(member.kept_of_denied(None));
-                continue;
-            }
-            let at = claims.iter().position(|(position, _)| *position == member.position);
-            let claim = at.map(|at| Charged::Here(claims.swap_remove(at).1));
-            let charge = claim.or_else(|| member.charged_in_store(None));
-            let own = member.decision;
-            members.push(member.kept(own, charge));
-        }
-        let shared = std::mem::take(&mut self.shared);
-        for (at, member) in shared.into_iter().enumerate() {
-            let own = member.decision;
-            members.push(match (decision.allowed(), &found) {
-                (false, found) => {
-                    let again = found.as_ref();
-                    let again = again.and_then(|found| looked_at(&self.members[at], at, found));
-                    member.kept_of_denied(Some(again.unwrap_or(own)))
-                }
-                // The policy of an outage has allowed the batch: the store was not charged, or nobody knows.
-                (true, None) => member.kept(own, None),
-                (true, Some(_)) => {
-                    let charge = member.charged_in_store(Some(&self.members[at]));
-                    member.kept(own, charge)
-                }
-            });
-        }
-        members.sort_unstable_by_key(|member| member.position);
-        DecidedBatch { decision, members }
-    }
-}
-
-/// The decision of a check at a cost of 0, from the text that the store found.
-fn looked_at(member: &SharedMember, at: usize, found: &Found) -> Option<Decision> {
-    let at_no_cost = SharedMember { cost: 0, lease: None, ..member.clone() };
-    let text = std::slice::from_ref(found.texts.get(at)?);
-    Some(decide(&[at_no_cost], text, found.unix_ns).ok()?.first()?.decision)
-}
-
-impl Counted {
-    /// Returns the member's charge of a bucket in the store. `member`: as the store got it; `None` for units that were
-    /// taken from a lease.
-    fn charged_in_store(&self, member: Option<&SharedMember>) -> Option<Charged> {
-        if !self.decision.allowed() || self.mode == MemberMode::CheckOnly || self.cost == 0 {
-            return None;
-        }
-        let inner = &*self.handle.limiter.inner;
-        let store = inner.shared.as_ref()?.store.clone();
-        let member = match member {
-            Some(member) => member.clone(),
-            None if self.is_leased => match self.handle.place_of(self.key.as_ref().id, 0).ok()? {
-                Placed::InStore(_, member) => member,
-                Placed::Unlimited | Placed::Local => return None,
-            },
-            None => return None,
-        };
-        let member = SharedMember { cost: 0, mode: SharedMode::CheckOnly, lease: None, ..member };
-        let (handle, key, cost) = (self.handle.clone(), self.key.clone(), self.cost);
-        Some(Charged::InStore(ChargedInStore { handle, key, store, member, cost }))
-    }
-}
-
-/// How far a call that keeps its charges came without the store.
-pub(crate) enum BegunKeeping {
-    /// No member is shared.
-    Local,
-    Decided(DecidedBatch),
-    Asks(AnswerOfBatch),
-}
-
-impl Batch<'_> {
-    /// Spends the batch, as far as it can be decided without the store. It owns all that it needs: the caller may wait for
-    /// the answer without the batch.
-    pub(crate) fn begin_keeping(&self) -> Result<BegunKeeping, Error> {
-        let call = SharedCall { keeps: true, ..SharedCall::SPEND };
-        Ok(match self.begin(call)? {
-            Begun::Local => BegunKeeping::Local,
-            Begun::Decided(decided) => BegunKeeping::Decided(decided),
-            Begun::Asks(asked) => BegunKeeping::Asks(self.ask(asked)?),
-        })
-    }
-}
-
-/// Waits for the store's decision.
-pub(crate) async fn kept(asked: AnswerOfBatch) -> Result<DecidedBatch, Error> {
-    answer(asked).await
 }

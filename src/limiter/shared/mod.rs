@@ -5,12 +5,16 @@
 //! back if the store denies, and counts. At last the caller's future takes the task's result. If the caller drops that
 //! future, the task goes on to its end: so a call is charged for all of its members or for none, whoever waits for it.
 
+mod answered;
 mod asked;
 mod batch;
 mod blocking;
 mod change;
+mod decided;
 mod explain;
 mod give_up;
+#[cfg(feature = "tower")]
+pub(crate) mod keeping;
 #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only the layer keeps members"))]
 pub(crate) mod kept;
 mod lease;

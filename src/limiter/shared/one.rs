@@ -7,7 +7,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::shared::asked::SharedCall;
-use crate::limiter::shared::change::{Changed, Placed, change};
+use crate::limiter::shared::change::{Changed, Placed, change, with_word};
 use crate::limits::Id;
 use crate::util::time::saturating_ns;
 
@@ -232,10 +232,6 @@ impl KeyedLimit {
             }
         }
     }
-}
-
-pub(super) fn with_word(bucket: SharedBucket, word: Option<u64>) -> Option<SharedBucket> {
-    word.map(|word| SharedBucket { word, ..bucket })
 }
 
 /// Sets the end of a bucket's block; returns the bucket if it has changed, and the ns until the end.

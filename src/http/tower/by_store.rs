@@ -3,9 +3,18 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::*;
-use crate::http::tower::layer::Shared;
-use crate::limiter::shared::kept::{BegunKeeping, Charged, DecidedBatch, kept};
+use http::request::Parts;
+use smallvec::SmallVec;
+
+use crate::decision::Decision;
+use crate::http::tower::answer::{
+    Asked, Charge, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, RefundableCharge,
+    RequestOutcome, Rules, keep_one_of_each_bucket, rejection_for,
+};
+use crate::http::tower::rejection::Rejection;
+use crate::limiter::batch::Member;
+use crate::limiter::shared::keeping::{BegunKeeping, kept};
+use crate::limiter::shared::kept::{Charged, DecidedBatch};
 
 /// The answer to a request: now, or when the store has decided.
 #[expect(clippy::large_enum_variant, reason = "its caller matches it at once")]
@@ -23,14 +32,24 @@ struct Applied {
 
 impl Rules {
     /// Charges the limits of all rules that apply to a request, as one batch, on this node and in the store.
-    pub(crate) fn ask_with_store(of: &Arc<Shared>, parts: &Parts) -> AskedByStore {
-        match of.rules.begin_with_store(of, parts) {
+    /// `rules` returns the rules of the layer `of`, which is shared with the answer that comes later.
+    pub(super) fn ask_with_store<L: Send + Sync + 'static>(
+        of: &Arc<L>,
+        rules: fn(&L) -> &Rules,
+        parts: &Parts,
+    ) -> AskedByStore {
+        match rules(of).begin_with_store(of, rules, parts) {
             Ok(asked) => asked,
             Err(rejection) => AskedByStore::Now(Err(rejection)),
         }
     }
 
-    fn begin_with_store(&self, of: &Arc<Shared>, parts: &Parts) -> Result<AskedByStore, Rejection> {
+    fn begin_with_store<L: Send + Sync + 'static>(
+        &self,
+        of: &Arc<L>,
+        rules: fn(&L) -> &Rules,
+        parts: &Parts,
+    ) -> Result<AskedByStore, Rejection> {
         let mut matched = self.all_matching(&self.rules, parts)?;
         loop {
             if !matched.iter().any(|one| one.rule.limit().is_shared()) {
@@ -61,7 +80,7 @@ impl Rules {
                     let of = of.clone();
                     return Ok(AskedByStore::Later(Box::pin(async move {
                         let decided = kept(asked).await?;
-                        Ok(of.rules.outcome_of(decided, &mut applied))
+                        Ok(rules(&of).outcome_of(decided, &mut applied))
                     })));
                 }
             }

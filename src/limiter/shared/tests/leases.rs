@@ -1,0 +1,157 @@
+//! Leases of one node beside other calls.
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::decision::Decision;
+use crate::util::block_on::block_on;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A node on a store in memory with its clock: a limit of this node, and a leased one of 20 units, each of one a minute.
+struct Leasing {
+    limiter: Limiter,
+    store: Store,
+    hand: ManualClock,
+    own: KeyedLimit,
+    all: KeyedLimit,
+}
+
+fn leased_limits(burst: u64) -> Limits {
+    let limit = |burst| Limit::new(burst, 1, MINUTE).unwrap();
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit(5)).unwrap();
+    limits.limit_with("All", IdFormat::String, limit(burst), leased).unwrap().build()
+}
+
+fn leasing(max_keys: usize) -> Leasing {
+    let (clock, hand) = Clock::manual();
+    let store = Store::in_memory(clock.clone());
+    let options = LimiterOptions::default().clock(clock).store(store.clone()).counting(true);
+    let limiter = Limiter::with_options(leased_limits(20), options.max_keys(max_keys));
+    let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
+    Leasing { limiter, store, hand, own, all }
+}
+
+impl Leasing {
+    /// Spends two units of an id, the second with a request for a lease: then it has 8.
+    fn take_lease(&self, id: &str) {
+        for _ in 0..2 {
+            self.hand.advance(MS);
+            assert!(self.all.spend_blocking(id, 1).unwrap().allowed());
+        }
+    }
+
+    fn without_store(&self, cost: u64) -> Option<Decision> {
+        let calls = self.store.calls();
+        let decision = self.all.spend("a", cost);
+        assert_eq!(self.store.calls(), calls);
+        decision.map_err(|error| assert!(error.needs_store(), "{error}")).ok()
+    }
+
+    /// The units that all nodes together still have.
+    fn left(&self, id: &str) -> Option<u64> {
+        self.limiter.give_leases_back_blocking().unwrap();
+        self.all.check_blocking(id, 0).unwrap().remaining()
+    }
+}
+
+#[test]
+fn batches_without_io_spend_from_leases() {
+    let node = leasing(100);
+    node.take_lease("a");
+    let calls = node.store.calls();
+    let members = |own, all| [node.own.member("a").cost(own), node.all.member("a").cost(all)];
+    let batch = |own, all| node.limiter.batch(&members(own, all)).spend();
+    assert_eq!(batch(2, 3).unwrap().remaining(), Some(3));
+    assert_eq!(node.limiter.batch(&members(1, 5)).check().unwrap().remaining(), Some(0));
+    assert_eq!(batch(4, 1).unwrap().denied_by(), Some(0), "the local member denies");
+    assert!(batch(1, 6).unwrap_err().needs_store(), "5 units are left of the lease");
+    assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(3), "given back");
+    assert_eq!(node.store.calls(), calls);
+    assert_eq!(batch(3, 5).unwrap().remaining(), Some(0));
+    let counters = node.limiter.counters();
+    let all = counters.limits.iter().find(|limit| limit.name == "All").unwrap();
+    assert_eq!((all.allowed, all.near, all.cost), (4, 1, 10));
+    assert_eq!(node.left("a"), Some(10));
+}
+
+#[test]
+fn denials_are_kept_until_units_come_back() {
+    let node = leasing(100);
+    assert!(node.all.spend_blocking("a", 19).unwrap().allowed());
+    assert!(!node.all.spend_blocking("a", 3).unwrap().allowed());
+    let denied = node.without_store(3).unwrap();
+    assert!(!denied.allowed() && denied.retry_in() <= Duration::from_secs(1));
+    assert_eq!(node.without_store(2), None, "another cost");
+    assert!(!node.all.check("a", 4).unwrap().allowed());
+    block_on(node.all.refund_shared("a", 5)).unwrap();
+    assert_eq!(node.without_store(3), None);
+    assert!(node.all.spend_blocking("a", 5).unwrap().allowed());
+    assert!(!node.all.spend_blocking("a", 9).unwrap().allowed());
+    assert!(!node.without_store(9).unwrap().allowed());
+    node.hand.advance(Duration::from_secs(1));
+    assert_eq!(node.without_store(9), None, "after the length of a lease");
+    assert!(
+        node.all.spend("a", 21).unwrap_err().is_cost_above_burst()
+            || node.without_store(20).is_none()
+    );
+}
+
+#[test]
+fn blocks_end_leases_of_their_node() {
+    let node = leasing(100);
+    node.take_lease("a");
+    assert!(node.without_store(1).unwrap().allowed());
+    block_on(node.all.block_shared("a", MINUTE)).unwrap();
+    let denied = node.without_store(0).unwrap();
+    assert!(denied.blocked() && denied.retry_in() <= Duration::from_secs(1));
+    node.hand.advance(Duration::from_secs(2));
+    assert!(node.all.spend_blocking("a", 1).unwrap().blocked(), "the store knows it");
+    assert!(node.without_store(1).unwrap().blocked());
+    assert!(block_on(node.all.unblock_shared("a")).unwrap());
+    assert_eq!(node.without_store(1), None);
+    assert!(node.all.spend_blocking("a", 1).unwrap().allowed());
+}
+
+#[test]
+fn reloads_and_ends_give_leases_back() {
+    let node = leasing(100);
+    node.take_lease("a");
+    assert!(node.without_store(3).unwrap().allowed());
+    let _ = node.limiter.reload(leased_limits(30)).unwrap();
+    assert_eq!(node.without_store(1), None, "the lease is given back");
+    assert_eq!(node.left("a"), Some(25), "5 units were spent");
+    node.take_lease("b");
+    assert_eq!(node.limiter.give_leases_back_blocking().unwrap(), 1);
+    assert_eq!(node.limiter.give_leases_back_blocking().unwrap(), 0);
+    assert_eq!(node.left("b"), Some(28));
+}
+
+#[test]
+fn ids_beyond_the_cap_lose_no_units() {
+    let node = leasing(1);
+    node.take_lease("first");
+    let mut allowed = 0;
+    for _ in 0..60 {
+        node.hand.advance(MS);
+        let decision = node.all.spend_blocking("second", 1).unwrap();
+        println!("{decision:?} {}", node.store.calls());
+        allowed += u64::from(decision.allowed());
+    }
+    assert_eq!(allowed, 20);
+    assert_eq!(node.left("first"), Some(18));
+}
+
+#[test]
+fn other_clocks_take_no_leases() {
+    let store = Store::in_memory(Clock::manual().0);
+    for clock in [Clock::manual().0, Clock::custom(|| MINUTE), Clock::coarse(MS).unwrap()] {
+        let options = LimiterOptions::default().clock(clock).store(store.clone());
+        let all = Limiter::with_options(leased_limits(20), options).limit("All").unwrap();
+        for _ in 0..5 {
+            assert!(all.spend("a", 1).unwrap_err().needs_store());
+            assert!(all.spend_blocking("a", 1).unwrap().allowed());
+        }
+        block_on(all.reset_shared("a")).unwrap();
+    }
+}
