@@ -82,12 +82,12 @@ impl LeaseWords {
         word: LeaseWord,
         now_ns: u64,
     ) -> Result<bool, Outdated> {
-        let mut is_set = false;
-        self.update(view, key, (Absent::Insert, now_ns), |_| {
-            is_set = true;
-            Some(word)
-        })?;
-        Ok(is_set)
+        let change = Change { key, absent: Absent::Insert, now_ns };
+        match self.0.update(change, &LeaseRules(view), |_| Some(word.word())) {
+            Ok(()) => Ok(true),
+            Err(UpdateError::TableFull) => Ok(false),
+            Err(UpdateError::Outdated) => Err(Outdated),
+        }
     }
 
     /// Stores the word of a denial, unless the node holds a lease that can be spent.

@@ -71,7 +71,8 @@ fn batches_without_io_spend_from_leases() {
     assert_eq!(batch(3, 5).unwrap().remaining(), Some(0));
     let counters = node.limiter.counters();
     let all = counters.limits.iter().find(|limit| limit.name == "All").unwrap();
-    assert_eq!((all.allowed, all.near, all.cost), (4, 1, 10));
+    // A decision from a lease does not tell what the bucket has left, so it is not counted as near.
+    assert_eq!((all.allowed, all.near, all.cost), (4, 0, 10));
     assert_eq!(node.left("a"), Some(10));
 }
 
@@ -135,7 +136,6 @@ fn ids_beyond_the_cap_lose_no_units() {
     for _ in 0..60 {
         node.hand.advance(MS);
         let decision = node.all.spend_blocking("second", 1).unwrap();
-        println!("{decision:?} {}", node.store.calls());
         allowed += u64::from(decision.allowed());
     }
     assert_eq!(allowed, 20);
