@@ -52,6 +52,8 @@ pub(crate) enum ErrorKind {
     Snapshot,
     #[cfg(feature = "valkey")]
     NeedsStore,
+    #[cfg(feature = "valkey")]
+    Leased,
     /// Of one bucket, or of the address of the store: other calls may succeed, or none ever will.
     #[cfg(feature = "valkey")]
     Store,
@@ -269,6 +271,29 @@ impl Error {
     #[cfg(feature = "valkey")]
     pub fn needs_store(&self) -> bool {
         self.0.kind == ErrorKind::NeedsStore
+    }
+
+    /// Whether a reservation or an estimate was asked of a [leased](crate::limits::Shared::Leased) limit, which has none:
+    /// only [exact](crate::limits::Shared::Exact) ones have. Nothing was charged.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::{LimitOptions, Shared};
+    /// # use tollgate::shared::Store;
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// let leased = LimitOptions::default().shared(Shared::Leased);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, leased)?.build();
+    /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
+    /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
+    /// assert!(users.spend_estimate_blocking("alice", 1).unwrap_err().is_leased());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[cfg(feature = "valkey")]
+    pub fn is_leased(&self) -> bool {
+        self.0.kind == ErrorKind::Leased
     }
 
     /// Whether the store of the shared limits refused a call, did not answer in time, or has a text that is no bucket.

@@ -5,6 +5,7 @@
 mod explained;
 mod nodes;
 mod refused;
+mod reserved;
 
 use std::time::Duration;
 

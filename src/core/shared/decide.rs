@@ -85,9 +85,22 @@ pub(crate) fn written(
     Some((bucket.text(&member.limit), kept_ms(&member.limit, bucket, unix_ns, member.keep_ms)))
 }
 
-/// Returns the ms for which the store keeps a bucket: until it is full again and its id's block is over, at least
-/// `at_least_ms`, and a slack.
+/// Returns the ms for which the store keeps a bucket: until it is full again, its ledger is not needed any more and its id's
+/// block is over, at least `at_least_ms`, and a slack.
 pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_least_ms: u64) -> u64 {
+    // A lease that ends may leave the bucket as if its units were spent at that moment.
+    let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
+    let full_in_ms = full_in_ms(limit, bucket, unix_ns).saturating_add(leased_ms);
+    let ledger_ms = bucket.ledger.map_or(0, |ledger| ledger.needed_until_ms);
+    let beside_ms = bucket.blocked_until_ms.max(ledger_ms).saturating_sub(unix_ms(unix_ns));
+    let needed_ms = full_in_ms.max(beside_ms).max(at_least_ms);
+    /// The longest time that a store accepts, about 146 years.
+    const MAX_MS: u64 = (1 << 62) / NS_PER_MS;
+    needed_ms.saturating_add(SLACK_MS).min(MAX_MS)
+}
+
+/// Returns the ms until a bucket without leases is full again.
+pub(crate) fn full_in_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> u64 {
     let figures = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 0).decision;
     let full_in_ms = u64::try_from(figures.reset_in().as_nanos().div_ceil(u128::from(NS_PER_MS)));
     // The rules that count begin at the word's own time, if the clock has gone back behind it.
@@ -97,13 +110,5 @@ pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_leas
             TimedCount::from_word(bucket.word).at_ms.saturating_sub(ms_of(rule_time_ns(unix_ns)))
         }
     };
-    // A lease that ends may leave the bucket as if its units were spent at that moment.
-    let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
-    let full_in_ms =
-        full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms).saturating_add(leased_ms);
-    let blocked_ms = bucket.blocked_until_ms.saturating_sub(unix_ms(unix_ns));
-    let needed_ms = full_in_ms.max(blocked_ms).max(at_least_ms);
-    /// The longest time that a store accepts, about 146 years.
-    const MAX_MS: u64 = (1 << 62) / NS_PER_MS;
-    needed_ms.saturating_add(SLACK_MS).min(MAX_MS)
+    full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms)
 }

@@ -50,17 +50,18 @@ pub(crate) struct Granted {
 }
 
 impl SharedBucket {
-    /// Returns the bucket as calls of this time find it: leases that have ended are taken for spent at their last moment, and
-    /// the others hold their units.
-    pub(crate) fn guarded(mut self, limit: &Limit, unix_ns: u64) -> SharedBucket {
+    /// Returns the bucket as calls of this time find it: leases that have ended are taken for spent at their last moment, the
+    /// others hold their units, and a ledger that is not needed any more is dropped.
+    pub(crate) fn guarded(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
         let leases = self.leases;
+        let mut this = self.without_old_ledger(limit, unix_ns);
         for group in leases.iter().filter(|group| group.until_ms <= unix_ms(unix_ns)) {
             // The later group is still leased when the earlier one ends.
-            let units = self.leases.units();
-            self.word = guarded_word(limit, self.word, group.until_ms * NS_PER_MS, units);
-            self.leases = self.leases.without(group.until_ms, group.units).unwrap_or_default();
+            let units = this.leases.units();
+            this.word = guarded_word(limit, this.word, group.until_ms * NS_PER_MS, units);
+            this.leases = this.leases.without(group.until_ms, group.units).unwrap_or_default();
         }
-        self.with_guard(limit, unix_ns)
+        this.with_guard(limit, unix_ns)
     }
 
     fn with_guard(self, limit: &Limit, unix_ns: u64) -> SharedBucket {

@@ -10,7 +10,9 @@ pub(crate) mod groups;
 pub(crate) mod held;
 pub(crate) mod lease;
 pub(crate) mod leases;
+pub(crate) mod ledger;
 pub(crate) mod outage;
+pub(crate) mod reversible;
 pub(crate) mod text;
 
 use std::fmt;

@@ -1,13 +1,14 @@
 //! The text of a bucket in the store, and the word that the rules of this program compute with.
 //!
 //! ```text
-//! text     = bucket [ "|" until { "|" end "|" units } ]
+//! text     = bucket [ "|" until { "|" end "|" units } ] [ "~" began ":" needed ":" entries ":" lowered ":" refunds ":" grant ]
 //! bucket   = ""                      a bucket that was never charged
 //!          | digits                  gcra: the theoretical arrival time, in ns since 1970
 //!          | digits ":" digits       the other algorithms: the time in ms since 1970, and the units
 //! until    = digits                  the end of the id's block, in ms since 1970; 0 if it has none
 //! end      = digits                  the end of leases, in ms since 1970: at most two of them, the earlier one first
 //! units    = digits                  the units of the leases that end then
+//! began .. = digits                  the ledger: see `BucketLedger`, which has its numbers in this order
 //! ```
 //!
 //! A number has no sign, no blank and no needless zero. Boulder writes its times in the same decimal form, so a text without
@@ -18,6 +19,7 @@ use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, NS_PER_MS, TimedCount};
 use crate::clock::MAX_NOW_NS;
 use crate::core::shared::groups::{LeaseGroup, LeaseGroups};
+use crate::core::shared::ledger::BucketLedger;
 use crate::limit::Limit;
 use crate::util::escape::Escaped;
 
@@ -36,6 +38,8 @@ pub(crate) struct SharedBucket {
     pub(crate) blocked_until_ms: u64,
     /// The units that nodes hold.
     pub(crate) leases: LeaseGroups,
+    /// By how much calls have lowered the bucket; `None` for most.
+    pub(crate) ledger: Option<BucketLedger>,
 }
 
 /// Whether the text of a bucket has one number or two.
@@ -75,10 +79,12 @@ impl SharedBucket {
         let Some(text) = text else { return Ok(SharedBucket::default()) };
         let parts = || {
             let text = std::str::from_utf8(text).ok()?;
-            let (bucket, beside) = text.split_once('|').map_or((text, None), |(a, b)| (a, Some(b)));
+            let (text, ledger) = split_at(text, '~');
+            let ledger = ledger.map_or(Some(None), |ledger| read_ledger(ledger).map(Some))?;
+            let (bucket, beside) = split_at(text, '|');
             let (until, leases) = beside.map_or(Some((0, LeaseGroups::default())), read_beside)?;
             let word = match (bucket, Form::of(limit)) {
-                ("", _) if until > 0 && leases.units() == 0 => 0,
+                ("", _) if (until > 0 || ledger.is_some()) && leases.units() == 0 => 0,
                 (tat, Form::Tat) => word_of_tat(number(tat)?)?,
                 (timed, Form::TimedCount) => {
                     let (at_ms, count) = timed.split_once(':')?;
@@ -91,6 +97,7 @@ impl SharedBucket {
                 word,
                 blocked_until_ms: until,
                 leases,
+                ledger,
             })
         };
         parts().ok_or_else(|| {
@@ -114,12 +121,16 @@ impl SharedBucket {
             }
         };
         let until_ms = self.blocked_until_ms;
-        if until_ms == 0 && self.leases.units() == 0 {
-            return bucket;
-        }
-        self.leases.iter().fold(format!("{bucket}|{until_ms}"), |text, group| {
-            format!("{text}|{}|{}", group.until_ms, group.units)
-        })
+        let text = match until_ms == 0 && self.leases.units() == 0 {
+            true => bucket,
+            false => self.leases.iter().fold(format!("{bucket}|{until_ms}"), |text, group| {
+                format!("{text}|{}|{}", group.until_ms, group.units)
+            }),
+        };
+        let Some(ledger) = self.ledger else { return text };
+        let BucketLedger { began_ns, needed_until_ms, entries, lowered, refunds, last_grant_ns } =
+            ledger;
+        format!("{text}~{began_ns}:{needed_until_ms}:{entries}:{lowered}:{refunds}:{last_grant_ns}")
     }
 
     /// Returns the ns until the block ends; `None` if the id is not blocked at this time.
@@ -140,6 +151,26 @@ fn read_beside(text: &str) -> Option<(u64, LeaseGroups)> {
         *groups_left.next()? = LeaseGroup { until_ms, units: numbers.next()?? };
     }
     LeaseGroups::new(groups).map(|leases| (until, leases))
+}
+
+/// Reads a ledger.
+fn read_ledger(text: &str) -> Option<BucketLedger> {
+    let mut numbers = text.split(':').map(number);
+    let mut next = || numbers.next()?;
+    let ledger = BucketLedger {
+        began_ns: next()?,
+        needed_until_ms: next().filter(|&ms| ms <= LAST_UNIX_MS)?,
+        entries: next()?,
+        lowered: next()?,
+        refunds: next()?,
+        last_grant_ns: next()?,
+    };
+    numbers.next().is_none().then_some(ledger)
+}
+
+/// Splits a text at the first `mark`.
+fn split_at(text: &str, mark: char) -> (&str, Option<&str>) {
+    text.split_once(mark).map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
 /// Reads a number without sign, blank or needless zero.
@@ -234,8 +265,16 @@ mod tests {
         #[test]
         fn texts_and_words_agree(word in 1..1u64 << 62, until in 0..4_000_000_000_000u64) {
             for limit in [gcra(), window()] {
-                let leases = LeaseGroups::default();
-                let bucket = SharedBucket { word: word | 1 << 24, blocked_until_ms: until, leases };
+                let ledger = (until % 2 == 0).then_some(BucketLedger {
+                    began_ns: word,
+                    needed_until_ms: until.min(LAST_UNIX_MS),
+                    entries: 1,
+                    lowered: u64::MAX,
+                    refunds: until,
+                    last_grant_ns: 0,
+                });
+                let (word, leases) = (word | 1 << 24, LeaseGroups::default());
+                let bucket = SharedBucket { word, blocked_until_ms: until, leases, ledger };
                 let text = bucket.text(&limit);
                 prop_assert_eq!(SharedBucket::read(&limit, Some(text.as_bytes())), Ok(bucket));
             }

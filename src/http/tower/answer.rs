@@ -19,9 +19,7 @@ use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
-use crate::limiter::reserve::Claim;
-#[cfg(feature = "valkey")]
-use crate::limiter::shared::kept::ChargedInStore;
+use crate::limiter::reserve::Charged;
 use crate::limits::Id;
 
 /// The number of rules that a request is matched with without an allocation.
@@ -74,33 +72,7 @@ pub(super) struct LimitDecision {
 /// A charge that the response may refund.
 pub(super) struct RefundableCharge {
     pub(super) position: usize,
-    pub(super) claim: Charge,
-}
-
-/// A charge of a bucket on this node, or in the store of shared limits.
-pub(super) enum Charge {
-    Here(Claim),
-    #[cfg(feature = "valkey")]
-    InStore(ChargedInStore),
-}
-
-impl Charge {
-    fn give_back(&self) {
-        match self {
-            Charge::Here(claim) => claim.roll_back_to(0),
-            #[cfg(feature = "valkey")]
-            Charge::InStore(charge) => charge.give_back(),
-        }
-    }
-
-    /// Returns the decision of a check now; `None` if only the store can tell.
-    fn look(&self) -> Option<Decision> {
-        match self {
-            Charge::Here(claim) => Some(claim.look()),
-            #[cfg(feature = "valkey")]
-            Charge::InStore(_) => None,
-        }
-    }
+    pub(super) charged: Charged,
 }
 
 /// What the fields depend on besides the outcome.
@@ -305,8 +277,8 @@ impl Rules {
             tell,
             |at| matched[at].rule.can_refund(),
             |at, claim| {
-                let (position, claim) = (matched[at].position, Charge::Here(claim));
-                charges.push(RefundableCharge { position, claim });
+                let (position, charged) = (matched[at].position, Charged::Here(claim));
+                charges.push(RefundableCharge { position, charged });
             },
         )
     }
@@ -342,7 +314,7 @@ impl Rules {
             |charge: &&RefundableCharge| self.rules[charge.position].refunds(status, denied_within);
         let mut any = false;
         for charge in outcome.charges.iter().filter(is_refunded) {
-            charge.claim.give_back();
+            charge.charged.give_back();
             any = true;
         }
         if !any {
@@ -352,7 +324,7 @@ impl Rules {
         // served, so a block or a waiting caller that came since must not show as a denial.
         for charge in outcome.charges.iter().filter(is_refunded) {
             let limit = outcome.limits.iter_mut().find(|limit| limit.position == charge.position);
-            if let (Some(limit), Some(decision)) = (limit, charge.claim.look()) {
+            if let (Some(limit), Some(decision)) = (limit, charge.charged.look()) {
                 limit.decision = decision.in_shadow();
             }
         }

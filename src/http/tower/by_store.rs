@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 
 use crate::decision::Decision;
 use crate::http::tower::answer::{
-    Asked, Charge, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, RefundableCharge,
+    Asked, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, RefundableCharge,
     RequestOutcome, Rules, keep_one_of_each_bucket, rejection_for,
 };
 use crate::http::tower::rejection::Rejection;
 use crate::limiter::batch::Member;
 use crate::limiter::shared::keeping::{BegunKeeping, kept};
-use crate::limiter::shared::kept::{Charged, DecidedBatch};
+use crate::limiter::shared::kept::DecidedBatch;
 
 /// The answer to a request: now, or when the store has decided.
 #[expect(clippy::large_enum_variant, reason = "its caller matches it at once")]
@@ -104,12 +104,8 @@ impl Rules {
                 let (position, partition) = (*position, partition.take());
                 outcome.limits.push(LimitDecision { position, policy, decision, partition });
             }
-            if let Some(charge) = member.charge.filter(|_| rule.can_refund() && *cost > 0) {
-                let claim = match charge {
-                    Charged::Here(claim) => Charge::Here(claim),
-                    Charged::InStore(charge) => Charge::InStore(charge),
-                };
-                outcome.charges.push(RefundableCharge { position: *position, claim });
+            if let Some(charged) = member.charge.filter(|_| rule.can_refund() && *cost > 0) {
+                outcome.charges.push(RefundableCharge { position: *position, charged });
             }
         }
         outcome.limits.sort_unstable_by_key(|limit| limit.position);

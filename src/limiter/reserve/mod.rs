@@ -4,6 +4,7 @@
 //! come. The word is the queue: reservations are granted in the order of the calls, unless units are returned
 //! meanwhile. No waiter wakes only to find that another caller was faster.
 
+mod charged;
 mod claim;
 mod error;
 mod receipt;
@@ -13,8 +14,12 @@ mod until;
 mod wrapped;
 
 #[cfg(any(feature = "tower", feature = "valkey"))]
+pub(crate) use charged::Charged;
+#[cfg(any(feature = "tower", feature = "valkey"))]
 pub(crate) use claim::Claim;
 pub use error::ReserveError;
 pub use receipt::Receipt;
 pub use reservation::Reservation;
+#[cfg(feature = "valkey")]
+pub(in crate::limiter) use until::PendingPlace;
 pub use until::{Parking, Timer, Waiting};

@@ -6,7 +6,8 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::claim::{Claim, Claimed};
+use crate::limiter::reserve::charged::Charged;
+use crate::limiter::reserve::claim::Claimed;
 use crate::limits::Id;
 
 /// Holds an estimated charge, to be [settled](Receipt::settle) once by the actual cost. Made by
@@ -31,8 +32,8 @@ use crate::limits::Id;
 /// ```
 pub struct Receipt {
     /// `None` if no limit applies.
-    pub(super) claim: Option<Claim>,
-    pub(super) cost: u64,
+    pub(in crate::limiter) charged: Option<Charged>,
+    pub(in crate::limiter) cost: u64,
 }
 
 impl KeyedLimit {
@@ -75,7 +76,8 @@ impl KeyedLimit {
         let ask =
             |limit: &Limit, word, now_ns| (limit.rule().spend(word, now_ns, estimate), now_ns);
         let Claimed { decision, claim, .. } = self.claim(id.into(), estimate, now_ns, ask)?;
-        let receipt = decision.allowed().then(|| Receipt { claim, cost: estimate });
+        let charged = claim.map(Charged::Here);
+        let receipt = decision.allowed().then(|| Receipt { charged, cost: estimate });
         Ok((decision, receipt))
     }
 }
@@ -133,13 +135,10 @@ impl Receipt {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn settle(self, actual: u64) -> Decision {
-        let Some(claim) = &self.claim else { return Decision::UNLIMITED };
-        if actual < self.cost {
-            claim.roll_back_to(actual);
-        } else if actual > self.cost {
-            claim.owe(actual - self.cost);
+        match &self.charged {
+            Some(charged) => charged.settle(self.cost, actual),
+            None => Decision::UNLIMITED,
         }
-        claim.look()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::algorithm::{Grant, Outcome};
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
+use crate::limiter::reserve::charged::Charged;
 use crate::limiter::reserve::claim::{Claim, Claimed};
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
@@ -36,8 +37,9 @@ use crate::util::time::saturating_ns;
 /// ```
 #[must_use = "the cost is charged, and may be used only after the wait"]
 pub struct Reservation {
-    receipt: Receipt,
-    granted_at_ns: u64,
+    pub(in crate::limiter) receipt: Receipt,
+    /// By the limiter's clock.
+    pub(in crate::limiter) granted_at_ns: u64,
 }
 
 impl KeyedLimit {
@@ -115,7 +117,8 @@ impl KeyedLimit {
             let charged_ns = claim.as_ref().and_then(Claim::charged_at_ns).unwrap_or(now_ns);
             let granted_at_ns =
                 if wait_ns == 0 { now_ns } else { charged_ns.saturating_add(wait_ns) };
-            return Ok(Reservation { receipt: Receipt { claim, cost }, granted_at_ns });
+            let charged = claim.map(Charged::Here);
+            return Ok(Reservation { receipt: Receipt { charged, cost }, granted_at_ns });
         }
         Err(match blocked_ns {
             Some(left_ns) => ReserveError::Blocked { left: Duration::from_nanos(left_ns) },
@@ -155,7 +158,7 @@ impl Reservation {
     /// ```
     pub fn wait(&self) -> Duration {
         // Without a limit there is no wait.
-        let now_ns = self.receipt.claim.as_ref().map_or(self.granted_at_ns, Claim::now_ns);
+        let now_ns = self.receipt.charged.as_ref().map_or(self.granted_at_ns, Charged::now_ns);
         Duration::from_nanos(self.granted_at_ns.saturating_sub(now_ns))
     }
 
@@ -205,8 +208,8 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(self) {
-        if let Some(claim) = &self.receipt.claim {
-            claim.cancel(self.granted_at_ns);
+        if let Some(charged) = &self.receipt.charged {
+            charged.cancel(self.granted_at_ns);
         }
     }
 

@@ -84,10 +84,10 @@ where
 #[derive(Clone)]
 #[must_use = "does nothing until it is asked to wait"]
 pub struct Waiting<'h, T> {
-    handle: &'h KeyedLimit,
-    timer: T,
-    at_most: Duration,
-    jitter: Duration,
+    pub(in crate::limiter) handle: &'h KeyedLimit,
+    pub(in crate::limiter) timer: T,
+    pub(in crate::limiter) at_most: Duration,
+    pub(in crate::limiter) jitter: Duration,
 }
 
 /// Stands for waiting by parking the thread, without a timer.
@@ -244,10 +244,7 @@ impl<T> Waiting<'_, T> {
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<PendingPlace, ReserveError> {
-        let place = self.handle.reserve(id, cost, self.at_most)?;
-        let jitter =
-            if place.wait().is_zero() { Duration::ZERO } else { random_below(self.jitter) };
-        Ok(PendingPlace { place: Some(place), jitter })
+        Ok(PendingPlace::new(self.handle.reserve(id, cost, self.at_most)?, self.jitter))
     }
 }
 
@@ -324,7 +321,7 @@ impl Waiting<'_, Parking> {
 }
 
 /// A reservation that a caller waits for. Dropping it cancels the reservation.
-struct PendingPlace {
+pub(in crate::limiter) struct PendingPlace {
     /// `None` once it is a receipt.
     place: Option<Reservation>,
     /// The time that the first sleep takes longer than the wait.
@@ -332,16 +329,22 @@ struct PendingPlace {
 }
 
 impl PendingPlace {
+    /// The first sleep is up to `jitter` longer than the wait, if there is one.
+    pub(in crate::limiter) fn new(place: Reservation, jitter: Duration) -> PendingPlace {
+        let jitter = if place.wait().is_zero() { Duration::ZERO } else { random_below(jitter) };
+        PendingPlace { place: Some(place), jitter }
+    }
+
     /// The time to sleep before asking again; `None` once the reservation is granted. A second sleep is needed only if the
     /// timer was early, or if the limiter's clock is slower than the timer's.
-    fn next_sleep(&mut self) -> Option<Duration> {
+    pub(in crate::limiter) fn next_sleep(&mut self) -> Option<Duration> {
         let wait = self.place.as_ref()?.wait();
         (!wait.is_zero()).then(|| wait.saturating_add(std::mem::take(&mut self.jitter)))
     }
 
-    fn into_receipt(mut self) -> Receipt {
+    pub(in crate::limiter) fn into_receipt(mut self) -> Receipt {
         let receipt = self.place.take().map(Reservation::into_receipt);
-        receipt.unwrap_or(Receipt { claim: None, cost: 0 })
+        receipt.unwrap_or(Receipt { charged: None, cost: 0 })
     }
 }
 

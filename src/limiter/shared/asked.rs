@@ -34,6 +34,8 @@ pub(super) struct Counted {
     pub(super) is_leased: bool,
     /// The limit, if the call keeps it.
     pub(super) limit: Option<Limit>,
+    /// Whether a shadow limit beside its limit was charged.
+    pub(super) is_in_shadow: bool,
 }
 
 /// A batch that the store decides. Its local members, and those that leases of this node have answered, are charged already.
@@ -119,6 +121,7 @@ impl Counted {
             decision: member.decision,
             is_leased: false,
             limit: call.keeps.then(|| (*member.limit).clone()),
+            is_in_shadow: false,
         }
     }
 
@@ -240,31 +243,16 @@ impl AskedBatch {
     }
 
     fn end_outage(&self) {
-        let Some(member) = self.shared.first() else { return };
-        let inner = &*member.handle.limiter.inner;
-        let ended = inner.outage.end(|| inner.clock.now_ns());
-        #[cfg(feature = "tracing")]
-        if let Some(length) = ended {
-            events::outage_ended(length);
+        if let Some(member) = self.shared.first() {
+            end_outage(&member.handle);
         }
-        #[cfg(not(feature = "tracing"))]
-        let _ = ended;
     }
 
     /// Decides the batch by the policies of its shared members.
     fn decide_without(&mut self, error: &Error) -> Decision {
         let Some(first) = self.shared.first() else { return Decision::UNLIMITED };
-        let inner = &*first.handle.limiter.inner;
-        let now_ns = inner.clock.now_ns();
-        let is_new = inner.outage.begin(now_ns);
-        #[cfg(feature = "tracing")]
-        if is_new {
-            events::outage_began(error);
-        }
-        #[cfg(not(feature = "tracing"))]
-        let _ = (error, is_new);
+        let decided = decide_without(&first.handle, &self.members, &self.policies, error);
         let spends = self.call.spends;
-        let decided = inner.outage.decide(&self.members, &self.policies, now_ns);
         debug_assert!(spends || self.members.iter().all(|member| !member.mode.is_charged()));
         self.strictest_of(decided.into_iter())
     }
@@ -288,12 +276,13 @@ impl AskedBatch {
     }
 
     fn count(&mut self, decision: &Decision) {
-        for member in self.locals.iter().chain(&self.shared) {
+        for member in self.locals.iter_mut().chain(&mut self.shared) {
             let is_in_shadow = match decision.denied_by() {
                 None => member.count(false),
                 Some(position) if position == member.position => member.count(true),
                 Some(_) => false,
             };
+            member.is_in_shadow = is_in_shadow;
             let mut claims = self.claims.claims.iter_mut();
             if is_in_shadow
                 && let Some((_, claim)) = claims.find(|(position, _)| *position == member.position)
@@ -302,4 +291,35 @@ impl AskedBatch {
             }
         }
     }
+}
+
+/// Notes that the store has answered a call of a limiter.
+pub(super) fn end_outage(handle: &KeyedLimit) {
+    let inner = &*handle.limiter.inner;
+    let ended = inner.outage.end(|| inner.clock.now_ns());
+    #[cfg(feature = "tracing")]
+    if let Some(length) = ended {
+        events::outage_ended(length);
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = ended;
+}
+
+/// Decides members by the policies of their limits, because the store does not.
+pub(super) fn decide_without(
+    handle: &KeyedLimit,
+    members: &[SharedMember],
+    policies: &[Policy],
+    error: &Error,
+) -> Vec<Decision> {
+    let inner = &*handle.limiter.inner;
+    let now_ns = inner.clock.now_ns();
+    let is_new = inner.outage.begin(now_ns);
+    #[cfg(feature = "tracing")]
+    if is_new {
+        events::outage_began(error);
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = (error, is_new);
+    inner.outage.decide(members, policies, now_ns)
 }

@@ -18,7 +18,7 @@ use crate::limiter::reserve::Claim;
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
 use crate::limiter::shared::kept::DecidedBatch;
-use crate::limiter::shared::lease::{LeasedMember, answer_by_lease};
+use crate::limiter::shared::lease::{LeasedMember, answer_by_lease, is_answered_here};
 use crate::limiter::shared::{no_store, policy};
 use crate::limits::Scratch;
 use crate::store::Outdated;
@@ -174,6 +174,15 @@ impl Batch<'_> {
         let (mut shared, mut locals) = (PreparedMembers::new(), PreparedMembers::new());
         for member in members {
             if is_shared(&member) { shared.push(member) } else { locals.push(member) }
+        }
+        if !call.asks {
+            // Before the local members are charged: an error writes nothing.
+            for member in &shared {
+                if !is_answered_here(view, member)? {
+                    member.handle.tally.count_error();
+                    return Ok(Err(needs_store(member.handle.name())));
+                }
+            }
         }
         let mut begin = |locals: &[Prepared<'_>], claims| {
             let handle_and_call = (handle, call);

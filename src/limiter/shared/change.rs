@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::algorithm::factor::Factor;
 use crate::core::shared::decide::{kept_ms, read};
+use crate::core::shared::ledger::LedgerEntry;
 use crate::core::shared::text::{SharedBucket, rule_time_ns};
 use crate::core::shared::{
     Change, Found, Replaced, SharedMember, SharedMode, SharedStore, StoreHandle,
@@ -35,15 +37,25 @@ pub(super) type Changed<R> = (Option<SharedBucket>, R);
 impl KeyedLimit {
     /// Finds an id's bucket. `cost`: an error if it is above the limit's burst.
     pub(super) fn place(&self, id: Id<'_>, cost: u64) -> Result<Placed, Error> {
+        self.place_scaled(id, cost, Factor::ONE)
+    }
+
+    /// Finds an id's bucket by the limit multiplied by a factor.
+    pub(super) fn place_scaled(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        factor: Factor,
+    ) -> Result<Placed, Error> {
         if !self.limiter.inner.is_enabled() {
             return Ok(Placed::Unlimited);
         }
         let mut scratch = Scratch::new();
-        self.place_of(self.encoded(id, &mut scratch)?, cost)
+        self.place_of(self.encoded(id, &mut scratch)?, cost, factor)
     }
 
     /// Finds the bucket of an id in normal form.
-    pub(super) fn place_of(&self, id: &[u8], cost: u64) -> Result<Placed, Error> {
+    pub(super) fn place_of(&self, id: &[u8], cost: u64, factor: Factor) -> Result<Placed, Error> {
         let inner = &*self.limiter.inner;
         inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
@@ -53,6 +65,11 @@ impl KeyedLimit {
             if !entry.is_shared() {
                 return Ok(Ok(Placed::Local));
             }
+            let limit = match view.scaled(self.index, limit, factor) {
+                Ok(Some(limit)) => limit,
+                Ok(None) => return Ok(Ok(Placed::Unlimited)),
+                Err(error) => return Ok(Err(error)),
+            };
             if cost > limit.burst() {
                 return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
             }
@@ -64,11 +81,11 @@ impl KeyedLimit {
                 key: inner
                     .shared
                     .as_ref()
-                    .map_or_else(Box::default, |to| to.key(entry, limit, key.id)),
-                limit: limit.clone(),
+                    .map_or_else(Box::default, |to| to.key(entry, &limit, key.id)),
                 cost: 0,
                 mode: SharedMode::CheckOnly,
-                keep_ms: keep_ms(view, self.index, tag, limit),
+                keep_ms: keep_ms(view, self.index, tag, &limit),
+                limit,
                 lease: None,
             };
             Ok(Ok(Placed::InStore(store.clone(), member)))
@@ -104,6 +121,7 @@ pub(super) async fn change_now<R>(
         let Some(new) = new else { return Ok(result) };
         let is_needed = new.blocked_ns(unix_ns).is_some()
             || new.leases.units() > 0
+            || new.ledger.is_some()
             || (new.word != 0 && !limit.rule().is_full(new.word, rule_time_ns(unix_ns)));
         let after = is_needed.then(|| {
             (new.text(&limit).into_boxed_str(), kept_ms(&limit, new, unix_ns, at_least_ms))
@@ -118,7 +136,12 @@ pub(super) async fn change_now<R>(
     Err(Error::new(ErrorKind::Store, text))
 }
 
-/// Returns the bucket with another word, if there is one.
-pub(super) fn with_word(bucket: SharedBucket, word: Option<u64>) -> Option<SharedBucket> {
-    word.map(|word| SharedBucket { word, ..bucket })
+/// Returns the bucket after a refund or a reset, if there is another word: its ledger says so.
+pub(super) fn lowered(
+    limit: &Limit,
+    bucket: SharedBucket,
+    unix_ns: u64,
+    word: Option<u64>,
+) -> Option<SharedBucket> {
+    word.map(|word| bucket.with_entry(limit, unix_ns, word, LedgerEntry::Refund))
 }

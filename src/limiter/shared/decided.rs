@@ -1,12 +1,17 @@
 //! Makes the result of a decided batch from its members.
 
-use crate::core::shared::decide::decide;
+use crate::algorithm::factor::Factor;
+use crate::core::shared::decide::{decide, read};
+use crate::core::shared::reversible::ReversibleCharge;
+use crate::core::shared::text::rule_time_ns;
 use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::decision::Decision;
 use crate::limiter::batch::MemberMode;
+use crate::limiter::reserve::Charged;
 use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges};
 use crate::limiter::shared::change::Placed;
-use crate::limiter::shared::kept::{Charged, ChargedInStore, DecidedBatch, DecidedMember};
+use crate::limiter::shared::charged::ChargedInStore;
+use crate::limiter::shared::kept::{DecidedBatch, DecidedMember};
 
 impl DecidedBatch {
     /// Makes the result of a batch that a local member has denied.
@@ -25,7 +30,8 @@ impl Counted {
         let is_shown = !self.is_in_shadow_mode();
         let decision = decision.for_member(self.position);
         let shown = self.limit.filter(|_| is_shown).map(|limit| (decision, limit));
-        DecidedMember { position: self.position, shown, charge }
+        let decision = if is_shown { decision } else { decision.in_shadow() };
+        DecidedMember { position: self.position, decision, shown, charge }
     }
 
     /// A member of a batch that is denied and has charged nothing: one that has not denied it has the decision of a check
@@ -90,8 +96,9 @@ impl AskedBatch {
                 }
                 // The policy of an outage has allowed the batch: the store was not charged, or nobody knows.
                 (true, None) => member.kept(own, None),
-                (true, Some(_)) => {
-                    let charge = member.charged_in_store(Some(&self.members[at]));
+                (true, Some(found)) => {
+                    let to_store = &self.members[at];
+                    let charge = member.charged_in_store(Some((to_store, at, found)));
                     member.kept(own, charge)
                 }
             });
@@ -109,24 +116,43 @@ fn looked_at(member: &SharedMember, at: usize, found: &Found) -> Option<Decision
 }
 
 impl Counted {
-    /// Returns the member's charge of a bucket in the store. `member`: as the store got it; `None` for units that were
-    /// taken from a lease.
-    fn charged_in_store(&self, member: Option<&SharedMember>) -> Option<Charged> {
-        if !self.decision.allowed() || self.mode == MemberMode::CheckOnly || self.cost == 0 {
+    /// Returns the member's charge of a bucket in the store. `asked`: the member as the store got it, its position, and the
+    /// store's answer; `None` for units that were taken from a lease.
+    fn charged_in_store(&self, asked: Option<(&SharedMember, usize, &Found)>) -> Option<Charged> {
+        if !self.decision.allowed() || self.mode == MemberMode::CheckOnly {
             return None;
         }
         let inner = &*self.handle.limiter.inner;
         let store = inner.shared.as_ref()?.store.clone();
-        let member = match member {
-            Some(member) => member.clone(),
-            None if self.is_leased => match self.handle.place_of(self.key.as_ref().id, 0).ok()? {
-                Placed::InStore(_, member) => member,
-                Placed::Unlimited | Placed::Local => return None,
-            },
+        let reversible = asked.and_then(|(member, at, found)| reversible(member, at, found));
+        let member = match asked {
+            Some((member, ..)) => member.clone(),
+            None if self.is_leased => {
+                match self.handle.place_of(self.key.as_ref().id, 0, Factor::ONE).ok()? {
+                    Placed::InStore(_, member) => member,
+                    Placed::Unlimited | Placed::Local => return None,
+                }
+            }
             None => return None,
         };
         let member = SharedMember { cost: 0, mode: SharedMode::CheckOnly, lease: None, ..member };
-        let (handle, key, cost) = (self.handle.clone(), self.key.clone(), self.cost);
-        Some(Charged::InStore(ChargedInStore { handle, key, store, member, cost }))
+        Some(Charged::InStore(ChargedInStore {
+            handle: self.handle.clone(),
+            key: self.key.clone(),
+            store,
+            member,
+            cost: self.cost,
+            reversible,
+            is_in_shadow: self.is_in_shadow,
+        }))
     }
+}
+
+/// Returns what a rollback of a member's charge needs; `None` if it cannot be rolled back.
+fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<ReversibleCharge> {
+    let (limit, text) = (&member.limit, found.texts.get(at)?.as_deref());
+    let before = read(&member.key, limit, text).ok()?.guarded(limit, found.unix_ns);
+    let is_plain = member.lease.is_none();
+    let after = limit.rule().spend(before.word, rule_time_ns(found.unix_ns), member.cost).word?;
+    ReversibleCharge::new(before, after, found.unix_ns).filter(|_| is_plain)
 }

@@ -55,6 +55,18 @@ fn leases_of<'v>(view: LimitsView<'v>, member: &Prepared<'_>) -> Option<(&'v Lea
     Some((view.inner.leases.as_ref().filter(|_| is_plain)?, saturating_ns(length)))
 }
 
+/// Whether the node's lease or a denial that it has kept answers a member now.
+pub(super) fn is_answered_here(
+    view: LimitsView<'_>,
+    member: &Prepared<'_>,
+) -> Result<bool, Outdated> {
+    let Some((leases, _)) = leases_of(view, member) else { return Ok(false) };
+    let key = leases.words.key(view, member.key.key, member.key.tag);
+    let now_ns = view.inner.clock.now_ns();
+    let (answer, _) = leases.words.answer(view, &key, (member.cost, false), now_ns)?;
+    Ok(answer != LeaseAnswer::Asks)
+}
+
 /// Answers a member from its lease. `None`: only the store can tell.
 pub(super) fn answer_by_lease(
     limiter: &Limiter,

@@ -10,6 +10,7 @@ mod asked;
 mod batch;
 mod blocking;
 mod change;
+pub(crate) mod charged;
 mod decided;
 mod explain;
 mod give_up;
@@ -19,8 +20,11 @@ pub(crate) mod keeping;
 pub(crate) mod kept;
 mod lease;
 mod one;
+mod reserve;
+mod settle;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
+mod units;
 
 use sha2::{Digest, Sha256};
 

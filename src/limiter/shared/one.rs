@@ -7,7 +7,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::shared::asked::SharedCall;
-use crate::limiter::shared::change::{Changed, Placed, change, with_word};
+use crate::limiter::shared::change::{Changed, Placed, change, lowered};
 use crate::limits::Id;
 use crate::util::time::saturating_ns;
 
@@ -122,7 +122,7 @@ impl KeyedLimit {
             };
             let decision = change(store, member, move |limit, bucket, unix_ns| {
                 let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-                (with_word(bucket, outcome.word), outcome.decision)
+                (lowered(limit, bucket, unix_ns, outcome.word), outcome.decision)
             })
             .await?;
             self.forget_denial(id);
@@ -149,7 +149,7 @@ impl KeyedLimit {
             };
             let decision = change(store, member, |limit, bucket, unix_ns| {
                 let outcome = limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
-                (with_word(bucket, outcome.word), outcome.decision)
+                (lowered(limit, bucket, unix_ns, outcome.word), outcome.decision)
             })
             .await?;
             self.forget_denial(id);

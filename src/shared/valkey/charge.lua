@@ -222,6 +222,20 @@ local function read_groups(text)
     return groups
 end
 
+-- Reads a ledger, which only the node's rules use. Returns the ms until which it is needed; nil for no ledger.
+local function needed_until(text)
+    local from, until_ms = 1, nil
+    for i = 1, 6 do
+        local colon = find(text, ':', from, true)
+        if (colon == nil) ~= (i == 6) then return nil end
+        local number = sub(text, from, (colon or 0) - 1)
+        if not is_number(number, LARGEST) then return nil end
+        if i == 2 then until_ms = tonumber(number) end
+        from = colon and colon + 1
+    end
+    return until_ms <= LAST_MS and until_ms or nil
+end
+
 local function units_of(groups)
     local units = 0
     for _, group in ipairs(groups) do units = units + group.units end
@@ -286,18 +300,25 @@ end
 
 local function text_of(m)
     local text = m.text(m)
-    if m.till == '' and not m.groups[1] then return text end
+    if m.till == '' and not m.groups[1] then return text .. m.ledger end
     text = text .. '|' .. (m.till == '' and '0' or m.till)
     for _, group in ipairs(m.groups) do text = text .. '|' .. format('%d|%d', group.till, group.units) end
-    return text
+    return text .. m.ledger
 end
 
 local rules = { g = gcra, w = window, l = leaky_bucket, G = gcra, W = window, L = leaky_bucket }
 
 -- Reads the text of a member's bucket; nil for no bucket.
 local function read(m, text)
-    m.till, m.groups, m.blocked = '', {}, false
+    m.till, m.groups, m.blocked, m.ledger, m.needed = '', {}, false, '', 0
+    local unix_ms = m.now.s * 1000 + floor(m.now.ns / 1000000)
     local main = text or ''
+    local tilde = find(main, '~', 1, true)
+    if tilde then
+        m.needed = needed_until(sub(main, tilde + 1))
+        if not m.needed then return nil end
+        m.ledger, main = sub(main, tilde), sub(main, 1, tilde - 1)
+    end
     local bar = find(main, '|', 1, true)
     if not bar then return text ~= '' and m.read(m, main) end
     m.till, main = sub(main, bar + 1), sub(main, 1, bar - 1)
@@ -306,8 +327,8 @@ local function read(m, text)
         m.groups, m.till = read_groups(sub(m.till, more + 1)), sub(m.till, 1, more - 1)
         if not m.groups or m.rule == window or main == '' then return nil end
     end
-    if not is_number(m.till, LARGEST) or (m.till == '0' and main == '') then return nil end
-    m.blocked = tonumber(m.till) > m.now.s * 1000 + floor(m.now.ns / 1000000)
+    if not is_number(m.till, LARGEST) or (m.till == '0' and main == '' and not tilde) then return nil end
+    m.blocked = tonumber(m.till) > unix_ms
     if m.till == '0' then m.till = '' end
     return m.read(m, main)
 end
@@ -328,6 +349,8 @@ for i = 1, #KEYS do
     if not read(m, texts[i]) then denied = -1 break end
     if m.groups[1] then guard(m) end
     m.enter(m)
+    -- A ledger that is not needed any more is dropped.
+    if m.needed <= now.s * 1000 + floor(now.ns / 1000000) and (rule ~= window or (m.used == 0 and m.at <= now.ms)) then m.ledger = '' end
     local changed, want, length = false, 0, 0
     if asks then
         want, length, any_lease = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), true
@@ -354,7 +377,8 @@ for i = 1, #KEYS do
     if changed then
         local last = m.groups[#m.groups]
         local leased_ms = last and math.max(0, last.till - now.s * 1000 - floor(now.ns / 1000000)) or 0
-        writes[#writes + 1] = { KEYS[i], text_of(m), math.max(m.full_ms(m) + leased_ms, keep, 0) + slack }
+        local ledger_ms = m.needed - now.s * 1000 - floor(now.ns / 1000000)
+        writes[#writes + 1] = { KEYS[i], text_of(m), math.max(m.full_ms(m) + leased_ms, ledger_ms, keep, 0) + slack }
     end
 end
 if denied == 0 then

@@ -9,6 +9,7 @@ use super::server::{Server, with_each};
 use super::{charge, options, run, secondly, wait_until_connected};
 use crate::core::shared::decide::{decide, denied_by, written};
 use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest};
+use crate::core::shared::ledger::LedgerEntry;
 use crate::core::shared::text::{ORIGIN_NS, SharedBucket};
 use crate::core::shared::{Change, Replaced, SharedMember, SharedMode, SharedStore};
 use crate::limit::{Factor, Limit};
@@ -109,6 +110,22 @@ const ODD: &[&str] = &[
     "|0|1790000001000|5",
     "1790000000000:3|0|1790000001000|5",
     "1790000000000:3|1790000009000|1790000001000|5|1790000002000|4194303",
+    "1790000000000000000~1790000000000000000:1790000001000:1:5:0:0",
+    "1790000000000000000|0~1790000000000000000:1890000001000:1:5:0:18446744073709551615",
+    "1790000000000000000|0|1890000001000|5~1:1890000001000:1:5:0:0",
+    "1790000000000:3|1~1:1890000001000:1:18446744073709551616:0:0",
+    "1790000000000:3~1:1890000001000:1:5:0:0",
+    "~1:1890000001000:1:5:0:0",
+    "|0~1:1890000001000:1:5:0:0",
+    "|~1:1890000001000:1:5:0:0",
+    "1790000000000000000~1:2127592613886:1:5:0:0",
+    "1790000000000000000~1:2127592613887:1:5:0:0",
+    "1790000000000000000~1:1790000001000:1:5:0",
+    "1790000000000000000~1:1790000001000:1:5:0:0:0",
+    "1790000000000000000~1:1790000001000::5:0:0",
+    "1790000000000000000~",
+    "~",
+    "1790000000000000000~1:1:1:1:1:1~1:1:1:1:1:1",
     "inf",
     "1790000000000000001\n",
     "\u{661}",
@@ -139,6 +156,7 @@ struct Seen {
     unreadable: u64,
     blocked: u64,
     leased: u64,
+    with_ledger: u64,
 }
 
 impl World {
@@ -264,7 +282,11 @@ impl World {
                     Some(_) => at_ms * MS + self.rng.below(MS),
                     None => (at_ms << 24) | self.rng.below(counts),
                 };
-                let bucket = SharedBucket { word, ..SharedBucket::default() };
+                let mut bucket = SharedBucket { word, ..SharedBucket::default() };
+                if self.rng.below(2) == 0 {
+                    let entry = LedgerEntry::Lowered(self.rng.next());
+                    bucket = bucket.with_entry(&member.limit, self.unix_ns, word, entry);
+                }
                 let () = self.connection.set(key, bucket.text(&member.limit)).unwrap();
             }
             _ => {}
@@ -314,6 +336,7 @@ impl World {
                 continue;
             };
             self.seen.charged += 1;
+            self.seen.with_ledger += u64::from(text.contains('~'));
             assert_eq!(
                 shown(&after[at..=at]),
                 [text],
@@ -346,7 +369,8 @@ fn scripts_decide_and_write_as_the_rules() {
         for _ in 0..batches.unwrap_or(FEW_BATCHES) {
             world.step();
         }
-        let Seen { charged, denied, unreadable, blocked, leased } = world.seen;
+        let Seen { charged, denied, unreadable, blocked, leased, with_ledger } = world.seen;
+        assert!(with_ledger > 10, "{:?}", world.seen);
         assert!(
             charged > 300 && denied > 300 && leased > 100 && unreadable > 20 && blocked > 20,
             "{:?}",

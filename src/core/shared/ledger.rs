@@ -1,0 +1,116 @@
+//! The rollback ledger of a bucket in the store: by how much calls have lowered the bucket since it began.
+//!
+//! A settlement or a cancel rolls a charge back by the rule of docs/internals/rollback.md, which asks by how much other calls
+//! have lowered the bucket since the charge. On one node a table beside the buckets answers that; in the store it is a part
+//! of the bucket's text, which only calls write that lower the bucket or reserve units in the future.
+//!
+//! A ledger may be dropped once all charges from before its last entry have drained. So for a charge, no ledger means that no
+//! call has lowered the bucket since, or that the charge has drained and its rollback returns nothing.
+
+use crate::algorithm::rule::Rule;
+use crate::core::shared::decide::full_in_ms;
+use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, rule_time_ns, unix_ms};
+use crate::limit::Limit;
+
+/// What calls have done to a bucket since the ledger began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BucketLedger {
+    /// The store's time at the beginning, in ns since 1970. It tells two ledgers of a bucket apart.
+    pub(crate) began_ns: u64,
+    /// The time at which all charges from before the last entry have drained and all reservations are granted, in ms since
+    /// 1970. The store keeps the text until then.
+    pub(crate) needed_until_ms: u64,
+    /// The number of entries. So no text comes back after a call has lowered its bucket, and a compare-and-set that was
+    /// computed before fails.
+    pub(crate) entries: u64,
+    /// The sum by which rollbacks and settlements have lowered the bucket, in the measure of
+    /// [`Charge::lowered`](crate::algorithm::Charge::lowered).
+    pub(crate) lowered: u64,
+    /// The number of refunds and resets.
+    pub(crate) refunds: u64,
+    /// The latest time at which a reservation is granted, in the time of the rules; 0 if none had to wait.
+    pub(crate) last_grant_ns: u64,
+}
+
+/// What calls have done to a bucket since a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SinceCharge {
+    pub(crate) lowered: u64,
+    pub(crate) is_refunded: bool,
+    pub(crate) last_grant_ns: u64,
+}
+
+/// An entry of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LedgerEntry {
+    /// The last charge was undone: the bucket is as if it had not been made.
+    Undo,
+    Lowered(u64),
+    Refund,
+    /// A reservation is granted at this time of the rules.
+    Grant(u64),
+}
+
+impl BucketLedger {
+    /// Returns what calls have done since a charge. `mark`: the ledger at the charge.
+    pub(crate) fn since(now: Option<BucketLedger>, mark: Option<BucketLedger>) -> SinceCharge {
+        let Some(now) = now else {
+            return SinceCharge { lowered: 0, is_refunded: false, last_grant_ns: 0 };
+        };
+        // A ledger that began after the charge counts from 0.
+        let mark = mark.filter(|mark| mark.began_ns == now.began_ns);
+        let (lowered, refunds) = mark.map_or((0, 0), |mark| (mark.lowered, mark.refunds));
+        SinceCharge {
+            lowered: now.lowered.wrapping_sub(lowered),
+            is_refunded: now.refunds != refunds,
+            last_grant_ns: now.last_grant_ns,
+        }
+    }
+}
+
+impl SharedBucket {
+    /// Returns the bucket with another word, and with the entry in its ledger that says so. The bucket is
+    /// [guarded](SharedBucket::guarded).
+    pub(crate) fn with_entry(
+        self,
+        limit: &Limit,
+        unix_ns: u64,
+        word: u64,
+        entry: LedgerEntry,
+    ) -> SharedBucket {
+        let mut ledger = self.ledger.unwrap_or(BucketLedger {
+            began_ns: unix_ns,
+            needed_until_ms: 0,
+            entries: 0,
+            lowered: 0,
+            refunds: 0,
+            last_grant_ns: 0,
+        });
+        ledger.entries = ledger.entries.saturating_add(1);
+        match entry {
+            LedgerEntry::Undo => {}
+            LedgerEntry::Lowered(by) => ledger.lowered = ledger.lowered.wrapping_add(by),
+            LedgerEntry::Refund => ledger.refunds = ledger.refunds.saturating_add(1),
+            LedgerEntry::Grant(at_ns) => ledger.last_grant_ns = ledger.last_grant_ns.max(at_ns),
+        }
+        let new = SharedBucket { word, ..self };
+        // Both: a call that lowers the bucket leaves it full earlier than the charges from before have drained.
+        let full_in_ms = full_in_ms(limit, self, unix_ns).max(full_in_ms(limit, new, unix_ns));
+        let until_ms = unix_ms(unix_ns).saturating_add(full_in_ms).saturating_add(1);
+        ledger.needed_until_ms = ledger.needed_until_ms.max(until_ms.min(LAST_UNIX_MS));
+        SharedBucket { ledger: Some(ledger), ..new }
+    }
+
+    /// Drops a ledger that no rollback needs any more.
+    pub(super) fn without_old_ledger(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
+        let is_needed = |ledger: &BucketLedger| {
+            // A window that owes units keeps those that it has charged until it has none.
+            let rule = limit.rule();
+            let is_charged = matches!(rule, Rule::Window(_))
+                && self.word != 0
+                && !rule.is_full(self.word, rule_time_ns(unix_ns));
+            is_charged || ledger.needed_until_ms > unix_ms(unix_ns)
+        };
+        SharedBucket { ledger: self.ledger.filter(is_needed), ..self }
+    }
+}

@@ -1,0 +1,138 @@
+//! A charge of a bucket in the store that can be rolled back later: by a settlement, or by a cancel of a reservation.
+//!
+//! The rule is that of one node, docs/internals/rollback.md. It knows no leases, whose units are spent later than they are
+//! charged: so a charge that was made while nodes held leases of the bucket stays, and so does each while nodes hold some.
+
+use crate::algorithm::Charge;
+use crate::algorithm::timed_count::NS_PER_MS;
+use crate::core::shared::ledger::{BucketLedger, LedgerEntry};
+use crate::core::shared::text::{SharedBucket, rule_time_ns, unix_ms};
+use crate::limit::Limit;
+use crate::util::time::saturating_ns;
+
+/// What a rollback needs to know of a charge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReversibleCharge {
+    charge: Charge,
+    /// The bucket's ledger at the charge.
+    ledger: Option<BucketLedger>,
+    /// When a reservation is granted, in the time of the rules; the time of the charge for any other.
+    granted_at_ns: u64,
+}
+
+impl ReversibleCharge {
+    /// Records a charge that has made the word `after` of a [guarded](SharedBucket::guarded) bucket. `None` if it cannot be
+    /// rolled back.
+    pub(crate) fn new(before: SharedBucket, after: u64, unix_ns: u64) -> Option<ReversibleCharge> {
+        let now_ns = rule_time_ns(unix_ns);
+        (before.leases.units() == 0).then(|| ReversibleCharge {
+            charge: Charge::new(before.word, after, now_ns),
+            ledger: before.ledger,
+            granted_at_ns: now_ns,
+        })
+    }
+
+    /// Rolls `cost - actual` of its `cost` units back. `None`: nothing comes back.
+    pub(crate) fn rolled_back(
+        &self,
+        limit: &Limit,
+        bucket: SharedBucket,
+        unix_ns: u64,
+        (cost, actual): (u64, u64),
+    ) -> Option<SharedBucket> {
+        let since = BucketLedger::since(bucket.ledger, self.ledger);
+        if bucket.leases.units() > 0 || since.is_refunded {
+            return None;
+        }
+        let (lowered, last_grant_ns) = (since.lowered, since.last_grant_ns);
+        let charge = limit.rule().without(self.charge, cost, actual)?;
+        let charge = Charge { lowered, last_grant_ns, ..charge };
+        let word = limit.rule().roll_back(bucket.word, charge, || rule_time_ns(unix_ns))?;
+        let entry = match charge.is_last(bucket.word) && actual == 0 {
+            true => LedgerEntry::Undo,
+            false => LedgerEntry::Lowered(limit.rule().measure(bucket.word, word)),
+        };
+        Some(bucket.with_entry(limit, unix_ns, word, entry))
+    }
+
+    /// Rolls a reservation back whose time has not come.
+    pub(crate) fn cancelled(
+        &self,
+        limit: &Limit,
+        bucket: SharedBucket,
+        unix_ns: u64,
+        cost: u64,
+    ) -> Option<SharedBucket> {
+        let is_used = self.granted_at_ns <= rule_time_ns(unix_ns);
+        if is_used { None } else { self.rolled_back(limit, bucket, unix_ns, (cost, 0)) }
+    }
+}
+
+/// Reserved units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reserved {
+    /// The bucket with the charge; `None` for a cost of 0.
+    pub(crate) new: Option<SharedBucket>,
+    pub(crate) charge: Option<ReversibleCharge>,
+    /// The ns until the units are granted.
+    pub(crate) wait_ns: u64,
+}
+
+/// Why nothing is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The wait would be longer than the caller's longest.
+    NotInTime {
+        wait_ns: u64,
+    },
+    /// Beyond the range of the clock or of the text.
+    TooFarAhead,
+    Blocked {
+        left_ns: u64,
+    },
+}
+
+/// Reserves `cost` units of a [guarded](SharedBucket::guarded) bucket, at the earliest time behind all earlier reservations.
+///
+/// A reservation that has to wait would be granted while nodes still spend the leases that they hold. So none waits while
+/// there are leases.
+pub(crate) fn reserve(
+    limit: &Limit,
+    bucket: SharedBucket,
+    unix_ns: u64,
+    cost: u64,
+    at_most_ns: u64,
+) -> Result<Reserved, Refused> {
+    if let Some(left_ns) = bucket.blocked_ns(unix_ns) {
+        return Err(Refused::Blocked { left_ns });
+    }
+    let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
+    let in_time = |wait_ns| match wait_ns <= at_most_ns {
+        true => Ok(wait_ns),
+        false => Err(Refused::NotInTime { wait_ns }),
+    };
+    if cost == 0 {
+        let decision = rule.spend(bucket.word, now_ns, 0).decision;
+        let debt_ns = if decision.allowed() { 0 } else { saturating_ns(decision.retry_in()) };
+        return Ok(Reserved { new: None, charge: None, wait_ns: in_time(debt_ns)? });
+    }
+    let grant = rule.reserve(bucket.word, now_ns, cost).ok_or(Refused::TooFarAhead)?;
+    let wait_ns = in_time(grant.at_ns.saturating_sub(now_ns))?;
+    let charge = ReversibleCharge::new(bucket, grant.word, unix_ns);
+    if wait_ns == 0 {
+        let new = Some(SharedBucket { word: grant.word, ..bucket });
+        return Ok(Reserved { new, charge, wait_ns });
+    }
+    if bucket.leases.units() > 0 {
+        let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
+        return Err(Refused::NotInTime { wait_ns: wait_ns.max(leased_ms * NS_PER_MS) });
+    }
+    let new = bucket.with_entry(limit, unix_ns, grant.word, LedgerEntry::Grant(grant.at_ns));
+    // The reservation's own entry came before its charge.
+    let charge = charge.map(|charge| ReversibleCharge {
+        ledger: new.ledger,
+        granted_at_ns: grant.at_ns,
+        ..charge
+    });
+    Ok(Reserved { new: Some(new), charge, wait_ns })
+}

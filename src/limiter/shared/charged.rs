@@ -1,0 +1,166 @@
+//! A charge of a bucket in the store, which its caller may roll back, settle or refund later.
+//!
+//! Each of these is a task of the store. The calls without I/O only begin it: its caller waits for nothing.
+
+use std::sync::Arc;
+
+use crate::algorithm::factor::Factor;
+use crate::core::shared::reversible::ReversibleCharge;
+use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::core::shared::{SharedMember, SharedStore};
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::limit::Limit;
+use crate::limiter::handle::{Call, KeyedLimit};
+#[cfg(feature = "tower")]
+use crate::limiter::shared::change::lowered;
+use crate::limiter::shared::change::{Placed, change, change_now};
+use crate::store::key::Key;
+
+/// A charge of a bucket in the store.
+#[derive(Clone)]
+pub(crate) struct ChargedInStore {
+    pub(super) handle: KeyedLimit,
+    pub(super) key: Key,
+    pub(super) store: Arc<dyn SharedStore>,
+    pub(super) member: SharedMember,
+    pub(super) cost: u64,
+    /// `None`: the charge cannot be rolled back.
+    pub(super) reversible: Option<ReversibleCharge>,
+    /// Whether the shadow limit's bucket was charged as well.
+    pub(super) is_in_shadow: bool,
+}
+
+impl ChargedInStore {
+    /// Reads the limiter's clock.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.handle.limiter.inner.clock.now_ns()
+    }
+
+    /// Begins to refund the units.
+    #[cfg(feature = "tower")]
+    pub(crate) fn give_back(&self) {
+        let (store, by, cost) = (self.store.clone(), self.store.clone(), self.cost);
+        let (handle, member, key) = (self.handle.clone(), self.member.clone(), self.key.clone());
+        store.run(Box::pin(async move {
+            let refunded = change_now(&*by, member, move |limit, bucket, unix_ns| {
+                let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
+                (lowered(limit, bucket, unix_ns, outcome.word), ())
+            });
+            match refunded.await {
+                Ok(()) => handle.forget_denial_of(key.as_ref().id),
+                Err(_) => handle.tally.count_error(),
+            }
+        }));
+    }
+
+    /// Begins to cancel a reservation.
+    pub(crate) fn begin_cancel(&self) {
+        self.begin(|charge, limit, bucket, unix_ns| {
+            charge.reversible?.cancelled(limit, bucket, unix_ns, charge.cost)
+        });
+    }
+
+    /// Begins to roll all of the charge back, of a call whose caller has gone.
+    pub(super) fn begin_roll_back(&self) {
+        self.begin(|charge, limit, bucket, unix_ns| {
+            charge.reversible?.rolled_back(limit, bucket, unix_ns, (charge.cost, 0))
+        });
+    }
+
+    fn begin(
+        &self,
+        change: impl Fn(&ChargedInStore, &Limit, SharedBucket, u64) -> Option<SharedBucket>
+        + Send
+        + Sync
+        + 'static,
+    ) {
+        // After a reload the text's word is in the units of another limit: nothing comes back.
+        let Ok(Some((member, _))) = self.place_now() else { return };
+        if member.limit != self.member.limit {
+            return;
+        }
+        let (store, charge) = (self.store.clone(), self.clone());
+        store.run(Box::pin(async move {
+            let by = charge.clone();
+            let changed = change_now(&*charge.store, member, move |limit, bucket, unix_ns| {
+                let new = change(&by, limit, bucket, unix_ns);
+                (new, new.is_some())
+            });
+            match changed.await {
+                Ok(true) => charge.in_shadow(Call::Refund(charge.cost)),
+                Ok(false) => {}
+                Err(_) => charge.handle.tally.count_error(),
+            }
+        }));
+    }
+
+    /// Begins to settle the charge.
+    pub(crate) fn begin_settle(&self, actual: u64) {
+        let (store, charge) = (self.store.clone(), self.clone());
+        store.run(Box::pin(async move {
+            if charge.settle(actual).await.is_err() {
+                charge.handle.tally.count_error();
+            }
+        }));
+    }
+
+    /// Replaces the charge by the actual cost, and decides a check of the bucket at a cost of 0.
+    pub(super) async fn settle(&self, actual: u64) -> Result<Decision, Error> {
+        let Some((member, max_debt)) = self.place_now()? else { return Ok(Decision::UNLIMITED) };
+        let (cost, reversible) = (self.cost, self.reversible);
+        let reversible = reversible.filter(|_| member.limit == self.member.limit);
+        let (is_changed, decision) =
+            change(self.store.clone(), member, move |limit, bucket, unix_ns| {
+                let now_ns = rule_time_ns(unix_ns);
+                let new = match actual.cmp(&cost) {
+                    std::cmp::Ordering::Less => reversible.and_then(|charge| {
+                        charge.rolled_back(limit, bucket, unix_ns, (cost, actual))
+                    }),
+                    std::cmp::Ordering::Equal => None,
+                    std::cmp::Ordering::Greater => {
+                        let owed = limit.rule().owe(bucket.word, now_ns, actual - cost, max_debt);
+                        owed.map(|word| SharedBucket { word, ..bucket })
+                    }
+                };
+                let word = new.unwrap_or(bucket).word;
+                (new, (new.is_some(), limit.rule().spend(word, now_ns, 0).decision))
+            })
+            .await?;
+        match actual.checked_sub(cost) {
+            Some(0) => {}
+            // A plain spend charges the shadow bucket only if it has the units: only the enforced limit has debt.
+            Some(more) => self.in_shadow(Call::Spend(more)),
+            None if is_changed => self.in_shadow(Call::Refund(cost - actual)),
+            None => {}
+        }
+        Ok(decision)
+    }
+
+    /// Returns the bucket by the limit that applies now, and the limit's largest debt. `None`: no limit applies, it is local,
+    /// or the limiter is off.
+    fn place_now(&self) -> Result<Option<(SharedMember, u64)>, Error> {
+        let inner = &*self.handle.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(None);
+        }
+        let (id, index) = (self.key.as_ref().id, self.key.as_ref().limit);
+        let Placed::InStore(_, member) = self.handle.place_of(id, 0, Factor::ONE)? else {
+            return Ok(None);
+        };
+        let max_debt = inner.with_view(|view| {
+            let entry = view.generation.limits.entry(index);
+            let applies = entry.limit_for(id, view.limits_now_ns());
+            Ok(applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)))
+        });
+        Ok(Some((member, max_debt)))
+    }
+
+    /// Repeats a call on the shadow of the bucket, if it was charged there.
+    fn in_shadow(&self, call: Call) {
+        let inner = &*self.handle.limiter.inner;
+        if self.is_in_shadow {
+            let _ = inner.in_shadow_capped(self.key.as_ref(), Factor::ONE, call, self.now_ns());
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Reservations and estimates of limits that several nodes share.
+//!
+//! A reservation reads the bucket, computes the new one here, and replaces it if no other caller has changed it meanwhile.
+//! Its time is the store's. The node waits from the moment at which it has the answer, so that its wait never ends before
+//! the store's time has come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::algorithm::factor::Factor;
+use crate::core::shared::outage::Policy;
+use crate::core::shared::reversible::{Refused, Reserved, reserve};
+use crate::core::shared::text::rule_time_ns;
+use crate::core::shared::{SharedMember, SharedMode, SharedStore};
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::reserve::{Charged, Receipt, Reservation, ReserveError};
+use crate::limiter::shared::answered::answer;
+use crate::limiter::shared::asked::{SharedCall, decide_without, end_outage};
+use crate::limiter::shared::batch::Begun;
+use crate::limiter::shared::change::{Placed, change_now};
+use crate::limiter::shared::charged::ChargedInStore;
+use crate::limiter::shared::policy;
+use crate::limits::{Id, Scratch};
+use crate::store::key::{Key, KeyRef};
+use crate::util::time::saturating_ns;
+
+/// The terms of a shared limit for an id that make a reservation another call.
+pub(super) struct Terms {
+    is_leased: bool,
+    pub(super) is_shadow: bool,
+    pub(super) has_shadow_beside: bool,
+    pub(super) policy: Policy,
+}
+
+/// What the store has granted. Dropped without its caller, it rolls the charge back.
+struct Granted {
+    charged: Option<ChargedInStore>,
+    wait_ns: u64,
+    /// A check of the bucket at a cost of 0 after the charge.
+    after: Decision,
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let Some(charged) = &self.charged {
+            charged.begin_roll_back();
+        }
+    }
+}
+
+impl KeyedLimit {
+    /// Like [`reserve`](KeyedLimit::reserve), for a limit that may be [shared](crate::limits::Shared): reservations of all
+    /// nodes are granted in the order in which the store has them. Takes two answers of the store.
+    ///
+    /// A reservation of a shared limit that is [cancelled](Reservation::cancel) gives back what the store's rule allows: all
+    /// of it if no later charge is behind it. A future that is dropped before it is ready keeps nothing: what the store
+    /// charges for it is rolled back.
+    ///
+    /// While the store does not answer, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and nobody
+    /// waits: the units are there at once, or it is [`ReserveError::NotInTime`].
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](KeyedLimit::reserve); and [`ReserveError::Wrong`] with [`Error::is_store_failure`] if the store has a
+    /// text that is no bucket, or other callers have changed it three times meanwhile, or with [`Error::is_leased`] if the
+    /// limit is [`Leased`](crate::limits::Shared::Leased): units that nodes hold in leases have no order.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// use tollgate::shared::Store;
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let limit = Limit::new(1, 1, Duration::from_secs(1))?;
+    /// let exact = LimitOptions::default().shared(Shared::Exact);
+    /// let limits = Limits::builder().limit_with("Mail", IdFormat::String, limit, exact)?.build();
+    /// let (clock, hand) = Clock::manual();
+    /// let options = LimiterOptions::default().store(Store::in_memory(clock.clone())).clock(clock);
+    /// let mail = Limiter::with_options(limits, options).limit("Mail")?;
+    /// assert!(mail.spend_shared("alice", 1).await?.allowed());
+    /// let reservation = mail.reserve_shared("alice", 1, Duration::from_secs(5)).await?;
+    /// assert_eq!(reservation.wait(), Duration::from_secs(1));
+    /// hand.advance(Duration::from_secs(1));
+    /// assert!(reservation.wait().is_zero());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn reserve_shared<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        cost: u64,
+        at_most: Duration,
+    ) -> Result<Reservation, ReserveError> {
+        let id = id.into();
+        loop {
+            let Some(terms) = self.terms_unleased(id)? else {
+                match self.reserve(id, cost, at_most) {
+                    // A reload has come between, and has made the limit a shared one.
+                    Err(ReserveError::Wrong(error)) if error.needs_store() => continue,
+                    reservation => return reservation,
+                }
+            };
+            if terms.is_shadow {
+                let (_, receipt) = self.spend_estimate_shared(id, cost).await?;
+                let receipt = receipt.unwrap_or(Receipt { charged: None, cost });
+                return Ok(Reservation { receipt, granted_at_ns: 0 });
+            }
+            match self.place(id, cost)? {
+                Placed::Unlimited | Placed::Local => {}
+                Placed::InStore(store, member) => {
+                    let mut scratch = Scratch::new();
+                    let id = self.encoded(id, &mut scratch)?;
+                    let key = Key::new(KeyRef { limit: self.index, id });
+                    let asked = Asked { handle: self.clone(), key, member, cost, at_most };
+                    return self.reserve_in_store(store, asked, terms).await;
+                }
+            }
+        }
+    }
+
+    async fn reserve_in_store(
+        &self,
+        store: Arc<dyn SharedStore>,
+        asked: Asked,
+        terms: Terms,
+    ) -> Result<Reservation, ReserveError> {
+        let (cost, key, limit) = (asked.cost, asked.key.clone(), asked.member.limit.clone());
+        let member = asked.member.clone();
+        let (tell, granted) = tokio::sync::oneshot::channel();
+        let by = store.clone();
+        store.run(Box::pin(async move {
+            let _ = tell.send(Ok(asked.ask(by).await));
+        }));
+        let inner = &*self.limiter.inner;
+        let id = key.as_ref().id;
+        let mut granted = match answer(granted).await.and_then(|result| result) {
+            Ok(Ok(granted)) => granted,
+            Ok(Err(refused)) => {
+                end_outage(self);
+                let retry_in = refused.needed().unwrap_or(Duration::ZERO);
+                let denied = Decision::to_spend(false, 0, retry_in, retry_in);
+                self.count(id, &limit, 0, &denied, inner.clock.now_ns());
+                return Err(refused);
+            }
+            Err(error) if error.is_store_outage() => {
+                let member = SharedMember { cost, mode: SharedMode::CheckAndSpend, ..member };
+                let decided = decide_without(self, &[member], &[terms.policy], &error);
+                let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
+                let counted = if decision.allowed() { cost } else { 0 };
+                self.count(id, &limit, counted, &decision, inner.clock.now_ns());
+                if !decision.allowed() {
+                    return Err(ReserveError::NotInTime { needed: decision.retry_in() });
+                }
+                let receipt = Receipt { charged: None, cost };
+                return Ok(Reservation { receipt, granted_at_ns: 0 });
+            }
+            Err(error) => {
+                self.tally.count_error();
+                return Err(error.into());
+            }
+        };
+        end_outage(self);
+        let now_ns = inner.clock.now_ns();
+        self.count(id, &limit, cost, &granted.after.in_shadow(), now_ns);
+        let mut charged = granted.charged.take();
+        if terms.has_shadow_beside {
+            let would_deny = inner.in_shadow(key.as_ref(), Factor::ONE, Call::Spend(cost), now_ns);
+            self.note_shadow(would_deny);
+            if let Some(charged) = &mut charged {
+                charged.is_in_shadow = !would_deny;
+            }
+        }
+        let receipt = Receipt { charged: charged.map(Charged::InStore), cost };
+        Ok(Reservation { receipt, granted_at_ns: now_ns.saturating_add(granted.wait_ns) })
+    }
+
+    /// Like [`spend_estimate`](KeyedLimit::spend_estimate), for a limit that may be [shared](crate::limits::Shared). Settle
+    /// the receipt by [`settle_shared`](Receipt::settle_shared).
+    ///
+    /// # Errors
+    ///
+    /// As [`spend_shared`](KeyedLimit::spend_shared); and [`Error::is_leased`] if the limit is
+    /// [`Leased`](crate::limits::Shared::Leased).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::{LimitOptions, Shared};
+    /// # use tollgate::shared::Store;
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// # let limit = Limit::new(10_000, 10_000, Duration::from_secs(60))?;
+    /// # let exact = LimitOptions::default().shared(Shared::Exact);
+    /// # let limits = Limits::builder().limit_with("Tokens", IdFormat::String, limit, exact)?.build();
+    /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::manual().0));
+    /// let tokens = Limiter::with_options(limits, options).limit("Tokens")?;
+    /// let (decision, receipt) = tokens.spend_estimate_shared("key-1", 4_000).await?;
+    /// assert!(decision.allowed());
+    /// let after = receipt.expect("allowed").settle_shared(1_350).await?;
+    /// assert_eq!(after.remaining(), Some(8_650));
+    /// # Ok::<(), tollgate::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn spend_estimate_shared<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        estimate: u64,
+    ) -> Result<(Decision, Option<Receipt>), Error> {
+        let id = id.into();
+        loop {
+            if self.terms_unleased(id)?.is_some() {
+                let members = [self.member(id).cost(estimate)];
+                let batch = self.limiter.batch(&members);
+                let call = SharedCall { keeps: true, ..SharedCall::SPEND.of_one() };
+                let decided = match batch.begin(call)? {
+                    Begun::Local => continue,
+                    Begun::Decided(decided) => decided,
+                    Begun::Asks(asked) => answer(batch.ask(asked)?).await?,
+                };
+                let charged = decided.members.into_iter().find_map(|member| member.charge);
+                let receipt = Receipt { charged, cost: estimate };
+                return Ok((decided.decision, decided.decision.allowed().then_some(receipt)));
+            }
+            match self.spend_estimate(id, estimate) {
+                Err(error) if error.needs_store() => {}
+                decided => return decided,
+            }
+        }
+    }
+
+    /// Returns the terms of a shared limit; an error if it is leased.
+    fn terms_unleased(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
+        match self.terms(id)? {
+            Some(Terms { is_leased: true, .. }) => {
+                self.tally.count_error();
+                Err(leased(self.name()))
+            }
+            terms => Ok(terms),
+        }
+    }
+
+    /// Returns the terms of a shared limit; `None` if no shared limit applies to the id.
+    pub(super) fn terms(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(None);
+        }
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        Ok(inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let applies = entry.limit_for(id, view.limits_now_ns());
+            let applies = applies.filter(|_| entry.is_shared());
+            Ok(applies.map(|(_, tag)| Terms {
+                is_leased: entry.sharing().lease().is_some(),
+                is_shadow: entry.is_shadow(),
+                has_shadow_beside: entry.shadow_beside(tag).is_some(),
+                policy: policy(entry),
+            }))
+        }))
+    }
+}
+
+#[cold]
+fn leased(name: &str) -> Error {
+    let text = format!(
+        "{name} is leased, and units in leases have no order: reservations and estimates need a limit with shared: exact"
+    );
+    Error::new(ErrorKind::Leased, text)
+}
+
+/// A reservation to make.
+struct Asked {
+    handle: KeyedLimit,
+    key: Key,
+    member: SharedMember,
+    cost: u64,
+    at_most: Duration,
+}
+
+impl Asked {
+    async fn ask(
+        self,
+        store: Arc<dyn SharedStore>,
+    ) -> Result<Result<Granted, ReserveError>, Error> {
+        let Asked { handle, key, member, cost, at_most } = self;
+        let at_most_ns = saturating_ns(at_most);
+        let reserved = change_now(&*store, member.clone(), move |limit, bucket, unix_ns| {
+            match reserve(limit, bucket, unix_ns, cost, at_most_ns) {
+                Ok(Reserved { new, charge, wait_ns }) => {
+                    let (word, now_ns) = (new.unwrap_or(bucket).word, rule_time_ns(unix_ns));
+                    let after = limit.rule().spend(word, now_ns, 0).decision;
+                    (new, Ok((charge, wait_ns, after)))
+                }
+                Err(refused) => (None, Err(refused)),
+            }
+        })
+        .await?;
+        let (charge, wait_ns, after) = match reserved {
+            Ok(reserved) => reserved,
+            Err(refused) => return Ok(Err(reserve_error(refused))),
+        };
+        let (reversible, is_in_shadow) = (charge, false);
+        let charged = ChargedInStore { handle, key, store, member, cost, reversible, is_in_shadow };
+        Ok(Ok(Granted { charged: Some(charged), wait_ns, after }))
+    }
+}
+
+fn reserve_error(refused: Refused) -> ReserveError {
+    match refused {
+        Refused::NotInTime { wait_ns } => {
+            ReserveError::NotInTime { needed: Duration::from_nanos(wait_ns) }
+        }
+        Refused::TooFarAhead => ReserveError::TooFarAhead,
+        Refused::Blocked { left_ns } => {
+            ReserveError::Blocked { left: Duration::from_nanos(left_ns) }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Reservations, estimates and partial grants of shared limits, beside those of a local limit.
+
+use std::time::Duration;
+
+use tollgate::clock::ManualClock;
+use tollgate::limits::{LimitMode, OnError};
+use tollgate::reserve::{Receipt, Reservation, ReserveError};
+use tollgate::{Decision, KeyedLimit};
+
+use super::*;
+
+const HISTORIES: u64 = 3_000;
+
+/// Steele and Vigna's splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// One limit of each algorithm, small, so that calls of a history meet.
+fn small() -> [Limit; 4] {
+    let ms = Duration::from_millis;
+    [
+        Limit::new(5, 1, ms(100)).unwrap(),
+        Limit::fixed_window(5, ms(500)).unwrap(),
+        Limit::token_bucket(6, ms(400), 3).unwrap(),
+        Limit::leaky_bucket(5, ms(100), 2).unwrap(),
+    ]
+}
+
+/// A local limit and two nodes of a shared one, with the same numbers and on the same clock.
+struct Pair {
+    local: KeyedLimit,
+    nodes: [KeyedLimit; 2],
+    hand: ManualClock,
+}
+
+fn pair(limit: &Limit) -> Pair {
+    let (clock, hand) = Clock::manual();
+    let store = Store::in_memory(clock.clone());
+    let options = LimitOptions::default().max_debt(2);
+    let limits = || {
+        let local =
+            Limits::builder().limit_with("Local", IdFormat::String, limit.clone(), options.clone());
+        let exact = options.clone().shared(Shared::Exact);
+        local.unwrap().limit_with("All", IdFormat::String, limit.clone(), exact).unwrap().build()
+    };
+    let one = node(limits(), &store, &clock);
+    let other = node(limits(), &store, &clock);
+    let nodes = [&one, &other].map(|node| node.limit("All").unwrap());
+    Pair { local: one.limit("Local").unwrap(), nodes, hand }
+}
+
+fn figures(decision: Decision) -> (bool, Option<u64>, Duration, Duration) {
+    (decision.allowed(), decision.remaining(), decision.retry_in(), decision.reset_in())
+}
+
+/// What a caller holds, of the local limit and of the shared one.
+enum Held {
+    Receipts(Receipt, Receipt),
+    Places(Reservation, Reservation),
+}
+
+fn error_text(error: &ReserveError) -> String {
+    error.to_string().replace("All", "Local")
+}
+
+/// One call, for both limits: both must answer alike.
+fn step(pair: &Pair, random: &mut Random, held: &mut Vec<Held>) -> String {
+    let Pair { local, nodes, hand } = pair;
+    let all = &nodes[random.below(2) as usize];
+    let cost = random.below(6);
+    match random.below(12) {
+        0 | 1 => {
+            let by = [0, 1, 20, 50, 99, 100, 101, 300][random.below(8) as usize];
+            hand.advance(Duration::from_millis(by));
+            format!("{by} ms later")
+        }
+        2 => {
+            let (mine, theirs) =
+                (local.spend("a", cost.min(3)), now(all.spend_shared("a", cost.min(3))));
+            assert_eq!(figures(mine.unwrap()), figures(theirs.unwrap()));
+            format!("spend {cost}")
+        }
+        3 | 4 => {
+            let cost = cost.min(3);
+            let (mine, receipt) = local.spend_estimate("a", cost).unwrap();
+            let (theirs, other) = now(all.spend_estimate_shared("a", cost)).unwrap();
+            assert_eq!(figures(mine), figures(theirs));
+            held.extend(receipt.zip(other).map(|(a, b)| Held::Receipts(a, b)));
+            format!("estimate {cost}: {mine:?}")
+        }
+        5 => {
+            let at_most = Duration::from_millis(100 * random.below(20));
+            let cost = cost.min(3);
+            match (local.reserve("a", cost, at_most), now(all.reserve_shared("a", cost, at_most))) {
+                (Ok(mine), Ok(theirs)) => {
+                    assert_eq!(mine.wait(), theirs.wait(), "{mine:?}");
+                    held.push(Held::Places(mine, theirs));
+                }
+                (Err(mine), Err(theirs)) => assert_eq!(error_text(&mine), error_text(&theirs)),
+                other => panic!("{other:?}"),
+            }
+            format!("reserve {cost} within {at_most:?}")
+        }
+        6..=8 if !held.is_empty() => {
+            let at = random.below(held.len() as u64) as usize;
+            let (mine, theirs) = match held.swap_remove(at) {
+                Held::Receipts(mine, theirs) => (mine, theirs),
+                Held::Places(mine, theirs) => (mine.into_receipt(), theirs.into_receipt()),
+            };
+            let figures =
+                (figures(mine.settle(cost)), figures(now(theirs.settle_shared(cost)).unwrap()));
+            assert_eq!(figures.0, figures.1, "settle to {cost}");
+            format!("settle {at} to {cost}")
+        }
+        9 => {
+            let (mine, theirs) =
+                (local.refund("a", cost.min(3)), now(all.refund_shared("a", cost.min(3))));
+            assert_eq!(figures(mine.unwrap()), figures(theirs.unwrap()));
+            format!("refund {cost}")
+        }
+        10 => {
+            let mine = local.spend_up_to("a", cost).unwrap();
+            let theirs = now(all.spend_up_to_shared("a", cost)).unwrap();
+            assert_eq!((mine.0, figures(mine.1)), (theirs.0, figures(theirs.1)));
+            format!("up to {cost}: {mine:?}")
+        }
+        11 if random.below(8) == 0 => {
+            let (mine, theirs) = (local.drain("a", cost), now(all.drain_shared("a", cost)));
+            assert_eq!(figures(mine.unwrap()), figures(theirs.unwrap()));
+            format!("drain but {cost}")
+        }
+        _ => {
+            assert_eq!(
+                figures(local.check("a", 1).unwrap()),
+                figures(now(all.check_shared("a", 1)).unwrap())
+            );
+            "check".into()
+        }
+    }
+}
+
+/// Prints the calls of a history that fails.
+struct Calls(u64, Vec<String>);
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("history {}: {:#?}", self.0, self.1);
+        }
+    }
+}
+
+#[test]
+fn shared_charges_settle_as_local_ones() {
+    for limit in small() {
+        for seed in 0..HISTORIES {
+            let (pair, mut random, mut held) = (pair(&limit), Random(seed), Vec::new());
+            let mut calls = Calls(seed, vec![limit.to_string()]);
+            for _ in 0..40 {
+                calls.1.push(step(&pair, &mut random, &mut held));
+            }
+        }
+    }
+}
+
+/// A grant: its time, its units, and the least that it still has of them.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    at_ns: u64,
+    cost: u64,
+}
+
+/// Whether in no time more units were granted than a bucket of 5, with one each 100 ms, has.
+fn assert_within_bound(grants: &[Grant], calls: &[String]) {
+    let mut grants: Vec<_> = grants.iter().filter(|grant| grant.cost > 0).collect();
+    grants.sort_by_key(|grant| grant.at_ns);
+    for (first, start) in grants.iter().enumerate() {
+        let mut units = 0;
+        for grant in &grants[first..] {
+            units += grant.cost;
+            let most = 5 + (grant.at_ns - start.at_ns) / 100_000_000;
+            assert!(units <= most, "{units} from {start:?} to {grant:?}: {grants:?} {calls:#?}");
+        }
+    }
+}
+
+#[test]
+fn cancels_in_any_order_keep_the_bound() {
+    let limit = &small()[0];
+    let mut cancelled = 0;
+    for seed in 0..4 * HISTORIES {
+        let (clock, hand) = Clock::manual();
+        let store = Store::in_memory(clock.clone());
+        let limits = || {
+            Limits::builder()
+                .limit_with("All", IdFormat::String, limit.clone(), exact())
+                .unwrap()
+                .build()
+        };
+        let nodes = [node(limits(), &store, &clock), node(limits(), &store, &clock)];
+        let nodes = nodes.each_ref().map(|node| node.limit("All").unwrap());
+        let (mut random, mut now_ns) = (Random(seed), 0);
+        let (mut grants, mut held, mut calls) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..30 {
+            let (all, cost) = (&nodes[random.below(2) as usize], 1 + random.below(4));
+            match random.below(8) {
+                0 | 1 => {
+                    let by_ns = random.below(150) * 1_000_000;
+                    hand.advance(Duration::from_nanos(by_ns));
+                    now_ns += by_ns;
+                    calls.push(format!("{by_ns} ns later"));
+                }
+                2 => {
+                    if now(all.spend_shared("a", cost)).unwrap().allowed() {
+                        grants.push(Grant { at_ns: now_ns, cost });
+                        calls.push(format!("spent {cost}"));
+                    }
+                }
+                3..=5 => {
+                    if let Ok(place) = now(all.reserve_shared("a", cost, Duration::from_secs(3))) {
+                        let at_ns = now_ns + place.wait().as_nanos() as u64;
+                        calls.push(format!("{} reserved {cost} for {at_ns}", grants.len()));
+                        held.push((grants.len(), place));
+                        grants.push(Grant { at_ns, cost });
+                    }
+                }
+                _ if !held.is_empty() => {
+                    let at = random.below(held.len() as u64) as usize;
+                    let (granted, place) = held.swap_remove(at);
+                    let grant: &mut Grant = &mut grants[granted];
+                    if random.below(2) == 0 {
+                        calls.push(format!("cancel {granted}"));
+                        cancelled += 1;
+                        if !place.wait().is_zero() {
+                            grant.cost = 0;
+                        }
+                        place.cancel();
+                    } else {
+                        let actual = random.below(grant.cost);
+                        calls.push(format!("settle {granted} to {actual}"));
+                        let _ = now(place.into_receipt().settle_shared(actual)).unwrap();
+                        grant.cost = actual;
+                    }
+                }
+                _ => {}
+            }
+        }
+        assert_within_bound(&grants, &calls);
+    }
+    assert!(cancelled > HISTORIES);
+}
+
+/// A node of a shared limit of 5 units, one a minute, and the hand of its clock.
+fn exact_node(options: LimitOptions) -> (KeyedLimit, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    let limits = Limits::builder().limit_with("All", IdFormat::String, minutely(5), options);
+    let node = node(limits.unwrap().build(), &Store::in_memory(clock.clone()), &clock);
+    (node.limit("All").unwrap(), hand)
+}
+
+#[test]
+fn waiters_of_all_nodes_have_one_queue() {
+    let (all, hand) = exact_node(exact());
+    assert!(now(all.spend_shared("a", 5)).unwrap().allowed());
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let places: Vec<_> = (1..=3)
+        .map(|number| {
+            let place = now(all.reserve_shared("a", 1, Duration::MAX)).unwrap();
+            assert_eq!(place.wait(), minutes(number));
+            place
+        })
+        .collect();
+    let error = now(all.reserve_shared("a", 1, minutes(3))).unwrap_err();
+    assert_eq!(error.needed(), Some(minutes(4)));
+    assert!(now(all.reserve_shared("a", 6, minutes(9))).unwrap_err().is_never());
+    let [one, two, three]: [Reservation; 3] = places.try_into().unwrap();
+    three.cancel();
+    two.cancel();
+    assert_eq!(now(all.reserve_shared("a", 1, Duration::MAX)).unwrap().wait(), minutes(2));
+    hand.advance(minutes(1));
+    assert!(one.wait().is_zero());
+    one.cancel(); // Its time has come: it counts as used.
+    assert!(!now(all.spend_shared("a", 1)).unwrap().allowed());
+}
+
+#[test]
+fn leased_limits_refuse_places_and_estimates() {
+    let (all, _) = exact_node(LimitOptions::default().shared(Shared::Leased));
+    let error = now(all.spend_estimate_shared("a", 1)).unwrap_err();
+    assert!(error.is_leased() && error.to_string().contains("shared: exact"), "{error}");
+    let Err(ReserveError::Wrong(error)) = now(all.reserve_shared("a", 1, Duration::ZERO)) else {
+        panic!("a leased limit has no places")
+    };
+    assert!(error.is_leased() && !error.is_store_failure());
+    assert_eq!(now(all.spend_up_to_shared("a", 9)).unwrap().0, 5);
+}
+
+#[test]
+fn blocks_refuse_places_but_keep_them() {
+    let (all, hand) = exact_node(exact());
+    let before = now(all.reserve_shared("a", 5, Duration::ZERO)).unwrap();
+    now(all.block_shared("a", Duration::from_secs(90))).unwrap();
+    let error = now(all.reserve_shared("a", 1, Duration::MAX)).unwrap_err();
+    assert!(error.is_blocked(), "{error}");
+    assert!(now(all.spend_estimate_shared("a", 1)).unwrap().0.blocked());
+    assert_eq!(now(all.spend_up_to_shared("a", 1)).unwrap().0, 0);
+    assert_eq!(now(before.into_receipt().settle_shared(2)).unwrap().remaining(), Some(3));
+    hand.advance(Duration::from_secs(90));
+    assert_eq!(now(all.spend_up_to_shared("a", 9)).unwrap().0, 4);
+}
+
+#[test]
+fn reloads_end_what_receipts_return() {
+    let (clock, _hand) = Clock::manual();
+    let limits = |burst| {
+        let limits =
+            Limits::builder().limit_with("All", IdFormat::String, minutely(burst), exact());
+        limits.unwrap().build()
+    };
+    let limiter = node(limits(5), &Store::in_memory(clock.clone()), &clock);
+    let all = limiter.limit("All").unwrap();
+    let (_, receipt) = now(all.spend_estimate_shared("a", 4)).unwrap();
+    limiter.reload(limits(10)).unwrap();
+    assert_eq!(now(receipt.unwrap().settle_shared(0)).unwrap().remaining(), Some(6));
+    let (_, receipt) = now(all.spend_estimate_shared("a", 4)).unwrap();
+    limiter.set_enabled(false);
+    assert_eq!(now(receipt.unwrap().settle_shared(0)).unwrap().remaining(), None);
+    limiter.set_enabled(true);
+    assert_eq!(now(all.check_shared("a", 0)).unwrap().remaining(), Some(2));
+}
+
+#[test]
+fn leases_of_other_nodes_hold_places_back() {
+    let (clock, hand) = Clock::manual();
+    let store = Store::in_memory(clock.clone());
+    let node_of = |shared| {
+        let options = LimitOptions::default().shared(shared);
+        let limits = Limits::builder().limit_with("All", IdFormat::String, minutely(20), options);
+        let limiter = node(limits.unwrap().build(), &store, &clock);
+        limiter.limit("All").unwrap()
+    };
+    let (exact, leased) = (node_of(Shared::Exact), node_of(Shared::Leased));
+    let (_, receipt) = now(exact.spend_estimate_shared("a", 2)).unwrap();
+    for _ in 0..2 {
+        hand.advance(Duration::from_millis(1));
+        assert!(now(leased.spend_shared("a", 1)).unwrap().allowed());
+    }
+    assert!(leased.spend("a", 1).unwrap().allowed(), "from its lease");
+    let left = now(exact.check_shared("a", 0)).unwrap().remaining().unwrap();
+    let after = now(receipt.unwrap().settle_shared(0)).unwrap();
+    assert_eq!(after.remaining(), Some(left), "nothing comes back while there are leases");
+    assert!(now(exact.reserve_shared("a", left, Duration::ZERO)).is_ok());
+    let error = now(exact.reserve_shared("a", 1, Duration::MAX)).unwrap_err();
+    assert!(error.needed() >= Some(Duration::from_secs(59)), "{error}");
+    hand.advance(Duration::from_secs(3));
+    assert!(now(exact.reserve_shared("a", 1, Duration::MAX)).is_ok(), "the leases have ended");
+}
+
+#[test]
+fn shadow_mode_reserves_at_once() {
+    let (all, _) = exact_node(exact().mode(LimitMode::Shadow).on_error(OnError::Deny));
+    for _ in 0..3 {
+        assert!(now(all.reserve_shared("a", 4, Duration::ZERO)).unwrap().wait().is_zero());
+        assert_eq!(now(all.spend_up_to_shared("a", 4)).unwrap().0, 4);
+    }
+}
+
+#[test]
+fn batches_tell_each_members_decision() {
+    let (clock, _hand) = Clock::manual();
+    let limiter = node(limits(2, 4), &Store::in_memory(clock.clone()), &clock);
+    let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
+    let members = [own.member("a"), all.member("a").cost(2)];
+    let left_after =
+        [(true, [Some(1), Some(2)]), (true, [Some(0), Some(0)]), (false, [Some(0), None])];
+    for (allowed, left) in left_after {
+        let mut each = Vec::new();
+        let decision = now(limiter.batch(&members).spend_each_shared(&mut each)).unwrap();
+        assert_eq!(decision.allowed(), allowed);
+        assert_eq!(each.iter().map(Decision::remaining).collect::<Vec<_>>(), left);
+    }
+}
