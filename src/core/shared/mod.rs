@@ -6,6 +6,7 @@
 //! [same rules](decide) as those of a local limit, from the texts that the store found.
 
 pub(crate) mod decide;
+mod entries;
 pub(crate) mod groups;
 pub(crate) mod held;
 pub(crate) mod lease;

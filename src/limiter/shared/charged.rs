@@ -2,6 +2,7 @@
 //!
 //! Each of these is a task of the store. The calls without I/O only begin it: its caller waits for nothing.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
@@ -14,8 +15,19 @@ use crate::limit::Limit;
 use crate::limiter::handle::{Call, KeyedLimit};
 #[cfg(feature = "tower")]
 use crate::limiter::shared::change::lowered;
-use crate::limiter::shared::change::{Placed, change, change_now};
+use crate::limiter::shared::change::{Changed, Placed, change, change_now};
 use crate::store::key::Key;
+
+/// The change that a settlement makes of a bucket: whether it has changed, and a check of it at a cost of 0.
+trait Settlement:
+    Fn(&Limit, SharedBucket, u64) -> Changed<(bool, Decision)> + Send + Sync + 'static
+{
+}
+
+impl<F> Settlement for F where
+    F: Fn(&Limit, SharedBucket, u64) -> Changed<(bool, Decision)> + Send + Sync + 'static
+{
+}
 
 /// A charge of a bucket in the store.
 #[derive(Clone)]
@@ -97,44 +109,55 @@ impl ChargedInStore {
 
     /// Begins to settle the charge.
     pub(crate) fn begin_settle(&self, actual: u64) {
+        let Ok(Some((member, step))) = self.settlement(actual) else { return };
         let (store, charge) = (self.store.clone(), self.clone());
         store.run(Box::pin(async move {
-            if charge.settle(actual).await.is_err() {
-                charge.handle.tally.count_error();
+            match change_now(&*charge.store, member, step).await {
+                Ok((is_changed, _)) => charge.settle_shadow(actual, is_changed),
+                Err(_) => charge.handle.tally.count_error(),
             }
         }));
     }
 
     /// Replaces the charge by the actual cost, and decides a check of the bucket at a cost of 0.
     pub(super) async fn settle(&self, actual: u64) -> Result<Decision, Error> {
-        let Some((member, max_debt)) = self.place_now()? else { return Ok(Decision::UNLIMITED) };
-        let (cost, reversible) = (self.cost, self.reversible);
-        let reversible = reversible.filter(|_| member.limit == self.member.limit);
-        let (is_changed, decision) =
-            change(self.store.clone(), member, move |limit, bucket, unix_ns| {
-                let now_ns = rule_time_ns(unix_ns);
-                let new = match actual.cmp(&cost) {
-                    std::cmp::Ordering::Less => reversible.and_then(|charge| {
-                        charge.rolled_back(limit, bucket, unix_ns, (cost, actual))
-                    }),
-                    std::cmp::Ordering::Equal => None,
-                    std::cmp::Ordering::Greater => {
-                        let owed = limit.rule().owe(bucket.word, now_ns, actual - cost, max_debt);
-                        owed.map(|word| SharedBucket { word, ..bucket })
-                    }
-                };
-                let word = new.unwrap_or(bucket).word;
-                (new, (new.is_some(), limit.rule().spend(word, now_ns, 0).decision))
-            })
-            .await?;
-        match actual.checked_sub(cost) {
+        let Some((member, step)) = self.settlement(actual)? else { return Ok(Decision::UNLIMITED) };
+        let (is_changed, decision) = change(self.store.clone(), member, step).await?;
+        self.settle_shadow(actual, is_changed);
+        Ok(decision)
+    }
+
+    /// Returns the bucket and its change, which also tells whether the bucket has changed. `None`: no limit applies, it is
+    /// local, or the limiter is off.
+    fn settlement(&self, actual: u64) -> Result<Option<(SharedMember, impl Settlement)>, Error> {
+        let Some((member, max_debt)) = self.place_now()? else { return Ok(None) };
+        let cost = self.cost;
+        let reversible = self.reversible.filter(|_| member.limit == self.member.limit);
+        let step = move |limit: &Limit, bucket: SharedBucket, unix_ns| {
+            let now_ns = rule_time_ns(unix_ns);
+            let new = match actual.cmp(&cost) {
+                Ordering::Less => reversible
+                    .and_then(|charge| charge.rolled_back(limit, bucket, unix_ns, (cost, actual))),
+                Ordering::Equal => None,
+                Ordering::Greater => {
+                    let owed = limit.rule().owe(bucket.word, now_ns, actual - cost, max_debt);
+                    owed.map(|word| SharedBucket { word, ..bucket })
+                }
+            };
+            let word = new.unwrap_or(bucket).word;
+            (new, (new.is_some(), limit.rule().spend(word, now_ns, 0).decision))
+        };
+        Ok(Some((member, step)))
+    }
+
+    fn settle_shadow(&self, actual: u64, is_changed: bool) {
+        match actual.checked_sub(self.cost) {
             Some(0) => {}
             // A plain spend charges the shadow bucket only if it has the units: only the enforced limit has debt.
             Some(more) => self.in_shadow(Call::Spend(more)),
-            None if is_changed => self.in_shadow(Call::Refund(cost - actual)),
+            None if is_changed => self.in_shadow(Call::Refund(self.cost - actual)),
             None => {}
         }
-        Ok(decision)
     }
 
     /// Returns the bucket by the limit that applies now, and the limit's largest debt. `None`: no limit applies, it is local,

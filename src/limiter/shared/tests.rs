@@ -1,6 +1,7 @@
 //! Calls whose callers go away, and stores that fail or end, beside local members.
 
 mod leases;
+mod places;
 mod simulation;
 
 use std::future::Future;
