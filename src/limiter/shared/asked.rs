@@ -34,8 +34,6 @@ pub(super) struct Counted {
     pub(super) is_leased: bool,
     /// The limit, if the call keeps it.
     pub(super) limit: Option<Limit>,
-    /// Whether a shadow limit beside its limit was charged.
-    pub(super) is_in_shadow: bool,
 }
 
 /// A batch that the store decides. Its local members, and those that leases of this node have answered, are charged already.
@@ -121,7 +119,6 @@ impl Counted {
             decision: member.decision,
             is_leased: false,
             limit: call.keeps.then(|| (*member.limit).clone()),
-            is_in_shadow: false,
         }
     }
 
@@ -276,13 +273,12 @@ impl AskedBatch {
     }
 
     fn count(&mut self, decision: &Decision) {
-        for member in self.locals.iter_mut().chain(&mut self.shared) {
+        for member in self.locals.iter().chain(&self.shared) {
             let is_in_shadow = match decision.denied_by() {
                 None => member.count(false),
                 Some(position) if position == member.position => member.count(true),
                 Some(_) => false,
             };
-            member.is_in_shadow = is_in_shadow;
             let mut claims = self.claims.claims.iter_mut();
             if is_in_shadow
                 && let Some((_, claim)) = claims.find(|(position, _)| *position == member.position)

@@ -12,20 +12,17 @@ use crate::core::shared::{SharedMember, SharedStore};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::handle::KeyedLimit;
 #[cfg(feature = "tower")]
 use crate::limiter::shared::change::lowered;
 use crate::limiter::shared::change::{Changed, Placed, change, change_now};
 use crate::store::key::Key;
 
-/// The change that a settlement makes of a bucket: whether it has changed, and a check of it at a cost of 0.
-trait Settlement:
-    Fn(&Limit, SharedBucket, u64) -> Changed<(bool, Decision)> + Send + Sync + 'static
-{
-}
+/// The change that a settlement makes of a bucket, and a check of it at a cost of 0.
+trait Settlement: Fn(&Limit, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static {}
 
 impl<F> Settlement for F where
-    F: Fn(&Limit, SharedBucket, u64) -> Changed<(bool, Decision)> + Send + Sync + 'static
+    F: Fn(&Limit, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static
 {
 }
 
@@ -39,8 +36,6 @@ pub(crate) struct ChargedInStore {
     pub(super) cost: u64,
     /// `None`: the charge cannot be rolled back.
     pub(super) reversible: Option<ReversibleCharge>,
-    /// Whether the shadow limit's bucket was charged as well.
-    pub(super) is_in_shadow: bool,
 }
 
 impl ChargedInStore {
@@ -96,13 +91,10 @@ impl ChargedInStore {
         store.run(Box::pin(async move {
             let by = charge.clone();
             let changed = change_now(&*charge.store, member, move |limit, bucket, unix_ns| {
-                let new = change(&by, limit, bucket, unix_ns);
-                (new, new.is_some())
+                (change(&by, limit, bucket, unix_ns), ())
             });
-            match changed.await {
-                Ok(true) => charge.in_shadow(Call::Refund(charge.cost)),
-                Ok(false) => {}
-                Err(_) => charge.handle.tally.count_error(),
+            if changed.await.is_err() {
+                charge.handle.tally.count_error();
             }
         }));
     }
@@ -112,23 +104,21 @@ impl ChargedInStore {
         let Ok(Some((member, step))) = self.settlement(actual) else { return };
         let (store, charge) = (self.store.clone(), self.clone());
         store.run(Box::pin(async move {
-            match change_now(&*charge.store, member, step).await {
-                Ok((is_changed, _)) => charge.settle_shadow(actual, is_changed),
-                Err(_) => charge.handle.tally.count_error(),
+            if change_now(&*charge.store, member, step).await.is_err() {
+                charge.handle.tally.count_error();
             }
         }));
     }
 
     /// Replaces the charge by the actual cost, and decides a check of the bucket at a cost of 0.
     pub(super) async fn settle(&self, actual: u64) -> Result<Decision, Error> {
-        let Some((member, step)) = self.settlement(actual)? else { return Ok(Decision::UNLIMITED) };
-        let (is_changed, decision) = change(self.store.clone(), member, step).await?;
-        self.settle_shadow(actual, is_changed);
-        Ok(decision)
+        match self.settlement(actual)? {
+            Some((member, step)) => change(self.store.clone(), member, step).await,
+            None => Ok(Decision::UNLIMITED),
+        }
     }
 
-    /// Returns the bucket and its change, which also tells whether the bucket has changed. `None`: no limit applies, it is
-    /// local, or the limiter is off.
+    /// Returns the bucket and its change. `None`: no limit applies, it is local, or the limiter is off.
     fn settlement(&self, actual: u64) -> Result<Option<(SharedMember, impl Settlement)>, Error> {
         let Some((member, max_debt)) = self.place_now()? else { return Ok(None) };
         let cost = self.cost;
@@ -145,19 +135,9 @@ impl ChargedInStore {
                 }
             };
             let word = new.unwrap_or(bucket).word;
-            (new, (new.is_some(), limit.rule().spend(word, now_ns, 0).decision))
+            (new, limit.rule().spend(word, now_ns, 0).decision)
         };
         Ok(Some((member, step)))
-    }
-
-    fn settle_shadow(&self, actual: u64, is_changed: bool) {
-        match actual.checked_sub(self.cost) {
-            Some(0) => {}
-            // A plain spend charges the shadow bucket only if it has the units: only the enforced limit has debt.
-            Some(more) => self.in_shadow(Call::Spend(more)),
-            None if is_changed => self.in_shadow(Call::Refund(self.cost - actual)),
-            None => {}
-        }
     }
 
     /// Returns the bucket by the limit that applies now, and the limit's largest debt. `None`: no limit applies, it is local,
@@ -177,13 +157,5 @@ impl ChargedInStore {
             Ok(applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)))
         });
         Ok(Some((member, max_debt)))
-    }
-
-    /// Repeats a call on the shadow of the bucket, if it was charged there.
-    fn in_shadow(&self, call: Call) {
-        let inner = &*self.handle.limiter.inner;
-        if self.is_in_shadow {
-            let _ = inner.in_shadow_capped(self.key.as_ref(), Factor::ONE, call, self.now_ns());
-        }
     }
 }
