@@ -1,6 +1,7 @@
 //! Decides a batch of shared buckets from their texts. The store's script decides in the same way; the node asks these
 //! functions for the figures of the decision, and the store in memory for what it writes.
 
+use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};
 use crate::core::shared::lease::Granted;
 use crate::core::shared::text::{SharedBucket, rule_time_ns, unix_ms};
@@ -103,12 +104,13 @@ pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_leas
 pub(crate) fn full_in_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> u64 {
     let figures = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 0).decision;
     let full_in_ms = u64::try_from(figures.reset_in().as_nanos().div_ceil(u128::from(NS_PER_MS)));
-    // The rules that count begin at the word's own time, if the clock has gone back behind it.
-    let ahead_ms = match limit.rule().gcra() {
-        Some(_) => 0,
-        None => {
-            TimedCount::from_word(bucket.word).at_ms.saturating_sub(ms_of(rule_time_ns(unix_ns)))
-        }
+    // The rules that count begin at the word's own time, if the clock has gone back behind it. A window of more than its quota
+    // counts that time itself.
+    let timed = TimedCount::from_word(bucket.word);
+    let ahead_ms = match limit.rule() {
+        Rule::Gcra(_) => 0,
+        Rule::Window(window) if timed.count > window.quota.into() => 0,
+        _ => timed.at_ms.saturating_sub(ms_of(rule_time_ns(unix_ns))),
     };
     full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms)
 }

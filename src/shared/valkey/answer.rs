@@ -6,10 +6,13 @@ use super::link::Link;
 use crate::core::shared::{Found, Replaced};
 use crate::error::Error;
 
-/// Reads the answer of a charge; `None` if the script for one gcra bucket leaves it to the general one.
+/// Reads the answer of a charge; `None` if the script for plain gcra buckets leaves it to the general one.
 pub(super) fn found(link: &Link, members: usize, value: Value) -> Result<Option<Found>, Error> {
     let parts = match value {
         Value::BulkString(text) if text == b"general" => return Ok(None),
+        Value::BulkString(text) => {
+            return found_plain(members, &text).map(Some).ok_or_else(|| link.unknown_answer());
+        }
         Value::Array(parts) if [members + 3, 2 * members + 3].contains(&parts.len()) => parts,
         _ => return Err(link.unknown_answer()),
     };
@@ -31,6 +34,17 @@ pub(super) fn found(link: &Link, members: usize, value: Value) -> Result<Option<
         Some(Found { unix_ns: time(&parts[0], &parts[1])?, denied, texts, leased })
     };
     read(parts).map(Some).ok_or_else(|| link.unknown_answer())
+}
+
+/// Reads the answer of the script for plain gcra buckets.
+fn found_plain(members: usize, answer: &[u8]) -> Option<Found> {
+    let mut parts = std::str::from_utf8(answer).ok()?.split(' ');
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let unix_ns = unix_ns(number()?, number()?)?;
+    let denied = usize::try_from(number()?).ok()?.checked_sub(1);
+    let texts: Vec<_> = parts.map(|text| (text != "-").then(|| text.as_bytes().into())).collect();
+    let is_whole = texts.len() == members && denied.is_none_or(|position| position < members);
+    is_whole.then(|| Found { unix_ns, denied, texts, leased: vec![0; members] })
 }
 
 /// Reads the answer of a replacement.
@@ -61,5 +75,27 @@ fn time(s: &Value, us: &Value) -> Option<u64> {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
         _ => None,
     };
-    number(s)?.checked_mul(1_000_000_000)?.checked_add(number(us)?.checked_mul(1_000)?)
+    unix_ns(number(s)?, number(us)?)
+}
+
+fn unix_ns(s: u64, us: u64) -> Option<u64> {
+    s.checked_mul(1_000_000_000)?.checked_add(us.checked_mul(1_000)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_for_plain_buckets() {
+        let found = found_plain(2, b"1790000000 7 2 1790000000000000001 -").unwrap();
+        assert_eq!(found.unix_ns, 1_790_000_000_000_007_000);
+        assert_eq!(found.denied, Some(1));
+        assert_eq!(found.texts, [Some(b"1790000000000000001"[..].into()), None]);
+        assert_eq!(found_plain(1, b"1 7 0 -").unwrap().denied, None);
+        for other in ["", "OK", "1 7", "1 7 0", "1 7 2 -", "1 7 0 - -", "1 x 0 -", "-1 7 0 -"] {
+            assert_eq!(found_plain(1, other.as_bytes()), None, "{other:?}");
+        }
+        assert_eq!(found_plain(1, b"1 7 0 \xff"), None);
+    }
 }

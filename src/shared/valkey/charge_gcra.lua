@@ -1,22 +1,32 @@
--- Charges one gcra bucket: charge.lua for one member that can deny and is charged, and a text of 19 digits or none.
+-- Charges plain gcra buckets, all of them or none: charge.lua for members that can deny and are charged, and ask for no lease.
 --
--- KEYS: the bucket. ARGV: the slack in ms; the cost's and the burst's time, each in s and ns; the time as charge.lua has it.
--- Answer: as charge.lua's, or 'general' if the text is another one, with nothing written: ask charge.lua.
+-- KEYS: the buckets. ARGV: for each the cost's time and the burst's time in ns, both below 2^52, so that they are exact.
+-- Answer: one text: the time in s and us, the first member that denies (0: none, the batch is charged), and the members' texts
+-- before (- for none), with a blank between. Or 'general', with nothing written, if a text is not one of 19 digits: ask
+-- charge.lua.
 
-local text = redis.call('GET', KEYS[1])
+local call, sub = redis.call, string.sub
 local time = redis.call('TIME')
-local now_s, now_ns = tonumber(time[1]), tonumber(time[2]) * 1000
-local s, ns = now_s, now_ns
-if text then
-    if #text ~= 19 or string.find(text, '%D') or string.byte(text) == 48 then return 'general' end
-    local tat_s, tat_ns = tonumber(string.sub(text, 1, 10)), tonumber(string.sub(text, 11))
-    if tat_s > s or (tat_s == s and tat_ns > ns) then s, ns = tat_s, tat_ns end
+local s, ns, denied, texts = time[1] + 0, time[2] * 1000, '0', ''
+for i = 1, #KEYS do
+    local text, full_in = call('GET', KEYS[i]), ARGV[2 * i - 1] + 0
+    if text then
+        if #text ~= 19 or not string.find(text, '^[1-9]%d+$') then return 'general' end
+        -- Inexact only where it is far beyond the burst's time.
+        local before = (sub(text, 1, 10) - s) * 1000000000 + sub(text, 11) - ns
+        if before > 0 then full_in = full_in + before end
+    end
+    if full_in > ARGV[2 * i] + 0 and denied == '0' then denied = i end
+    -- The arguments up to here have been read.
+    ARGV[i] = full_in
+    texts = texts .. ' ' .. (text or '-')
 end
-s, ns = s + ARGV[2], ns + ARGV[3]
-if ns >= 1000000000 then s, ns = s + 1, ns - 1000000000 end
-local most_s, most_ns = now_s + ARGV[4], now_ns + ARGV[5]
-if most_ns >= 1000000000 then most_s, most_ns = most_s + 1, most_ns - 1000000000 end
-if s > most_s or (s == most_s and ns > most_ns) then return { time[1], time[2], 1, text } end
-local kept_ms = (s - now_s) * 1000 + math.ceil((ns - now_ns) / 1000000) + ARGV[1]
-redis.call('SET', KEYS[1], string.format('%d%09d', s, ns), 'PX', string.format('%.0f', kept_ms))
-return { time[1], time[2], 0, text }
+if denied == '0' then
+    for i = 1, #KEYS do
+        local at = ns + ARGV[i]
+        local at_ns = at % 1000000000
+        local text = string.format('%d%09d', s + (at - at_ns) / 1000000000, at_ns)
+        call('SET', KEYS[i], text, 'PX', math.ceil(ARGV[i] / 1000000) + 60000)
+    end
+end
+return time[1] .. ' ' .. time[2] .. ' ' .. denied .. texts

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use ahash::RandomState;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError};
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisError};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -81,7 +82,11 @@ impl Link {
         // Without one, a connection by TLS would panic. An error says that the program has chosen one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let name = options.shown_url();
-        let client = Client::open(options.url()).map_err(|error| {
+        let opened = options.url().into_connection_info().and_then(|address| {
+            // Else a call waits for the answer to the one before.
+            Client::open(address.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+        });
+        let client = opened.map_err(|error| {
             let text = format!("the address {name} of the store is invalid: {}", error.category());
             Error::new(ErrorKind::Store, text)
         })?;

@@ -77,7 +77,7 @@ impl SharedStore for ValkeyStore {
         let (link, scripts) = (self.link.clone(), self.scripts.clone());
         Box::pin(async move {
             if let Some(call) = scripts.charge_gcra(&members)
-                && let Some(found) = answer::found(&link, 1, ask(&link, &call).await?)?
+                && let Some(found) = answer::found(&link, members.len(), ask(&link, &call).await?)?
             {
                 return Ok(found);
             }

@@ -1,15 +1,17 @@
 //! The scripts and their arguments.
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, RedisResult, Script, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Cmd, RedisResult, RedisWrite, Script, ServerErrorKind, ToRedisArgs, Value};
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm::rule::Rule;
 use crate::core::shared::lease::LeaseRequest;
-use crate::core::shared::{Change, SLACK_MS, SharedMember, SharedMode};
+use crate::core::shared::{Change, SharedMember, SharedMode};
 
 const NS_PER_S: u64 = 1_000_000_000;
+/// The times of a limit must be below it, so that charge_gcra.lua computes exactly.
+const MAX_GCRA_NS: u64 = 1 << 52;
 
 pub(super) struct Scripts {
     charge: Text,
@@ -26,21 +28,40 @@ struct Text {
 /// A call of a script.
 pub(super) struct ScriptCall<'s> {
     script: &'s Text,
-    keys: Vec<&'s str>,
-    arguments: Vec<Vec<u8>>,
+    keys: SmallVec<[&'s str; 4]>,
+    arguments: SmallVec<[Argument<'s>; 16]>,
+}
+
+/// An argument, which is written when the command is made.
+enum Argument<'s> {
+    Number(u64),
+    Text(&'s [u8]),
+}
+
+impl ToRedisArgs for Argument<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        match self {
+            Argument::Number(number) => number.write_redis_args(out),
+            Argument::Text(text) => text.write_redis_args(out),
+        }
+    }
 }
 
 impl<'s> ScriptCall<'s> {
     fn new(script: &'s Text) -> ScriptCall<'s> {
-        ScriptCall { script, keys: Vec::new(), arguments: Vec::new() }
+        ScriptCall { script, keys: SmallVec::new(), arguments: SmallVec::new() }
     }
 
     fn key(&mut self, key: &'s str) {
         self.keys.push(key);
     }
 
-    fn argument(&mut self, argument: impl ToRedisArgs) {
-        self.arguments.extend(argument.to_redis_args());
+    fn number(&mut self, number: u64) {
+        self.arguments.push(Argument::Number(number));
+    }
+
+    fn text(&mut self, text: &'s [u8]) {
+        self.arguments.push(Argument::Text(text));
     }
 
     /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
@@ -57,7 +78,7 @@ impl<'s> ScriptCall<'s> {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.arguments);
+        command.arg(script).arg(self.keys.len()).arg(&self.keys[..]).arg(&self.arguments[..]);
         command
     }
 }
@@ -83,7 +104,8 @@ impl Scripts {
     /// Makes the call that charges a batch.
     pub(super) fn charge<'s>(&'s self, members: &'s [SharedMember]) -> ScriptCall<'s> {
         let mut call = ScriptCall::new(&self.charge);
-        call.argument(SLACK_MS);
+        let asks = members.iter().any(|member| member.lease.is_some());
+        call.number(asks.into());
         for member in members {
             let mode = match member.mode {
                 SharedMode::CheckAndSpend => 0,
@@ -92,37 +114,38 @@ impl Scripts {
             };
             let (rule, numbers) = numbers(member);
             call.key(&member.key);
-            match member.lease {
-                Some(_) => call.argument(rule.to_ascii_uppercase()),
-                None => call.argument(rule),
-            }
-            call.argument(mode);
-            call.argument(member.cost);
-            call.argument(member.keep_ms);
-            numbers.iter().for_each(|number| call.argument(number));
-            if let Some(LeaseRequest { want, length_ms, end }) = member.lease {
-                let end = end.map_or([0; 3], |end| [end.tag_ms, end.granted, end.unspent]);
-                [want, length_ms].iter().chain(&end).for_each(|number| call.argument(number));
+            call.text(rule);
+            [mode, member.cost, member.keep_ms].into_iter().for_each(|number| call.number(number));
+            numbers.into_iter().for_each(|number| call.number(number));
+            if asks {
+                let lease = member.lease.map_or([0; 5], |LeaseRequest { want, length_ms, end }| {
+                    let end = end.map_or([0; 3], |end| [end.tag_ms, end.granted, end.unspent]);
+                    [want, length_ms, end[0], end[1], end[2]]
+                });
+                lease.into_iter().for_each(|number| call.number(number));
             }
         }
         call
     }
 
-    /// Makes the call that charges one gcra bucket; `None` for another batch.
+    /// Makes the call that charges plain gcra buckets; `None` for another batch.
     pub(super) fn charge_gcra<'s>(&'s self, members: &'s [SharedMember]) -> Option<ScriptCall<'s>> {
-        let [member] = members else { return None };
-        let is_plain = member.mode == SharedMode::CheckAndSpend
-            && member.cost > 0
-            && member.keep_ms == 0
-            && member.lease.is_none()
-            && member.limit.rule().gcra().is_some();
-        if !is_plain {
-            return None;
-        }
         let mut call = ScriptCall::new(&self.charge_gcra);
-        call.key(&member.key);
-        call.argument(SLACK_MS);
-        numbers(member).1[..4].iter().for_each(|number| call.argument(number));
+        for member in members {
+            let gcra = member.limit.rule().gcra()?;
+            let is_plain = member.mode == SharedMode::CheckAndSpend
+                && member.cost > 0
+                && member.keep_ms == 0
+                && member.lease.is_none()
+                && gcra.burst_offset_ns() < MAX_GCRA_NS;
+            if !is_plain {
+                return None;
+            }
+            call.key(&member.key);
+            // At most the burst offset, because the cost is at most the burst.
+            call.number(gcra.emission_interval_ns() * member.cost);
+            call.number(gcra.burst_offset_ns());
+        }
         Some(call)
     }
 
@@ -133,29 +156,29 @@ impl Scripts {
             let (text, keep_ms) =
                 after.as_ref().map_or(("", 0), |(text, keep_ms)| (text, *keep_ms));
             call.key(key);
-            call.argument(before.as_deref().unwrap_or_default());
-            call.argument(text);
-            call.argument(keep_ms);
+            call.text(before.as_deref().unwrap_or_default());
+            call.text(text.as_bytes());
+            call.number(keep_ms);
         }
         call
     }
 }
 
 /// Returns the letter of a member's rule, and its numbers.
-fn numbers(member: &SharedMember) -> (&'static str, SmallVec<[u64; 7]>) {
+fn numbers(member: &SharedMember) -> (&'static [u8], SmallVec<[u64; 7]>) {
     match member.limit.rule() {
         Rule::Gcra(gcra) => {
             let interval_ns = gcra.emission_interval_ns();
             // At most the burst offset, because the cost is at most the burst.
             let times_ns = [interval_ns * member.cost, gcra.burst_offset_ns(), interval_ns];
             let parts = times_ns.into_iter().flat_map(|ns| [ns / NS_PER_S, ns % NS_PER_S]);
-            ("g", parts.chain([gcra.burst()]).collect())
+            (b"g", parts.chain([gcra.burst()]).collect())
         }
         Rule::Window(window) => {
-            ("w", smallvec![window.quota.into(), window.burst.into(), window.window_ms])
+            (b"w", smallvec![window.quota.into(), window.burst.into(), window.window_ms])
         }
         Rule::LeakyBucket(leaky) => {
-            ("l", smallvec![leaky.size.into(), leaky.drip_size.into(), leaky.drip_rate_ms])
+            (b"l", smallvec![leaky.size.into(), leaky.drip_size.into(), leaky.drip_rate_ms])
         }
         Rule::Custom(_) => unreachable!("a custom algorithm is refused where the limits are made"),
     }

@@ -9,6 +9,7 @@ mod processes;
 mod scripts;
 mod server;
 mod speed;
+mod speed_exact;
 
 use std::time::Duration;
 

@@ -42,6 +42,9 @@ impl Rng {
     }
 }
 
+/// The number of limits of gcra, which are the first of [`limits`].
+const GCRA_LIMITS: usize = 5;
+
 /// Limits of all algorithms, small and at the ends of their ranges.
 fn limits() -> Vec<Limit> {
     let ms = Duration::from_millis;
@@ -135,11 +138,23 @@ const ODD: &[&str] = &[
     "0",
     "0:0",
     "00:1",
+    // Of 19 bytes.
+    "0790000000000000001",
+    " 790000000000000001",
+    "+790000000000000001",
+    "179000000000000000x",
+    "17900000000000000e1",
+    "1.79e9    000000001",
+    "0x6ab15200000000001",
+    "1790000000 00000001",
+    "1790000000.00000001",
+    "179000000000000001\n",
 ];
 
 struct World {
     store: ValkeyStore,
     connection: Connection,
+    scripts: Scripts,
     rng: Rng,
     limits: Vec<Limit>,
     unix_ns: u64,
@@ -157,6 +172,8 @@ struct Seen {
     blocked: u64,
     leased: u64,
     with_ledger: u64,
+    /// Batches for the script that has only plain gcra.
+    plain: u64,
 }
 
 impl World {
@@ -167,6 +184,7 @@ impl World {
         let mut world = World {
             store,
             connection: server.connection(),
+            scripts: Scripts::new(),
             rng: Rng(seed),
             limits: limits(),
             unix_ns: 1_790_000_000_000_000_000,
@@ -204,8 +222,10 @@ impl World {
 
     fn members(&mut self) -> Vec<SharedMember> {
         let mut members: Vec<SharedMember> = Vec::new();
+        let is_plain = self.rng.below(4) == 0;
         for _ in 0..=self.rng.below(3) {
-            let mut limit = self.rng.pick(&self.limits).clone();
+            let of = if is_plain { GCRA_LIMITS } else { self.limits.len() };
+            let mut limit = self.rng.pick(&self.limits[..of]).clone();
             if self.rng.below(4) == 0 {
                 let factor = Factor::from_millionths(500_000 + 1_500_000 * self.rng.below(2));
                 limit = limit.scaled(factor).ok().flatten().unwrap_or(limit);
@@ -213,7 +233,7 @@ impl World {
             let kind = limit.algorithm();
             // Limits of other sizes meet at one key.
             let key = format!("{kind}:{}", self.rng.below(4));
-            let lease = self.lease(&key);
+            let lease = self.lease(&key).filter(|_| !is_plain);
             if members.iter().any(|member| *member.key == *key) {
                 continue;
             }
@@ -222,6 +242,7 @@ impl World {
             let modes = [SharedMode::CheckAndSpend, SharedMode::CheckOnly, SharedMode::SpendOnly];
             let mode = *self.rng.pick(&[modes[0], modes[0], modes[0], modes[1], modes[2]]);
             let keep_ms = *self.rng.pick(&[0, 0, 0, 5_000_000]);
+            let (mode, keep_ms) = if is_plain { (modes[0], 0) } else { (mode, keep_ms) };
             members.push(SharedMember {
                 lease,
                 key: key.into(),
@@ -270,7 +291,7 @@ impl World {
                 let Ok(bucket) = SharedBucket::read(&member.limit, text.as_deref()) else {
                     return self.connection.del(key).unwrap();
                 };
-                let around = self.unix_ns / MS + self.rng.below(3) * 1_000;
+                let around = self.unix_ns / MS + *self.rng.pick(&[0, 1_000, 2_000, 900_000]);
                 let blocked = SharedBucket { blocked_until_ms: around.saturating_sub(1), ..bucket };
                 let () = self.connection.set(key, blocked.text(&member.limit)).unwrap();
             }
@@ -300,6 +321,7 @@ impl World {
             self.disturb(member);
         }
         let before: Vec<_> = members.iter().map(|member| self.text(&member.key)).collect();
+        self.seen.plain += u64::from(self.scripts.charge_gcra(&members).is_some());
         let found = charge(&self.store, &members).unwrap();
         let after: Vec<_> = members.iter().map(|member| self.text(&member.key)).collect();
         let unix_ns = self.unix_ns / 1_000 * 1_000;
@@ -369,13 +391,14 @@ fn scripts_decide_and_write_as_the_rules() {
         for _ in 0..batches.unwrap_or(FEW_BATCHES) {
             world.step();
         }
-        let Seen { charged, denied, unreadable, blocked, leased, with_ledger } = world.seen;
+        let Seen { charged, denied, unreadable, blocked, leased, with_ledger, plain } = world.seen;
         assert!(with_ledger > 10, "{:?}", world.seen);
         assert!(
             charged > 300 && denied > 300 && leased > 100 && unreadable > 20 && blocked > 20,
             "{:?}",
             world.seen
         );
+        assert!(plain > 200, "{:?}", world.seen);
         println!("{:?}", world.seen);
     });
 }
