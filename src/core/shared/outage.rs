@@ -46,6 +46,8 @@ pub(crate) struct Outage {
 #[derive(Debug, Default)]
 struct State {
     began_ns: Option<u64>,
+    /// The outages that have begun.
+    count: u64,
     ended_ns: u64,
     /// The time for which limits have allowed all calls. It refills as fast as time passes with the store, so that a store
     /// that fails again and again does not allow them for ever.
@@ -60,6 +62,7 @@ impl State {
         *self.began_ns.get_or_insert_with(|| {
             self.allowed_ns = self.allowed_ns.saturating_sub(now_ns.saturating_sub(self.ended_ns));
             self.full_at_ns.clear();
+            self.count += 1;
             now_ns
         })
     }
@@ -105,6 +108,12 @@ impl State {
 }
 
 impl Outage {
+    /// Returns whether there is an outage, and how many have begun.
+    pub(crate) fn figures(&self) -> (bool, u64) {
+        let state = self.state.lock();
+        (state.began_ns.is_some(), state.count)
+    }
+
     /// Notes that the store has answered. Returns the length of the outage that this ends.
     pub(crate) fn end(&self, now_ns: impl FnOnce() -> u64) -> Option<Duration> {
         // Relaxed: a call that does not see an outage that has just begun leaves its end to the next answer.

@@ -160,6 +160,9 @@ impl Counted {
         handle.note_shadow(would_deny && self.mode != MemberMode::SpendOnly);
         let is_in_shadow = self.trial == Trial::ShadowBeside && !would_deny && !decision.blocked();
         let Some(stripes) = &handle.stripes else { return is_in_shadow };
+        if self.is_leased && (is_denied || decision.allowed()) {
+            stripes.count_by_lease(decision.allowed());
+        }
         if is_denied {
             handle.count_denied(stripes, key.id, decision, inner.clock.now_ns());
             return is_in_shadow;
@@ -199,10 +202,19 @@ impl AskedBatch {
             Ok(found) => {
                 self.end_outage();
                 let decision = self.figures(&found);
+                if decision.is_err() {
+                    store.count_unknown_text();
+                }
                 texts = Some(found);
                 decision
             }
-            Err(error) if error.is_store_outage() => Ok(self.decide_without(&error)),
+            Err(error) if error.is_store_outage() => {
+                let decision = self.decide_without(&error);
+                if self.call.spends {
+                    self.count_without_store(&decision);
+                }
+                Ok(decision)
+            }
             Err(error) => Err(error),
         };
         self.claims.is_kept = decision.as_ref().is_ok_and(Decision::allowed);
@@ -255,6 +267,17 @@ impl AskedBatch {
         let spends = self.call.spends;
         debug_assert!(spends || self.members.iter().all(|member| !member.mode.is_charged()));
         self.strictest_of(decided.into_iter())
+    }
+
+    /// Counts the shared members of a batch that their policies have decided, as [`count`](Self::count) does.
+    fn count_without_store(&self, decision: &Decision) {
+        for member in &self.shared {
+            let is_counted =
+                decision.denied_by().is_none_or(|position| position == member.position);
+            if is_counted && member.mode != MemberMode::SpendOnly {
+                member.handle.tally.count_without_store(member.decision.allowed());
+            }
+        }
     }
 
     /// Gives each shared member its decision, and returns that of the batch.

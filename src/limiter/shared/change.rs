@@ -116,7 +116,9 @@ pub(super) async fn change_now<R>(
     let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
     for _ in 0..MAX_TRIES {
         let before = texts.pop().flatten();
-        let bucket = read(&key, &limit, before.as_deref())?.guarded(&limit, unix_ns);
+        let bucket = read(&key, &limit, before.as_deref())
+            .inspect_err(|_| store.count_unknown_text())?
+            .guarded(&limit, unix_ns);
         let (new, result) = ask(&limit, bucket, unix_ns);
         let Some(new) = new else { return Ok(result) };
         let is_needed = new.blocked_ns(unix_ns).is_some()

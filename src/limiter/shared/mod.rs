@@ -11,6 +11,7 @@ mod batch;
 mod blocking;
 mod change;
 pub(crate) mod charged;
+mod counters;
 mod decided;
 mod explain;
 mod give_up;

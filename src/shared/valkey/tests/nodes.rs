@@ -136,6 +136,7 @@ fn a_text_by_hand_is_an_error() {
             assert!(text.contains("tollgate:PerUser:eve") && text.contains("12 apples"), "{text}");
         }
         assert_eq!(own.check("eve", 0).unwrap().remaining(), Some(9));
+        assert_eq!(node.counters().store.unwrap().errors.unknown_text, 3);
         assert_eq!(
             server.connection().get::<_, String>("tollgate:PerUser:eve").unwrap(),
             "12 apples"
