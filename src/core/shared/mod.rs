@@ -12,6 +12,7 @@ pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod ledger;
 pub(crate) mod outage;
+pub(crate) mod owed;
 pub(crate) mod reversible;
 pub(crate) mod text;
 
@@ -44,6 +45,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Returns the figures of the calls to the store; `None` if it counts none.
     fn figures(&self) -> Option<&StoreFigures> {
         None
+    }
+
+    /// Whether the buckets of Boulder's limits have the keys that Boulder gives them.
+    fn has_boulder_keys(&self) -> bool {
+        false
     }
 
     /// Whether the store's time is read from this clock.

@@ -4,7 +4,7 @@
 //! limit that goes on locally has a bucket of its own for each id meanwhile: always by gcra, whatever the limit's algorithm,
 //! with a part of the limit's rate and burst. It is empty when the outage begins. So up to each instant of the outage a node
 //! admits at most its part of what the limit's rate has brought since: if the parts of all nodes are at most 1 together, all
-//! nodes admit no more than the limit.
+//! nodes admit no more than the limit. At its end the node [owes](super::owed) the store's buckets what it has admitted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::NS_PER_MS;
 use crate::core::shared::SharedMember;
+use crate::core::shared::owed::{Owed, OwedBatch};
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::util::sync::{Ordering, Switch};
@@ -54,6 +55,8 @@ struct State {
     allowed_ns: u64,
     /// The times at which the buckets are full. A bucket that has none was empty at the beginning.
     full_at_ns: HashMap<Box<str>, u64>,
+    /// What this and earlier outages have admitted, and the store does not know yet.
+    owed: Owed,
 }
 
 impl State {
@@ -131,6 +134,21 @@ impl Outage {
         Some(Duration::from_nanos(length_ns))
     }
 
+    /// Notes that what this node owes may be charged. Returns whether the caller has to start a report.
+    pub(crate) fn begin_report(&self) -> bool {
+        self.state.lock().owed.begin_report()
+    }
+
+    /// See [`Owed::take`].
+    pub(crate) fn take_owed(&self, count: usize) -> Option<OwedBatch> {
+        self.state.lock().owed.take(count)
+    }
+
+    /// See [`Owed::put_back`].
+    pub(crate) fn put_back_owed(&self, batch: OwedBatch) -> bool {
+        self.state.lock().owed.put_back(batch)
+    }
+
     /// Notes that the store has not decided a call. Returns whether this begins an outage.
     pub(crate) fn begin(&self, now_ns: u64) -> bool {
         let mut state = self.state.lock();
@@ -160,7 +178,10 @@ impl Outage {
         let is_denied =
             each.any(|(member, (decision, _))| member.mode.can_deny() && !decision.allowed());
         if !is_denied {
-            for (member, (_, charged)) in members.iter().zip(&decided) {
+            for (member, (decision, charged)) in members.iter().zip(&decided) {
+                if member.mode.is_charged() && member.cost > 0 && decision.allowed() {
+                    state.owed.add(member);
+                }
                 if let Some(full_at_ns) = charged {
                     state.drop_full(now_ns);
                     state.full_at_ns.insert(member.key.clone(), *full_at_ns);

@@ -320,6 +320,9 @@ impl AskedBatch {
 pub(super) fn end_outage(handle: &KeyedLimit) {
     let inner = &*handle.limiter.inner;
     let ended = inner.outage.end(|| inner.clock.now_ns());
+    if ended.is_some() {
+        handle.limiter.report_owed();
+    }
     #[cfg(feature = "tracing")]
     if let Some(length) = ended {
         events::outage_ended(length);

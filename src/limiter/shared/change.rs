@@ -20,7 +20,7 @@ use crate::limits::{Id, Scratch};
 use crate::store::key::KeyRef;
 
 /// How often a change is tried again because another caller has changed the bucket meanwhile.
-const MAX_TRIES: usize = 3;
+pub(super) const MAX_TRIES: usize = 3;
 
 /// A bucket in the store, by the limit that applies to its id.
 pub(super) enum Placed {

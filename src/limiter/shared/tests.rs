@@ -2,6 +2,8 @@
 
 mod figures;
 mod leases;
+mod owed;
+mod rollout;
 mod simulation;
 
 use std::future::Future;

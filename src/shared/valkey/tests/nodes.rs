@@ -228,6 +228,13 @@ GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, f
             let left = crate::util::block_on::block_on(denies.check_shared("bob", 0)).unwrap();
             let expected = if is_killed { 999..=999 } else { 991..=998 };
             assert!(expected.contains(&left.remaining().unwrap()), "{left:?}");
+            // What the node has admitted meanwhile is charged: 7 times 5.
+            let allows = node.limit("Allows").unwrap();
+            let left = || allows.check_blocking("bob", 0).unwrap().remaining().unwrap();
+            let expected = if is_killed { 965..=965 } else { 1_000 - 71..=964 };
+            wait_until("charged", || expected.contains(&left()));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(expected.contains(&left()), "{}", left());
         }
     });
 }
