@@ -31,6 +31,7 @@ use script::{ScriptCall, Scripts};
 pub(crate) struct ValkeyStore {
     link: Arc<Link>,
     scripts: Arc<Scripts>,
+    has_boulder_keys: bool,
     runtime: Handle,
     end: Arc<Notify>,
 }
@@ -59,7 +60,8 @@ impl ValkeyStore {
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("tollgate-store".into()).spawn(run).map_err(failed)?;
-        Ok(ValkeyStore { link, scripts: Arc::new(scripts), runtime: handle, end })
+        let has_boulder_keys = options.has_boulder_keys();
+        Ok(ValkeyStore { link, scripts: Arc::new(scripts), has_boulder_keys, runtime: handle, end })
     }
 }
 
@@ -111,6 +113,10 @@ impl SharedStore for ValkeyStore {
 
     fn figures(&self) -> Option<&StoreFigures> {
         Some(self.link.figures())
+    }
+
+    fn has_boulder_keys(&self) -> bool {
+        self.has_boulder_keys
     }
 
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
