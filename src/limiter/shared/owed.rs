@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::core::shared::owed::OwedBucket;
+use crate::core::shared::text::SharedBucket;
 use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limiter::Limiter;
-use crate::limiter::shared::change::{MAX_TRIES, change_now, with_word};
+use crate::limiter::shared::change::{MAX_TRIES, change_now};
 
 /// The most buckets that one call to the store reads or changes.
 const A_CALL: usize = 64;
@@ -82,7 +83,7 @@ async fn charge_each(store: &dyn SharedStore, buckets: &[OwedBucket]) {
 async fn charge_one(store: &dyn SharedStore, bucket: &OwedBucket) {
     let owed = bucket.clone();
     let charged = change_now(store, bucket.member(), move |_, bucket, unix_ns| {
-        (with_word(bucket, owed.charged(bucket, unix_ns)), ())
+        (owed.charged(bucket, unix_ns).map(|word| SharedBucket { word, ..bucket }), ())
     });
     let _ = charged.await;
 }

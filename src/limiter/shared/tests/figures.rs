@@ -81,6 +81,10 @@ fn decisions_of_policies_are_counted() {
     node.set_outage(true);
     assert!(node.is_allowed(1) && node.are_allowed(1));
     assert_eq!(beside_the_store(&node.limiter), [(0, 0), (2, 0)]);
+    let granted = node.answer(node.all.spend_up_to_shared("a", 2)).unwrap();
+    assert_eq!((granted.0, beside_the_store(&node.limiter)[1]), (2, (3, 0)));
+    assert!(node.answer(node.all.reserve_shared("a", 1, MINUTE)).is_ok());
+    assert_eq!(beside_the_store(&node.limiter)[1], (4, 0));
 }
 
 #[test]
