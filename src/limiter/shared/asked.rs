@@ -157,6 +157,9 @@ impl Counted {
         handle.note_shadow(would_deny && self.mode != MemberMode::SpendOnly);
         let is_in_shadow = self.trial == Trial::ShadowBeside && !would_deny && !decision.blocked();
         let Some(stripes) = &handle.stripes else { return is_in_shadow };
+        if self.is_leased && (is_denied || decision.allowed()) {
+            stripes.count_by_lease(decision.allowed());
+        }
         if is_denied {
             handle.count_denied(stripes, key.id, decision, inner.clock.now_ns());
             return is_in_shadow;
@@ -196,10 +199,19 @@ impl AskedBatch {
             Ok(found) => {
                 self.end_outage();
                 let decision = self.figures(&found);
+                if decision.is_err() {
+                    store.count_unknown_text();
+                }
                 texts = Some(found);
                 decision
             }
-            Err(error) if error.is_store_outage() => Ok(self.decide_without(&error)),
+            Err(error) if error.is_store_outage() => {
+                let decision = self.decide_without(&error);
+                if self.call.spends {
+                    self.count_without_store(&decision);
+                }
+                Ok(decision)
+            }
             Err(error) => Err(error),
         };
         self.claims.is_kept = decision.as_ref().is_ok_and(Decision::allowed);
@@ -254,6 +266,17 @@ impl AskedBatch {
         self.strictest_of(decided.into_iter())
     }
 
+    /// Counts the shared members of a batch that their policies have decided, as [`count`](Self::count) does.
+    fn count_without_store(&self, decision: &Decision) {
+        for member in &self.shared {
+            let is_counted =
+                decision.denied_by().is_none_or(|position| position == member.position);
+            if is_counted && member.mode != MemberMode::SpendOnly {
+                member.handle.tally.count_without_store(member.decision.allowed());
+            }
+        }
+    }
+
     /// Gives each shared member its decision, and returns that of the batch.
     fn strictest_of(&mut self, decisions: impl Iterator<Item = Decision>) -> Decision {
         for (member, decision) in self.shared.iter_mut().zip(decisions) {
@@ -293,6 +316,9 @@ impl AskedBatch {
 pub(super) fn end_outage(handle: &KeyedLimit) {
     let inner = &*handle.limiter.inner;
     let ended = inner.outage.end(|| inner.clock.now_ns());
+    if ended.is_some() {
+        handle.limiter.report_owed();
+    }
     #[cfg(feature = "tracing")]
     if let Some(length) = ended {
         events::outage_ended(length);

@@ -151,6 +151,7 @@ impl KeyedLimit {
                 let member = SharedMember { cost, mode: SharedMode::CheckAndSpend, ..member };
                 let decided = decide_without(self, &[member], &[terms.policy], &error);
                 let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
+                self.tally.count_without_store(decision.allowed());
                 let counted = if decision.allowed() { cost } else { 0 };
                 self.count(id, &limit, counted, &decision, inner.clock.now_ns());
                 if !decision.allowed() {
