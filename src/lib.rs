@@ -277,6 +277,8 @@ pub mod block {
 pub mod metrics {
     pub use crate::observe::counters::{Counters, LimitCounters};
     pub use crate::observe::stats::Stats;
+    #[cfg(feature = "valkey")]
+    pub use crate::observe::store_counters::{ClockSteps, StoreCounters, StoreErrors};
     pub use crate::observe::top_denied::DeniedId;
 }
 

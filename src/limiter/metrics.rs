@@ -48,6 +48,16 @@ impl Limiter {
                     cost: counted.cost,
                     shadow_denied: tally.shadow_denied(),
                     errors: tally.errors(),
+                    #[cfg(feature = "valkey")]
+                    is_shared: entry.is_shared(),
+                    #[cfg(feature = "valkey")]
+                    allowed_by_lease: counted.allowed_by_lease,
+                    #[cfg(feature = "valkey")]
+                    denied_by_lease: counted.denied_by_lease,
+                    #[cfg(feature = "valkey")]
+                    allowed_without_store: tally.without_store().0,
+                    #[cfg(feature = "valkey")]
+                    denied_without_store: tally.without_store().1,
                 }
             })
             .collect();
@@ -56,6 +66,8 @@ impl Limiter {
             is_counting: generation.tallies.is_counting(),
             stats: inner.stats(),
             generation: generation.number,
+            #[cfg(feature = "valkey")]
+            store: self.store_counters(),
             // Relaxed: a figure for operators.
             reload_errors: inner.reloads.refused.load(Ordering::Relaxed),
             last_reload: inner.reloads.last(),

@@ -33,6 +33,7 @@ pub struct StoreOptions {
     url: Box<str>,
     prefix: Box<str>,
     tag: Option<Box<str>>,
+    has_boulder_keys: bool,
     connect_timeout: Duration,
     answer_timeout: Duration,
 }
@@ -78,6 +79,7 @@ impl StoreOptions {
             url: "".into(),
             prefix: StoreOptions::DEFAULT_PREFIX.into(),
             tag: None,
+            has_boulder_keys: false,
             connect_timeout: StoreOptions::DEFAULT_CONNECT,
             answer_timeout: StoreOptions::DEFAULT_ANSWER,
         }
@@ -126,6 +128,43 @@ impl StoreOptions {
     pub fn tag(self, tag: &str) -> Result<StoreOptions, Error> {
         checked(check_tag(tag))?;
         Ok(StoreOptions { tag: Some(tag.into()), ..self })
+    }
+
+    /// Gives the buckets of Boulder's limits the keys under which Boulder keeps them, as
+    /// [`boulder_key`](crate::KeyedLimit::boulder_key) returns them: `format: boulder` in a file. [Prefix](Self::prefix) and
+    /// [tag](Self::tag) do not apply to these keys. Other limits, and those with another algorithm than gcra, have their keys
+    /// as without this option. Default: off.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::limits::StoreOptions;
+    /// let store = StoreOptions::new("redis://localhost")?.boulder_keys();
+    /// assert!(store.has_boulder_keys());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[cfg(feature = "boulder")]
+    pub fn boulder_keys(self) -> StoreOptions {
+        StoreOptions { has_boulder_keys: true, ..self }
+    }
+
+    /// Sets the names of the keys by a word of a file.
+    pub(crate) fn format(self, format: &str) -> Result<StoreOptions, Error> {
+        match format {
+            "tollgate" => Ok(self),
+            #[cfg(feature = "boulder")]
+            "boulder" => Ok(self.boulder_keys()),
+            #[cfg(not(feature = "boulder"))]
+            "boulder" => {
+                let text = "invalid format \"boulder\": it needs the feature \"boulder\", which this program was built without";
+                Err(Error::new(ErrorKind::Config, text))
+            }
+            other => {
+                let text =
+                    format!("invalid format {}: tollgate or boulder is allowed", shown(other));
+                Err(Error::new(ErrorKind::Config, text))
+            }
+        }
     }
 
     /// Sets how long a connection may take: `connect` in a file. Default: 250 ms.
@@ -200,6 +239,11 @@ impl StoreOptions {
         self.tag.as_deref()
     }
 
+    /// Whether the buckets of Boulder's limits have Boulder's keys: see `boulder_keys`, with the feature `boulder`.
+    pub fn has_boulder_keys(&self) -> bool {
+        self.has_boulder_keys
+    }
+
     /// Returns how long a connection may take: see [`connect_timeout`](Self::connect_timeout).
     pub fn connects_within(&self) -> Duration {
         self.connect_timeout
@@ -217,6 +261,7 @@ impl fmt::Debug for StoreOptions {
             .field("url", &self.shown_url())
             .field("prefix", &self.prefix)
             .field("tag", &self.tag)
+            .field("has_boulder_keys", &self.has_boulder_keys)
             .field("connect_timeout", &self.connect_timeout)
             .field("answer_timeout", &self.answer_timeout)
             .finish()

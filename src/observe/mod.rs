@@ -8,6 +8,10 @@ pub(crate) mod facade;
 pub(crate) mod families;
 pub(crate) mod prometheus;
 pub(crate) mod stats;
+#[cfg(feature = "valkey")]
+pub(crate) mod store_counters;
+#[cfg(feature = "valkey")]
+pub(crate) mod store_figures;
 pub(crate) mod stripes;
 pub(crate) mod tally;
 pub(crate) mod top_denied;

@@ -24,6 +24,10 @@ struct Stripe {
     denied: Figure,
     near: Figure,
     cost: Figure,
+    #[cfg(feature = "valkey")]
+    allowed_by_lease: Figure,
+    #[cfg(feature = "valkey")]
+    denied_by_lease: Figure,
 }
 
 /// The sum over all stripes.
@@ -33,6 +37,10 @@ pub(crate) struct Counted {
     pub(crate) denied: u64,
     pub(crate) near: u64,
     pub(crate) cost: u64,
+    #[cfg(feature = "valkey")]
+    pub(crate) allowed_by_lease: u64,
+    #[cfg(feature = "valkey")]
+    pub(crate) denied_by_lease: u64,
 }
 
 impl Stripes {
@@ -64,6 +72,22 @@ impl Stripes {
         add(&stripe.denied, 1);
     }
 
+    /// Counts a call that a lease or a kept denial has decided, beside its other counts.
+    #[cfg(feature = "valkey")]
+    #[inline(always)]
+    pub(crate) fn count_by_lease(&self, is_allowed: bool) {
+        let slot = own_slot();
+        let Stripe { allowed_by_lease, denied_by_lease, .. } = &self.0[slot];
+        let figure = if is_allowed { allowed_by_lease } else { denied_by_lease };
+        match slot {
+            SHARED => {
+                // Relaxed: a figure for operators.
+                figure.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => add(figure, 1),
+        }
+    }
+
     /// Sums the stripes. Counts that other threads add meanwhile may be in the sum or not.
     pub(crate) fn sum(&self) -> Counted {
         // Relaxed: figures for operators.
@@ -73,6 +97,10 @@ impl Stripes {
             denied: sum.denied.wrapping_add(read(&stripe.denied)),
             near: sum.near.wrapping_add(read(&stripe.near)),
             cost: sum.cost.wrapping_add(read(&stripe.cost)),
+            #[cfg(feature = "valkey")]
+            allowed_by_lease: sum.allowed_by_lease.wrapping_add(read(&stripe.allowed_by_lease)),
+            #[cfg(feature = "valkey")]
+            denied_by_lease: sum.denied_by_lease.wrapping_add(read(&stripe.denied_by_lease)),
         })
     }
 }
@@ -161,6 +189,8 @@ mod tests {
                         together.wait();
                         for _ in 0..CALLS {
                             stripes.count_denied();
+                            #[cfg(feature = "valkey")]
+                            stripes.count_by_lease(true);
                             stripes.count_allowed(&Decision::UNLIMITED, 1, 3);
                         }
                         together.wait();
@@ -169,7 +199,14 @@ mod tests {
             });
         }
         let calls = 2 * THREADS as u64 * CALLS;
-        let counted = Counted { allowed: calls, denied: calls, near: 0, cost: 3 * calls };
+        let counted = Counted {
+            allowed: calls,
+            denied: calls,
+            cost: 3 * calls,
+            #[cfg(feature = "valkey")]
+            allowed_by_lease: calls,
+            ..Counted::default()
+        };
         assert_eq!(stripes.sum(), counted);
         assert!(stripes.0[SHARED].denied.load(Ordering::Relaxed) > 0, "some threads had no stripe");
         let owned = stripes.0.iter().skip(1).filter(|it| it.denied.load(Ordering::Relaxed) > 0);

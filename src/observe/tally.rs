@@ -10,9 +10,12 @@ use crate::util::sync::{Figure, Ordering};
 pub(crate) struct Tally {
     /// The counters that every spend writes; `None` unless the limiter counts.
     pub(crate) stripes: Option<Arc<Stripes>>,
-    /// These two are written rarely, and never on the fast path.
+    /// These are written rarely, and never on the fast path.
     shadow_denied: Figure,
     errors: Figure,
+    /// Spends that the limit's policy allowed and denied while its store did not answer.
+    #[cfg(feature = "valkey")]
+    without_store: [Figure; 2],
 }
 
 /// The counters of all limits.
@@ -45,7 +48,13 @@ impl Tallies {
 impl Tally {
     fn new(is_counting: bool) -> Tally {
         let stripes = is_counting.then(Arc::default);
-        Tally { stripes, shadow_denied: Figure::new(0), errors: Figure::new(0) }
+        Tally {
+            stripes,
+            shadow_denied: Figure::new(0),
+            errors: Figure::new(0),
+            #[cfg(feature = "valkey")]
+            without_store: Default::default(),
+        }
     }
 
     /// Counts an error if the limiter counts.
@@ -59,6 +68,18 @@ impl Tally {
 
     pub(crate) fn count_shadow_denied(&self) {
         self.shadow_denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "valkey")]
+    pub(crate) fn count_without_store(&self, is_allowed: bool) {
+        self.without_store[usize::from(!is_allowed)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the spends that the limit's policy allowed and denied while its store did not answer.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn without_store(&self) -> (u64, u64) {
+        let [allowed, denied] = &self.without_store;
+        (allowed.load(Ordering::Relaxed), denied.load(Ordering::Relaxed))
     }
 
     pub(crate) fn errors(&self) -> u64 {

@@ -13,14 +13,14 @@ use crate::core::shared::decide::{DecidedMember, decide, denied_by, written};
 use crate::core::shared::text::ORIGIN_NS;
 use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore};
 use crate::error::Error;
-use crate::util::sync::{Figure, Ordering};
+use crate::observe::store_figures::{StoreFault, StoreFigures};
 
 /// Texts by key. Each call is done when it returns.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     clock: Clock,
     texts: Mutex<HashMap<Box<str>, Kept>>,
-    calls: Figure,
+    figures: StoreFigures,
 }
 
 #[derive(Clone, Debug)]
@@ -33,17 +33,12 @@ impl MemoryStore {
     /// Makes an empty store whose rules compute with the clock's own readings: they are those of a local limiter on the
     /// same clock.
     pub(crate) fn new(clock: Clock) -> MemoryStore {
-        MemoryStore { clock, texts: Mutex::default(), calls: Figure::default() }
+        MemoryStore { clock, texts: Mutex::default(), figures: StoreFigures::default() }
     }
 
     /// The clock's first reading, which is 1, is the origin of the words of shared limits.
     fn unix_ns(&self) -> u64 {
         (ORIGIN_NS - 1).saturating_add(self.clock.now_ns())
-    }
-
-    fn note_call(&self) {
-        // Relaxed: a figure for people.
-        self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
     fn charge_now(&self, members: &[SharedMember]) -> Result<Found, Error> {
@@ -105,17 +100,21 @@ fn keep(kept: &mut HashMap<Box<str>, Kept>, key: &str, text: &str, keep_ms: u64,
 
 impl SharedStore for MemoryStore {
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
-        self.note_call();
-        Box::pin(ready(self.charge_now(&members)))
+        self.figures.count_call();
+        let charged = self.charge_now(&members);
+        if charged.is_err() {
+            self.figures.count_error(StoreFault::UnknownText);
+        }
+        Box::pin(ready(charged))
     }
 
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
-        self.note_call();
+        self.figures.count_call();
         Box::pin(ready(Ok(self.replace_now(&changes))))
     }
 
-    fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+    fn figures(&self) -> Option<&StoreFigures> {
+        Some(&self.figures)
     }
 
     fn is_on(&self, clock: &Clock) -> bool {

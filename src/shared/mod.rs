@@ -13,6 +13,7 @@ use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedSt
 
 use crate::error::Error;
 use crate::limits::StoreOptions;
+use crate::observe::store_figures::{StoreFault, StoreFigures};
 use memory::{MemoryStore, run_now};
 use valkey::ValkeyStore;
 
@@ -67,7 +68,8 @@ impl Store {
     /// Makes the store of a limits file. If it cannot be started, each call fails with that error.
     pub(crate) fn of_section(options: &StoreOptions) -> Store {
         Store::connect(options).unwrap_or_else(|error| {
-            Store(StoreHandle { store: Arc::new(Failed(error)), prefix: Box::default() })
+            let failed = Failed { error, figures: StoreFigures::default() };
+            Store(StoreHandle { store: Arc::new(failed), prefix: Box::default() })
         })
     }
 
@@ -123,7 +125,7 @@ impl Store {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn calls(&self) -> u64 {
-        self.0.store.calls()
+        self.0.store.figures().map_or(0, StoreFigures::calls)
     }
 }
 
@@ -135,15 +137,29 @@ impl fmt::Debug for Store {
 
 /// A store that could not be started.
 #[derive(Debug)]
-struct Failed(Error);
+struct Failed {
+    error: Error,
+    figures: StoreFigures,
+}
+
+impl Failed {
+    fn fail<T: Send + 'static>(&self) -> Reply<T> {
+        self.figures.count_error(StoreFault::NoConnection);
+        Box::pin(ready(Err(self.error.clone())))
+    }
+}
 
 impl SharedStore for Failed {
     fn charge(&self, _: Arc<[SharedMember]>) -> Reply<Found> {
-        Box::pin(ready(Err(self.0.clone())))
+        self.fail()
     }
 
     fn replace(&self, _: Arc<[Change]>) -> Reply<Replaced> {
-        Box::pin(ready(Err(self.0.clone())))
+        self.fail()
+    }
+
+    fn figures(&self) -> Option<&StoreFigures> {
+        Some(&self.figures)
     }
 
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {

@@ -30,6 +30,16 @@ impl Server {
         Server { child, stdout, address }
     }
 
+    /// Starts an example that listens at two addresses. Returns the second as well.
+    #[allow(dead_code, reason = "only one of the files that include this one calls it")]
+    pub(crate) fn run_two(command: &mut Command) -> (Server, String) {
+        let mut server = Server::run(command);
+        let mut line = String::new();
+        server.stdout.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on http://").expect("an address");
+        (server, address.to_owned())
+    }
+
     /// Ends the program as Ctrl-C does. Returns the rest of its output.
     #[cfg(unix)]
     #[allow(dead_code, reason = "only one of the files that include this one calls it")]

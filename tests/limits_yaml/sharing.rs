@@ -263,11 +263,17 @@ fn a_file_has_a_store() {
     let store = store.connect_timeout(SECOND).unwrap().answer_timeout(SECOND / 50).unwrap();
     let given = read_both(&text, "Own:x: {burst: 2, count: 1, period: 1s}").unwrap();
     assert_eq!(given.store(), Some(&store));
+
+    let text = format!("store: {{url: unix:///run/valkey.sock, format: FORMAT}}\n{OWN}");
+    for (format, is_boulder) in [("tollgate", false), ("boulder", true)] {
+        let given = read_both(&text.replace("FORMAT", format), "{}").unwrap();
+        assert_eq!(given.store().unwrap().has_boulder_keys(), is_boulder);
+    }
 }
 
 #[test]
 fn a_faulty_store_is_refused() {
-    let allowed = "prefix, tag, connect and timeout are allowed";
+    let allowed = "prefix, tag, format, connect and timeout are allowed";
     let table: &[(&str, &[&str])] = &[
         (
             "store: {prefix: 'x:'}",
@@ -288,10 +294,11 @@ fn a_faulty_store_is_refused() {
             ],
         ),
         (
-            "store: {url: redis://h, prefix: 'a b', tag: 'a}', connect: 0s, timeout: 10}",
+            "store: {url: redis://h, prefix: 'a b', tag: 'a}', format: Boulder, connect: 0s, timeout: 10}",
             &[
                 "2: store.prefix: invalid prefix \"a b\": at most 64 printable characters of ASCII, without blanks and braces, are allowed",
                 "2: store.tag: invalid tag \"a}\": text of 1 to 64 bytes, without braces and control characters, is allowed",
+                "2: store.format: invalid format \"Boulder\": tollgate or boulder is allowed",
                 "2: store.connect: invalid connect 0s: from 1ms to 1m is allowed",
                 "2: store.timeout: invalid timeout \"10\": missing unit; a duration such as 60s, 180m or 1h30m is allowed (ns, us, ms, s, m, h)",
             ],

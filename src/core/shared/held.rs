@@ -129,6 +129,10 @@ impl Held {
         }
     }
 
+    pub(crate) fn has_lease(&self) -> bool {
+        self.lease.is_some()
+    }
+
     /// Takes the lease to give it up, unless a call to the store is under way, which ends it.
     pub(crate) fn give_up(&mut self, take: impl FnOnce() -> u64) -> Option<LeaseEnd> {
         if self.is_asking {

@@ -13,11 +13,14 @@ use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest};
 use crate::core::view::LimitsView;
 use crate::store::key::Key;
 use crate::store::{Engine, Outdated, StoreKey};
+use crate::util::sync::{Figure, Ordering};
 
 /// The leases of a node.
 pub(crate) struct Leases {
     pub(crate) words: LeaseWords,
     held: Mutex<HashMap<Box<str>, Held>>,
+    /// The leases that the store has granted, and their units.
+    granted: [Figure; 2],
 }
 
 /// A bucket of a leased limit: its key among the words, its name in the store, and its limit's figures.
@@ -49,7 +52,23 @@ pub(crate) enum LeaseOutcome {
 
 impl Leases {
     pub(crate) fn new(max_keys: usize) -> Leases {
-        Leases { words: LeaseWords::new(Engine::LockFree, max_keys), held: Mutex::default() }
+        Leases {
+            words: LeaseWords::new(Engine::LockFree, max_keys),
+            held: Mutex::default(),
+            granted: Default::default(),
+        }
+    }
+
+    /// Returns the number of leases that the store has granted, and their units.
+    pub(crate) fn granted(&self) -> (u64, u64) {
+        let [leases, units] = &self.granted;
+        (leases.load(Ordering::Relaxed), units.load(Ordering::Relaxed))
+    }
+
+    /// Returns the keys of the buckets of which the node may hold units.
+    pub(crate) fn held_keys(&self) -> Vec<Key> {
+        let all = self.held.lock();
+        all.values().filter(|held| held.has_lease()).map(|held| held.key.clone()).collect()
     }
 
     /// Begins a call to the store for a bucket that cannot be answered here. `None`: another call asks for a lease of it.
@@ -98,6 +117,9 @@ impl Leases {
         let word = match outcome {
             LeaseOutcome::Granted(granted, until_ns) => {
                 let until_ns = held.grant(granted, now_ns, until_ns);
+                // Relaxed: figures for operators.
+                self.granted[0].fetch_add(1, Ordering::Relaxed);
+                self.granted[1].fetch_add(granted.units, Ordering::Relaxed);
                 LeaseWord::lease(until_ns, granted.units)
             }
             LeaseOutcome::Denied => {

@@ -6,12 +6,14 @@
 //! [same rules](decide) as those of a local limit, from the texts that the store found.
 
 pub(crate) mod decide;
+mod entries;
 pub(crate) mod groups;
 pub(crate) mod held;
 pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod ledger;
 pub(crate) mod outage;
+pub(crate) mod owed;
 pub(crate) mod reversible;
 pub(crate) mod text;
 
@@ -23,6 +25,7 @@ use crate::clock::Clock;
 use crate::core::shared::lease::LeaseRequest;
 use crate::error::Error;
 use crate::limit::Limit;
+use crate::observe::store_figures::{StoreFault, StoreFigures};
 
 /// A call to the store that is under way. It has no borrowed parts, so that it can go on when its caller has gone.
 pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
@@ -40,9 +43,14 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns how often the store was asked.
-    fn calls(&self) -> u64 {
-        0
+    /// Returns the figures of the calls to the store; `None` if it counts none.
+    fn figures(&self) -> Option<&StoreFigures> {
+        None
+    }
+
+    /// Whether the buckets of Boulder's limits have the keys that Boulder gives them.
+    fn has_boulder_keys(&self) -> bool {
+        false
     }
 
     /// Whether the store's time is read from this clock.
@@ -52,6 +60,16 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
 
     /// Runs a task to its end, also if nobody waits for it.
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
+}
+
+impl dyn SharedStore + '_ {
+    /// Counts a bucket whose text this version does not know.
+    #[cold]
+    pub(crate) fn count_unknown_text(&self) {
+        if let Some(figures) = self.figures() {
+            figures.count_error(StoreFault::UnknownText);
+        }
+    }
 }
 
 /// A store, and what the keys of its buckets begin with.

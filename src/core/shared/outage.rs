@@ -4,7 +4,7 @@
 //! limit that goes on locally has a bucket of its own for each id meanwhile: always by gcra, whatever the limit's algorithm,
 //! with a part of the limit's rate and burst. It is empty when the outage begins. So up to each instant of the outage a node
 //! admits at most its part of what the limit's rate has brought since: if the parts of all nodes are at most 1 together, all
-//! nodes admit no more than the limit.
+//! nodes admit no more than the limit. At its end the node [owes](super::owed) the store's buckets what it has admitted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::NS_PER_MS;
 use crate::core::shared::SharedMember;
+use crate::core::shared::owed::{Owed, OwedBatch};
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::util::sync::{Ordering, Switch};
@@ -46,12 +47,16 @@ pub(crate) struct Outage {
 #[derive(Debug, Default)]
 struct State {
     began_ns: Option<u64>,
+    /// The outages that have begun.
+    count: u64,
     ended_ns: u64,
     /// The time for which limits have allowed all calls. It refills as fast as time passes with the store, so that a store
     /// that fails again and again does not allow them for ever.
     allowed_ns: u64,
     /// The times at which the buckets are full. A bucket that has none was empty at the beginning.
     full_at_ns: HashMap<Box<str>, u64>,
+    /// What this and earlier outages have admitted, and the store does not know yet.
+    owed: Owed,
 }
 
 impl State {
@@ -60,6 +65,7 @@ impl State {
         *self.began_ns.get_or_insert_with(|| {
             self.allowed_ns = self.allowed_ns.saturating_sub(now_ns.saturating_sub(self.ended_ns));
             self.full_at_ns.clear();
+            self.count += 1;
             now_ns
         })
     }
@@ -105,6 +111,12 @@ impl State {
 }
 
 impl Outage {
+    /// Returns whether there is an outage, and how many have begun.
+    pub(crate) fn figures(&self) -> (bool, u64) {
+        let state = self.state.lock();
+        (state.began_ns.is_some(), state.count)
+    }
+
     /// Notes that the store has answered. Returns the length of the outage that this ends.
     pub(crate) fn end(&self, now_ns: impl FnOnce() -> u64) -> Option<Duration> {
         // Relaxed: a call that does not see an outage that has just begun leaves its end to the next answer.
@@ -120,6 +132,21 @@ impl Outage {
         state.ended_ns = now_ns;
         state.full_at_ns = HashMap::new();
         Some(Duration::from_nanos(length_ns))
+    }
+
+    /// Notes that what this node owes may be charged. Returns whether the caller has to start a report.
+    pub(crate) fn begin_report(&self) -> bool {
+        self.state.lock().owed.begin_report()
+    }
+
+    /// See [`Owed::take`].
+    pub(crate) fn take_owed(&self, count: usize) -> Option<OwedBatch> {
+        self.state.lock().owed.take(count)
+    }
+
+    /// See [`Owed::put_back`].
+    pub(crate) fn put_back_owed(&self, batch: OwedBatch) -> bool {
+        self.state.lock().owed.put_back(batch)
     }
 
     /// Notes that the store has not decided a call. Returns whether this begins an outage.
@@ -151,7 +178,10 @@ impl Outage {
         let is_denied =
             each.any(|(member, (decision, _))| member.mode.can_deny() && !decision.allowed());
         if !is_denied {
-            for (member, (_, charged)) in members.iter().zip(&decided) {
+            for (member, (decision, charged)) in members.iter().zip(&decided) {
+                if member.mode.is_charged() && member.cost > 0 && decision.allowed() {
+                    state.owed.add(member);
+                }
                 if let Some(full_at_ns) = charged {
                     state.drop_full(now_ns);
                     state.full_at_ns.insert(member.key.clone(), *full_at_ns);

@@ -206,6 +206,7 @@ impl KeyedLimit {
         if call.is_spend()
             && let Some(stripes) = &self.stripes
         {
+            stripes.count_by_lease(decision.allowed());
             match decision.allowed() {
                 // How much of its burst the bucket has left is not known, so the call is not counted as near the limit.
                 true => stripes.count_allowed(&Decision::UNLIMITED, limit.burst(), call.cost()),

@@ -34,8 +34,6 @@ pub(super) struct Counted {
     pub(super) is_leased: bool,
     /// The limit, if the call keeps it.
     pub(super) limit: Option<Limit>,
-    /// Whether a shadow limit beside its limit was charged.
-    pub(super) is_in_shadow: bool,
 }
 
 /// A batch that the store decides. Its local members, and those that leases of this node have answered, are charged already.
@@ -121,7 +119,6 @@ impl Counted {
             decision: member.decision,
             is_leased: false,
             limit: call.keeps.then(|| (*member.limit).clone()),
-            is_in_shadow: false,
         }
     }
 
@@ -160,6 +157,9 @@ impl Counted {
         handle.note_shadow(would_deny && self.mode != MemberMode::SpendOnly);
         let is_in_shadow = self.trial == Trial::ShadowBeside && !would_deny && !decision.blocked();
         let Some(stripes) = &handle.stripes else { return is_in_shadow };
+        if self.is_leased && (is_denied || decision.allowed()) {
+            stripes.count_by_lease(decision.allowed());
+        }
         if is_denied {
             handle.count_denied(stripes, key.id, decision, inner.clock.now_ns());
             return is_in_shadow;
@@ -199,10 +199,19 @@ impl AskedBatch {
             Ok(found) => {
                 self.end_outage();
                 let decision = self.figures(&found);
+                if decision.is_err() {
+                    store.count_unknown_text();
+                }
                 texts = Some(found);
                 decision
             }
-            Err(error) if error.is_store_outage() => Ok(self.decide_without(&error)),
+            Err(error) if error.is_store_outage() => {
+                let decision = self.decide_without(&error);
+                if self.call.spends {
+                    self.count_without_store(&decision);
+                }
+                Ok(decision)
+            }
             Err(error) => Err(error),
         };
         self.claims.is_kept = decision.as_ref().is_ok_and(Decision::allowed);
@@ -257,6 +266,17 @@ impl AskedBatch {
         self.strictest_of(decided.into_iter())
     }
 
+    /// Counts the shared members of a batch that their policies have decided, as [`count`](Self::count) does.
+    fn count_without_store(&self, decision: &Decision) {
+        for member in &self.shared {
+            let is_counted =
+                decision.denied_by().is_none_or(|position| position == member.position);
+            if is_counted && member.mode != MemberMode::SpendOnly {
+                member.handle.tally.count_without_store(member.decision.allowed());
+            }
+        }
+    }
+
     /// Gives each shared member its decision, and returns that of the batch.
     fn strictest_of(&mut self, decisions: impl Iterator<Item = Decision>) -> Decision {
         for (member, decision) in self.shared.iter_mut().zip(decisions) {
@@ -276,13 +296,12 @@ impl AskedBatch {
     }
 
     fn count(&mut self, decision: &Decision) {
-        for member in self.locals.iter_mut().chain(&mut self.shared) {
+        for member in self.locals.iter().chain(&self.shared) {
             let is_in_shadow = match decision.denied_by() {
                 None => member.count(false),
                 Some(position) if position == member.position => member.count(true),
                 Some(_) => false,
             };
-            member.is_in_shadow = is_in_shadow;
             let mut claims = self.claims.claims.iter_mut();
             if is_in_shadow
                 && let Some((_, claim)) = claims.find(|(position, _)| *position == member.position)
@@ -297,6 +316,9 @@ impl AskedBatch {
 pub(super) fn end_outage(handle: &KeyedLimit) {
     let inner = &*handle.limiter.inner;
     let ended = inner.outage.end(|| inner.clock.now_ns());
+    if ended.is_some() {
+        handle.limiter.report_owed();
+    }
     #[cfg(feature = "tracing")]
     if let Some(length) = ended {
         events::outage_ended(length);

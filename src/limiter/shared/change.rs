@@ -20,7 +20,7 @@ use crate::limits::{Id, Scratch};
 use crate::store::key::KeyRef;
 
 /// How often a change is tried again because another caller has changed the bucket meanwhile.
-const MAX_TRIES: usize = 3;
+pub(super) const MAX_TRIES: usize = 3;
 
 /// A bucket in the store, by the limit that applies to its id.
 pub(super) enum Placed {
@@ -116,7 +116,9 @@ pub(super) async fn change_now<R>(
     let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
     for _ in 0..MAX_TRIES {
         let before = texts.pop().flatten();
-        let bucket = read(&key, &limit, before.as_deref())?.guarded(&limit, unix_ns);
+        let bucket = read(&key, &limit, before.as_deref())
+            .inspect_err(|_| store.count_unknown_text())?
+            .guarded(&limit, unix_ns);
         let (new, result) = ask(&limit, bucket, unix_ns);
         let Some(new) = new else { return Ok(result) };
         let is_needed = new.blocked_ns(unix_ns).is_some()

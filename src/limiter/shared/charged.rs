@@ -2,6 +2,7 @@
 //!
 //! Each of these is a task of the store. The calls without I/O only begin it: its caller waits for nothing.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
@@ -11,11 +12,19 @@ use crate::core::shared::{SharedMember, SharedStore};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::handle::KeyedLimit;
 #[cfg(feature = "tower")]
 use crate::limiter::shared::change::lowered;
-use crate::limiter::shared::change::{Placed, change, change_now};
+use crate::limiter::shared::change::{Changed, Placed, change, change_now};
 use crate::store::key::Key;
+
+/// The change that a settlement makes of a bucket, and a check of it at a cost of 0.
+trait Settlement: Fn(&Limit, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static {}
+
+impl<F> Settlement for F where
+    F: Fn(&Limit, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static
+{
+}
 
 /// A charge of a bucket in the store.
 #[derive(Clone)]
@@ -27,8 +36,6 @@ pub(crate) struct ChargedInStore {
     pub(super) cost: u64,
     /// `None`: the charge cannot be rolled back.
     pub(super) reversible: Option<ReversibleCharge>,
-    /// Whether the shadow limit's bucket was charged as well.
-    pub(super) is_in_shadow: bool,
 }
 
 impl ChargedInStore {
@@ -84,22 +91,20 @@ impl ChargedInStore {
         store.run(Box::pin(async move {
             let by = charge.clone();
             let changed = change_now(&*charge.store, member, move |limit, bucket, unix_ns| {
-                let new = change(&by, limit, bucket, unix_ns);
-                (new, new.is_some())
+                (change(&by, limit, bucket, unix_ns), ())
             });
-            match changed.await {
-                Ok(true) => charge.in_shadow(Call::Refund(charge.cost)),
-                Ok(false) => {}
-                Err(_) => charge.handle.tally.count_error(),
+            if changed.await.is_err() {
+                charge.handle.tally.count_error();
             }
         }));
     }
 
     /// Begins to settle the charge.
     pub(crate) fn begin_settle(&self, actual: u64) {
+        let Ok(Some((member, step))) = self.settlement(actual) else { return };
         let (store, charge) = (self.store.clone(), self.clone());
         store.run(Box::pin(async move {
-            if charge.settle(actual).await.is_err() {
+            if change_now(&*charge.store, member, step).await.is_err() {
                 charge.handle.tally.count_error();
             }
         }));
@@ -107,34 +112,32 @@ impl ChargedInStore {
 
     /// Replaces the charge by the actual cost, and decides a check of the bucket at a cost of 0.
     pub(super) async fn settle(&self, actual: u64) -> Result<Decision, Error> {
-        let Some((member, max_debt)) = self.place_now()? else { return Ok(Decision::UNLIMITED) };
-        let (cost, reversible) = (self.cost, self.reversible);
-        let reversible = reversible.filter(|_| member.limit == self.member.limit);
-        let (is_changed, decision) =
-            change(self.store.clone(), member, move |limit, bucket, unix_ns| {
-                let now_ns = rule_time_ns(unix_ns);
-                let new = match actual.cmp(&cost) {
-                    std::cmp::Ordering::Less => reversible.and_then(|charge| {
-                        charge.rolled_back(limit, bucket, unix_ns, (cost, actual))
-                    }),
-                    std::cmp::Ordering::Equal => None,
-                    std::cmp::Ordering::Greater => {
-                        let owed = limit.rule().owe(bucket.word, now_ns, actual - cost, max_debt);
-                        owed.map(|word| SharedBucket { word, ..bucket })
-                    }
-                };
-                let word = new.unwrap_or(bucket).word;
-                (new, (new.is_some(), limit.rule().spend(word, now_ns, 0).decision))
-            })
-            .await?;
-        match actual.checked_sub(cost) {
-            Some(0) => {}
-            // A plain spend charges the shadow bucket only if it has the units: only the enforced limit has debt.
-            Some(more) => self.in_shadow(Call::Spend(more)),
-            None if is_changed => self.in_shadow(Call::Refund(cost - actual)),
-            None => {}
+        match self.settlement(actual)? {
+            Some((member, step)) => change(self.store.clone(), member, step).await,
+            None => Ok(Decision::UNLIMITED),
         }
-        Ok(decision)
+    }
+
+    /// Returns the bucket and its change. `None`: no limit applies, it is local, or the limiter is off.
+    fn settlement(&self, actual: u64) -> Result<Option<(SharedMember, impl Settlement)>, Error> {
+        let Some((member, max_debt)) = self.place_now()? else { return Ok(None) };
+        let cost = self.cost;
+        let reversible = self.reversible.filter(|_| member.limit == self.member.limit);
+        let step = move |limit: &Limit, bucket: SharedBucket, unix_ns| {
+            let now_ns = rule_time_ns(unix_ns);
+            let new = match actual.cmp(&cost) {
+                Ordering::Less => reversible
+                    .and_then(|charge| charge.rolled_back(limit, bucket, unix_ns, (cost, actual))),
+                Ordering::Equal => None,
+                Ordering::Greater => {
+                    let owed = limit.rule().owe(bucket.word, now_ns, actual - cost, max_debt);
+                    owed.map(|word| SharedBucket { word, ..bucket })
+                }
+            };
+            let word = new.unwrap_or(bucket).word;
+            (new, limit.rule().spend(word, now_ns, 0).decision)
+        };
+        Ok(Some((member, step)))
     }
 
     /// Returns the bucket by the limit that applies now, and the limit's largest debt. `None`: no limit applies, it is local,
@@ -154,13 +157,5 @@ impl ChargedInStore {
             Ok(applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)))
         });
         Ok(Some((member, max_debt)))
-    }
-
-    /// Repeats a call on the shadow of the bucket, if it was charged there.
-    fn in_shadow(&self, call: Call) {
-        let inner = &*self.handle.limiter.inner;
-        if self.is_in_shadow {
-            let _ = inner.in_shadow_capped(self.key.as_ref(), Factor::ONE, call, self.now_ns());
-        }
     }
 }

@@ -143,7 +143,6 @@ impl Counted {
             member,
             cost: self.cost,
             reversible,
-            is_in_shadow: self.is_in_shadow,
         }))
     }
 }

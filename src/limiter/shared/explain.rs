@@ -92,7 +92,9 @@ async fn explain_now(
 ) -> Result<ExplainedCall, Error> {
     let found = store.charge([member.clone()].into()).await?;
     let (limit, text) = (&member.limit, found.texts.first().and_then(Option::as_deref));
-    let bucket = read(&member.key, limit, text)?.guarded(limit, found.unix_ns);
+    let bucket = read(&member.key, limit, text)
+        .inspect_err(|_| store.count_unknown_text())?
+        .guarded(limit, found.unix_ns);
     let decision_at = |cost| {
         let asked = SharedMember { cost, ..member.clone() };
         let decided = decide(&[asked], &found.texts, found.unix_ns)?;

@@ -11,6 +11,7 @@ mod batch;
 mod blocking;
 mod change;
 pub(crate) mod charged;
+mod counters;
 mod decided;
 mod explain;
 mod give_up;
@@ -20,6 +21,7 @@ pub(crate) mod keeping;
 pub(crate) mod kept;
 mod lease;
 mod one;
+mod owed;
 mod reserve;
 mod settle;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -34,19 +36,29 @@ use crate::core::shared::outage::Policy;
 use crate::core::view::LimitsView;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
+#[cfg(feature = "boulder")]
+use crate::limits::boulder_number;
 use crate::limits::{Entry, OnError, decode};
 use crate::store::key::{LimitIndex, LimitTag};
 
 impl StoreHandle {
     /// Returns the name of an id's bucket in the store: the prefix, the limit's name, its
     /// algorithm if that is not gcra, because the texts differ, and the id as text, or a hash of a long id. No name of a
-    /// limit has a slash, a colon or a number sign, so no two buckets have the same name.
+    /// limit has a slash, a colon or a number sign, so no two buckets have the same name. A store with Boulder's keys has
+    /// those for Boulder's limits.
     fn key(&self, entry: &Entry, limit: &Limit, id: &[u8]) -> Box<str> {
         /// The longest id that is written as it is, in bytes.
         const ID_MAX_BYTES: usize = 64;
         /// The bytes of a hash that are kept.
         const HASH_BYTES: usize = 16;
         let text = decode(entry.format, id);
+        #[cfg(feature = "boulder")]
+        if self.store.has_boulder_keys()
+            && limit.rule().gcra().is_some()
+            && let Some(number) = boulder_number(&entry.name)
+        {
+            return format!("{number}:{text}").into();
+        }
         let mut key = format!("{}{}", self.prefix, entry.name);
         if limit.rule().gcra().is_none() {
             key = key + "/" + limit.algorithm();

@@ -7,14 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::factor::Factor;
 use crate::core::shared::outage::Policy;
 use crate::core::shared::reversible::{Refused, Reserved, reserve};
 use crate::core::shared::text::rule_time_ns;
 use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
-use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::{Charged, Receipt, Reservation, ReserveError};
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::asked::{SharedCall, decide_without, end_outage};
@@ -30,7 +29,6 @@ use crate::util::time::saturating_ns;
 pub(super) struct Terms {
     is_leased: bool,
     pub(super) is_shadow: bool,
-    pub(super) has_shadow_beside: bool,
     pub(super) policy: Policy,
 }
 
@@ -153,6 +151,7 @@ impl KeyedLimit {
                 let member = SharedMember { cost, mode: SharedMode::CheckAndSpend, ..member };
                 let decided = decide_without(self, &[member], &[terms.policy], &error);
                 let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
+                self.tally.count_without_store(decision.allowed());
                 let counted = if decision.allowed() { cost } else { 0 };
                 self.count(id, &limit, counted, &decision, inner.clock.now_ns());
                 if !decision.allowed() {
@@ -169,15 +168,8 @@ impl KeyedLimit {
         end_outage(self);
         let now_ns = inner.clock.now_ns();
         self.count(id, &limit, cost, &granted.after.in_shadow(), now_ns);
-        let mut charged = granted.charged.take();
-        if terms.has_shadow_beside {
-            let would_deny = inner.in_shadow(key.as_ref(), Factor::ONE, Call::Spend(cost), now_ns);
-            self.note_shadow(would_deny);
-            if let Some(charged) = &mut charged {
-                charged.is_in_shadow = !would_deny;
-            }
-        }
-        let receipt = Receipt { charged: charged.map(Charged::InStore), cost };
+        let charged = granted.charged.take().map(Charged::InStore);
+        let receipt = Receipt { charged, cost };
         Ok(Reservation { receipt, granted_at_ns: now_ns.saturating_add(granted.wait_ns) })
     }
 
@@ -261,10 +253,9 @@ impl KeyedLimit {
             let entry = view.generation.limits.entry(self.index);
             let applies = entry.limit_for(id, view.limits_now_ns());
             let applies = applies.filter(|_| entry.is_shared());
-            Ok(applies.map(|(_, tag)| Terms {
+            Ok(applies.map(|_| Terms {
                 is_leased: entry.sharing().lease().is_some(),
                 is_shadow: entry.is_shadow(),
-                has_shadow_beside: entry.shadow_beside(tag).is_some(),
                 policy: policy(entry),
             }))
         }))
@@ -310,8 +301,7 @@ impl Asked {
             Ok(reserved) => reserved,
             Err(refused) => return Ok(Err(reserve_error(refused))),
         };
-        let (reversible, is_in_shadow) = (charge, false);
-        let charged = ChargedInStore { handle, key, store, member, cost, reversible, is_in_shadow };
+        let charged = ChargedInStore { handle, key, store, member, cost, reversible: charge };
         Ok(Ok(Granted { charged: Some(charged), wait_ns, after }))
     }
 }

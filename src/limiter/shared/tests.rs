@@ -1,6 +1,10 @@
 //! Calls whose callers go away, and stores that fail or end, beside local members.
 
+mod figures;
 mod leases;
+mod owed;
+mod places;
+mod rollout;
 mod simulation;
 
 use std::future::Future;
@@ -20,6 +24,7 @@ use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, LimitMode, LimitOptions, Limits, OnError, Shared};
+use crate::observe::store_figures::StoreFigures;
 use crate::shared::Store;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -70,6 +75,10 @@ impl SharedStore for SlowStore {
 
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
         self.failure().unwrap_or_else(|| self.inner.replace(changes))
+    }
+
+    fn figures(&self) -> Option<&StoreFigures> {
+        self.inner.figures()
     }
 
     fn run(&self, task: Task) {

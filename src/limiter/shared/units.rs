@@ -2,20 +2,18 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::factor::Factor;
 use crate::core::shared::text::{SharedBucket, rule_time_ns};
 use crate::core::shared::{SharedMember, SharedMode};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::batch::{Batch, INLINE_MEMBERS};
-use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::scaled::ScaledLimit;
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::asked::{SharedCall, decide_without, end_outage};
 use crate::limiter::shared::batch::Begun;
 use crate::limiter::shared::change::{Placed, change, lowered};
 use crate::limits::{Id, Scratch};
-use crate::store::key::KeyRef;
 use crate::util::block_on::block_on;
 
 impl KeyedLimit {
@@ -97,6 +95,7 @@ impl KeyedLimit {
                 let member = SharedMember { cost, mode: SharedMode::CheckAndSpend, ..member };
                 let decided = decide_without(self, &[member], &[terms.policy], &error);
                 let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
+                self.tally.count_without_store(decision.allowed());
                 (if decision.allowed() { cost } else { 0 }, decision)
             }
             Err(error) => {
@@ -114,10 +113,6 @@ impl KeyedLimit {
         let (mut scratch, now_ns) = (Scratch::new(), inner.clock.now_ns());
         let id = self.encoded(id, &mut scratch)?;
         self.count(id, &limit, units, &decision, now_ns);
-        if terms.has_shadow_beside {
-            let (key, call) = (KeyRef { limit: self.index, id }, Call::SpendUpTo(most));
-            self.note_shadow(inner.in_shadow(key, Factor::ONE, call, now_ns));
-        }
         Ok((granted, decision))
     }
 

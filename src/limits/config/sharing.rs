@@ -37,6 +37,9 @@ pub(super) fn store_fields(store: &StoreOptions) -> Fields {
         fields.push(("prefix", Tree::text(store.key_prefix())));
     }
     fields.extend(store.hash_tag().map(|tag| ("tag", Tree::text(tag))));
+    if store.has_boulder_keys() {
+        fields.push(("format", Tree::text("boulder")));
+    }
     let (connect, timeout) = (store.connects_within(), store.answers_within());
     if connect != StoreOptions::DEFAULT_CONNECT {
         fields.push(("connect", Tree::duration(connect)));

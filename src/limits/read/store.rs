@@ -16,10 +16,11 @@ use {
 
 /// The fields of the section, with their values for messages.
 #[cfg(feature = "valkey")]
-const FIELDS: [(&str, &str); 5] = [
+const FIELDS: [(&str, &str); 6] = [
     ("url", "a URL such as redis://localhost:6379"),
     ("prefix", "text such as tollgate:"),
     ("tag", "text"),
+    ("format", "tollgate or boulder"),
     ("connect", "a duration such as 250ms"),
     ("timeout", "a duration such as 10ms"),
 ];
@@ -156,6 +157,7 @@ fn set(options: &mut StoreOptions, name: &str, text: &str) -> Result<(), String>
         "url" => before.with_url(text),
         "prefix" => before.prefix(text),
         "tag" => before.tag(text),
+        "format" => before.format(text),
         "connect" => before.connect_timeout(time()?),
         _ => before.answer_timeout(time()?),
     };

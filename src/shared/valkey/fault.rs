@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
+use crate::observe::store_figures::StoreFault;
 use crate::util::escape::shown;
 
 /// A call that failed.
@@ -18,6 +19,15 @@ pub(super) struct Failure {
 }
 
 impl Failure {
+    /// Returns the kind that the failure is counted as.
+    pub(super) fn fault(&self) -> StoreFault {
+        match (self.is_answer, self.is_lost) {
+            (true, _) => StoreFault::Refused,
+            (false, true) => StoreFault::NoConnection,
+            (false, false) => StoreFault::Timeout,
+        }
+    }
+
     /// No answer came in time.
     pub(super) fn late(time: Duration) -> Failure {
         let text = format!("no answer within {time:?}: whether it has charged is unknown");

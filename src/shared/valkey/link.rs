@@ -16,8 +16,8 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 #[cfg(feature = "tracing")]
 use crate::observe::events::store_warning;
+use crate::observe::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
-use crate::util::sync::{Figure, Ordering};
 
 /// The failures in a row after which calls are refused for a time.
 const MAX_FAILURES: u32 = 5;
@@ -37,8 +37,7 @@ pub(super) struct Link {
     lost: Notify,
     /// Tells calls that an attempt to connect has ended.
     attempted: Notify,
-    /// The calls that were given the connection.
-    calls: Figure,
+    figures: StoreFigures,
 }
 
 #[derive(Default)]
@@ -98,7 +97,7 @@ impl Link {
             state: Mutex::default(),
             lost: Notify::new(),
             attempted: Notify::new(),
-            calls: Figure::default(),
+            figures: StoreFigures::default(),
         })
     }
 
@@ -161,9 +160,8 @@ impl Link {
         })
     }
 
-    /// Returns how many calls were given the connection.
-    pub(super) fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+    pub(super) fn figures(&self) -> &StoreFigures {
+        &self.figures
     }
 
     /// Returns what is wrong with the server's settings.
@@ -176,15 +174,18 @@ impl Link {
         &self,
         call: impl AsyncFnOnce(MultiplexedConnection) -> Result<T, RedisError>,
     ) -> Result<T, Error> {
-        let (connection, made) = match self.admitted() {
+        let admitted = match self.admitted() {
             Err(_) if self.state.lock().is_first() => {
                 self.first_attempt().await;
-                self.admitted()?
+                self.admitted()
             }
-            admitted => admitted?,
+            admitted => admitted,
         };
-        // Relaxed: a figure for people.
-        self.calls.fetch_add(1, Ordering::Relaxed);
+        let (connection, made) = admitted.map_err(|(fault, why)| {
+            self.figures.count_error(fault);
+            self.error(ErrorKind::StoreOutage, &why)
+        })?;
+        self.figures.count_call();
         let answered = timeout(self.answer_timeout, call(connection)).await;
         let failed = match answered {
             Ok(Ok(answer)) => {
@@ -194,6 +195,7 @@ impl Link {
             Ok(Err(error)) => failure(&error),
             Err(_) => Failure::late(self.answer_timeout),
         };
+        self.figures.count_error(failed.fault());
         if failed.is_answer {
             self.note_answer(made);
         } else {
@@ -213,13 +215,13 @@ impl Link {
         }
     }
 
-    /// Returns the connection, unless there is none or calls are refused.
-    fn admitted(&self) -> Result<(MultiplexedConnection, u64), Error> {
+    /// Returns the connection, or why there is none for a call.
+    fn admitted(&self) -> Result<(MultiplexedConnection, u64), (StoreFault, String)> {
         let mut state = self.state.lock();
         let Some(connection) = state.connection.clone() else {
             let why = state.why.as_deref().unwrap_or("the first connection is being made");
             let text = format!("there is no connection: {why}");
-            return Err(self.error(ErrorKind::StoreOutage, &text));
+            return Err((StoreFault::NoConnection, text));
         };
         if let Some(until) = state.closed_until {
             let now = Instant::now();
@@ -228,7 +230,7 @@ impl Link {
                     "{} calls in a row failed; it is asked again each second",
                     state.failures
                 );
-                return Err(self.error(ErrorKind::StoreOutage, &text));
+                return Err((StoreFault::Paused, text));
             }
             state.closed_until = Some(now + with_jitter(PAUSE));
         }
@@ -239,6 +241,7 @@ impl Link {
         let mut state = self.state.lock();
         if state.has(made) {
             (state.failures, state.closed_until) = (0, None);
+            self.figures.set_paused(false);
         }
     }
 
@@ -251,6 +254,7 @@ impl Link {
         state.failures = state.failures.saturating_add(1);
         if state.failures >= MAX_FAILURES {
             state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
+            self.figures.set_paused(true);
         }
         // A connection on which nothing is answered may be half open: a new one tells.
         if is_lost || state.failures >= MAX_FAILURES {
@@ -262,6 +266,7 @@ impl Link {
 
     #[cold]
     pub(super) fn unknown_answer(&self) -> Error {
+        self.figures.count_error(StoreFault::UnknownText);
         let text = "its answer is none that the script gives: is it Valkey or Redis?";
         self.error(ErrorKind::Store, text)
     }

@@ -14,6 +14,7 @@ mod tests;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use redis::Value;
 use tokio::runtime::{self, Handle};
@@ -22,6 +23,7 @@ use tokio::sync::Notify;
 use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limits::StoreOptions;
+use crate::observe::store_figures::StoreFigures;
 use link::Link;
 use script::{ScriptCall, Scripts};
 
@@ -29,6 +31,7 @@ use script::{ScriptCall, Scripts};
 pub(crate) struct ValkeyStore {
     link: Arc<Link>,
     scripts: Arc<Scripts>,
+    has_boulder_keys: bool,
     runtime: Handle,
     end: Arc<Notify>,
 }
@@ -57,7 +60,8 @@ impl ValkeyStore {
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("tollgate-store".into()).spawn(run).map_err(failed)?;
-        Ok(ValkeyStore { link, scripts: Arc::new(scripts), runtime: handle, end })
+        let has_boulder_keys = options.has_boulder_keys();
+        Ok(ValkeyStore { link, scripts: Arc::new(scripts), has_boulder_keys, runtime: handle, end })
     }
 }
 
@@ -69,21 +73,29 @@ impl Drop for ValkeyStore {
 
 /// Asks a script.
 async fn ask(link: &Link, call: &ScriptCall<'_>) -> Result<Value, Error> {
-    link.with_connection(async |connection| call.ask(connection).await).await
+    link.with_connection(async |connection| call.ask(connection, link.figures()).await).await
+}
+
+/// Charges a batch by the script for one gcra bucket, or by the general one.
+async fn charge(link: &Link, scripts: &Scripts, members: &[SharedMember]) -> Result<Found, Error> {
+    if let Some(call) = scripts.charge_gcra(members)
+        && let Some(found) = answer::found(link, members.len(), ask(link, &call).await?)?
+    {
+        return Ok(found);
+    }
+    let value = ask(link, &scripts.charge(members)).await?;
+    let found = answer::found(link, members.len(), value)?;
+    found.ok_or_else(|| link.unknown_answer())
 }
 
 impl SharedStore for ValkeyStore {
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
         let (link, scripts) = (self.link.clone(), self.scripts.clone());
         Box::pin(async move {
-            if let Some(call) = scripts.charge_gcra(&members)
-                && let Some(found) = answer::found(&link, members.len(), ask(&link, &call).await?)?
-            {
-                return Ok(found);
-            }
-            let value = ask(&link, &scripts.charge(&members)).await?;
-            let found = answer::found(&link, members.len(), value)?;
-            found.ok_or_else(|| link.unknown_answer())
+            let sent = Instant::now();
+            let found = charge(&link, &scripts, &members).await?;
+            link.figures().note_time(sent, found.unix_ns);
+            Ok(found)
         })
     }
 
@@ -99,8 +111,12 @@ impl SharedStore for ValkeyStore {
         self.link.warning()
     }
 
-    fn calls(&self) -> u64 {
-        self.link.calls()
+    fn figures(&self) -> Option<&StoreFigures> {
+        Some(self.link.figures())
+    }
+
+    fn has_boulder_keys(&self) -> bool {
+        self.has_boulder_keys
     }
 
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {

@@ -8,6 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::algorithm::rule::Rule;
 use crate::core::shared::lease::LeaseRequest;
 use crate::core::shared::{Change, SharedMember, SharedMode};
+use crate::observe::store_figures::StoreFigures;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// The times of a limit must be below it, so that charge_gcra.lua computes exactly.
@@ -66,10 +67,15 @@ impl<'s> ScriptCall<'s> {
 
     /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
     /// other call can come between.
-    pub(super) async fn ask(&self, mut connection: impl ConnectionLike) -> RedisResult<Value> {
+    pub(super) async fn ask(
+        &self,
+        mut connection: impl ConnectionLike,
+        figures: &StoreFigures,
+    ) -> RedisResult<Value> {
         let Text { text, hash } = self.script;
         match self.command("EVALSHA", hash).query_async(&mut connection).await {
             Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                figures.count_script_sent();
                 self.command("EVAL", text).query_async(&mut connection).await
             }
             answer => answer,

@@ -16,10 +16,10 @@ const MS: u64 = 1_000_000;
 const MAX_SLOW_MILLIONTHS: u64 = 990;
 
 /// Steele and Vigna's splitmix64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -27,7 +27,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    fn is_one_in(&mut self, count: u64) -> bool {
+    pub(super) fn is_one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
@@ -420,7 +420,7 @@ fn simulate(
 }
 
 /// Replays the uses on one local bucket; returns how many do not fit.
-fn beyond_one_bucket(limit: &Limit, uses: &[(u64, u64)]) -> usize {
+pub(super) fn beyond_one_bucket(limit: &Limit, uses: &[(u64, u64)]) -> usize {
     let mut word = 0;
     let fits = uses.iter().map(|&(at_ns, cost)| {
         let outcome = limit.rule().spend(word, at_ns - ORIGIN_NS + 1, cost);

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::{charge, member, options_of, secondly, wait_until};
 use crate::core::shared::{SharedMember, SharedStore};
+use crate::observe::store_counters::StoreErrors;
 use crate::shared::valkey::ValkeyStore;
 
 /// What the server does, and what it has seen.
@@ -21,6 +22,8 @@ struct Seen {
     answers: bool,
     /// The number of scripts at which the server ends all connections.
     ends_at: Option<usize>,
+    /// How far the server's clock is ahead, in s.
+    ahead_s: u64,
 }
 
 /// A server that speaks as much of the protocol as a charge needs. Its threads end with their connections.
@@ -93,7 +96,8 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
             return;
         }
         if seen.answers {
-            let found = "*4\r\n$10\r\n1790000000\r\n$1\r\n0\r\n:0\r\n$-1\r\n";
+            let now_s = 1_790_000_000 + seen.ahead_s;
+            let found = format!("*4\r\n$10\r\n{now_s}\r\n$1\r\n0\r\n:0\r\n$-1\r\n");
             answer.push_str(&found.repeat(scripts));
         }
         drop(seen);
@@ -147,6 +151,46 @@ fn an_abandoned_probe_lets_another_ask() {
     });
     mute.seen.lock().answers = true;
     wait_until("answered", || mute.is_answered());
+}
+
+#[test]
+fn failures_are_counted_by_their_kind() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
+    mute.until_refused();
+    let figures = mute.store.figures().unwrap();
+    let StoreErrors { timeout, paused, .. } = figures.errors();
+    assert!((5..=6).contains(&timeout) && paused >= 1, "{:?}", figures.errors());
+    assert_eq!(figures.calls(), timeout);
+    assert!(figures.is_paused());
+    assert!(!mute.is_answered());
+    assert_eq!(figures.errors().paused, paused + 1);
+    mute.seen.lock().answers = true;
+    wait_until("answered", || mute.is_answered());
+    assert!(!figures.is_paused());
+    // The connection ends with the next call.
+    let before = figures.errors().no_connection;
+    let ends_at = mute.scripts() + 1;
+    mute.seen.lock().ends_at = Some(ends_at);
+    assert!(!mute.is_answered());
+    assert_eq!(figures.errors().no_connection, before + 1);
+}
+
+#[test]
+fn steps_of_the_servers_clock_are_counted() {
+    let answering = Seen { answers: true, ..Seen::default() };
+    let mute = Mute::start(answering, Duration::from_secs(5));
+    let figures = mute.store.figures().unwrap();
+    let counts = || (figures.clock_steps().0.count, figures.clock_steps().1.count);
+    assert!(mute.is_answered());
+    let before = counts();
+    mute.seen.lock().ahead_s = 3_600;
+    assert!(mute.is_answered());
+    assert_eq!(counts(), (before.0 + 1, before.1));
+    let size = figures.clock_steps().0.last;
+    assert!(size > Duration::from_secs(3_590) && size <= Duration::from_secs(3_600), "{size:?}");
+    mute.seen.lock().ahead_s = 0;
+    assert!(mute.is_answered());
+    assert_eq!(counts(), (before.0 + 1, before.1 + 1));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::core::shared::SharedStore;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limits::StoreOptions;
+use crate::observe::store_counters::StoreErrors;
 use crate::shared::valkey::ValkeyStore;
 use crate::util::sync::{Ordering, Switch};
 
@@ -81,7 +82,10 @@ fn keys_of_others_are_errors_and_stay() {
         let store = store_of(&server);
         let mut connection = server.connection();
         let () = connection.rpush("list", "a").unwrap();
+        let errors = || store.figures().unwrap().errors();
+        let before = errors();
         failed(&store, "list", "WRONGTYPE");
+        assert_eq!(errors(), StoreErrors { refused: before.refused + 1, ..before });
         assert_eq!(connection.llen::<_, u64>("list").unwrap(), 1);
         // A text that is no bucket has no position that denies: the node says what is wrong with it.
         let () = connection.set("text", "hello").unwrap();
@@ -167,6 +171,8 @@ fn scripts_are_loaded_again() {
         }
         ends.store(true, Ordering::Relaxed);
         assert!(spender.join().unwrap() > 100);
+        let sent = store.figures().unwrap().scripts_sent();
+        assert!(sent > 1, "the first time, and after each flush that a call came after: {sent}");
     });
 }
 

@@ -1,5 +1,7 @@
 //! Tests against real servers: each one that is found runs all of them.
 
+#[cfg(feature = "boulder")]
+mod boulder;
 mod breaker;
 mod failures;
 #[cfg(feature = "tower")]

@@ -136,6 +136,7 @@ fn a_text_by_hand_is_an_error() {
             assert!(text.contains("tollgate:PerUser:eve") && text.contains("12 apples"), "{text}");
         }
         assert_eq!(own.check("eve", 0).unwrap().remaining(), Some(9));
+        assert_eq!(node.counters().store.unwrap().errors.unknown_text, 3);
         assert_eq!(
             server.connection().get::<_, String>("tollgate:PerUser:eve").unwrap(),
             "12 apples"
@@ -227,6 +228,13 @@ GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, f
             let left = crate::util::block_on::block_on(denies.check_shared("bob", 0)).unwrap();
             let expected = if is_killed { 999..=999 } else { 991..=998 };
             assert!(expected.contains(&left.remaining().unwrap()), "{left:?}");
+            // What the node has admitted meanwhile is charged: 7 times 5.
+            let allows = node.limit("Allows").unwrap();
+            let left = || allows.check_blocking("bob", 0).unwrap().remaining().unwrap();
+            let expected = if is_killed { 965..=965 } else { 1_000 - 71..=964 };
+            wait_until("charged", || expected.contains(&left()));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(expected.contains(&left()), "{}", left());
         }
     });
 }

@@ -1,0 +1,54 @@
+//! Writes into the rollback ledger of a bucket in the store, and drops it when it is not needed any more.
+
+use crate::algorithm::rule::Rule;
+use crate::core::shared::decide::full_in_ms;
+use crate::core::shared::ledger::{BucketLedger, LedgerEntry};
+use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, rule_time_ns, unix_ms};
+use crate::limit::Limit;
+
+impl SharedBucket {
+    /// Returns the bucket with another word, and with the entry in its ledger that says so. The bucket is
+    /// [guarded](SharedBucket::guarded).
+    pub(crate) fn with_entry(
+        self,
+        limit: &Limit,
+        unix_ns: u64,
+        word: u64,
+        entry: LedgerEntry,
+    ) -> SharedBucket {
+        let mut ledger = self.ledger.unwrap_or(BucketLedger {
+            began_ns: unix_ns,
+            needed_until_ms: 0,
+            entries: 0,
+            lowered: 0,
+            refunds: 0,
+            last_grant_ns: 0,
+        });
+        ledger.entries = ledger.entries.saturating_add(1);
+        match entry {
+            LedgerEntry::Undo => {}
+            LedgerEntry::Lowered(by) => ledger.lowered = ledger.lowered.wrapping_add(by),
+            LedgerEntry::Refund => ledger.refunds = ledger.refunds.saturating_add(1),
+            LedgerEntry::Grant(at_ns) => ledger.last_grant_ns = ledger.last_grant_ns.max(at_ns),
+        }
+        let new = SharedBucket { word, ..self };
+        // Both: a call that lowers the bucket leaves it full earlier than the charges from before have drained.
+        let full_in_ms = full_in_ms(limit, self, unix_ns).max(full_in_ms(limit, new, unix_ns));
+        let until_ms = unix_ms(unix_ns).saturating_add(full_in_ms).saturating_add(1);
+        ledger.needed_until_ms = ledger.needed_until_ms.max(until_ms.min(LAST_UNIX_MS));
+        SharedBucket { ledger: Some(ledger), ..new }
+    }
+
+    /// Drops a ledger that no rollback needs any more.
+    pub(super) fn without_old_ledger(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
+        let is_needed = |ledger: &BucketLedger| {
+            // A window that owes units keeps those that it has charged until it has none.
+            let rule = limit.rule();
+            let is_charged = matches!(rule, Rule::Window(_))
+                && self.word != 0
+                && !rule.is_full(self.word, rule_time_ns(unix_ns));
+            is_charged || ledger.needed_until_ms > unix_ms(unix_ns)
+        };
+        SharedBucket { ledger: self.ledger.filter(is_needed), ..self }
+    }
+}

@@ -1,0 +1,199 @@
+//! The units that this node has admitted while the store did not answer, until they are charged to the store's buckets.
+
+use std::collections::HashMap;
+
+use crate::core::shared::decide::{kept_ms, read};
+use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::core::shared::{Change, SharedMember, SharedMode};
+use crate::error::Error;
+use crate::limit::Limit;
+
+/// The most buckets to which a node owes units. What it admits for others is not charged afterwards.
+const MAX_BUCKETS: usize = 1 << 20;
+
+/// The units that this node owes, by bucket. At most one report is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    buckets: HashMap<Box<str>, OwedUnits>,
+    is_reporting: bool,
+    /// The outages that have ended.
+    ends: u64,
+}
+
+#[derive(Debug)]
+struct OwedUnits {
+    limit: Limit,
+    keep_ms: u64,
+    units: u64,
+}
+
+/// A bucket, and the units that the node owes to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwedBucket {
+    pub(crate) key: Box<str>,
+    pub(crate) limit: Limit,
+    keep_ms: u64,
+    pub(crate) units: u64,
+}
+
+/// A part of a report.
+pub(crate) struct OwedBatch {
+    pub(crate) buckets: Vec<OwedBucket>,
+    ends: u64,
+}
+
+impl Owed {
+    /// Records a charge that the store does not know. A bucket with charges under several factors has them under the last.
+    pub(crate) fn add(&mut self, member: &SharedMember) {
+        let SharedMember { key, limit, cost, keep_ms, .. } = member;
+        self.add_units(OwedBucket {
+            key: key.clone(),
+            limit: limit.clone(),
+            keep_ms: *keep_ms,
+            units: *cost,
+        });
+    }
+
+    fn add_units(&mut self, bucket: OwedBucket) {
+        let OwedBucket { key, limit, keep_ms, units } = bucket;
+        if let Some(owed) = self.buckets.get_mut(&key) {
+            let units = owed.units.saturating_add(units);
+            *owed = OwedUnits { limit, keep_ms: keep_ms.max(owed.keep_ms), units };
+        } else if self.buckets.len() < MAX_BUCKETS {
+            self.buckets.insert(key, OwedUnits { limit, keep_ms, units });
+        }
+    }
+
+    /// Notes the end of an outage. Returns whether the caller has to start a report.
+    pub(crate) fn begin_report(&mut self) -> bool {
+        self.ends += 1;
+        let starts = !self.is_reporting && !self.buckets.is_empty();
+        self.is_reporting |= starts;
+        starts
+    }
+
+    /// Takes buckets to report, at most `count`. `None`: the report is at its end.
+    pub(crate) fn take(&mut self, count: usize) -> Option<OwedBatch> {
+        let keys: Vec<Box<str>> = self.buckets.keys().take(count).cloned().collect();
+        if keys.is_empty() {
+            *self = Owed { ends: self.ends, ..Owed::default() };
+            return None;
+        }
+        let buckets = keys.into_iter().filter_map(|key| {
+            let OwedUnits { limit, keep_ms, units } = self.buckets.remove(&key)?;
+            Some(OwedBucket { key, limit, keep_ms, units })
+        });
+        Some(OwedBatch { buckets: buckets.collect(), ends: self.ends })
+    }
+
+    /// Takes a batch back that the store has not charged. Returns whether the report goes on: if not, the end of the next
+    /// outage starts another.
+    pub(crate) fn put_back(&mut self, batch: OwedBatch) -> bool {
+        let OwedBatch { buckets, ends } = batch;
+        // Units that were admitted meanwhile are in the map already: both are owed.
+        buckets.into_iter().for_each(|bucket| self.add_units(bucket));
+        self.is_reporting = self.ends != ends;
+        self.is_reporting
+    }
+}
+
+impl OwedBucket {
+    /// Returns the member that reads the bucket.
+    pub(crate) fn member(&self) -> SharedMember {
+        let OwedBucket { key, limit, keep_ms, .. } = self.clone();
+        let mode = SharedMode::CheckOnly;
+        SharedMember { key, limit, cost: 0, mode, keep_ms, lease: None }
+    }
+
+    /// Returns the word of the bucket with the units charged, to empty at most.
+    pub(crate) fn charged(&self, bucket: SharedBucket, unix_ns: u64) -> Option<u64> {
+        self.limit.rule().owe(bucket.word, rule_time_ns(unix_ns), self.units, 0)
+    }
+
+    /// Returns the change of the bucket's text that charges the units; `None` if the bucket is empty already.
+    pub(crate) fn change(
+        &self,
+        before: Option<&[u8]>,
+        unix_ns: u64,
+    ) -> Result<Option<Change>, Error> {
+        let bucket = read(&self.key, &self.limit, before)?.guarded(&self.limit, unix_ns);
+        let new = self.charged(bucket, unix_ns).map(|word| SharedBucket { word, ..bucket });
+        Ok(new.map(|new| {
+            let keep_ms = kept_ms(&self.limit, new, unix_ns, self.keep_ms);
+            let after = Some((new.text(&self.limit).into_boxed_str(), keep_ms));
+            Change { key: self.key.clone(), before: before.map(Into::into), after }
+        }))
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn admitted(key: &str, cost: u64) -> SharedMember {
+        let limit = Limit::new(20, 1, Duration::from_secs(1)).unwrap();
+        let mode = SharedMode::CheckAndSpend;
+        SharedMember { key: key.into(), limit, cost, mode, keep_ms: 0, lease: None }
+    }
+
+    fn taken(owed: &mut Owed, count: usize) -> Option<OwedBatch> {
+        let mut batch = owed.take(count)?;
+        batch.buckets.sort_by(|a, b| a.key.cmp(&b.key));
+        Some(batch)
+    }
+
+    fn units(batch: &OwedBatch) -> Vec<(&str, u64)> {
+        batch.buckets.iter().map(|bucket| (&*bucket.key, bucket.units)).collect()
+    }
+
+    #[test]
+    fn one_report_takes_all() {
+        let mut owed = Owed::default();
+        assert!(!owed.begin_report(), "nothing is owed");
+        for (key, cost) in [("a", 1), ("b", 2), ("a", 3)] {
+            owed.add(&admitted(key, cost));
+        }
+        assert!(owed.begin_report());
+        assert_eq!(owed.take(1).unwrap().buckets.len(), 1);
+        owed.add(&admitted("c", 5));
+        assert!(!owed.begin_report(), "one is under way");
+        assert_eq!(owed.take(9).unwrap().buckets.len(), 2);
+        assert!(owed.take(9).is_none());
+        assert!(!owed.begin_report());
+        owed.add(&admitted("a", 1));
+        assert!(owed.begin_report(), "the last one is at its end");
+    }
+
+    #[test]
+    fn a_failed_report_loses_and_doubles_nothing() {
+        let mut owed = Owed::default();
+        owed.add(&admitted("a", 1));
+        owed.add(&admitted("b", 2));
+        assert!(owed.begin_report());
+        let batch = taken(&mut owed, 9).unwrap();
+        assert_eq!(units(&batch), [("a", 1), ("b", 2)]);
+        owed.add(&admitted("a", 4));
+        assert!(!owed.put_back(batch), "the outage goes on");
+        assert!(owed.begin_report());
+        let batch = taken(&mut owed, 9).unwrap();
+        assert_eq!(units(&batch), [("a", 5), ("b", 2)]);
+        // An outage has begun and ended before the report has failed: nobody else starts one.
+        assert!(!owed.begin_report());
+        assert!(owed.put_back(batch));
+        assert_eq!(units(&taken(&mut owed, 9).unwrap()), [("a", 5), ("b", 2)]);
+        assert!(owed.take(9).is_none());
+    }
+
+    #[test]
+    fn buckets_beyond_the_most_are_left_out() {
+        let mut owed = Owed::default();
+        for key in 0..=MAX_BUCKETS {
+            owed.add(&admitted(&key.to_string(), 1));
+        }
+        assert_eq!(owed.buckets.len(), MAX_BUCKETS);
+        owed.add(&admitted("0", 1));
+        assert_eq!(owed.buckets["0"].units, 2);
+    }
+}

@@ -1,0 +1,134 @@
+//! The figures of a limiter's store.
+
+use super::*;
+use crate::observe::store_counters::StoreCounters;
+use crate::util::block_on::block_on;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn store_counters(limiter: &Limiter) -> StoreCounters {
+    limiter.counters().store.unwrap()
+}
+
+/// Decisions from leases and kept denials, and by a policy, each allowed and denied, of the limit `All`.
+fn beside_the_store(limiter: &Limiter) -> [(u64, u64); 2] {
+    let counters = limiter.counters();
+    let all = counters.limits.iter().find(|limit| limit.name == "All").unwrap();
+    [
+        (all.allowed_by_lease, all.denied_by_lease),
+        (all.allowed_without_store, all.denied_without_store),
+    ]
+}
+
+#[test]
+fn leases_and_kept_denials_are_counted() {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock.clone()).counting(true);
+    let limit = Limit::new(40, 1, MINUTE).unwrap();
+    let leased = LimitOptions::default().shared(Shared::Leased);
+    let limits = Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap();
+    let limiter = Limiter::with_options(limits.build(), options.store(Store::in_memory(clock)));
+    let all = limiter.limit("All").unwrap();
+    for _ in 0..2 {
+        hand.advance(MS);
+        assert!(all.spend_blocking("a", 1).unwrap().allowed());
+    }
+    let counters = store_counters(&limiter);
+    assert_eq!((counters.calls, counters.leases), (2, 1));
+    assert_eq!((counters.leased_units, counters.held_units), (8, 8));
+    assert_eq!(beside_the_store(&limiter), [(0, 0), (0, 0)]);
+    assert!(all.spend("a", 2).unwrap().allowed());
+    assert!(all.check("a", 1).unwrap().allowed(), "not counted");
+    assert!(limiter.batch(&[all.member("a")]).spend().unwrap().allowed());
+    assert_eq!(beside_the_store(&limiter), [(2, 0), (0, 0)]);
+    assert_eq!(store_counters(&limiter).held_units, 5);
+    block_on(limiter.give_leases_back()).unwrap();
+    let counters = store_counters(&limiter);
+    assert_eq!((counters.calls, counters.leased_units, counters.held_units), (3, 8, 0));
+    // A denial that the node keeps, asked for by each kind of call.
+    assert!(all.spend_blocking("b", 40).unwrap().allowed());
+    assert!(!all.spend_blocking("b", 2).unwrap().allowed());
+    assert_eq!(beside_the_store(&limiter), [(2, 0), (0, 0)]);
+    assert!(!all.spend("b", 2).unwrap().allowed());
+    assert!(!limiter.batch(&[all.member("b").cost(2)]).spend().unwrap().allowed());
+    assert_eq!(beside_the_store(&limiter), [(2, 2), (0, 0)]);
+    let counters = store_counters(&limiter);
+    assert_eq!((counters.calls, counters.errors), (5, Default::default()));
+    for _ in 0..2 {
+        hand.advance(MS);
+        assert!(all.spend_blocking("c", 1).unwrap().allowed());
+    }
+    assert_eq!(store_counters(&limiter).held_units, 8);
+    hand.advance(MINUTE);
+    assert_eq!(store_counters(&limiter).held_units, 0, "the lease is over");
+}
+
+#[test]
+fn decisions_of_policies_are_counted() {
+    let node = node_of(exact().on_error(OnError::Deny), Clock::manual().0);
+    assert!(!store_counters(&node.limiter).is_outage);
+    node.set_outage(true);
+    assert!(!node.is_allowed(1) && !node.are_allowed(1));
+    assert!(!node.answer(node.all.check_shared("a", 1)).unwrap().allowed(), "not counted");
+    let counters = store_counters(&node.limiter);
+    assert_eq!((counters.is_outage, counters.outages), (true, 1));
+    node.set_outage(false);
+    assert!(node.is_allowed(1));
+    assert_eq!(beside_the_store(&node.limiter), [(0, 0), (0, 2)]);
+    let counters = store_counters(&node.limiter);
+    assert_eq!((counters.is_outage, counters.outages), (false, 1));
+    let node = node_of(exact().on_error(OnError::Allow), Clock::manual().0);
+    node.set_outage(true);
+    assert!(node.is_allowed(1) && node.are_allowed(1));
+    assert_eq!(beside_the_store(&node.limiter), [(0, 0), (2, 0)]);
+    let granted = node.answer(node.all.spend_up_to_shared("a", 2)).unwrap();
+    assert_eq!((granted.0, beside_the_store(&node.limiter)[1]), (2, (3, 0)));
+    assert!(node.answer(node.all.reserve_shared("a", 1, MINUTE)).is_ok());
+    assert_eq!(beside_the_store(&node.limiter)[1], (4, 0));
+}
+
+#[test]
+fn unknown_texts_are_counted() {
+    let node = node();
+    let after = Some(("12 apples".into(), 1_000_000));
+    let change = Change { key: "All:a".into(), before: None, after };
+    block_on(node.store.inner.replace([change].into())).unwrap();
+    assert!(node.answer(node.all.spend_shared("a", 1)).is_err());
+    assert!(node.answer(node.all.refund_shared("a", 1)).is_err());
+    assert!(node.answer(node.all.explain_shared("a", 1)).is_err());
+    let counters = store_counters(&node.limiter);
+    assert_eq!((counters.errors.unknown_text, counters.is_outage), (3, false));
+}
+
+#[test]
+fn pages_show_the_store_if_there_is_one() {
+    let node = node_of(exact().on_error(OnError::Deny), Clock::manual().0);
+    assert!(node.is_allowed(1));
+    node.set_outage(true);
+    assert!(!node.is_allowed(1));
+    let page = node.limiter.prometheus();
+    for line in [
+        "tollgate_lease_decisions_total{limit=\"All\",outcome=\"allowed\"} 0",
+        "tollgate_policy_decisions_total{limit=\"All\",outcome=\"denied\"} 1",
+        "tollgate_store_calls_total 1",
+        "tollgate_store_errors_total{kind=\"timeout\"} 0",
+        "tollgate_store_scripts_sent_total 0",
+        "tollgate_store_paused 0",
+        "tollgate_store_outage 1",
+        "tollgate_store_outages_total 1",
+        "tollgate_store_clock_steps_total{direction=\"back\"} 0",
+        "tollgate_store_last_clock_step_milliseconds{direction=\"ahead\"} 0",
+        "tollgate_leases_total 0",
+        "tollgate_leased_units_total 0",
+        "tollgate_held_units 0",
+    ] {
+        assert!(page.contains(&format!("{line}\n")), "{line}\n{page}");
+    }
+    assert!(!page.contains("decisions_total{limit=\"Own\",outcome=\"denied\"} 1"), "{page}");
+    assert!(
+        !page.contains("lease_decisions_total{limit=\"Own\""),
+        "a local limit has none: {page}"
+    );
+    let local = Limiter::new(Limits::builder().build());
+    assert!(local.counters().store.is_none() && !local.prometheus().contains("store"));
+}

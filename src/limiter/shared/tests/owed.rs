@@ -1,0 +1,139 @@
+//! What a node admits in an outage is charged at its end.
+
+use super::*;
+use crate::clock::ManualClock;
+
+/// A node that allows all calls in an outage. Its store's bucket has 5 units.
+fn allowing() -> (Node, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    let allow = exact().on_error(OnError::Allow).allow_for(60 * MINUTE);
+    (node_of(allow, clock), hand)
+}
+
+impl Node {
+    /// Spends one unit of each id.
+    fn spend_of(&self, ids: &[&str]) {
+        for id in ids {
+            assert!(self.answer(self.all.spend_shared(*id, 1)).unwrap().allowed(), "{id}");
+        }
+    }
+
+    /// Ends the outage by a check, and runs the report that this starts.
+    fn end_outage(&self) {
+        self.set_outage(false);
+        assert!(self.answer(self.all.check_shared("none", 0)).unwrap().allowed());
+        while self.store.run_all() > 0 {}
+    }
+
+    fn left_of(&self, id: &str) -> Option<u64> {
+        self.answer(self.all.check_shared(id, 0)).unwrap().remaining()
+    }
+}
+
+#[test]
+fn an_outages_units_are_charged_at_its_end() {
+    let (node, _) = allowing();
+    node.spend_of(&["a"]);
+    node.set_outage(true);
+    node.spend_of(&["a", "a", "b", "c", "c", "c", "c", "c", "c", "c"]);
+    assert!(node.answer(node.all.check_shared("d", 1)).unwrap().allowed());
+    assert!(node.are_allowed(1), "a batch is charged as well");
+    node.end_outage();
+    assert_eq!(["a", "b", "c", "d"].map(|id| node.left_of(id)), [1, 4, 0, 5].map(Some));
+    // Once only.
+    node.set_outage(true);
+    node.spend_of(&["b"]);
+    node.end_outage();
+    assert_eq!(["a", "b", "c"].map(|id| node.left_of(id)), [1, 3, 0].map(Some));
+}
+
+#[test]
+fn a_part_is_charged_without_delay_of_calls() {
+    let (clock, hand) = Clock::manual();
+    let node = node_of(exact().fraction(Factor::ONE), clock);
+    assert!(node.is_allowed(5));
+    node.set_outage(true);
+    assert!(!node.is_allowed(1));
+    hand.advance(3 * MINUTE);
+    assert!(node.is_allowed(2));
+    node.set_outage(false);
+    assert!(node.is_allowed(1), "the first answer does not wait for the report");
+    assert_eq!(node.store.run_all(), 1);
+    assert_eq!(node.left().1, Some(0), "3 have come, and 1 and 2 were charged");
+    hand.advance(MINUTE);
+    assert_eq!(node.left().1, Some(1));
+}
+
+#[test]
+fn a_second_outage_keeps_what_is_owed() {
+    let (node, _) = allowing();
+    node.set_outage(true);
+    node.spend_of(&["a", "b"]);
+    node.set_outage(false);
+    assert!(node.answer(node.all.check_shared("none", 0)).unwrap().allowed());
+    // The report waits, and a second outage begins before it has asked.
+    node.set_outage(true);
+    node.spend_of(&["a"]);
+    node.end_outage();
+    assert_eq!(["a", "b"].map(|id| node.left_of(id)), [3, 4].map(Some));
+}
+
+#[test]
+fn many_buckets_are_charged_in_batches() {
+    let (node, _) = allowing();
+    let ids: Vec<String> = (0..150).map(|id| id.to_string()).collect();
+    node.set_outage(true);
+    for id in &ids {
+        node.spend_of(&[id]);
+    }
+    let calls = || node.limiter.counters().store.unwrap().calls;
+    node.set_outage(false);
+    assert!(node.answer(node.all.check_shared("none", 0)).unwrap().allowed());
+    let before = calls();
+    while node.store.run_all() > 0 {}
+    assert_eq!(calls() - before, 6, "three batches, each read and changed");
+    assert!(ids.iter().all(|id| node.left_of(id) == Some(4)));
+}
+
+#[test]
+fn a_text_that_is_none_leaves_the_others() {
+    let (node, _) = allowing();
+    node.set_outage(true);
+    node.spend_of(&["a", "b", "c"]);
+    let after = Some(("12 apples".into(), 1_000_000));
+    let change = Change { key: "All:b".into(), before: None, after };
+    crate::util::block_on::block_on(node.store.inner.replace([change].into())).unwrap();
+    node.end_outage();
+    assert_eq!(["a", "c"].map(|id| node.left_of(id)), [4, 4].map(Some));
+    assert!(node.answer(node.all.check_shared("b", 0)).is_err());
+}
+
+#[test]
+fn reports_charge_all_algorithms_to_empty() {
+    let tenth = MINUTE / 10;
+    let limits = [
+        Limit::new(10, 10, MINUTE).unwrap(),
+        Limit::fixed_window(10, MINUTE).unwrap(),
+        Limit::token_bucket(10, MINUTE, 10).unwrap(),
+        Limit::leaky_bucket(10, tenth, 1).unwrap(),
+    ];
+    for limit in limits {
+        for (admitted, left) in [(3, 6), (9, 0), (50, 0)] {
+            let (clock, _hand) = Clock::manual();
+            let store = SlowStore::new(clock.clone());
+            let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
+            let options = LimiterOptions::default().clock(clock).store(Store(handle));
+            let allow = exact().on_error(OnError::Allow);
+            let file = Limits::builder().limit_with("All", IdFormat::String, limit.clone(), allow);
+            let limiter = Limiter::with_options(file.unwrap().build(), options);
+            let all = limiter.limit("All").unwrap();
+            let own = all.clone();
+            let node = Node { limiter, store, own, all };
+            assert!(node.is_allowed(1));
+            node.set_outage(true);
+            assert!((0..admitted).all(|_| node.is_allowed(1)));
+            node.end_outage();
+            assert_eq!(node.left_of("a"), Some(left), "{limit}: {admitted}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Reservations and estimates whose callers go away, and stores that fail.
+
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(600);
+
+#[test]
+fn abandoned_reservations_give_their_units_back() {
+    let node = node();
+    for polls in [0, 1, 2] {
+        let mut place = Box::pin(node.all.reserve_shared("a", 4, WAIT));
+        if polls > 0 {
+            assert!(poll(place.as_mut()).is_pending());
+        }
+        if polls > 1 {
+            // The store has answered, and the caller has not taken the answer.
+            node.store.run_all();
+        }
+        drop(place);
+        while node.store.run_all() > 0 {}
+        assert_eq!(node.left().1, Some(5), "after {polls} polls");
+    }
+    assert_eq!(node.counts()[1], (0, 0));
+}
+
+#[test]
+fn dropped_waiters_leave_the_queue() {
+    let node = node();
+    assert!(node.is_allowed(5));
+    let never = |_| std::future::pending::<()>();
+    let waiting = |cost| Box::pin(node.all.until_allowed_shared("a", cost, never));
+    let mut waiters = [waiting(1), waiting(2), waiting(1)];
+    for waiter in &mut waiters {
+        assert!(poll(waiter.as_mut()).is_pending());
+        node.store.run_all();
+        assert!(poll(waiter.as_mut()).is_pending(), "its time has not come");
+    }
+    let wait =
+        |node: &Node| node.answer(node.all.reserve_shared("a", 1, MINUTE)).unwrap_err().needed();
+    assert_eq!(wait(&node), Some(5 * MINUTE));
+    let [one, two, three] = waiters;
+    for waiter in [three, two, one] {
+        drop(waiter);
+        while node.store.run_all() > 0 {}
+    }
+    assert!(node.answer(node.all.reserve_shared("a", 1, MINUTE)).is_ok());
+}
+
+#[test]
+fn an_outage_decides_places_by_the_policy() {
+    let (clock, time) = Clock::manual();
+    let node = node_of(exact().fraction(Factor::ONE), clock);
+    node.set_outage(true);
+    let reserve = |cost| node.answer(node.all.reserve_shared("a", cost, WAIT));
+    assert_eq!(reserve(1).unwrap_err().needed(), Some(MINUTE), "nobody waits for a part");
+    time.advance(2 * MINUTE);
+    let place = reserve(2).unwrap();
+    assert!(place.wait().is_zero());
+    place.cancel();
+    assert!(reserve(1).unwrap_err().is_not_in_time());
+    time.advance(MINUTE);
+    let (decision, receipt) = node.answer(node.all.spend_estimate_shared("a", 1)).unwrap();
+    assert!(decision.allowed());
+    let settled = node.answer(receipt.unwrap().settle_shared(0)).unwrap();
+    assert_eq!(settled.remaining(), None, "there was no charge in the store");
+    time.advance(MINUTE);
+    assert_eq!(
+        node.answer(node.all.spend_up_to_shared("a", 9)).unwrap().0,
+        0,
+        "5 of 9 are not there"
+    );
+    assert_eq!(node.answer(node.all.spend_up_to_shared("a", 1)).unwrap().0, 1);
+    node.set_outage(false);
+    assert_eq!(node.left().1, Some(5));
+}
+
+#[test]
+fn a_store_that_fails_keeps_an_estimate() {
+    let node = node();
+    let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 4)).unwrap();
+    node.set_outage(true);
+    let error = node.answer(receipt.unwrap().settle_shared(1)).unwrap_err();
+    assert!(error.is_store_failure());
+    node.set_outage(false);
+    assert_eq!(node.left().1, Some(1));
+    let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 1)).unwrap();
+    let decision = receipt.unwrap().settle(0);
+    assert_eq!(decision.remaining(), None, "only the store knows, and it is not waited for");
+    assert_eq!(node.store.run_all(), 1);
+    while node.store.run_all() > 0 {}
+    assert_eq!(node.left().1, Some(1));
+}
+
+#[test]
+fn places_are_counted_as_spends() {
+    let node = node();
+    assert!(node.answer(node.all.reserve_shared("a", 3, WAIT)).is_ok());
+    assert!(node.answer(node.all.reserve_shared("a", 3, WAIT)).is_ok());
+    assert!(node.answer(node.all.reserve_shared("a", 3, Duration::ZERO)).is_err());
+    assert_eq!(node.counts()[1], (2, 1));
+    assert_eq!(node.limiter.counters().limits[1].cost, 6);
+    assert!(
+        node.answer(node.all.reserve_shared("a", 6, WAIT)).is_err_and(|error| error.is_never())
+    );
+}
