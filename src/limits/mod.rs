@@ -19,6 +19,8 @@ mod registry;
 #[cfg(feature = "valkey")]
 mod sharing;
 #[cfg(feature = "valkey")]
+pub(crate) mod store_address;
+#[cfg(feature = "valkey")]
 mod store_options;
 #[cfg(feature = "yaml")]
 mod yaml;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind};
 use crate::limits::sharing::out_of_range;
 use crate::limits::shown;
+use crate::limits::store_address::StoreAddress;
 
 /// The store of the buckets that several nodes share: Valkey or Redis. [`LimitsBuilder::store`] takes it; a limits file has
 /// it as the section `store`, with the names in backquotes.
@@ -38,10 +39,6 @@ pub struct StoreOptions {
     answer_timeout: Duration,
 }
 
-/// The schemes that a URL can have: those of the crate `redis`.
-const SCHEMES: [&str; 7] =
-    ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
-
 const URL_MAX_BYTES: usize = 4096;
 const TEXT_MAX_BYTES: usize = 64;
 
@@ -52,13 +49,22 @@ impl StoreOptions {
     pub(crate) const DEFAULT_CONNECT: Duration = Duration::from_millis(250);
     pub(crate) const DEFAULT_ANSWER: Duration = Duration::from_millis(10);
 
-    /// Returns the options of the store at `url`, which begins with `redis://`, `rediss://`, `valkey://`, `valkeys://`,
-    /// `unix://`, `redis+unix://` or `valkey+unix://`. It is `url` in a file.
+    /// Returns the options of the store at `url`. It is `url` in a file.
+    ///
+    /// | `url` | the store |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/database]` | one server; its port is 6379 unless the URL says otherwise |
+    /// | `unix:///path`, `redis+unix:///path`, `valkey+unix:///path` | one server, by a Unix socket |
+    /// | `redis-cluster://[user:password@]host[:port],host[:port]` | a cluster: one or more of its nodes, which know the others |
+    /// | `redis-sentinel://[user:password@]host[:port],host[:port]/service[/database]` | the primary of `service`, which the sentinels at these hosts know; their port is 26379 unless the URL says otherwise. User and password are the server's; `?sentinel_user=` and `?sentinel_pass=` are those of the sentinels |
+    ///
+    /// `valkey` can stand for `redis`. `rediss` and `valkeys` use TLS: for all servers of a cluster, and for sentinels as well
+    /// as their server.
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_config`] if it begins otherwise, has blanks or control characters, ends after that, or has more
-    /// than 4,096 bytes. The error does not show the URL.
+    /// [`Error::is_invalid_config`] if it begins otherwise, has no host, blanks or control characters, or more than 4,096
+    /// bytes; if a cluster's has a database; if one with sentinels has no service. The error does not show the URL.
     ///
     /// # Example
     ///
@@ -66,6 +72,8 @@ impl StoreOptions {
     /// use tollgate::limits::StoreOptions;
     ///
     /// assert!(StoreOptions::new("valkey://localhost:6379").is_ok());
+    /// assert!(StoreOptions::new("redis-cluster://one:7000,two:7000").is_ok());
+    /// assert!(StoreOptions::new("redis-sentinel://one,two,three/mymaster").is_ok());
     /// let error = StoreOptions::new("http://localhost").unwrap_err();
     /// assert!(error.is_invalid_config() && error.to_string().starts_with("invalid url with the scheme \"http\": "));
     /// ```
@@ -214,6 +222,11 @@ impl StoreOptions {
         &self.url
     }
 
+    /// Returns the parts of the URL, which was checked.
+    pub(crate) fn address(&self) -> StoreAddress {
+        StoreAddress::read(&self.url).unwrap_or_else(|_| StoreAddress::Server(self.url.to_string()))
+    }
+
     /// Returns the URL with `***` in place of its user, its password and its query.
     ///
     /// # Example
@@ -286,9 +299,11 @@ fn without_secrets(rest: &str) -> String {
         (None, query) => {
             let before = &rest[..query.unwrap_or(rest.len())];
             let host = before.split('/').next().unwrap_or_default();
-            let (_, port) = host.rsplit_once(':').unwrap_or_default();
-            let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
-            match (is_port || host.ends_with(']'), query) {
+            let is_plain = |host: &str| {
+                let (_, port) = host.rsplit_once(':').unwrap_or_default();
+                port.bytes().all(|byte| byte.is_ascii_digit()) || host.ends_with(']')
+            };
+            match (host.split(',').all(is_plain), query) {
                 (false, _) => "***".into(),
                 (true, None) => shown(before),
                 (true, Some(_)) => format!("{before}?***"),
@@ -299,25 +314,8 @@ fn without_secrets(rest: &str) -> String {
 
 /// The errors of these functions say what was given and what is allowed; that of a URL does not show it.
 fn check_url(url: &str) -> Result<(), String> {
-    let allowed = || {
-        let schemes = SCHEMES.map(|scheme| format!("{scheme}://"));
-        let (last, others) = schemes.split_last().expect("there are seven");
-        format!("{} or {last} at its start is allowed", others.join(", "))
-    };
-    let is_scheme = |text: &str| {
-        !text.is_empty()
-            && text.len() <= 16
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+')
-    };
-    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
-        return Err(format!("invalid url without a scheme: {}", allowed()));
-    };
-    if !SCHEMES.contains(&scheme) {
-        return Err(format!("invalid url with the scheme {}: {}", shown(scheme), allowed()));
-    }
-    if rest.is_empty() {
-        return Err(format!("invalid url: {scheme}:// alone, and a host or a path is wanted"));
-    }
+    StoreAddress::read(url)?;
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err("invalid url with a blank or a control character: none is allowed".into());
     }
@@ -366,6 +364,10 @@ mod tests {
             ("redis://[::1]", "redis://[::1]"),
             ("redis://[::1]:6379", "redis://[::1]:6379"),
             ("redis://a:1,b:2", "redis://a:1,b:2"),
+            ("redis-cluster://u:secret@a:1,b:2", "redis-cluster://***@a:1,b:2"),
+            ("redis-sentinel://a,b:2/main", "redis-sentinel://a,b:2/main"),
+            ("redis-sentinel://a/main?sentinel_pass=secret", "redis-sentinel://a/main?***"),
+            ("redis://user:secret,b:2", "redis://***"),
             ("valkeys://:secret@h", "valkeys://***@h"),
             ("redis://user:secret@h:1/2", "redis://***@h:1/2"),
             ("redis://:sec/ret@h:1", "redis://***@h:1"),
@@ -388,7 +390,7 @@ mod tests {
 
     #[test]
     fn an_invalid_url_is_not_shown() {
-        let allowed = "redis://, rediss://, valkey://, valkeys://, unix://, redis+unix:// or valkey+unix:// at its start is allowed";
+        let allowed = "redis://, rediss://, valkey://, valkeys://, unix://, redis+unix:// or valkey+unix:// at its start is allowed; the first four also with -cluster or -sentinel, as redis-cluster://";
         for (url, message) in [
             ("", format!("invalid url without a scheme: {allowed}")),
             ("user:secret@h", format!("invalid url without a scheme: {allowed}")),

@@ -58,7 +58,7 @@ impl MemoryStore {
         }
         let units = |decided: &DecidedMember| decided.granted.map_or(0, |granted| granted.units);
         let leased = decided.iter().map(|member| denied.map_or_else(|| units(member), |_| 0));
-        Ok(Found { unix_ns, denied, texts, leased: leased.collect() })
+        Ok(Found { unix_ns, denied, texts, leased: leased.collect(), times: Vec::new() })
     }
 
     fn replace_now(&self, changes: &[Change]) -> Replaced {

@@ -36,8 +36,9 @@ use valkey::ValkeyStore;
 pub struct Store(pub(crate) StoreHandle);
 
 impl Store {
-    /// Makes a store of a Valkey or Redis server. It connects in the background, and again after a failure: until it has
-    /// connected, calls have no answer from it: see [`Error::is_store_failure`].
+    /// Makes a store of a Valkey or Redis server, of a cluster, or of a server that sentinels know. It connects in the
+    /// background, and again after a failure: until it has connected, calls have no answer from it: see
+    /// [`Error::is_store_failure`].
     ///
     /// # Errors
     ///
@@ -105,8 +106,9 @@ impl Store {
     }
 
     /// Returns how many questions the limiters of this process have asked the store: charges, checks, and each step of a
-    /// refund, a reset or a block. A batch is one question. So are those that had no answer in time; those that were not
-    /// sent, because there was no connection or after failures, are not counted.
+    /// refund, a reset or a block. A batch is one question, or several if its members are in several slots of a cluster.
+    /// Those that had no answer in time are counted; those that were not sent, because there was no connection or after
+    /// failures, are not.
     ///
     /// # Example
     ///

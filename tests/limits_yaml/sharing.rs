@@ -282,7 +282,7 @@ fn a_faulty_store_is_refused() {
         (
             "store: {url: 'http://:secret@h'}",
             &[
-                "2: store.url: invalid url with the scheme \"http\": redis://, rediss://, valkey://, valkeys://, unix://, redis+unix:// or valkey+unix:// at its start is allowed",
+                "2: store.url: invalid url with the scheme \"http\": redis://, rediss://, valkey://, valkeys://, unix://, redis+unix:// or valkey+unix:// at its start is allowed; the first four also with -cluster or -sentinel, as redis-cluster://",
             ],
         ),
         (

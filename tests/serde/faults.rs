@@ -144,7 +144,7 @@ fn words_of_sharing_have_the_faults_of_files() {
         "store": {"url": "http://:secret@h", "redis://:secret@h": 1, "timeout": "2m"}}"#;
     let error = serde_json::from_str::<Limits>(section).unwrap_err().to_string();
     let lines: Vec<&str> = error.split(" at line ").next().unwrap().lines().collect();
-    let allowed = "redis://, rediss://, valkey://, valkeys://, unix://, redis+unix:// or valkey+unix:// at its start is allowed";
+    let allowed = "redis://, rediss://, valkey://, valkeys://, unix://, redis+unix:// or valkey+unix:// at its start is allowed; the first four also with -cluster or -sentinel, as redis-cluster://";
     assert_eq!(
         lines,
         [

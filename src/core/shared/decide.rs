@@ -5,7 +5,7 @@ use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};
 use crate::core::shared::lease::Granted;
 use crate::core::shared::text::{SharedBucket, rule_time_ns, unix_ms};
-use crate::core::shared::{SLACK_MS, SharedMember};
+use crate::core::shared::{Found, SLACK_MS, SharedMember};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -28,6 +28,16 @@ pub(crate) fn decide<T: AsRef<[u8]>>(
 ) -> Result<Vec<DecidedMember>, Error> {
     let each = members.iter().zip(texts);
     each.map(|(member, text)| decide_one(member, text.as_ref().map(AsRef::as_ref), unix_ns))
+        .collect()
+}
+
+/// Decides each member as the store has found it.
+pub(crate) fn decide_found(
+    members: &[SharedMember],
+    found: &Found,
+) -> Result<Vec<DecidedMember>, Error> {
+    let each = members.iter().zip(&found.texts).enumerate();
+    each.map(|(at, (member, text))| decide_one(member, text.as_deref(), found.unix_ns_of(at)))
         .collect()
 }
 

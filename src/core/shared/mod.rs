@@ -35,7 +35,15 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Decides a batch at the store's own time, and charges all of its members or none. A denied batch writes nothing.
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found>;
 
-    /// Replaces the texts of buckets if each of them is still the one before, else none.
+    /// Whether these members are in several slots of a cluster. A batch of them is charged by a script a slot: all or none
+    /// all the same, but what one slot has charged is given back only after another has denied. Its members ask for no
+    /// leases, unless none of them can deny.
+    fn is_split(&self, _: &[SharedMember]) -> bool {
+        false
+    }
+
+    /// Replaces the texts of buckets if each of them is still the one before, else none. In a cluster all of them are in one
+    /// slot: an error if they are not.
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced>;
 
     /// Returns what is wrong with the settings of the store, if it is known.
@@ -127,6 +135,15 @@ pub(crate) struct Found {
     pub(crate) texts: Vec<Option<Box<[u8]>>>,
     /// The units that each member's node has taken ahead; 0 for most.
     pub(crate) leased: Vec<u64>,
+    /// The time at which each member was decided, if servers of a cluster have decided them by their own clocks; else empty.
+    pub(crate) times: Vec<u64>,
+}
+
+impl Found {
+    /// Returns the store's time when it decided a member, in ns since 1970.
+    pub(crate) fn unix_ns_of(&self, at: usize) -> u64 {
+        self.times.get(at).copied().unwrap_or(self.unix_ns)
+    }
 }
 
 /// A text that shall replace another.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
-use crate::core::shared::decide::{DecidedMember, decide, denied_by};
+use crate::core::shared::decide::{DecidedMember, decide_found, denied_by};
 use crate::core::shared::outage::Policy;
 use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
@@ -235,7 +235,7 @@ impl AskedBatch {
 
     /// Computes the figures of the batch's decision from the texts that the store found.
     fn figures(&mut self, found: &Found) -> Result<Decision, Error> {
-        let decided = decide(&self.members, &found.texts, found.unix_ns)?;
+        let decided = decide_found(&self.members, found)?;
         let units = |member: &DecidedMember| member.granted.map_or(0, |granted| granted.units);
         let is_leased = decided.iter().map(units).eq(found.leased.iter().copied());
         // The store grants no lease to a batch that it denies.

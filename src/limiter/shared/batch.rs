@@ -253,15 +253,15 @@ impl Batch<'_> {
             member.handle.tally.count_error();
             return Ok(Err(needs_store(member.handle.name())));
         }
-        let mut members = Vec::with_capacity(to_ask.len());
-        for member in &to_ask {
-            let mut to_store = asked_member(view, handle, member, call.spends);
-            let (name, mode) = (&to_store.key, to_store.mode);
-            if let Some(leased) = LeasedMember::new(view, member, name, mode, now_ns)? {
+        let as_asked = |member: &&Prepared<'_>| asked_member(view, handle, member, call.spends);
+        let mut members: Vec<_> = to_ask.iter().map(as_asked).collect();
+        let may_lease = !handle.store.is_split(&members);
+        for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
+            let may_ask = may_lease && to_store.mode.is_charged();
+            if let Some(leased) = LeasedMember::new(view, member, &to_store.key, may_ask, now_ns)? {
                 to_store.lease = leased.request();
-                asked.leased.push((members.len(), leased));
+                asked.leased.push((at, leased));
             }
-            members.push(to_store);
         }
         asked.shared = to_ask.iter().map(|member| Counted::new(member, call)).collect();
         asked.members = members.into();

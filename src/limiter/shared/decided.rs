@@ -112,7 +112,7 @@ impl AskedBatch {
 fn looked_at(member: &SharedMember, at: usize, found: &Found) -> Option<Decision> {
     let at_no_cost = SharedMember { cost: 0, lease: None, ..member.clone() };
     let text = std::slice::from_ref(found.texts.get(at)?);
-    Some(decide(&[at_no_cost], text, found.unix_ns).ok()?.first()?.decision)
+    Some(decide(&[at_no_cost], text, found.unix_ns_of(at)).ok()?.first()?.decision)
 }
 
 impl Counted {
@@ -150,8 +150,9 @@ impl Counted {
 /// Returns what a rollback of a member's charge needs; `None` if it cannot be rolled back.
 fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<ReversibleCharge> {
     let (limit, text) = (&member.limit, found.texts.get(at)?.as_deref());
-    let before = read(&member.key, limit, text).ok()?.guarded(limit, found.unix_ns);
+    let unix_ns = found.unix_ns_of(at);
+    let before = read(&member.key, limit, text).ok()?.guarded(limit, unix_ns);
     let is_plain = member.lease.is_none();
-    let after = limit.rule().spend(before.word, rule_time_ns(found.unix_ns), member.cost).word?;
-    ReversibleCharge::new(before, after, found.unix_ns).filter(|_| is_plain)
+    let after = limit.rule().spend(before.word, rule_time_ns(unix_ns), member.cost).word?;
+    ReversibleCharge::new(before, after, unix_ns).filter(|_| is_plain)
 }

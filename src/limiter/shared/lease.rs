@@ -104,18 +104,19 @@ pub(super) struct LeasedMember {
 }
 
 impl LeasedMember {
-    /// Makes the leased part of a member that the store decides; `None` if its limit takes no leases.
+    /// Makes the leased part of a member that the store decides; `None` if its limit takes no leases. `may_ask`: whether the
+    /// member may ask for a lease.
     pub(super) fn new(
         view: LimitsView<'_>,
         member: &Prepared<'_>,
         name: &str,
-        mode: SharedMode,
+        may_ask: bool,
         sent_ns: u64,
     ) -> Result<Option<LeasedMember>, Outdated> {
         let Some((leases, length_ns)) = leases_of(view, member) else { return Ok(None) };
         let key = leases.words.key(view, member.key.key, member.key.tag);
         let bucket = LeasedBucket { key, name, length_ns, burst: member.limit.burst() };
-        let asking = match mode.is_charged() {
+        let asking = match may_ask {
             true => leases.begin(view, bucket, sent_ns)?,
             false => None,
         };

@@ -44,7 +44,13 @@ async fn report(limiter: Limiter, store: Arc<dyn SharedStore>) {
 /// charged them, their units are lost: to charge them again might charge them twice.
 async fn charge(store: &dyn SharedStore, buckets: &[OwedBucket]) -> Result<(), Error> {
     let members: Arc<[SharedMember]> = buckets.iter().map(OwedBucket::member).collect();
+    let is_split = store.is_split(&members);
     let Found { mut unix_ns, mut texts, .. } = store.charge(members).await?;
+    if is_split {
+        // In several slots of a cluster, whose servers have answered.
+        charge_each(store, buckets).await;
+        return Ok(());
+    }
     let mut asked: Vec<&OwedBucket> = buckets.iter().collect();
     for _ in 0..MAX_TRIES {
         let mut changes: Vec<Change> = Vec::with_capacity(asked.len());

@@ -2,19 +2,23 @@
 
 use redis::Value;
 
-use super::link::Link;
+use super::servers::Servers;
 use crate::core::shared::{Found, Replaced};
 use crate::error::Error;
 
 /// Reads the answer of a charge; `None` if the script for plain gcra buckets leaves it to the general one.
-pub(super) fn found(link: &Link, members: usize, value: Value) -> Result<Option<Found>, Error> {
+pub(super) fn found(
+    servers: &Servers,
+    members: usize,
+    value: Value,
+) -> Result<Option<Found>, Error> {
     let parts = match value {
         Value::BulkString(text) if text == b"general" => return Ok(None),
         Value::BulkString(text) => {
-            return found_plain(members, &text).map(Some).ok_or_else(|| link.unknown_answer());
+            return found_plain(members, &text).map(Some).ok_or_else(|| servers.unknown_answer());
         }
         Value::Array(parts) if [members + 3, 2 * members + 3].contains(&parts.len()) => parts,
-        _ => return Err(link.unknown_answer()),
+        _ => return Err(servers.unknown_answer()),
     };
     let read = |mut parts: Vec<Value>| {
         let units = |value| match value {
@@ -31,9 +35,15 @@ pub(super) fn found(link: &Link, members: usize, value: Value) -> Result<Option<
             Value::Int(position) => Some(usize::try_from(position).ok()?.checked_sub(1)?),
             _ => return None,
         };
-        Some(Found { unix_ns: time(&parts[0], &parts[1])?, denied, texts, leased })
+        Some(Found {
+            unix_ns: time(&parts[0], &parts[1])?,
+            denied,
+            texts,
+            leased,
+            times: Vec::new(),
+        })
     };
-    read(parts).map(Some).ok_or_else(|| link.unknown_answer())
+    read(parts).map(Some).ok_or_else(|| servers.unknown_answer())
 }
 
 /// Reads the answer of the script for plain gcra buckets.
@@ -44,20 +54,20 @@ fn found_plain(members: usize, answer: &[u8]) -> Option<Found> {
     let denied = usize::try_from(number()?).ok()?.checked_sub(1);
     let texts: Vec<_> = parts.map(|text| (text != "-").then(|| text.as_bytes().into())).collect();
     let is_whole = texts.len() == members && denied.is_none_or(|position| position < members);
-    is_whole.then(|| Found { unix_ns, denied, texts, leased: vec![0; members] })
+    is_whole.then(|| Found { unix_ns, denied, texts, leased: vec![0; members], times: Vec::new() })
 }
 
 /// Reads the answer of a replacement.
-pub(super) fn replaced(link: &Link, changes: usize, value: Value) -> Result<Replaced, Error> {
+pub(super) fn replaced(servers: &Servers, changes: usize, value: Value) -> Result<Replaced, Error> {
     let mut parts = match value {
         Value::BulkString(text) if text == b"replaced" => return Ok(Replaced::Done),
         Value::Array(parts) if parts.len() == changes + 2 => parts,
-        _ => return Err(link.unknown_answer()),
+        _ => return Err(servers.unknown_answer()),
     };
     let texts = parts.drain(2..).map(text).collect::<Option<_>>();
     let changed = time(&parts[0], &parts[1]).zip(texts);
     let changed = changed.map(|(unix_ns, texts)| Replaced::Changed { unix_ns, texts });
-    changed.ok_or_else(|| link.unknown_answer())
+    changed.ok_or_else(|| servers.unknown_answer())
 }
 
 /// Reads a text of a bucket; the outer `None` is a value of another kind.

@@ -16,6 +16,17 @@ pub(super) struct Failure {
     pub(super) is_of_key: bool,
     /// Whether the connection cannot be used any more.
     pub(super) is_lost: bool,
+    /// Where the node of a cluster sends the call: it has not run.
+    pub(super) redirect: Option<Redirect>,
+}
+
+/// The node of a cluster, as host and port, that another node names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// It has the slot.
+    Moved(String),
+    /// It gets the slot, and has the key already.
+    Ask(String),
 }
 
 impl Failure {
@@ -31,7 +42,7 @@ impl Failure {
     /// No answer came in time.
     pub(super) fn late(time: Duration) -> Failure {
         let text = format!("no answer within {time:?}: whether it has charged is unknown");
-        Failure { text, is_answer: false, is_of_key: false, is_lost: false }
+        Failure { text, is_answer: false, is_of_key: false, is_lost: false, redirect: None }
     }
 }
 
@@ -60,9 +71,11 @@ pub(super) fn failure(error: &RedisError) -> Failure {
         Some("BUSY") => "a script runs too long",
         Some("MISCONF") => "it refuses writes, because it cannot save its data",
         Some("NOREPLICAS") => "it refuses writes, because too few replicas are in sync",
-        Some("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN") => {
-            "it is a cluster, which this version cannot ask: give the address of a single server"
+        Some("MOVED" | "ASK" | "CROSSSLOT") => {
+            "it is a node of a cluster: begin the URL with redis-cluster://"
         }
+        Some("CLUSTERDOWN") => "the cluster is not ready, or has lost servers of some slots",
+        Some("TRYAGAIN") => "a slot of the cluster is being moved",
         Some(_) => "it has refused the call",
         None if error.is_io_error() => "the connection failed",
         None => "the connection or its answer is faulty",
@@ -73,5 +86,13 @@ pub(super) fn failure(error: &RedisError) -> Failure {
         false => format!("{help}: {code}{said}"),
     };
     let is_of_key = matches!(error.code(), Some("WRONGTYPE" | "CROSSSLOT"));
-    Failure { text, is_answer, is_of_key, is_lost: !is_answer }
+    let to = error.redirect_node().map(|(to, _)| to.to_owned());
+    let redirect = match error.code() {
+        Some("MOVED") => to.map(Redirect::Moved),
+        Some("ASK") => to.map(Redirect::Ask),
+        _ => None,
+    };
+    // From a replica a new connection may lead to the primary.
+    let is_lost = !is_answer || error.code() == Some("READONLY");
+    Failure { text, is_answer, is_of_key, is_lost, redirect }
 }

@@ -1,17 +1,19 @@
-//! The connection to the server: made in the background, given to calls, and closed for a time after failures.
+//! The connection to one server: made in the background, given to calls, and closed for a time after failures.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ahash::RandomState;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisError};
+use redis::{Client, RedisError};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::fault::{Failure, failure};
+use super::address::connect;
+use super::fault::{Failure, Redirect, failure};
+use super::sentinel::Sentinels;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 #[cfg(feature = "tracing")]
@@ -22,12 +24,19 @@ use crate::util::escape::shown;
 /// The failures in a row after which calls are refused for a time.
 const MAX_FAILURES: u32 = 5;
 /// The time for which calls are refused, and the longest time between two attempts to connect.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The time between the first two attempts to connect.
-const FIRST_WAIT: Duration = Duration::from_millis(20);
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(20);
+
+/// Where the server is.
+pub(super) enum Place {
+    Known(Client),
+    /// Sentinels are asked each time that a connection is made, because another server may have become the primary.
+    BySentinels(Sentinels),
+}
 
 pub(super) struct Link {
-    client: Client,
+    place: Place,
     /// The address, without secrets.
     name: String,
     connect_timeout: Duration,
@@ -37,7 +46,27 @@ pub(super) struct Link {
     lost: Notify,
     /// Tells calls that an attempt to connect has ended.
     attempted: Notify,
-    figures: StoreFigures,
+    /// Those of all servers of the store.
+    figures: Arc<StoreFigures>,
+}
+
+/// A call that the server has not decided.
+pub(super) struct Refused {
+    pub(super) error: Error,
+    /// Where the cluster's node sends the call.
+    pub(super) redirect: Option<Redirect>,
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Error {
+        refused.error
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused { error, redirect: None }
+    }
 }
 
 #[derive(Default)]
@@ -77,28 +106,23 @@ impl State {
 }
 
 impl Link {
-    pub(super) fn new(options: &StoreOptions) -> Result<Link, Error> {
-        // Without one, a connection by TLS would panic. An error says that the program has chosen one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let name = options.shown_url();
-        let opened = options.url().into_connection_info().and_then(|address| {
-            // Else a call waits for the answer to the one before.
-            Client::open(address.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
-        });
-        let client = opened.map_err(|error| {
-            let text = format!("the address {name} of the store is invalid: {}", error.category());
-            Error::new(ErrorKind::Store, text)
-        })?;
-        Ok(Link {
-            client,
+    /// `name`: the address, without secrets.
+    pub(super) fn new(
+        place: Place,
+        name: String,
+        options: &StoreOptions,
+        figures: Arc<StoreFigures>,
+    ) -> Link {
+        Link {
+            place,
             name,
             connect_timeout: options.connects_within(),
             answer_timeout: options.answers_within(),
             state: Mutex::default(),
             lost: Notify::new(),
             attempted: Notify::new(),
-            figures: StoreFigures::default(),
-        })
+            figures,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -134,13 +158,9 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, String> {
-        // The deadlines of calls are those of `with_connection`.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        match timeout(self.connect_timeout, connecting).await {
-            Ok(connected) => connected.map_err(|error| failure(&error).text),
-            Err(_) => Err(format!("no connection within {:?}", self.connect_timeout)),
+        match &self.place {
+            Place::Known(client) => connect(client, self.connect_timeout).await,
+            Place::BySentinels(sentinels) => sentinels.connect(self.connect_timeout).await,
         }
     }
 
@@ -160,8 +180,9 @@ impl Link {
         })
     }
 
-    pub(super) fn figures(&self) -> &StoreFigures {
-        &self.figures
+    /// Returns the connection, if there is one.
+    pub(super) fn connection(&self) -> Option<MultiplexedConnection> {
+        self.state.lock().connection.clone()
     }
 
     /// Returns what is wrong with the server's settings.
@@ -169,25 +190,24 @@ impl Link {
         self.state.lock().warning.clone()
     }
 
-    /// Calls `call` with the connection, within the time that an answer may take.
+    /// Calls `call` with the connection, until the deadline of an answer.
     pub(super) async fn with_connection<T>(
         &self,
+        deadline: Instant,
         call: impl AsyncFnOnce(MultiplexedConnection) -> Result<T, RedisError>,
-    ) -> Result<T, Error> {
-        let admitted = match self.admitted() {
-            Err(_) if self.state.lock().is_first() => {
-                self.first_attempt().await;
-                self.admitted()
-            }
-            admitted => admitted,
-        };
-        let (connection, made) = admitted.map_err(|(fault, why)| {
+    ) -> Result<T, Refused> {
+        let began = Instant::now();
+        if began >= deadline {
+            self.figures.count_error(StoreFault::Timeout);
+            let text = "no time is left to ask it: nothing is charged there";
+            return Err(self.error(ErrorKind::StoreOutage, text).into());
+        }
+        let (connection, made) = self.admitted().map_err(|(fault, why)| {
             self.figures.count_error(fault);
             self.error(ErrorKind::StoreOutage, &why)
         })?;
         self.figures.count_call();
-        let answered = timeout(self.answer_timeout, call(connection)).await;
-        let failed = match answered {
+        let failed = match timeout_at(deadline, call(connection)).await {
             Ok(Ok(answer)) => {
                 self.note_answer(made);
                 return Ok(answer);
@@ -195,23 +215,28 @@ impl Link {
             Ok(Err(error)) => failure(&error),
             Err(_) => Failure::late(self.answer_timeout),
         };
-        self.figures.count_error(failed.fault());
-        if failed.is_answer {
-            self.note_answer(made);
-        } else {
-            self.note_failure(made, failed.is_lost);
+        if failed.redirect.is_none() {
+            self.figures.count_error(failed.fault());
+        }
+        // A call that had little time says little about the server.
+        let had_time = 2 * (deadline - began) >= self.answer_timeout;
+        match failed.is_answer && !failed.is_lost {
+            true => self.note_answer(made),
+            false if failed.is_lost || had_time => self.note_failure(made, failed.is_lost),
+            false => {}
         }
         let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
-        Err(self.error(kind, &failed.text))
+        let error = self.error(kind, &failed.text);
+        Err(Refused { error, redirect: failed.redirect })
     }
 
-    /// Waits until the first attempt to connect has ended, but no longer than for an answer: a program that has just
+    /// Waits until the first attempt to connect has ended, but no longer than for `within`: a program that has just
     /// started need not have its first calls decided without the store.
-    async fn first_attempt(&self) {
+    pub(super) async fn first_attempt(&self, within: Duration) {
         // Made before the look at the state: it is told of an attempt that ends after this line.
         let ended = self.attempted.notified();
         if self.state.lock().is_first() {
-            let _ = timeout(self.answer_timeout, ended).await;
+            let _ = timeout(within, ended).await;
         }
     }
 
@@ -240,8 +265,11 @@ impl Link {
     fn note_answer(&self, made: u64) {
         let mut state = self.state.lock();
         if state.has(made) {
-            (state.failures, state.closed_until) = (0, None);
-            self.figures.set_paused(false);
+            state.failures = 0;
+            // Only the node that was paused ends the pause.
+            if state.closed_until.take().is_some() {
+                self.figures.set_paused(false);
+            }
         }
     }
 
@@ -265,20 +293,19 @@ impl Link {
     }
 
     #[cold]
-    pub(super) fn unknown_answer(&self) -> Error {
-        self.figures.count_error(StoreFault::UnknownText);
-        let text = "its answer is none that the script gives: is it Valkey or Redis?";
-        self.error(ErrorKind::Store, text)
-    }
-
-    #[cold]
     fn error(&self, kind: ErrorKind, what: &str) -> Error {
-        Error::new(kind, format!("the store {}: {what}", self.name))
+        store_error(kind, &self.name, what)
     }
 }
 
+/// Makes an error that names the store.
+#[cold]
+pub(super) fn store_error(kind: ErrorKind, name: &str, what: &str) -> Error {
+    Error::new(kind, format!("the store {name}: {what}"))
+}
+
 /// Returns a random time from `time` to its double, so that nodes do not all ask at once.
-fn with_jitter(time: Duration) -> Duration {
+pub(super) fn with_jitter(time: Duration) -> Duration {
     let random = RandomState::new().hash_one(0_u8);
     time + time.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64)
 }

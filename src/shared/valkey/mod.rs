@@ -1,36 +1,40 @@
-//! Valkey or Redis as the store.
+//! Valkey or Redis as the store: a server, a cluster, or a server that sentinels know.
 //!
-//! One thread, `tollgate-store`, runs all that asks the server, so that callers may be on any runtime or on none, and a
-//! runtime that stands still stops no other. One connection carries all calls. It is made, and made again after a failure,
-//! in the background: only the first calls of a program wait for one.
+//! One thread, `tollgate-store`, runs all that asks the servers, so that callers may be on any runtime or on none, and a
+//! runtime that stands still stops no other. One connection a server carries all calls. It is made, and made again after a
+//! failure, in the background: only the first calls of a program wait for one.
 
+mod address;
 mod answer;
+mod cluster;
 mod fault;
 mod link;
 mod script;
+mod sentinel;
+mod servers;
+mod slots;
+mod split;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
 
-use redis::Value;
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limits::StoreOptions;
 use crate::observe::store_figures::StoreFigures;
-use link::Link;
-use script::{ScriptCall, Scripts};
+use script::Scripts;
+use servers::Servers;
 
-/// A server, asked by a thread of its own, which ends with the last share of the store.
+/// Servers, asked by a thread of its own, which ends with the last share of the store.
 pub(crate) struct ValkeyStore {
-    link: Arc<Link>,
-    scripts: Arc<Scripts>,
+    asker: Asker,
     has_boulder_keys: bool,
     runtime: Handle,
     end: Arc<Notify>,
@@ -43,12 +47,12 @@ impl ValkeyStore {
     }
 
     fn with_scripts(options: &StoreOptions, scripts: Scripts) -> Result<ValkeyStore, Error> {
-        let link = Arc::new(Link::new(options)?);
+        let servers = Arc::new(Servers::new(options)?);
         let failed = |error| Error::from_io("the thread tollgate-store cannot be started", error);
         let runtime =
             runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (handle, end) = (runtime.handle().clone(), Arc::new(Notify::new()));
-        let (by, ended) = (link.clone(), end.clone());
+        let (by, ended) = (servers.clone(), end.clone());
         let run = move || {
             runtime.block_on(async {
                 tokio::select! {
@@ -60,8 +64,9 @@ impl ValkeyStore {
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("tollgate-store".into()).spawn(run).map_err(failed)?;
+        let asker = Asker { servers, scripts: Arc::new(scripts) };
         let has_boulder_keys = options.has_boulder_keys();
-        Ok(ValkeyStore { link, scripts: Arc::new(scripts), has_boulder_keys, runtime: handle, end })
+        Ok(ValkeyStore { asker, has_boulder_keys, runtime: handle, end })
     }
 }
 
@@ -71,48 +76,88 @@ impl Drop for ValkeyStore {
     }
 }
 
-/// Asks a script.
-async fn ask(link: &Link, call: &ScriptCall<'_>) -> Result<Value, Error> {
-    link.with_connection(async |connection| call.ask(connection, link.figures()).await).await
+/// The servers, and what they are asked. Clones ask the same ones.
+#[derive(Clone)]
+struct Asker {
+    servers: Arc<Servers>,
+    scripts: Arc<Scripts>,
 }
 
-/// Charges a batch by the script for one gcra bucket, or by the general one.
-async fn charge(link: &Link, scripts: &Scripts, members: &[SharedMember]) -> Result<Found, Error> {
-    if let Some(call) = scripts.charge_gcra(members)
-        && let Some(found) = answer::found(link, members.len(), ask(link, &call).await?)?
-    {
-        return Ok(found);
+impl Asker {
+    async fn charge(&self, members: &[SharedMember]) -> Result<Found, Error> {
+        let deadline = self.servers.begin().await;
+        let sent = std::time::Instant::now();
+        match self.servers.is_split(members) {
+            false => {
+                let found = self.charge_in_slot(members, deadline).await?;
+                self.servers.note_time(sent, found.unix_ns);
+                Ok(found)
+            }
+            true => split::charge(self, members, deadline).await,
+        }
     }
-    let value = ask(link, &scripts.charge(members)).await?;
-    let found = answer::found(link, members.len(), value)?;
-    found.ok_or_else(|| link.unknown_answer())
+
+    /// Charges a batch whose buckets are in one slot.
+    async fn charge_in_slot(
+        &self,
+        members: &[SharedMember],
+        deadline: Instant,
+    ) -> Result<Found, Error> {
+        let Asker { servers, scripts } = self;
+        let key = members.first().map_or("", |member| &member.key);
+        if let Some(call) = scripts.charge_gcra(members)
+            && let Some(found) =
+                answer::found(servers, members.len(), servers.ask(key, &call, deadline).await?)?
+        {
+            return Ok(found);
+        }
+        let value = servers.ask(key, &scripts.charge(members), deadline).await?;
+        let found = answer::found(servers, members.len(), value)?;
+        found.ok_or_else(|| servers.unknown_answer())
+    }
+
+    async fn replace(&self, changes: &[Change]) -> Result<Replaced, Error> {
+        let deadline = self.servers.begin().await;
+        if self.servers.are_in_several_slots(changes.iter().map(|change| &*change.key)) {
+            return Err(self.servers.several_slots());
+        }
+        self.replace_in_slot(changes, deadline).await
+    }
+
+    /// Replaces the texts of buckets in one slot.
+    async fn replace_in_slot(
+        &self,
+        changes: &[Change],
+        deadline: Instant,
+    ) -> Result<Replaced, Error> {
+        let Asker { servers, scripts } = self;
+        let key = changes.first().map_or("", |change| &change.key);
+        let value = servers.ask(key, &scripts.replace(changes), deadline).await?;
+        answer::replaced(servers, changes.len(), value)
+    }
 }
 
 impl SharedStore for ValkeyStore {
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
-        let (link, scripts) = (self.link.clone(), self.scripts.clone());
-        Box::pin(async move {
-            let sent = Instant::now();
-            let found = charge(&link, &scripts, &members).await?;
-            link.figures().note_time(sent, found.unix_ns);
-            Ok(found)
-        })
+        let asker = self.asker.clone();
+        Box::pin(async move { asker.charge(&members).await })
+    }
+
+    fn is_split(&self, members: &[SharedMember]) -> bool {
+        self.asker.servers.is_split(members)
     }
 
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
-        let (link, scripts) = (self.link.clone(), self.scripts.clone());
-        Box::pin(async move {
-            let value = ask(&link, &scripts.replace(&changes)).await?;
-            answer::replaced(&link, changes.len(), value)
-        })
+        let asker = self.asker.clone();
+        Box::pin(async move { asker.replace(&changes).await })
     }
 
     fn warning(&self) -> Option<String> {
-        self.link.warning()
+        self.asker.servers.warning()
     }
 
     fn figures(&self) -> Option<&StoreFigures> {
-        Some(self.link.figures())
+        Some(self.asker.servers.figures())
     }
 
     fn has_boulder_keys(&self) -> bool {
@@ -126,6 +171,6 @@ impl SharedStore for ValkeyStore {
 
 impl fmt::Debug for ValkeyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.link.name())
+        f.write_str(self.asker.servers.name())
     }
 }

@@ -3,6 +3,9 @@
 #[cfg(feature = "boulder")]
 mod boulder;
 mod breaker;
+mod clock;
+mod cluster;
+mod failover;
 mod failures;
 #[cfg(feature = "tower")]
 mod layer;
@@ -10,6 +13,7 @@ mod nodes;
 mod processes;
 mod scripts;
 mod server;
+mod shards;
 mod speed;
 mod speed_exact;
 

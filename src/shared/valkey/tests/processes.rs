@@ -11,14 +11,14 @@ use super::server::{Server, with_each};
 use crate::limiter::Limiter;
 use crate::limits::Limits;
 
-const BURST: u64 = 300;
+pub(super) const BURST: u64 = 300;
 /// Ns between two units.
-const INTERVAL_NS: u64 = 1_000_000;
+pub(super) const INTERVAL_NS: u64 = 1_000_000;
 /// What each node waits for an answer.
 const TIMEOUT: Duration = Duration::from_millis(100);
 const NODES: usize = 4;
 
-fn unix_ns() -> u64 {
+pub(super) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
@@ -93,19 +93,23 @@ fn pass(mut from: TcpStream, mut to: TcpStream, seed: usize) {
 }
 
 /// The nodes of one test. They are killed when this is dropped.
-struct Nodes {
+pub(super) struct Nodes {
     folder: tempfile::TempDir,
     running: Vec<Child>,
 }
 
 /// A use: the times before and after it, and its units.
-type Use = (u64, u64, u64);
+pub(super) type Use = (u64, u64, u64);
 
 impl Nodes {
     fn start(shared: &str, port: u16) -> Nodes {
+        Nodes::start_with(shared, &format!("redis://127.0.0.1:{port}"))
+    }
+
+    pub(super) fn start_with(shared: &str, url: &str) -> Nodes {
         let folder = tempfile::tempdir().unwrap();
         let limits = format!(
-            "store: {{url: \"redis://127.0.0.1:{port}\", timeout: {}ms}}\n\
+            "store: {{url: \"{url}\", timeout: {}ms}}\n\
              All: {{burst: {BURST}, count: 1000, period: 1s, id: string, shared: {shared}, on_error: deny}}\n",
             TIMEOUT.as_millis()
         );
@@ -124,7 +128,7 @@ impl Nodes {
     }
 
     /// Kills the oldest node, and starts another.
-    fn replace_one(&mut self) {
+    pub(super) fn replace_one(&mut self) {
         let mut node = self.running.remove(0);
         node.kill().unwrap();
         node.wait().unwrap();
@@ -133,7 +137,7 @@ impl Nodes {
 
     /// Kills all nodes, which must have run until then. Returns all uses by their first time, and the units that were spent
     /// without the store.
-    fn end(mut self) -> (Vec<Use>, u64) {
+    pub(super) fn end(mut self) -> (Vec<Use>, u64) {
         for node in &mut self.running {
             assert_eq!(node.try_wait().unwrap(), None, "a node has ended by itself");
         }
@@ -169,7 +173,7 @@ impl Drop for Nodes {
 
 /// Returns how many units beyond `burst + t / interval` were used in some time, at most. The store decides between the two
 /// times of a use, so only uses that began and ended in a time are counted in it.
-fn units_above_the_bound(uses: &[Use]) -> u64 {
+pub(super) fn units_above_the_bound(uses: &[Use]) -> u64 {
     /// A bucket is full again after less.
     const LOOK_NS: u64 = 2_000_000_000;
     let mut worst = 0;
@@ -191,7 +195,7 @@ fn units_above_the_bound(uses: &[Use]) -> u64 {
     worst
 }
 
-fn pause(ms: u64) {
+pub(super) fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 

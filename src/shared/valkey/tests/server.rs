@@ -13,6 +13,7 @@ pub(super) struct Server {
     binary: PathBuf,
     port: u16,
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
     folder: tempfile::TempDir,
     child: Child,
 }
@@ -21,14 +22,19 @@ pub(super) struct Server {
 pub(super) fn with_each(test: impl Fn(&Path)) {
     let binaries = binaries();
     if binaries.is_empty() {
-        // Past the test runner, which shows what a test prints only if it fails.
-        let text = "LEFT OUT: a test against Valkey or Redis: there is no server in PATH, and none in TOLLGATE_STORES (ci/stores.sh)\n";
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        left_out(
+            "a test against Valkey or Redis: there is no server in PATH, and none in TOLLGATE_STORES",
+        );
     }
     for binary in binaries {
         println!("with {}", binary.display());
         test(&binary);
     }
+}
+
+/// Says that a test did not run, past the test runner, which shows what a test prints only if it fails.
+pub(super) fn left_out(what: &str) {
+    let _ = std::io::stderr().write_all(format!("LEFT OUT: {what} (ci/stores.sh)\n").as_bytes());
 }
 
 /// # Panics
@@ -59,11 +65,21 @@ impl Server {
     }
 
     pub(super) fn start_with(binary: &Path, arguments: &[&str]) -> Server {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Server::start_in(binary, arguments, Vec::new())
+    }
+
+    /// Starts a server with variables of its environment.
+    pub(super) fn start_in(
+        binary: &Path,
+        arguments: &[&str],
+        variables: Vec<(String, String)>,
+    ) -> Server {
+        let port = free_port();
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         let folder = tempfile::tempdir().unwrap();
-        let child = launch(binary, port, &arguments, folder.path());
-        let server = Server { binary: binary.into(), port, arguments, folder, child };
+        let mut command = launch(binary, port, &arguments, folder.path());
+        let child = command.envs(variables.clone()).spawn().unwrap();
+        let server = Server { binary: binary.into(), port, arguments, variables, folder, child };
         server.wait();
         server
     }
@@ -88,7 +104,8 @@ impl Server {
 
     /// Starts it again, empty, on the same port.
     pub(super) fn restart(&mut self) {
-        self.child = launch(&self.binary, self.port, &self.arguments, self.folder.path());
+        let mut command = launch(&self.binary, self.port, &self.arguments, self.folder.path());
+        self.child = command.envs(self.variables.clone()).spawn().unwrap();
         self.wait();
     }
 
@@ -110,6 +127,11 @@ impl Server {
     }
 }
 
+/// Returns a port that no program listens at.
+pub(super) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -117,9 +139,10 @@ impl Drop for Server {
     }
 }
 
-fn launch(binary: &Path, port: u16, arguments: &[String], folder: &Path) -> Child {
+fn launch(binary: &Path, port: u16, arguments: &[String], folder: &Path) -> Command {
     let mut command = Command::new(binary);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
     command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(folder).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
 }

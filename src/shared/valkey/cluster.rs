@@ -1,0 +1,330 @@
+//! A cluster: which node has which slot, and a connection to each node.
+//!
+//! Each node has a [`Link`] of its own, with its own breaker and its own connection that is made again in the background, so
+//! a node that stands still delays the calls for its own slots alone. A node's answer that a slot is elsewhere means that the
+//! script has not run: the call goes on there. No call is sent again for another reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisFuture, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::address::{client_at, client_of, connect};
+use super::fault::{Redirect, failure};
+use super::link::{FIRST_WAIT, Link, PAUSE, Place, store_error, with_jitter};
+use super::script::ScriptCall;
+use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
+use crate::error::{Error, ErrorKind};
+use crate::limits::StoreOptions;
+use crate::observe::store_figures::{StoreFault, StoreFigures};
+use crate::util::escape::shown;
+
+/// How often one call is sent on to another node.
+const MAX_REDIRECTS: usize = 3;
+
+pub(super) struct Cluster {
+    /// The address, without secrets.
+    name: String,
+    options: StoreOptions,
+    /// The nodes that the address names.
+    seeds: Vec<Client>,
+    state: Mutex<State>,
+    /// Tells the thread that the map may be old.
+    is_old: Notify,
+    /// Tells calls that an attempt to read the map has ended.
+    attempted: Notify,
+    figures: Arc<StoreFigures>,
+}
+
+#[derive(Default)]
+struct State {
+    map: Option<Arc<Map>>,
+    /// Why the last attempt to read the map failed.
+    why: Option<String>,
+    /// How often the map was asked for: each time of another node first, because one may know an old map.
+    attempts: usize,
+}
+
+/// The nodes that have slots.
+struct Map {
+    ranges: Vec<SlotRange>,
+    nodes: Vec<Arc<Node>>,
+}
+
+struct Node {
+    host: String,
+    port: u16,
+    link: Arc<Link>,
+    connecting: AbortHandle,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.connecting.abort();
+    }
+}
+
+impl Map {
+    fn node_at(&self, host: &str, port: u16) -> Option<&Arc<Node>> {
+        self.nodes.iter().find(|node| node.host == host && node.port == port)
+    }
+
+    fn node_of(&self, slot: u16) -> Option<&Arc<Node>> {
+        let range = self.ranges.iter().find(|range| (range.first..=range.last).contains(&slot))?;
+        self.node_at(&range.host, range.port)
+    }
+}
+
+impl Cluster {
+    pub(super) fn new(
+        urls: &[String],
+        options: &StoreOptions,
+        figures: Arc<StoreFigures>,
+    ) -> Result<Cluster, Error> {
+        let name = options.shown_url();
+        let seeds = urls.iter().map(|url| client_of(url, &name)).collect::<Result<_, _>>()?;
+        Ok(Cluster {
+            name,
+            options: options.clone(),
+            seeds,
+            state: Mutex::default(),
+            is_old: Notify::new(),
+            attempted: Notify::new(),
+            figures,
+        })
+    }
+
+    /// Reads the map, and reads it again when calls have found that it is old. Never ends.
+    pub(super) async fn keep_connected(&self) {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let read = self.read_map().await;
+            let is_new = matches!(read, Ok(true));
+            if let Err(why) = read {
+                self.state.lock().why = Some(why);
+            }
+            self.attempted.notify_waiters();
+            wait = if is_new { FIRST_WAIT } else { (2 * wait).min(PAUSE) };
+            sleep(with_jitter(wait)).await;
+            if self.map().is_some() {
+                self.is_old.notified().await;
+            }
+        }
+    }
+
+    fn map(&self) -> Option<Arc<Map>> {
+        self.state.lock().map.clone()
+    }
+
+    /// Asks nodes for the map until one answers. Returns whether it is another one.
+    async fn read_map(&self) -> Result<bool, String> {
+        let (map, attempts) = {
+            let mut state = self.state.lock();
+            state.attempts = state.attempts.wrapping_add(1);
+            (state.map.clone(), state.attempts)
+        };
+        let nodes = map.as_ref().map_or(&[][..], |map| &map.nodes);
+        let (count, within) = (nodes.len(), self.options.connects_within());
+        for node in (0..count).map(|at| &nodes[(attempts + at) % count]) {
+            let Some(connection) = node.link.connection() else { continue };
+            if let Ok(ranges) = ask_slots(connection, &node.host, within).await {
+                return Ok(self.take_map(map.as_deref(), ranges).await);
+            }
+        }
+        let mut last = String::new();
+        for seed in &self.seeds {
+            let host = host_of(seed.get_connection_info());
+            let found = match connect(seed, within).await {
+                Ok(connection) => ask_slots(connection, &host, within).await,
+                Err(why) => Err(why),
+            };
+            match found {
+                Ok(ranges) => return Ok(self.take_map(map.as_deref(), ranges).await),
+                Err(why) => last = format!("{}: {why}", shown(&host, 80)),
+            }
+        }
+        Err(last)
+    }
+
+    /// Gives calls a new map, once the connections to new nodes were attempted.
+    async fn take_map(&self, old: Option<&Map>, ranges: Vec<SlotRange>) -> bool {
+        if old.is_some_and(|old| old.ranges == ranges) {
+            return false;
+        }
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        for SlotRange { host, port, .. } in &ranges {
+            if nodes.iter().any(|node| node.host == *host && node.port == *port) {
+                continue;
+            }
+            match old.and_then(|old| old.node_at(host, *port)) {
+                Some(node) => nodes.push(node.clone()),
+                None => nodes.extend(self.new_node(host, *port)),
+            }
+        }
+        let until = Instant::now() + self.options.connects_within();
+        for node in &nodes {
+            node.link.first_attempt(until.saturating_duration_since(Instant::now())).await;
+        }
+        let mut state = self.state.lock();
+        (state.map, state.why) = (Some(Arc::new(Map { ranges, nodes })), None);
+        true
+    }
+
+    fn new_node(&self, host: &str, port: u16) -> Option<Arc<Node>> {
+        let like = self.seeds.first()?.get_connection_info();
+        let client = client_at(like, host.into(), port).ok()?;
+        let name = format!("{} at {}:{port}", self.name, shown(host, 80));
+        let link =
+            Arc::new(Link::new(Place::Known(client), name, &self.options, self.figures.clone()));
+        let by = link.clone();
+        let connecting = Handle::current().spawn(async move { by.keep_connected().await });
+        Some(Arc::new(Node {
+            host: host.into(),
+            port,
+            link,
+            connecting: connecting.abort_handle(),
+        }))
+    }
+
+    /// Waits until the first attempt to read the map has ended, but no longer than for an answer.
+    pub(super) async fn first_attempt(&self) {
+        let ended = self.attempted.notified();
+        let is_first = {
+            let state = self.state.lock();
+            state.map.is_none() && state.why.is_none()
+        };
+        if is_first {
+            let _ = timeout(self.options.answers_within(), ended).await;
+        }
+    }
+
+    /// Asks the node that has a key's slot.
+    pub(super) async fn ask(
+        &self,
+        key: &str,
+        call: &ScriptCall<'_>,
+        deadline: Instant,
+    ) -> Result<Value, Error> {
+        let mut node = self.node_of(slot_of(key))?;
+        let mut is_asking = false;
+        for _ in 0..=MAX_REDIRECTS {
+            let asked = node.link.with_connection(deadline, async |connection| match is_asking {
+                true => call.ask(Asking(connection), &self.figures).await,
+                false => call.ask(connection, &self.figures).await,
+            });
+            let refused = match asked.await {
+                Ok(answer) => return Ok(answer),
+                Err(refused) => refused,
+            };
+            let Some(redirect) = refused.redirect else {
+                if refused.error.is_store_outage() {
+                    self.is_old.notify_one();
+                }
+                return Err(refused.error);
+            };
+            is_asking = matches!(redirect, Redirect::Ask(_));
+            let (Redirect::Moved(to) | Redirect::Ask(to)) = redirect;
+            self.is_old.notify_one();
+            let to = host_and_port(&to, &node.host);
+            let Some(next) = self.node_at(to, deadline).await else { return Err(refused.error) };
+            node = next;
+        }
+        Err(self.error("its nodes send a call to each other: slots are being moved"))
+    }
+
+    fn node_of(&self, slot: u16) -> Result<Arc<Node>, Error> {
+        let state = self.state.lock();
+        let Some(map) = &state.map else {
+            let why = state.why.as_deref().unwrap_or("the first connection is being made");
+            return Err(self.error(&format!("there is no connection: {why}")));
+        };
+        map.node_of(slot).cloned().ok_or_else(|| {
+            self.is_old.notify_one();
+            self.error(&format!("no node of the cluster has slot {slot}"))
+        })
+    }
+
+    /// Returns a node by its address, and waits for the map if the node is new.
+    async fn node_at(&self, to: Option<(String, u16)>, deadline: Instant) -> Option<Arc<Node>> {
+        let (host, port) = to?;
+        loop {
+            let attempted = self.attempted.notified();
+            if let Some(node) = self.map()?.node_at(&host, port) {
+                return Some(node.clone());
+            }
+            timeout_at(deadline, attempted).await.ok()?;
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what is wrong with the settings of a node.
+    pub(super) fn warning(&self) -> Option<String> {
+        self.map()?.nodes.iter().find_map(|node| node.link.warning())
+    }
+
+    #[cold]
+    fn error(&self, what: &str) -> Error {
+        self.figures.count_error(StoreFault::NoConnection);
+        store_error(ErrorKind::StoreOutage, &self.name, what)
+    }
+}
+
+async fn ask_slots(
+    mut connection: MultiplexedConnection,
+    host: &str,
+    within: Duration,
+) -> Result<Vec<SlotRange>, String> {
+    let mut question = redis::cmd("CLUSTER");
+    question.arg("SLOTS");
+    match timeout(within, question.query_async::<Value>(&mut connection)).await {
+        Ok(Ok(answer)) => slot_ranges(answer, host)
+            .ok_or_else(|| "its answer has no slots: is the cluster complete?".into()),
+        Ok(Err(error)) => Err(failure(&error).text),
+        Err(_) => Err(format!("no answer within {within:?}")),
+    }
+}
+
+fn host_of(info: &ConnectionInfo) -> String {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+        _ => String::new(),
+    }
+}
+
+/// A connection that says before each command that the node has sent it here: without that a node that is getting a slot
+/// refuses it. Both are sent as one, so that no other call comes between.
+struct Asking(MultiplexedConnection);
+
+impl ConnectionLike for Asking {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(async move {
+            let mut both = redis::pipe();
+            both.cmd("ASKING").add_command(command.clone());
+            let answers = self.0.req_packed_commands(&both, 1, 1).await?;
+            let answer = answers.into_iter().next().unwrap_or(Value::Nil);
+            answer.extract_error()
+        })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        commands: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.0.req_packed_commands(commands, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.0.get_db()
+    }
+}

@@ -1,0 +1,144 @@
+//! The server or the servers of a store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::Instant;
+
+use super::address::client_of;
+use super::cluster::Cluster;
+use super::link::{Link, Place, store_error};
+use super::script::ScriptCall;
+use super::sentinel::Sentinels;
+use super::slots::slot_of;
+use crate::core::shared::SharedMember;
+use crate::error::{Error, ErrorKind};
+use crate::limits::StoreOptions;
+use crate::limits::store_address::StoreAddress;
+use crate::observe::store_figures::{StoreFault, StoreFigures};
+
+/// The servers of a store.
+pub(super) struct Servers {
+    kind: Kind,
+    answer_timeout: Duration,
+    figures: Arc<StoreFigures>,
+}
+
+enum Kind {
+    /// One server, which may be another one after a failover.
+    One(Box<Link>),
+    Cluster(Box<Cluster>),
+}
+
+impl Servers {
+    pub(super) fn new(options: &StoreOptions) -> Result<Servers, Error> {
+        // Without one, a connection by TLS would panic. An error says that the program has chosen one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (name, figures) = (options.shown_url(), Arc::new(StoreFigures::default()));
+        let place = match options.address() {
+            StoreAddress::Server(url) => Ok(Place::Known(client_of(&url, &name)?)),
+            StoreAddress::Sentinels { sentinels, service, server } => {
+                Ok(Place::BySentinels(Sentinels::new(&sentinels, service, &server, &name)?))
+            }
+            StoreAddress::Cluster(urls) => Err(Cluster::new(&urls, options, figures.clone())?),
+        };
+        let kind = match place {
+            Ok(place) => Kind::One(Box::new(Link::new(place, name, options, figures.clone()))),
+            Err(cluster) => Kind::Cluster(Box::new(cluster)),
+        };
+        Ok(Servers { kind, answer_timeout: options.answers_within(), figures })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match &self.kind {
+            Kind::One(link) => link.name(),
+            Kind::Cluster(cluster) => cluster.name(),
+        }
+    }
+
+    /// Connects, and connects again when a connection is lost. Never ends.
+    pub(super) async fn keep_connected(&self) {
+        match &self.kind {
+            Kind::One(link) => link.keep_connected().await,
+            Kind::Cluster(cluster) => cluster.keep_connected().await,
+        }
+    }
+
+    /// Returns the time until which a call may wait for answers. The first calls of a program wait for a connection before.
+    pub(super) async fn begin(&self) -> Instant {
+        match &self.kind {
+            Kind::One(link) => link.first_attempt(self.answer_timeout).await,
+            Kind::Cluster(cluster) => cluster.first_attempt().await,
+        }
+        self.deadline()
+    }
+
+    /// Returns the time until which an answer to a call of now may take.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.answer_timeout
+    }
+
+    /// Asks a script. `key`: one of its keys, which are all in the same slot.
+    pub(super) async fn ask(
+        &self,
+        key: &str,
+        call: &ScriptCall<'_>,
+        deadline: Instant,
+    ) -> Result<Value, Error> {
+        match &self.kind {
+            Kind::One(link) => {
+                let asked =
+                    link.with_connection(deadline, async |to| call.ask(to, &self.figures).await);
+                Ok(asked.await?)
+            }
+            Kind::Cluster(cluster) => cluster.ask(key, call, deadline).await,
+        }
+    }
+
+    /// Whether keys are in several slots of a cluster.
+    pub(super) fn are_in_several_slots<'k>(&self, keys: impl Iterator<Item = &'k str>) -> bool {
+        let mut slots = keys.map(slot_of);
+        match self.kind {
+            Kind::One(_) => false,
+            Kind::Cluster(_) => slots.next().is_some_and(|first| slots.any(|slot| slot != first)),
+        }
+    }
+
+    pub(super) fn is_split(&self, members: &[SharedMember]) -> bool {
+        self.are_in_several_slots(members.iter().map(|member| &*member.key))
+    }
+
+    /// Returns what is wrong with a server's settings.
+    pub(super) fn warning(&self) -> Option<String> {
+        match &self.kind {
+            Kind::One(link) => link.warning(),
+            Kind::Cluster(cluster) => cluster.warning(),
+        }
+    }
+
+    pub(super) fn figures(&self) -> &StoreFigures {
+        &self.figures
+    }
+
+    /// Compares a server's time with this node's clock, if there is one server: several have clocks of their own.
+    pub(super) fn note_time(&self, sent: std::time::Instant, unix_ns: u64) {
+        if let Kind::One(_) = self.kind {
+            self.figures.note_time(sent, unix_ns);
+        }
+    }
+
+    #[cold]
+    pub(super) fn unknown_answer(&self) -> Error {
+        self.figures.count_error(StoreFault::UnknownText);
+        let text = "its answer is none that the script gives: is it Valkey or Redis?";
+        store_error(ErrorKind::Store, self.name(), text)
+    }
+
+    /// Makes the error of a change of buckets that no script can make together.
+    #[cold]
+    pub(super) fn several_slots(&self) -> Error {
+        let text = "buckets in several slots of a cluster cannot be changed together: set a tag";
+        store_error(ErrorKind::Store, self.name(), text)
+    }
+}

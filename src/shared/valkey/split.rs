@@ -1,0 +1,206 @@
+//! Charges a batch whose buckets are in several slots of a cluster.
+//!
+//! A script runs in one slot. So the batch is first checked in all slots at once, which writes nothing. If no member denies,
+//! the slots charge their members one after the other, in the order of the slots' numbers. Where one denies after all, because
+//! another call came between, or fails, the charges before it are given back.
+//!
+//! A charge is given back by compare-and-set: if the bucket's text is still the one that the charge wrote, the charge is
+//! undone, and the bucket's ledger says so. If another call has changed the text since, or nodes hold leases of the bucket,
+//! nothing is given back. The rule of docs/internals/rollback.md would allow a part of it under the limit itself, but a member
+//! may have a factor, under which it does not hold. So a batch may cost units that it does not get, and never admits more
+//! than the limits.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use super::Asker;
+use super::slots::slot_of;
+use crate::core::shared::decide::{decide, kept_ms, read, written};
+use crate::core::shared::reversible::ReversibleCharge;
+use crate::core::shared::{Change, Found, SharedMember, SharedMode};
+use crate::error::Error;
+
+/// The members of one slot.
+struct Part {
+    slot: u16,
+    members: Arc<[SharedMember]>,
+    /// Their positions in the batch.
+    positions: Vec<usize>,
+}
+
+/// Splits a batch by slots, in their order.
+fn parts_of(members: &[SharedMember]) -> Vec<Part> {
+    let mut slots: Vec<_> = members.iter().map(|member| slot_of(&member.key)).collect();
+    let of_members = slots.clone();
+    slots.sort_unstable();
+    slots.dedup();
+    let part = |slot| {
+        let positions: Vec<_> = (0..members.len()).filter(|&at| of_members[at] == slot).collect();
+        let members = positions.iter().map(|&at| members[at].clone()).collect();
+        Part { slot, members, positions }
+    };
+    slots.into_iter().map(part).collect()
+}
+
+/// Makes a member that is looked at, and not charged.
+fn checked(member: &SharedMember) -> SharedMember {
+    let (mode, cost) = match member.mode {
+        // It must not deny the batch. Only its text is wanted.
+        SharedMode::SpendOnly => (SharedMode::SpendOnly, 0),
+        _ => (SharedMode::CheckOnly, member.cost),
+    };
+    SharedMember { mode, cost, lease: None, ..member.clone() }
+}
+
+/// What the slots have found so far.
+struct Merged(Found);
+
+impl Merged {
+    fn new(members: usize) -> Merged {
+        Merged(Found {
+            unix_ns: 0,
+            denied: None,
+            texts: vec![None; members],
+            leased: vec![0; members],
+            times: vec![0; members],
+        })
+    }
+
+    /// Notes what one slot has found. `denied` is the first member of the batch that denies.
+    fn put(&mut self, part: &Part, found: &Found) {
+        let Merged(all) = self;
+        all.unix_ns = all.unix_ns.max(found.unix_ns);
+        for (at, &position) in part.positions.iter().enumerate() {
+            all.times[position] = found.unix_ns;
+            all.texts[position] = found.texts[at].clone();
+            all.leased[position] = found.leased[at];
+        }
+        let Some(at) = found.denied else { return };
+        // A text that is no bucket has no position.
+        let position = part.positions.get(at).copied().unwrap_or(usize::MAX);
+        let is_fault = |position| position == usize::MAX;
+        all.denied = match all.denied {
+            None => Some(position),
+            Some(other) if is_fault(other) || is_fault(position) => Some(usize::MAX),
+            Some(other) => Some(other.min(position)),
+        };
+    }
+}
+
+/// Charges a batch.
+pub(super) async fn charge(
+    asker: &Asker,
+    members: &[SharedMember],
+    deadline: Instant,
+) -> Result<Found, Error> {
+    let parts = parts_of(members);
+    let mut merged = Merged::new(members.len());
+    // Without a member that can deny there is nothing to give back: such a batch also ends leases.
+    if members.iter().any(|member| member.mode.can_deny()) {
+        check(asker, &parts, &mut merged, deadline).await?;
+        if merged.0.denied.is_some() {
+            return Ok(merged.0);
+        }
+    }
+    let is_charged = |part: &&Part| part.members.iter().any(|member| member.mode.is_charged());
+    let mut charged: Vec<(Arc<[SharedMember]>, Found)> = Vec::new();
+    for part in parts.iter().filter(is_charged) {
+        let found = match asker.charge_in_slot(&part.members, deadline).await {
+            Ok(found) => found,
+            Err(error) => {
+                give_back_in_time(asker, charged, deadline).await;
+                return Err(error);
+            }
+        };
+        merged.put(part, &found);
+        if found.denied.is_some() {
+            give_back_in_time(asker, charged, deadline).await;
+            // What was charged is given back.
+            merged.0.leased.fill(0);
+            return Ok(merged.0);
+        }
+        charged.push((part.members.clone(), found));
+    }
+    Ok(merged.0)
+}
+
+/// Looks at all slots at once.
+async fn check(
+    asker: &Asker,
+    parts: &[Part],
+    merged: &mut Merged,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let mut asked = JoinSet::new();
+    for (at, part) in parts.iter().enumerate() {
+        let members: Arc<[SharedMember]> = part.members.iter().map(checked).collect();
+        let by = asker.clone();
+        asked.spawn(async move { (at, by.charge_in_slot(&members, deadline).await) });
+    }
+    let mut failed: Option<(u16, Error)> = None;
+    while let Some(answered) = asked.join_next().await {
+        // A check does not panic; if it did, the batch could not be decided.
+        let Ok((at, found)) = answered else { return Err(asker.servers.unknown_answer()) };
+        match found {
+            Ok(found) => merged.put(&parts[at], &found),
+            Err(error) if failed.as_ref().is_none_or(|(slot, _)| parts[at].slot < *slot) => {
+                failed = Some((parts[at].slot, error));
+            }
+            Err(_) => {}
+        }
+    }
+    failed.map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// Gives charges back by a task that goes on if the deadline comes before its end.
+async fn give_back_in_time(
+    asker: &Asker,
+    charged: Vec<(Arc<[SharedMember]>, Found)>,
+    deadline: Instant,
+) {
+    if charged.is_empty() {
+        return;
+    }
+    let by = asker.clone();
+    let giving = tokio::spawn(async move {
+        for (members, found) in charged.iter().rev() {
+            give_back(&by, members, found).await;
+        }
+    });
+    let _ = timeout_at(deadline, giving).await;
+}
+
+/// Gives back what a slot has charged, as far as no other call has changed the texts since.
+pub(super) async fn give_back(asker: &Asker, members: &[SharedMember], found: &Found) {
+    let changes = undoing(members, found).unwrap_or_default();
+    // Each by itself: a bucket that has changed does not keep the others from being given back.
+    for change in changes {
+        // What fails stays charged.
+        let _ = asker.replace_in_slot(&[change], asker.servers.deadline()).await;
+    }
+}
+
+/// Returns the changes that undo a charge, if no other call has come since.
+fn undoing(members: &[SharedMember], found: &Found) -> Result<Vec<Change>, Error> {
+    let unix_ns = found.unix_ns;
+    let decided = decide(members, &found.texts, unix_ns)?;
+    let mut changes = Vec::new();
+    for ((member, decided), text) in members.iter().zip(&decided).zip(&found.texts) {
+        let SharedMember { key, limit, cost, .. } = member;
+        let Some((wrote, _)) = written(member, decided, unix_ns) else { continue };
+        let before = read(key, limit, text.as_deref())?.guarded(limit, unix_ns);
+        let after = read(key, limit, Some(wrote.as_bytes()))?;
+        let charge = ReversibleCharge::new(before, after.word, unix_ns);
+        let undone = charge.and_then(|it| it.rolled_back(limit, after, unix_ns, (*cost, 0)));
+        let Some(new) = undone else { continue };
+        let kept_ms = kept_ms(limit, new, unix_ns, member.keep_ms);
+        changes.push(Change {
+            key: key.clone(),
+            before: Some(wrote.into_bytes().into()),
+            after: Some((new.text(limit).into(), kept_ms)),
+        });
+    }
+    Ok(changes)
+}

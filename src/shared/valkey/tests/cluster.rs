@@ -1,0 +1,368 @@
+//! A cluster of three servers: batches over its slots, nodes that end, slots that move, and the bound of several nodes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::processes::{Nodes, pause, units_above_the_bound};
+use super::server::with_each;
+use super::shards::Shards;
+use super::{charge, member, options_of, run, secondly, wait_until};
+use crate::core::shared::{Change, Replaced, SharedMember, SharedMode, SharedStore};
+use crate::error::Error;
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::limits::{Limits, StoreOptions};
+use crate::shared::valkey::script::Scripts;
+use crate::shared::valkey::{ValkeyStore, split};
+use crate::util::block_on::block_on;
+
+fn options(shards: &Shards, answer_ms: u64) -> StoreOptions {
+    options_of(&shards.url()).answer_timeout(Duration::from_millis(answer_ms)).unwrap()
+}
+
+fn connected(shards: &Shards, scripts: Scripts, answer_ms: u64) -> ValkeyStore {
+    let store = ValkeyStore::with_scripts(&options(shards, answer_ms), scripts).unwrap();
+    let limit = secondly(1, 1);
+    wait_until("connected", || {
+        let keys = shards.keys("none");
+        let checked =
+            |key: &String| SharedMember { mode: SharedMode::CheckOnly, ..member(key, &limit, 0) };
+        charge(&store, &keys.each_ref().map(checked)).is_ok()
+    });
+    store
+}
+
+fn hourly(burst: u64) -> Limit {
+    Limit::new(burst, 1, Duration::from_secs(3600)).unwrap()
+}
+
+fn spend(store: &ValkeyStore, key: &str) -> Result<bool, Error> {
+    charge(store, &[member(key, &hourly(1_000), 1)]).map(|found| found.denied.is_none())
+}
+
+#[test]
+fn batches_over_slots_charge_all_or_none() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = connected(&shards, Scripts::new(), 2_000);
+        let keys = shards.keys("a");
+        // The members of a batch are not in the order of the slots.
+        let batch = |costs: [u64; 3]| {
+            let [low, middle, high] = &keys;
+            [(high, 2), (low, 5), (middle, 5)].map(|(key, burst)| {
+                member(key, &hourly(burst), costs[keys.iter().position(|k| k == key).unwrap()])
+            })
+        };
+        let texts = || keys.each_ref().map(|key| shards.text(key));
+        assert!(store.is_split(&batch([1, 1, 1])));
+        let found = charge(&store, &batch([1, 2, 1])).unwrap();
+        assert_eq!((found.denied, &found.texts[..]), (None, &[None, None, None][..]));
+        assert!(found.times.iter().all(|&time| time > 1_700_000_000_000_000_000));
+        let after = texts();
+        assert!(after.iter().all(Option::is_some));
+        // Each of them denies once; the first in the order of the batch is named; nothing is written.
+        for (costs, denied) in [([1, 1, 2], 0), ([5, 1, 1], 1), ([1, 4, 1], 2), ([5, 4, 2], 0)] {
+            assert_eq!(charge(&store, &batch(costs)).unwrap().denied, Some(denied), "{costs:?}");
+            assert_eq!(texts(), after);
+        }
+        // A member that cannot deny does not, and is charged if its bucket has the units.
+        let mut last = batch([4, 3, 2]);
+        last[0].mode = SharedMode::SpendOnly;
+        let found = charge(&store, &last).unwrap();
+        assert_eq!(found.denied, None);
+        let found: Vec<_> =
+            found.texts.iter().map(|text| text.as_deref().map(<[u8]>::to_vec)).collect();
+        let of_batch =
+            [&after[2], &after[0], &after[1]].map(|text| text.clone().map(String::into_bytes));
+        assert_eq!(found, of_batch);
+        let now = texts();
+        assert_eq!(now[2], after[2]);
+        assert!(now[0] != after[0] && now[1] != after[1]);
+    });
+}
+
+/// Scripts by which a check never denies, as if another call had come between the checks and the charges.
+fn scripts_with_late_denials() -> Scripts {
+    Scripts::from(|text| {
+        text.replace("elseif mode ~= '2' and denied == 0", "elseif mode == '0' and denied == 0")
+    })
+}
+
+#[test]
+fn late_denial_gives_other_slots_back() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = connected(&shards, scripts_with_late_denials(), 2_000);
+        for (name, limit) in [
+            ("a", hourly(5)),
+            ("b", Limit::fixed_window(5, Duration::from_secs(3600)).unwrap()),
+            ("c", Limit::leaky_bucket(5, Duration::from_secs(3600), 1.0).unwrap()),
+        ] {
+            let keys = shards.keys(name);
+            let batch = |last| {
+                [(0, 1), (1, 2), (2, last)].map(|(at, cost)| member(&keys[at], &limit, cost))
+            };
+            // Without the ledger, which notes that a charge was undone.
+            let bucket = |key: &String| {
+                shards.text(key).map(|text| text.split('~').next().unwrap().to_owned())
+            };
+            let buckets = || keys.each_ref().map(bucket);
+            assert_eq!(charge(&store, &batch(5)).unwrap().denied, None);
+            let after = buckets();
+            assert_eq!(charge(&store, &batch(1)).unwrap().denied, Some(2));
+            assert_eq!(buckets(), after, "{name}");
+            assert_eq!(charge(&store, &batch(1)).unwrap().denied, Some(2));
+            assert_eq!(buckets(), after, "{name}");
+            // A bucket that was not there is full again.
+            let keys = [shards.keys(&format!("{name}x"))[0].clone(), keys[2].clone()];
+            let batch = keys.each_ref().map(|key| member(key, &limit, 1));
+            assert_eq!(charge(&store, &batch).unwrap().denied, Some(1));
+            assert_eq!(charge(&store, &[member(&keys[0], &limit, 5)]).unwrap().denied, None);
+        }
+    });
+}
+
+#[test]
+fn a_changed_bucket_is_not_given_back() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = connected(&shards, Scripts::new(), 2_000);
+        let [first, second, _] = shards.keys("a");
+        for (key, is_changed) in [(first, true), (second, false)] {
+            let members = [member(&key, &hourly(5), 2)];
+            let found = charge(&store, &members).unwrap();
+            let wrote = shards.text(&key);
+            if is_changed {
+                assert_eq!(charge(&store, &[member(&key, &hourly(5), 1)]).unwrap().denied, None);
+            }
+            let last = shards.text(&key);
+            assert_eq!(is_changed, last != wrote);
+            let asker = store.asker.clone();
+            let giving = async move {
+                split::give_back(&asker, &members, &found).await;
+                Ok(())
+            };
+            run(&store, giving).unwrap();
+            assert_eq!(is_changed, shards.text(&key) == last);
+            let all = member(&key, &hourly(5), if is_changed { 3 } else { 5 });
+            assert_eq!(is_changed, charge(&store, &[all]).unwrap().denied.is_some());
+        }
+    });
+}
+
+#[test]
+fn tag_puts_a_batch_into_one_slot() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        // With them a batch over slots would be charged before it is denied.
+        let store = connected(&shards, scripts_with_late_denials(), 2_000);
+        let keys = ["p{tag}:a", "p{tag}:b", "p{tag}:c"];
+        let batch = |cost| keys.map(|key| member(key, &hourly(5), cost));
+        let calls = store.asker.servers.figures().calls();
+        assert!(!store.is_split(&batch(1)));
+        assert_eq!(charge(&store, &batch(3)).unwrap().denied, None);
+        assert_eq!(charge(&store, &batch(3)).unwrap().denied, Some(0));
+        assert_eq!(store.asker.servers.figures().calls() - calls, 2, "one script a batch");
+        let change = |key: &str| Change { key: key.into(), before: None, after: None };
+        let changes = |keys: &[&str]| keys.iter().map(|key| change(key)).collect::<Arc<[_]>>();
+        let replaced = run(&store, store.replace(changes(&keys))).unwrap();
+        assert!(matches!(replaced, Replaced::Changed { .. }));
+        let error = run(&store, store.replace(changes(&["a", "b"]))).unwrap_err();
+        assert!(error.is_store_failure() && error.to_string().contains("slots"), "{error}");
+    });
+}
+
+#[test]
+fn a_lost_node_fails_its_slots_alone() {
+    with_each(|binary| {
+        for is_killed in [true, false] {
+            let mut shards = Shards::start(binary);
+            let store = connected(&shards, Scripts::new(), 200);
+            let keys = shards.keys("a");
+            let all = || keys.each_ref().map(|key| member(key, &hourly(1_000), 1));
+            assert!(charge(&store, &all()).unwrap().denied.is_none());
+            let before = shards.text(&keys[0]);
+            match is_killed {
+                true => shards.servers[2].kill(),
+                false => shards.servers[2].signal("-STOP"),
+            }
+            let began = Instant::now();
+            let mut failed = 0;
+            while began.elapsed() < Duration::from_secs(4) {
+                let call = Instant::now();
+                let error = spend(&store, &keys[2]).unwrap_err();
+                let text = error.to_string();
+                assert!(error.is_store_outage(), "{text}");
+                assert!(text.contains("redis-cluster://127.0.0.1"), "{text}");
+                // A batch that has a member there has no answer, and charges nothing elsewhere.
+                let error = charge(&store, &all()).unwrap_err();
+                assert!(error.is_store_outage(), "{error}");
+                assert!(call.elapsed() < Duration::from_secs(1), "{:?}", call.elapsed());
+                assert!(spend(&store, &keys[1]).unwrap(), "other slots go on");
+                failed += 1;
+                pause(5);
+            }
+            assert!(failed > 100, "calls fail at once after the first: {failed}");
+            assert_eq!(shards.text(&keys[0]), before);
+            match is_killed {
+                true => shards.servers[2].restart(),
+                false => shards.servers[2].signal("-CONT"),
+            }
+            wait_until("answered", || charge(&store, &all()).is_ok());
+        }
+    });
+}
+
+#[test]
+fn moved_slots_are_followed() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = connected(&shards, Scripts::new(), 2_000);
+        let [key, ..] = shards.keys("a");
+        let spend = || {
+            let found = charge(&store, &[member(&key, &hourly(9), 1)]).unwrap();
+            (found.denied, found.texts[0].is_some())
+        };
+        assert_eq!(spend(), (None, false));
+        shards.begin_move(&key, 1);
+        // The old node sends the call on for this time.
+        assert_eq!([spend(), spend()], [(None, true); 2]);
+        shards.end_move(&key, 1);
+        let spends: Vec<_> = (0..7).map(|_| spend()).collect();
+        assert_eq!(spends[..6], [(None, true); 6]);
+        assert_eq!(spends[6], (Some(0), true), "nothing was forgotten");
+    });
+}
+
+#[test]
+fn a_single_server_is_no_cluster() {
+    with_each(|binary| {
+        let server = super::server::Server::start(binary);
+        let store =
+            ValkeyStore::start(&options_of(&server.url("").replace("redis:", "redis-cluster:")))
+                .unwrap();
+        wait_until("refused", || {
+            let text = spend(&store, "a").unwrap_err().to_string();
+            text.contains("cluster support disabled")
+        });
+    });
+}
+
+const LIMITS: &str = "
+PerUser: {burst: 60, count: 1, period: 1h, id: string, shared: exact}
+PerTeam: {algorithm: fixed_window, limit: 50, window: 1h, id: string, shared: exact}
+All: {burst: 40, count: 1, period: 1h, id: string, shared: exact}
+Leased: {burst: 1000, count: 1, period: 1h, id: string, shared: leased}
+";
+
+fn node(shards: &Shards, more: &str) -> Limiter {
+    let url = shards.url();
+    let file = format!("store: {{url: \"{url}\", timeout: 2s{more}}}\n{LIMITS}");
+    let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
+    let users = limiter.limit("PerUser").unwrap();
+    wait_until("connected", || block_on(users.blocked_shared("none")).is_ok());
+    limiter
+}
+
+#[test]
+fn limiters_admit_no_more_over_slots() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        for tag in ["", ", tag: limits"] {
+            let nodes = [node(&shards, tag), node(&shards, tag), node(&shards, tag)];
+            let allowed: usize = std::thread::scope(|scope| {
+                let spend = |node: &'_ Limiter| {
+                    let limit = |name| node.limit(name).unwrap();
+                    let (users, teams, all) = (limit("PerUser"), limit("PerTeam"), limit("All"));
+                    let members = [users.member("bob"), teams.member("red"), all.member("x")];
+                    let spend = |_: &usize| {
+                        let decision = node.batch(&members).spend_blocking().unwrap();
+                        assert!(decision.allowed() || decision.denied_by().is_some());
+                        decision.allowed()
+                    };
+                    (0..40).filter(spend).count()
+                };
+                let threads: Vec<_> =
+                    nodes.iter().map(|node| scope.spawn(move || spend(node))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            let left = |name: &str| {
+                let limit = nodes[0].limit(name).unwrap();
+                let id = match name {
+                    "PerUser" => "bob",
+                    "PerTeam" => "red",
+                    _ => "x",
+                };
+                block_on(limit.check_shared(id, 0)).unwrap().remaining().unwrap() as usize
+            };
+            // A batch that was denied late may have cost units that it did not get, never the other way round.
+            let used = [60 - left("PerUser"), 50 - left("PerTeam"), 40 - left("All")];
+            println!("{tag:?}: {allowed} allowed, used {used:?}");
+            assert!(used.iter().all(|&used| used >= allowed), "{allowed} of {used:?}");
+            assert!(allowed > 10);
+            if !tag.is_empty() {
+                assert_eq!((allowed, used), (40, [40; 3]));
+            }
+        }
+    });
+}
+
+#[test]
+fn batches_over_slots_ask_no_leases() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let node = node(&shards, "");
+        let (leased, all) = (node.limit("Leased").unwrap(), node.limit("All").unwrap());
+        let leased_units = || {
+            let text = (0..3).find_map(|at| {
+                let get = redis::cmd("GET").arg("tollgate:Leased:bob").to_owned();
+                get.query::<Option<String>>(&mut shards.servers[at].connection()).ok().flatten()
+            });
+            text.is_some_and(|text| text.contains('|'))
+        };
+        let members = [leased.member("bob"), all.member("x")];
+        for _ in 0..10 {
+            assert!(node.batch(&members).spend_blocking().unwrap().allowed());
+        }
+        assert!(!leased_units());
+        for id in ["bob", "eve", "dan", "tim"] {
+            for _ in 0..3 {
+                assert!(leased.spend_blocking(id, 1).unwrap().allowed());
+            }
+            assert!(leased.spend(id, 1).unwrap().allowed(), "from the lease");
+        }
+        assert!(leased_units());
+        // One call gives leases of several slots back.
+        assert_eq!(node.give_leases_back_blocking().unwrap(), 4);
+        assert!(!leased_units());
+        let left = block_on(leased.check_shared("bob", 0)).unwrap().remaining();
+        assert_eq!(left, Some(1000 - 14));
+    });
+}
+
+#[test]
+fn processes_keep_the_bound_while_slots_move() {
+    with_each(|binary| {
+        for shared in ["leased, lease: 300ms", "exact"] {
+            let shards = Shards::start(binary);
+            let mut nodes = Nodes::start_with(shared, &shards.url());
+            pause(1000);
+            let key = "tollgate:All:one";
+            let to = (shards.server_of(key) + 1) % 3;
+            shards.begin_move(key, to);
+            pause(500);
+            shards.end_move(key, to);
+            nodes.replace_one();
+            pause(500);
+            shards.servers[to].signal("-STOP");
+            pause(500);
+            shards.servers[to].signal("-CONT");
+            pause(2500);
+            let (uses, from_leases) = nodes.end();
+            let units: u64 = uses.iter().map(|(.., cost)| cost).sum();
+            println!("{shared}: {units} units, {from_leases} from leases");
+            assert!(units > 1000, "the nodes have spent: {units}");
+            assert_eq!(units_above_the_bound(&uses), 0, "{shared}");
+        }
+    });
+}
