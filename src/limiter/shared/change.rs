@@ -38,6 +38,11 @@ impl KeyedLimit {
         if !self.limiter.inner.is_enabled() {
             return Ok(Placed::Unlimited);
         }
+        self.place_while_off(id, cost)
+    }
+
+    /// Like [`place`](KeyedLimit::place), also while the limiter is off: blocks do not depend on it.
+    pub(super) fn place_while_off(&self, id: Id<'_>, cost: u64) -> Result<Placed, Error> {
         let mut scratch = Scratch::new();
         self.place_of(self.encoded(id, &mut scratch)?, cost)
     }

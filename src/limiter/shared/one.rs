@@ -170,7 +170,7 @@ impl KeyedLimit {
     ) -> Result<Duration, Error> {
         let id = id.into();
         loop {
-            let (store, member) = match self.place(id, 0)? {
+            let (store, member) = match self.place_while_off(id, 0)? {
                 Placed::Unlimited | Placed::Local => match self.block(id, time) {
                     Err(error) if error.needs_store() => continue,
                     left => return left,
@@ -197,7 +197,7 @@ impl KeyedLimit {
     /// As [`refund_shared`](KeyedLimit::refund_shared).
     pub async fn unblock_shared<'a>(&self, id: impl Into<Id<'a>>) -> Result<bool, Error> {
         let id = id.into();
-        match self.place(id, 0)? {
+        match self.place_while_off(id, 0)? {
             Placed::Unlimited | Placed::Local => self.unblock(id),
             Placed::InStore(store, member) => {
                 let was_blocked = change(store, member, |_, bucket, unix_ns| {
@@ -223,7 +223,7 @@ impl KeyedLimit {
         id: impl Into<Id<'a>>,
     ) -> Result<Option<Duration>, Error> {
         let id = id.into();
-        match self.place(id, 0)? {
+        match self.place_while_off(id, 0)? {
             Placed::Unlimited | Placed::Local => self.blocked(id),
             Placed::InStore(store, member) => {
                 let left =

@@ -1,0 +1,78 @@
+//! Shared limits beside other features.
+
+use std::time::Duration;
+
+use tollgate::limit::Factor;
+use tollgate::limits::{LimitMode, LimitOptions, Shared};
+use tollgate::shared::Store;
+use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+
+use super::{exact, minutely, node, now};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn one(limit: Limit, options: LimitOptions) -> Limits {
+    Limits::builder().limit_with("All", IdFormat::String, limit, options).unwrap().build()
+}
+
+/// A node on a store of the same clock, with one limit.
+fn node_of(limit: Limit, options: LimitOptions) -> (Limiter, tollgate::clock::ManualClock) {
+    let (clock, hand) = Clock::manual();
+    let store = Store::in_memory(clock.clone());
+    (node(one(limit, options), &store, &clock), hand)
+}
+
+#[test]
+fn limiter_that_is_off_blocks_ids() {
+    let (limiter, _hand) = node_of(minutely(5), exact());
+    let all = limiter.limit("All").unwrap();
+    limiter.set_enabled(false);
+    assert_eq!(now(all.block_shared("a", MINUTE)).unwrap(), MINUTE);
+    assert_eq!(now(all.blocked_shared("a")).unwrap(), Some(MINUTE));
+    assert!(all.spend_blocking("a", 1).unwrap().allowed());
+    let explained = all.explain_blocking("a", 1).unwrap().call.unwrap();
+    assert!(!explained.is_enabled && explained.decision.unwrap().allowed());
+    assert_eq!((explained.state.remaining(), explained.blocked), (None, Some(MINUTE)));
+    limiter.set_enabled(true);
+    assert!(all.spend_blocking("a", 1).unwrap().blocked());
+    limiter.set_enabled(false);
+    assert!(now(all.unblock_shared("a")).unwrap());
+    limiter.set_enabled(true);
+    assert!(all.spend_blocking("a", 1).unwrap().allowed());
+}
+
+#[test]
+fn blocks_deny_nothing_in_shadow_mode() {
+    let options = LimitOptions::default().shared(Shared::Leased).mode(LimitMode::Shadow);
+    let (limiter, _hand) = node_of(minutely(5), options);
+    let all = limiter.limit("All").unwrap();
+    assert_eq!(now(all.block_shared("a", MINUTE)).unwrap(), MINUTE);
+    let decision = all.spend_blocking("a", 1).unwrap();
+    assert!(decision.allowed() && !decision.blocked(), "{decision:?}");
+    let members = [all.member("a")];
+    assert!(limiter.batch(&members).spend_blocking().unwrap().allowed());
+    assert!(all.spend("a", 1).unwrap_err().needs_store());
+}
+
+#[test]
+fn factor_of_zero_needs_no_store() {
+    for options in [exact(), LimitOptions::default().shared(Shared::Leased)] {
+        let (limiter, _hand) = node_of(minutely(5), options);
+        let all = limiter.limit("All").unwrap();
+        assert_eq!(all.scaled(Factor::ZERO).spend("a", 9).unwrap().remaining(), None);
+        assert!(all.scaled("0.5".parse().unwrap()).spend("a", 1).unwrap_err().needs_store());
+    }
+}
+
+/// As a server does. A longer window found the units of one that was long over.
+#[test]
+fn store_in_memory_forgets_texts_in_time() {
+    let fixed = |window| Limit::fixed_window(5, window).unwrap();
+    let (limiter, hand) = node_of(fixed(SECOND), exact());
+    let all = limiter.limit("All").unwrap();
+    assert!(all.spend_blocking("a", 5).unwrap().allowed());
+    hand.advance(2 * MINUTE);
+    assert!(limiter.reload(one(fixed(60 * MINUTE), exact())).unwrap().changed);
+    assert_eq!(all.check_blocking("a", 0).unwrap().remaining(), Some(5));
+}
