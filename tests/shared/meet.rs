@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate::batch::MemberMode;
 use tollgate::limit::Factor;
 use tollgate::limits::{LimitMode, LimitOptions, Shared};
 use tollgate::shared::Store;
@@ -53,6 +54,35 @@ fn blocks_deny_nothing_in_shadow_mode() {
     let members = [all.member("a")];
     assert!(limiter.batch(&members).spend_blocking().unwrap().allowed());
     assert!(all.spend("a", 1).unwrap_err().needs_store());
+}
+
+#[test]
+fn large_refunds_are_no_error_in_shadow_mode() {
+    let (limiter, _hand) = node_of(minutely(5), exact().mode(LimitMode::Shadow));
+    let all = limiter.limit("All").unwrap();
+    assert!(all.spend_blocking("a", 3).unwrap().allowed());
+    let refunded = now(all.refund_shared("a", 6)).unwrap();
+    assert_eq!((refunded.allowed(), refunded.remaining()), (false, Some(2)));
+    assert_eq!(now(all.refund_shared("a", 5)).unwrap().remaining(), Some(5));
+}
+
+/// The block answered the whole check, which then had no member that could deny.
+#[test]
+fn checks_ask_beside_blocked_spend_only_members() {
+    let (clock, _hand) = Clock::manual();
+    let store = Store::in_memory(clock.clone());
+    let leased = LimitOptions::default().shared(Shared::Leased);
+    let limits = Limits::builder().limit_with("Leased", IdFormat::String, minutely(5), leased);
+    let limits = limits.unwrap().limit_with("All", IdFormat::String, minutely(5), exact());
+    let limiter = node(limits.unwrap().build(), &store, &clock);
+    let (leased, all) = (limiter.limit("Leased").unwrap(), limiter.limit("All").unwrap());
+    assert_eq!(now(leased.block_shared("a", MINUTE)).unwrap(), MINUTE);
+    assert!(all.spend_blocking("a", 5).unwrap().allowed());
+    let members = [leased.member("a").mode(MemberMode::SpendOnly), all.member("a")];
+    let batch = limiter.batch(&members);
+    assert_eq!(batch.check_blocking().unwrap().denied_by(), Some(1));
+    assert!(batch.check().unwrap_err().needs_store());
+    assert_eq!(batch.spend_blocking().unwrap().denied_by(), Some(1));
 }
 
 #[test]

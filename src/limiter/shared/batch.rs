@@ -232,7 +232,7 @@ impl Batch<'_> {
                 Some(taken) => {
                     asked.locals.push(Counted::by_lease(member, call));
                     taken.into_iter().for_each(|taken| asked.claims.add(taken));
-                    is_denied |= mode.can_deny() && !member.decision.allowed();
+                    is_denied |= member.can_deny() && !member.decision.allowed();
                 }
                 None => to_ask.push(member),
             }

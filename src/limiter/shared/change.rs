@@ -33,7 +33,7 @@ pub(super) enum Placed {
 pub(super) type Changed<R> = (Option<SharedBucket>, R);
 
 impl KeyedLimit {
-    /// Finds an id's bucket. `cost`: an error if it is above the limit's burst.
+    /// Finds an id's bucket. `cost`: an error if it is above the limit's burst, except in shadow mode.
     pub(super) fn place(&self, id: Id<'_>, cost: u64) -> Result<Placed, Error> {
         if !self.limiter.inner.is_enabled() {
             return Ok(Placed::Unlimited);
@@ -58,7 +58,7 @@ impl KeyedLimit {
             if !entry.is_shared() {
                 return Ok(Ok(Placed::Local));
             }
-            if cost > limit.burst() {
+            if cost > limit.burst() && !entry.is_shadow() {
                 return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
             }
             let Some(StoreHandle { store, .. }) = &inner.shared else {

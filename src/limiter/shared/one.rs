@@ -121,6 +121,8 @@ impl KeyedLimit {
                 Placed::InStore(store, member) => (store, member),
             };
             let decision = change(store, member, move |limit, bucket, unix_ns| {
+                // In shadow mode it is no error.
+                let cost = if cost > limit.burst() { 0 } else { cost };
                 let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
                 (with_word(bucket, outcome.word), outcome.decision)
             })
