@@ -46,11 +46,21 @@ impl Ledger {
     pub(crate) fn note_rules(&mut self, from: i128, rule: impl Fn(usize, usize) -> Option<Rule>) {
         for (limit, known) in KNOWN.iter().enumerate() {
             for id in 0..known.ids.len() {
-                let (rule, account) = (rule(limit, id), self.account(limit, id));
-                if account.terms.last().is_none_or(|&(_, last)| last != rule) {
-                    account.terms.push((from, rule));
-                }
+                self.note_rule(from, (limit, id), rule(limit, id));
             }
+        }
+    }
+
+    /// Notes the rule that applies to an id from a time on.
+    pub(crate) fn note_rule(
+        &mut self,
+        from: i128,
+        (limit, id): (usize, usize),
+        rule: Option<Rule>,
+    ) {
+        let account = self.account(limit, id);
+        if account.terms.last().is_none_or(|&(_, last)| last != rule) {
+            account.terms.push((from, rule));
         }
     }
 
