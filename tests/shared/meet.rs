@@ -106,3 +106,49 @@ fn store_in_memory_forgets_texts_in_time() {
     assert!(limiter.reload(one(fixed(60 * MINUTE), exact())).unwrap().changed);
     assert_eq!(all.check_blocking("a", 0).unwrap().remaining(), Some(5));
 }
+
+/// The store denied the batch for a member that can deny none: it was told to be allowed, and nothing was charged.
+#[test]
+fn checked_members_in_shadow_mode_deny_nothing() {
+    let (clock, _hand) = Clock::manual();
+    let store = Store::in_memory(clock.clone());
+    let shadow = exact().mode(LimitMode::Shadow);
+    let limits = Limits::builder().limit_with("Tried", IdFormat::String, minutely(1), shadow);
+    let limits = limits.unwrap().limit_with("All", IdFormat::String, minutely(3), exact());
+    let limiter = node(limits.unwrap().build(), &store, &clock);
+    let (tried, all) = (limiter.limit("Tried").unwrap(), limiter.limit("All").unwrap());
+    assert!(tried.spend_blocking("a", 1).unwrap().allowed());
+    let members = [tried.member("a").mode(MemberMode::CheckOnly), all.member("a")];
+    let batch = limiter.batch(&members);
+    for left in [2, 1, 0] {
+        assert_eq!(batch.spend_blocking().unwrap().remaining(), Some(left));
+    }
+    assert_eq!(batch.spend_blocking().unwrap().denied_by(), Some(1));
+}
+
+/// While units are leased, the bucket does not refill past them. For a call with a factor of 0.5 they counted half, so
+/// that its cost was free.
+#[test]
+fn factors_keep_the_units_of_leases() {
+    let (clock, hand) = Clock::manual();
+    let store = Store::in_memory(clock.clone());
+    let leased = LimitOptions::default().shared(Shared::Leased).lease(10 * SECOND);
+    let limit = Limit::new(8, 1, SECOND).unwrap();
+    let nodes = [0, 1].map(|_| node(one(limit.clone(), leased.clone()), &store, &clock));
+    let [holder, other] = [0, 1].map(|at: usize| nodes[at].limit("All").unwrap());
+    assert!(holder.spend_blocking("a", 1).unwrap().allowed());
+    hand.advance(SECOND);
+    assert!(holder.spend_blocking("a", 1).unwrap().allowed());
+    let held = holder.check("a", 0).unwrap().remaining().unwrap();
+    assert!(held >= 2);
+    hand.advance(7 * SECOND);
+    // Units of a second each that were spent in one instant.
+    let halved = [other.member("a").factor("0.5".parse().unwrap()).cost(2)];
+    assert!(nodes[1].batch(&halved).spend_blocking().unwrap().allowed());
+    let mut spent = held + 1;
+    while other.spend_blocking("a", 1).unwrap().allowed() {
+        spent += 1;
+    }
+    assert!(holder.spend("a", held).unwrap().allowed());
+    assert!(spent <= 8, "{spent} of 8 units");
+}

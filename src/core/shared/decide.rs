@@ -36,7 +36,7 @@ fn decide_one(
     unix_ns: u64,
 ) -> Result<DecidedMember, Error> {
     let SharedMember { key, limit, cost, mode, lease, .. } = member;
-    let bucket = read(key, limit, text)?.guarded(limit, unix_ns);
+    let bucket = read(key, limit, text)?.guarded(member.guard_limit(), unix_ns);
     let end = lease.and_then(|lease| lease.end);
     let ended = end.and_then(|end| bucket.without_lease(limit, unix_ns, end));
     let bucket = ended.unwrap_or(bucket);

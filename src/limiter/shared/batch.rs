@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use crate::algorithm::factor::Factor;
 use crate::core::shared::{SharedMember, StoreHandle};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -277,6 +278,9 @@ fn asked_member(
         key: handle.key(entry, &limit, member.key.key.id),
         keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
         lease: None,
+        unscaled: (member.factor != Factor::ONE)
+            .then(|| view.generation.limits.limit_at(member.key.tag).cloned())
+            .flatten(),
         limit,
         cost: member.cost,
         mode: shared_mode(member, spends),

@@ -71,6 +71,7 @@ impl KeyedLimit {
                     .as_ref()
                     .map_or_else(Box::default, |to| to.key(entry, limit, key.id)),
                 limit: limit.clone(),
+                unscaled: None,
                 cost: 0,
                 mode: SharedMode::CheckOnly,
                 keep_ms: keep_ms(view, self.index, tag, limit),
@@ -101,10 +102,11 @@ pub(super) async fn change_now<R>(
     ask: impl Fn(&Limit, SharedBucket, u64) -> Changed<R>,
 ) -> Result<R, Error> {
     let (key, limit, at_least_ms) = (member.key.clone(), member.limit.clone(), member.keep_ms);
+    let guard = member.guard_limit().clone();
     let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
     for _ in 0..MAX_TRIES {
         let before = texts.pop().flatten();
-        let bucket = read(&key, &limit, before.as_deref())?.guarded(&limit, unix_ns);
+        let bucket = read(&key, &limit, before.as_deref())?.guarded(&guard, unix_ns);
         let (new, result) = ask(&limit, bucket, unix_ns);
         let Some(new) = new else { return Ok(result) };
         let is_needed = new.blocked_ns(unix_ns).is_some()

@@ -1,7 +1,7 @@
 -- Decides a batch of buckets at the server's time, and charges all of its members or none.
 --
 -- KEYS: the members' buckets. ARGV: the slack in ms; then for each member its rule (g, w or l), its mode (0: can deny and is
--- charged, 1: can deny, 2: is charged), its cost, the least ms for which its text is kept, and the numbers of its rule; and if the
+-- charged, 1: can deny, 2: is charged, 3: neither), its cost, the least ms for which its text is kept, and the numbers of its rule; and if the
 -- rule is a capital letter, the units to lease, a lease's length in ms, and the tag, the granted and the unspent units of the
 -- lease that ends (0 0 0 for none).
 -- Answer: the time in s and us, the first member that denies (0: none, the batch is charged; -1: a text is no bucket, nothing
@@ -338,7 +338,7 @@ for i = 1, #KEYS do
     end
     leased[i] = 0
     if m.cost_fits(m) and not m.blocked then
-        if mode ~= '1' then
+        if mode == '0' or mode == '2' then
             if m.cost > 0 then
                 m.charge_cost(m)
                 changed = true
@@ -348,7 +348,7 @@ for i = 1, #KEYS do
                 changed = changed or leased[i] > 0
             end
         end
-    elseif mode ~= '2' and denied == 0 then
+    elseif (mode == '0' or mode == '1') and denied == 0 then
         denied = i
     end
     if changed then
