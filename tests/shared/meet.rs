@@ -152,3 +152,21 @@ fn factors_keep_the_units_of_leases() {
     assert!(holder.spend("a", held).unwrap().allowed());
     assert!(spent <= 8, "{spent} of 8 units");
 }
+
+/// The reset text said that the bucket was full, so it was forgotten a minute later, and with it the units of the lease.
+#[test]
+fn resets_forget_no_leased_units() {
+    let leased = LimitOptions::default().shared(Shared::Leased);
+    let (limiter, hand) = node_of(minutely(20), leased);
+    let all = limiter.limit("All").unwrap();
+    for _ in 0..2 {
+        hand.advance(SECOND / 10);
+        assert!(all.spend_blocking("a", 1).unwrap().allowed());
+    }
+    assert_eq!(all.check("a", 0).unwrap().remaining(), Some(8));
+    assert_eq!(now(all.reset_shared("a")).unwrap().remaining(), Some(20));
+    assert!(all.spend("a", 8).unwrap().allowed());
+    hand.advance(2 * MINUTE);
+    let left = all.check_blocking("a", 0).unwrap().remaining().unwrap();
+    assert!(left <= 14, "8 of 20 units were spent, and {left} are left after two minutes");
+}

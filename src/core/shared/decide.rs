@@ -88,6 +88,8 @@ pub(crate) fn written(
 /// Returns the ms for which the store keeps a bucket: until it is full again and its id's block is over, at least
 /// `at_least_ms`, and a slack.
 pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_least_ms: u64) -> u64 {
+    // A bucket that was reset has less than its word says, while units are leased.
+    let bucket = bucket.with_guard(limit, unix_ns);
     let figures = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 0).decision;
     let full_in_ms = u64::try_from(figures.reset_in().as_nanos().div_ceil(u128::from(NS_PER_MS)));
     // The rules that count begin at the word's own time, if the clock has gone back behind it.
