@@ -4,8 +4,6 @@ use super::ops::Op;
 use super::run::Start;
 use super::shrink::{self, Run};
 
-/// Operations on each engine if `PARITY_OPS` is not set.
-const FEW_OPS: usize = 200_000;
 /// Failures that are shrunk and printed before the test ends.
 const MAX_FAILURES: usize = 1;
 
@@ -24,13 +22,13 @@ fn report(on: &str, seed: u64, (start, ops): (Start, Vec<Op>), run: Run<'_>) -> 
     list + "];\n"
 }
 
-/// Makes runs until they have the wanted number of operations. Panics with the failures, each as short as
+/// Makes runs until they have the wanted number of operations, `few` if `PARITY_OPS` is not set. Panics with the failures, each as short as
 /// possible.
-pub(crate) fn all(on: &str, make: impl Fn(u64) -> (Start, Vec<Op>), run: Run<'_>) {
+pub(crate) fn all((on, few): (&str, usize), make: impl Fn(u64) -> (Start, Vec<Op>), run: Run<'_>) {
     if std::env::var("PARITY_ENGINE").is_ok_and(|wanted| wanted != on) {
         return;
     }
-    let most_ops = number_of("PARITY_OPS").map_or(FEW_OPS, |ops| ops as usize);
+    let most_ops = number_of("PARITY_OPS").map_or(few, |ops| ops as usize);
     let most_failures = number_of("PARITY_FAILURES").map_or(MAX_FAILURES, |most| most as usize);
     let first = number_of("PARITY_SEED").unwrap_or(1);
     let mut failures = Vec::new();

@@ -26,8 +26,11 @@ use harness::all;
 use ops::Op;
 use run::{Failure, On, Start};
 
+/// Operations on each engine if `PARITY_OPS` is not set.
+const FEW_OPS: usize = 200_000;
+
 fn exact(on: On) {
-    all(&format!("{on:?}"), generate::any, &|start, ops| run::run(on, start, ops).err());
+    all((&format!("{on:?}"), FEW_OPS), generate::any, &|start, ops| run::run(on, start, ops).err());
 }
 
 #[test]
@@ -68,5 +71,5 @@ fn both_tables_keep_bound_and_answer_alike() {
     };
     let again = |start: &Start, ops: &[Op]| (0..3).fold(None, |_, _: i32| once(start, ops));
     let often = |start: &Start, ops: &[Op]| once(start, ops).and_then(|_| again(start, ops));
-    all("Bound", generate::any_bound, &often);
+    all(("Bound", FEW_OPS), generate::any_bound, &often);
 }

@@ -54,7 +54,10 @@ impl World {
             let (own, all) = (held[at], held.iter().sum::<u64>());
             let by_lease = call.factor == ONE && own >= call.cost.max(1);
             shared.push(SharedMember { call, mode, place, own, others: all - own, by_lease });
-            self.buckets.bucket(place.key).touch(place.rule, self.now);
+            let (now, scaled) = (self.now, self.nodes[at].oracle.rule(call));
+            let bucket = self.buckets.bucket(place.key);
+            bucket.touch(place.rule, now);
+            bucket.find(scaled.unwrap_or(place.rule), now);
         }
         let (calls_before, now) = (self.store.calls(), self.nodes[at].oracle.now);
         let answer = self.ask_batch(at, way, what, &calls);
@@ -268,7 +271,7 @@ impl World {
         for (member, &(place, leased, _)) in shared.iter().zip(places) {
             let rule = own.rule(member.call).unwrap_or(place.rule);
             if self.take_back(&mut oracle, (place, leased), rule, false) {
-                self.note_use(at, place, member.call);
+                self.note_use(place, member.call);
             }
             // The node's own bucket of the id stays as it is, from when the limit was local.
             let mut before = own.clone();

@@ -309,7 +309,7 @@ impl World {
                 return Err(format!("{answer:?}\n    expected {expected:?}"));
             }
             if kind == Kind::Spend && told.allowed && !is_shadow {
-                self.note_use(at, place, call);
+                self.note_use(place, call);
             }
         } else {
             self.by_unsure_store(shared, answer, expected)?;
@@ -376,12 +376,12 @@ impl World {
             let state: Option<State> = with_units(scaled, bucket.state, now, cost);
             let bucket = self.buckets.bucket(key);
             bucket.put(state, scaled, now, false);
-            self.note_use(at, place, call);
+            self.note_use(place, call);
         }
         Ok(())
     }
 
-    pub(crate) fn note_use(&mut self, _at: usize, place: InStore, call: Call) {
+    pub(crate) fn note_use(&mut self, place: InStore, call: Call) {
         self.is_in_ledger &= call.factor == ONE;
         let (now, key) = (self.now, (call.limit, call.id));
         self.ledger.note_rule(now, key, Some(place.rule));

@@ -33,6 +33,7 @@ pub(crate) enum CallError {
     Batch,
 }
 
+#[allow(dead_code, reason = "no call for a shared limit takes what there is")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallKind {
     Spend,
@@ -277,6 +278,7 @@ impl Oracle {
     }
 
     /// Answers a spend of as many units as there are, and returns their number.
+    #[allow(dead_code, reason = "no call for a shared limit takes what there is")]
     pub(crate) fn spend_up_to(&mut self, call: Call) -> (Answer, u64) {
         let is_enforced = !self.terms.is_shadow(call.limit);
         let rule = self.rule(call).filter(|_| self.enabled && is_enforced);
@@ -319,6 +321,7 @@ impl Oracle {
 
     /// Spends an estimate and settles it at once. Returns the decision and the bucket's state after the
     /// settlement.
+    #[allow(dead_code, reason = "no call for a shared limit is settled")]
     pub(crate) fn settled(
         &mut self,
         call: Call,
