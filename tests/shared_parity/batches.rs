@@ -200,21 +200,20 @@ impl World {
         bucket.is_sure && (member.call.factor == ONE || !bucket.has_leases(now))
     }
 
-    /// Checks a denial by the node itself: the store has denied such a call before.
+    /// Checks a denial by the node itself: the store has denied such a call before. In a check a local member may be
+    /// stricter.
     fn denied_by_node(
         &self,
         at: usize,
         shared: &[SharedMember],
         answer: Answer,
     ) -> Result<(), String> {
-        let denies = |member: &&SharedMember| {
-            let (node, is_block) = (&self.nodes[at], answer.blocked);
-            let SharedMember { call, place, .. } = member;
+        let denies = |member: &SharedMember| {
             member.mode != MemberMode::SpendOnly
-                && !node.oracle.terms.is_shadow(call.limit)
-                && node.check_denial(place.key, call.cost, (is_block, 0), self.now).is_ok()
+                && !self.nodes[at].oracle.terms.is_shadow(member.call.limit)
+                && self.may_be_denied(at, member)
         };
-        match shared.iter().any(|member| denies(&member)) {
+        match shared.iter().any(denies) {
             true => Ok(()),
             false => Err(format!("denied by no member of the node: {answer:?}")),
         }

@@ -89,6 +89,8 @@ impl Bucket {
             self.blocked_until = Some(until);
         }
         self.has_block = true;
+        // The text of a bucket that is full may be forgotten by now, or kept longer for the block.
+        self.is_sure &= self.state.is_none() || now < self.kept_until.0;
         self.keep(rule, now, true);
     }
 
