@@ -122,6 +122,14 @@ impl Bucket {
         self.blocked_until.is_some_and(|until| until > now)
     }
 
+    /// Brings the state up to a time, as the text of a bucket from which units were leased.
+    pub(crate) fn bring_up(&mut self, rule: Rule, now: i128) {
+        if let Some(State::Counted { at, used }) = self.state {
+            let current = rule.current(at, used, ms_of(now));
+            self.state = Some(State::Counted { at: current.at, used: current.used });
+        }
+    }
+
     /// Records that a node holds a lease, which ends by this time.
     pub(crate) fn lease(&mut self, node: usize, until: i128) {
         self.out_until[node] = self.out_until[node].max(until);

@@ -145,6 +145,9 @@ impl World {
         if units > 0 && is_unused && place.key.1 != Algorithm::Gcra {
             bucket.is_sure = false;
         }
+        if units > 0 {
+            bucket.bring_up(place.rule, now);
+        }
     }
 
     fn without_io(

@@ -89,7 +89,7 @@ pub(crate) struct SharedMember {
     pub(crate) key: Box<str>,
     pub(crate) limit: Limit,
     /// The limit without the call's factor, by which leased units count. `None`: the call has no factor.
-    pub(crate) unscaled: Option<Limit>,
+    pub(crate) unscaled: Option<Box<Limit>>,
     /// At most the limit's burst.
     pub(crate) cost: u64,
     pub(crate) mode: SharedMode,

@@ -279,7 +279,7 @@ fn asked_member(
         keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
         lease: None,
         unscaled: (member.factor != Factor::ONE)
-            .then(|| view.generation.limits.limit_at(member.key.tag).cloned())
+            .then(|| view.generation.limits.limit_at(member.key.tag).cloned().map(Box::new))
             .flatten(),
         limit,
         cost: member.cost,

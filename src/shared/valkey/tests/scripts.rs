@@ -191,7 +191,7 @@ impl World {
             let mut unscaled = None;
             if self.rng.below(4) == 0 {
                 let factor = Factor::from_millionths(500_000 + 1_500_000 * self.rng.below(2));
-                unscaled = (self.rng.below(2) == 0).then(|| limit.clone());
+                unscaled = (self.rng.below(2) == 0).then(|| Box::new(limit.clone()));
                 limit = limit.scaled(factor).ok().flatten().unwrap_or(limit);
             }
             let kind = limit.algorithm();
