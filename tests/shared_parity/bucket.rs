@@ -216,6 +216,10 @@ impl Bucket {
             self.blocked_until = None;
             self.touched = self.touched.max(until);
         }
+        if now >= self.kept_until.0 {
+            // Also if the clock goes back from here.
+            self.kept_until.0 = 0;
+        }
         if now >= self.kept_until.1 {
             (self.state, self.kept_until) = (None, FOR_EVER);
         }
