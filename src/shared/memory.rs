@@ -46,7 +46,8 @@ impl MemoryStore {
         // Read under the lock, so that the store's time is that of its order of calls.
         let unix_ns = self.unix_ns();
         drop_ended(&mut kept, unix_ns);
-        let texts: Vec<_> = members.iter().map(|member| text_of(&kept, &member.key)).collect();
+        let texts: Vec<_> =
+            members.iter().map(|member| text_of(&kept, &member.key, unix_ns)).collect();
         let decided = decide(members, &texts, unix_ns)?;
         let denied = denied_by(members, &decided);
         if denied.is_none() {
@@ -65,7 +66,8 @@ impl MemoryStore {
         let mut kept = self.texts.lock();
         let unix_ns = self.unix_ns();
         drop_ended(&mut kept, unix_ns);
-        let texts: Vec<_> = changes.iter().map(|change| text_of(&kept, &change.key)).collect();
+        let texts: Vec<_> =
+            changes.iter().map(|change| text_of(&kept, &change.key, unix_ns)).collect();
         if changes.iter().zip(&texts).any(|(change, text)| change.before != *text) {
             return Replaced::Changed { unix_ns, texts };
         }
@@ -89,8 +91,9 @@ fn drop_ended(kept: &mut HashMap<Box<str>, Kept>, unix_ns: u64) {
     }
 }
 
-fn text_of(kept: &HashMap<Box<str>, Kept>, key: &str) -> Option<Box<[u8]>> {
-    kept.get(key).map(|kept| kept.text.clone())
+/// Returns the text of a key whose time is not over.
+fn text_of(kept: &HashMap<Box<str>, Kept>, key: &str, unix_ns: u64) -> Option<Box<[u8]>> {
+    kept.get(key).filter(|kept| kept.until_ns > unix_ns).map(|kept| kept.text.clone())
 }
 
 fn keep(kept: &mut HashMap<Box<str>, Kept>, key: &str, text: &str, keep_ms: u64, unix_ns: u64) {

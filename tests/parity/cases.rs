@@ -7,7 +7,7 @@ use tollgate::reload::CarryOver::{Afresh, Share, Time, Units};
 use super::ops::{BatchCall, Op, call};
 use super::run::{On, Start};
 use super::spec::Numbers::{Fixed, Gcra, Leaky, Tokens};
-use super::spec::{LimitSpec, List, Numbers, Over, Spec, Target};
+use super::spec::{LimitSpec, List, Numbers, Over, Sharing, Spec, Target};
 use super::{bound, run};
 
 const MS: u64 = 1_000_000;
@@ -15,8 +15,8 @@ const S: u64 = 1000 * MS;
 const DAYS_100_MS: u64 = 100 * 86_400_000;
 
 fn limit(default: impl Into<Option<Numbers>>, overrides: Vec<Over>) -> Option<LimitSpec> {
-    let (default, overrides) = (default.into(), List(overrides));
-    Some(LimitSpec { default, shadow: false, tried: None, overrides })
+    let (default, overrides, sharing) = (default.into(), List(overrides), Sharing::Local);
+    Some(LimitSpec { default, shadow: false, tried: None, overrides, sharing })
 }
 
 /// Limits of which only the one at `place` is set.

@@ -1,79 +1,12 @@
-//! Generates random runs. Each run has only some of the features, which helps to tell the cause of a
-//! failure.
+//! Generates random runs of one limiter.
 
-use tollgate::batch::MemberMode;
 use tollgate::options::AtCap;
-use tollgate::reload::CarryOver;
 
-use super::ops::{BatchCall, Call, ONE, Op};
+use super::ops::{Call, Op};
 use super::rng::Rng;
-use super::run::{LARGEST_FACTOR, Start};
-use super::spec::{KNOWN, LimitSpec, List, Numbers, Over, Spec, Target};
-
-const NS_PER_S: u64 = 1_000_000_000;
-const DAY_S: u64 = 86_400;
-const MODES: [MemberMode; 3] =
-    [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly];
-pub(crate) const DEBTS: [CarryOver; 4] =
-    [CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh];
-const PERIODS_MS: [u64; 7] = [1000, 2500, 10_000, 60_000, 600_000, 3_600_000, 100 * DAY_S * 1000];
-
-/// The sets of algorithms that a run may use: 0 gcra, 1 fixed_window, 2 token_bucket, 3 leaky_bucket.
-const KINDS: &[&[u64]] = &[&[0, 1, 2, 3], &[0, 1, 2, 3], &[0], &[0, 3], &[1, 2], &[3]];
-
-/// The features of a run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Features {
-    reloads: bool,
-    /// Reloads add and remove limits and defaults.
-    defaults: bool,
-    overrides: bool,
-    accounts: bool,
-    ends: bool,
-    /// Reloads change a limit's algorithm.
-    algorithms: bool,
-    /// The algorithms of the limits.
-    kinds: &'static [u64],
-    shadows: bool,
-    factors: bool,
-    batches: bool,
-    sweeps: bool,
-    files: bool,
-    back: bool,
-    switch: bool,
-    blocks: bool,
-    /// How many quarters of the ids are used.
-    ids: u64,
-    /// One id, short intervals and small steps, so that calls often meet.
-    dense: bool,
-}
-
-impl Features {
-    fn any(rng: &mut Rng) -> Features {
-        let (ids, kinds) = (rng.within(1, 4), rng.pick(KINDS));
-        let mut often = || rng.chance(1, 2);
-        let overrides = often();
-        Features {
-            reloads: often() || often(),
-            defaults: often(),
-            overrides,
-            accounts: overrides && often(),
-            ends: overrides && often(),
-            algorithms: often(),
-            kinds,
-            shadows: often() && often(),
-            factors: often() && often(),
-            batches: often(),
-            sweeps: often(),
-            files: often() && often(),
-            back: often() && often(),
-            switch: often() && often() && often(),
-            blocks: often(),
-            ids,
-            dense: false,
-        }
-    }
-}
+use super::run::Start;
+use super::spec::{KNOWN, List, Spec};
+use super::worlds::{DAY_S, Features, Generator, NS_PER_S};
 
 /// Generates a run of at most 300 operations with exact answers.
 pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
@@ -116,118 +49,8 @@ pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
     (start, ops)
 }
 
-struct Generator {
-    rng: Rng,
-    features: Features,
-    /// The algorithm of each limit since the last reload.
-    algorithms: [u64; KNOWN.len()],
-}
-
+/// Operations of a run.
 impl Generator {
-    fn algorithm(&mut self) -> u64 {
-        self.rng.pick(self.features.kinds)
-    }
-
-    fn numbers(&mut self, algorithm: u64) -> Numbers {
-        let rng = &mut self.rng;
-        if self.features.dense {
-            let (size, period_ms) = (rng.within(1, 6), rng.pick(&[50, 50, 100, 300]));
-            return match algorithm {
-                0 => Numbers::Gcra { burst: size, count: 1, period_ms },
-                1 => Numbers::Fixed { limit: size, window_ms: size * period_ms },
-                2 => Numbers::Tokens { limit: size, window_ms: size * period_ms, burst: 1 },
-                _ => Numbers::Leaky { size, rate_ms: period_ms, drip: 1 },
-            };
-        }
-        let size = if rng.chance(3, 4) { rng.within(1, 12) } else { rng.within(1, 60) };
-        let period_ms = rng.pick(&PERIODS_MS);
-        match algorithm {
-            0 => Numbers::Gcra { burst: size, count: rng.pick(&[1, 1, 2, 3, 7]), period_ms },
-            1 => Numbers::Fixed { limit: size, window_ms: period_ms },
-            2 => Numbers::Tokens { limit: size, window_ms: period_ms, burst: rng.within(1, size) },
-            _ => Numbers::Leaky { size, rate_ms: period_ms / 5, drip: rng.within(1, size + 2) },
-        }
-    }
-
-    fn limit_spec(&mut self, limit: usize, can_be_without: bool) -> LimitSpec {
-        let algorithm = self.algorithms[limit];
-        let is_without = can_be_without && self.rng.chance(1, 3);
-        let default = (!is_without).then(|| self.numbers(algorithm));
-        let shadow = self.features.shadows && self.rng.chance(1, 4);
-        let is_tried = self.features.shadows && self.rng.chance(1, 4);
-        let tried = is_tried.then(|| self.numbers(algorithm));
-        let mut overrides = Vec::new();
-        if self.features.overrides {
-            for target in self.targets(limit) {
-                let numbers = (!self.rng.chance(1, 12)).then(|| self.numbers(algorithm));
-                overrides.push(Over { target, numbers, ends_s: self.ends_s() });
-            }
-        }
-        LimitSpec { default, shadow, tried, overrides: List(overrides) }
-    }
-
-    fn targets(&mut self, limit: usize) -> Vec<Target> {
-        let known = &KNOWN[limit];
-        let mut accounts: Vec<u64> =
-            (0..known.ids.len()).filter_map(|id| known.account_of(id)).collect();
-        accounts.dedup();
-        let mut all: Vec<Target> = (0..known.ids.len()).map(Target::Id).collect();
-        all.retain(|_| self.rng.chance(1, 4));
-        if self.features.accounts {
-            accounts.retain(|_| self.rng.chance(1, 3));
-            all.extend(accounts.into_iter().map(Target::Account));
-        }
-        all
-    }
-
-    fn ends_s(&mut self) -> Option<i64> {
-        if !self.features.ends || self.rng.chance(1, 3) {
-            return None;
-        }
-        // -5 has ended already.
-        Some(self.rng.pick(&[-5, 60, 60, 90, 3600, 3600, 7200, 86_400, 40 * 86_400]))
-    }
-
-    fn first_spec(&mut self) -> Spec {
-        let limits = (0..KNOWN.len()).map(|limit| {
-            // A reload adds the last limit.
-            (limit + 1 < KNOWN.len()).then(|| self.limit_spec(limit, false))
-        });
-        Spec(List(limits.collect()))
-    }
-
-    fn next_spec(&mut self) -> Spec {
-        let defaults = self.features.defaults;
-        let limits = (0..KNOWN.len()).map(|limit| {
-            if self.features.algorithms && self.rng.chance(1, 4) {
-                self.algorithms[limit] = self.algorithm();
-            }
-            let is_there = !defaults || self.rng.chance(4, 5);
-            is_there.then(|| self.limit_spec(limit, defaults))
-        });
-        Spec(List(limits.collect()))
-    }
-
-    fn call(&mut self) -> Call {
-        if self.features.dense {
-            let cost = self.rng.within(1, 4);
-            return Call { limit: 0, id: 0, cost, factor: ONE };
-        }
-        let limit = self.rng.below(KNOWN.len() as u64) as usize;
-        let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
-        let id = self.rng.below(ids) as usize;
-        let cost = match self.rng.below(10) {
-            0 => 0,
-            1 => self.rng.within(1, 61),
-            2 | 3 => self.rng.within(1, 12),
-            _ => self.rng.within(1, 4),
-        };
-        let has_factor = self.features.factors && self.rng.chance(1, 4);
-        let factors = [0, 250_000, 333_333, 500_000, 1_500_000, LARGEST_FACTOR];
-        let factor = if has_factor { self.rng.pick(&factors) } else { ONE };
-        Call { limit, id, cost, factor }
-    }
-
     fn op(&mut self) -> Op {
         let features = self.features;
         match self.rng.below(100) {
@@ -291,33 +114,14 @@ impl Generator {
 
     fn block(&mut self) -> Op {
         let Call { limit, id, .. } = self.call();
-        if self.rng.chance(1, 4) {
-            return Op::Unblock(limit, id);
+        match self.block_time() {
+            Some(time) => Op::Block(limit, id, time),
+            None => Op::Unblock(limit, id),
         }
-        let most = self.rng.pick(&[1, 5 * NS_PER_S, 100 * NS_PER_S, 7200 * NS_PER_S]);
-        Op::Block(limit, id, self.rng.within(0, most))
-    }
-
-    fn debt(&mut self) -> CarryOver {
-        self.rng.pick(&DEBTS)
     }
 
     fn advance(&mut self) -> Op {
-        if self.features.dense {
-            let most_ms = self.rng.pick(&[10, 10, 120]);
-            return Op::Advance(self.rng.within(1, most_ms) * 1_000_000);
-        }
-        let most = match self.rng.below(20) {
-            0..4 => 3,
-            4..8 => 2 * NS_PER_S,
-            8..13 => 100 * NS_PER_S,
-            13..19 => 7200 * NS_PER_S,
-            _ => 60 * DAY_S * NS_PER_S,
-        };
-        let by = self.rng.within(1, most);
-        // Whole seconds are frequent, so that the clock hits the edges of windows.
-        let is_whole = by > NS_PER_S && self.rng.chance(1, 2);
-        Op::Advance(if is_whole { by / NS_PER_S * NS_PER_S } else { by })
+        Op::Advance(self.time_step())
     }
 
     fn many(&mut self) -> Op {
@@ -329,25 +133,7 @@ impl Generator {
     }
 
     fn batch(&mut self) -> Op {
-        let length = self.rng.within(0, 5);
-        let mut members: Vec<(Call, MemberMode)> =
-            (0..length).map(|_| (self.call(), self.rng.pick(&MODES))).collect();
-        if !self.rng.chance(1, 10) {
-            // Most batches name no bucket twice and have small costs.
-            members.sort_by_key(|(call, _)| (call.limit, call.id));
-            members.dedup_by_key(|(call, _)| (call.limit, call.id));
-            members.iter_mut().for_each(|(call, _)| call.cost = call.cost.min(3));
-            if self.rng.chance(1, 2) {
-                members.reverse();
-            }
-        }
-        let what = match self.rng.below(10) {
-            0..4 => BatchCall::SpendAll,
-            4..7 => BatchCall::SpendEach,
-            7 => BatchCall::CheckAll,
-            8 => BatchCall::RefundAll,
-            _ => BatchCall::ResetAll,
-        };
+        let (what, members) = self.any_batch();
         Op::Batch(what, List(members))
     }
 }

@@ -18,6 +18,7 @@ pub(crate) struct Grant {
 }
 
 /// Identifies a grant, so that it can be settled later.
+#[allow(dead_code, reason = "calls of several nodes settle none")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GrantId {
     key: (usize, usize),
@@ -43,14 +44,25 @@ impl Ledger {
     }
 
     /// Notes the rules that apply to all ids from a time on.
+    #[allow(dead_code, reason = "calls of several nodes note one rule each")]
     pub(crate) fn note_rules(&mut self, from: i128, rule: impl Fn(usize, usize) -> Option<Rule>) {
         for (limit, known) in KNOWN.iter().enumerate() {
             for id in 0..known.ids.len() {
-                let (rule, account) = (rule(limit, id), self.account(limit, id));
-                if account.terms.last().is_none_or(|&(_, last)| last != rule) {
-                    account.terms.push((from, rule));
-                }
+                self.note_rule(from, (limit, id), rule(limit, id));
             }
+        }
+    }
+
+    /// Notes the rule that applies to an id from a time on.
+    pub(crate) fn note_rule(
+        &mut self,
+        from: i128,
+        (limit, id): (usize, usize),
+        rule: Option<Rule>,
+    ) {
+        let account = self.account(limit, id);
+        if account.terms.last().is_none_or(|&(_, last)| last != rule) {
+            account.terms.push((from, rule));
         }
     }
 
@@ -69,6 +81,7 @@ impl Ledger {
     }
 
     /// Lowers a grant to its final cost.
+    #[allow(dead_code, reason = "calls of several nodes settle none")]
     pub(crate) fn settle(&mut self, place: GrantId, cost: i128) {
         let (limit, id) = place.key;
         let grant = &mut self.account(limit, id).grants[place.at];

@@ -3,25 +3,9 @@
 use tollgate::batch::MemberMode;
 use tollgate::reload::CarryOver;
 
+#[allow(unused_imports, reason = "`call` is for lists that are pasted")]
+pub(crate) use super::call::{BatchCall, Call, ONE, call};
 use super::spec::{List, Spec};
-
-/// A call for one bucket: the indices of limit and id, a cost, and a factor in millionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) limit: usize,
-    pub(crate) id: usize,
-    pub(crate) cost: u64,
-    pub(crate) factor: u64,
-}
-
-/// The factor 1.
-pub(crate) const ONE: u64 = 1_000_000;
-
-/// Builds a call without a factor, for the lists of `cases.rs`.
-#[allow(dead_code, reason = "for lists that are pasted")]
-pub(crate) const fn call(limit: usize, id: usize, cost: u64) -> Call {
-    Call { limit, id, cost, factor: ONE }
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
@@ -68,13 +52,4 @@ pub(crate) enum Op {
     Snapshot,
     /// Replaces the limiter by one restored from the last snapshot.
     Restore(Spec, CarryOver),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BatchCall {
-    SpendAll,
-    SpendEach,
-    CheckAll,
-    RefundAll,
-    ResetAll,
 }

@@ -11,13 +11,12 @@ use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, Decision, Error, KeyedLimit, Limiter};
 
-use super::answers::{between, figures, folder, ns, options};
+use super::answers::{figures, folder, ns, options};
+use super::ends::{PutInPlace, terms_of};
 use super::ops::{BatchCall, Call, ONE, Op};
 use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
-use super::spec::{FIRST_IDS, KNOWN, List, Spec};
+use super::spec::{FIRST_IDS, KNOWN, LARGEST_FACTOR, List, Spec};
 
-/// The largest factor of a call. A run uses it first, so that no sweep comes before the limiter knows it.
-pub(crate) const LARGEST_FACTOR: u64 = 3_000_000;
 /// A restored limiter's clock continues by the system's clock. The run then moves it to a whole multiple of
 /// this.
 const RESTORE_STEP_NS: i128 = 1_000_000_000;
@@ -157,51 +156,12 @@ impl Machine {
         self.set_hand(now);
     }
 
-    /// Builds the terms of limits that were put in place at `at` of the limiter's clock, between the times
-    /// `before` and `after` of the system's clock. To find the ends of overrides on the limiter's clock, it
-    /// searches for the time at which an end changes an id's limit. Without such an id the exact time does
-    /// not matter.
-    fn with_ends(&self, spec: &Spec, at: i128, (before, after): (SystemTime, SystemTime)) -> Terms {
-        let mut read = after;
-        let all = spec
-            .limits()
-            .flat_map(|(limit, of)| of.overrides.0.iter().map(move |over| (limit, over)));
-        for (limit, over) in all {
-            let Some(end) = over.ends(self.began_s).filter(|&end| end > after) else { continue };
-            let Some(handle) = &self.handles[limit] else { continue };
-            let (first, last) = (at + between(after, end), at + between(before, end));
-            let known = &KNOWN[limit];
-            let observable = known.ids.iter().enumerate().find(|(id, text)| {
-                over.is_for(known, *id)
-                    && self.numbers(handle, text, first - 1) != self.numbers(handle, text, last)
-            });
-            let Some((_, id)) = observable else { continue };
-            // Search for the first time at which the other limit applies.
-            let (mut low, mut high) = (first, last);
-            let later = self.numbers(handle, id, last);
-            while low < high {
-                let middle = (low + high) / 2;
-                if self.numbers(handle, id, middle) == later {
-                    high = middle
-                } else {
-                    low = middle + 1
-                }
-            }
-            read = end - ns(low - at);
-            break;
-        }
+    fn with_ends(&self, spec: &Spec, at: i128, between: (SystemTime, SystemTime)) -> Terms {
+        let (began_s, handles) = (self.began_s, &*self.handles);
+        let terms =
+            terms_of(spec, PutInPlace { began_s, handles, at, between }, |at| self.set_hand(at));
         self.set_hand(self.oracle.now);
-        let end_of = |end: Option<SystemTime>| Some(at + between(read, end?).max(0));
-        let ends = spec.0.0.iter().map(|limit| {
-            let overrides = limit.iter().flat_map(|limit| limit.overrides.0.iter());
-            overrides.map(|over| end_of(over.ends(self.began_s))).collect()
-        });
-        Terms { spec: spec.clone(), ends: ends.collect() }
-    }
-
-    fn numbers(&self, handle: &KeyedLimit, id: &str, at: i128) -> Option<tollgate::Limit> {
-        self.set_hand(at);
-        handle.limit_for(id).unwrap()
+        terms
     }
 
     pub(crate) fn apply(&mut self, op: &Op) -> Result<(), String> {

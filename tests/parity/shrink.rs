@@ -2,7 +2,7 @@
 
 use super::ops::Op;
 use super::run::{Failure, Start};
-use super::spec::Spec;
+use super::spec::{Sharing, Spec};
 
 /// Runs of a list before it counts as passing: the table's hash seeds are random.
 const TRIES: usize = 3;
@@ -102,6 +102,8 @@ fn simpler(spec: &Spec, step: usize) -> Option<Spec> {
                 over.ends_s = None;
             }
         }
+        28 => limit.sharing = Sharing::Local,
+        29 if limit.sharing != Sharing::Local => limit.sharing = Sharing::Exact,
         _ => {}
     }
     Some(spec)

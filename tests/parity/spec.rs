@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+#[cfg(feature = "valkey")]
+use tollgate::limits::Shared;
 use tollgate::limits::{LimitMode, LimitOptions, LimitsBuilder, Loader, OverrideOptions};
 use tollgate::{Error, Id, Limit, Limits};
 
@@ -37,6 +39,9 @@ pub(crate) const KNOWN: [TestLimit; 5] = [
 
 /// For each limit an id that no operation uses. With it a run uses its largest factor first.
 pub(crate) const FIRST_IDS: [&str; 5] = ["none", "99:none.com", "99:none.org", "99", "none:0"];
+
+/// The largest factor of a call. A run uses it first, so that no sweep comes before the limiter knows it.
+pub(crate) const LARGEST_FACTOR: u64 = 3_000_000;
 
 impl TestLimit {
     /// Returns an id in the type that a program would have it in.
@@ -92,6 +97,16 @@ pub(crate) struct LimitSpec {
     /// The shadow limit beside the default.
     pub(crate) tried: Option<Numbers>,
     pub(crate) overrides: List<Over>,
+    pub(crate) sharing: Sharing,
+}
+
+/// Where the buckets of a limit are.
+#[allow(dead_code, reason = "limits of one node are local")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Local,
+    Exact,
+    Leased { lease_ms: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +157,28 @@ impl Numbers {
             }
         };
         made.unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+}
+
+impl Sharing {
+    /// The fields of a file.
+    fn fields(self) -> String {
+        match self {
+            Sharing::Local => String::new(),
+            Sharing::Exact => ", shared: exact".into(),
+            Sharing::Leased { lease_ms } => format!(", shared: leased, lease: {lease_ms}ms"),
+        }
+    }
+
+    #[cfg(feature = "valkey")]
+    fn of(self, options: LimitOptions) -> LimitOptions {
+        match self {
+            Sharing::Local => options,
+            Sharing::Exact => options.shared(Shared::Exact),
+            Sharing::Leased { lease_ms } => {
+                options.shared(Shared::Leased).lease(Duration::from_millis(lease_ms))
+            }
+        }
     }
 }
 
@@ -206,6 +243,10 @@ impl Spec {
             } else if let Some(tried) = spec.tried.filter(|_| spec.default.is_some()) {
                 options = options.shadow(tried.limit());
             }
+            #[cfg(feature = "valkey")]
+            {
+                options = spec.sharing.of(options);
+            }
             let (format, default) = (known.format.parse()?, spec.default.map(Numbers::limit));
             builder = builder.limit_with(known.name, format, default, options)?;
         }
@@ -241,8 +282,9 @@ impl Spec {
                     (false, Some(tried)) => format!(", shadow: {{{}}}", tried.fields().1),
                     (false, None) => String::new(),
                 };
+                let sharing = spec.sharing.fields();
                 file += &format!(
-                    "{}: {{algorithm: {algorithm}, {fields}, id: {:?}{shadow}}}\n",
+                    "{}: {{algorithm: {algorithm}, {fields}, id: {:?}{shadow}{sharing}}}\n",
                     known.name, known.format
                 );
             }

@@ -3,6 +3,7 @@
 #![cfg(feature = "valkey")]
 
 mod explained;
+mod meet;
 mod nodes;
 mod refused;
 mod reserved;

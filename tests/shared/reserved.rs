@@ -219,10 +219,10 @@ fn cancels_in_any_order_keep_the_bound() {
                     calls.push(format!("{by_ns} ns later"));
                 }
                 2 => {
-                    if now(all.spend_shared("a", cost)).unwrap().allowed() {
-                        grants.push(Grant { at_ns: now_ns, cost });
-                        calls.push(format!("spent {cost}"));
-                    }
+                    let is_allowed = now(all.spend_shared("a", cost)).unwrap().allowed();
+                    calls.push(format!("spend {cost}: {is_allowed}"));
+                    let spent = Grant { at_ns: now_ns, cost };
+                    grants.extend(is_allowed.then_some(spent));
                 }
                 3..=5 => {
                     if let Ok(place) = now(all.reserve_shared("a", cost, Duration::from_secs(3))) {

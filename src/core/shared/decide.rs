@@ -47,7 +47,7 @@ fn decide_one(
     unix_ns: u64,
 ) -> Result<DecidedMember, Error> {
     let SharedMember { key, limit, cost, mode, lease, .. } = member;
-    let bucket = read(key, limit, text)?.guarded(limit, unix_ns);
+    let bucket = read(key, limit, text)?.guarded(member.guard_limit(), unix_ns);
     let end = lease.and_then(|lease| lease.end);
     let ended = end.and_then(|end| bucket.without_lease(limit, unix_ns, end));
     let bucket = ended.unwrap_or(bucket);
@@ -99,6 +99,8 @@ pub(crate) fn written(
 /// Returns the ms for which the store keeps a bucket: until it is full again, its ledger is not needed any more and its id's
 /// block is over, at least `at_least_ms`, and a slack.
 pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_least_ms: u64) -> u64 {
+    // A bucket that was reset has less than its word says, while units are leased.
+    let bucket = bucket.with_guard(limit, unix_ns);
     // A lease that ends may leave the bucket as if its units were spent at that moment.
     let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
     let full_in_ms = full_in_ms(limit, bucket, unix_ns).saturating_add(leased_ms);

@@ -64,7 +64,8 @@ impl SharedBucket {
         this.with_guard(limit, unix_ns)
     }
 
-    fn with_guard(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
+    /// Returns the bucket with at most what it has while its units are leased.
+    pub(crate) fn with_guard(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
         match self.leases.units() {
             0 => self,
             units => SharedBucket { word: guarded_word(limit, self.word, unix_ns, units), ..self },

@@ -96,15 +96,17 @@ pub(crate) enum SharedMode {
     CheckOnly,
     /// It cannot deny the batch, and is charged if its bucket has the units.
     SpendOnly,
+    /// It cannot deny the batch, and is not charged: a member in shadow mode that is only checked.
+    LookOnly,
 }
 
 impl SharedMode {
     pub(crate) fn can_deny(self) -> bool {
-        self != SharedMode::SpendOnly
+        matches!(self, SharedMode::CheckAndSpend | SharedMode::CheckOnly)
     }
 
     pub(crate) fn is_charged(self) -> bool {
-        self != SharedMode::CheckOnly
+        matches!(self, SharedMode::CheckAndSpend | SharedMode::SpendOnly)
     }
 }
 
@@ -114,6 +116,8 @@ pub(crate) struct SharedMember {
     /// The bucket's name in the store.
     pub(crate) key: Box<str>,
     pub(crate) limit: Limit,
+    /// The limit without the call's factor, by which leased units count. `None`: the call has no factor.
+    pub(crate) unscaled: Option<Box<Limit>>,
     /// At most the limit's burst.
     pub(crate) cost: u64,
     pub(crate) mode: SharedMode,
@@ -122,6 +126,17 @@ pub(crate) struct SharedMember {
     pub(crate) keep_ms: u64,
     /// What the node asks of the bucket for calls to come.
     pub(crate) lease: Option<LeaseRequest>,
+}
+
+impl SharedMember {
+    /// Returns the limit by which the units of leases hold the bucket back. The word of gcra is a time, and a unit takes its
+    /// time of the limit without a factor; other words count units.
+    pub(crate) fn guard_limit(&self) -> &Limit {
+        match &self.unscaled {
+            Some(unscaled) if unscaled.rule().gcra().is_some() => unscaled,
+            _ => &self.limit,
+        }
+    }
 }
 
 /// What the store found when it decided a batch.

@@ -90,6 +90,7 @@ impl KeyedLimit {
                     Some(decision) => {
                         Ok(Decided { ran: Ran { decision, units: call.cost() }, has_shadow: false })
                     }
+                    None if factor == Factor::ZERO => Ok(Decided::unlimited(call)),
                     None => Err(needs_store(&entry.name)),
                 });
             }

@@ -177,7 +177,8 @@ impl Counted {
 /// Returns the mode of a member for the store.
 pub(super) fn shared_mode(member: &Prepared<'_>, spends: bool) -> SharedMode {
     match (member.can_deny(), member.mode == MemberMode::CheckOnly || !spends) {
-        (_, true) => SharedMode::CheckOnly,
+        (true, true) => SharedMode::CheckOnly,
+        (false, true) => SharedMode::LookOnly,
         (true, false) => SharedMode::CheckAndSpend,
         (false, false) => SharedMode::SpendOnly,
     }

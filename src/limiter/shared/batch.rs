@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use crate::algorithm::factor::Factor;
 use crate::core::shared::{SharedMember, StoreHandle};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -241,7 +242,7 @@ impl Batch<'_> {
                 Some(taken) => {
                     asked.locals.push(Counted::by_lease(member, call));
                     taken.into_iter().for_each(|taken| asked.claims.add(taken));
-                    is_denied |= mode.can_deny() && !member.decision.allowed();
+                    is_denied |= member.can_deny() && !member.decision.allowed();
                 }
                 None => to_ask.push(member),
             }
@@ -286,6 +287,9 @@ fn asked_member(
         key: handle.key(entry, &limit, member.key.key.id),
         keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
         lease: None,
+        unscaled: (member.factor != Factor::ONE)
+            .then(|| view.generation.limits.limit_at(member.key.tag).cloned().map(Box::new))
+            .flatten(),
         limit,
         cost: member.cost,
         mode: shared_mode(member, spends),

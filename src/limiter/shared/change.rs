@@ -35,7 +35,7 @@ pub(super) enum Placed {
 pub(super) type Changed<R> = (Option<SharedBucket>, R);
 
 impl KeyedLimit {
-    /// Finds an id's bucket. `cost`: an error if it is above the limit's burst.
+    /// Finds an id's bucket. `cost`: an error if it is above the limit's burst, except in shadow mode.
     pub(super) fn place(&self, id: Id<'_>, cost: u64) -> Result<Placed, Error> {
         self.place_scaled(id, cost, Factor::ONE)
     }
@@ -54,6 +54,12 @@ impl KeyedLimit {
         self.place_of(self.encoded(id, &mut scratch)?, cost, factor)
     }
 
+    /// Finds an id's bucket also while the limiter is off: blocks do not depend on it.
+    pub(super) fn place_while_off(&self, id: Id<'_>) -> Result<Placed, Error> {
+        let mut scratch = Scratch::new();
+        self.place_of(self.encoded(id, &mut scratch)?, 0, Factor::ONE)
+    }
+
     /// Finds the bucket of an id in normal form.
     pub(super) fn place_of(&self, id: &[u8], cost: u64, factor: Factor) -> Result<Placed, Error> {
         let inner = &*self.limiter.inner;
@@ -65,12 +71,13 @@ impl KeyedLimit {
             if !entry.is_shared() {
                 return Ok(Ok(Placed::Local));
             }
+            let unscaled = limit.clone();
             let limit = match view.scaled(self.index, limit, factor) {
                 Ok(Some(limit)) => limit,
                 Ok(None) => return Ok(Ok(Placed::Unlimited)),
                 Err(error) => return Ok(Err(error)),
             };
-            if cost > limit.burst() {
+            if cost > limit.burst() && !entry.is_shadow() {
                 return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
             }
             let Some(StoreHandle { store, .. }) = &inner.shared else {
@@ -82,6 +89,7 @@ impl KeyedLimit {
                     .shared
                     .as_ref()
                     .map_or_else(Box::default, |to| to.key(entry, &limit, key.id)),
+                unscaled: (factor != Factor::ONE).then(|| Box::new(unscaled)),
                 cost: 0,
                 mode: SharedMode::CheckOnly,
                 keep_ms: keep_ms(view, self.index, tag, &limit),
@@ -113,12 +121,13 @@ pub(super) async fn change_now<R>(
     ask: impl Fn(&Limit, SharedBucket, u64) -> Changed<R>,
 ) -> Result<R, Error> {
     let (key, limit, at_least_ms) = (member.key.clone(), member.limit.clone(), member.keep_ms);
+    let guard = member.guard_limit().clone();
     let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
     for _ in 0..MAX_TRIES {
         let before = texts.pop().flatten();
         let bucket = read(&key, &limit, before.as_deref())
             .inspect_err(|_| store.count_unknown_text())?
-            .guarded(&limit, unix_ns);
+            .guarded(&guard, unix_ns);
         let (new, result) = ask(&limit, bucket, unix_ns);
         let Some(new) = new else { return Ok(result) };
         let is_needed = new.blocked_ns(unix_ns).is_some()

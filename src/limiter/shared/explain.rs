@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::core::shared::decide::{decide, read};
 use crate::core::shared::text::rule_time_ns;
 use crate::core::shared::{SharedMember, SharedStore};
+use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::shared::answered::answer;
@@ -52,6 +53,9 @@ impl KeyedLimit {
     ) -> Result<Explanation, Error> {
         let id = id.into();
         loop {
+            if !self.limiter.is_enabled() {
+                return self.explain_while_off(id, cost).await;
+            }
             let Placed::InStore(store, member) = self.place(id, 0)? else {
                 match self.explain(id, cost) {
                     // A reload has come between, and has made the limit a shared one.
@@ -67,6 +71,16 @@ impl KeyedLimit {
             });
             return Ok(explanation);
         }
+    }
+
+    /// Explains a call of a limiter that is off: no limit applies to it, and blocks are listed all the same.
+    async fn explain_while_off(&self, id: Id<'_>, cost: u64) -> Result<Explanation, Error> {
+        let mut explanation = self.entries_that_apply(id)?;
+        let (state, decision) = (Decision::UNLIMITED, Some(Decision::UNLIMITED));
+        let blocked = self.blocked_shared(id).await?;
+        explanation.call =
+            Some(ExplainedCall { cost, state, decision, is_enabled: false, blocked });
+        Ok(explanation)
     }
 }
 

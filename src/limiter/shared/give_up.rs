@@ -128,6 +128,7 @@ impl Limiter {
             Ok(Some(SharedMember {
                 key: handle.key(entry, limit, key.id),
                 limit: limit.clone(),
+                unscaled: None,
                 cost: 0,
                 mode: SharedMode::SpendOnly,
                 keep_ms: keep_ms(view, key.limit, tag, limit),

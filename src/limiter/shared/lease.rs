@@ -230,7 +230,7 @@ impl KeyedLimit {
         });
     }
 
-    /// Denies calls of an id that was blocked now, and drops its lease.
+    /// Denies calls of an id that was blocked now, and drops its lease. A limit in shadow mode denies no call.
     pub(super) fn note_block(&self, id: Id<'_>, left_ns: u64) {
         let mut scratch = Scratch::new();
         let Ok(id) = self.encoded(id, &mut scratch) else { return };
@@ -239,6 +239,9 @@ impl KeyedLimit {
             let length_ns = entry.sharing().lease().map_or(0, saturating_ns);
             let until_ns = now_ns.saturating_add(left_ns.min(length_ns));
             let _ = leases.words.take(view, key, now_ns)?;
+            if entry.is_shadow() {
+                return Ok(());
+            }
             leases.words.note_denial(view, key, LeaseWord::block(until_ns), now_ns)
         });
     }

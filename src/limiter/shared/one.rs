@@ -121,6 +121,8 @@ impl KeyedLimit {
                 Placed::InStore(store, member) => (store, member),
             };
             let decision = change(store, member, move |limit, bucket, unix_ns| {
+                // In shadow mode it is no error.
+                let cost = if cost > limit.burst() { 0 } else { cost };
                 let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
                 (lowered(limit, bucket, unix_ns, outcome.word), outcome.decision)
             })
@@ -170,7 +172,7 @@ impl KeyedLimit {
     ) -> Result<Duration, Error> {
         let id = id.into();
         loop {
-            let (store, member) = match self.place(id, 0)? {
+            let (store, member) = match self.place_while_off(id)? {
                 Placed::Unlimited | Placed::Local => match self.block(id, time) {
                     Err(error) if error.needs_store() => continue,
                     left => return left,
@@ -197,7 +199,7 @@ impl KeyedLimit {
     /// As [`refund_shared`](KeyedLimit::refund_shared).
     pub async fn unblock_shared<'a>(&self, id: impl Into<Id<'a>>) -> Result<bool, Error> {
         let id = id.into();
-        match self.place(id, 0)? {
+        match self.place_while_off(id)? {
             Placed::Unlimited | Placed::Local => self.unblock(id),
             Placed::InStore(store, member) => {
                 let was_blocked = change(store, member, |_, bucket, unix_ns| {
@@ -223,7 +225,7 @@ impl KeyedLimit {
         id: impl Into<Id<'a>>,
     ) -> Result<Option<Duration>, Error> {
         let id = id.into();
-        match self.place(id, 0)? {
+        match self.place_while_off(id)? {
             Placed::Unlimited | Placed::Local => self.blocked(id),
             Placed::InStore(store, member) => {
                 let left =

@@ -1,8 +1,8 @@
 -- Decides a batch of buckets at the server's time, and charges all of its members or none.
 --
 -- KEYS: the members' buckets. ARGV: 1 if a member asks for a lease, else 0; then for each member its rule (g, w or l), its mode
--- (0: can deny and is charged, 1: can deny, 2: is charged), its cost, the least ms for which its text is kept, and the numbers
--- of its rule; and if a member asks for a lease, of each the units to lease (0 for none), a lease's length in ms, and the tag,
+-- (0: can deny and is charged, 1: can deny, 2: is charged, 3: neither), its cost, the least ms for which its text is kept, and
+-- the numbers of its rule; and if a member asks for a lease, of each the units to lease (0 for none), a lease's length in ms, and the tag,
 -- the granted and the unspent units of the lease that ends (0 0 0 for none).
 -- Answer: the time in s and us, the first member that denies (0: none, the batch is charged; -1: a text is no bucket, nothing
 -- is written), and the members' texts before; then, if a member asks for a lease, the units of each member's lease.
@@ -333,14 +333,14 @@ for i = 1, #KEYS do
     end
     local a, b = charged(m, cost, cost_s, cost_ns)
     if a and not m.blocked then
-        if mode ~= '1' then
+        if mode == '0' or mode == '2' then
             if cost ~= '0' then m.a, m.b, changed = a, b, true end
             if want > 0 then
                 leased[i] = lease(m, want, ARGV[at + 1] + 0)
                 changed = changed or leased[i] > 0
             end
         end
-    elseif mode ~= '2' and denied == 0 then
+    elseif (mode == '0' or mode == '1') and denied == 0 then
         denied = i
     end
     if asks then at = at + 5 end

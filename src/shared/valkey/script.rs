@@ -117,6 +117,7 @@ impl Scripts {
                 SharedMode::CheckAndSpend => 0,
                 SharedMode::CheckOnly => 1,
                 SharedMode::SpendOnly => 2,
+                SharedMode::LookOnly => 3,
             };
             let (rule, numbers) = numbers(member);
             call.key(&member.key);
@@ -174,11 +175,13 @@ impl Scripts {
 fn numbers(member: &SharedMember) -> (&'static [u8], SmallVec<[u64; 7]>) {
     match member.limit.rule() {
         Rule::Gcra(gcra) => {
-            let interval_ns = gcra.emission_interval_ns();
             // At most the burst offset, because the cost is at most the burst.
-            let times_ns = [interval_ns * member.cost, gcra.burst_offset_ns(), interval_ns];
+            let cost_ns = gcra.emission_interval_ns() * member.cost;
+            // The units of leases have no factor.
+            let leased = member.guard_limit().rule().gcra().unwrap_or(gcra);
+            let times_ns = [cost_ns, gcra.burst_offset_ns(), leased.emission_interval_ns()];
             let parts = times_ns.into_iter().flat_map(|ns| [ns / NS_PER_S, ns % NS_PER_S]);
-            (b"g", parts.chain([gcra.burst()]).collect())
+            (b"g", parts.chain([leased.burst()]).collect())
         }
         Rule::Window(window) => {
             (b"w", smallvec![window.quota.into(), window.burst.into(), window.window_ms])

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use tollgate::reload::CarryOver;
 
 use super::ops::{Call, ONE};
-use super::spec::{KNOWN, Spec};
+use super::spec::{KNOWN, Sharing, Spec};
 use bucket::{Figures, Rule, State};
 
 /// An answer. `figures` is `None` if no limit applies.
@@ -33,6 +33,7 @@ pub(crate) enum CallError {
     Batch,
 }
 
+#[allow(dead_code, reason = "no call for a shared limit takes what there is")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallKind {
     Spend,
@@ -69,8 +70,12 @@ impl Terms {
         }
     }
 
-    fn is_shadow(&self, limit: usize) -> bool {
+    pub(crate) fn is_shadow(&self, limit: usize) -> bool {
         self.spec.limit(limit).is_some_and(|limit| limit.shadow)
+    }
+
+    pub(crate) fn is_shared(&self, limit: usize) -> bool {
+        self.spec.limit(limit).is_some_and(|limit| limit.sharing != Sharing::Local)
     }
 
     /// The ends of overrides after one time, up to another.
@@ -90,6 +95,8 @@ pub(crate) struct Oracle {
     pub(crate) floor: i128,
     pub(crate) enabled: bool,
     pub(crate) terms: Terms,
+    /// The time of the store of shared limits. Their buckets are lent for each call.
+    pub(crate) store_now: Option<i128>,
     /// The carry-over of the last reload.
     debt: CarryOver,
     buckets: BTreeMap<(usize, usize), State>,
@@ -101,7 +108,8 @@ impl Oracle {
     pub(crate) fn new(terms: Terms, now: i128) -> Oracle {
         let debt = CarryOver::default();
         let (buckets, blocks) = (BTreeMap::new(), BTreeMap::new());
-        Oracle { now, floor: now, enabled: true, terms, debt, buckets, blocks }
+        let store_now = None;
+        Oracle { now, floor: now, enabled: true, terms, store_now, debt, buckets, blocks }
     }
 
     /// Moves the clock. The end of an override is a reload at that instant, with the last reload's
@@ -123,8 +131,8 @@ impl Oracle {
 
     /// Blocks an id, and returns the time for which it is then blocked; `None` if no limit applies.
     pub(crate) fn block(&mut self, limit: usize, id: usize, time: i128) -> Option<i128> {
-        let now = self.now;
-        self.terms.rule(limit, id, now)?;
+        self.terms.rule(limit, id, self.now)?;
+        let now = self.time_of(limit);
         let until = self.blocks.entry((limit, id)).or_insert(now);
         *until = (*until).max(now + time);
         let left = *until - now;
@@ -138,7 +146,7 @@ impl Oracle {
 
     /// The time until an id's block ends.
     pub(crate) fn blocked(&self, limit: usize, id: usize) -> Option<i128> {
-        self.blocks.get(&(limit, id)).map(|until| until - self.now)
+        self.blocks.get(&(limit, id)).map(|until| until - self.time_of(limit))
     }
 
     /// Whether an id is blocked whose limit is not among these.
@@ -153,6 +161,29 @@ impl Oracle {
         let own = if answer.allowed { 0 } else { answer.retry };
         let bucket = self.ask(CallKind::Check, rule, Call { cost: 0, ..call }).1;
         Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset: bucket.reset })
+    }
+
+    /// The time by which a limit's buckets count: the limiter's, or the store's.
+    fn time_of(&self, limit: usize) -> i128 {
+        self.store_now.filter(|_| self.terms.is_shared(limit)).unwrap_or(self.now)
+    }
+
+    /// Swaps the state of an id's bucket and the end of its block for others.
+    #[allow(dead_code, reason = "for shared limits")]
+    pub(crate) fn swap(
+        &mut self,
+        key: (usize, usize),
+        (state, until): (Option<State>, Option<i128>),
+    ) -> (Option<State>, Option<i128>) {
+        let state_before = match state {
+            Some(state) => self.buckets.insert(key, state),
+            None => self.buckets.remove(&key),
+        };
+        let until_before = match until {
+            Some(until) => self.blocks.insert(key, until),
+            None => self.blocks.remove(&key),
+        };
+        (state_before, until_before)
     }
 
     /// The next end of an override.
@@ -214,7 +245,7 @@ impl Oracle {
     }
 
     /// The rule for a call, scaled by its factor; `None`: no limit.
-    fn rule(&self, call: Call) -> Option<Rule> {
+    pub(crate) fn rule(&self, call: Call) -> Option<Rule> {
         let rule = self.terms.rule(call.limit, call.id, self.now)?;
         match call.factor {
             0 => None,
@@ -224,7 +255,8 @@ impl Oracle {
     }
 
     fn ask(&self, kind: CallKind, rule: Rule, call: Call) -> (Option<State>, Figures) {
-        let (state, now, cost) = (self.state(call), self.now, i128::from(call.cost));
+        let (state, now, cost) =
+            (self.state(call), self.time_of(call.limit), i128::from(call.cost));
         match kind {
             CallKind::Spend => rule.spend(state, now, cost),
             CallKind::Check => (None, rule.spend(state, now, cost).1),
@@ -242,10 +274,11 @@ impl Oracle {
     /// The units that a call which takes as many as there are asks the bucket for.
     fn units(&self, rule: Rule, call: Call) -> i128 {
         let most = i128::from(call.cost).min(rule.most());
-        rule.available(self.state(call), self.now).max(1).min(most)
+        rule.available(self.state(call), self.time_of(call.limit)).max(1).min(most)
     }
 
     /// Answers a spend of as many units as there are, and returns their number.
+    #[allow(dead_code, reason = "no call for a shared limit takes what there is")]
     pub(crate) fn spend_up_to(&mut self, call: Call) -> (Answer, u64) {
         let is_enforced = !self.terms.is_shadow(call.limit);
         let rule = self.rule(call).filter(|_| self.enabled && is_enforced);
@@ -288,6 +321,7 @@ impl Oracle {
 
     /// Spends an estimate and settles it at once. Returns the decision and the bucket's state after the
     /// settlement.
+    #[allow(dead_code, reason = "no call for a shared limit is settled")]
     pub(crate) fn settled(
         &mut self,
         call: Call,

@@ -226,27 +226,32 @@ impl World {
         for _ in 0..=self.rng.below(3) {
             let of = if is_plain { GCRA_LIMITS } else { self.limits.len() };
             let mut limit = self.rng.pick(&self.limits[..of]).clone();
+            let mut unscaled = None;
             if self.rng.below(4) == 0 {
                 let factor = Factor::from_millionths(500_000 + 1_500_000 * self.rng.below(2));
+                unscaled = (self.rng.below(2) == 0).then(|| Box::new(limit.clone()));
                 limit = limit.scaled(factor).ok().flatten().unwrap_or(limit);
             }
             let kind = limit.algorithm();
             // Limits of other sizes meet at one key.
             let key = format!("{kind}:{}", self.rng.below(4));
-            let lease = self.lease(&key).filter(|_| !is_plain);
+            // A call with a factor takes no leases.
+            let lease = self.lease(&key).filter(|_| unscaled.is_none() && !is_plain);
             if members.iter().any(|member| *member.key == *key) {
                 continue;
             }
             let most = limit.burst();
             let cost = *self.rng.pick(&[0, 1, 1, 1, 2, most / 2, most]);
-            let modes = [SharedMode::CheckAndSpend, SharedMode::CheckOnly, SharedMode::SpendOnly];
-            let mode = *self.rng.pick(&[modes[0], modes[0], modes[0], modes[1], modes[2]]);
+            let modes = [SharedMode::CheckOnly, SharedMode::SpendOnly, SharedMode::LookOnly];
+            let all = SharedMode::CheckAndSpend;
+            let mode = *self.rng.pick(&[all, all, all, modes[0], modes[1], modes[2]]);
             let keep_ms = *self.rng.pick(&[0, 0, 0, 5_000_000]);
-            let (mode, keep_ms) = if is_plain { (modes[0], 0) } else { (mode, keep_ms) };
+            let (mode, keep_ms) = if is_plain { (all, 0) } else { (mode, keep_ms) };
             members.push(SharedMember {
                 lease,
                 key: key.into(),
                 limit,
+                unscaled,
                 cost: cost.min(most),
                 mode,
                 keep_ms,

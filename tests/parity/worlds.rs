@@ -1,0 +1,254 @@
+//! Generates random limits, calls and times. Each run has only some of the features, which helps to tell the cause of a
+//! failure.
+
+use tollgate::batch::MemberMode;
+use tollgate::reload::CarryOver;
+
+use super::call::{BatchCall, Call, ONE};
+use super::rng::Rng;
+use super::spec::{KNOWN, LARGEST_FACTOR, LimitSpec, List, Numbers, Over, Sharing, Spec, Target};
+
+pub(crate) const NS_PER_S: u64 = 1_000_000_000;
+pub(crate) const DAY_S: u64 = 86_400;
+const MODES: [MemberMode; 3] =
+    [MemberMode::CheckAndSpend, MemberMode::CheckOnly, MemberMode::SpendOnly];
+pub(crate) const DEBTS: [CarryOver; 4] =
+    [CarryOver::Share, CarryOver::Units, CarryOver::Time, CarryOver::Afresh];
+const PERIODS_MS: [u64; 7] = [1000, 2500, 10_000, 60_000, 600_000, 3_600_000, 100 * DAY_S * 1000];
+
+/// The sets of algorithms that a run may use: 0 gcra, 1 fixed_window, 2 token_bucket, 3 leaky_bucket.
+const KINDS: &[&[u64]] = &[&[0, 1, 2, 3], &[0, 1, 2, 3], &[0], &[0, 3], &[1, 2], &[3]];
+
+/// The features of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Features {
+    pub(crate) reloads: bool,
+    /// Reloads add and remove limits and defaults.
+    pub(crate) defaults: bool,
+    pub(crate) overrides: bool,
+    pub(crate) accounts: bool,
+    pub(crate) ends: bool,
+    /// Reloads change a limit's algorithm.
+    pub(crate) algorithms: bool,
+    /// The algorithms of the limits.
+    pub(crate) kinds: &'static [u64],
+    pub(crate) shadows: bool,
+    pub(crate) factors: bool,
+    pub(crate) batches: bool,
+    pub(crate) sweeps: bool,
+    pub(crate) files: bool,
+    pub(crate) back: bool,
+    pub(crate) switch: bool,
+    pub(crate) blocks: bool,
+    /// How many quarters of the ids are used.
+    pub(crate) ids: u64,
+    /// One id, short intervals and small steps, so that calls often meet.
+    pub(crate) dense: bool,
+    /// How the limits are shared: one of these each.
+    pub(crate) sharing: &'static [Sharing],
+}
+
+impl Features {
+    pub(crate) fn any(rng: &mut Rng) -> Features {
+        let (ids, kinds) = (rng.within(1, 4), rng.pick(KINDS));
+        let mut often = || rng.chance(1, 2);
+        let overrides = often();
+        Features {
+            reloads: often() || often(),
+            defaults: often(),
+            overrides,
+            accounts: overrides && often(),
+            ends: overrides && often(),
+            algorithms: often(),
+            kinds,
+            shadows: often() && often(),
+            factors: often() && often(),
+            batches: often(),
+            sweeps: often(),
+            files: often() && often(),
+            back: often() && often(),
+            switch: often() && often() && often(),
+            blocks: often(),
+            ids,
+            dense: false,
+            sharing: &[],
+        }
+    }
+}
+
+pub(crate) struct Generator {
+    pub(crate) rng: Rng,
+    pub(crate) features: Features,
+    /// The algorithm of each limit since the last reload.
+    pub(crate) algorithms: [u64; KNOWN.len()],
+}
+
+impl Generator {
+    pub(crate) fn algorithm(&mut self) -> u64 {
+        self.rng.pick(self.features.kinds)
+    }
+
+    fn numbers(&mut self, algorithm: u64) -> Numbers {
+        let rng = &mut self.rng;
+        if self.features.dense {
+            let (size, period_ms) = (rng.within(1, 6), rng.pick(&[50, 50, 100, 300]));
+            return match algorithm {
+                0 => Numbers::Gcra { burst: size, count: 1, period_ms },
+                1 => Numbers::Fixed { limit: size, window_ms: size * period_ms },
+                2 => Numbers::Tokens { limit: size, window_ms: size * period_ms, burst: 1 },
+                _ => Numbers::Leaky { size, rate_ms: period_ms, drip: 1 },
+            };
+        }
+        let size = if rng.chance(3, 4) { rng.within(1, 12) } else { rng.within(1, 60) };
+        let period_ms = rng.pick(&PERIODS_MS);
+        match algorithm {
+            0 => Numbers::Gcra { burst: size, count: rng.pick(&[1, 1, 2, 3, 7]), period_ms },
+            1 => Numbers::Fixed { limit: size, window_ms: period_ms },
+            2 => Numbers::Tokens { limit: size, window_ms: period_ms, burst: rng.within(1, size) },
+            _ => Numbers::Leaky { size, rate_ms: period_ms / 5, drip: rng.within(1, size + 2) },
+        }
+    }
+
+    fn limit_spec(&mut self, limit: usize, can_be_without: bool) -> LimitSpec {
+        let algorithm = self.algorithms[limit];
+        let is_without = can_be_without && self.rng.chance(1, 3);
+        let default = (!is_without).then(|| self.numbers(algorithm));
+        let shadow = self.features.shadows && self.rng.chance(1, 4);
+        let is_tried = self.features.shadows && self.rng.chance(1, 4);
+        let tried = is_tried.then(|| self.numbers(algorithm));
+        let mut overrides = Vec::new();
+        if self.features.overrides {
+            for target in self.targets(limit) {
+                let numbers = (!self.rng.chance(1, 12)).then(|| self.numbers(algorithm));
+                overrides.push(Over { target, numbers, ends_s: self.ends_s() });
+            }
+        }
+        let (overrides, sharing) = (List(overrides), self.sharing());
+        // A shared limit has no shadow limit.
+        let tried = tried.filter(|_| sharing == Sharing::Local);
+        LimitSpec { default, shadow, tried, overrides, sharing }
+    }
+
+    fn sharing(&mut self) -> Sharing {
+        match self.features.sharing {
+            [] => Sharing::Local,
+            some => self.rng.pick(some),
+        }
+    }
+
+    fn targets(&mut self, limit: usize) -> Vec<Target> {
+        let known = &KNOWN[limit];
+        let mut accounts: Vec<u64> =
+            (0..known.ids.len()).filter_map(|id| known.account_of(id)).collect();
+        accounts.dedup();
+        let mut all: Vec<Target> = (0..known.ids.len()).map(Target::Id).collect();
+        all.retain(|_| self.rng.chance(1, 4));
+        if self.features.accounts {
+            accounts.retain(|_| self.rng.chance(1, 3));
+            all.extend(accounts.into_iter().map(Target::Account));
+        }
+        all
+    }
+
+    fn ends_s(&mut self) -> Option<i64> {
+        if !self.features.ends || self.rng.chance(1, 3) {
+            return None;
+        }
+        // -5 has ended already.
+        Some(self.rng.pick(&[-5, 60, 60, 90, 3600, 3600, 7200, 86_400, 40 * 86_400]))
+    }
+
+    pub(crate) fn first_spec(&mut self) -> Spec {
+        let limits = (0..KNOWN.len()).map(|limit| {
+            // A reload adds the last limit.
+            (limit + 1 < KNOWN.len()).then(|| self.limit_spec(limit, false))
+        });
+        Spec(List(limits.collect()))
+    }
+
+    pub(crate) fn next_spec(&mut self) -> Spec {
+        let defaults = self.features.defaults;
+        let limits = (0..KNOWN.len()).map(|limit| {
+            if self.features.algorithms && self.rng.chance(1, 4) {
+                self.algorithms[limit] = self.algorithm();
+            }
+            let is_there = !defaults || self.rng.chance(4, 5);
+            is_there.then(|| self.limit_spec(limit, defaults))
+        });
+        Spec(List(limits.collect()))
+    }
+
+    pub(crate) fn call(&mut self) -> Call {
+        if self.features.dense {
+            let cost = self.rng.within(1, 4);
+            return Call { limit: 0, id: 0, cost, factor: ONE };
+        }
+        let limit = self.rng.below(KNOWN.len() as u64) as usize;
+        let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
+        let id = self.rng.below(ids) as usize;
+        let cost = match self.rng.below(10) {
+            0 => 0,
+            1 => self.rng.within(1, 61),
+            2 | 3 => self.rng.within(1, 12),
+            _ => self.rng.within(1, 4),
+        };
+        let has_factor = self.features.factors && self.rng.chance(1, 4);
+        let factors = [0, 250_000, 333_333, 500_000, 1_500_000, LARGEST_FACTOR];
+        let factor = if has_factor { self.rng.pick(&factors) } else { ONE };
+        Call { limit, id, cost, factor }
+    }
+
+    /// The time of a block; `None`: the end of one.
+    pub(crate) fn block_time(&mut self) -> Option<u64> {
+        if self.rng.chance(1, 4) {
+            return None;
+        }
+        let most = self.rng.pick(&[1, 5 * NS_PER_S, 100 * NS_PER_S, 7200 * NS_PER_S]);
+        Some(self.rng.within(0, most))
+    }
+
+    pub(crate) fn debt(&mut self) -> CarryOver {
+        self.rng.pick(&DEBTS)
+    }
+
+    pub(crate) fn time_step(&mut self) -> u64 {
+        if self.features.dense {
+            let most_ms = self.rng.pick(&[10, 10, 120]);
+            return self.rng.within(1, most_ms) * 1_000_000;
+        }
+        let most = match self.rng.below(20) {
+            0..4 => 3,
+            4..8 => 2 * NS_PER_S,
+            8..13 => 100 * NS_PER_S,
+            13..19 => 7200 * NS_PER_S,
+            _ => 60 * DAY_S * NS_PER_S,
+        };
+        let by = self.rng.within(1, most);
+        // Whole seconds are frequent, so that the clock hits the edges of windows.
+        let is_whole = by > NS_PER_S && self.rng.chance(1, 2);
+        if is_whole { by / NS_PER_S * NS_PER_S } else { by }
+    }
+
+    pub(crate) fn any_batch(&mut self) -> (BatchCall, Vec<(Call, MemberMode)>) {
+        let length = self.rng.within(0, 5);
+        let mut members: Vec<(Call, MemberMode)> =
+            (0..length).map(|_| (self.call(), self.rng.pick(&MODES))).collect();
+        if !self.rng.chance(1, 10) {
+            // Most batches name no bucket twice and have small costs.
+            members.sort_by_key(|(call, _)| (call.limit, call.id));
+            members.dedup_by_key(|(call, _)| (call.limit, call.id));
+            members.iter_mut().for_each(|(call, _)| call.cost = call.cost.min(3));
+            if self.rng.chance(1, 2) {
+                members.reverse();
+            }
+        }
+        let what = match self.rng.below(10) {
+            0..4 => BatchCall::SpendAll,
+            4..7 => BatchCall::SpendEach,
+            7 => BatchCall::CheckAll,
+            8 => BatchCall::RefundAll,
+            _ => BatchCall::ResetAll,
+        };
+        (what, members)
+    }
+}

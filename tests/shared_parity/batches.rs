@@ -1,0 +1,330 @@
+//! Batches of local and shared members.
+
+use tollgate::batch::MemberMode;
+use tollgate::limit::Factor;
+use tollgate::{Decision, Error};
+
+use super::answers::figures;
+use super::call::{BatchCall, Call, ONE};
+use super::node::{Denial, ready};
+use super::ops::Way;
+use super::oracle::{Answer, CallError, Oracle};
+use super::spec::KNOWN;
+use super::world::{InStore, World};
+
+type Members = [(Call, MemberMode)];
+
+/// A shared member of a batch.
+#[derive(Clone, Copy)]
+struct SharedMember {
+    call: Call,
+    mode: MemberMode,
+    place: InStore,
+    /// The units that the calling node holds, and those of all other nodes.
+    own: u64,
+    others: u64,
+    /// Whether the node's lease answers it.
+    by_lease: bool,
+}
+
+impl SharedMember {
+    /// The units that are out of its bucket when the store decides it: a charge gives the node's own lease back first.
+    fn leased(&self, spends: bool) -> u64 {
+        let is_charged = spends && self.mode != MemberMode::CheckOnly;
+        if is_charged && self.call.factor == ONE { self.others } else { self.own + self.others }
+    }
+}
+
+impl World {
+    pub(crate) fn batch(
+        &mut self,
+        at: usize,
+        way: Way,
+        what: BatchCall,
+        calls: &Members,
+    ) -> Result<(), String> {
+        let is_known =
+            |(call, _): &&(Call, MemberMode)| self.nodes[at].handles[call.limit].is_some();
+        let calls: Vec<(Call, MemberMode)> = calls.iter().filter(is_known).copied().collect();
+        let mut shared = Vec::new();
+        for &(call, mode) in &calls {
+            let place = self.in_store(at, call.limit, call.id).filter(|_| call.factor != 0);
+            let Some(place) = place.filter(|_| self.nodes[at].oracle.enabled) else { continue };
+            let held = self.look(place.key)?;
+            let (own, all) = (held[at], held.iter().sum::<u64>());
+            let by_lease = call.factor == ONE && own >= call.cost.max(1);
+            shared.push(SharedMember { call, mode, place, own, others: all - own, by_lease });
+            let (now, scaled) = (self.now, self.nodes[at].oracle.rule(call));
+            let bucket = self.buckets.bucket(place.key);
+            bucket.touch(place.rule, now);
+            bucket.find(scaled.unwrap_or(place.rule), now);
+        }
+        let (calls_before, now) = (self.store.calls(), self.nodes[at].oracle.now);
+        let answer = self.ask_batch(at, way, what, &calls);
+        let asked = self.store.calls() != calls_before;
+        let is_allowed = answer.as_ref().is_ok_and(Decision::allowed);
+        if !shared.is_empty() && !is_allowed {
+            // A charge that was given back leaves a bucket that is full now, and no later call may have an earlier time.
+            self.nodes[at].oracle.floor = now;
+        }
+        let checked = self.check_batch(at, (way, what), (&calls, &shared), (answer, asked));
+        for member in &shared {
+            let held = self.look(member.place.key)?;
+            self.leased(member.place, held[at]);
+        }
+        checked.map_err(|text| format!("node {at}: {way:?} {what:?} at {}: {text}", self.now))
+    }
+
+    fn ask_batch(
+        &self,
+        at: usize,
+        way: Way,
+        what: BatchCall,
+        calls: &Members,
+    ) -> Result<Decision, Error> {
+        let node = &self.nodes[at];
+        let members: Vec<_> = calls
+            .iter()
+            .filter_map(|&(call, mode)| {
+                let handle = node.handles[call.limit].as_ref()?;
+                let member = handle.member(KNOWN[call.limit].id(call.id));
+                let factor = Factor::from_millionths(call.factor);
+                Some(member.cost(call.cost).mode(mode).factor(factor))
+            })
+            .collect();
+        let batch = node.limiter.batch(&members);
+        match (way, what) {
+            (Way::Sync, BatchCall::SpendAll) => batch.spend(),
+            (Way::Sync, BatchCall::SpendEach) => batch.spend_each(&mut Vec::new()),
+            (Way::Sync, BatchCall::CheckAll) => batch.check(),
+            (Way::Sync, BatchCall::RefundAll) => batch.refund(),
+            (Way::Sync, BatchCall::ResetAll) => batch.reset(),
+            (Way::Blocking, BatchCall::CheckAll) => batch.check_blocking(),
+            (Way::Blocking, _) => batch.spend_blocking(),
+            (_, BatchCall::CheckAll) => {
+                drop(batch.check_shared());
+                ready(batch.check_shared())
+            }
+            _ => {
+                drop(batch.spend_shared());
+                ready(batch.spend_shared())
+            }
+        }
+    }
+
+    fn check_batch(
+        &mut self,
+        at: usize,
+        (way, what): (Way, BatchCall),
+        (calls, shared): (&Members, &[SharedMember]),
+        (answer, asked): (Result<Decision, Error>, bool),
+    ) -> Result<(), String> {
+        let mut oracle = self.nodes[at].oracle.clone();
+        let expected = oracle.batch(what, calls).map(|(answer, _)| answer);
+        if expected.is_err() || shared.is_empty() {
+            if asked {
+                return Err("it asked the store".into());
+            }
+            let needs_store = matches!(&answer, Err(error) if error.needs_store());
+            if expected.is_err() && needs_store && !shared.is_empty() {
+                return Ok(());
+            }
+            if shared.is_empty() {
+                self.nodes[at].oracle = oracle;
+            }
+            return self.same(answer, expected, || format!("{calls:?}"));
+        }
+        let spends = what == BatchCall::SpendAll;
+        if !spends && what != BatchCall::CheckAll {
+            return match answer {
+                Err(error) if error.needs_store() && !asked => Ok(()),
+                answer => Err(format!("{answer:?}, asked {asked}")),
+            };
+        }
+        if spends && let Some(denied) = self.denied_here(at, calls)? {
+            if asked {
+                return Err(format!("it asked the store beside {denied:?}"));
+            }
+            return self.same(answer, Ok(denied), || "denied by a local member".into());
+        }
+        let needs_store = shared.iter().any(|member| !member.by_lease);
+        let answer = match answer {
+            Err(error) if error.needs_store() && way == Way::Sync => {
+                return if needs_store && !asked { Ok(()) } else { Err(error.to_string()) };
+            }
+            Err(error) => return Err(error.to_string()),
+            Ok(decision) => figures(&decision),
+        };
+        let allowed = answer.figures.is_none_or(|figures| figures.allowed);
+        if asked && (way == Way::Sync || !needs_store) {
+            return Err("it asked the store".into());
+        }
+        // A member that denies no batch may be denied by the node.
+        let is_decided = |member: &SharedMember| member.by_lease || self.may_be_denied(at, member);
+        if !asked && allowed && !shared.iter().all(is_decided) {
+            return Err("it was allowed without the store".into());
+        }
+        if !asked && !allowed {
+            return self.denied_by_node(at, shared, answer);
+        }
+        self.decided(at, (calls, shared), answer, (spends, asked))
+    }
+
+    /// The answer of the local members, if they deny the batch.
+    fn denied_here(&self, at: usize, calls: &Members) -> Result<Option<Answer>, String> {
+        let terms = &self.nodes[at].oracle.terms;
+        let is_local = |call: &Call| !terms.is_shared(call.limit);
+        let locals: Vec<_> =
+            calls.iter().enumerate().filter(|(_, (call, _))| is_local(call)).collect();
+        let own: Vec<_> = locals.iter().map(|&(_, &member)| member).collect();
+        let mut oracle = self.nodes[at].oracle.clone();
+        let (answer, _) = oracle
+            .batch(BatchCall::SpendAll, &own)
+            .map_err(|error| format!("{error:?} of {own:?}"))?;
+        let denied_by = answer.denied_by.map(|at| locals[at].0);
+        Ok(denied_by.map(|_| Answer { denied_by, ..answer }))
+    }
+
+    /// Whether the node may remember a denial of such a call.
+    fn may_be_denied(&self, at: usize, member: &SharedMember) -> bool {
+        let SharedMember { call, place, .. } = member;
+        let is_denied = |is_block| {
+            self.nodes[at].check_denial(place.key, call.cost, (is_block, 0), self.now).is_ok()
+        };
+        call.factor == ONE && (is_denied(true) || is_denied(false))
+    }
+
+    /// Whether the store's answer for a member is known. A factor changes the time that leased units take.
+    fn is_sure_of(&mut self, member: &SharedMember) -> bool {
+        let (bucket, now) = (self.bucket(member.place.key), self.now);
+        bucket.is_sure && (member.call.factor == ONE || !bucket.has_leases(now))
+    }
+
+    /// Checks a denial by the node itself: the store has denied such a call before. In a check a local member may be
+    /// stricter.
+    fn denied_by_node(
+        &self,
+        at: usize,
+        shared: &[SharedMember],
+        answer: Answer,
+    ) -> Result<(), String> {
+        let denies = |member: &SharedMember| {
+            member.mode != MemberMode::SpendOnly
+                && !self.nodes[at].oracle.terms.is_shadow(member.call.limit)
+                && self.may_be_denied(at, member)
+        };
+        match shared.iter().any(denies) {
+            true => Ok(()),
+            false => Err(format!("denied by no member of the node: {answer:?}")),
+        }
+    }
+
+    /// Checks and charges a batch that the store or the node's leases have decided.
+    fn decided(
+        &mut self,
+        at: usize,
+        (calls, shared): (&Members, &[SharedMember]),
+        answer: Answer,
+        (spends, asked): (bool, bool),
+    ) -> Result<(), String> {
+        let allowed = answer.figures.is_none_or(|figures| figures.allowed);
+        let is_sure = shared.iter().all(|member| self.is_sure_of(member));
+        // A member that the node can deny by itself may have been denied by it.
+        let is_plain = !shared.iter().any(|member| self.may_be_denied(at, member));
+        let places: Vec<_> = shared
+            .iter()
+            .map(|member| (member.place, member.leased(spends), !member.by_lease))
+            .collect();
+        let mut oracle = self.nodes[at].oracle.clone();
+        self.lend(&mut oracle, &places);
+        let what = if spends { BatchCall::SpendAll } else { BatchCall::CheckAll };
+        let expected = oracle.batch(what, calls).map_err(|error| format!("{error:?}"))?.0;
+        if is_sure && is_plain {
+            let has_leases = shared.iter().any(|member| member.by_lease);
+            let is_same = match has_leases {
+                false => answer == expected,
+                true => expected.figures.is_none_or(|figures| figures.allowed) == allowed,
+            };
+            if !is_same {
+                return Err(format!("{answer:?}\n    expected {expected:?}"));
+            }
+            self.charge_sure(at, oracle, shared, &places);
+        } else {
+            self.charge_unsure(at, (calls, shared), (allowed, spends))?;
+        }
+        if asked {
+            self.note_denials(at, shared);
+        }
+        Ok(())
+    }
+
+    /// Takes the buckets back from the oracle that has decided the batch as the limiter has.
+    fn charge_sure(
+        &mut self,
+        at: usize,
+        mut oracle: Oracle,
+        shared: &[SharedMember],
+        places: &[(InStore, u64, bool)],
+    ) {
+        let own = self.nodes[at].oracle.clone();
+        for (member, &(place, leased, _)) in shared.iter().zip(places) {
+            let rule = own.rule(member.call).unwrap_or(place.rule);
+            if self.take_back(&mut oracle, (place, leased), rule, false) {
+                self.note_use(place, member.call);
+            }
+            // The node's own bucket of the id stays as it is, from when the limit was local.
+            let mut before = own.clone();
+            let key = (place.key.0, place.key.2);
+            let kept = before.swap(key, (None, None));
+            let _ = oracle.swap(key, kept);
+        }
+        self.nodes[at].oracle = oracle;
+    }
+
+    /// Charges what an answer tells, where the oracle does not know it before.
+    fn charge_unsure(
+        &mut self,
+        at: usize,
+        (calls, shared): (&Members, &[SharedMember]),
+        (allowed, spends): (bool, bool),
+    ) -> Result<(), String> {
+        if !allowed || !spends {
+            return Ok(());
+        }
+        let terms = &self.nodes[at].oracle.terms;
+        let locals: Vec<_> =
+            calls.iter().filter(|(call, _)| !terms.is_shared(call.limit)).copied().collect();
+        let oracle = &mut self.nodes[at].oracle;
+        let charged: Result<_, CallError> = oracle.batch(BatchCall::SpendAll, &locals);
+        charged.map_err(|error| format!("{error:?}"))?;
+        for member in shared {
+            let SharedMember { call, mode, place, .. } = *member;
+            let (bucket, now) = (self.bucket(place.key), self.now);
+            if call.factor != ONE && bucket.has_leases(now) {
+                self.buckets.bucket(place.key).is_sure = false;
+            }
+            let is_shadow = self.nodes[at].oracle.terms.is_shadow(call.limit);
+            match mode {
+                MemberMode::CheckOnly => {}
+                MemberMode::CheckAndSpend if !is_shadow => self.used(at, place, call)?,
+                // Whether it was charged is not known.
+                _ => self.buckets.bucket(place.key).is_sure = false,
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that the store may have denied each member by itself.
+    fn note_denials(&mut self, at: usize, shared: &[SharedMember]) {
+        for member in shared {
+            let lease = self.lease_ns(at, member.call.limit);
+            if member.by_lease || lease == 0 {
+                continue;
+            }
+            let is_block = self.bucket(member.place.key).is_blocked(self.now);
+            let (key, cost) = (member.place.key, member.call.cost);
+            let until = self.now + lease;
+            self.nodes[at].denials.push(Denial { key, cost, until, is_block });
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A node: a limiter, the oracle of its own buckets, and the denials that it may remember.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use tollgate::shared::Store;
+use tollgate::{Clock, KeyedLimit, Limiter, LimiterOptions};
+
+use super::bucket::Key;
+use super::oracle::Oracle;
+use super::spec::KNOWN;
+
+/// Returns the result of a future that is ready at its first poll.
+pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("a call waits for the store in memory"),
+    }
+}
+
+/// A denial by the store that the node may remember.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Denial {
+    pub(crate) key: Key,
+    pub(crate) cost: u64,
+    pub(crate) until: i128,
+    pub(crate) is_block: bool,
+}
+
+/// What a node knows of a bucket without I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Nothing,
+    /// The units of its lease.
+    Units(u64),
+    Denied {
+        is_block: bool,
+    },
+    /// The limiter is off, or no limit applies.
+    Unlimited,
+}
+
+pub(crate) struct Node {
+    pub(crate) limiter: Limiter,
+    pub(crate) handles: Vec<Option<KeyedLimit>>,
+    /// Its own buckets, on its own clock.
+    pub(crate) oracle: Oracle,
+    /// The node's clock less the store's.
+    pub(crate) ahead: i128,
+    pub(crate) denials: Vec<Denial>,
+}
+
+impl Node {
+    pub(crate) fn new(limiter: Limiter, oracle: Oracle, ahead: i128) -> Node {
+        let mut node = Node { limiter, handles: Vec::new(), oracle, ahead, denials: Vec::new() };
+        node.find_handles();
+        node
+    }
+
+    pub(crate) fn find_handles(&mut self) {
+        let handle = |at: usize| self.limiter.limit(KNOWN[at].name).ok();
+        self.handles = (0..KNOWN.len()).map(handle).collect();
+    }
+
+    /// Asks for a check of nothing without I/O, which a lease answers with its units.
+    pub(crate) fn known(&self, limit: usize, id: usize) -> Result<Known, String> {
+        let Some(handle) = &self.handles[limit] else { return Ok(Known::Unlimited) };
+        match handle.check(KNOWN[limit].id(id), 0) {
+            Ok(decision) => match (decision.remaining(), decision.allowed()) {
+                (None, _) => Ok(Known::Unlimited),
+                (Some(units), true) => Ok(Known::Units(units)),
+                // A bucket can owe more than it holds, after a reload.
+                (Some(_), false) => Ok(Known::Denied { is_block: decision.blocked() }),
+            },
+            Err(error) if error.needs_store() => Ok(Known::Nothing),
+            Err(error) => Err(format!("a check of nothing: {error}")),
+        }
+    }
+
+    /// Checks that the store has denied such a call to this node, and that the node forgets it in time.
+    pub(crate) fn check_denial(
+        &self,
+        key: Key,
+        cost: u64,
+        (is_block, retry): (bool, i128),
+        now: i128,
+    ) -> Result<(), String> {
+        let is_it = |denial: &&Denial| {
+            denial.key == key
+                && denial.is_block == is_block
+                && (is_block || denial.cost <= cost)
+                && now < denial.until
+                && retry <= denial.until - now
+        };
+        match self.denials.iter().find(is_it) {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "the store has not denied a call of {cost} for {key:?} to this node, blocked {is_block}, for {retry} ns at {now}: {:?}",
+                self.denials
+            )),
+        }
+    }
+
+    pub(crate) fn forget_denials(&mut self, is_forgotten: impl Fn(&Denial) -> bool) {
+        self.denials.retain(|denial| !is_forgotten(denial));
+    }
+}
+
+pub(crate) fn node_options(options: LimiterOptions, clock: Clock, store: &Store) -> LimiterOptions {
+    options.clock(clock).store(store.clone())
+}
