@@ -216,10 +216,6 @@ impl Bucket {
             self.blocked_until = None;
             self.touched = self.touched.max(until);
         }
-        if now >= self.kept_until.0 {
-            // Also if the clock goes back from here.
-            self.kept_until.0 = 0;
-        }
         if now >= self.kept_until.1 {
             (self.state, self.kept_until) = (None, FOR_EVER);
         }
@@ -305,9 +301,12 @@ impl Buckets {
         self.0.values_mut().for_each(|bucket| bucket.set_now(before, now));
     }
 
-    /// The last end of a block up to a time: the clock does not go back behind it.
+    /// The last end of a block or a text up to a time: the clock does not go back behind it.
     pub(crate) fn last_end(&self, now: i128) -> i128 {
-        let ends = self.0.values().filter_map(|bucket| bucket.blocked_until);
+        let ends = self.0.values().flat_map(|bucket| {
+            let (least, most) = bucket.kept_until;
+            bucket.blocked_until.into_iter().chain([least, most])
+        });
         ends.filter(|&until| until <= now).max().unwrap_or(0)
     }
 }

@@ -14,7 +14,8 @@ use super::spec::{List, Spec};
 pub(crate) enum Op {
     /// Moves the clock of the store and the nodes forward.
     Advance(u64),
-    /// Moves it back, but not behind the last sweep, reload, restore, or end of a block or an override. Not where leases are.
+    /// Moves it back, but not behind the last sweep, reload, restore, or end of a block, a text or an override. Not where
+    /// leases are.
     Back(u64),
     /// Moves it to the next end of an override, plus this time.
     ToEnd(i64),
