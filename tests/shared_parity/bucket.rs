@@ -84,6 +84,10 @@ impl Bucket {
 
     /// Blocks the id until a time, which may be now.
     pub(crate) fn block(&mut self, until: i128, rule: Rule, now: i128) {
+        if self.has_block && self.blocked_until == Some(until) {
+            // A longer block stays as it is.
+            return;
+        }
         if until > now {
             self.blocked_at = if self.is_blocked(now) { self.blocked_at } else { now };
             self.blocked_until = Some(until);

@@ -74,13 +74,22 @@ impl World {
         self.blocked(at, limit, id)
     }
 
+    /// The time until the end of a node's own block, by the node's clock.
+    fn own_block(&mut self, at: usize, limit: usize, id: usize) -> Option<i128> {
+        let oracle = &mut self.nodes[at].oracle;
+        let store_now = oracle.store_now.take();
+        let left = oracle.blocked(limit, id);
+        oracle.store_now = store_now;
+        left
+    }
+
     /// Compares the time until the end of an id's block.
     fn blocked(&mut self, at: usize, limit: usize, id: usize) -> Result<(), String> {
         let Some(handle) = self.nodes[at].handles[limit].clone() else { return Ok(()) };
         let left = ready(handle.blocked_shared(KNOWN[limit].id(id)));
         let left = left.map_err(|error| format!("blocked: {error}"))?;
         let expected = match self.in_store(at, limit, id) {
-            None => self.nodes[at].oracle.blocked(limit, id),
+            None => self.own_block(at, limit, id),
             Some(place) => self.bucket(place.key).blocked_until.map(|until| until - self.now),
         };
         if left.map(|left| left.as_nanos() as i128) == expected {
@@ -107,7 +116,7 @@ impl World {
             return Err(format!("explain {call:?}: {explained:?}"));
         }
         let blocked = match place {
-            None => self.nodes[at].oracle.blocked(limit, id),
+            None => self.own_block(at, limit, id),
             Some(place) => self.bucket(place.key).blocked_until.map(|until| until - self.now),
         };
         if explained.blocked.map(|left| left.as_nanos() as i128) != blocked {
