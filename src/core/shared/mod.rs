@@ -118,6 +118,8 @@ pub(crate) struct SharedMember {
     pub(crate) limit: Limit,
     /// The limit without the call's factor, by which leased units count. `None`: the call has no factor.
     pub(crate) unscaled: Option<Box<Limit>>,
+    /// Whether the bucket's text may have a ledger. Without one no charge of it is rolled back.
+    pub(crate) keeps_ledger: bool,
     /// At most the limit's burst.
     pub(crate) cost: u64,
     pub(crate) mode: SharedMode,

@@ -102,7 +102,16 @@ impl OwedBucket {
     pub(crate) fn member(&self) -> SharedMember {
         let OwedBucket { key, limit, keep_ms, .. } = self.clone();
         let mode = SharedMode::CheckOnly;
-        SharedMember { key, limit, unscaled: None, cost: 0, mode, keep_ms, lease: None }
+        SharedMember {
+            key,
+            limit,
+            unscaled: None,
+            keeps_ledger: true,
+            cost: 0,
+            mode,
+            keep_ms,
+            lease: None,
+        }
     }
 
     /// Returns the word of the bucket with the units charged, to empty at most.
@@ -135,7 +144,16 @@ mod tests {
     fn admitted(key: &str, cost: u64) -> SharedMember {
         let limit = Limit::new(20, 1, Duration::from_secs(1)).unwrap();
         let mode = SharedMode::CheckAndSpend;
-        SharedMember { key: key.into(), limit, unscaled: None, cost, mode, keep_ms: 0, lease: None }
+        SharedMember {
+            key: key.into(),
+            limit,
+            unscaled: None,
+            keeps_ledger: true,
+            cost,
+            mode,
+            keep_ms: 0,
+            lease: None,
+        }
     }
 
     fn taken(owed: &mut Owed, count: usize) -> Option<OwedBatch> {

@@ -287,6 +287,7 @@ fn asked_member(
         key: handle.key(entry, &limit, member.key.key.id),
         keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
         lease: None,
+        keeps_ledger: !handle.has_boulders_key(entry, &limit),
         unscaled: (member.factor != Factor::ONE)
             .then(|| view.generation.limits.limit_at(member.key.tag).cloned().map(Box::new))
             .flatten(),

@@ -8,9 +8,7 @@ use crate::algorithm::factor::Factor;
 use crate::core::shared::decide::{kept_ms, read};
 use crate::core::shared::ledger::LedgerEntry;
 use crate::core::shared::text::{SharedBucket, rule_time_ns};
-use crate::core::shared::{
-    Change, Found, Replaced, SharedMember, SharedMode, SharedStore, StoreHandle,
-};
+use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedMode, SharedStore};
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
@@ -80,15 +78,13 @@ impl KeyedLimit {
             if cost > limit.burst() && !entry.is_shadow() {
                 return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
             }
-            let Some(StoreHandle { store, .. }) = &inner.shared else {
+            let Some(handle) = &inner.shared else {
                 return Ok(Err(no_store(&entry.name)));
             };
             let key = KeyRef { limit: self.index, id };
             let member = SharedMember {
-                key: inner
-                    .shared
-                    .as_ref()
-                    .map_or_else(Box::default, |to| to.key(entry, &limit, key.id)),
+                key: handle.key(entry, &limit, key.id),
+                keeps_ledger: !handle.has_boulders_key(entry, &limit),
                 unscaled: (factor != Factor::ONE).then(|| Box::new(unscaled)),
                 cost: 0,
                 mode: SharedMode::CheckOnly,
@@ -96,7 +92,7 @@ impl KeyedLimit {
                 limit,
                 lease: None,
             };
-            Ok(Ok(Placed::InStore(store.clone(), member)))
+            Ok(Ok(Placed::InStore(handle.store.clone(), member)))
         })
     }
 }
@@ -121,7 +117,7 @@ pub(super) async fn change_now<R>(
     ask: impl Fn(&Limit, SharedBucket, u64) -> Changed<R>,
 ) -> Result<R, Error> {
     let (key, limit, at_least_ms) = (member.key.clone(), member.limit.clone(), member.keep_ms);
-    let guard = member.guard_limit().clone();
+    let (guard, keeps_ledger) = (member.guard_limit().clone(), member.keeps_ledger);
     let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
     for _ in 0..MAX_TRIES {
         let before = texts.pop().flatten();
@@ -129,7 +125,8 @@ pub(super) async fn change_now<R>(
             .inspect_err(|_| store.count_unknown_text())?
             .guarded(&guard, unix_ns);
         let (new, result) = ask(&limit, bucket, unix_ns);
-        let Some(new) = new else { return Ok(result) };
+        let Some(mut new) = new else { return Ok(result) };
+        new.ledger = new.ledger.filter(|_| keeps_ledger);
         let is_needed = new.blocked_ns(unix_ns).is_some()
             || new.leases.units() > 0
             || new.ledger.is_some()

@@ -152,7 +152,7 @@ fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<Reversi
     let (limit, text) = (&member.limit, found.texts.get(at)?.as_deref());
     let unix_ns = found.unix_ns_of(at);
     let before = read(&member.key, limit, text).ok()?.guarded(limit, unix_ns);
-    let is_plain = member.lease.is_none() && member.unscaled.is_none();
+    let is_plain = member.lease.is_none() && member.unscaled.is_none() && member.keeps_ledger;
     let after = limit.rule().spend(before.word, rule_time_ns(unix_ns), member.cost).word?;
     ReversibleCharge::new(before, after, unix_ns).filter(|_| is_plain)
 }

@@ -42,6 +42,22 @@ use crate::limits::{Entry, OnError, decode};
 use crate::store::key::{LimitIndex, LimitTag};
 
 impl StoreHandle {
+    /// Whether the buckets of a limit have Boulder's keys. Boulder may write them as well, and reads a time alone.
+    fn has_boulders_key(&self, entry: &Entry, limit: &Limit) -> bool {
+        self.boulders_number(entry, limit).is_some()
+    }
+
+    #[cfg(feature = "boulder")]
+    fn boulders_number(&self, entry: &Entry, limit: &Limit) -> Option<usize> {
+        let has_boulders_form = self.store.has_boulder_keys() && limit.rule().gcra().is_some();
+        boulder_number(&entry.name).filter(|_| has_boulders_form)
+    }
+
+    #[cfg(not(feature = "boulder"))]
+    fn boulders_number(&self, _: &Entry, _: &Limit) -> Option<usize> {
+        None
+    }
+
     /// Returns the name of an id's bucket in the store: the prefix, the limit's name, its
     /// algorithm if that is not gcra, because the texts differ, and the id as text, or a hash of a long id. No name of a
     /// limit has a slash, a colon or a number sign, so no two buckets have the same name. A store with Boulder's keys has
@@ -52,11 +68,7 @@ impl StoreHandle {
         /// The bytes of a hash that are kept.
         const HASH_BYTES: usize = 16;
         let text = decode(entry.format, id);
-        #[cfg(feature = "boulder")]
-        if self.store.has_boulder_keys()
-            && limit.rule().gcra().is_some()
-            && let Some(number) = boulder_number(&entry.name)
-        {
+        if let Some(number) = self.boulders_number(entry, limit) {
             return format!("{number}:{text}").into();
         }
         let mut key = format!("{}{}", self.prefix, entry.name);

@@ -1,11 +1,14 @@
 //! Keys and values that Boulder has written: a node goes on with them.
 
+use std::time::Duration;
+
 use redis::{Commands, cmd};
 
 use super::server::{Server, with_each};
 use super::wait_until;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
+use crate::util::block_on::block_on;
 
 /// Boulder's limits by number, each with an id and the key under which Boulder keeps its bucket.
 const KEYS: [(&str, &str, &str); 14] = [
@@ -56,7 +59,7 @@ fn node(server: &Server, format: &str) -> Limiter {
     }
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
     let own = limiter.limit("Own").unwrap();
-    wait_until("connected", || crate::util::block_on::block_on(own.blocked_shared("none")).is_ok());
+    wait_until("connected", || block_on(own.blocked_shared("none")).is_ok());
     limiter
 }
 
@@ -125,5 +128,28 @@ fn other_formats_leave_boulders_keys_alone() {
         let node = node(&server, "tollgate");
         assert!(node.limit("NewOrdersPerAccount").unwrap().spend_blocking(7, 1).unwrap().allowed());
         assert_eq!(keys(&server), ["tollgate:NewOrdersPerAccount:7"]);
+    });
+}
+
+#[test]
+fn refunds_leave_numbers_that_boulder_reads() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut connection = server.connection();
+        let node = node(&server, "boulder");
+        let orders = node.limit("NewOrdersPerAccount").unwrap();
+        assert!(orders.spend_blocking(7, 4).unwrap().allowed());
+        let (_, receipt) = orders.spend_estimate_blocking(7, 4).unwrap();
+        assert_eq!(block_on(orders.refund_shared(7, 1)).unwrap().remaining(), Some(13));
+        let place = orders.reserve_blocking(7, 20, Duration::MAX).unwrap();
+        place.cancel();
+        let settled = receipt.unwrap().settle_blocking(0).unwrap();
+        assert_eq!(settled.remaining(), Some(0), "nothing comes back without a ledger");
+        let _: u64 = connection.get("3:7").unwrap();
+        let own = node.limit("Own").unwrap();
+        assert!(own.spend_blocking("a", 4).unwrap().allowed());
+        assert_eq!(block_on(own.refund_shared("a", 1)).unwrap().remaining(), Some(17));
+        let text: String = connection.get("tollgate:Own:a").unwrap();
+        assert!(text.contains('~'), "{text}");
     });
 }

@@ -252,6 +252,7 @@ impl World {
                 key: key.into(),
                 limit,
                 unscaled,
+                keeps_ledger: true,
                 cost: cost.min(most),
                 mode,
                 keep_ms,
