@@ -15,7 +15,7 @@ cd "$(dirname "$0")"
 seconds=$1
 shift
 case $seconds in '' | *[!0-9]* | 0) echo "fuzz/run.sh: $seconds is no number of seconds from 1" >&2; exit 2 ;; esac
-[ $# -gt 0 ] || set -- limits_yaml duration ids ops trace access_log client_address http_fields snapshot
+[ $# -gt 0 ] || set -- limits_yaml duration ids ops trace access_log client_address http_fields snapshot store_text
 
 # The sanitizer's flags are unstable; this makes a stable toolchain accept them.
 export RUSTC_BOOTSTRAP=1

@@ -1,5 +1,8 @@
 //! The store that several nodes share: Valkey or Redis, or a map in memory.
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod memory;
 mod valkey;
 

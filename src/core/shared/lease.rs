@@ -12,7 +12,9 @@ mod tests;
 
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::NS_PER_MS;
-use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, rule_time_ns, start_unix_ms, unix_ms};
+use crate::core::shared::text::{
+    LAST_UNIX_MS, ORIGIN_MS, SharedBucket, rule_time_ns, start_unix_ms, unix_ms,
+};
 use crate::limit::Limit;
 
 /// The most units that one call takes ahead.
@@ -121,7 +123,7 @@ impl SharedBucket {
         }
         let length_ms = request.length_ms;
         let until_ms = (unix_ms(unix_ns) / length_ms + 2) * length_ms;
-        if until_ms > LAST_UNIX_MS {
+        if !(ORIGIN_MS..=LAST_UNIX_MS).contains(&until_ms) {
             return None;
         }
         let word = rule.spend(self.word, now_ns, units).word?;

@@ -207,7 +207,7 @@ if any_beside or ARGV[1] == '1' then
         end
         while units > 0 and not after(2 * units) do units = floor(units / 2) end
         local till = (floor(unix_ms / length) + 2) * length
-        if units == 0 or till > LAST_MS then return 0 end
+        if units == 0 or till < ORIGIN_MS or till > LAST_MS then return 0 end
         if m.rule ~= 'w' then
             local groups, place = m.groups or {}, nil
             for _, group in ipairs(groups) do

@@ -93,3 +93,16 @@ fn groups_are_in_the_order_of_their_ends() {
     assert_eq!(two.without(2_000_000_000_000, 8), None);
     assert_eq!(none.without(0, 0), None);
 }
+
+/// A text with the end of a lease before 2020 is refused.
+#[test]
+fn a_clock_before_2020_grants_no_lease() {
+    for limit in limits() {
+        let lease = |unix_ns| SharedBucket::default().with_lease(&limit, unix_ns, request(8));
+        assert_eq!(lease(282_023_143_000_000), None, "{limit}");
+        let at_ns = (ORIGIN_MS + 1) * NS_PER_MS;
+        let (bucket, _) = lease(at_ns).unwrap();
+        let text = bucket.text(&limit);
+        assert_eq!(SharedBucket::read(&limit, Some(text.as_bytes())), Ok(bucket), "{limit}");
+    }
+}
