@@ -76,7 +76,16 @@ pub fn decide_text(limit: &Limit, text: &[u8], unix_ns: u64, call: Call) -> Resu
     let end = (granted > 0).then_some(LeaseEnd { tag_ms, granted, unspent });
     let lease = call.lease.map(|(want, length_ms)| LeaseRequest { want, length_ms, end });
     let (limit, cost) = (limit.clone(), call.cost);
-    let member = SharedMember { key: "a".into(), limit, cost, mode, keep_ms: 0, lease };
+    let member = SharedMember {
+        key: "a".into(),
+        limit,
+        cost,
+        mode,
+        keep_ms: 0,
+        lease,
+        unscaled: None,
+        keeps_ledger: true,
+    };
     let decided = decide(std::slice::from_ref(&member), &[Some(text)], unix_ns)?;
     Ok(Answer {
         decision: decided[0].decision,

@@ -168,7 +168,6 @@ impl KeyedLimit {
         end_outage(self);
         let now_ns = inner.clock.now_ns();
         self.count(id, &limit, cost, &granted.after.in_shadow(), now_ns);
-        let reversible = charge.filter(|_| member.keeps_ledger);
         let charged = granted.charged.take().map(Charged::InStore);
         let receipt = Receipt { charged, cost };
         Ok(Reservation { receipt, granted_at_ns: now_ns.saturating_add(granted.wait_ns) })
@@ -302,6 +301,7 @@ impl Asked {
             Ok(reserved) => reserved,
             Err(refused) => return Ok(Err(reserve_error(refused))),
         };
+        let reversible = charge.filter(|_| member.keeps_ledger);
         let charged = ChargedInStore { handle, key, store, member, cost, reversible };
         Ok(Ok(Granted { charged: Some(charged), wait_ns, after }))
     }

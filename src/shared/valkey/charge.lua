@@ -114,7 +114,9 @@ if any_beside or ARGV[1] == '1' then
     local function units_of(m)
         local units = 0
         for _, group in ipairs(m.groups) do units = units + group.units end
-        return min(units, burst_of(m))
+        -- Of g units that take longer than 136 years are cut to the burst.
+        if m.rule == 'g' and (ARGV[m.at + 4] + 1) * units > 4294967296 then return min(units, burst_of(m)) end
+        return units
     end
 
     -- Reads what a text has after the bucket: the end of the block, and the groups of leases. Returns nil for no bucket.

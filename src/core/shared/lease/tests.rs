@@ -93,3 +93,37 @@ fn groups_are_in_the_order_of_their_ends() {
     assert_eq!(two.without(2_000_000_000_000, 8), None);
     assert_eq!(none.without(0, 0), None);
 }
+
+#[test]
+fn leases_above_a_smaller_burst_leave_debt() {
+    let second = Duration::from_secs(1);
+    let versions = [
+        (Limit::new(40, 10, second), Limit::new(10, 10, second)),
+        (Limit::leaky_bucket(40, second / 10, 1), Limit::leaky_bucket(10, second / 10, 1)),
+    ];
+    for (old, new) in versions.map(|(old, new)| (old.unwrap(), new.unwrap())) {
+        let (bucket, granted) = SharedBucket::default().with_lease(&old, AT, request(16)).unwrap();
+        assert_eq!(granted.units, 16);
+        let end_ns = granted.until_ms * NS_PER_MS;
+        let is_allowed = |at_ns| {
+            let word = bucket.guarded(&new, at_ns).word;
+            new.rule().spend(word, rule_time_ns(at_ns), 1).decision.allowed()
+        };
+        // 16 units were spent at the end, and 7 must come before one of 10 is there.
+        assert!(!is_allowed(end_ns - 1) && !is_allowed(end_ns + 69 * S / 100), "{new}");
+        assert!(is_allowed(end_ns + 7 * S / 10 + NS_PER_MS), "{new}");
+    }
+}
+
+/// A text with the end of a lease before 2020 is refused.
+#[test]
+fn a_clock_before_2020_grants_no_lease() {
+    for limit in limits() {
+        let lease = |unix_ns| SharedBucket::default().with_lease(&limit, unix_ns, request(8));
+        assert_eq!(lease(282_023_143_000_000), None, "{limit}");
+        let at_ns = (ORIGIN_MS + 1) * NS_PER_MS;
+        let (bucket, _) = lease(at_ns).unwrap();
+        let text = bucket.text(&limit);
+        assert_eq!(SharedBucket::read(&limit, Some(text.as_bytes())), Ok(bucket), "{limit}");
+    }
+}
