@@ -402,6 +402,8 @@ impl World {
         let mut node = Node::new(limiter, saved, node_now - self.now);
         let terms = self.terms(&node, spec, node_now, between);
         node.oracle.restore(terms, debt, node_now);
+        // Drops blocks that are over by now.
+        node.oracle.set_now(node_now);
         node.oracle.store_now = Some(self.now);
         self.nodes[at] = node;
         // The old node's leases are lost.
