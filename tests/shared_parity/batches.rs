@@ -51,6 +51,7 @@ impl World {
             let place = self.in_store(at, call.limit, call.id).filter(|_| call.factor != 0);
             let Some(place) = place.filter(|_| self.nodes[at].oracle.enabled) else { continue };
             let held = self.look(place.key)?;
+            self.note_mixed(place.key);
             let (own, all) = (held[at], held.iter().sum::<u64>());
             let by_lease = call.factor == ONE && own >= call.cost.max(1);
             shared.push(SharedMember { call, mode, place, own, others: all - own, by_lease });

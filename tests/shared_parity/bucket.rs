@@ -101,8 +101,12 @@ impl Bucket {
     /// Ends the block of the id, and returns whether it was blocked.
     pub(crate) fn unblock(&mut self, rule: Rule, now: i128) -> bool {
         let was_blocked = self.blocked_until.take().is_some();
-        if std::mem::take(&mut self.has_block) {
+        let has_block = std::mem::take(&mut self.has_block);
+        if was_blocked {
             self.keep(rule, now, true);
+        } else if has_block {
+            // The store may have forgotten a block that is over. If it has not, the call writes or removes the text.
+            self.is_sure &= self.state.is_none();
         }
         was_blocked
     }

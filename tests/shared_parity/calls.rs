@@ -95,6 +95,7 @@ impl World {
             return self.same(answer, expected, || what(at));
         };
         let held = self.look(place.key)?;
+        self.note_mixed(place.key);
         let handle = self.nodes[at].handles[call.limit].as_ref().expect("there is one");
         let answer = asked(handle, way, kind, call);
         let has_asked = self.store.calls() != calls;

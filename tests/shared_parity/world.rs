@@ -221,13 +221,19 @@ impl World {
                 self.buckets.bucket(key).lease(at, now + 2 * length);
             }
         }
-        if !self.is_of_one_rule(key) {
+        if held.iter().any(|&units| units > 0) && !self.is_of_one_rule(key) {
             // Units by the numbers of one node are others by those of another.
-            let bucket = self.buckets.bucket(key);
-            bucket.is_sure &= held.iter().all(|&units| units == 0);
-            bucket.is_mixed = true;
+            self.buckets.bucket(key).is_sure = false;
         }
         Ok(held)
+    }
+
+    /// Records a call for a bucket of which nodes have different numbers. The ledger knows the numbers of one node.
+    pub(crate) fn note_mixed(&mut self, key: Key) {
+        if !self.is_of_one_rule(key) {
+            self.buckets.bucket(key).is_mixed = true;
+            self.is_in_ledger = false;
+        }
     }
 
     fn is_of_one_rule(&self, (limit, algorithm, id): Key) -> bool {
@@ -402,6 +408,8 @@ impl World {
         let mut node = Node::new(limiter, saved, node_now - self.now);
         let terms = self.terms(&node, spec, node_now, between);
         node.oracle.restore(terms, debt, node_now);
+        // Drops blocks that are over by now.
+        node.oracle.set_now(node_now);
         node.oracle.store_now = Some(self.now);
         self.nodes[at] = node;
         // The old node's leases are lost.
