@@ -157,6 +157,7 @@ impl StoreOptions {
     }
 
     /// Sets the names of the keys by a word of a file.
+    #[cfg(any(feature = "yaml", feature = "serde"))]
     pub(crate) fn format(self, format: &str) -> Result<StoreOptions, Error> {
         match format {
             "tollgate" => Ok(self),

@@ -57,6 +57,7 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     }
 
     /// Whether the buckets of Boulder's limits have the keys that Boulder gives them.
+    #[cfg(feature = "boulder")]
     fn has_boulder_keys(&self) -> bool {
         false
     }

@@ -35,6 +35,7 @@ use servers::Servers;
 /// Servers, asked by a thread of its own, which ends with the last share of the store.
 pub(crate) struct ValkeyStore {
     asker: Asker,
+    #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
     runtime: Handle,
     end: Arc<Notify>,
@@ -65,8 +66,13 @@ impl ValkeyStore {
         };
         std::thread::Builder::new().name("tollgate-store".into()).spawn(run).map_err(failed)?;
         let asker = Asker { servers, scripts: Arc::new(scripts) };
-        let has_boulder_keys = options.has_boulder_keys();
-        Ok(ValkeyStore { asker, has_boulder_keys, runtime: handle, end })
+        Ok(ValkeyStore {
+            asker,
+            #[cfg(feature = "boulder")]
+            has_boulder_keys: options.has_boulder_keys(),
+            runtime: handle,
+            end,
+        })
     }
 }
 
@@ -160,6 +166,7 @@ impl SharedStore for ValkeyStore {
         Some(self.asker.servers.figures())
     }
 
+    #[cfg(feature = "boulder")]
     fn has_boulder_keys(&self) -> bool {
         self.has_boulder_keys
     }
