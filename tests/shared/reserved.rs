@@ -9,7 +9,8 @@ use tollgate::{Decision, KeyedLimit};
 
 use super::*;
 
-const HISTORIES: u64 = 3_000;
+/// More in a build that is optimized.
+const HISTORIES: u64 = if cfg!(debug_assertions) { 1_000 } else { 20_000 };
 
 /// Steele and Vigna's splitmix64.
 struct Random(u64);
@@ -36,6 +37,7 @@ fn small() -> [Limit; 4] {
 
 /// A local limit and two nodes of a shared one, with the same numbers and on the same clock.
 struct Pair {
+    limiters: [Limiter; 2],
     local: KeyedLimit,
     nodes: [KeyedLimit; 2],
     hand: ManualClock,
@@ -54,7 +56,7 @@ fn pair(limit: &Limit) -> Pair {
     let one = node(limits(), &store, &clock);
     let other = node(limits(), &store, &clock);
     let nodes = [&one, &other].map(|node| node.limit("All").unwrap());
-    Pair { local: one.limit("Local").unwrap(), nodes, hand }
+    Pair { local: one.limit("Local").unwrap(), nodes, hand, limiters: [one, other] }
 }
 
 fn figures(decision: Decision) -> (bool, Option<u64>, Duration, Duration) {
@@ -73,10 +75,25 @@ fn error_text(error: &ReserveError) -> String {
 
 /// One call, for both limits: both must answer alike.
 fn step(pair: &Pair, random: &mut Random, held: &mut Vec<Held>) -> String {
-    let Pair { local, nodes, hand } = pair;
+    let Pair { local, nodes, hand, limiters } = pair;
     let all = &nodes[random.below(2) as usize];
     let cost = random.below(6);
-    match random.below(12) {
+    match random.below(15) {
+        12 => {
+            let time = Duration::from_millis(random.below(150));
+            assert_eq!(local.block("a", time).unwrap(), now(all.block_shared("a", time)).unwrap());
+            format!("block for {time:?}")
+        }
+        13 if random.below(2) == 0 => {
+            assert_eq!(local.unblock("a").unwrap(), now(all.unblock_shared("a")).unwrap());
+            "unblock".into()
+        }
+        14 if random.below(4) == 0 => {
+            let is_on = !limiters[0].is_enabled();
+            limiters.iter().for_each(|limiter| limiter.set_enabled(is_on));
+            let swept = limiters[0].sweep(1000);
+            format!("enabled: {is_on}, {swept:?}")
+        }
         0 | 1 => {
             let by = [0, 1, 20, 50, 99, 100, 101, 300][random.below(8) as usize];
             hand.advance(Duration::from_millis(by));
