@@ -1,6 +1,7 @@
 //! Decides calls for shared limits while the store does not answer, by each limit's own policy.
 //!
-//! An outage of a node begins with the first call that the store does not decide, and ends with the first that it does. A
+//! An outage of a node begins with the first call that the store does not decide, and ends with the first answer that comes
+//! some seconds after the last such call. A
 //! limit that goes on locally has a bucket of its own for each id meanwhile: always by gcra, whatever the limit's algorithm,
 //! with a part of the limit's rate and burst. It is empty when the outage begins. So up to each instant of the outage a node
 //! admits at most its part of what the limit's rate has brought since: if the parts of all nodes are at most 1 together, all
@@ -24,6 +25,9 @@ use crate::util::time::saturating_ns;
 
 /// The wait that a denial names that no bucket has decided.
 const RETRY: Duration = Duration::from_secs(1);
+/// The time without a failure after which an answer ends an outage. A store that answers some calls and not others, such as one
+/// whose memory is full, or of whose cluster a node is lost, is one outage, not one a call with empty buckets each.
+const CALM_NS: u64 = 5_000_000_000;
 /// The most buckets of an outage. Ids beyond them are denied.
 const MAX_BUCKETS: usize = 1 << 20;
 
@@ -47,6 +51,8 @@ pub(crate) struct Outage {
 #[derive(Debug, Default)]
 struct State {
     began_ns: Option<u64>,
+    /// The last call that the store did not decide.
+    failed_ns: u64,
     /// The outages that have begun.
     count: u64,
     ended_ns: u64,
@@ -62,6 +68,7 @@ struct State {
 impl State {
     /// Returns the time of the outage's beginning, which is now if there was none.
     fn begin(&mut self, now_ns: u64) -> u64 {
+        self.failed_ns = self.failed_ns.max(now_ns);
         *self.began_ns.get_or_insert_with(|| {
             self.allowed_ns = self.allowed_ns.saturating_sub(now_ns.saturating_sub(self.ended_ns));
             self.full_at_ns.clear();
@@ -117,19 +124,21 @@ impl Outage {
         (state.began_ns.is_some(), state.count)
     }
 
-    /// Notes that the store has answered. Returns the length of the outage that this ends.
+    /// Notes that the store has answered. Returns the length of the outage that this ends: up to its last failure, if that
+    /// was long enough ago.
     pub(crate) fn end(&self, now_ns: impl FnOnce() -> u64) -> Option<Duration> {
         // Relaxed: a call that does not see an outage that has just begun leaves its end to the next answer.
         if !self.is_on.load(Ordering::Relaxed) {
             return None;
         }
         let mut state = self.state.lock();
-        let began_ns = state.began_ns.take()?;
+        let began_ns =
+            state.began_ns.filter(|_| now_ns() >= state.failed_ns.saturating_add(CALM_NS))?;
+        state.began_ns = None;
         self.is_on.store(false, Ordering::Relaxed);
-        let now_ns = now_ns();
-        let length_ns = now_ns.saturating_sub(began_ns);
+        let length_ns = state.failed_ns.saturating_sub(began_ns);
         state.allowed_ns = state.allowed_ns.saturating_add(length_ns);
-        state.ended_ns = now_ns;
+        state.ended_ns = state.failed_ns;
         state.full_at_ns = HashMap::new();
         Some(Duration::from_nanos(length_ns))
     }
@@ -314,11 +323,10 @@ mod tests {
         let spend = |now_s: u64| is_allowed(&outage, &one, allow, now_s * S);
         assert!(spend(100) && spend(129) && !spend(130));
         // The time that was used refills with the store, second for second.
-        assert_eq!(outage.end(|| 130 * S), Some(Duration::from_secs(30)));
-        assert!(!spend(130));
-        outage.begin(131 * S);
-        outage.end(|| 131 * S);
-        assert!(spend(140) && spend(147) && !spend(148));
+        assert_eq!(outage.end(|| 135 * S), Some(Duration::from_secs(30)));
+        outage.begin(136 * S);
+        outage.end(|| 141 * S);
+        assert!(spend(142) && spend(153) && !spend(154));
     }
 
     #[test]
@@ -327,9 +335,9 @@ mod tests {
         let one = member("a", &limits()[0], 1);
         let spend = |now_ns| is_allowed(&outage, &one, Policy::Local(tenth()), now_ns);
         outage.begin(S);
-        assert!(outage.end(|| 5 * S).is_some());
-        assert!(!spend(5 * S), "of a call that failed before the end");
-        assert_eq!(outage.end(|| 6 * S), Some(Duration::from_secs(1)), "it has an end too");
+        assert!(outage.end(|| 6 * S).is_some());
+        assert!(!spend(6 * S), "of a call that failed before the end");
+        assert_eq!(outage.end(|| 11 * S), Some(Duration::ZERO), "it has an end too");
     }
 
     #[test]
@@ -340,10 +348,25 @@ mod tests {
         assert!(outage.begin(S));
         assert!(!outage.begin(2 * S));
         assert!(spend(3 * S) && spend(3 * S) && !spend(3 * S));
-        assert_eq!(outage.end(|| 10 * S), Some(Duration::from_secs(9)));
+        assert!(!outage.begin(5 * S));
+        assert_eq!(outage.end(|| 10 * S - 1), None, "a failure was less than 5 s ago");
+        assert_eq!(outage.end(|| 10 * S), Some(Duration::from_secs(4)));
         assert_eq!(outage.end(|| 10 * S), None);
         assert!(outage.begin(10 * S));
         assert!(!spend(10 * S) && !spend(11 * S - 1) && spend(11 * S), "empty again");
+    }
+
+    #[test]
+    fn a_store_that_answers_some_calls_is_one_outage() {
+        let outage = Outage::default();
+        let one = member("a", &limits()[0], 1);
+        let mut allowed = 0;
+        for tenth_s in 10..200 {
+            allowed +=
+                u64::from(is_allowed(&outage, &one, Policy::Local(tenth()), tenth_s * S / 10));
+            assert_eq!(outage.end(|| tenth_s * S / 10), None);
+        }
+        assert_eq!((allowed, outage.figures()), (18, (true, 1)), "one a second");
     }
 
     #[test]

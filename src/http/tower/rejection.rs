@@ -97,6 +97,11 @@ impl From<crate::error::Error> for Rejection {
             let reason = "the store of this limit has failed";
             return Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
         }
+        #[cfg(feature = "valkey")]
+        if error.needs_store() {
+            let reason = "a limit is shared: the layer needs with_store()";
+            return Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
+        }
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST
         } else {

@@ -170,6 +170,7 @@ impl Batch<'_> {
             return Ok(Ok(Begun::Local));
         };
         let Some(handle) = &view.inner.shared else {
+            first.handle.tally.count_error();
             return Ok(Err(no_store(first.handle.name())));
         };
         let (mut shared, mut locals) = (PreparedMembers::new(), PreparedMembers::new());

@@ -36,9 +36,11 @@ use crate::core::shared::outage::Policy;
 use crate::core::view::LimitsView;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
+use crate::limiter::Limiter;
 #[cfg(feature = "boulder")]
 use crate::limits::boulder_number;
 use crate::limits::{Entry, OnError, decode};
+use crate::shared::Store;
 use crate::store::key::{LimitIndex, LimitTag};
 
 impl StoreHandle {
@@ -83,6 +85,22 @@ impl StoreHandle {
             key.push_str(&format!("{byte:02x}"));
         }
         key.into()
+    }
+}
+
+impl Limiter {
+    /// Returns the store of the limiter's [shared](crate::limits::Shared) limits: the one that was given by
+    /// [`LimiterOptions::store`](crate::LimiterOptions::store), else that of the limits' section `store`.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Limits};
+    ///
+    /// assert!(Limiter::new(Limits::builder().build()).store().is_none());
+    /// ```
+    pub fn store(&self) -> Option<Store> {
+        self.inner.shared.clone().map(Store)
     }
 }
 

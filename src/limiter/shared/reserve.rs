@@ -57,12 +57,12 @@ impl KeyedLimit {
     /// charges for it is rolled back.
     ///
     /// While the store does not answer, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and nobody
-    /// waits: the units are there at once, or it is [`ReserveError::NotInTime`].
+    /// waits: the units are there at once, or the call returns the store's error.
     ///
     /// # Errors
     ///
-    /// As [`reserve`](KeyedLimit::reserve); and [`ReserveError::Wrong`] with [`Error::is_store_failure`] if the store has a
-    /// text that is no bucket, or other callers have changed it three times meanwhile, or with [`Error::is_leased`] if the
+    /// As [`reserve`](KeyedLimit::reserve); and [`ReserveError::Wrong`] with [`Error::is_store_failure`] if the store does not
+    /// answer and the policy denies, has a text that is no bucket, or other callers have changed it three times meanwhile, or with [`Error::is_leased`] if the
     /// limit is [`Leased`](crate::limits::Shared::Leased): units that nodes hold in leases have no order.
     ///
     /// # Example
@@ -155,7 +155,7 @@ impl KeyedLimit {
                 let counted = if decision.allowed() { cost } else { 0 };
                 self.count(id, &limit, counted, &decision, inner.clock.now_ns());
                 if !decision.allowed() {
-                    return Err(ReserveError::NotInTime { needed: decision.retry_in() });
+                    return Err(error.into());
                 }
                 let receipt = Receipt { charged: None, cost };
                 return Ok(Reservation { receipt, granted_at_ns: 0 });

@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::algorithm::factor::Factor;
-use crate::clock::Clock;
+use crate::clock::{Clock, ManualClock};
 use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore, StoreHandle};
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -91,6 +91,7 @@ struct Node {
     store: SlowStore,
     own: KeyedLimit,
     all: KeyedLimit,
+    hand: ManualClock,
 }
 
 fn exact() -> LimitOptions {
@@ -105,17 +106,17 @@ fn limits(all: LimitOptions) -> Limits {
 }
 
 fn node() -> Node {
-    node_of(exact(), Clock::manual().0)
+    node_of(exact())
 }
 
-fn node_of(all: LimitOptions, clock: Clock) -> Node {
-    let limits = limits(all);
+fn node_of(all: LimitOptions) -> Node {
+    let ((clock, hand), limits) = (Clock::manual(), limits(all));
     let store = SlowStore::new(clock.clone());
     let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
     let options = LimiterOptions::default().clock(clock).counting(true).store(Store(handle));
     let limiter = Limiter::with_options(limits, options);
     let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
-    Node { limiter, store, own, all }
+    Node { limiter, store, own, all, hand }
 }
 
 fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
@@ -153,8 +154,11 @@ impl Node {
         self.answer(self.limiter.batch(&members).spend_shared()).unwrap().allowed()
     }
 
-    /// Makes the store fail from now on, or answer again.
+    /// Makes the store fail from now on, or answer again. Then its first answer ends the outage.
     fn set_outage(&self, is_on: bool) {
+        if !is_on {
+            self.hand.advance(Duration::from_secs(5));
+        }
         let error = || Error::new(ErrorKind::StoreOutage, "planted");
         *self.store.fails.lock() = is_on.then(error);
     }
@@ -248,7 +252,7 @@ fn a_denied_local_member_asks_no_store() {
 
 #[test]
 fn an_outage_denies_where_the_limit_says_so() {
-    let node = node_of(exact().on_error(OnError::Deny), Clock::manual().0);
+    let node = node_of(exact().on_error(OnError::Deny));
     node.set_outage(true);
     assert!(!node.are_allowed(1));
     assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(10), "given back");
@@ -266,8 +270,8 @@ fn an_outage_denies_where_the_limit_says_so() {
 
 #[test]
 fn an_outage_gives_out_a_part() {
-    let (clock, time) = Clock::manual();
-    let node = node_of(exact().fraction(Factor::ONE), clock);
+    let node = node_of(exact().fraction(Factor::ONE));
+    let time = node.hand.clone();
     node.set_outage(true);
     assert!(!node.are_allowed(1), "a part begins empty");
     time.advance(MINUTE);
@@ -289,9 +293,9 @@ fn an_outage_gives_out_a_part() {
 
 #[test]
 fn an_outage_allows_for_a_time() {
-    let (clock, time) = Clock::manual();
     let allow = exact().on_error(OnError::Allow).allow_for(MINUTE);
-    let node = node_of(allow.fraction(Factor::ONE), clock);
+    let node = node_of(allow.fraction(Factor::ONE));
+    let time = node.hand.clone();
     node.set_outage(true);
     assert!((0..100).all(|_| node.is_allowed(5)));
     let decision = node.answer(node.all.spend_shared("a", 5)).unwrap();
@@ -304,7 +308,7 @@ fn an_outage_allows_for_a_time() {
 
 #[test]
 fn a_reload_in_an_outage_changes_the_policy() {
-    let node = node_of(exact().on_error(OnError::Deny), Clock::manual().0);
+    let node = node_of(exact().on_error(OnError::Deny));
     node.set_outage(true);
     assert!(!node.is_allowed(1));
     node.limiter.reload(limits(exact().on_error(OnError::Allow))).unwrap();
@@ -318,14 +322,14 @@ fn a_reload_in_an_outage_changes_the_policy() {
 #[test]
 fn an_outage_denies_nothing_in_shadow_mode() {
     let shadow = exact().on_error(OnError::Deny).mode(LimitMode::Shadow);
-    let node = node_of(shadow, Clock::manual().0);
+    let node = node_of(shadow);
     node.set_outage(true);
     assert!(node.is_allowed(1) && node.are_allowed(1));
 }
 
 #[test]
 fn an_explanation_is_never_a_policys() {
-    let node = node_of(exact().on_error(OnError::Allow), Clock::manual().0);
+    let node = node_of(exact().on_error(OnError::Allow));
     node.set_outage(true);
     assert!(node.is_allowed(1), "a spend is");
     let error = node.answer(node.all.explain_shared("a", 1)).unwrap_err();

@@ -169,7 +169,7 @@ impl Cluster {
         }
         let until = Instant::now() + self.options.connects_within();
         for node in &nodes {
-            node.link.first_attempt(until.saturating_duration_since(Instant::now())).await;
+            let _ = timeout_at(until, node.link.first_attempt()).await;
         }
         let mut state = self.state.lock();
         (state.map, state.why) = (Some(Arc::new(Map { ranges, nodes })), None);
@@ -192,7 +192,7 @@ impl Cluster {
         }))
     }
 
-    /// Waits until the first attempt to read the map has ended, but no longer than for an answer.
+    /// Waits until the first attempt to read the map has ended, at most for as long as a connection and an answer may take.
     pub(super) async fn first_attempt(&self) {
         let ended = self.attempted.notified();
         let is_first = {
@@ -200,7 +200,8 @@ impl Cluster {
             state.map.is_none() && state.why.is_none()
         };
         if is_first {
-            let _ = timeout(self.options.answers_within(), ended).await;
+            let within = self.options.connects_within() + self.options.answers_within();
+            let _ = timeout(within, ended).await;
         }
     }
 

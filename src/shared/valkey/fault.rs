@@ -53,10 +53,12 @@ pub(super) fn failure(error: &RedisError) -> Failure {
     let said = shown(error.detail().unwrap_or_default(), MAX_CHARS);
     let is_answer = error.code().is_some();
     let is_refused_user = error.kind() == ErrorKind::AuthenticationFailed
-        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+        // What a server that wants a password says of a long call.
+        || said.contains("unauthenticated");
     let help = match error.code() {
         _ if is_refused_user => {
-            "it refuses the user or the password of the URL, or what the user may do"
+            "it refuses the user or the password of the URL (redis://:PASSWORD@host), or what the user may do"
         }
         Some("WRONGTYPE") => {
             "a key of a bucket holds no text: something else writes under this prefix"

@@ -230,13 +230,13 @@ impl Link {
         Err(Refused { error, redirect: failed.redirect })
     }
 
-    /// Waits until the first attempt to connect has ended, but no longer than for `within`: a program that has just
+    /// Waits until the first attempt to connect has ended, at most for as long as it may take: a program that has just
     /// started need not have its first calls decided without the store.
-    pub(super) async fn first_attempt(&self, within: Duration) {
+    pub(super) async fn first_attempt(&self) {
         // Made before the look at the state: it is told of an attempt that ends after this line.
         let ended = self.attempted.notified();
         if self.state.lock().is_first() {
-            let _ = timeout(within, ended).await;
+            let _ = timeout(self.connect_timeout, ended).await;
         }
     }
 

@@ -68,7 +68,7 @@ impl Servers {
     /// Returns the time until which a call may wait for answers. The first calls of a program wait for a connection before.
     pub(super) async fn begin(&self) -> Instant {
         match &self.kind {
-            Kind::One(link) => link.first_attempt(self.answer_timeout).await,
+            Kind::One(link) => link.first_attempt().await,
             Kind::Cluster(cluster) => cluster.first_attempt().await,
         }
         self.deadline()

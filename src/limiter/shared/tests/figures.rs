@@ -65,7 +65,7 @@ fn leases_and_kept_denials_are_counted() {
 
 #[test]
 fn decisions_of_policies_are_counted() {
-    let node = node_of(exact().on_error(OnError::Deny), Clock::manual().0);
+    let node = node_of(exact().on_error(OnError::Deny));
     assert!(!store_counters(&node.limiter).is_outage);
     node.set_outage(true);
     assert!(!node.is_allowed(1) && !node.are_allowed(1));
@@ -77,7 +77,7 @@ fn decisions_of_policies_are_counted() {
     assert_eq!(beside_the_store(&node.limiter), [(0, 0), (0, 2)]);
     let counters = store_counters(&node.limiter);
     assert_eq!((counters.is_outage, counters.outages), (false, 1));
-    let node = node_of(exact().on_error(OnError::Allow), Clock::manual().0);
+    let node = node_of(exact().on_error(OnError::Allow));
     node.set_outage(true);
     assert!(node.is_allowed(1) && node.are_allowed(1));
     assert_eq!(beside_the_store(&node.limiter), [(0, 0), (2, 0)]);
@@ -102,7 +102,7 @@ fn unknown_texts_are_counted() {
 
 #[test]
 fn pages_show_the_store_if_there_is_one() {
-    let node = node_of(exact().on_error(OnError::Deny), Clock::manual().0);
+    let node = node_of(exact().on_error(OnError::Deny));
     assert!(node.is_allowed(1));
     node.set_outage(true);
     assert!(!node.is_allowed(1));

@@ -1,13 +1,13 @@
 //! What a node admits in an outage is charged at its end.
 
 use super::*;
-use crate::clock::ManualClock;
 
 /// A node that allows all calls in an outage. Its store's bucket has 5 units.
 fn allowing() -> (Node, ManualClock) {
-    let (clock, hand) = Clock::manual();
     let allow = exact().on_error(OnError::Allow).allow_for(60 * MINUTE);
-    (node_of(allow, clock), hand)
+    let node = node_of(allow);
+    let hand = node.hand.clone();
+    (node, hand)
 }
 
 impl Node {
@@ -49,8 +49,8 @@ fn an_outages_units_are_charged_at_its_end() {
 
 #[test]
 fn a_part_is_charged_without_delay_of_calls() {
-    let (clock, hand) = Clock::manual();
-    let node = node_of(exact().fraction(Factor::ONE), clock);
+    let node = node_of(exact().fraction(Factor::ONE));
+    let hand = node.hand.clone();
     assert!(node.is_allowed(5));
     node.set_outage(true);
     assert!(!node.is_allowed(1));
@@ -119,7 +119,7 @@ fn reports_charge_all_algorithms_to_empty() {
     ];
     for limit in limits {
         for (admitted, left) in [(3, 6), (9, 0), (50, 0)] {
-            let (clock, _hand) = Clock::manual();
+            let (clock, hand) = Clock::manual();
             let store = SlowStore::new(clock.clone());
             let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
             let options = LimiterOptions::default().clock(clock).store(Store(handle));
@@ -128,7 +128,7 @@ fn reports_charge_all_algorithms_to_empty() {
             let limiter = Limiter::with_options(file.unwrap().build(), options);
             let all = limiter.limit("All").unwrap();
             let own = all.clone();
-            let node = Node { limiter, store, own, all };
+            let node = Node { limiter, store, own, all, hand };
             assert!(node.is_allowed(1));
             node.set_outage(true);
             assert!((0..admitted).all(|_| node.is_allowed(1)));

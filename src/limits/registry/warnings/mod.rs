@@ -11,6 +11,8 @@ use super::Limits;
 use super::entries::{Location, OverrideEntry};
 use crate::limit::display::Go;
 use crate::limit::{Limit, Parameters};
+#[cfg(feature = "valkey")]
+use crate::limits::Shared;
 use crate::limits::expiry::seconds;
 use crate::util::escape::Escaped;
 
@@ -77,6 +79,9 @@ pub enum WarningKind {
     /// `invisible`: its id has characters that are invisible or look like a blank, or begins or ends with a typographic
     /// quotation mark.
     Invisible,
+    /// `no-store`: a limit is shared, and the limits have no store. `id` is empty.
+    #[cfg(feature = "valkey")]
+    NoStore,
     /// `unnormalized`: Unicode's normal form C or KC of its id, which looks the same, is another id. Needs the feature
     /// `yaml`.
     Unnormalized,
@@ -90,6 +95,8 @@ impl fmt::Display for WarningKind {
             WarningKind::Equal => "equal",
             WarningKind::Stricter => "stricter",
             WarningKind::Invisible => "invisible",
+            #[cfg(feature = "valkey")]
+            WarningKind::NoStore => "no-store",
             WarningKind::Unnormalized => "unnormalized",
         })
     }
@@ -148,7 +155,7 @@ impl Limits {
     ///
     /// These are overrides that have expired by `now` or will within 14 days, that equal the default, or are stricter
     /// than it; and ids of the format `string` that look like other ids, because they have invisible characters or are
-    /// not in a normal form of Unicode. The first 1,000 warnings are listed, the rest is counted.
+    /// not in a normal form of Unicode. A shared limit without a store gets one as well. The first 1,000 warnings are listed, the rest is counted.
     ///
     /// It looks at every override, so do not call it for each request. It needs memory for 2,000 warnings.
     ///
@@ -179,7 +186,28 @@ impl Limits {
                 }
             }
         }
-        first.into_warnings()
+        let mut warnings = first.into_warnings();
+        #[cfg(feature = "valkey")]
+        if let Some(warning) = self.without_store() {
+            warnings.listed.insert(0, warning);
+        }
+        warnings
+    }
+
+    /// Warns of the first limit that is shared, if the limits have no store.
+    #[cfg(feature = "valkey")]
+    fn without_store(&self) -> Option<Warning> {
+        let mut entries = self.entries().filter(|_| self.store().is_none());
+        let limit = entries.find(|limit| limit.shared() != Shared::Local)?;
+        let name = limit.name();
+        Some(Warning {
+            kind: WarningKind::NoStore,
+            location: limit.location(),
+            path: name.into(),
+            limit: name.into(),
+            id: String::new(),
+            message: "is shared, and there is no section `store`: each call fails unless the program gives one by LimiterOptions::store".into(),
+        })
     }
 }
 
