@@ -20,6 +20,7 @@ pub(crate) mod text;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::core::shared::lease::LeaseRequest;
@@ -65,6 +66,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Whether the store's time is read from this clock.
     fn is_on(&self, _: &Clock) -> bool {
         false
+    }
+
+    /// Returns the time after which a change is not tried again, because other callers have changed the bucket meanwhile.
+    fn patience(&self) -> Duration {
+        Duration::MAX
     }
 
     /// Runs a task to its end, also if nobody waits for it.

@@ -11,10 +11,14 @@ use crate::limit::Limit;
 /// The most buckets to which a node owes units. What it admits for others is not charged afterwards.
 const MAX_BUCKETS: usize = 1 << 20;
 
+/// The most limits by which a bucket owes units. What others admit for it is not charged afterwards.
+const MAX_LIMITS: usize = 16;
+
 /// The units that this node owes, by bucket. At most one report is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
-    buckets: HashMap<Box<str>, OwedUnits>,
+    /// The units of a bucket by the limits that admitted them: those of other factors, or from before a reload.
+    buckets: HashMap<Box<str>, Vec<OwedUnits>>,
     is_reporting: bool,
     /// The outages that have ended.
     ends: u64,
@@ -23,6 +27,7 @@ pub(crate) struct Owed {
 #[derive(Debug)]
 struct OwedUnits {
     limit: Limit,
+    unscaled: Option<Box<Limit>>,
     keep_ms: u64,
     units: u64,
 }
@@ -32,6 +37,7 @@ struct OwedUnits {
 pub(crate) struct OwedBucket {
     pub(crate) key: Box<str>,
     pub(crate) limit: Limit,
+    unscaled: Option<Box<Limit>>,
     keep_ms: u64,
     pub(crate) units: u64,
 }
@@ -43,24 +49,33 @@ pub(crate) struct OwedBatch {
 }
 
 impl Owed {
-    /// Records a charge that the store does not know. A bucket with charges under several factors has them under the last.
+    /// Records a charge that the store does not know.
     pub(crate) fn add(&mut self, member: &SharedMember) {
-        let SharedMember { key, limit, cost, keep_ms, .. } = member;
+        let SharedMember { key, limit, unscaled, cost, keep_ms, .. } = member;
         self.add_units(OwedBucket {
             key: key.clone(),
             limit: limit.clone(),
+            unscaled: unscaled.clone(),
             keep_ms: *keep_ms,
             units: *cost,
         });
     }
 
     fn add_units(&mut self, bucket: OwedBucket) {
-        let OwedBucket { key, limit, keep_ms, units } = bucket;
-        if let Some(owed) = self.buckets.get_mut(&key) {
-            let units = owed.units.saturating_add(units);
-            *owed = OwedUnits { limit, keep_ms: keep_ms.max(owed.keep_ms), units };
-        } else if self.buckets.len() < MAX_BUCKETS {
-            self.buckets.insert(key, OwedUnits { limit, keep_ms, units });
+        let OwedBucket { key, limit, unscaled, keep_ms, units } = bucket;
+        if !self.buckets.contains_key(&key) && self.buckets.len() >= MAX_BUCKETS {
+            return;
+        }
+        let all = self.buckets.entry(key).or_default();
+        let is_full = all.len() >= MAX_LIMITS;
+        let same = all.iter_mut().find(|owed| owed.limit == limit && owed.unscaled == unscaled);
+        match same {
+            Some(owed) => {
+                owed.units = owed.units.saturating_add(units);
+                owed.keep_ms = owed.keep_ms.max(keep_ms);
+            }
+            None if is_full => {}
+            None => all.push(OwedUnits { limit, unscaled, keep_ms, units }),
         }
     }
 
@@ -80,8 +95,14 @@ impl Owed {
             return None;
         }
         let buckets = keys.into_iter().filter_map(|key| {
-            let OwedUnits { limit, keep_ms, units } = self.buckets.remove(&key)?;
-            Some(OwedBucket { key, limit, keep_ms, units })
+            // One of each bucket: a call changes it once.
+            let all = self.buckets.get_mut(&key)?;
+            let owed = all.pop();
+            if all.is_empty() {
+                self.buckets.remove(&key);
+            }
+            let OwedUnits { limit, unscaled, keep_ms, units } = owed?;
+            Some(OwedBucket { key, limit, unscaled, keep_ms, units })
         });
         Some(OwedBatch { buckets: buckets.collect(), ends: self.ends })
     }
@@ -100,12 +121,12 @@ impl Owed {
 impl OwedBucket {
     /// Returns the member that reads the bucket.
     pub(crate) fn member(&self) -> SharedMember {
-        let OwedBucket { key, limit, keep_ms, .. } = self.clone();
+        let OwedBucket { key, limit, unscaled, keep_ms, .. } = self.clone();
         let mode = SharedMode::CheckOnly;
         SharedMember {
             key,
             limit,
-            unscaled: None,
+            unscaled,
             keeps_ledger: true,
             cost: 0,
             mode,
@@ -125,10 +146,13 @@ impl OwedBucket {
         before: Option<&[u8]>,
         unix_ns: u64,
     ) -> Result<Option<Change>, Error> {
-        let bucket = read(&self.key, &self.limit, before)?.guarded(&self.limit, unix_ns);
+        let member = self.member();
+        let guard = member.guard_limit();
+        let bucket = read(&self.key, &self.limit, before)?.guarded(guard, unix_ns);
         let new = self.charged(bucket, unix_ns).map(|word| SharedBucket { word, ..bucket });
         Ok(new.map(|new| {
-            let keep_ms = kept_ms(&self.limit, new, unix_ns, self.keep_ms);
+            let keep_ms = |limit| kept_ms(limit, new, unix_ns, self.keep_ms);
+            let keep_ms = keep_ms(&self.limit).max(keep_ms(guard));
             let after = Some((new.text(&self.limit).into_boxed_str(), keep_ms));
             Change { key: self.key.clone(), before: before.map(Into::into), after }
         }))
@@ -205,6 +229,22 @@ mod tests {
     }
 
     #[test]
+    fn units_of_other_factors_are_owed_apart() {
+        let mut owed = Owed::default();
+        let scaled = Limit::new(2, 10, Duration::from_secs(1)).unwrap();
+        let unscaled = Some(Box::new(admitted("a", 1).limit));
+        owed.add(&admitted("a", 5));
+        owed.add(&SharedMember { limit: scaled.clone(), unscaled, ..admitted("a", 1) });
+        owed.add(&admitted("a", 2));
+        assert!(owed.begin_report());
+        let mut each = [(); 2].map(|()| owed.take(9).unwrap().buckets.remove(0));
+        each.sort_by_key(|bucket| bucket.units);
+        assert_eq!(each.each_ref().map(|bucket| bucket.units), [1, 7]);
+        assert_eq!((&each[0].limit, &each[1].limit), (&scaled, &admitted("a", 1).limit));
+        assert!(owed.take(9).is_none());
+    }
+
+    #[test]
     fn buckets_beyond_the_most_are_left_out() {
         let mut owed = Owed::default();
         for key in 0..=MAX_BUCKETS {
@@ -212,6 +252,6 @@ mod tests {
         }
         assert_eq!(owed.buckets.len(), MAX_BUCKETS);
         owed.add(&admitted("0", 1));
-        assert_eq!(owed.buckets["0"].units, 2);
+        assert_eq!(owed.buckets["0"][0].units, 2);
     }
 }

@@ -259,7 +259,7 @@ impl Batch<'_> {
         let mut members: Vec<_> = to_ask.iter().map(as_asked).collect();
         let may_lease = !handle.store.is_split(&members);
         for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
-            let may_ask = may_lease && to_store.mode.is_charged();
+            let may_ask = may_lease && to_store.mode.is_charged() && to_store.cost > 0;
             if let Some(leased) = LeasedMember::new(view, member, &to_store.key, may_ask, now_ns)? {
                 to_store.lease = leased.request();
                 asked.leased.push((at, leased));

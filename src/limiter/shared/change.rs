@@ -1,13 +1,14 @@
 //! Changes one bucket in the store: reads its text, computes the new one here, and replaces it if it has not changed.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use crate::algorithm::factor::Factor;
-use crate::core::shared::decide::{kept_ms, read};
+use crate::core::shared::decide::{full_in_ms, kept_ms, read};
 use crate::core::shared::ledger::LedgerEntry;
-use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, rule_time_ns, unix_ms};
 use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedMode, SharedStore};
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -18,7 +19,7 @@ use crate::limits::{Id, Scratch};
 use crate::store::key::KeyRef;
 
 /// How often a change is tried again because another caller has changed the bucket meanwhile.
-pub(super) const MAX_TRIES: usize = 3;
+pub(super) const MAX_TRIES: usize = 32;
 
 /// A bucket in the store, by the limit that applies to its id.
 pub(super) enum Placed {
@@ -118,6 +119,8 @@ pub(super) async fn change_now<R>(
 ) -> Result<R, Error> {
     let (key, limit, at_least_ms) = (member.key.clone(), member.limit.clone(), member.keep_ms);
     let (guard, keeps_ledger) = (member.guard_limit().clone(), member.keeps_ledger);
+    let own = member.unscaled.as_deref().unwrap_or(&limit).clone();
+    let (began, patience) = (Instant::now(), store.patience());
     let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
     for _ in 0..MAX_TRIES {
         let before = texts.pop().flatten();
@@ -127,20 +130,31 @@ pub(super) async fn change_now<R>(
         let (new, result) = ask(&limit, bucket, unix_ns);
         let Some(mut new) = new else { return Ok(result) };
         new.ledger = new.ledger.filter(|_| keeps_ledger);
+        if let Some(mut ledger) = new.ledger.filter(|ledger| Some(*ledger) != bucket.ledger) {
+            // Other calls have other factors, by which the bucket may be full later.
+            let full_in_ms = full_in_ms(&own, bucket, unix_ns).max(full_in_ms(&own, new, unix_ns));
+            let needed_ms = full_in_ms.max(at_least_ms).saturating_add(unix_ms(unix_ns) + 1);
+            ledger.needed_until_ms = ledger.needed_until_ms.max(needed_ms.min(LAST_UNIX_MS));
+            new.ledger = Some(ledger);
+        }
         let is_needed = new.blocked_ns(unix_ns).is_some()
             || new.leases.units() > 0
             || new.ledger.is_some()
             || (new.word != 0 && !limit.rule().is_full(new.word, rule_time_ns(unix_ns)));
         let after = is_needed.then(|| {
-            (new.text(&limit).into_boxed_str(), kept_ms(&limit, new, unix_ns, at_least_ms))
+            let keep_ms = |limit| kept_ms(limit, new, unix_ns, at_least_ms);
+            (new.text(&limit).into_boxed_str(), keep_ms(&limit).max(keep_ms(&guard)))
         });
         let change = Change { key: key.clone(), before, after };
         match store.replace([change].into()).await? {
             Replaced::Done => return Ok(result),
             Replaced::Changed { unix_ns: now_ns, texts: now } => (unix_ns, texts) = (now_ns, now),
         }
+        if began.elapsed() >= patience {
+            break;
+        }
     }
-    let text = format!("{key:?} in the store was changed by others {MAX_TRIES} times meanwhile");
+    let text = format!("{key:?} in the store was changed by others again and again meanwhile");
     Err(Error::new(ErrorKind::Store, text))
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct ChargedInStore {
     pub(super) cost: u64,
     /// `None`: the charge cannot be rolled back.
     pub(super) reversible: Option<ReversibleCharge>,
+    /// The generation of the limits at the charge: after a reload nothing is returned, as on one node.
+    pub(super) generation: u64,
 }
 
 impl ChargedInStore {
@@ -84,7 +86,7 @@ impl ChargedInStore {
     ) {
         // After a reload the text's word is in the units of another limit: nothing comes back.
         let Ok(Some((member, _))) = self.place_now() else { return };
-        if member.limit != self.member.limit {
+        if !self.is_of(&member) {
             return;
         }
         let (store, charge) = (self.store.clone(), self.clone());
@@ -122,7 +124,7 @@ impl ChargedInStore {
     fn settlement(&self, actual: u64) -> Result<Option<(SharedMember, impl Settlement)>, Error> {
         let Some((member, max_debt)) = self.place_now()? else { return Ok(None) };
         let cost = self.cost;
-        let reversible = self.reversible.filter(|_| member.limit == self.member.limit);
+        let reversible = self.reversible.filter(|_| self.is_of(&member));
         let step = move |limit: &Limit, bucket: SharedBucket, unix_ns| {
             let now_ns = rule_time_ns(unix_ns);
             let new = match actual.cmp(&cost) {
@@ -138,6 +140,11 @@ impl ChargedInStore {
             (new, limit.rule().spend(word, now_ns, 0).decision)
         };
         Ok(Some((member, step)))
+    }
+
+    /// Whether the bucket is in the units of the charge.
+    fn is_of(&self, member: &SharedMember) -> bool {
+        member.limit == self.member.limit && self.generation == self.handle.generation()
     }
 
     /// Returns the bucket by the limit that applies now, and the limit's largest debt. `None`: no limit applies, it is local,
@@ -157,5 +164,12 @@ impl ChargedInStore {
             Ok(applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)))
         });
         Ok(Some((member, max_debt)))
+    }
+}
+
+impl KeyedLimit {
+    /// Returns the number of the limits that apply now: each reload counts one.
+    pub(super) fn generation(&self) -> u64 {
+        self.limiter.inner.with_view(|view| Ok(view.generation.number))
     }
 }

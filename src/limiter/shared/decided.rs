@@ -143,6 +143,7 @@ impl Counted {
             member,
             cost: self.cost,
             reversible,
+            generation: self.handle.generation(),
         }))
     }
 }

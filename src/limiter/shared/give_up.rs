@@ -1,7 +1,5 @@
 //! Gives the leases of a node up: at a reload, and before the program ends.
 
-use std::sync::Arc;
-
 use tokio::sync::oneshot;
 
 use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
@@ -144,9 +142,19 @@ impl Limiter {
 }
 
 async fn give_back(store: &dyn SharedStore, members: Vec<SharedMember>) -> Result<(), Error> {
+    let mut failed = None;
     for members in members.chunks(A_CALL) {
-        let members: Arc<[SharedMember]> = members.into();
-        let _ = store.charge(members).await?;
+        match store.charge(members.into()).await {
+            Ok(_) => {}
+            Err(error) if error.is_store_outage() => return Err(error),
+            // A text of one bucket is none: the others go back by themselves.
+            Err(error) => {
+                for member in members {
+                    let _ = store.charge([member.clone()].into()).await;
+                }
+                failed = failed.or(Some(error));
+            }
+        }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }

@@ -301,8 +301,9 @@ impl Asked {
             Ok(reserved) => reserved,
             Err(refused) => return Ok(Err(reserve_error(refused))),
         };
-        let reversible = charge.filter(|_| member.keeps_ledger);
-        let charged = ChargedInStore { handle, key, store, member, cost, reversible };
+        let (reversible, generation) =
+            (charge.filter(|_| member.keeps_ledger), handle.generation());
+        let charged = ChargedInStore { handle, key, store, member, cost, reversible, generation };
         Ok(Ok(Granted { charged: Some(charged), wait_ns, after }))
     }
 }

@@ -340,6 +340,8 @@ impl ScaledLimit<'_> {
                 }
             };
             let decision = change(store, member, move |limit, bucket, unix_ns| {
+                // In shadow mode it is no error.
+                let cost = if cost > limit.burst() { 0 } else { cost };
                 let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
                 (lowered(limit, bucket, unix_ns, outcome.word), outcome.decision)
             })

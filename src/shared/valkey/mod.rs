@@ -20,6 +20,7 @@ mod tests;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
@@ -160,6 +161,10 @@ impl SharedStore for ValkeyStore {
 
     fn warning(&self) -> Option<String> {
         self.asker.servers.warning()
+    }
+
+    fn patience(&self) -> Duration {
+        self.asker.servers.answer_timeout()
     }
 
     fn figures(&self) -> Option<&StoreFigures> {
