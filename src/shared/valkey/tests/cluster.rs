@@ -133,6 +133,25 @@ fn late_denial_gives_other_slots_back() {
 }
 
 #[test]
+fn failure_of_a_slot_gives_others_back() {
+    let writes = "for n = 1, #writes, 3 do";
+    let fails = "if find(KEYS[1], 'fails') then return redis.error_reply('OOM by the test') end";
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let scripts = scripts_with(writes, &format!("{writes} {fails}"));
+        let store = connected(&shards, scripts, 2_000);
+        let limit = Limit::fixed_window(5, Duration::from_secs(3600)).unwrap();
+        let [low, middle, _] = shards.keys("a");
+        let [_, _, high] = shards.keys("fails");
+        let error = charge(&store, &[&low, &middle, &high].map(|key| member(key, &limit, 2)));
+        assert!(error.unwrap_err().to_string().contains("OOM"));
+        for key in [low, middle] {
+            assert_eq!(charge(&store, &[member(&key, &limit, 5)]).unwrap().denied, None, "{key}");
+        }
+    });
+}
+
+#[test]
 fn a_changed_bucket_is_not_given_back() {
     with_each(|binary| {
         let shards = Shards::start(binary);
