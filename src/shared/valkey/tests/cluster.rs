@@ -152,6 +152,25 @@ fn failure_of_a_slot_gives_others_back() {
 }
 
 #[test]
+fn spend_only_members_are_charged_once() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = connected(&shards, Scripts::new(), 2_000);
+        let mut batch = shards.keys("a").map(|key| member(&key, &hourly(5), 1));
+        batch[0].mode = SharedMode::SpendOnly;
+        assert_eq!(charge(&store, &batch).unwrap().denied, None);
+        for (cost, is_denied) in [(4, false), (1, true)] {
+            let last = batch.clone().map(|member| SharedMember { cost, ..member });
+            for mut member in last {
+                member.mode = SharedMode::CheckAndSpend;
+                let found = charge(&store, std::slice::from_ref(&member)).unwrap();
+                assert_eq!(found.denied.is_some(), is_denied, "{cost} of {}", member.key);
+            }
+        }
+    });
+}
+
+#[test]
 fn a_changed_bucket_is_not_given_back() {
     with_each(|binary| {
         let shards = Shards::start(binary);
