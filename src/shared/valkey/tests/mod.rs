@@ -5,6 +5,7 @@ mod boulder;
 mod breaker;
 mod clock;
 mod cluster;
+mod edges;
 mod failover;
 mod failures;
 #[cfg(feature = "tower")]
