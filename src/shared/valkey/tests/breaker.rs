@@ -12,6 +12,7 @@ use super::{charge, member, options_of, secondly, wait_until};
 use crate::core::shared::{SharedMember, SharedStore};
 use crate::observe::store_counters::StoreErrors;
 use crate::shared::valkey::ValkeyStore;
+use crate::shared::valkey::link::PAUSE;
 
 /// What the server does, and what it has seen.
 #[derive(Default)]
@@ -151,6 +152,25 @@ fn an_abandoned_probe_lets_another_ask() {
     });
     mute.seen.lock().answers = true;
     wait_until("answered", || mute.is_answered());
+}
+
+#[test]
+fn one_call_asks_after_a_pause() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(100));
+    mute.until_refused();
+    // The longest pause.
+    std::thread::sleep(2 * PAUSE + Duration::from_millis(50));
+    let before = mute.scripts();
+    let (tell, done) = std::sync::mpsc::channel();
+    for _ in 0..20 {
+        let (by, tell) = (mute.store.clone(), tell.clone());
+        mute.store.run(Box::pin(async move {
+            let _ = tell.send(by.charge(members().into()).await.is_ok());
+        }));
+    }
+    drop(tell);
+    assert!(done.iter().all(|is_answered| !is_answered));
+    assert_eq!(mute.scripts(), before + 1);
 }
 
 #[test]
