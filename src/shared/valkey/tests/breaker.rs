@@ -21,6 +21,8 @@ struct Seen {
     scripts: usize,
     /// Whether scripts are answered.
     answers: bool,
+    /// Whether scripts are refused.
+    refuses: bool,
     /// The number of scripts at which the server ends all connections.
     ends_at: Option<usize>,
     /// How far the server's clock is ahead, in s.
@@ -96,7 +98,9 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
             seen.ends_at = None;
             return;
         }
-        if seen.answers {
+        if seen.refuses {
+            answer.push_str(&"-OOM by the test\r\n".repeat(scripts));
+        } else if seen.answers {
             let now_s = 1_790_000_000 + seen.ahead_s;
             let found = format!("*4\r\n$10\r\n{now_s}\r\n$1\r\n0\r\n:0\r\n$-1\r\n");
             answer.push_str(&found.repeat(scripts));
@@ -171,6 +175,15 @@ fn one_call_asks_after_a_pause() {
     drop(tell);
     assert!(done.iter().all(|is_answered| !is_answered));
     assert_eq!(mute.scripts(), before + 1);
+}
+
+#[test]
+fn refusals_of_the_server_are_no_pause() {
+    let mute = Mute::start(Seen { refuses: true, ..Seen::default() }, Duration::from_secs(5));
+    for _ in 0..20 {
+        let error = charge(&mute.store, &members()).unwrap_err().to_string();
+        assert!(error.contains("OOM"), "{error}");
+    }
 }
 
 #[test]
