@@ -187,6 +187,21 @@ fn refusals_of_the_server_are_no_pause() {
 }
 
 #[test]
+fn an_answer_ends_a_row_of_failures() {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_secs(5));
+    for _ in 0..8 {
+        let ends_at = mute.scripts() + 1;
+        mute.seen.lock().ends_at = Some(ends_at);
+        assert!(!mute.is_answered());
+        wait_until("answered", || {
+            let answered = charge(&mute.store, &members()).map_err(|error| error.to_string());
+            assert!(!answered.as_ref().is_err_and(|error| error.contains("in a row")));
+            answered.is_ok()
+        });
+    }
+}
+
+#[test]
 fn failures_are_counted_by_their_kind() {
     let mute = Mute::start(Seen::default(), Duration::from_millis(30));
     mute.until_refused();
