@@ -55,10 +55,12 @@ impl SharedBucket {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
+    use std::collections::HashSet;
     use std::time::Duration;
 
     use super::*;
     use crate::algorithm::timed_count::NS_PER_MS;
+    use crate::core::shared::reversible::ReversibleCharge;
 
     const AT_NS: u64 = 1_790_000_000_000_000_000;
 
@@ -86,6 +88,22 @@ mod tests {
                 let needed_until_ns = new.ledger.unwrap().needed_until_ms * NS_PER_MS;
                 let rule = limit.rule();
                 assert!(rule.is_full(bucket.word, rule_time_ns(needed_until_ns)), "{limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_comes_back_after_an_entry() {
+        for limit in limits() {
+            let mut bucket = SharedBucket::default();
+            let mut texts = HashSet::new();
+            for _ in 0..5 {
+                let before = bucket;
+                bucket = charged(&limit, bucket, AT_NS);
+                assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
+                let charge = ReversibleCharge::new(before, bucket.word, AT_NS).unwrap();
+                bucket = charge.rolled_back(&limit, bucket, AT_NS, (2, 0)).unwrap();
+                assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
             }
         }
     }
