@@ -99,6 +99,17 @@ fn denials_are_kept_until_units_come_back() {
 }
 
 #[test]
+fn denials_end_with_a_reload() {
+    let node = leasing(100);
+    assert!(node.all.spend_blocking("a", 19).unwrap().allowed());
+    assert!(!node.all.spend_blocking("a", 3).unwrap().allowed());
+    assert!(!node.without_store(3).unwrap().allowed());
+    let _ = node.limiter.reload(leased_limits(30)).unwrap();
+    assert_eq!(node.without_store(3), None, "a denial under the limit before");
+    assert!(node.all.spend_blocking("a", 3).unwrap().allowed());
+}
+
+#[test]
 fn blocks_end_leases_of_their_node() {
     let node = leasing(100);
     node.take_lease("a");
