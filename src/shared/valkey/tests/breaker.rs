@@ -202,6 +202,25 @@ fn an_answer_ends_a_row_of_failures() {
 }
 
 #[test]
+fn late_failures_leave_the_new_connection() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(400));
+    let (tell, done) = std::sync::mpsc::channel();
+    for wait_ms in [0, 0, 0, 0, 0, 200] {
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        let (by, tell) = (mute.store.clone(), tell.clone());
+        mute.store.run(Box::pin(async move {
+            let _ = tell.send(by.charge(members().into()).await.is_ok());
+        }));
+    }
+    // The first five end the first connection, and the last one fails after the second is made.
+    wait_until("connected again", || mute.seen.lock().connections == 2);
+    drop(tell);
+    assert_eq!(done.iter().count(), 6);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(mute.seen.lock().connections, 2);
+}
+
+#[test]
 fn failures_are_counted_by_their_kind() {
     let mute = Mute::start(Seen::default(), Duration::from_millis(30));
     mute.until_refused();
