@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{charge, member, options_of, secondly, wait_until};
+use super::{charge, member, options_of, run, secondly, wait_until};
 use crate::core::shared::{SharedMember, SharedStore};
 use crate::observe::store_counters::StoreErrors;
 use crate::shared::valkey::ValkeyStore;
@@ -218,6 +218,20 @@ fn late_failures_leave_the_new_connection() {
     assert_eq!(done.iter().count(), 6);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(mute.seen.lock().connections, 2);
+}
+
+#[test]
+fn calls_of_little_time_are_no_pause() {
+    let mute = Mute::start(Seen::default(), Duration::from_secs(1));
+    for _ in 0..10 {
+        let asker = mute.store.asker.clone();
+        let asked = async move {
+            let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
+            asker.charge_in_slot(&members(), deadline).await
+        };
+        let error = run(&mute.store, asked).unwrap_err().to_string();
+        assert!(error.contains("no answer within") || error.contains("no time is left"), "{error}");
+    }
 }
 
 #[test]
