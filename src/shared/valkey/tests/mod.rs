@@ -13,6 +13,7 @@ mod layer;
 mod nodes;
 mod processes;
 mod scripts;
+mod sentinels;
 mod server;
 mod shards;
 mod speed;
