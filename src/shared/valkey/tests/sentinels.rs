@@ -85,3 +85,22 @@ fn a_replica_that_sentinels_name_decides_nothing() {
         wait_until("connected", || check(&store).is_none());
     });
 }
+
+#[test]
+fn the_sentinel_that_answered_is_asked_first() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let (one, other) = (Sentinel::start(None), Sentinel::start(Some(server.port())));
+        let store = store_of([&one, &other]);
+        wait_until("connected", || check(&store).is_none());
+        let before = (one.questions(), other.questions());
+        let kill = cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").to_owned();
+        let _ = kill.exec(&mut server.connection());
+        wait_until("asked again", || {
+            let _ = check(&store);
+            other.questions() > before.1
+        });
+        wait_until("connected", || check(&store).is_none());
+        assert_eq!(one.questions(), before.0);
+    });
+}
