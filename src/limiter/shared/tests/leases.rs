@@ -131,6 +131,18 @@ fn denials_end_with_an_override() {
 }
 
 #[test]
+fn records_of_idle_buckets_are_dropped() {
+    let node = leasing(100);
+    for id in 0..10_000 {
+        node.hand.advance(MS);
+        assert!(node.all.spend_blocking(id.to_string().as_str(), 1).unwrap().allowed());
+    }
+    // Those of the last second, and no more than that again before they are looked through.
+    let records = node.limiter.inner.leases.as_ref().unwrap().records();
+    assert!((1_000..=4_000).contains(&records), "{records}");
+}
+
+#[test]
 fn blocks_end_leases_of_their_node() {
     let node = leasing(100);
     node.take_lease("a");
