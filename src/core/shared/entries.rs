@@ -52,3 +52,59 @@ impl SharedBucket {
         SharedBucket { ledger: self.ledger.filter(is_needed), ..self }
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::collections::HashSet;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::algorithm::timed_count::NS_PER_MS;
+    use crate::core::shared::reversible::ReversibleCharge;
+
+    const AT_NS: u64 = 1_790_000_000_000_000_000;
+
+    fn limits() -> [Limit; 4] {
+        let tenth = Duration::from_millis(100);
+        [
+            Limit::new(20, 10, Duration::from_nanos(999_999_937)).unwrap(),
+            Limit::fixed_window(20, 20 * tenth).unwrap(),
+            Limit::token_bucket(20, 20 * tenth, 10).unwrap(),
+            Limit::leaky_bucket(20, tenth, 1).unwrap(),
+        ]
+    }
+
+    fn charged(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> SharedBucket {
+        let word = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 2).word.unwrap();
+        SharedBucket { word, ..bucket }
+    }
+
+    #[test]
+    fn ledgers_outlive_the_charges_before_them() {
+        for limit in limits() {
+            for unix_ns in (0..50).map(|at| AT_NS + at * 333_337) {
+                let bucket = charged(&limit, SharedBucket::default(), unix_ns);
+                let new = bucket.with_entry(&limit, unix_ns, 0, LedgerEntry::Refund);
+                let needed_until_ns = new.ledger.unwrap().needed_until_ms * NS_PER_MS;
+                let rule = limit.rule();
+                assert!(rule.is_full(bucket.word, rule_time_ns(needed_until_ns)), "{limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_comes_back_after_an_entry() {
+        for limit in limits() {
+            let mut bucket = SharedBucket::default();
+            let mut texts = HashSet::new();
+            for _ in 0..5 {
+                let before = bucket;
+                bucket = charged(&limit, bucket, AT_NS);
+                assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
+                let charge = ReversibleCharge::new(before, bucket.word, AT_NS).unwrap();
+                bucket = charge.rolled_back(&limit, bucket, AT_NS, (2, 0)).unwrap();
+                assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
+            }
+        }
+    }
+}

@@ -202,6 +202,18 @@ mod tests {
     }
 
     #[test]
+    fn idle_bucket_wants_no_lease() {
+        for (idle_ns, want) in [(2 * SECOND_NS - 1, FIRST_WANT), (2 * SECOND_NS, 0)] {
+            let mut held = held();
+            let _ = begin(&mut held, 1, 0);
+            held.end(None);
+            let _ = begin(&mut held, 2, 0);
+            grant(&mut held, 8, 2);
+            assert_eq!(begin(&mut held, 2 + idle_ns, 0).want, want, "after {idle_ns} ns");
+        }
+    }
+
+    #[test]
     fn one_call_asks_at_a_time() {
         let mut held = held();
         let _ = begin(&mut held, 1, 0);

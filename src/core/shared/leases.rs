@@ -71,6 +71,12 @@ impl Leases {
         all.values().filter(|held| held.has_lease()).map(|held| held.key.clone()).collect()
     }
 
+    /// Returns the number of buckets of which the node has a record.
+    #[cfg(test)]
+    pub(crate) fn records(&self) -> usize {
+        self.held.lock().len()
+    }
+
     /// Begins a call to the store for a bucket that cannot be answered here. `None`: another call asks for a lease of it.
     pub(crate) fn begin(
         &self,

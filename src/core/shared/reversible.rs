@@ -136,3 +136,28 @@ pub(crate) fn reserve(
     });
     Ok(Reserved { new: Some(new), charge, wait_ns })
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::shared::lease::LeaseRequest;
+
+    #[test]
+    fn charges_beside_leases_stay() {
+        let at_ns = 1_790_000_000 * 1_000_000_000;
+        let limit = Limit::new(20, 1, Duration::from_secs(60)).unwrap();
+        let request = LeaseRequest { want: 8, length_ms: 1_000, end: None };
+        let (leased, granted) = SharedBucket::default().with_lease(&limit, at_ns, request).unwrap();
+        let rolled_back = |before: SharedBucket, ended_ns| {
+            let word = limit.rule().spend(before.word, rule_time_ns(at_ns), 3).word.unwrap();
+            let after = SharedBucket { word, ..before }.guarded(&limit, ended_ns);
+            ReversibleCharge::new(before, word, at_ns)?.rolled_back(&limit, after, ended_ns, (3, 0))
+        };
+        let ended_ns = granted.until_ms * NS_PER_MS + 1;
+        assert!(rolled_back(SharedBucket::default(), ended_ns).is_some());
+        assert_eq!(rolled_back(leased, at_ns), None);
+        assert_eq!(rolled_back(leased, ended_ns), None, "also after the leases have ended");
+    }
+}

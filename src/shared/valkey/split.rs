@@ -205,3 +205,45 @@ fn undoing(members: &[SharedMember], found: &Found) -> Result<Vec<Change>, Error
     }
     Ok(changes)
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::Limit;
+
+    /// Members in the slots 12182, 12739, 2381 and 12182.
+    fn parts() -> Vec<Part> {
+        let limit = Limit::new(5, 1, Duration::from_secs(1)).unwrap();
+        let member = |key: &str| SharedMember {
+            key: key.into(),
+            limit: limit.clone(),
+            unscaled: None,
+            keeps_ledger: true,
+            cost: 1,
+            mode: SharedMode::CheckAndSpend,
+            keep_ms: 0,
+            lease: None,
+        };
+        parts_of(&["foo", "123456789", "tollgate:PerUser:alice", "a{foo}b"].map(member))
+    }
+
+    #[test]
+    fn parts_are_in_the_order_of_slots() {
+        let parts = parts();
+        let slots: Vec<_> = parts.iter().map(|part| (part.slot, &part.positions[..])).collect();
+        assert_eq!(slots, [(2_381, &[2][..]), (12_182, &[0, 3]), (12_739, &[1])]);
+        assert_eq!(&*parts[1].members[1].key, "a{foo}b");
+    }
+
+    #[test]
+    fn members_keep_the_time_of_their_server() {
+        let mut merged = Merged::new(4);
+        for (part, unix_ns) in parts().iter().zip([9, 7, 8]) {
+            let members = part.members.len();
+            merged.put(part, &Found { unix_ns, ..Merged::new(members).0 });
+        }
+        assert_eq!((merged.0.unix_ns, &merged.0.times[..]), (9, &[7, 8, 9, 7][..]));
+    }
+}

@@ -1,8 +1,11 @@
 //! Leases of one node beside other calls.
 
+use std::time::SystemTime;
+
 use super::*;
 use crate::clock::ManualClock;
 use crate::decision::Decision;
+use crate::limits::OverrideOptions;
 use crate::util::block_on::block_on;
 
 const MS: Duration = Duration::from_millis(1);
@@ -96,6 +99,47 @@ fn denials_are_kept_until_units_come_back() {
         node.all.spend("a", 21).unwrap_err().is_cost_above_burst()
             || node.without_store(20).is_none()
     );
+}
+
+#[test]
+fn denials_end_with_a_reload() {
+    let node = leasing(100);
+    assert!(node.all.spend_blocking("a", 19).unwrap().allowed());
+    assert!(!node.all.spend_blocking("a", 3).unwrap().allowed());
+    assert!(!node.without_store(3).unwrap().allowed());
+    let _ = node.limiter.reload(leased_limits(30)).unwrap();
+    assert_eq!(node.without_store(3), None, "a denial under the limit before");
+    assert!(node.all.spend_blocking("a", 3).unwrap().allowed());
+}
+
+#[test]
+fn denials_end_with_an_override() {
+    let (clock, hand) = Clock::manual();
+    let leased = LimitOptions::default().shared(Shared::Leased).lease(10_000 * MS);
+    let until = OverrideOptions::default().expires(SystemTime::now() + MINUTE);
+    let limit = |burst| Limit::new(burst, 1, MINUTE).unwrap();
+    let limits = Limits::builder().limit_with("All", IdFormat::String, limit(40), leased).unwrap();
+    let limits = limits.override_with("All", "a", limit(20), until).unwrap().build();
+    let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
+    let all = Limiter::with_options(limits, options).limit("All").unwrap();
+    hand.advance(55_000 * MS);
+    assert!(all.spend_blocking("a", 20).unwrap().allowed());
+    assert!(!all.spend_blocking("a", 20).unwrap().allowed());
+    assert!(!all.spend("a", 20).unwrap().allowed(), "without the store");
+    hand.advance(9_500 * MS);
+    assert!(all.spend("a", 20).unwrap_err().needs_store(), "by another limit");
+}
+
+#[test]
+fn records_of_idle_buckets_are_dropped() {
+    let node = leasing(100);
+    for id in 0..10_000 {
+        node.hand.advance(MS);
+        assert!(node.all.spend_blocking(id.to_string().as_str(), 1).unwrap().allowed());
+    }
+    // Those of the last second, and no more than that again before they are looked through.
+    let records = node.limiter.inner.leases.as_ref().unwrap().records();
+    assert!((1_000..=4_000).contains(&records), "{records}");
 }
 
 #[test]

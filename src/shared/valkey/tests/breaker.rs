@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{charge, member, options_of, secondly, wait_until};
+use super::{charge, member, options_of, run, secondly, wait_until};
 use crate::core::shared::{SharedMember, SharedStore};
 use crate::observe::store_counters::StoreErrors;
 use crate::shared::valkey::ValkeyStore;
+use crate::shared::valkey::link::PAUSE;
 
 /// What the server does, and what it has seen.
 #[derive(Default)]
@@ -20,6 +21,8 @@ struct Seen {
     scripts: usize,
     /// Whether scripts are answered.
     answers: bool,
+    /// Whether scripts are refused.
+    refuses: bool,
     /// The number of scripts at which the server ends all connections.
     ends_at: Option<usize>,
     /// How far the server's clock is ahead, in s.
@@ -95,7 +98,9 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
             seen.ends_at = None;
             return;
         }
-        if seen.answers {
+        if seen.refuses {
+            answer.push_str(&"-OOM by the test\r\n".repeat(scripts));
+        } else if seen.answers {
             let now_s = 1_790_000_000 + seen.ahead_s;
             let found = format!("*4\r\n$10\r\n{now_s}\r\n$1\r\n0\r\n:0\r\n$-1\r\n");
             answer.push_str(&found.repeat(scripts));
@@ -151,6 +156,82 @@ fn an_abandoned_probe_lets_another_ask() {
     });
     mute.seen.lock().answers = true;
     wait_until("answered", || mute.is_answered());
+}
+
+#[test]
+fn one_call_asks_after_a_pause() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(100));
+    mute.until_refused();
+    // The longest pause.
+    std::thread::sleep(2 * PAUSE + Duration::from_millis(50));
+    let before = mute.scripts();
+    let (tell, done) = std::sync::mpsc::channel();
+    for _ in 0..20 {
+        let (by, tell) = (mute.store.clone(), tell.clone());
+        mute.store.run(Box::pin(async move {
+            let _ = tell.send(by.charge(members().into()).await.is_ok());
+        }));
+    }
+    drop(tell);
+    assert!(done.iter().all(|is_answered| !is_answered));
+    assert_eq!(mute.scripts(), before + 1);
+}
+
+#[test]
+fn refusals_of_the_server_are_no_pause() {
+    let mute = Mute::start(Seen { refuses: true, ..Seen::default() }, Duration::from_secs(5));
+    for _ in 0..20 {
+        let error = charge(&mute.store, &members()).unwrap_err().to_string();
+        assert!(error.contains("OOM"), "{error}");
+    }
+}
+
+#[test]
+fn an_answer_ends_a_row_of_failures() {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_secs(5));
+    for _ in 0..8 {
+        let ends_at = mute.scripts() + 1;
+        mute.seen.lock().ends_at = Some(ends_at);
+        assert!(!mute.is_answered());
+        wait_until("answered", || {
+            let answered = charge(&mute.store, &members()).map_err(|error| error.to_string());
+            assert!(!answered.as_ref().is_err_and(|error| error.contains("in a row")));
+            answered.is_ok()
+        });
+    }
+}
+
+#[test]
+fn late_failures_leave_the_new_connection() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(400));
+    let (tell, done) = std::sync::mpsc::channel();
+    for wait_ms in [0, 0, 0, 0, 0, 200] {
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        let (by, tell) = (mute.store.clone(), tell.clone());
+        mute.store.run(Box::pin(async move {
+            let _ = tell.send(by.charge(members().into()).await.is_ok());
+        }));
+    }
+    // The first five end the first connection, and the last one fails after the second is made.
+    wait_until("connected again", || mute.seen.lock().connections == 2);
+    drop(tell);
+    assert_eq!(done.iter().count(), 6);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(mute.seen.lock().connections, 2);
+}
+
+#[test]
+fn calls_of_little_time_are_no_pause() {
+    let mute = Mute::start(Seen::default(), Duration::from_secs(1));
+    for _ in 0..10 {
+        let asker = mute.store.asker.clone();
+        let asked = async move {
+            let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
+            asker.charge_in_slot(&members(), deadline).await
+        };
+        let error = run(&mute.store, asked).unwrap_err().to_string();
+        assert!(error.contains("no answer within") || error.contains("no time is left"), "{error}");
+    }
 }
 
 #[test]

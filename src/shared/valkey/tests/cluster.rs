@@ -1,5 +1,6 @@
 //! A cluster of three servers: batches over its slots, nodes that end, slots that move, and the bound of several nodes.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -81,11 +82,20 @@ fn batches_over_slots_charge_all_or_none() {
     });
 }
 
+/// Makes scripts that have `to` in place of `from`, which is in one of them once.
+fn scripts_with(from: &str, to: &str) -> Scripts {
+    let places = Cell::new(0);
+    let scripts = Scripts::from(|text| {
+        places.set(places.get() + text.matches(from).count());
+        text.replace(from, to)
+    });
+    assert_eq!(places.get(), 1, "{from:?}");
+    scripts
+}
+
 /// Scripts by which a check never denies, as if another call had come between the checks and the charges.
 fn scripts_with_late_denials() -> Scripts {
-    Scripts::from(|text| {
-        text.replace("elseif mode ~= '2' and denied == 0", "elseif mode == '0' and denied == 0")
-    })
+    scripts_with("elseif (mode == '0' or mode == '1') and", "elseif mode == '0' and")
 }
 
 #[test]
@@ -118,6 +128,44 @@ fn late_denial_gives_other_slots_back() {
             let batch = keys.each_ref().map(|key| member(key, &limit, 1));
             assert_eq!(charge(&store, &batch).unwrap().denied, Some(1));
             assert_eq!(charge(&store, &[member(&keys[0], &limit, 5)]).unwrap().denied, None);
+        }
+    });
+}
+
+#[test]
+fn failure_of_a_slot_gives_others_back() {
+    let writes = "for n = 1, #writes, 3 do";
+    let fails = "if find(KEYS[1], 'fails') then return redis.error_reply('OOM by the test') end";
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let scripts = scripts_with(writes, &format!("{writes} {fails}"));
+        let store = connected(&shards, scripts, 2_000);
+        let limit = Limit::fixed_window(5, Duration::from_secs(3600)).unwrap();
+        let [low, middle, _] = shards.keys("a");
+        let [_, _, high] = shards.keys("fails");
+        let error = charge(&store, &[&low, &middle, &high].map(|key| member(key, &limit, 2)));
+        assert!(error.unwrap_err().to_string().contains("OOM"));
+        for key in [low, middle] {
+            assert_eq!(charge(&store, &[member(&key, &limit, 5)]).unwrap().denied, None, "{key}");
+        }
+    });
+}
+
+#[test]
+fn spend_only_members_are_charged_once() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = connected(&shards, Scripts::new(), 2_000);
+        let mut batch = shards.keys("a").map(|key| member(&key, &hourly(5), 1));
+        batch[0].mode = SharedMode::SpendOnly;
+        assert_eq!(charge(&store, &batch).unwrap().denied, None);
+        for (cost, is_denied) in [(4, false), (1, true)] {
+            let last = batch.clone().map(|member| SharedMember { cost, ..member });
+            for mut member in last {
+                member.mode = SharedMode::CheckAndSpend;
+                let found = charge(&store, std::slice::from_ref(&member)).unwrap();
+                assert_eq!(found.denied.is_some(), is_denied, "{cost} of {}", member.key);
+            }
         }
     });
 }

@@ -5,6 +5,7 @@ mod boulder;
 mod breaker;
 mod clock;
 mod cluster;
+mod edges;
 mod failover;
 mod failures;
 #[cfg(feature = "tower")]
@@ -12,6 +13,7 @@ mod layer;
 mod nodes;
 mod processes;
 mod scripts;
+mod sentinels;
 mod server;
 mod shards;
 mod speed;

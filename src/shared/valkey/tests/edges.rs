@@ -1,0 +1,149 @@
+//! The scripts at single points that random calls rarely meet: they decide and write as `decide.rs` does.
+
+use std::time::Duration;
+
+use redis::{Commands, Connection};
+
+use super::server::{Server, with_each};
+use super::{charge, member, options, secondly, wait_until_connected};
+use crate::core::shared::decide::{decide, denied_by, written};
+use crate::core::shared::groups::MAX_GROUP_UNITS;
+use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
+use crate::core::shared::{SharedMember, SharedMode};
+use crate::limit::Limit;
+use crate::shared::valkey::ValkeyStore;
+use crate::shared::valkey::script::Scripts;
+
+const MS: u64 = 1_000_000;
+const NOW_MS: u64 = 1_790_000_000_250;
+
+struct Edges {
+    store: ValkeyStore,
+    connection: Connection,
+}
+
+impl Edges {
+    /// Makes a store whose server's clock stands at [`NOW_MS`].
+    fn new(server: &Server) -> Edges {
+        let by_hand =
+            |text: &str| text.replace("redis.call('TIME')", "redis.call('LRANGE', 'clock', 0, -1)");
+        let mut connection = server.connection();
+        let now = [NOW_MS / 1_000, NOW_MS % 1_000 * 1_000];
+        let () = connection.rpush("clock", &now).unwrap();
+        let store = ValkeyStore::with_scripts(&options(server), Scripts::from(by_hand)).unwrap();
+        wait_until_connected(&store);
+        Edges { store, connection }
+    }
+
+    /// Charges a member whose bucket has this text. Returns whether it is allowed, and the units of its lease.
+    fn charge(&mut self, text: &str, member: &SharedMember) -> (bool, u64) {
+        let () = self.connection.set(&*member.key, text).unwrap();
+        let members = std::slice::from_ref(member);
+        let found = charge(&self.store, members).unwrap();
+        assert_eq!(found.unix_ns, NOW_MS * MS);
+        let decided = decide(members, &found.texts, found.unix_ns).unwrap();
+        assert_eq!(found.denied, denied_by(members, &decided), "{text:?} {member:?}");
+        let is_allowed = found.denied.is_none();
+        let granted = decided[0].granted.filter(|_| is_allowed);
+        assert_eq!(found.leased, [granted.map_or(0, |granted| granted.units)], "{text:?}");
+        let new = written(member, &decided[0], found.unix_ns).filter(|_| is_allowed);
+        let after: String = self.connection.get(&*member.key).unwrap();
+        let wanted = new.as_ref().map_or(text, |(text, _)| text);
+        assert_eq!(after, wanted, "of {text:?} {member:?}");
+        if let Some((_, keep_ms)) = new {
+            let left_ms = self.connection.pttl::<_, i64>(&*member.key).unwrap().cast_unsigned();
+            assert!((keep_ms - 3_000..=keep_ms).contains(&left_ms), "{left_ms} of {keep_ms}");
+        }
+        (is_allowed, found.leased[0])
+    }
+}
+
+fn asking(want: u64, end: Option<LeaseEnd>) -> Option<LeaseRequest> {
+    Some(LeaseRequest { want, length_ms: 1_000, end })
+}
+
+#[test]
+fn gcra_is_exact_to_the_ns() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let plain = member("a", &secondly(5, 1), 1);
+        // This one is for charge.lua.
+        let kept = SharedMember { keep_ms: 1, ..plain.clone() };
+        for member in [plain, kept] {
+            let full_ns = NOW_MS * MS + 4_000_000_000;
+            assert!(edges.charge(&full_ns.to_string(), &member).0);
+            assert!(!edges.charge(&(full_ns + 1).to_string(), &member).0);
+        }
+    });
+}
+
+#[test]
+fn ledgers_and_leases_end_at_their_ms() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let leaky = Limit::leaky_bucket(40, Duration::from_secs(1), 1).unwrap();
+        let buckets = [
+            (secondly(40, 1), (NOW_MS * MS).to_string()),
+            (leaky, format!("{}:3", NOW_MS - 1_500)),
+        ];
+        for (limit, bucket) in &buckets {
+            for before_ms in [2, 1, 0, 1_200] {
+                let at_ms = NOW_MS + 1 - before_ms;
+                edges.charge(&format!("{bucket}~1:{at_ms}:1:5:0:0"), &member("a", limit, 1));
+                // The later group is still leased when the first one ends.
+                let groups = format!("{bucket}|0|{at_ms}|5|{}|7", NOW_MS + 900);
+                edges.charge(&groups, &member("a", limit, 1));
+            }
+        }
+    });
+}
+
+#[test]
+fn leases_give_back_what_was_granted() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let leaky = Limit::leaky_bucket(40, Duration::from_secs(1), 1).unwrap();
+        let end_ms = NOW_MS + 900;
+        let end = LeaseEnd { tag_ms: end_ms, granted: 3, unspent: 5 };
+        for (limit, bucket) in [
+            (secondly(40, 1), (NOW_MS * MS + 20_000_000_000).to_string()),
+            (leaky, format!("{NOW_MS}:20")),
+        ] {
+            let ending = SharedMember { lease: asking(0, Some(end)), ..member("a", &limit, 1) };
+            let text = format!("{bucket}|0|{end_ms}|7");
+            assert_eq!(edges.charge(&text, &ending), (true, 0));
+            let left =
+                |cost| SharedMember { mode: SharedMode::CheckOnly, ..member("a", &limit, cost) };
+            let text: String = edges.connection.get("a").unwrap();
+            assert!(edges.charge(&text, &left(22)).0 && !edges.charge(&text, &left(23)).0);
+        }
+    });
+}
+
+#[test]
+fn full_groups_take_no_more_leases() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let large = Limit::leaky_bucket(16_777_215, Duration::from_secs(1), 1).unwrap();
+        let asking = SharedMember { lease: asking(8, None), ..member("a", &large, 1) };
+        let end_ms = (NOW_MS / 1_000 + 2) * 1_000;
+        for (units, leased) in [(MAX_GROUP_UNITS - 8, 8), (MAX_GROUP_UNITS - 7, 0)] {
+            let text = format!("{NOW_MS}:1|0|{end_ms}|{units}");
+            assert_eq!(edges.charge(&text, &asking), (true, leased), "beside {units}");
+        }
+    });
+}
+
+#[test]
+fn times_to_keep_texts_are_capped() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let kept = SharedMember { keep_ms: 5_000_000_000_000, ..member("a", &secondly(5, 1), 1) };
+        assert!(edges.charge(&(NOW_MS * MS).to_string(), &kept).0);
+    });
+}
