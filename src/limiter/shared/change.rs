@@ -140,7 +140,8 @@ pub(super) async fn change_now<R>(
         let is_needed = new.blocked_ns(unix_ns).is_some()
             || new.leases.units() > 0
             || new.ledger.is_some()
-            || (new.word != 0 && !limit.rule().is_full(new.word, rule_time_ns(unix_ns)));
+            // A bucket that is full by this limit may owe units by that of a call with a factor.
+            || new.word != 0;
         let after = is_needed.then(|| {
             let keep_ms = |limit| kept_ms(limit, new, unix_ns, at_least_ms);
             (new.text(&limit).into_boxed_str(), keep_ms(&limit).max(keep_ms(&guard)))

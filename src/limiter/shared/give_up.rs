@@ -145,14 +145,15 @@ async fn give_back(store: &dyn SharedStore, members: Vec<SharedMember>) -> Resul
     let mut failed = None;
     for members in members.chunks(A_CALL) {
         match store.charge(members.into()).await {
-            Ok(_) => {}
+            // None of the members can deny.
+            Ok(found) if found.denied.is_none() => {}
             Err(error) if error.is_store_outage() => return Err(error),
             // A text of one bucket is none: the others go back by themselves.
-            Err(error) => {
+            answer => {
                 for member in members {
                     let _ = store.charge([member.clone()].into()).await;
                 }
-                failed = failed.or(Some(error));
+                failed = failed.or(answer.err());
             }
         }
     }
