@@ -178,9 +178,12 @@ impl Batch<'_> {
             if is_shared(&member) { shared.push(member) } else { locals.push(member) }
         }
         if !call.asks {
-            // Before the local members are charged: an error writes nothing.
+            // Before the local members are charged: an error writes nothing. A denial by one of them needs no store.
+            look(view, &mut locals)?;
+            let is_denied =
+                locals.iter().any(|member| member.can_deny() && !member.decision.allowed());
             for member in &shared {
-                if !is_answered_here(view, member)? {
+                if !is_denied && !is_answered_here(view, member)? {
                     member.handle.tally.count_error();
                     return Ok(Err(needs_store(member.handle.name())));
                 }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::algorithm::factor::Factor;
 use crate::core::shared::decide::{full_in_ms, kept_ms, read};
 use crate::core::shared::ledger::LedgerEntry;
-use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, rule_time_ns, unix_ms};
+use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, unix_ms};
 use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedMode, SharedStore};
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;

@@ -245,7 +245,7 @@ fn a_lost_node_fails_its_slots_alone() {
                 // A batch that has a member there has no answer, and charges nothing elsewhere.
                 let error = charge(&store, &all()).unwrap_err();
                 assert!(error.is_store_outage(), "{error}");
-                assert!(call.elapsed() < Duration::from_secs(1), "{:?}", call.elapsed());
+                assert!(call.elapsed() < Duration::from_secs(3), "{:?}", call.elapsed());
                 assert!(spend(&store, &keys[1]).unwrap(), "other slots go on");
                 failed += 1;
                 pause(5);

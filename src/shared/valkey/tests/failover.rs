@@ -119,7 +119,7 @@ fn until_it_answers(store: &ValkeyStore) -> Vec<String> {
     loop {
         let call = Instant::now();
         let answer = spend(store);
-        assert!(call.elapsed() < Duration::from_millis(500), "{:?}", call.elapsed());
+        assert!(call.elapsed() < Duration::from_secs(2), "{:?}", call.elapsed());
         match answer {
             Ok(_) => return texts,
             Err(error) => {

@@ -182,7 +182,7 @@ fn until_it_answers(store: &ValkeyStore, within: Duration) {
     loop {
         let call = Instant::now();
         let is_answered = spend(store, "again").is_ok();
-        assert!(call.elapsed() < Duration::from_millis(200), "{:?}", call.elapsed());
+        assert!(call.elapsed() < Duration::from_secs(2), "{:?}", call.elapsed());
         if is_answered {
             return;
         }
@@ -201,7 +201,7 @@ fn failures_end(binary: &Path, stop: impl Fn(&mut Server), go_on: impl Fn(&mut S
     while began.elapsed() < Duration::from_millis(1_500) {
         let call = Instant::now();
         texts.push(spend(&store, "a").unwrap_err().to_string());
-        assert!(call.elapsed() < Duration::from_millis(200), "{:?}", call.elapsed());
+        assert!(call.elapsed() < Duration::from_secs(2), "{:?}", call.elapsed());
         std::thread::sleep(Duration::from_millis(2));
     }
     let quick = texts.iter().filter(|text| !text.contains("no answer within")).count();
