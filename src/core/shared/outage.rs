@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_answers_some_calls_is_one_outage() {
+    fn a_store_of_some_answers_is_one_outage() {
         let outage = Outage::default();
         let one = member("a", &limits()[0], 1);
         let mut allowed = 0;

@@ -186,11 +186,15 @@ impl Limits {
                 }
             }
         }
-        let mut warnings = first.into_warnings();
+        let warnings = first.into_warnings();
         #[cfg(feature = "valkey")]
-        if let Some(warning) = self.without_store() {
-            warnings.listed.insert(0, warning);
-        }
+        let warnings = match self.without_store() {
+            Some(warning) => {
+                let listed = std::iter::once(warning).chain(warnings.listed).collect();
+                Warnings { listed, ..warnings }
+            }
+            None => warnings,
+        };
         warnings
     }
 
