@@ -104,7 +104,7 @@ impl KeyedLimit {
     ///
     /// # Errors
     ///
-    /// As [`spend_shared`](KeyedLimit::spend_shared); also if others have changed the bucket three times meanwhile.
+    /// As [`spend_shared`](KeyedLimit::spend_shared); also if others have changed the bucket again and again meanwhile.
     pub async fn refund_shared<'a>(
         &self,
         id: impl Into<Id<'a>>,

@@ -56,14 +56,15 @@ impl KeyedLimit {
     /// of it if no later charge is behind it. A future that is dropped before it is ready keeps nothing: what the store
     /// charges for it is rolled back.
     ///
-    /// While the store does not answer, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and nobody
+    /// While the store does not answer, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and no caller
     /// waits: the units are there at once, or the call returns the store's error.
     ///
     /// # Errors
     ///
     /// As [`reserve`](KeyedLimit::reserve); and [`ReserveError::Wrong`] with [`Error::is_store_failure`] if the store does not
-    /// answer and the policy denies, has a text that is no bucket, or other callers have changed it three times meanwhile, or with [`Error::is_leased`] if the
-    /// limit is [`Leased`](crate::limits::Shared::Leased): units that nodes hold in leases have no order.
+    /// answer and the policy denies, if it has a text that is no bucket, or if other callers have changed the bucket again and
+    /// again meanwhile; or with [`Error::is_leased`] if the limit is [`Leased`](crate::limits::Shared::Leased): units that
+    /// nodes hold in leases have no order.
     ///
     /// # Example
     ///

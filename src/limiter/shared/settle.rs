@@ -22,7 +22,7 @@ impl Receipt {
     /// # Errors
     ///
     /// [`Error::is_store_failure`] if the store does not answer in time or has a text that is no bucket, or if other callers
-    /// have changed the bucket three times meanwhile. The estimate may stay charged then.
+    /// have changed the bucket again and again meanwhile. The estimate may stay charged then.
     ///
     /// # Example
     ///

@@ -22,7 +22,7 @@ impl KeyedLimit {
     ///
     /// # Errors
     ///
-    /// As [`spend_shared`](KeyedLimit::spend_shared); also if others have changed the bucket three times meanwhile. If the
+    /// As [`spend_shared`](KeyedLimit::spend_shared); also if others have changed the bucket again and again meanwhile. If the
     /// store does not answer in time, the limit's [policy](crate::limits::LimitOptions::on_error) grants all units or none.
     ///
     /// # Example
