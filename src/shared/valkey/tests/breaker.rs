@@ -14,7 +14,7 @@ use crate::observe::store_counters::StoreErrors;
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::link::PAUSE;
 
-/// What the server does, and what it has seen.
+/// The state of the server: its answers, and the calls that it has had.
 #[derive(Default)]
 struct Seen {
     connections: usize,
