@@ -15,6 +15,7 @@ mod on_response;
 mod refunds;
 mod rule_fields;
 mod shared;
+mod shared_refunds;
 mod socket;
 mod stack;
 mod tuples;

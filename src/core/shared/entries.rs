@@ -1,17 +1,18 @@
 //! Writes into the rollback ledger of a bucket in the store, and drops it when it is not needed any more.
 
 use crate::algorithm::rule::Rule;
+use crate::algorithm::timed_count::TimedCount;
 use crate::core::shared::decide::full_in_ms;
 use crate::core::shared::ledger::{BucketLedger, LedgerEntry};
-use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, rule_time_ns, unix_ms};
+use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, start_unix_ms, unix_ms};
 use crate::limit::Limit;
 
 impl SharedBucket {
     /// Returns the bucket with another word, and with the entry in its ledger that says so. The bucket is
-    /// [guarded](SharedBucket::guarded).
+    /// [guarded](SharedBucket::guarded). `own`: the limit without a factor, by which charges are rolled back.
     pub(crate) fn with_entry(
         self,
-        limit: &Limit,
+        own: &Limit,
         unix_ns: u64,
         word: u64,
         entry: LedgerEntry,
@@ -33,7 +34,7 @@ impl SharedBucket {
         }
         let new = SharedBucket { word, ..self };
         // Both: a call that lowers the bucket leaves it full earlier than the charges from before have drained.
-        let full_in_ms = full_in_ms(limit, self, unix_ns).max(full_in_ms(limit, new, unix_ns));
+        let full_in_ms = full_in_ms(own, self, unix_ns).max(full_in_ms(own, new, unix_ns));
         let until_ms = unix_ms(unix_ns).saturating_add(full_in_ms).saturating_add(1);
         ledger.needed_until_ms = ledger.needed_until_ms.max(until_ms.min(LAST_UNIX_MS));
         SharedBucket { ledger: Some(ledger), ..new }
@@ -42,12 +43,12 @@ impl SharedBucket {
     /// Drops a ledger that no rollback needs any more.
     pub(super) fn without_old_ledger(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
         let is_needed = |ledger: &BucketLedger| {
-            // A window that owes units keeps those that it has charged until it has none.
-            let rule = limit.rule();
-            let is_charged = matches!(rule, Rule::Window(_))
+            // A window that owes units keeps its beginning, and a rollback finds the charges of the word's window.
+            let window_ms = start_unix_ms(TimedCount::from_word(self.word).at_ms);
+            let has_old_window = matches!(limit.rule(), Rule::Window(_))
                 && self.word != 0
-                && !rule.is_full(self.word, rule_time_ns(unix_ns));
-            is_charged || ledger.needed_until_ms > unix_ms(unix_ns)
+                && window_ms < ledger.needed_until_ms;
+            has_old_window || ledger.needed_until_ms > unix_ms(unix_ns)
         };
         SharedBucket { ledger: self.ledger.filter(is_needed), ..self }
     }
@@ -61,6 +62,7 @@ mod tests {
     use super::*;
     use crate::algorithm::timed_count::NS_PER_MS;
     use crate::core::shared::reversible::ReversibleCharge;
+    use crate::core::shared::text::rule_time_ns;
 
     const AT_NS: u64 = 1_790_000_000_000_000_000;
 
@@ -102,7 +104,7 @@ mod tests {
                 bucket = charged(&limit, bucket, AT_NS);
                 assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
                 let charge = ReversibleCharge::new(before, bucket.word, AT_NS).unwrap();
-                bucket = charge.rolled_back(&limit, bucket, AT_NS, (2, 0)).unwrap();
+                bucket = charge.rolled_back((&limit, &limit), bucket, AT_NS, (2, 0)).unwrap();
                 assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
             }
         }

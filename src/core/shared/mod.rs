@@ -138,12 +138,17 @@ pub(crate) struct SharedMember {
 }
 
 impl SharedMember {
+    /// Returns the limit without the call's factor.
+    pub(crate) fn own_limit(&self) -> &Limit {
+        self.unscaled.as_deref().unwrap_or(&self.limit)
+    }
+
     /// Returns the limit by which the units of leases hold the bucket back. The word of gcra is a time, and a unit takes its
     /// time of the limit without a factor; other words count units.
     pub(crate) fn guard_limit(&self) -> &Limit {
-        match &self.unscaled {
-            Some(unscaled) if unscaled.rule().gcra().is_some() => unscaled,
-            _ => &self.limit,
+        match self.limit.rule().gcra() {
+            Some(_) => self.own_limit(),
+            None => &self.limit,
         }
     }
 }

@@ -32,10 +32,11 @@ impl ReversibleCharge {
         })
     }
 
-    /// Rolls `cost - actual` of its `cost` units back. `None`: nothing comes back.
+    /// Rolls `cost - actual` of its `cost` units back. `None`: nothing comes back. `own`: the limit without the caller's
+    /// factor, by which other calls see the bucket.
     pub(crate) fn rolled_back(
         &self,
-        limit: &Limit,
+        (limit, own): (&Limit, &Limit),
         bucket: SharedBucket,
         unix_ns: u64,
         (cost, actual): (u64, u64),
@@ -47,24 +48,32 @@ impl ReversibleCharge {
         let (lowered, last_grant_ns) = (since.lowered, since.last_grant_ns);
         let charge = limit.rule().without(self.charge, cost, actual)?;
         let charge = Charge { lowered, last_grant_ns, ..charge };
-        let word = limit.rule().roll_back(bucket.word, charge, || rule_time_ns(unix_ns))?;
-        let entry = match charge.is_last(bucket.word) && actual == 0 {
+        let is_last = charge.is_last(bucket.word);
+        let now_ns = rule_time_ns(unix_ns);
+        if own != limit
+            && !is_last
+            && let Some(word) = own.owing_removed(bucket.word, charge, now_ns)
+        {
+            return Some(SharedBucket { word, ..bucket });
+        }
+        let word = own.rule().roll_back(bucket.word, charge, || now_ns)?;
+        let entry = match is_last && actual == 0 {
             true => LedgerEntry::Undo,
-            false => LedgerEntry::Lowered(limit.rule().measure(bucket.word, word)),
+            false => LedgerEntry::Lowered(own.rule().measure(bucket.word, word)),
         };
-        Some(bucket.with_entry(limit, unix_ns, word, entry))
+        Some(bucket.with_entry(own, unix_ns, word, entry))
     }
 
     /// Rolls a reservation back whose time has not come.
     pub(crate) fn cancelled(
         &self,
-        limit: &Limit,
+        limits: (&Limit, &Limit),
         bucket: SharedBucket,
         unix_ns: u64,
         cost: u64,
     ) -> Option<SharedBucket> {
         let is_used = self.granted_at_ns <= rule_time_ns(unix_ns);
-        if is_used { None } else { self.rolled_back(limit, bucket, unix_ns, (cost, 0)) }
+        if is_used { None } else { self.rolled_back(limits, bucket, unix_ns, (cost, 0)) }
     }
 }
 
@@ -153,7 +162,8 @@ mod tests {
         let rolled_back = |before: SharedBucket, ended_ns| {
             let word = limit.rule().spend(before.word, rule_time_ns(at_ns), 3).word.unwrap();
             let after = SharedBucket { word, ..before }.guarded(&limit, ended_ns);
-            ReversibleCharge::new(before, word, at_ns)?.rolled_back(&limit, after, ended_ns, (3, 0))
+            let charge = ReversibleCharge::new(before, word, at_ns)?;
+            charge.rolled_back((&limit, &limit), after, ended_ns, (3, 0))
         };
         let ended_ns = granted.until_ms * NS_PER_MS + 1;
         assert!(rolled_back(SharedBucket::default(), ended_ns).is_some());

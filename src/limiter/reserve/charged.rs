@@ -4,12 +4,16 @@ use crate::decision::Decision;
 use crate::limiter::reserve::claim::Claim;
 #[cfg(feature = "valkey")]
 use crate::limiter::shared::charged::ChargedInStore;
+#[cfg(feature = "valkey")]
+use crate::limiter::shared::lease::TakenFromLease;
 
-/// A charge of a bucket on this node, or in the store of shared limits.
+/// A charge of a bucket on this node, of one in the store of shared limits, or of a lease of one.
 pub(crate) enum Charged {
     Here(Claim),
     #[cfg(feature = "valkey")]
     InStore(ChargedInStore),
+    #[cfg(feature = "valkey")]
+    FromLease(TakenFromLease),
 }
 
 impl Charged {
@@ -19,16 +23,20 @@ impl Charged {
             Charged::Here(claim) => claim.now_ns(),
             #[cfg(feature = "valkey")]
             Charged::InStore(charge) => charge.now_ns(),
+            #[cfg(feature = "valkey")]
+            Charged::FromLease(taken) => taken.now_ns(),
         }
     }
 
-    /// Rolls the charge back. In the store it is refunded, and the refund only begins.
+    /// Rolls the charge back. In the store the rollback only begins.
     #[cfg(feature = "tower")]
     pub(crate) fn give_back(&self) {
         match self {
             Charged::Here(claim) => claim.roll_back_to(0),
             #[cfg(feature = "valkey")]
-            Charged::InStore(charge) => charge.give_back(),
+            Charged::InStore(charge) => charge.begin_roll_back(),
+            #[cfg(feature = "valkey")]
+            Charged::FromLease(taken) => taken.give_back(),
         }
     }
 
@@ -38,7 +46,7 @@ impl Charged {
         match self {
             Charged::Here(claim) => Some(claim.look()),
             #[cfg(feature = "valkey")]
-            Charged::InStore(_) => None,
+            Charged::InStore(_) | Charged::FromLease(_) => None,
         }
     }
 
@@ -48,6 +56,9 @@ impl Charged {
             Charged::Here(claim) => claim.cancel(granted_at_ns),
             #[cfg(feature = "valkey")]
             Charged::InStore(charge) => charge.begin_cancel(),
+            // Leased limits have no reservations and no estimates.
+            #[cfg(feature = "valkey")]
+            Charged::FromLease(_) => {}
         }
     }
 
@@ -64,9 +75,11 @@ impl Charged {
             }
             #[cfg(feature = "valkey")]
             Charged::InStore(charge) => {
-                charge.begin_settle(actual);
+                charge.begin_settle(cost, actual);
                 Decision::UNLIMITED
             }
+            #[cfg(feature = "valkey")]
+            Charged::FromLease(_) => Decision::UNLIMITED,
         }
     }
 }

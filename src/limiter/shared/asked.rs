@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::batch::{MemberMode, Prepared, Trial};
 use crate::limiter::handle::{Call, KeyedLimit};
-use crate::limiter::reserve::Claim;
+use crate::limiter::reserve::{Charged, Claim};
 use crate::limiter::shared::kept::DecidedBatch;
 use crate::limiter::shared::lease::{LeasedMember, TakenFromLease};
 #[cfg(feature = "tracing")]
@@ -50,12 +50,12 @@ pub(super) struct AskedBatch {
     pub(super) call: SharedCall,
 }
 
-/// The charges of the local members, and the units that members have taken from leases. They are given back when this is dropped before it is told to keep them: also if the
-/// store's thread ends before it has asked.
+/// The charges of the local members, and the units that members have taken from leases, each with its member's position.
+/// They are given back when this is dropped before it is told to keep them: also if the store's thread ends before it has
+/// asked.
 pub(super) struct LocalCharges {
-    /// Each with its member's position.
     pub(super) claims: Vec<(usize, Claim)>,
-    taken: Vec<TakenFromLease>,
+    taken: Vec<(usize, TakenFromLease)>,
     is_kept: bool,
 }
 
@@ -64,15 +64,24 @@ impl LocalCharges {
         LocalCharges { claims, taken: Vec::new(), is_kept: false }
     }
 
-    pub(super) fn add(&mut self, taken: TakenFromLease) {
-        self.taken.push(taken);
+    pub(super) fn add(&mut self, position: usize, taken: TakenFromLease) {
+        self.taken.push((position, taken));
+    }
+
+    /// Takes the charge of a member.
+    pub(super) fn take(&mut self, position: usize) -> Option<Charged> {
+        if let Some(at) = self.claims.iter().position(|(of, _)| *of == position) {
+            return Some(Charged::Here(self.claims.swap_remove(at).1));
+        }
+        let at = self.taken.iter().position(|(of, _)| *of == position)?;
+        Some(Charged::FromLease(self.taken.swap_remove(at).1))
     }
 }
 
 impl Drop for LocalCharges {
     fn drop(&mut self) {
         if !self.is_kept {
-            self.taken.iter().for_each(TakenFromLease::give_back);
+            self.taken.iter().for_each(|(_, taken)| taken.give_back());
             // Later charges first: each rollback then finds its own charge as the last one.
             for (_, claim) in self.claims.iter().rev() {
                 // A second panic during unwinding would abort the process. A charge whose rollback panics stays.

@@ -245,7 +245,7 @@ impl Batch<'_> {
             match answer_by_lease(self.limiter, view, member, mode, now_ns)? {
                 Some(taken) => {
                     asked.locals.push(Counted::by_lease(member, call));
-                    taken.into_iter().for_each(|taken| asked.claims.add(taken));
+                    taken.into_iter().for_each(|taken| asked.claims.add(member.position, taken));
                     is_denied |= member.can_deny() && !member.decision.allowed();
                 }
                 None => to_ask.push(member),

@@ -6,12 +6,11 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use crate::algorithm::factor::Factor;
-use crate::core::shared::decide::{full_in_ms, kept_ms, read};
+use crate::core::shared::decide::{kept_ms, read};
 use crate::core::shared::ledger::LedgerEntry;
-use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, unix_ms};
+use crate::core::shared::text::SharedBucket;
 use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedMode, SharedStore};
 use crate::error::{Error, ErrorKind};
-use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::{keep_ms, no_store};
@@ -102,7 +101,7 @@ impl KeyedLimit {
 pub(super) async fn change<R: Send + 'static>(
     store: Arc<dyn SharedStore>,
     member: SharedMember,
-    ask: impl Fn(&Limit, SharedBucket, u64) -> Changed<R> + Send + Sync + 'static,
+    ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R> + Send + Sync + 'static,
 ) -> Result<R, Error> {
     let (tell, changed) = oneshot::channel();
     let by = store.clone();
@@ -115,36 +114,28 @@ pub(super) async fn change<R: Send + 'static>(
 pub(super) async fn change_now<R>(
     store: &dyn SharedStore,
     member: SharedMember,
-    ask: impl Fn(&Limit, SharedBucket, u64) -> Changed<R>,
+    ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R>,
 ) -> Result<R, Error> {
-    let (key, limit, at_least_ms) = (member.key.clone(), member.limit.clone(), member.keep_ms);
-    let (guard, keeps_ledger) = (member.guard_limit().clone(), member.keeps_ledger);
-    let own = member.unscaled.as_deref().unwrap_or(&limit).clone();
+    let SharedMember { key, limit, keep_ms: at_least_ms, .. } = &member;
+    let guard = member.guard_limit();
     let (began, patience) = (Instant::now(), store.patience());
-    let Found { mut unix_ns, mut texts, .. } = store.charge([member].into()).await?;
+    let Found { mut unix_ns, mut texts, .. } = store.charge([member.clone()].into()).await?;
     for _ in 0..MAX_TRIES {
         let before = texts.pop().flatten();
-        let bucket = read(&key, &limit, before.as_deref())
+        let bucket = read(key, limit, before.as_deref())
             .inspect_err(|_| store.count_unknown_text())?
-            .guarded(&guard, unix_ns);
-        let (new, result) = ask(&limit, bucket, unix_ns);
+            .guarded(guard, unix_ns);
+        let (new, result) = ask(&member, bucket, unix_ns);
         let Some(mut new) = new else { return Ok(result) };
-        new.ledger = new.ledger.filter(|_| keeps_ledger);
-        if let Some(mut ledger) = new.ledger.filter(|ledger| Some(*ledger) != bucket.ledger) {
-            // Other calls have other factors, by which the bucket may be full later.
-            let full_in_ms = full_in_ms(&own, bucket, unix_ns).max(full_in_ms(&own, new, unix_ns));
-            let needed_ms = full_in_ms.max(at_least_ms).saturating_add(unix_ms(unix_ns) + 1);
-            ledger.needed_until_ms = ledger.needed_until_ms.max(needed_ms.min(LAST_UNIX_MS));
-            new.ledger = Some(ledger);
-        }
+        new.ledger = new.ledger.filter(|_| member.keeps_ledger);
         let is_needed = new.blocked_ns(unix_ns).is_some()
             || new.leases.units() > 0
             || new.ledger.is_some()
             // A bucket that is full by this limit may owe units by that of a call with a factor.
             || new.word != 0;
         let after = is_needed.then(|| {
-            let keep_ms = |limit| kept_ms(limit, new, unix_ns, at_least_ms);
-            (new.text(&limit).into_boxed_str(), keep_ms(&limit).max(keep_ms(&guard)))
+            let keep_ms = |limit| kept_ms(limit, new, unix_ns, *at_least_ms);
+            (new.text(limit).into_boxed_str(), keep_ms(limit).max(keep_ms(guard)))
         });
         let change = Change { key: key.clone(), before, after };
         match store.replace([change].into()).await? {
@@ -161,10 +152,10 @@ pub(super) async fn change_now<R>(
 
 /// Returns the bucket after a refund or a reset, if there is another word: its ledger says so.
 pub(super) fn lowered(
-    limit: &Limit,
+    member: &SharedMember,
     bucket: SharedBucket,
     unix_ns: u64,
     word: Option<u64>,
 ) -> Option<SharedBucket> {
-    word.map(|word| bucket.with_entry(limit, unix_ns, word, LedgerEntry::Refund))
+    word.map(|word| bucket.with_entry(member.own_limit(), unix_ns, word, LedgerEntry::Refund))
 }

@@ -13,16 +13,17 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
-#[cfg(feature = "tower")]
-use crate::limiter::shared::change::lowered;
 use crate::limiter::shared::change::{Changed, Placed, change, change_now};
 use crate::store::key::Key;
 
 /// The change that a settlement makes of a bucket, and a check of it at a cost of 0.
-trait Settlement: Fn(&Limit, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static {}
+trait Settlement:
+    Fn(&SharedMember, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static
+{
+}
 
 impl<F> Settlement for F where
-    F: Fn(&Limit, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static
+    F: Fn(&SharedMember, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static
 {
 }
 
@@ -33,11 +34,23 @@ pub(crate) struct ChargedInStore {
     pub(super) key: Key,
     pub(super) store: Arc<dyn SharedStore>,
     pub(super) member: SharedMember,
+    /// The caller's factor, which scaled the member's limit.
+    pub(super) factor: Factor,
     pub(super) cost: u64,
+    /// Whether the units were charged. A limit in shadow mode charges nothing for a call that it would deny.
+    pub(super) is_charged: bool,
     /// `None`: the charge cannot be rolled back.
     pub(super) reversible: Option<ReversibleCharge>,
     /// The generation of the limits at the charge: after a reload nothing is returned, as on one node.
     pub(super) generation: u64,
+}
+
+/// The bucket of a charge, by the limit that applies now.
+struct Place {
+    member: SharedMember,
+    /// The most units that a settlement may make the bucket owe.
+    max_debt: u64,
+    is_shadow: bool,
 }
 
 impl ChargedInStore {
@@ -46,64 +59,49 @@ impl ChargedInStore {
         self.handle.limiter.inner.clock.now_ns()
     }
 
-    /// Begins to refund the units.
-    #[cfg(feature = "tower")]
-    pub(crate) fn give_back(&self) {
-        let (store, by, cost) = (self.store.clone(), self.store.clone(), self.cost);
-        let (handle, member, key) = (self.handle.clone(), self.member.clone(), self.key.clone());
-        store.run(Box::pin(async move {
-            let refunded = change_now(&*by, member, move |limit, bucket, unix_ns| {
-                let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-                (lowered(limit, bucket, unix_ns, outcome.word), ())
-            });
-            match refunded.await {
-                Ok(()) => handle.forget_denial_of(key.as_ref().id),
-                Err(_) => handle.tally.count_error(),
-            }
-        }));
-    }
-
     /// Begins to cancel a reservation.
     pub(crate) fn begin_cancel(&self) {
-        self.begin(|charge, limit, bucket, unix_ns| {
-            charge.reversible?.cancelled(limit, bucket, unix_ns, charge.cost)
+        self.begin(|charge, limits, bucket, unix_ns| {
+            charge.reversible?.cancelled(limits, bucket, unix_ns, charge.cost)
         });
     }
 
-    /// Begins to roll all of the charge back, of a call whose caller has gone.
-    pub(super) fn begin_roll_back(&self) {
-        self.begin(|charge, limit, bucket, unix_ns| {
-            charge.reversible?.rolled_back(limit, bucket, unix_ns, (charge.cost, 0))
+    /// Begins to roll all of the charge back.
+    pub(crate) fn begin_roll_back(&self) {
+        self.begin(|charge, limits, bucket, unix_ns| {
+            charge.reversible?.rolled_back(limits, bucket, unix_ns, (charge.cost, 0))
         });
     }
 
     fn begin(
         &self,
-        change: impl Fn(&ChargedInStore, &Limit, SharedBucket, u64) -> Option<SharedBucket>
+        change: impl Fn(&ChargedInStore, (&Limit, &Limit), SharedBucket, u64) -> Option<SharedBucket>
         + Send
         + Sync
         + 'static,
     ) {
         // After a reload the text's word is in the units of another limit: nothing comes back.
-        let Ok(Some((member, _))) = self.place_now() else { return };
-        if !self.is_of(&member) {
+        let Ok(Some(Place { member, .. })) = self.place_now() else { return };
+        if self.reversible.is_none() || !self.is_of(&member) {
             return;
         }
         let (store, charge) = (self.store.clone(), self.clone());
         store.run(Box::pin(async move {
             let by = charge.clone();
-            let changed = change_now(&*charge.store, member, move |limit, bucket, unix_ns| {
-                (change(&by, limit, bucket, unix_ns), ())
+            let changed = change_now(&*charge.store, member, move |member, bucket, unix_ns| {
+                let limits = (&member.limit, member.own_limit());
+                (change(&by, limits, bucket, unix_ns), ())
             });
-            if changed.await.is_err() {
-                charge.handle.tally.count_error();
+            match changed.await {
+                Ok(()) => charge.handle.forget_denial_of(charge.key.as_ref().id),
+                Err(_) => charge.handle.tally.count_error(),
             }
         }));
     }
 
-    /// Begins to settle the charge.
-    pub(crate) fn begin_settle(&self, actual: u64) {
-        let Ok(Some((member, step))) = self.settlement(actual) else { return };
+    /// Begins to settle the estimate `cost`.
+    pub(crate) fn begin_settle(&self, cost: u64, actual: u64) {
+        let Ok(Some((member, step))) = self.settlement(cost, actual) else { return };
         let (store, charge) = (self.store.clone(), self.clone());
         store.run(Box::pin(async move {
             if change_now(&*charge.store, member, step).await.is_err() {
@@ -112,32 +110,42 @@ impl ChargedInStore {
         }));
     }
 
-    /// Replaces the charge by the actual cost, and decides a check of the bucket at a cost of 0.
-    pub(super) async fn settle(&self, actual: u64) -> Result<Decision, Error> {
-        match self.settlement(actual)? {
+    /// Replaces the estimate `cost` by the actual cost, and decides a check of the bucket at a cost of 0.
+    pub(super) async fn settle(&self, cost: u64, actual: u64) -> Result<Decision, Error> {
+        match self.settlement(cost, actual)? {
             Some((member, step)) => change(self.store.clone(), member, step).await,
             None => Ok(Decision::UNLIMITED),
         }
     }
 
     /// Returns the bucket and its change. `None`: no limit applies, it is local, or the limiter is off.
-    fn settlement(&self, actual: u64) -> Result<Option<(SharedMember, impl Settlement)>, Error> {
-        let Some((member, max_debt)) = self.place_now()? else { return Ok(None) };
-        let cost = self.cost;
+    fn settlement(
+        &self,
+        cost: u64,
+        actual: u64,
+    ) -> Result<Option<(SharedMember, impl Settlement)>, Error> {
+        let Some(Place { member, max_debt, is_shadow }) = self.place_now()? else {
+            return Ok(None);
+        };
+        // A limit in shadow mode that would have denied the estimate charges nothing of the call.
+        let owes_none = is_shadow && cost > 0 && !self.is_charged;
         let reversible = self.reversible.filter(|_| self.is_of(&member));
-        let step = move |limit: &Limit, bucket: SharedBucket, unix_ns| {
+        let step = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
+            // Estimates have no factor.
+            let limit = &member.limit;
             let now_ns = rule_time_ns(unix_ns);
             let new = match actual.cmp(&cost) {
                 Ordering::Less => reversible
-                    .and_then(|charge| charge.rolled_back(limit, bucket, unix_ns, (cost, actual))),
-                Ordering::Equal => None,
-                Ordering::Greater => {
+                    .and_then(|it| it.rolled_back((limit, limit), bucket, unix_ns, (cost, actual))),
+                Ordering::Greater if !owes_none => {
                     let owed = limit.rule().owe(bucket.word, now_ns, actual - cost, max_debt);
                     owed.map(|word| SharedBucket { word, ..bucket })
                 }
+                Ordering::Equal | Ordering::Greater => None,
             };
             let word = new.unwrap_or(bucket).word;
-            (new, limit.rule().spend(word, now_ns, 0).decision)
+            let decision = limit.rule().spend(word, now_ns, 0).decision;
+            (new, if is_shadow { decision.in_shadow() } else { decision })
         };
         Ok(Some((member, step)))
     }
@@ -147,23 +155,22 @@ impl ChargedInStore {
         member.limit == self.member.limit && self.generation == self.handle.generation()
     }
 
-    /// Returns the bucket by the limit that applies now, and the limit's largest debt. `None`: no limit applies, it is local,
-    /// or the limiter is off.
-    fn place_now(&self) -> Result<Option<(SharedMember, u64)>, Error> {
+    /// Returns the bucket by the limit that applies now. `None`: no limit applies, it is local, or the limiter is off.
+    fn place_now(&self) -> Result<Option<Place>, Error> {
         let inner = &*self.handle.limiter.inner;
         if !inner.is_enabled() {
             return Ok(None);
         }
         let (id, index) = (self.key.as_ref().id, self.key.as_ref().limit);
-        let Placed::InStore(_, member) = self.handle.place_of(id, 0, Factor::ONE)? else {
+        let Placed::InStore(_, member) = self.handle.place_of(id, 0, self.factor)? else {
             return Ok(None);
         };
-        let max_debt = inner.with_view(|view| {
+        let (max_debt, is_shadow) = inner.with_view(|view| {
             let entry = view.generation.limits.entry(index);
             let applies = entry.limit_for(id, view.limits_now_ns());
-            Ok(applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)))
+            Ok((applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)), entry.is_shadow()))
         });
-        Ok(Some((member, max_debt)))
+        Ok(Some(Place { member, max_debt, is_shadow }))
     }
 }
 

@@ -1,15 +1,13 @@
 //! Makes the result of a decided batch from its members.
 
-use crate::algorithm::factor::Factor;
 use crate::core::shared::decide::{decide, read};
 use crate::core::shared::reversible::ReversibleCharge;
 use crate::core::shared::text::rule_time_ns;
 use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::decision::Decision;
-use crate::limiter::batch::MemberMode;
+use crate::limiter::batch::{MemberMode, Trial};
 use crate::limiter::reserve::Charged;
 use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges};
-use crate::limiter::shared::change::Placed;
 use crate::limiter::shared::charged::ChargedInStore;
 use crate::limiter::shared::kept::{DecidedBatch, DecidedMember};
 
@@ -68,21 +66,17 @@ impl AskedBatch {
             return DecidedBatch { decision, members: Vec::new() };
         }
         // The charges of a batch that is denied are given back before its members are looked at again.
-        let mut claims = match decision.allowed() {
-            true => std::mem::take(&mut self.claims.claims),
-            false => Vec::new(),
-        };
-        self.claims = LocalCharges::new(Vec::new());
+        let mut charges = std::mem::replace(&mut self.claims, LocalCharges::new(Vec::new()));
+        if !decision.allowed() {
+            charges = LocalCharges::new(Vec::new());
+        }
         let mut members = Vec::with_capacity(self.locals.len() + self.shared.len());
         for member in std::mem::take(&mut self.locals) {
             if !decision.allowed() {
                 members.push(member.kept_of_denied(None));
                 continue;
             }
-            let at = claims.iter().position(|(position, _)| *position == member.position);
-            let claim = at.map(|at| Charged::Here(claims.swap_remove(at).1));
-            let charge = claim.or_else(|| member.charged_in_store(None));
-            let own = member.decision;
+            let (own, charge) = (member.decision, charges.take(member.position));
             members.push(member.kept(own, charge));
         }
         let shared = std::mem::take(&mut self.shared);
@@ -97,8 +91,7 @@ impl AskedBatch {
                 // The policy of an outage has allowed the batch: the store was not charged, or nobody knows.
                 (true, None) => member.kept(own, None),
                 (true, Some(found)) => {
-                    let to_store = &self.members[at];
-                    let charge = member.charged_in_store(Some((to_store, at, found)));
+                    let charge = member.charged_in_store(&self.members[at], at, found);
                     member.kept(own, charge)
                 }
             });
@@ -116,33 +109,33 @@ fn looked_at(member: &SharedMember, at: usize, found: &Found) -> Option<Decision
 }
 
 impl Counted {
-    /// Returns the member's charge of a bucket in the store. `asked`: the member as the store got it, its position, and the
-    /// store's answer; `None` for units that were taken from a lease.
-    fn charged_in_store(&self, asked: Option<(&SharedMember, usize, &Found)>) -> Option<Charged> {
-        if !self.decision.allowed() || self.mode == MemberMode::CheckOnly {
+    /// Returns the charge of a member of an allowed batch, of which the caller keeps the charges. `to_store`: the member as
+    /// the store got it; `at`: its position in the store's answer. A limit in shadow mode also has one that has charged
+    /// nothing.
+    fn charged_in_store(
+        &self,
+        to_store: &SharedMember,
+        at: usize,
+        found: &Found,
+    ) -> Option<Charged> {
+        let is_above = matches!(self.trial, Trial::ShadowMode { is_above: true });
+        let is_charged = self.decision.allowed() && !is_above;
+        let has_none = !is_charged && !self.is_in_shadow_mode();
+        if has_none || self.mode == MemberMode::CheckOnly {
             return None;
         }
-        let inner = &*self.handle.limiter.inner;
-        let store = inner.shared.as_ref()?.store.clone();
-        let reversible = asked.and_then(|(member, at, found)| reversible(member, at, found));
-        let member = match asked {
-            Some((member, ..)) => member.clone(),
-            None if self.is_leased => {
-                match self.handle.place_of(self.key.as_ref().id, 0, Factor::ONE).ok()? {
-                    Placed::InStore(_, member) => member,
-                    Placed::Unlimited | Placed::Local => return None,
-                }
-            }
-            None => return None,
-        };
-        let member = SharedMember { cost: 0, mode: SharedMode::CheckOnly, lease: None, ..member };
+        let store = self.handle.limiter.inner.shared.as_ref()?.store.clone();
+        let mode = SharedMode::CheckOnly;
+        let member = SharedMember { cost: 0, mode, lease: None, ..to_store.clone() };
         Some(Charged::InStore(ChargedInStore {
             handle: self.handle.clone(),
             key: self.key.clone(),
             store,
             member,
+            factor: self.factor,
             cost: self.cost,
-            reversible,
+            is_charged,
+            reversible: reversible(to_store, at, found).filter(|_| is_charged),
             generation: self.handle.generation(),
         }))
     }
@@ -150,10 +143,12 @@ impl Counted {
 
 /// Returns what a rollback of a member's charge needs; `None` if it cannot be rolled back.
 fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<ReversibleCharge> {
+    if member.lease.is_some() || !member.keeps_ledger {
+        return None;
+    }
     let (limit, text) = (&member.limit, found.texts.get(at)?.as_deref());
     let unix_ns = found.unix_ns_of(at);
-    let before = read(&member.key, limit, text).ok()?.guarded(limit, unix_ns);
-    let is_plain = member.lease.is_none() && member.unscaled.is_none() && member.keeps_ledger;
+    let before = read(&member.key, limit, text).ok()?.guarded(member.guard_limit(), unix_ns);
     let after = limit.rule().spend(before.word, rule_time_ns(unix_ns), member.cost).word?;
-    ReversibleCharge::new(before, after, unix_ns).filter(|_| is_plain)
+    ReversibleCharge::new(before, after, unix_ns)
 }

@@ -20,7 +20,7 @@ use crate::util::time::saturating_ns;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// Units that a batch has taken from a lease of this node.
-pub(super) struct TakenFromLease {
+pub(crate) struct TakenFromLease {
     limiter: Limiter,
     key: Key,
     until_ns: u64,
@@ -28,9 +28,14 @@ pub(super) struct TakenFromLease {
 }
 
 impl TakenFromLease {
+    /// Reads the limiter's clock.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.limiter.inner.clock.now_ns()
+    }
+
     /// Gives the units back to their lease, if the node still holds it; else they are lost until the store takes the lease
     /// for spent.
-    pub(super) fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         let inner = &*self.limiter.inner;
         let Some(leases) = &inner.leases else { return };
         let now_ns = inner.clock.now_ns();

@@ -19,7 +19,7 @@ mod give_up;
 pub(crate) mod keeping;
 #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only the layer keeps members"))]
 pub(crate) mod kept;
-mod lease;
+pub(crate) mod lease;
 mod one;
 mod owed;
 mod reserve;

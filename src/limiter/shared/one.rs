@@ -120,11 +120,12 @@ impl KeyedLimit {
                 },
                 Placed::InStore(store, member) => (store, member),
             };
-            let decision = change(store, member, move |limit, bucket, unix_ns| {
+            let decision = change(store, member, move |member, bucket, unix_ns| {
+                let limit = &member.limit;
                 // In shadow mode it is no error.
                 let cost = if cost > limit.burst() { 0 } else { cost };
                 let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-                (lowered(limit, bucket, unix_ns, outcome.word), outcome.decision)
+                (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
             })
             .await?;
             self.forget_denial(id);
@@ -149,9 +150,10 @@ impl KeyedLimit {
                 },
                 Placed::InStore(store, member) => (store, member),
             };
-            let decision = change(store, member, |limit, bucket, unix_ns| {
+            let decision = change(store, member, |member, bucket, unix_ns| {
+                let limit = &member.limit;
                 let outcome = limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
-                (lowered(limit, bucket, unix_ns, outcome.word), outcome.decision)
+                (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
             })
             .await?;
             self.forget_denial(id);

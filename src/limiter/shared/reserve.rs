@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::algorithm::factor::Factor;
 use crate::core::shared::outage::Policy;
 use crate::core::shared::reversible::{Refused, Reserved, reserve};
 use crate::core::shared::text::rule_time_ns;
@@ -287,7 +288,8 @@ impl Asked {
     ) -> Result<Result<Granted, ReserveError>, Error> {
         let Asked { handle, key, member, cost, at_most } = self;
         let at_most_ns = saturating_ns(at_most);
-        let reserved = change_now(&*store, member.clone(), move |limit, bucket, unix_ns| {
+        let reserved = change_now(&*store, member.clone(), move |member, bucket, unix_ns| {
+            let limit = &member.limit;
             match reserve(limit, bucket, unix_ns, cost, at_most_ns) {
                 Ok(Reserved { new, charge, wait_ns }) => {
                     let (word, now_ns) = (new.unwrap_or(bucket).word, rule_time_ns(unix_ns));
@@ -304,7 +306,17 @@ impl Asked {
         };
         let (reversible, generation) =
             (charge.filter(|_| member.keeps_ledger), handle.generation());
-        let charged = ChargedInStore { handle, key, store, member, cost, reversible, generation };
+        let charged = ChargedInStore {
+            handle,
+            key,
+            store,
+            member,
+            factor: Factor::ONE,
+            cost,
+            is_charged: true,
+            reversible,
+            generation,
+        };
         Ok(Ok(Granted { charged: Some(charged), wait_ns, after }))
     }
 }

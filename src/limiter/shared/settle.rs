@@ -29,7 +29,7 @@ impl Receipt {
     /// See [`KeyedLimit::spend_estimate_shared`].
     pub async fn settle_shared(self, actual: u64) -> Result<Decision, Error> {
         match &self.charged {
-            Some(Charged::InStore(charge)) => charge.settle(actual).await,
+            Some(Charged::InStore(charge)) => charge.settle(self.cost, actual).await,
             _ => Ok(self.settle(actual)),
         }
     }

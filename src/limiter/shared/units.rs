@@ -59,7 +59,8 @@ impl KeyedLimit {
                     granted => return granted,
                 }
             };
-            let granted = change(store, member.clone(), move |limit, bucket, unix_ns| {
+            let granted = change(store, member.clone(), move |member, bucket, unix_ns| {
+                let limit = &member.limit;
                 let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
                 let most = most.min(limit.burst());
                 if let Some(left_ns) = bucket.blocked_ns(unix_ns) {
@@ -155,7 +156,8 @@ impl KeyedLimit {
                     decision => return decision,
                 }
             };
-            return change(store, member, move |limit, bucket, unix_ns| {
+            return change(store, member, move |member, bucket, unix_ns| {
+                let limit = &member.limit;
                 let outcome = limit.rule().drain(bucket.word, rule_time_ns(unix_ns), leave);
                 (outcome.word.map(|word| SharedBucket { word, ..bucket }), outcome.decision)
             })
@@ -339,11 +341,12 @@ impl ScaledLimit<'_> {
                     decision => return decision,
                 }
             };
-            let decision = change(store, member, move |limit, bucket, unix_ns| {
+            let decision = change(store, member, move |member, bucket, unix_ns| {
+                let limit = &member.limit;
                 // In shadow mode it is no error.
                 let cost = if cost > limit.burst() { 0 } else { cost };
                 let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-                (lowered(limit, bucket, unix_ns, outcome.word), outcome.decision)
+                (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
             })
             .await?;
             self.handle.forget_denial(id);

@@ -262,6 +262,7 @@ local function read(m, text)
         at, count = at + 0, count + 0
         if at > LAST_MS or count > 16777215 then return nil end
         m.a, m.b = math.max(at, 1577836800000), count
+        m.began = m.a
     end
     if m.rule == 'l' then
         if m.groups then guard(m) end
@@ -324,8 +325,10 @@ for i = 1, #KEYS do
         at = at + 3
     end
     if not read(m, answer[i + 3]) then denied = -1 break end
-    -- A ledger that is not needed any more is dropped.
-    if m.ledger and m.needed_ms <= unix_ms and (rule ~= 'w' or (m.b == 0 and m.a <= now_ms)) then m.ledger = nil end
+    -- A ledger that is not needed any more is dropped. A window that owes units keeps its beginning, and so its ledger.
+    if m.ledger and m.needed_ms <= unix_ms and (rule ~= 'w' or not m.began or m.began >= m.needed_ms) then
+        m.ledger = nil
+    end
     local changed, want = false, 0
     if asks then
         leased[i], want = 0, ARGV[at] + 0

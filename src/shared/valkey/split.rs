@@ -193,7 +193,8 @@ fn undoing(members: &[SharedMember], found: &Found) -> Result<Vec<Change>, Error
         let before = read(key, limit, text.as_deref())?.guarded(member.guard_limit(), unix_ns);
         let after = read(key, limit, Some(wrote.as_bytes()))?;
         let charge = ReversibleCharge::new(before, after.word, unix_ns);
-        let undone = charge.and_then(|it| it.rolled_back(limit, after, unix_ns, (*cost, 0)));
+        let undone = charge
+            .and_then(|it| it.rolled_back((limit, member.own_limit()), after, unix_ns, (*cost, 0)));
         let Some(mut new) = undone else { continue };
         new.ledger = new.ledger.filter(|_| member.keeps_ledger);
         let kept_ms = kept_ms(limit, new, unix_ns, member.keep_ms);
