@@ -307,6 +307,39 @@ mod tests {
     }
 
     #[test]
+    fn denied_batches_owe_nothing() {
+        let limit = &limits()[0];
+        let outage = Outage::default();
+        let allow = Policy::Allow(Duration::from_secs(30), Factor::ZERO);
+        let members = [member("a", limit, 1), member("b", limit, 1)];
+        let decided = outage.decide(&members, &[allow, Policy::Deny], S);
+        assert!(decided[0].allowed() && !decided[1].allowed());
+        assert!(!outage.begin_report());
+        assert!(outage.decide(&members, &[allow; 2], S).iter().all(Decision::allowed));
+        assert!(outage.begin_report());
+    }
+
+    #[test]
+    fn a_growing_map_forgets_full_buckets_only() {
+        let limit = &limits()[0];
+        let outage = Outage::default();
+        let spend = |key: &str, cost, now_ns| {
+            is_allowed(&outage, &member(key, limit, cost), Policy::Local(tenth()), now_ns)
+        };
+        outage.begin(S);
+        assert!(spend("a", 2, 3 * S));
+        for id in 0..1_000 {
+            assert!(spend(&id.to_string(), 1, 3 * S));
+        }
+        assert!(!spend("a", 1, 3 * S), "it has 2 units, and both are spent");
+        for id in 1_000..10_000 {
+            assert!(spend(&id.to_string(), 1, 60 * S));
+        }
+        let kept = &outage.state.lock().full_at_ns;
+        assert!(!kept.contains_key("a") && !kept.contains_key("0"), "full again");
+    }
+
+    #[test]
     fn a_cost_above_the_part_is_denied() {
         let outage = Outage::default();
         outage.begin(S);

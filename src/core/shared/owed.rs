@@ -229,6 +229,19 @@ mod tests {
     }
 
     #[test]
+    fn units_together_keep_the_longer_time() {
+        for times_ms in [[0, 90_000], [90_000, 0]] {
+            let mut owed = Owed::default();
+            for keep_ms in times_ms {
+                owed.add(&SharedMember { keep_ms, ..admitted("a", 1) });
+            }
+            let batch = owed.take(9).unwrap();
+            assert_eq!(units(&batch), [("a", 2)]);
+            assert_eq!(batch.buckets[0].member().keep_ms, 90_000);
+        }
+    }
+
+    #[test]
     fn units_of_other_factors_are_owed_apart() {
         let mut owed = Owed::default();
         let scaled = Limit::new(2, 10, Duration::from_secs(1)).unwrap();

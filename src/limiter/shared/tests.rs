@@ -31,12 +31,26 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// When the answers of a store come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Answers {
+    #[default]
+    AtOnce,
+    /// The store has done what it was asked, and does not answer yet.
+    Late,
+    /// Changes are made, and their answers are lost.
+    NoneToChanges,
+}
+
 /// A store in memory whose tasks wait until the test runs them.
 #[derive(Clone)]
 struct SlowStore {
     inner: Arc<dyn SharedStore>,
     tasks: Arc<Mutex<Vec<Task>>>,
     fails: Arc<Mutex<Option<Error>>>,
+    answers: Arc<Mutex<Answers>>,
+    /// Whether each key is in a slot of its own, as in a cluster.
+    is_split: Arc<Mutex<bool>>,
 }
 
 impl std::fmt::Debug for SlowStore {
@@ -48,7 +62,8 @@ impl std::fmt::Debug for SlowStore {
 impl SlowStore {
     fn new(clock: Clock) -> SlowStore {
         let inner = Store::in_memory(clock).0.store;
-        SlowStore { inner, tasks: Arc::default(), fails: Arc::default() }
+        let (tasks, fails) = (Arc::default(), Arc::default());
+        SlowStore { inner, tasks, fails, answers: Arc::default(), is_split: Arc::default() }
     }
 
     /// Runs the tasks that wait; returns their number.
@@ -56,10 +71,28 @@ impl SlowStore {
         let tasks: Vec<Task> = std::mem::take(&mut *self.tasks.lock());
         let count = tasks.len();
         for mut task in tasks {
-            let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            assert_eq!(polled, Poll::Ready(()));
+            if poll(task.as_mut()).is_pending() {
+                assert_eq!(*self.answers.lock(), Answers::Late);
+                self.tasks.lock().push(task);
+            }
         }
         count
+    }
+
+    fn set_answers(&self, answers: Answers) {
+        *self.answers.lock() = answers;
+    }
+
+    /// The answer to what the store has done.
+    fn answer<T: Send + 'static>(&self, mut reply: Reply<T>, is_change: bool) -> Reply<T> {
+        let answers = self.answers.clone();
+        Box::pin(std::future::poll_fn(move |context| match *answers.lock() {
+            Answers::Late => Poll::Pending,
+            Answers::NoneToChanges if is_change => {
+                Poll::Ready(Err(Error::new(ErrorKind::StoreOutage, "lost")))
+            }
+            Answers::NoneToChanges | Answers::AtOnce => reply.as_mut().poll(context),
+        }))
     }
 
     fn failure<T: Send + 'static>(&self) -> Option<Reply<T>> {
@@ -70,11 +103,22 @@ impl SlowStore {
 
 impl SharedStore for SlowStore {
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
-        self.failure().unwrap_or_else(|| self.inner.charge(members))
+        self.failure().unwrap_or_else(|| self.answer(self.inner.charge(members), false))
+    }
+
+    fn is_split(&self, members: &[SharedMember]) -> bool {
+        *self.is_split.lock() && members.len() > 1
     }
 
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
-        self.failure().unwrap_or_else(|| self.inner.replace(changes))
+        if *self.is_split.lock() && changes.len() > 1 {
+            return Box::pin(std::future::ready(Err(Error::new(ErrorKind::Store, "two slots"))));
+        }
+        self.failure().unwrap_or_else(|| self.answer(self.inner.replace(changes), true))
+    }
+
+    fn is_on(&self, clock: &Clock) -> bool {
+        self.inner.is_on(clock)
     }
 
     fn figures(&self) -> Option<&StoreFigures> {
@@ -100,9 +144,13 @@ fn exact() -> LimitOptions {
 
 /// A limit of this node, and one of all nodes, each of one unit a minute.
 fn limits(all: LimitOptions) -> Limits {
+    limits_of((10, 5), all)
+}
+
+fn limits_of((own_burst, burst): (u64, u64), all: LimitOptions) -> Limits {
     let limit = |burst| Limit::new(burst, 1, MINUTE).unwrap();
-    let limits = Limits::builder().limit("Own", IdFormat::String, limit(10)).unwrap();
-    limits.limit_with("All", IdFormat::String, limit(5), all).unwrap().build()
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit(own_burst)).unwrap();
+    limits.limit_with("All", IdFormat::String, limit(burst), all).unwrap().build()
 }
 
 fn node() -> Node {
@@ -110,7 +158,11 @@ fn node() -> Node {
 }
 
 fn node_of(all: LimitOptions) -> Node {
-    let ((clock, hand), limits) = (Clock::manual(), limits(all));
+    node_with(limits(all))
+}
+
+fn node_with(limits: Limits) -> Node {
+    let (clock, hand) = Clock::manual();
     let store = SlowStore::new(clock.clone());
     let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
     let options = LimiterOptions::default().clock(clock).counting(true).store(Store(handle));
@@ -161,6 +213,14 @@ impl Node {
         }
         let error = || Error::new(ErrorKind::StoreOutage, "planted");
         *self.store.fails.lock() = is_on.then(error);
+    }
+
+    /// The limit of all nodes on another node, whose store answers at once.
+    fn other(&self) -> KeyedLimit {
+        let store = StoreHandle { store: self.store.inner.clone(), prefix: Box::default() };
+        let clock = self.limiter.inner.clock.clone();
+        let options = LimiterOptions::default().clock(clock).store(Store(store));
+        Limiter::with_options(limits(exact()), options).limit("All").unwrap()
     }
 
     /// Counts of allowed and denied calls, of both limits.

@@ -137,3 +137,79 @@ fn reports_charge_all_algorithms_to_empty() {
         }
     }
 }
+
+#[test]
+fn changes_without_an_answer_are_charged_once() {
+    for is_split in [false, true] {
+        let (node, _) = allowing();
+        *node.store.is_split.lock() = is_split;
+        node.set_outage(true);
+        node.spend_of(&["a", "a", "b"]);
+        node.store.set_answers(Answers::NoneToChanges);
+        node.end_outage();
+        node.store.set_answers(Answers::AtOnce);
+        assert_eq!(["a", "b"].map(|id| node.left_of(id)), [3, 4].map(Some), "{is_split}");
+        node.set_outage(true);
+        node.spend_of(&["c"]);
+        node.end_outage();
+        assert_eq!(["a", "b", "c"].map(|id| node.left_of(id)), [3, 4, 4].map(Some), "{is_split}");
+    }
+}
+
+#[test]
+fn buckets_in_several_slots_are_charged_apart() {
+    let (node, _) = allowing();
+    *node.store.is_split.lock() = true;
+    node.set_outage(true);
+    node.spend_of(&["a", "a", "b", "c"]);
+    node.end_outage();
+    assert_eq!(["a", "b", "c"].map(|id| node.left_of(id)), [3, 4, 4].map(Some));
+}
+
+#[test]
+fn reports_keep_the_leases_of_buckets() {
+    for is_split in [false, true] {
+        let leased = LimitOptions::default().shared(Shared::Leased).lease(Duration::from_secs(10));
+        let allow = leased.on_error(OnError::Allow).allow_for(60 * MINUTE);
+        let node = node_with(limits_of((10, 40), allow));
+        for _ in 0..2 {
+            node.hand.advance(Duration::from_millis(1));
+            node.spend_of(&["a"]);
+        }
+        assert_eq!(node.all.check("a", 0).unwrap().remaining(), Some(8), "held");
+        *node.store.is_split.lock() = is_split;
+        node.set_outage(true);
+        node.spend_of(&["b"]);
+        assert!(node.is_allowed(9));
+        node.end_outage();
+        // 2 and 9 units are spent, and 8 are leased: that lease ends at 20 s.
+        assert_eq!(node.left_of("a"), Some(21), "{is_split}");
+        assert!(node.answer(node.all.reset_shared("a")).unwrap().allowed());
+        assert_eq!(node.left_of("a"), Some(32), "{is_split}");
+    }
+}
+
+#[test]
+fn reports_begin_again_after_changes_of_others() {
+    let (node, _) = allowing();
+    let other = node.other();
+    for id in ["e", "f", "g"] {
+        // A caller waits for a unit of it, so it is empty for a minute.
+        assert!(other.spend_blocking(id, 5).unwrap().allowed());
+        assert!(other.reserve_blocking(id, 1, MINUTE).is_ok());
+    }
+    node.set_outage(true);
+    node.spend_of(&["a", "a", "b", "c", "c", "c", "e", "f", "g"]);
+    node.set_outage(false);
+    assert!(node.answer(node.all.check_shared("none", 0)).unwrap().allowed());
+    node.store.set_answers(Answers::Late);
+    assert_eq!(node.store.run_all(), 1);
+    // The report has read the buckets. It leaves those out that are empty.
+    for id in ["a", "b", "c"] {
+        assert!(other.spend_blocking(id, 1).unwrap().allowed());
+    }
+    node.store.set_answers(Answers::AtOnce);
+    while node.store.run_all() > 0 {}
+    let left = ["a", "b", "c", "e", "f", "g"].map(|id| node.left_of(id));
+    assert_eq!(left, [2, 3, 1, 0, 0, 0].map(Some));
+}
