@@ -1,6 +1,7 @@
 //! Calls whose callers go away, and stores that fail or end, beside local members.
 
 mod figures;
+mod late;
 mod leases;
 mod owed;
 mod places;

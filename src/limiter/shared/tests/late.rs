@@ -1,0 +1,120 @@
+//! Answers for leased limits that come late, after a reload, or never.
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A node whose limit has 40 units, and leases that end one to two seconds after they are taken.
+fn leasing() -> Node {
+    node_with(leased_limits(40))
+}
+
+fn leased_limits(burst: u64) -> Limits {
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    limits_of((10, burst), leased)
+}
+
+type Spend<'n> = Pin<Box<dyn Future<Output = Result<crate::Decision, Error>> + 'n>>;
+
+impl Node {
+    /// Begins a spend that the store decides now, and answers later.
+    fn begin_spend(&self, cost: u64) -> Spend<'_> {
+        self.store.set_answers(Answers::Late);
+        let mut spend: Spend<'_> = Box::pin(self.all.spend_shared("a", cost));
+        assert!(poll(spend.as_mut()).is_pending());
+        self.store.run_all();
+        assert!(poll(spend.as_mut()).is_pending());
+        spend
+    }
+
+    /// Takes the answer of a spend that was begun. Returns whether it is allowed.
+    fn take_answer(&self, mut spend: Spend<'_>) -> bool {
+        self.store.set_answers(Answers::AtOnce);
+        self.store.run_all();
+        let Poll::Ready(decision) = poll(spend.as_mut()) else { panic!("answered") };
+        decision.unwrap().allowed()
+    }
+
+    /// What the node answers without the store; `None` if only the store can tell.
+    fn without_store(&self, cost: u64) -> Option<bool> {
+        let decision = self.all.spend("a", cost);
+        decision
+            .map(|decision| decision.allowed())
+            .map_err(|error| assert!(error.needs_store(), "{error}"))
+            .ok()
+    }
+
+    /// Moves the clock on to a time since the store's origin, which is the clock's first reading.
+    fn advance_to(&self, time: Duration, passed: &mut Duration) {
+        self.hand.advance(time - *passed);
+        *passed = time;
+    }
+}
+
+#[test]
+fn late_answers_do_not_lengthen_leases() {
+    let (node, mut passed) = (leasing(), Duration::ZERO);
+    assert!(node.is_allowed(1));
+    node.advance_to(MS, &mut passed);
+    let spend = node.begin_spend(1);
+    node.advance_to(900 * MS, &mut passed);
+    assert!(node.take_answer(spend));
+    node.advance_to(1_990 * MS, &mut passed);
+    assert_eq!(node.without_store(1), Some(true));
+    // The store takes the lease for spent two seconds after its origin.
+    node.advance_to(2_000 * MS, &mut passed);
+    assert_eq!(node.without_store(1), None);
+}
+
+#[test]
+fn late_denials_are_not_kept_longer() {
+    let (node, mut passed) = (leasing(), Duration::ZERO);
+    assert!(node.is_allowed(40));
+    let spend = node.begin_spend(3);
+    node.advance_to(900 * MS, &mut passed);
+    assert!(!node.take_answer(spend));
+    node.advance_to(990 * MS, &mut passed);
+    assert_eq!(node.without_store(3), Some(false));
+    node.advance_to(1_000 * MS, &mut passed);
+    assert_eq!(node.without_store(3), None, "the length of a lease after the call was sent");
+}
+
+#[test]
+fn answers_after_a_reload_grant_no_lease() {
+    let node = leasing();
+    assert!(node.is_allowed(1));
+    node.hand.advance(MS);
+    let spend = node.begin_spend(1);
+    let _ = node.limiter.reload(leased_limits(60)).unwrap();
+    assert!(node.take_answer(spend));
+    assert_eq!(node.without_store(1), None, "the lease was taken under the limit before");
+    // The request for it is over: the next calls take one of the new limit.
+    assert!(node.is_allowed(1));
+    assert_eq!(node.without_store(1), Some(true));
+}
+
+#[test]
+fn denials_after_a_reload_are_not_kept() {
+    let node = leasing();
+    assert!(node.is_allowed(40));
+    let spend = node.begin_spend(3);
+    let _ = node.limiter.reload(leased_limits(60)).unwrap();
+    assert!(!node.take_answer(spend));
+    assert_eq!(node.without_store(3), None, "20 units have come with the reload");
+    assert!(node.is_allowed(3));
+}
+
+#[test]
+fn dropped_calls_leave_leases_to_later_ones() {
+    let node = leasing();
+    assert!(node.is_allowed(1));
+    node.hand.advance(MS);
+    let spend = node.begin_spend(1);
+    node.store.set_answers(Answers::AtOnce);
+    // The store's thread ends.
+    node.store.tasks.lock().clear();
+    drop(spend);
+    assert_eq!(node.without_store(1), None);
+    assert!(node.is_allowed(1));
+    assert_eq!(node.without_store(1), Some(true));
+}
