@@ -199,3 +199,72 @@ fn other_clocks_take_no_leases() {
         let _ = block_on(all.reset_shared("a")).unwrap();
     }
 }
+
+#[test]
+fn leases_end_before_those_of_the_store() {
+    let node = leasing(100);
+    node.take_lease("a");
+    // The store's lease ends at 2 s, and the node's a thousandth and a millisecond earlier.
+    node.hand.advance(1_994 * MS);
+    assert!(node.without_store(1).unwrap().allowed());
+    node.hand.advance(MS);
+    assert_eq!(node.without_store(1), None);
+}
+
+#[test]
+fn denied_batches_give_leased_units_back() {
+    let node = leasing(100);
+    node.take_lease("a");
+    assert!(node.all.spend_blocking("b", 20).unwrap().allowed());
+    let members = [node.all.member("a").cost(3), node.all.member("b").cost(5)];
+    let batch = node.limiter.batch(&members);
+    assert_eq!(block_on(batch.spend_shared()).unwrap().denied_by(), Some(1), "by the store");
+    assert_eq!(batch.spend().unwrap().denied_by(), Some(1), "by the denial that the node keeps");
+    assert!(node.without_store(8).unwrap().allowed());
+}
+
+#[test]
+fn kept_denials_give_local_charges_back() {
+    let node = leasing(100);
+    assert!(node.all.spend_blocking("a", 20).unwrap().allowed());
+    assert!(!node.all.spend_blocking("a", 3).unwrap().allowed());
+    let calls = node.store.calls();
+    let members = [node.own.member("a").cost(2), node.all.member("a").cost(3)];
+    let batch = node.limiter.batch(&members);
+    assert_eq!(batch.spend().unwrap().denied_by(), Some(1));
+    assert_eq!(block_on(batch.spend_shared()).unwrap().denied_by(), Some(1));
+    let mut decisions = Vec::new();
+    assert!(!batch.spend_each_blocking(&mut decisions).unwrap().allowed());
+    assert_eq!(node.store.calls(), calls);
+    assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(5));
+}
+
+#[test]
+fn all_of_many_leases_are_given_back() {
+    let node = leasing(1_000);
+    let ids: Vec<String> = (0..150).map(|id| id.to_string()).collect();
+    ids.iter().for_each(|id| node.take_lease(id));
+    assert_eq!(node.limiter.give_leases_back_blocking().unwrap(), ids.len());
+    for id in &ids {
+        let left = node.all.check_blocking(id.as_str(), 0).unwrap().remaining();
+        assert_eq!(left, Some(18), "{id}");
+    }
+}
+
+#[cfg(feature = "tower")]
+#[test]
+fn refunds_of_kept_charges_end_denials() {
+    use crate::limiter::shared::keeping::{BegunKeeping, kept};
+
+    let node = leasing(100);
+    let members = [node.all.member("a").cost(19)];
+    let begun = node.limiter.batch(&members).begin_keeping().unwrap();
+    let BegunKeeping::Asks(asked) = begun else { panic!("the store is asked") };
+    let decided = block_on(kept(asked)).unwrap();
+    assert!(decided.decision.allowed());
+    assert!(!node.all.spend_blocking("a", 3).unwrap().allowed());
+    assert!(!node.without_store(3).unwrap().allowed());
+    decided.members[0].charge.as_ref().unwrap().give_back();
+    assert_eq!(node.without_store(3), None);
+    assert!(node.all.spend_blocking("a", 20).unwrap().allowed());
+}
