@@ -126,3 +126,31 @@ pub(crate) fn full_in_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> u
     };
     full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms)
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::shared::groups::LeaseGroups;
+
+    /// A reset leaves the bucket full, and its leases are taken for spent when they end.
+    #[test]
+    fn texts_outlive_the_leases_of_full_buckets() {
+        let unix_ns = 1_790_000_000_000_000_000;
+        let minute = Duration::from_secs(60);
+        for limit in
+            [Limit::new(20, 1, minute).unwrap(), Limit::leaky_bucket(20, minute, 1).unwrap()]
+        {
+            let until_ms = unix_ms(unix_ns) + 20_000;
+            let (leases, _) = LeaseGroups::default().with(until_ms, 8).unwrap();
+            let word = limit.rule().full(rule_time_ns(unix_ns));
+            let bucket = SharedBucket { word, leases, ..SharedBucket::default() };
+            let kept_ms = kept_ms(&limit, bucket, unix_ns, 0);
+            let ended = bucket.guarded(&limit, until_ms * NS_PER_MS);
+            let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
+            assert!(full_ms > 7 * 60_000, "{limit}: {full_ms} ms");
+            assert!(kept_ms >= full_ms + SLACK_MS, "{limit}: {kept_ms} of {full_ms} ms");
+        }
+    }
+}

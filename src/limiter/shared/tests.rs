@@ -1,5 +1,6 @@
 //! Calls whose callers go away, and stores that fail or end, beside local members.
 
+mod changes;
 mod figures;
 mod late;
 mod leases;

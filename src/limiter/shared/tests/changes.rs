@@ -1,0 +1,75 @@
+//! Changes of buckets of which nodes hold leases.
+
+use super::*;
+use crate::decision::Decision;
+use crate::util::block_on::block_on;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A leased limit of 20 units, one each `period`. A node has spent two units of id `a`, and holds 8 until 20 s after its
+/// clock's first reading.
+fn with_lease(period: Duration) -> (KeyedLimit, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    let leased = LimitOptions::default().shared(Shared::Leased).lease(10 * SECOND);
+    let limit = Limit::new(20, 1, period).unwrap();
+    let limits = Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap();
+    let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
+    let all = Limiter::with_options(limits.build(), options).limit("All").unwrap();
+    for _ in 0..2 {
+        hand.advance(MS);
+        assert!(all.spend_blocking("a", 1).unwrap().allowed());
+    }
+    assert_eq!(all.check("a", 0).unwrap().remaining(), Some(8), "held");
+    (all, hand)
+}
+
+/// What the store has left for other nodes. The lease cannot answer a check of 9 units.
+fn left(all: &KeyedLimit) -> Option<u64> {
+    all.check_blocking("a", 9).unwrap().remaining().map(|left| left + 9)
+}
+
+#[test]
+fn refunds_and_resets_keep_leases() {
+    type Change = fn(&KeyedLimit) -> Result<Decision, Error>;
+    let changes: [Change; 2] =
+        [|all| block_on(all.reset_shared("a")), |all| block_on(all.refund_shared("a", 5))];
+    for change in changes {
+        let (all, hand) = with_lease(MINUTE);
+        assert_eq!(left(&all), Some(10));
+        let _ = change(&all).unwrap();
+        assert_eq!(left(&all), Some(12), "8 of 20 are leased");
+        hand.advance(20 * SECOND);
+        assert_eq!(left(&all), Some(12), "they are taken for spent");
+    }
+}
+
+/// A unit of a lease takes its time of the limit without a factor, also for a call whose limit is twice as fast.
+#[test]
+fn factors_do_not_shrink_leases_in_changes() {
+    let (all, hand) = with_lease(SECOND);
+    hand.advance(8 * SECOND);
+    let twice = Factor::from_millionths(500_000);
+    let fast = all.scaled(twice);
+    let before = block_on(fast.check_shared("a", 0)).unwrap().remaining();
+    assert_eq!(before, Some(24), "of 40, 8 units of a second each are leased");
+    let after = block_on(fast.refund_shared("a", 1)).unwrap().remaining();
+    assert_eq!(after, Some(25));
+}
+
+#[test]
+fn changes_begin_again_after_those_of_others() {
+    let node = node();
+    assert!(node.is_allowed(3));
+    node.store.set_answers(Answers::Late);
+    let mut spent = Box::pin(node.all.spend_up_to_shared("a", 5));
+    assert!(poll(spent.as_mut()).is_pending());
+    node.store.run_all();
+    // It has read a bucket of 2 units. Now another node spends them, and 3 come back.
+    assert!(node.other().spend_blocking("a", 2).unwrap().allowed());
+    node.hand.advance(3 * MINUTE);
+    node.store.set_answers(Answers::AtOnce);
+    node.store.run_all();
+    let Poll::Ready(Ok((units, _))) = poll(spent.as_mut()) else { panic!("answered") };
+    assert_eq!((units, node.left().1), (3, Some(0)));
+}
