@@ -106,3 +106,18 @@ fn places_are_counted_as_spends() {
         node.answer(node.all.reserve_shared("a", 6, WAIT)).is_err_and(|error| error.is_never())
     );
 }
+
+#[test]
+fn cancels_after_a_reload_return_nothing() {
+    let needed =
+        |node: &Node| node.answer(node.all.reserve_shared("a", 1, MINUTE)).unwrap_err().needed();
+    for (own, burst, missing) in [(11, 5, 3), (10, 6, 2)] {
+        let node = node();
+        assert!(node.is_allowed(5));
+        let place = node.answer(node.all.reserve_shared("a", 2, WAIT)).unwrap();
+        let _ = node.limiter.reload(limits_of((own, burst), exact())).unwrap();
+        place.cancel();
+        while node.store.run_all() > 0 {}
+        assert_eq!(needed(&node), Some(MINUTE * missing), "burst {burst}");
+    }
+}
