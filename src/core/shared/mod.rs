@@ -31,6 +31,9 @@ use crate::observe::store_figures::{StoreFault, StoreFigures};
 /// A call to the store that is under way. It has no borrowed parts, so that it can go on when its caller has gone.
 pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
+/// A wait for the turn to change a bucket. The turn lasts until its result is dropped.
+pub(crate) type Turn = Pin<Box<dyn Future<Output = Option<Box<dyn Send>>> + Send>>;
+
 /// A store of buckets that several nodes share.
 pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Decides a batch at the store's own time, and charges all of its members or none. A denied batch writes nothing.
@@ -68,9 +71,15 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the time after which a change is not tried again, because other callers have changed the bucket meanwhile.
+    /// Returns the time after which a change is not tried again that other callers have come before.
     fn patience(&self) -> Duration {
         Duration::MAX
+    }
+
+    /// Waits for the turn of a change of a bucket, at most for the [patience](SharedStore::patience): so changes of the same
+    /// node do not come before each other again and again.
+    fn turn(&self, _key: &str) -> Turn {
+        Box::pin(std::future::ready(None))
     }
 
     /// Runs a task to its end, also if nobody waits for it.

@@ -48,15 +48,12 @@ impl ReversibleCharge {
         let (lowered, last_grant_ns) = (since.lowered, since.last_grant_ns);
         let charge = limit.rule().without(self.charge, cost, actual)?;
         let charge = Charge { lowered, last_grant_ns, ..charge };
-        let is_last = charge.is_last(bucket.word);
-        let now_ns = rule_time_ns(unix_ns);
-        if own != limit
-            && !is_last
-            && let Some(word) = own.owing_removed(bucket.word, charge, now_ns)
-        {
-            return Some(SharedBucket { word, ..bucket });
-        }
-        let word = own.rule().roll_back(bucket.word, charge, || now_ns)?;
+        let (is_last, now_ns) = (charge.is_last(bucket.word), rule_time_ns(unix_ns));
+        let owing = match own != limit && !is_last {
+            true => own.owing_removed(bucket.word, charge, now_ns),
+            false => None,
+        };
+        let word = owing.or_else(|| own.rule().roll_back(bucket.word, charge, || now_ns))?;
         let entry = match is_last && actual == 0 {
             true => LedgerEntry::Undo,
             false => LedgerEntry::Lowered(own.rule().measure(bucket.word, word)),

@@ -17,9 +17,6 @@ use crate::limiter::shared::{keep_ms, no_store};
 use crate::limits::{Id, Scratch};
 use crate::store::key::KeyRef;
 
-/// How often a change is tried again because another caller has changed the bucket meanwhile.
-pub(super) const MAX_TRIES: usize = 32;
-
 /// A bucket in the store, by the limit that applies to its id.
 pub(super) enum Placed {
     /// No limit applies, or the limiter is off.
@@ -118,9 +115,10 @@ pub(super) async fn change_now<R>(
 ) -> Result<R, Error> {
     let SharedMember { key, limit, keep_ms: at_least_ms, .. } = &member;
     let guard = member.guard_limit();
+    let _turn = store.turn(key).await;
     let (began, patience) = (Instant::now(), store.patience());
     let Found { mut unix_ns, mut texts, .. } = store.charge([member.clone()].into()).await?;
-    for _ in 0..MAX_TRIES {
+    loop {
         let before = texts.pop().flatten();
         let bucket = read(key, limit, before.as_deref())
             .inspect_err(|_| store.count_unknown_text())?
@@ -143,11 +141,11 @@ pub(super) async fn change_now<R>(
             Replaced::Changed { unix_ns: now_ns, texts: now } => (unix_ns, texts) = (now_ns, now),
         }
         if began.elapsed() >= patience {
-            break;
+            let text =
+                format!("{key:?} in the store was changed by others again and again meanwhile");
+            return Err(Error::new(ErrorKind::Store, text));
         }
     }
-    let text = format!("{key:?} in the store was changed by others again and again meanwhile");
-    Err(Error::new(ErrorKind::Store, text))
 }
 
 /// Returns the bucket after a refund or a reset, if there is another word: its ledger says so.

@@ -7,7 +7,10 @@ use crate::core::shared::text::SharedBucket;
 use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limiter::Limiter;
-use crate::limiter::shared::change::{MAX_TRIES, change_now};
+use crate::limiter::shared::change::change_now;
+
+/// How often buckets are charged together, if others change some of them meanwhile.
+const MAX_TRIES: usize = 8;
 
 /// The most buckets that one call to the store reads or changes.
 const A_CALL: usize = 64;

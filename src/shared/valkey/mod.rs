@@ -16,6 +16,7 @@ mod slots;
 mod split;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
+mod turns;
 
 use std::fmt;
 use std::pin::Pin;
@@ -26,16 +27,18 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore};
+use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore, Turn};
 use crate::error::Error;
 use crate::limits::StoreOptions;
 use crate::observe::store_figures::StoreFigures;
 use script::Scripts;
 use servers::Servers;
+use turns::Turns;
 
 /// Servers, asked by a thread of its own, which ends with the last share of the store.
 pub(crate) struct ValkeyStore {
     asker: Asker,
+    turns: Arc<Turns>,
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
     runtime: Handle,
@@ -69,6 +72,7 @@ impl ValkeyStore {
         let asker = Asker { servers, scripts: Arc::new(scripts) };
         Ok(ValkeyStore {
             asker,
+            turns: Arc::new(Turns::new()),
             #[cfg(feature = "boulder")]
             has_boulder_keys: options.has_boulder_keys(),
             runtime: handle,
@@ -165,6 +169,15 @@ impl SharedStore for ValkeyStore {
 
     fn patience(&self) -> Duration {
         self.asker.servers.answer_timeout()
+    }
+
+    fn turn(&self, key: &str) -> Turn {
+        let (turns, key) = (self.turns.clone(), Box::<str>::from(key));
+        let at_most = self.patience();
+        Box::pin(async move {
+            let turn = turns.wait(&key, at_most).await?;
+            Some(Box::new(turn) as Box<dyn Send>)
+        })
     }
 
     fn figures(&self) -> Option<&StoreFigures> {

@@ -238,3 +238,28 @@ GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, f
         }
     });
 }
+
+#[test]
+fn many_waiters_of_one_id_find_places() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let nodes = [node(&file(&server, "")), node(&file(&server, ""))];
+        let waits = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16)
+                .map(|at| {
+                    let users = nodes[at % 2].limit("PerUser").unwrap();
+                    let reserve = move || users.reserve_blocking("bob", 1, Duration::MAX).unwrap();
+                    scope.spawn(move || (0..20).map(|_| reserve().wait()).collect::<Vec<_>>())
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let mut hours: Vec<_> = waits
+            .iter()
+            .map(|wait| wait.as_secs().div_ceil(3600))
+            .filter(|&wait| wait > 0)
+            .collect();
+        hours.sort_unstable();
+        assert_eq!(hours, (1..=315).collect::<Vec<_>>(), "one place an hour, after 5 at once");
+    });
+}
