@@ -28,10 +28,11 @@ struct SharedMember {
 }
 
 impl SharedMember {
-    /// The units that are out of its bucket when the store decides it: a charge gives the node's own lease back first.
+    /// The units that are out of its bucket when the store decides it: a charge gives the node's own lease back first, and a
+    /// check of the batch counts it as well.
     fn leased(&self, spends: bool) -> u64 {
-        let is_charged = spends && self.mode != MemberMode::CheckOnly;
-        if is_charged && self.call.factor == ONE { self.others } else { self.own + self.others }
+        let counts_own = !spends || self.mode != MemberMode::CheckOnly;
+        if counts_own && self.call.factor == ONE { self.others } else { self.own + self.others }
     }
 }
 

@@ -201,9 +201,9 @@ impl World {
             Ok(_) => {}
         }
         let was_sure = self.bucket(place.key).is_sure;
-        // A spend gives the node's own lease back first.
+        // A spend gives the node's own lease back first, and a check counts it as well.
         let expected =
-            self.by_oracle(shared, if kind == Kind::Spend { others } else { own + others });
+            self.by_oracle(shared, if kind.uses_leases() { others } else { own + others });
         let decision = answer.map_err(|error| format!("{error}, expected {expected:?}"))?;
         self.by_store(shared, figures(&decision), (expected, was_sure))
     }

@@ -36,9 +36,18 @@ pub(crate) fn decide_found(
     members: &[SharedMember],
     found: &Found,
 ) -> Result<Vec<DecidedMember>, Error> {
-    let each = members.iter().zip(&found.texts).enumerate();
-    each.map(|(at, (member, text))| decide_one(member, text.as_deref(), found.unix_ns_of(at)))
-        .collect()
+    let each = members.iter().enumerate();
+    each.map(|(at, member)| decide_found_one(member, found, at)).collect()
+}
+
+/// Decides a member as the store has found it. `at`: its position.
+pub(crate) fn decide_found_one(
+    member: &SharedMember,
+    found: &Found,
+    at: usize,
+) -> Result<DecidedMember, Error> {
+    let text = found.texts.get(at).and_then(Option::as_deref);
+    decide_one(member, text, found.unix_ns_of(at))
 }
 
 fn decide_one(

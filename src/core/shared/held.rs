@@ -129,6 +129,12 @@ impl Held {
         }
     }
 
+    /// Returns the lease as if the node gave it up now, with `unspent` units in its word; `None` if it holds none.
+    pub(crate) fn end_now(&self, unspent: u64) -> Option<LeaseEnd> {
+        let HeldLease { tag_ms, granted, .. } = self.lease?;
+        Some(LeaseEnd { tag_ms, granted, unspent: unspent.min(granted) })
+    }
+
     pub(crate) fn has_lease(&self) -> bool {
         self.lease.is_some()
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use crate::core::lease_words::LeaseWords;
-use crate::core::lease_words::word::LeaseWord;
+use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
 use crate::core::shared::held::Held;
 use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest};
 use crate::core::view::LimitsView;
@@ -107,6 +107,18 @@ impl Leases {
             held.end(None);
         }
         Ok(Some(Asking { request, given_up: given_up? }))
+    }
+
+    /// Returns the lease that the node holds of a bucket as if it gave it up now; `None` if none of its units are left.
+    pub(crate) fn end_now(
+        &self,
+        view: LimitsView<'_>,
+        bucket: LeasedBucket<'_>,
+        now_ns: u64,
+    ) -> Result<Option<LeaseEnd>, Outdated> {
+        let (answer, _) = self.words.answer(view, &bucket.key, (0, false), now_ns)?;
+        let LeaseAnswer::Spends { left, .. } = answer else { return Ok(None) };
+        Ok(self.held.lock().get(bucket.name).and_then(|held| held.end_now(left)))
     }
 
     /// Ends a call to the store that asked for a lease.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
-use crate::core::shared::decide::{DecidedMember, decide_found, denied_by};
+use crate::core::shared::decide::{DecidedMember, decide_found, decide_found_one, denied_by};
 use crate::core::shared::outage::Policy;
 use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
@@ -245,7 +245,7 @@ impl AskedBatch {
 
     /// Computes the figures of the batch's decision from the texts that the store found.
     fn figures(&mut self, found: &Found) -> Result<Decision, Error> {
-        let decided = decide_found(&self.members, found)?;
+        let mut decided = decide_found(&self.members, found)?;
         let units = |member: &DecidedMember| member.granted.map_or(0, |granted| granted.units);
         let is_leased = decided.iter().map(units).eq(found.leased.iter().copied());
         // The store grants no lease to a batch that it denies.
@@ -256,6 +256,9 @@ impl AskedBatch {
             return Err(Error::new(ErrorKind::Store, text));
         }
         for (at, leased) in &mut self.leased {
+            if let Some(member) = leased.with_kept(&self.members[*at]) {
+                decided[*at] = decide_found_one(&member, found, *at)?;
+            }
             leased.answered(&decided[*at], found);
         }
         Ok(self.strictest_of(decided.into_iter().map(|decided| decided.decision)))

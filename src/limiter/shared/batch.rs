@@ -263,7 +263,8 @@ impl Batch<'_> {
         let may_lease = !handle.store.is_split(&members);
         for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
             let may_ask = may_lease && to_store.mode.is_charged() && to_store.cost > 0;
-            if let Some(leased) = LeasedMember::new(view, member, &to_store.key, may_ask, now_ns)? {
+            let asks = (may_ask, !call.spends);
+            if let Some(leased) = LeasedMember::new(view, member, &to_store.key, asks, now_ns)? {
                 to_store.lease = leased.request();
                 asked.leased.push((at, leased));
             }

@@ -3,9 +3,9 @@
 use crate::algorithm::factor::Factor;
 use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
 use crate::core::shared::decide::DecidedMember;
-use crate::core::shared::lease::LeaseRequest;
+use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
 use crate::core::shared::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
-use crate::core::shared::{Found, SharedMode};
+use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::limit::Limit;
@@ -106,16 +106,18 @@ pub(super) struct LeasedMember {
     sent_ns: u64,
     /// `None`: it asks for no lease, because another call does.
     asking: Option<Asking>,
+    /// The lease that a check leaves to its node: a spend would give it up, and so could spend its units as well.
+    kept: Option<LeaseEnd>,
 }
 
 impl LeasedMember {
     /// Makes the leased part of a member that the store decides; `None` if its limit takes no leases. `may_ask`: whether the
-    /// member may ask for a lease.
+    /// member may ask for a lease; `is_check`: whether it only checks.
     pub(super) fn new(
         view: LimitsView<'_>,
         member: &Prepared<'_>,
         name: &str,
-        may_ask: bool,
+        (may_ask, is_check): (bool, bool),
         sent_ns: u64,
     ) -> Result<Option<LeasedMember>, Outdated> {
         let Some((leases, length_ns)) = leases_of(view, member) else { return Ok(None) };
@@ -123,6 +125,10 @@ impl LeasedMember {
         let bucket = LeasedBucket { key, name, length_ns, burst: member.limit.burst() };
         let asking = match may_ask {
             true => leases.begin(view, bucket, sent_ns)?,
+            false => None,
+        };
+        let kept = match is_check {
+            true => leases.end_now(view, bucket, sent_ns)?,
             false => None,
         };
         Ok(Some(LeasedMember {
@@ -134,7 +140,14 @@ impl LeasedMember {
             length_ns,
             sent_ns,
             asking,
+            kept,
         }))
+    }
+
+    /// Returns a check of the member as the store got it, as if the node gave up its lease; `None` if it holds none.
+    pub(super) fn with_kept(&self, to_store: &SharedMember) -> Option<SharedMember> {
+        let request = LeaseRequest { want: 0, length_ms: 1, end: Some(self.kept?) };
+        Some(SharedMember { lease: Some(request), ..to_store.clone() })
     }
 
     /// Returns the member's request for a lease; `None` if it has none.

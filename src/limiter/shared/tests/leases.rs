@@ -268,3 +268,22 @@ fn refunds_of_kept_charges_end_denials() {
     assert_eq!(node.without_store(3), None);
     assert!(node.all.spend_blocking("a", 20).unwrap().allowed());
 }
+
+#[test]
+fn checks_count_the_lease_of_their_node() {
+    let node = leasing(64);
+    node.take_lease("a");
+    let check = |cost| block_on(node.all.check_shared("a", cost)).unwrap();
+    for (cost, left) in [(8, Some(0)), (11, Some(7)), (18, Some(0)), (19, None)] {
+        let decision = check(cost);
+        assert_eq!(
+            (decision.allowed(), decision.allowed().then(|| decision.remaining().unwrap())),
+            (left.is_some(), left)
+        );
+    }
+    let batch = [node.own.member("a"), node.all.member("a").cost(18)];
+    assert!(block_on(node.limiter.batch(&batch).check_shared()).unwrap().allowed());
+    assert!(node.without_store(8).unwrap().allowed(), "a check takes nothing from the lease");
+    assert!(check(10).allowed() && !check(11).allowed());
+    assert!(node.all.spend_blocking("a", 10).unwrap().allowed());
+}

@@ -1,6 +1,8 @@
 //! Warns of overrides that are valid and probably a mistake: they have ended, change nothing, are stricter than the
-//! default, or have ids that look like others.
+//! default, or have ids that look like others. Warns of shared limits that calls cannot use, or not in full.
 
+#[cfg(feature = "valkey")]
+mod sharing;
 mod unusual_ids;
 
 use std::fmt;
@@ -11,8 +13,6 @@ use super::Limits;
 use super::entries::{Location, OverrideEntry};
 use crate::limit::display::Go;
 use crate::limit::{Limit, Parameters};
-#[cfg(feature = "valkey")]
-use crate::limits::Shared;
 use crate::limits::expiry::seconds;
 use crate::util::escape::Escaped;
 
@@ -82,6 +82,10 @@ pub enum WarningKind {
     /// `no-store`: a limit is shared, and the limits have no store. `id` is empty.
     #[cfg(feature = "valkey")]
     NoStore,
+    /// `leased`: a limit is leased, and has a `max_debt`, which only estimates use, or a key of Boulder's, which cannot read
+    /// leases. `id` is empty.
+    #[cfg(feature = "valkey")]
+    Leased,
     /// `unnormalized`: Unicode's normal form C or KC of its id, which looks the same, is another id. Needs the feature
     /// `yaml`.
     Unnormalized,
@@ -97,6 +101,8 @@ impl fmt::Display for WarningKind {
             WarningKind::Invisible => "invisible",
             #[cfg(feature = "valkey")]
             WarningKind::NoStore => "no-store",
+            #[cfg(feature = "valkey")]
+            WarningKind::Leased => "leased",
             WarningKind::Unnormalized => "unnormalized",
         })
     }
@@ -155,7 +161,8 @@ impl Limits {
     ///
     /// These are overrides that have expired by `now` or will within 14 days, that equal the default, or are stricter
     /// than it; and ids of the format `string` that look like other ids, because they have invisible characters or are
-    /// not in a normal form of Unicode. A shared limit without a store gets one as well. The first 1,000 warnings are listed, the rest is counted.
+    /// not in a normal form of Unicode. So does a shared limit without a store, and a leased one with a field that leases
+    /// do not go with. The first 1,000 warnings of overrides are listed, the rest is counted.
     ///
     /// It looks at every override, so do not call it for each request. It needs memory for 2,000 warnings.
     ///
@@ -188,30 +195,11 @@ impl Limits {
         }
         let warnings = first.into_warnings();
         #[cfg(feature = "valkey")]
-        let warnings = match self.without_store() {
-            Some(warning) => {
-                let listed = std::iter::once(warning).chain(warnings.listed).collect();
-                Warnings { listed, ..warnings }
-            }
-            None => warnings,
+        let warnings = Warnings {
+            listed: self.warnings_of_sharing().chain(warnings.listed).collect(),
+            ..warnings
         };
         warnings
-    }
-
-    /// Warns of the first limit that is shared, if the limits have no store.
-    #[cfg(feature = "valkey")]
-    fn without_store(&self) -> Option<Warning> {
-        let mut entries = self.entries().filter(|_| self.store().is_none());
-        let limit = entries.find(|limit| limit.shared() != Shared::Local)?;
-        let name = limit.name();
-        Some(Warning {
-            kind: WarningKind::NoStore,
-            location: limit.location(),
-            path: name.into(),
-            limit: name.into(),
-            id: String::new(),
-            message: "is shared, and there is no section `store`: each call fails unless the program gives one by LimiterOptions::store".into(),
-        })
     }
 }
 

@@ -119,10 +119,11 @@ fn late_denial_gives_other_slots_back() {
             let buckets = || keys.each_ref().map(bucket);
             assert_eq!(charge(&store, &batch(5)).unwrap().denied, None);
             let after = buckets();
-            assert_eq!(charge(&store, &batch(1)).unwrap().denied, Some(2));
-            assert_eq!(buckets(), after, "{name}");
-            assert_eq!(charge(&store, &batch(1)).unwrap().denied, Some(2));
-            assert_eq!(buckets(), after, "{name}");
+            for _ in 0..2 {
+                assert_eq!(charge(&store, &batch(1)).unwrap().denied, Some(2));
+                // On a busy machine its deadline may come before all is given back, which goes on then.
+                wait_until("given back", || buckets() == after);
+            }
             // A bucket that was not there is full again.
             let keys = [shards.keys(&format!("{name}x"))[0].clone(), keys[2].clone()];
             let batch = keys.each_ref().map(|key| member(key, &limit, 1));
