@@ -60,6 +60,8 @@ pub(crate) struct Bucket {
     out_until: [i128; MAX_NODES],
     /// Until this time units may be leased that no node can give back.
     lost_until: i128,
+    /// Until this time the text may have a ledger, and is kept with it.
+    ledger_until: i128,
     /// The last call, and the longest time in which the bucket fills by the rules of calls since it was sure.
     touched: i128,
     slowest: i128,
@@ -77,6 +79,7 @@ impl Bucket {
             is_mixed: false,
             out_until: [0; MAX_NODES],
             lost_until: 0,
+            ledger_until: 0,
             touched: 0,
             slowest: 0,
         }
@@ -163,20 +166,22 @@ impl Bucket {
         self.slowest = self.slowest.max(fills_within(rule));
     }
 
-    /// Puts another state in place. `removes`: the call removes the text of a bucket that is full and not blocked.
+    /// Puts another state in place. `removes`: the call removes a text that says nothing, and writes a ledger into others.
     pub(crate) fn put(&mut self, state: Option<State>, rule: Rule, now: i128, removes: bool) {
         if state == self.state && !removes {
             return;
         }
         self.state = state;
+        if removes {
+            self.ledger_until = now + self.slowest + SLACK_NS + NS_PER_MS;
+        }
         self.keep(rule, now, removes);
     }
 
     /// Records that the store has a new text.
     pub(crate) fn keep(&mut self, rule: Rule, now: i128, removes: bool) {
-        let is_full = self.state.is_none_or(|state| rule.is_full(state, now));
-        if removes && is_full && !self.is_blocked(now) {
-            (self.state, self.has_block) = (None, false);
+        if removes && self.state.is_none() && !self.is_blocked(now) {
+            self.has_block = false;
         }
         self.kept_until = self.kept_from(rule, now);
     }
@@ -209,7 +214,7 @@ impl Bucket {
             }
         };
         let kept = |least| now + SLACK_NS + full.max(blocked).max(least * NS_PER_MS);
-        (kept(least), kept(most) + leased)
+        (kept(least), (kept(most) + leased).max(self.ledger_until))
     }
 
     /// Finds out whether the store may have forgotten units that count by a rule.
