@@ -5,7 +5,7 @@ use crate::limiter::reserve::claim::Claim;
 #[cfg(feature = "valkey")]
 use crate::limiter::shared::charged::ChargedInStore;
 #[cfg(feature = "valkey")]
-use crate::limiter::shared::lease::TakenFromLease;
+use crate::limiter::shared::taken::TakenFromLease;
 
 /// A charge of a bucket on this node, of one in the store of shared limits, or of a lease of one.
 pub(crate) enum Charged {

@@ -14,7 +14,8 @@ use crate::limiter::batch::{MemberMode, Prepared, Trial};
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::reserve::{Charged, Claim};
 use crate::limiter::shared::kept::DecidedBatch;
-use crate::limiter::shared::lease::{LeasedMember, TakenFromLease};
+use crate::limiter::shared::lease::LeasedMember;
+use crate::limiter::shared::taken::TakenFromLease;
 #[cfg(feature = "tracing")]
 use crate::observe::events;
 use crate::store::key::Key;

@@ -12,45 +12,13 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::{Prepared, Trial};
 use crate::limiter::handle::{KeyedLimit, lease_decision};
+use crate::limiter::shared::taken::TakenFromLease;
 use crate::limits::{Id, Scratch};
 use crate::store::key::{Key, KeyRef};
 use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
 const NS_PER_MS: u64 = 1_000_000;
-
-/// Units that a batch has taken from a lease of this node.
-pub(crate) struct TakenFromLease {
-    limiter: Limiter,
-    key: Key,
-    until_ns: u64,
-    units: u64,
-}
-
-impl TakenFromLease {
-    /// Reads the limiter's clock.
-    pub(crate) fn now_ns(&self) -> u64 {
-        self.limiter.inner.clock.now_ns()
-    }
-
-    /// Gives the units back to their lease, if the node still holds it; else they are lost until the store takes the lease
-    /// for spent.
-    pub(crate) fn give_back(&self) {
-        let inner = &*self.limiter.inner;
-        let Some(leases) = &inner.leases else { return };
-        let now_ns = inner.clock.now_ns();
-        inner.with_view(|view| {
-            let (key, taken) = (self.key.as_ref(), (self.until_ns, self.units));
-            let entry = view.generation.limits.entry(key.limit);
-            match entry.limit_for(key.id, view.limits_now_ns()) {
-                Some((_, tag)) => {
-                    leases.words.give_back(view, &leases.words.key(view, key, tag), taken, now_ns)
-                }
-                None => Ok(()),
-            }
-        });
-    }
-}
 
 /// Returns the leases, and the length of those of a member, in ns, if the member can be answered from a lease.
 fn leases_of<'v>(view: LimitsView<'v>, member: &Prepared<'_>) -> Option<(&'v Leases, u64)> {

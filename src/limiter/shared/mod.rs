@@ -19,11 +19,12 @@ mod give_up;
 pub(crate) mod keeping;
 #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only the layer keeps members"))]
 pub(crate) mod kept;
-pub(crate) mod lease;
+mod lease;
 mod one;
 mod owed;
 mod reserve;
 mod settle;
+pub(crate) mod taken;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 mod units;
