@@ -263,6 +263,28 @@ fn a_lost_node_fails_its_slots_alone() {
 }
 
 #[test]
+fn a_promoted_replica_goes_on() {
+    with_each(|binary| {
+        let mut shards = Shards::start(binary);
+        shards.add_replica(binary);
+        let store = connected(&shards, Scripts::new(), 200);
+        let keys = shards.keys("a");
+        let all = |cost| keys.each_ref().map(|key| member(key, &hourly(9), cost));
+        assert!(charge(&store, &all(4)).unwrap().denied.is_none());
+        let copies: u64 = shards.ask(2, redis::cmd("WAIT").arg(1).arg(5_000));
+        assert_eq!(copies, 1, "the replica has the charge");
+        shards.servers[2].kill();
+        assert!(charge(&store, &all(4)).unwrap_err().is_store_outage());
+        let began = Instant::now();
+        wait_until("promoted", || spend(&store, &keys[2]).is_ok());
+        println!("promoted and found after {:?}", began.elapsed());
+        assert!(charge(&store, &all(4)).unwrap().denied.is_none());
+        let found = charge(&store, &all(1)).unwrap();
+        assert_eq!(found.denied, Some(2), "9 of 9 units are used there, and 8 elsewhere");
+    });
+}
+
+#[test]
 fn moved_slots_are_followed() {
     with_each(|binary| {
         let shards = Shards::start(binary);

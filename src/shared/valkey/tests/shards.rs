@@ -16,27 +16,35 @@ pub(super) struct Shards {
 impl Shards {
     pub(super) fn start(binary: &Path) -> Shards {
         let buses: Vec<_> = (0..3).map(|_| free_port().to_string()).collect();
-        let start = |bus: &String| {
-            Server::start_with(
-                binary,
-                &[
-                    ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"],
-                    ["--cluster-node-timeout", "1000", "--cluster-port", bus],
-                    ["--cluster-require-full-coverage", "no", "--loglevel", "warning"],
-                ]
-                .concat(),
-            )
-        };
-        let shards = Shards { servers: buses.iter().map(start).collect() };
+        let shards = Shards { servers: buses.iter().map(|bus| start(binary, bus)).collect() };
         for (at, bus) in buses.iter().enumerate() {
             let (first, last) = shards.range(at);
             let () = shards.ask(at, cluster("ADDSLOTSRANGE").arg(first).arg(last));
             let () = shards.ask(at, cluster("SET-CONFIG-EPOCH").arg(at + 1));
-            let port = shards.servers[at].port();
-            let () = shards.ask(0, cluster("MEET").arg("127.0.0.1").arg(port).arg(bus));
+            shards.meet(at, bus);
         }
         wait_until("a cluster", || (0..3).all(|at| shards.is_complete(at)));
         shards
+    }
+
+    fn meet(&self, at: usize, bus: &str) {
+        let port = self.servers[at].port();
+        let () = self.ask(0, cluster("MEET").arg("127.0.0.1").arg(port).arg(bus));
+    }
+
+    /// Starts a fourth server, a replica of the last of the three.
+    pub(super) fn add_replica(&mut self, binary: &Path) {
+        let (bus, of) = (free_port().to_string(), self.id(2));
+        self.servers.push(start(binary, &bus));
+        self.meet(3, &bus);
+        wait_until("a replica", || {
+            let mut connection = self.servers[3].connection();
+            cluster("REPLICATE").arg(&of).query::<()>(&mut connection).is_ok()
+        });
+        wait_until("replicated", || {
+            let info: String = self.ask(3, cmd("INFO").arg("replication"));
+            info.contains("master_link_status:up")
+        });
     }
 
     fn is_complete(&self, at: usize) -> bool {
@@ -101,6 +109,18 @@ impl Shards {
                 self.ask(at, cluster("SETSLOT").arg(slot_of(key)).arg("NODE").arg(self.id(to)));
         }
     }
+}
+
+fn start(binary: &Path, bus: &str) -> Server {
+    Server::start_with(
+        binary,
+        &[
+            ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"],
+            ["--cluster-node-timeout", "1000", "--cluster-port", bus],
+            ["--cluster-require-full-coverage", "no", "--loglevel", "warning"],
+        ]
+        .concat(),
+    )
 }
 
 fn cluster(what: &str) -> Cmd {
