@@ -18,6 +18,7 @@ mod server;
 mod shards;
 mod speed;
 mod speed_exact;
+mod tls;
 
 use std::time::Duration;
 

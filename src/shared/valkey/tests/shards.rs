@@ -15,8 +15,14 @@ pub(super) struct Shards {
 
 impl Shards {
     pub(super) fn start(binary: &Path) -> Shards {
+        Shards::start_with(binary, |_| Vec::new())
+    }
+
+    /// Starts the servers with more arguments, by position.
+    pub(super) fn start_with(binary: &Path, more: impl Fn(usize) -> Vec<String>) -> Shards {
         let buses: Vec<_> = (0..3).map(|_| free_port().to_string()).collect();
-        let shards = Shards { servers: buses.iter().map(|bus| start(binary, bus)).collect() };
+        let servers = buses.iter().enumerate().map(|(at, bus)| start(binary, bus, &more(at)));
+        let shards = Shards { servers: servers.collect() };
         for (at, bus) in buses.iter().enumerate() {
             let (first, last) = shards.range(at);
             let () = shards.ask(at, cluster("ADDSLOTSRANGE").arg(first).arg(last));
@@ -35,7 +41,7 @@ impl Shards {
     /// Starts a fourth server, a replica of the last of the three.
     pub(super) fn add_replica(&mut self, binary: &Path) {
         let (bus, of) = (free_port().to_string(), self.id(2));
-        self.servers.push(start(binary, &bus));
+        self.servers.push(start(binary, &bus, &[]));
         self.meet(3, &bus);
         wait_until("a replica", || {
             let mut connection = self.servers[3].connection();
@@ -111,16 +117,15 @@ impl Shards {
     }
 }
 
-fn start(binary: &Path, bus: &str) -> Server {
-    Server::start_with(
-        binary,
-        &[
-            ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"],
-            ["--cluster-node-timeout", "1000", "--cluster-port", bus],
-            ["--cluster-require-full-coverage", "no", "--loglevel", "warning"],
-        ]
-        .concat(),
-    )
+fn start(binary: &Path, bus: &str, more: &[String]) -> Server {
+    let mut arguments = [
+        ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"],
+        ["--cluster-node-timeout", "1000", "--cluster-port", bus],
+        ["--cluster-require-full-coverage", "no", "--loglevel", "warning"],
+    ]
+    .concat();
+    arguments.extend(more.iter().map(String::as_str));
+    Server::start_with(binary, &arguments)
 }
 
 fn cluster(what: &str) -> Cmd {
