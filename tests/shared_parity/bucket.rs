@@ -202,7 +202,11 @@ impl Bucket {
         let reset = rule.spend(self.state, now, 0).1.reset;
         let ahead = (at - ms_of(now)).max(0) * NS_PER_MS;
         let blocked = self.blocked_until.map_or(0, |until| whole_ms((until - now).max(0)));
-        let leased = whole_ms((self.leased_until() - now).max(0));
+        let drip = match rule {
+            Rule::Leaky { rate, .. } => rate * NS_PER_MS,
+            _ => 0,
+        };
+        let leased = drip + whole_ms((self.leased_until() - now).max(0));
         let full = whole_ms(reset + ahead);
         // At least until a bucket of the limit is full, by the largest factor.
         let (least, most) = match rule {

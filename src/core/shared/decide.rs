@@ -110,8 +110,14 @@ pub(crate) fn written(
 pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_least_ms: u64) -> u64 {
     // A bucket that was reset has less than its word says, while units are leased.
     let bucket = bucket.with_guard(limit, unix_ns);
-    // A lease that ends may leave the bucket as if its units were spent at that moment.
-    let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
+    // A lease that ends may leave the bucket as if its units were spent at that moment. The time to a leaky bucket's next drip
+    // begins then as well.
+    let drip_ms = match limit.rule() {
+        Rule::LeakyBucket(leaky) if bucket.leases.units() > 0 => leaky.drip_rate_ms,
+        _ => 0,
+    };
+    let leased_ms =
+        bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns)).saturating_add(drip_ms);
     let full_in_ms = full_in_ms(limit, bucket, unix_ns).saturating_add(leased_ms);
     let ledger_ms = bucket.ledger.map_or(0, |ledger| ledger.needed_until_ms);
     let beside_ms = bucket.blocked_until_ms.max(ledger_ms).saturating_sub(unix_ms(unix_ns));
@@ -161,5 +167,20 @@ mod tests {
             assert!(full_ms > 7 * 60_000, "{limit}: {full_ms} ms");
             assert!(kept_ms >= full_ms + SLACK_MS, "{limit}: {kept_ms} of {full_ms} ms");
         }
+    }
+    /// The units of a lease are spent just after a drip, so that the next one comes a whole time later.
+    #[test]
+    fn texts_outlive_a_drip_after_a_lease() {
+        let (unix_ns, five_minutes) = (1_790_000_000_000_000_000, Duration::from_secs(300));
+        let limit = Limit::leaky_bucket(20, five_minutes, 1).unwrap();
+        let until_ms = unix_ms(unix_ns) + 20_000;
+        let (leases, _) = LeaseGroups::default().with(until_ms, 8).unwrap();
+        let charged_ns = unix_ns - 299_999 * NS_PER_MS;
+        let word = limit.rule().spend(0, rule_time_ns(charged_ns), 8).word.unwrap();
+        let bucket = SharedBucket { word, leases, ..SharedBucket::default() };
+        let ended = bucket.guarded(&limit, until_ms * NS_PER_MS);
+        let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
+        assert_eq!(full_ms, 1 + 8 * 300_000);
+        assert!(kept_ms(&limit, bucket, unix_ns, 0) >= full_ms + SLACK_MS);
     }
 }
