@@ -178,6 +178,12 @@ impl Bucket {
         self.keep(rule, now, removes);
     }
 
+    /// Records that a call has written a ledger, and may have left the state as it was.
+    pub(crate) fn note_ledger(&mut self, rule: Rule, now: i128) {
+        self.ledger_until = now + self.slowest + SLACK_NS + NS_PER_MS;
+        self.kept_until = self.kept_from(rule, now);
+    }
+
     /// Records that the store has a new text.
     pub(crate) fn keep(&mut self, rule: Rule, now: i128, removes: bool) {
         if removes && self.state.is_none() && !self.is_blocked(now) {

@@ -33,11 +33,14 @@ fn asked(handle: &KeyedLimit, way: Way, kind: Kind, call: Call) -> Option<Result
     let (id, cost) = (KNOWN[call.limit].id(call.id), call.cost);
     if call.factor != ONE {
         let scaled = handle.scaled(Factor::from_millionths(call.factor));
-        return Some(match kind {
-            Kind::Spend => scaled.spend(id, cost),
-            Kind::Check => scaled.check(id, cost),
-            Kind::Refund => scaled.refund(id, cost),
-            Kind::Reset => scaled.reset(id),
+        return Some(match (way, kind) {
+            (Way::Sync, Kind::Spend) => scaled.spend(id, cost),
+            (Way::Sync, Kind::Check) => scaled.check(id, cost),
+            (Way::Sync, Kind::Refund) => scaled.refund(id, cost),
+            (_, Kind::Spend) => ready(scaled.spend_shared(id, cost)),
+            (_, Kind::Check) => ready(scaled.check_shared(id, cost)),
+            (_, Kind::Refund) => ready(scaled.refund_shared(id, cost)),
+            (_, Kind::Reset) => scaled.reset(id),
         });
     }
     Some(match (way, kind) {
@@ -105,7 +108,7 @@ impl World {
         let checked = match answer {
             None if has_asked => Err("a dropped future asked the store".into()),
             None => Ok(()),
-            Some(answer) if way == Way::Sync || call.factor != ONE => {
+            Some(answer) if way == Way::Sync || (call.factor != ONE && kind == Kind::Reset) => {
                 self.without_io(shared, answer, has_asked)
             }
             Some(answer) => self.with_store(shared, answer, has_asked),
@@ -195,15 +198,19 @@ impl World {
                     answer => Err(format!("{answer:?} without the store")),
                 };
             }
-            Ok(_) if kind.uses_leases() && own >= call.cost.max(1) => {
+            Ok(_) if kind.uses_leases() && call.factor == ONE && own >= call.cost.max(1) => {
                 return Err("the store was asked beside a lease".into());
             }
             Ok(_) => {}
         }
+        if call.factor != ONE && self.bucket(place.key).has_leases(self.now) {
+            // A factor changes the time that leased units take.
+            self.buckets.bucket(place.key).is_sure = false;
+        }
         let was_sure = self.bucket(place.key).is_sure;
         // A spend gives the node's own lease back first, and a check counts it as well.
-        let expected =
-            self.by_oracle(shared, if kind.uses_leases() { others } else { own + others });
+        let counts_own = kind.uses_leases() && call.factor == ONE;
+        let expected = self.by_oracle(shared, if counts_own { others } else { own + others });
         let decision = answer.map_err(|error| format!("{error}, expected {expected:?}"))?;
         self.by_store(shared, figures(&decision), (expected, was_sure))
     }
@@ -347,9 +354,10 @@ impl World {
             }
             Kind::Refund | Kind::Reset => {
                 let cost = i128::from(call.cost);
+                let rule = self.nodes[at].oracle.rule(call).unwrap_or(place.rule);
                 let (state, _) = match kind {
-                    Kind::Refund => place.rule.refund(bucket.state, now, cost),
-                    _ => place.rule.reset(bucket.state, now),
+                    Kind::Refund => rule.refund(bucket.state, now, cost),
+                    _ => rule.reset(bucket.state, now),
                 };
                 let bucket = self.buckets.bucket(place.key);
                 if state.is_some() {
@@ -358,7 +366,8 @@ impl World {
             }
             _ => {}
         }
-        let most = place.rule.spend(self.bucket(place.key).state, now, 0).1;
+        let scaled = self.nodes[at].oracle.rule(call).unwrap_or(place.rule);
+        let most = scaled.spend(self.bucket(place.key).state, now, 0).1;
         let is_bound = self.bucket(place.key).is_bound(place.key);
         if is_bound && !answer.blocked && told.remaining > most.remaining {
             return Err(format!("{told:?}: more units than {most:?}"));

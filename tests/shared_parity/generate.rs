@@ -78,6 +78,12 @@ impl NodesRun {
             57..61 => self.one(node, Kind::Check),
             61..65 => self.one(node, Kind::Refund),
             65..67 => self.one(node, Kind::Reset),
+            67..70 => Op::UpTo(node, self.call(false)),
+            70..71 => Op::Drain(node, self.call(false)),
+            71..75 => {
+                let call = self.call(false);
+                Op::Settled(node, call, self.below(call.cost as usize + 3) as u64)
+            }
             _ => self.one(node, Kind::Spend),
         }
     }
@@ -116,8 +122,8 @@ impl NodesRun {
             }
             Kind::Refund | Kind::Reset => rng.pick(&[Way::Sync, Way::Async, Way::Async]),
         };
-        // Calls with a factor are batches, or without I/O.
-        let call = self.call(way == Way::Sync);
+        // Others have no form with a factor.
+        let call = self.call(matches!(way, Way::Sync | Way::Async));
         Op::One(node, way, kind, call)
     }
 

@@ -39,6 +39,7 @@ mod run;
 mod shrink;
 #[path = "../parity/spec.rs"]
 mod spec;
+mod units;
 mod world;
 #[path = "../parity/worlds.rs"]
 mod worlds;

@@ -22,6 +22,12 @@ pub(crate) enum Op {
     One(usize, Way, Kind, Call),
     Batch(usize, Way, BatchCall, List<(Call, MemberMode)>),
     Explain(usize, Call),
+    /// Spends as many units as there are.
+    UpTo(usize, Call),
+    /// Leaves the cost in the bucket.
+    Drain(usize, Call),
+    /// Spends an estimate that is settled at once as this cost.
+    Settled(usize, Call, u64),
     /// Blocks an id for this number of ns: node, limit, id.
     Block(usize, usize, usize, u64),
     Unblock(usize, usize, usize),

@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) store: Store,
     /// The time of the store.
     pub(crate) now: i128,
-    floor: i128,
+    pub(crate) floor: i128,
     pub(crate) nodes: Vec<Node>,
     pub(crate) buckets: Buckets,
     /// The units that calls of shared limits have used.
@@ -267,6 +267,9 @@ impl World {
                 self.batch(self.at(*node), *way, *what, &members.0)?;
             }
             Op::Explain(node, call) => self.explain(self.at(*node), *call)?,
+            Op::UpTo(node, call) => self.up_to(self.at(*node), *call)?,
+            Op::Drain(node, call) => self.drain(self.at(*node), *call)?,
+            Op::Settled(node, call, actual) => self.settled(self.at(*node), *call, *actual)?,
             Op::Block(node, limit, id, time) => {
                 self.block(self.at(*node), *limit, *id, (*time).into())?;
             }

@@ -278,7 +278,6 @@ impl Oracle {
     }
 
     /// Answers a spend of as many units as there are, and returns their number.
-    #[allow(dead_code, reason = "no call for a shared limit takes what there is")]
     pub(crate) fn spend_up_to(&mut self, call: Call) -> (Answer, u64) {
         let is_enforced = !self.terms.is_shadow(call.limit);
         let rule = self.rule(call).filter(|_| self.enabled && is_enforced);
@@ -321,7 +320,6 @@ impl Oracle {
 
     /// Spends an estimate and settles it at once. Returns the decision and the bucket's state after the
     /// settlement.
-    #[allow(dead_code, reason = "no call for a shared limit is settled")]
     pub(crate) fn settled(
         &mut self,
         call: Call,
@@ -339,7 +337,7 @@ impl Oracle {
             self.call(CallKind::Spend, Call { cost: actual, ..call })?;
         } else if let Some(rule) = self.rule(call).filter(|_| self.enabled && actual > call.cost) {
             let more = i128::from(actual - call.cost);
-            let state = rule.owe(self.state(call), self.now, more);
+            let state = rule.owe(self.state(call), self.time_of(call.limit), more);
             self.store(call, state);
         }
         let after = self.call(CallKind::Check, Call { cost: 0, ..call })?;
