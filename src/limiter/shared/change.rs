@@ -17,13 +17,32 @@ use crate::limiter::shared::{keep_ms, no_store};
 use crate::limits::{Id, Scratch};
 use crate::store::key::KeyRef;
 
-/// A bucket in the store, by the limit that applies to its id.
-pub(super) enum Placed {
-    /// No limit applies, or the limiter is off.
-    Unlimited,
-    /// The limit is not shared.
-    Local,
+/// A bucket in the store, by the limit that applies to its id. `None`: the limit is not shared, no limit applies, or the
+/// limiter is off.
+pub(super) type Placed = Option<(Arc<dyn SharedStore>, SharedMember)>;
+
+/// Where a call for a bucket is made.
+pub(super) enum Where<R> {
+    /// On this node: its result.
+    Here(R),
     InStore(Arc<dyn SharedStore>, SharedMember),
+}
+
+/// Finds the bucket of a call, and makes the call if it is not in the store.
+pub(super) fn find_or_call<R>(
+    place: impl Fn() -> Result<Placed, Error>,
+    call: impl Fn() -> Result<R, Error>,
+) -> Result<Where<R>, Error> {
+    loop {
+        if let Some((store, member)) = place()? {
+            return Ok(Where::InStore(store, member));
+        }
+        match call() {
+            // A reload has come between, and has made the limit a shared one.
+            Err(error) if error.needs_store() => {}
+            result => return result.map(Where::Here),
+        }
+    }
 }
 
 /// What a change makes of a bucket: the new bucket, if it changes it, and the caller's answer.
@@ -43,7 +62,7 @@ impl KeyedLimit {
         factor: Factor,
     ) -> Result<Placed, Error> {
         if !self.limiter.inner.is_enabled() {
-            return Ok(Placed::Unlimited);
+            return Ok(None);
         }
         let mut scratch = Scratch::new();
         self.place_of(self.encoded(id, &mut scratch)?, cost, factor)
@@ -60,16 +79,14 @@ impl KeyedLimit {
         let inner = &*self.limiter.inner;
         inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
-                return Ok(Ok(Placed::Unlimited));
+            let applies = entry.limit_for(id, view.limits_now_ns());
+            let Some((limit, tag)) = applies.filter(|_| entry.is_shared()) else {
+                return Ok(Ok(None));
             };
-            if !entry.is_shared() {
-                return Ok(Ok(Placed::Local));
-            }
             let unscaled = limit.clone();
             let limit = match view.scaled(self.index, limit, factor) {
                 Ok(Some(limit)) => limit,
-                Ok(None) => return Ok(Ok(Placed::Unlimited)),
+                Ok(None) => return Ok(Ok(None)),
                 Err(error) => return Ok(Err(error)),
             };
             if cost > limit.burst() && !entry.is_shadow() {
@@ -89,7 +106,7 @@ impl KeyedLimit {
                 limit,
                 lease: None,
             };
-            Ok(Ok(Placed::InStore(handle.store.clone(), member)))
+            Ok(Ok(Some((handle.store.clone(), member))))
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::shared::change::{Changed, Placed, change, change_now};
+use crate::limiter::shared::change::{Changed, change, change_now};
 use crate::store::key::Key;
 
 /// The change that a settlement makes of a bucket, and a check of it at a cost of 0.
@@ -162,7 +162,7 @@ impl ChargedInStore {
             return Ok(None);
         }
         let (id, index) = (self.key.as_ref().id, self.key.as_ref().limit);
-        let Placed::InStore(_, member) = self.handle.place_of(id, 0, self.factor)? else {
+        let Some((_, member)) = self.handle.place_of(id, 0, self.factor)? else {
             return Ok(None);
         };
         let (max_debt, is_shadow) = inner.with_view(|view| {

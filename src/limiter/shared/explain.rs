@@ -12,7 +12,6 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::shared::answered::answer;
-use crate::limiter::shared::change::Placed;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 
 impl KeyedLimit {
@@ -56,7 +55,7 @@ impl KeyedLimit {
             if !self.limiter.is_enabled() {
                 return self.explain_while_off(id, cost).await;
             }
-            let Placed::InStore(store, member) = self.place(id, 0)? else {
+            let Some((store, member)) = self.place(id, 0)? else {
                 match self.explain(id, cost) {
                     // A reload has come between, and has made the limit a shared one.
                     Err(error) if error.needs_store() => continue,

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use crate::algorithm::factor::Factor;
 use crate::core::shared::text::{SharedBucket, rule_time_ns};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::shared::asked::SharedCall;
-use crate::limiter::shared::change::{Changed, Placed, change, lowered};
+use crate::limiter::shared::change::{Changed, Where, change, find_or_call, lowered};
 use crate::limits::Id;
 use crate::util::time::saturating_ns;
 
@@ -110,27 +111,31 @@ impl KeyedLimit {
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<Decision, Error> {
-        let id = id.into();
-        loop {
-            let (store, member) = match self.place(id, cost)? {
-                Placed::Unlimited => return Ok(Decision::UNLIMITED),
-                Placed::Local => match self.refund(id, cost) {
-                    Err(error) if error.needs_store() => continue,
-                    decision => return decision,
-                },
-                Placed::InStore(store, member) => (store, member),
-            };
-            let decision = change(store, member, move |member, bucket, unix_ns| {
-                let limit = &member.limit;
-                // In shadow mode it is no error.
-                let cost = if cost > limit.burst() { 0 } else { cost };
-                let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-                (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
-            })
-            .await?;
-            self.forget_denial(id);
-            return Ok(decision);
-        }
+        self.refund_scaled(id.into(), cost, Factor::ONE).await
+    }
+
+    /// Refunds units by the limit multiplied by a factor.
+    pub(super) async fn refund_scaled(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        factor: Factor,
+    ) -> Result<Decision, Error> {
+        let place = || self.place_scaled(id, cost, factor);
+        let (store, member) = match find_or_call(place, || self.scaled(factor).refund(id, cost))? {
+            Where::Here(decision) => return Ok(decision),
+            Where::InStore(store, member) => (store, member),
+        };
+        let decision = change(store, member, move |member, bucket, unix_ns| {
+            let limit = &member.limit;
+            // In shadow mode it is no error.
+            let cost = if cost > limit.burst() { 0 } else { cost };
+            let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
+            (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
+        })
+        .await?;
+        self.forget_denial(id);
+        Ok(decision)
     }
 
     /// Like [`reset`](KeyedLimit::reset), for a limit that may be [shared](crate::limits::Shared). See
@@ -141,24 +146,17 @@ impl KeyedLimit {
     /// As [`refund_shared`](KeyedLimit::refund_shared).
     pub async fn reset_shared<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
         let id = id.into();
-        loop {
-            let (store, member) = match self.place(id, 0)? {
-                Placed::Unlimited => return Ok(Decision::UNLIMITED),
-                Placed::Local => match self.reset(id) {
-                    Err(error) if error.needs_store() => continue,
-                    decision => return decision,
-                },
-                Placed::InStore(store, member) => (store, member),
-            };
-            let decision = change(store, member, |member, bucket, unix_ns| {
-                let limit = &member.limit;
-                let outcome = limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
-                (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
-            })
-            .await?;
-            self.forget_denial(id);
-            return Ok(decision);
-        }
+        let (store, member) = match find_or_call(|| self.place(id, 0), || self.reset(id))? {
+            Where::Here(decision) => return Ok(decision),
+            Where::InStore(store, member) => (store, member),
+        };
+        let decision = change(store, member, |member, bucket, unix_ns| {
+            let outcome = member.limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
+            (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
+        })
+        .await?;
+        self.forget_denial(id);
+        Ok(decision)
     }
 
     /// Like [`block`](KeyedLimit::block), for a limit that may be [shared](crate::limits::Shared): denies the id on all
@@ -173,24 +171,20 @@ impl KeyedLimit {
         time: Duration,
     ) -> Result<Duration, Error> {
         let id = id.into();
-        loop {
-            let (store, member) = match self.place_while_off(id)? {
-                Placed::Unlimited | Placed::Local => match self.block(id, time) {
-                    Err(error) if error.needs_store() => continue,
-                    left => return left,
-                },
-                Placed::InStore(store, member) => (store, member),
+        let (store, member) =
+            match find_or_call(|| self.place_while_off(id), || self.block(id, time))? {
+                Where::Here(left) => return Ok(left),
+                Where::InStore(store, member) => (store, member),
             };
-            let left_ns = change(store, member, move |_, bucket, unix_ns| {
-                let end_ns = unix_ns.saturating_add(saturating_ns(time));
-                let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
-                blocked_until(bucket, until_ms, unix_ns)
-            })
-            .await?
-            .unwrap_or(0);
-            self.note_block(id, left_ns);
-            return Ok(Duration::from_nanos(left_ns));
-        }
+        let left_ns = change(store, member, move |_, bucket, unix_ns| {
+            let end_ns = unix_ns.saturating_add(saturating_ns(time));
+            let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
+            blocked_until(bucket, until_ms, unix_ns)
+        })
+        .await?
+        .unwrap_or(0);
+        self.note_block(id, left_ns);
+        Ok(Duration::from_nanos(left_ns))
     }
 
     /// Like [`unblock`](KeyedLimit::unblock), for a limit that may be [shared](crate::limits::Shared). Returns whether the
@@ -201,9 +195,9 @@ impl KeyedLimit {
     /// As [`refund_shared`](KeyedLimit::refund_shared).
     pub async fn unblock_shared<'a>(&self, id: impl Into<Id<'a>>) -> Result<bool, Error> {
         let id = id.into();
-        match self.place_while_off(id)? {
-            Placed::Unlimited | Placed::Local => self.unblock(id),
-            Placed::InStore(store, member) => {
+        match find_or_call(|| self.place_while_off(id), || self.unblock(id))? {
+            Where::Here(was_blocked) => Ok(was_blocked),
+            Where::InStore(store, member) => {
                 let was_blocked = change(store, member, |_, bucket, unix_ns| {
                     let was_blocked = bucket.blocked_ns(unix_ns).is_some();
                     let (changed, _) = blocked_until(bucket, 0, unix_ns);
@@ -227,9 +221,9 @@ impl KeyedLimit {
         id: impl Into<Id<'a>>,
     ) -> Result<Option<Duration>, Error> {
         let id = id.into();
-        match self.place_while_off(id)? {
-            Placed::Unlimited | Placed::Local => self.blocked(id),
-            Placed::InStore(store, member) => {
+        match find_or_call(|| self.place_while_off(id), || self.blocked(id))? {
+            Where::Here(left) => Ok(left),
+            Where::InStore(store, member) => {
                 let left =
                     change(store, member, |_, bucket, unix_ns| (None, bucket.blocked_ns(unix_ns)));
                 Ok(left.await?.map(Duration::from_nanos))

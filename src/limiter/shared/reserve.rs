@@ -19,7 +19,7 @@ use crate::limiter::reserve::{Charged, Receipt, Reservation, ReserveError};
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::asked::{SharedCall, decide_without, end_outage};
 use crate::limiter::shared::batch::Begun;
-use crate::limiter::shared::change::{Placed, change_now};
+use crate::limiter::shared::change::change_now;
 use crate::limiter::shared::charged::ChargedInStore;
 use crate::limiter::shared::policy;
 use crate::limits::{Id, Scratch};
@@ -113,8 +113,8 @@ impl KeyedLimit {
                 return Ok(Reservation { receipt, granted_at_ns: 0 });
             }
             match self.place(id, cost)? {
-                Placed::Unlimited | Placed::Local => {}
-                Placed::InStore(store, member) => {
+                None => {}
+                Some((store, member)) => {
                     let mut scratch = Scratch::new();
                     let id = self.encoded(id, &mut scratch)?;
                     let key = Key::new(KeyRef { limit: self.index, id });

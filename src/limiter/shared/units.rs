@@ -12,7 +12,7 @@ use crate::limiter::scaled::ScaledLimit;
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::asked::{SharedCall, decide_without, end_outage};
 use crate::limiter::shared::batch::Begun;
-use crate::limiter::shared::change::{Placed, change, lowered};
+use crate::limiter::shared::change::{Where, change, find_or_call};
 use crate::limits::{Id, Scratch};
 use crate::util::block_on::block_on;
 
@@ -51,30 +51,26 @@ impl KeyedLimit {
         most: u64,
     ) -> Result<(u64, Decision), Error> {
         let id = id.into();
-        loop {
-            let Placed::InStore(store, member) = self.place(id, 0)? else {
-                match self.spend_up_to(id, most) {
-                    // A reload has come between, and has made the limit a shared one.
-                    Err(error) if error.needs_store() => continue,
-                    granted => return granted,
-                }
+        let (store, member) =
+            match find_or_call(|| self.place(id, 0), || self.spend_up_to(id, most))? {
+                Where::Here(granted) => return Ok(granted),
+                Where::InStore(store, member) => (store, member),
             };
-            let granted = change(store, member.clone(), move |member, bucket, unix_ns| {
-                let limit = &member.limit;
-                let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
-                let most = most.min(limit.burst());
-                if let Some(left_ns) = bucket.blocked_ns(unix_ns) {
-                    let asked = rule.spend(bucket.word, now_ns, most.min(1)).decision;
-                    let free = rule.spend(bucket.word, now_ns, 0).decision;
-                    let asked = if asked.allowed() { free } else { asked };
-                    return (None, (0, asked.under_block(left_ns)));
-                }
-                let (units, outcome) = rule.spend_up_to(bucket.word, now_ns, most);
-                let word = outcome.word.filter(|_| units > 0);
-                (word.map(|word| SharedBucket { word, ..bucket }), (units, outcome.decision))
-            });
-            return self.granted(id, (granted.await, most), member);
-        }
+        let granted = change(store, member.clone(), move |member, bucket, unix_ns| {
+            let limit = &member.limit;
+            let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
+            let most = most.min(limit.burst());
+            if let Some(left_ns) = bucket.blocked_ns(unix_ns) {
+                let asked = rule.spend(bucket.word, now_ns, most.min(1)).decision;
+                let free = rule.spend(bucket.word, now_ns, 0).decision;
+                let asked = if asked.allowed() { free } else { asked };
+                return (None, (0, asked.under_block(left_ns)));
+            }
+            let (units, outcome) = rule.spend_up_to(bucket.word, now_ns, most);
+            let word = outcome.word.filter(|_| units > 0);
+            (word.map(|word| SharedBucket { word, ..bucket }), (units, outcome.decision))
+        });
+        self.granted(id, (granted.await, most), member)
     }
 
     /// Counts a partial grant, or decides it by the limit's policy if the store does not.
@@ -149,20 +145,16 @@ impl KeyedLimit {
         leave: u64,
     ) -> Result<Decision, Error> {
         let id = id.into();
-        loop {
-            let Placed::InStore(store, member) = self.place(id, 0)? else {
-                match self.drain(id, leave) {
-                    Err(error) if error.needs_store() => continue,
-                    decision => return decision,
-                }
-            };
-            return change(store, member, move |member, bucket, unix_ns| {
-                let limit = &member.limit;
-                let outcome = limit.rule().drain(bucket.word, rule_time_ns(unix_ns), leave);
-                (outcome.word.map(|word| SharedBucket { word, ..bucket }), outcome.decision)
-            })
-            .await;
-        }
+        let (store, member) = match find_or_call(|| self.place(id, 0), || self.drain(id, leave))? {
+            Where::Here(decision) => return Ok(decision),
+            Where::InStore(store, member) => (store, member),
+        };
+        let drained = change(store, member, move |member, bucket, unix_ns| {
+            let rule = member.limit.rule();
+            let outcome = rule.drain(bucket.word, rule_time_ns(unix_ns), leave);
+            (outcome.word.map(|word| SharedBucket { word, ..bucket }), outcome.decision)
+        });
+        drained.await
     }
 }
 
@@ -332,25 +324,6 @@ impl ScaledLimit<'_> {
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<Decision, Error> {
-        let id = id.into();
-        loop {
-            let Placed::InStore(store, member) = self.handle.place_scaled(id, cost, self.factor)?
-            else {
-                match self.refund(id, cost) {
-                    Err(error) if error.needs_store() => continue,
-                    decision => return decision,
-                }
-            };
-            let decision = change(store, member, move |member, bucket, unix_ns| {
-                let limit = &member.limit;
-                // In shadow mode it is no error.
-                let cost = if cost > limit.burst() { 0 } else { cost };
-                let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-                (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
-            })
-            .await?;
-            self.handle.forget_denial(id);
-            return Ok(decision);
-        }
+        self.handle.refund_scaled(id.into(), cost, self.factor).await
     }
 }

@@ -7,26 +7,27 @@ use crate::util::block_on::block_on;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A leased limit of 20 units, one each `period`. A node has spent two units of id `a`, and holds 8 until 20 s after its
-/// clock's first reading.
-fn with_lease(period: Duration) -> (KeyedLimit, ManualClock) {
+/// Two nodes of a leased limit of 20 units, one each `period`. The first has spent two units of id `a`, and holds 8 until 20 s
+/// after the clock's first reading.
+fn with_lease(period: Duration) -> (KeyedLimit, KeyedLimit, ManualClock) {
     let (clock, hand) = Clock::manual();
     let leased = LimitOptions::default().shared(Shared::Leased).lease(10 * SECOND);
     let limit = Limit::new(20, 1, period).unwrap();
     let limits = Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap();
     let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
-    let all = Limiter::with_options(limits.build(), options).limit("All").unwrap();
+    let (limits, others) = (limits.build(), options.clone());
+    let other = Limiter::with_options(limits.clone(), others).limit("All").unwrap();
+    let all = Limiter::with_options(limits, options).limit("All").unwrap();
     for _ in 0..2 {
         hand.advance(MS);
         assert!(all.spend_blocking("a", 1).unwrap().allowed());
     }
     assert_eq!(all.check("a", 0).unwrap().remaining(), Some(8), "held");
-    (all, hand)
+    (all, other, hand)
 }
 
-/// What the store has left for other nodes. The lease cannot answer a check of 9 units.
-fn left(all: &KeyedLimit) -> Option<u64> {
-    all.check_blocking("a", 9).unwrap().remaining().map(|left| left + 9)
+fn left(other: &KeyedLimit) -> Option<u64> {
+    other.check_blocking("a", 0).unwrap().remaining()
 }
 
 #[test]
@@ -35,19 +36,19 @@ fn refunds_and_resets_keep_leases() {
     let changes: [Change; 2] =
         [|all| block_on(all.reset_shared("a")), |all| block_on(all.refund_shared("a", 5))];
     for change in changes {
-        let (all, hand) = with_lease(MINUTE);
-        assert_eq!(left(&all), Some(10));
+        let (all, other, hand) = with_lease(MINUTE);
+        assert_eq!(left(&other), Some(10));
         let _ = change(&all).unwrap();
-        assert_eq!(left(&all), Some(12), "8 of 20 are leased");
+        assert_eq!(left(&other), Some(12), "8 of 20 are leased");
         hand.advance(20 * SECOND);
-        assert_eq!(left(&all), Some(12), "they are taken for spent");
+        assert_eq!(left(&other), Some(12), "they are taken for spent");
     }
 }
 
 /// A unit of a lease takes its time of the limit without a factor, also for a call whose limit is twice as fast.
 #[test]
 fn factors_do_not_shrink_leases_in_changes() {
-    let (all, hand) = with_lease(SECOND);
+    let (all, _, hand) = with_lease(SECOND);
     hand.advance(8 * SECOND);
     let twice = Factor::from_millionths(500_000);
     let fast = all.scaled(twice);
