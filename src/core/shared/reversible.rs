@@ -148,6 +148,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::algorithm::factor::Factor;
     use crate::core::shared::lease::LeaseRequest;
 
     #[test]
@@ -166,5 +167,23 @@ mod tests {
         assert!(rolled_back(SharedBucket::default(), ended_ns).is_some());
         assert_eq!(rolled_back(leased, at_ns), None);
         assert_eq!(rolled_back(leased, ended_ns), None, "also after the leases have ended");
+    }
+
+    /// The other charges drain by the limit without a factor.
+    #[test]
+    fn rollbacks_by_factor_keep_ledgers_long_enough() {
+        let at_ns = 1_790_000_000 * 1_000_000_000;
+        let second = Duration::from_secs(1);
+        let own = Limit::leaky_bucket(20, second, 1).unwrap();
+        let fast = own.scaled(Factor::from_millionths(500_000)).unwrap().unwrap();
+        let spent = |limit: &Limit, bucket: SharedBucket, cost| {
+            let word = limit.rule().spend(bucket.word, rule_time_ns(at_ns), cost).word.unwrap();
+            SharedBucket { word, ..bucket }
+        };
+        let before = spent(&own, SharedBucket::default(), 10);
+        let after = spent(&fast, before, 2);
+        let charge = ReversibleCharge::new(before, after.word, at_ns).unwrap();
+        let back = charge.rolled_back((&fast, &own), after, at_ns, (2, 0)).unwrap();
+        assert!(back.ledger.unwrap().needed_until_ms > unix_ms(at_ns) + 10_000);
     }
 }

@@ -74,3 +74,21 @@ fn changes_begin_again_after_those_of_others() {
     let Poll::Ready(Ok((units, _))) = poll(spent.as_mut()) else { panic!("answered") };
     assert_eq!((units, node.left().1), (3, Some(0)));
 }
+
+/// The estimate drains by the limit without a factor, and so slower than by that of the refund.
+#[test]
+fn refunds_by_factor_are_known_to_settlements() {
+    let limit = Limit::leaky_bucket(20, SECOND, 1).unwrap();
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, limit, exact()).unwrap();
+    let node = node_with(limits.build());
+    assert!(node.is_allowed(10));
+    let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 5)).unwrap();
+    let fast = node.all.scaled(Factor::from_millionths(500_000));
+    assert!(node.answer(fast.refund_shared("a", 1)).unwrap().allowed());
+    node.hand.advance(9 * SECOND);
+    assert_eq!(node.left().1, Some(15));
+    assert!(node.is_allowed(1));
+    let settled = node.answer(receipt.unwrap().settle_shared(0)).unwrap();
+    assert_eq!(settled.remaining(), Some(14), "a receipt returns nothing after a refund");
+}

@@ -6,6 +6,7 @@ use redis::{Commands, Connection};
 
 use super::server::{Server, with_each};
 use super::{charge, member, options, secondly, wait_until_connected};
+use crate::algorithm::factor::Factor;
 use crate::core::shared::decide::{decide, denied_by, written};
 use crate::core::shared::groups::MAX_GROUP_UNITS;
 use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
@@ -96,6 +97,44 @@ fn ledgers_and_leases_end_at_their_ms() {
                 let groups = format!("{bucket}|0|{at_ms}|5|{}|7", NOW_MS + 900);
                 edges.charge(&groups, &member("a", limit, 1));
             }
+        }
+    });
+}
+
+#[test]
+fn windows_drop_ledgers_by_their_start() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let window = Limit::fixed_window(5, Duration::from_secs(1)).unwrap();
+        let starts = [0, 400, 999, 1_000, 2_500].map(|before_ms| NOW_MS - before_ms);
+        for start_ms in starts {
+            for needed_ms in [start_ms - 1, start_ms, start_ms + 1, NOW_MS, NOW_MS + 1] {
+                let ledger = format!("~1:{needed_ms}:1:5:0:0");
+                // The last one owes units of three windows.
+                for count in [0, 1, 4, 5, 14] {
+                    edges.charge(&format!("{start_ms}:{count}{ledger}"), &member("a", &window, 1));
+                }
+                // A bucket that was never charged.
+                edges.charge(&ledger, &member("a", &window, 1));
+            }
+        }
+    });
+}
+
+/// The units of leases are counted, and drain as the call's limit says.
+#[test]
+fn leases_of_counts_drain_by_the_factor() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let own = Limit::leaky_bucket(40, Duration::from_secs(1), 1).unwrap();
+        let fast = own.scaled(Factor::from_millionths(500_000)).unwrap().unwrap();
+        let unscaled = Some(Box::new(own));
+        let member = SharedMember { unscaled, ..member("a", &fast, 1) };
+        for ended_ms in [100, 700, 1_400] {
+            let text = format!("{}:3|0|{}|7", NOW_MS - 1_500, NOW_MS - ended_ms);
+            assert!(edges.charge(&text, &member).0);
         }
     });
 }
