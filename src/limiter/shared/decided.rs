@@ -152,3 +152,38 @@ fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<Reversi
     let after = limit.rule().spend(before.word, rule_time_ns(unix_ns), member.cost).word?;
     ReversibleCharge::new(before, after, unix_ns)
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::shared::text::SharedBucket;
+    use crate::limit::Limit;
+
+    /// Servers of a cluster have their own clocks.
+    #[test]
+    fn rollbacks_know_the_text_and_its_time() {
+        let at_ns = 1_790_000_000_000_000_000;
+        let times = vec![at_ns + 7, at_ns];
+        let limit = Limit::new(5, 1, Duration::from_secs(60)).unwrap();
+        let spent = |bucket: SharedBucket, cost| {
+            limit.rule().spend(bucket.word, rule_time_ns(at_ns), cost).word.unwrap()
+        };
+        let before = SharedBucket { word: spent(SharedBucket::default(), 1), ..Default::default() };
+        let member = SharedMember {
+            key: "a".into(),
+            limit: limit.clone(),
+            unscaled: None,
+            keeps_ledger: true,
+            cost: 2,
+            mode: SharedMode::CheckAndSpend,
+            keep_ms: 0,
+            lease: None,
+        };
+        let texts = vec![None, Some(before.text(&limit).into_bytes().into())];
+        let found = Found { unix_ns: at_ns + 7, denied: None, texts, leased: vec![0; 2], times };
+        let charge = ReversibleCharge::new(before, spent(before, 2), at_ns);
+        assert_eq!(format!("{:?}", reversible(&member, 1, &found)), format!("{charge:?}"));
+    }
+}

@@ -2,6 +2,8 @@
 
 mod changes;
 mod figures;
+#[cfg(feature = "tower")]
+mod kept;
 mod late;
 mod leases;
 mod owed;

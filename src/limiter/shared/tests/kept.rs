@@ -1,0 +1,163 @@
+//! Charges that a caller keeps, and gives back.
+
+use super::*;
+use crate::limiter::batch::{Member, MemberMode};
+use crate::limiter::reserve::Charged;
+use crate::limiter::shared::keeping::{BegunKeeping, kept};
+use crate::limiter::shared::kept::DecidedBatch;
+
+const MS: Duration = Duration::from_millis(1);
+
+impl Node {
+    /// Spends a batch, and keeps its charges.
+    fn keep(&self, members: &[Member<'_>]) -> DecidedBatch {
+        match self.limiter.batch(members).begin_keeping().unwrap() {
+            BegunKeeping::Asks(asked) => self.answer(kept(asked)).unwrap(),
+            BegunKeeping::Decided(decided) => decided,
+            BegunKeeping::Local => panic!("a member is shared"),
+        }
+    }
+
+    /// Gives charges back, to their end.
+    fn give_back<'c>(&self, charges: impl IntoIterator<Item = &'c Charged>) {
+        charges.into_iter().for_each(Charged::give_back);
+        while self.store.run_all() > 0 {}
+    }
+
+    /// The calls of the store, and the errors of the limit of all nodes.
+    fn calls_and_errors(&self) -> (u64, u64) {
+        let counters = self.limiter.counters();
+        (counters.store.unwrap().calls, counters.limits[1].errors)
+    }
+}
+
+/// A node that holds 8 units of each id.
+fn leasing(ids: &[&str]) -> Node {
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    let node = node_with(limits_of((10, 64), leased));
+    for id in [ids, ids].concat() {
+        node.hand.advance(MS);
+        assert!(node.answer(node.all.spend_shared(id, 1)).unwrap().allowed());
+    }
+    node
+}
+
+#[test]
+fn each_member_has_its_own_charge() {
+    const IDS: [&str; 3] = ["a", "b", "c"];
+    for given_back in 0..6 {
+        let node = leasing(&IDS);
+        let left = || {
+            let own = IDS.map(|id| node.own.check(id, 0).unwrap().remaining().unwrap());
+            let held = IDS.map(|id| node.all.check(id, 0).unwrap().remaining().unwrap());
+            [own, held].concat()
+        };
+        let mut expected = vec![10, 10, 10, 8, 8, 8];
+        assert_eq!(left(), expected);
+        let cost_of = |position: usize| position as u64 + 1;
+        let members: Vec<_> = (0..6)
+            .map(|position| {
+                let limit = if position % 2 == 0 { &node.own } else { &node.all };
+                limit.member(IDS[position / 2]).cost(cost_of(position))
+            })
+            .collect();
+        let decided = node.keep(&members);
+        let order = [0, 2, 4, 1, 3, 5];
+        expected.iter_mut().zip(order).for_each(|(left, position)| *left -= cost_of(position));
+        assert_eq!(left(), expected);
+        node.give_back([decided.members[given_back].charge.as_ref().unwrap()]);
+        let at = order.iter().position(|&position| position == given_back).unwrap();
+        expected[at] += cost_of(given_back);
+        assert_eq!(left(), expected, "that of member {given_back}");
+    }
+}
+
+#[test]
+fn checked_and_denied_members_keep_no_charge() {
+    let node = node();
+    assert!(node.is_allowed(3));
+    let checked = node.all.member("a").cost(2).mode(MemberMode::CheckOnly);
+    let decided = node.keep(&[node.own.member("a"), checked]);
+    let has_charge = |decided: &DecidedBatch| {
+        decided.members.iter().map(|member| member.charge.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(has_charge(&decided), [true, false]);
+    let denied = node.keep(&[node.own.member("a"), node.all.member("a").cost(3)]);
+    assert!(!denied.decision.allowed());
+    assert_eq!(has_charge(&denied), [false, false]);
+    assert_eq!(node.left(), (Some(9), Some(2)));
+}
+
+#[test]
+fn failed_rollbacks_and_settlements_are_counted() {
+    let node = node();
+    let decided = node.keep(&[node.all.member("a").cost(2)]);
+    let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 2)).unwrap();
+    node.set_outage(true);
+    let charge = decided.members[0].charge.as_ref().unwrap();
+    node.give_back([charge]);
+    assert_eq!(node.calls_and_errors().1, 1);
+    assert!(receipt.unwrap().settle(1).allowed());
+    while node.store.run_all() > 0 {}
+    assert_eq!(node.calls_and_errors().1, 2);
+    node.set_outage(false);
+    assert_eq!(node.left().1, Some(1));
+}
+
+#[test]
+fn charges_beside_lease_requests_ask_no_store() {
+    let node = leasing(&[]);
+    // The first call asks for no lease, and its rollback reads the bucket and replaces it.
+    let asked = [2, 0].map(|_| {
+        node.hand.advance(MS);
+        let decided = node.keep(&[node.all.member("a").cost(9)]);
+        let before = node.calls_and_errors().0;
+        node.give_back(decided.members.iter().filter_map(|member| member.charge.as_ref()));
+        node.calls_and_errors().0 - before
+    });
+    assert_eq!(asked, [2, 0]);
+}
+
+#[test]
+fn members_of_denied_batches_show_their_buckets() {
+    let node = node();
+    assert!(node.answer(node.all.spend_shared("b", 3)).unwrap().allowed());
+    let denied = node.keep(&[node.all.member("a").cost(2), node.all.member("b").cost(3)]);
+    assert_eq!(denied.decision.denied_by(), Some(1));
+    let left = denied.members.iter().map(|member| member.decision.remaining());
+    assert_eq!(left.collect::<Vec<_>>(), [5, 2].map(Some));
+}
+
+/// A unit of an ended lease took its time of the limit without a factor, also before a call whose limit is twice as fast.
+#[test]
+fn rollbacks_by_factor_know_ended_leases() {
+    let second = Duration::from_secs(1);
+    let leased = LimitOptions::default().shared(Shared::Leased).lease(10 * second);
+    let limit = Limit::new(20, 1, second).unwrap();
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, limit, leased).unwrap();
+    let node = node_with(limits.build());
+    for _ in 0..2 {
+        node.hand.advance(MS);
+        assert!(node.is_allowed(1));
+    }
+    assert_eq!(node.all.check("a", 0).unwrap().remaining(), Some(8), "until 20 s");
+    node.hand.advance(25 * second);
+    let fast = node.all.member("a").cost(4).factor(Factor::from_millionths(500_000));
+    let decided = node.keep(&[fast]);
+    assert_eq!(decided.decision.remaining(), Some(30), "3 units are missing still, and 2");
+    node.hand.advance(2 * second);
+    node.give_back([decided.members[0].charge.as_ref().unwrap()]);
+    assert_eq!(node.left().1, Some(19));
+}
+
+#[test]
+fn rollbacks_find_the_text_of_their_member() {
+    let node = node();
+    assert!(node.is_allowed(4));
+    let decided = node.keep(&[node.all.member("a"), node.all.member("b").cost(3)]);
+    assert!(decided.decision.allowed());
+    node.give_back([decided.members[1].charge.as_ref().unwrap()]);
+    let left = ["a", "b"].map(|id| node.answer(node.all.check_shared(id, 0)).unwrap().remaining());
+    assert_eq!(left, [0, 5].map(Some));
+}
