@@ -10,6 +10,7 @@ mod owed;
 mod places;
 mod rollout;
 mod simulation;
+mod turns;
 
 use std::future::Future;
 use std::pin::Pin;

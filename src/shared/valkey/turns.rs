@@ -29,3 +29,38 @@ impl Turns {
         timeout(at_most, turn.lock_owned()).await.ok()
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+    const SECOND: Duration = Duration::from_secs(1);
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn turns_of_a_bucket_follow_each_other() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let turns = Arc::new(Turns::new());
+            let first = turns.wait("a", LONG).await.unwrap();
+            let second = timeout(10 * SECOND, turns.wait("a", SHORT)).await;
+            assert!(second.expect("it is not waited for without end").is_none());
+            let waits = tokio::spawn({
+                let turns = turns.clone();
+                async move { turns.wait("a", LONG).await.is_some() }
+            });
+            tokio::time::sleep(SHORT).await;
+            assert!(!waits.is_finished());
+            drop(first);
+            assert!(waits.await.unwrap());
+            // Few keys share their turns.
+            let all: Vec<String> = (0..64).map(|key| key.to_string()).collect();
+            let mut held = Vec::new();
+            for key in &all {
+                held.extend(turns.wait(key, Duration::ZERO).await);
+            }
+            assert!(held.len() > 32, "{}", held.len());
+        });
+    }
+}
