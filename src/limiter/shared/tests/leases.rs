@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use super::*;
 use crate::clock::ManualClock;
 use crate::decision::Decision;
+use crate::limiter::batch::MemberMode;
 use crate::limits::OverrideOptions;
 use crate::util::block_on::block_on;
 
@@ -286,4 +287,56 @@ fn checks_count_the_lease_of_their_node() {
     assert!(node.without_store(8).unwrap().allowed(), "a check takes nothing from the lease");
     assert!(check(10).allowed() && !check(11).allowed());
     assert!(node.all.spend_blocking("a", 10).unwrap().allowed());
+}
+
+#[test]
+fn checks_count_what_their_lease_has_left() {
+    let node = leasing(64);
+    node.take_lease("a");
+    assert!(node.without_store(3).unwrap().allowed());
+    let check = |cost| block_on(node.all.check_shared("a", cost)).unwrap();
+    assert_eq!(check(15).remaining(), Some(0));
+    assert!(!check(16).allowed());
+}
+
+#[test]
+fn checks_count_each_members_own_lease() {
+    let node = leasing(64);
+    node.take_lease("b");
+    assert!(node.all.spend_blocking("a", 12).unwrap().allowed());
+    let check = |cost| {
+        let members = [node.all.member("a").cost(8), node.all.member("b").cost(cost)];
+        block_on(node.limiter.batch(&members).check_shared()).unwrap()
+    };
+    assert!(check(18).allowed());
+    assert_eq!(check(19).denied_by(), Some(1));
+}
+
+/// Their units were not taken from the lease.
+#[test]
+fn denied_batches_give_no_checked_units_back() {
+    let node = leasing(100);
+    node.take_lease("a");
+    assert!(node.all.spend_blocking("b", 20).unwrap().allowed());
+    assert!(node.without_store(5).unwrap().allowed());
+    let checked = node.all.member("a").cost(3).mode(MemberMode::CheckOnly);
+    let batch = [checked, node.all.member("b").cost(5)];
+    let denied = block_on(node.limiter.batch(&batch).spend_shared()).unwrap();
+    assert_eq!(denied.denied_by(), Some(1));
+    assert!(node.without_store(3).unwrap().allowed());
+    assert_eq!(node.without_store(1), None);
+}
+
+/// The store denies the batch, and has charged nothing.
+#[test]
+fn checked_members_of_spends_count_no_lease() {
+    let node = leasing(64);
+    node.take_lease("a");
+    for (cost, allowed) in [(10, true), (11, false)] {
+        let checked = node.all.member("a").cost(cost).mode(MemberMode::CheckOnly);
+        let members = [checked, node.all.member("b")];
+        let decision = block_on(node.limiter.batch(&members).spend_shared()).unwrap();
+        assert_eq!(decision.allowed(), allowed, "{cost}");
+    }
+    assert_eq!(node.left("b"), Some(19));
 }
