@@ -419,6 +419,20 @@ fn shadow_mode_reserves_at_once() {
     }
 }
 
+/// A limit in shadow mode would have denied them.
+#[test]
+fn estimates_above_the_burst_owe_nothing() {
+    for limit in small() {
+        let Pair { local, nodes: [all, _], limiters: _limiters, .. } =
+            pair(&limit, LimitMode::Shadow);
+        let (_, mine) = local.spend_estimate("a", 9).unwrap();
+        let (_, theirs) = now(all.spend_estimate_shared("a", 9)).unwrap();
+        let mine = mine.unwrap().settle(10);
+        let theirs = now(theirs.unwrap().settle_shared(10)).unwrap();
+        assert_eq!(figures(mine), figures(theirs), "{limit}");
+    }
+}
+
 #[test]
 fn batches_tell_each_members_decision() {
     let (clock, _hand) = Clock::manual();

@@ -1,7 +1,10 @@
 //! Reservations and estimates whose callers go away, and stores that fail.
 
+use std::time::SystemTime;
+
 use super::*;
 use crate::limiter::reserve::ReserveError;
+use crate::limits::OverrideOptions;
 
 const WAIT: Duration = Duration::from_secs(600);
 
@@ -120,4 +123,40 @@ fn cancels_after_a_reload_return_nothing() {
         while node.store.run_all() > 0 {}
         assert_eq!(needed(&node), Some(MINUTE * missing), "burst {burst}");
     }
+}
+
+#[test]
+fn settlements_after_an_override_return_nothing() {
+    for passed in [Duration::ZERO, MINUTE] {
+        let limit = |burst| Limit::new(burst, 1, 10 * MINUTE).unwrap();
+        let until = OverrideOptions::default().expires(SystemTime::now() + MINUTE / 2);
+        let limits = Limits::builder().limit("Own", IdFormat::String, limit(5)).unwrap();
+        let limits = limits.limit_with("All", IdFormat::String, limit(40), exact()).unwrap();
+        let node = node_with(limits.override_with("All", "a", limit(20), until).unwrap().build());
+        let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 4)).unwrap();
+        node.hand.advance(passed);
+        let settled = node.answer(receipt.unwrap().settle_shared(0)).unwrap();
+        let expected = if passed.is_zero() { 20 } else { 36 };
+        assert_eq!(settled.remaining(), Some(expected));
+    }
+}
+
+#[test]
+fn settlements_owe_by_modes_of_now() {
+    let settled = |node: &Node, receipt: crate::reserve::Receipt, actual| {
+        node.answer(receipt.settle_shared(actual)).unwrap().remaining()
+    };
+    let shadow = || exact().mode(LimitMode::Shadow);
+    // A place that was charged, of a limit that is tried now.
+    let node = node();
+    let place = node.answer(node.all.reserve_shared("a", 3, WAIT)).unwrap();
+    let _ = node.limiter.reload(limits(shadow())).unwrap();
+    assert_eq!(settled(&node, place.into_receipt(), 4), Some(1));
+    // An estimate that was not charged, of a limit that denies now.
+    let node = node_of(shadow());
+    assert!(node.is_allowed(5));
+    let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 1)).unwrap();
+    node.hand.advance(2 * MINUTE);
+    let _ = node.limiter.reload(limits(exact())).unwrap();
+    assert_eq!(settled(&node, receipt.unwrap(), 2), Some(1));
 }
