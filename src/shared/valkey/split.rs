@@ -212,6 +212,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::algorithm::factor::Factor;
     use crate::limit::Limit;
 
     /// Members in the slots 12182, 12739, 2381 and 12182.
@@ -246,5 +247,40 @@ mod tests {
             merged.put(part, &Found { unix_ns, ..Merged::new(members).0 });
         }
         assert_eq!((merged.0.unix_ns, &merged.0.times[..]), (9, &[7, 8, 9, 7][..]));
+    }
+
+    /// Charges that are undone at once, by a limit twice as fast as that of other calls.
+    #[test]
+    fn undone_charges_count_by_the_own_limit() {
+        let (at_ns, second) = (1_790_000_000_000_000_000, Duration::from_secs(1));
+        let undone = |own: &Limit, text: &str, keeps_ledger| {
+            let fast = own.scaled(Factor::from_millionths(500_000)).unwrap().unwrap();
+            let members = [SharedMember {
+                key: "a".into(),
+                limit: fast.clone(),
+                unscaled: Some(Box::new(own.clone())),
+                keeps_ledger,
+                cost: 2,
+                mode: SharedMode::CheckAndSpend,
+                keep_ms: 0,
+                lease: None,
+            }];
+            let texts = vec![Some(text.as_bytes().into())];
+            let leased = vec![0];
+            let found = Found { unix_ns: at_ns, denied: None, texts, leased, times: Vec::new() };
+            let changes = undoing(&members, &found).unwrap();
+            String::from(changes[0].after.clone().unwrap().0)
+        };
+        let at_ms = at_ns / 1_000_000;
+        let leaky = Limit::leaky_bucket(20, second, 1).unwrap();
+        // 12 units drain for 12 s.
+        let text = undone(&leaky, &format!("{at_ms}:10"), true);
+        let ledger = format!("{at_ms}:10~{at_ns}:{}:1:0:0:0", at_ms + 12_001);
+        assert_eq!(text, ledger);
+        assert_eq!(undone(&leaky, &format!("{at_ms}:10"), false), format!("{at_ms}:10"));
+        // A lease of 8 units has ended 5 s ago: 3 of them are missing still.
+        let gcra = Limit::new(20, 1, second).unwrap();
+        let ended = format!("{at_ns}|0|{}|8", at_ms - 5_000);
+        assert_eq!(undone(&gcra, &ended, false), (at_ns + 3_000_000_000).to_string());
     }
 }

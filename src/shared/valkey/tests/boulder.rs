@@ -153,3 +153,15 @@ fn refunds_leave_numbers_that_boulder_reads() {
         assert!(text.contains('~'), "{text}");
     });
 }
+
+#[test]
+fn estimates_of_boulders_buckets_return_nothing() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let node = node(&server, "boulder");
+        let orders = node.limit("NewOrdersPerAccount").unwrap();
+        let (_, receipt) = orders.spend_estimate_blocking(7, 4).unwrap();
+        let settled = receipt.unwrap().settle_blocking(0).unwrap();
+        assert_eq!(settled.remaining(), Some(BURST - 4), "without a ledger");
+    });
+}
