@@ -108,4 +108,22 @@ mod tests {
         let leased = (WarningKind::Leased, "NewOrdersPerAccount".to_owned());
         assert_eq!((kinds(&file("boulder")), kinds(&file("tollgate"))), (vec![leased], vec![]));
     }
+
+    #[test]
+    fn a_leased_limit_without_store_is_named() {
+        let file = format!("A: {{{TERMS}}}\nB: {{{TERMS}, shared: leased}}\n");
+        assert_eq!(kinds(&file), [(WarningKind::NoStore, "B".into())]);
+    }
+
+    #[cfg(feature = "boulder")]
+    #[test]
+    fn each_mistake_of_a_leased_limit_is_named() {
+        let file = format!(
+            "store: {{url: redis://store, format: boulder}}\n\
+             A: {{{TERMS}, shared: leased}}\n\
+             NewOrdersPerAccount: {{burst: 5, count: 1, period: 1s, shared: leased, max_debt: 1}}\n"
+        );
+        let leased = (WarningKind::Leased, "NewOrdersPerAccount".to_owned());
+        assert_eq!(kinds(&file), [leased.clone(), leased]);
+    }
 }
