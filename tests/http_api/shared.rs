@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use tollgate::http::{RateLimitLayer, Report, Rule, SharedRateLimitLayer, extract};
+use tollgate::limit::Factor;
 use tollgate::limits::{LimitMode, LimitOptions, Shared};
 use tollgate::metrics::LimitCounters;
 use tollgate::shared::Store;
@@ -240,4 +241,57 @@ async fn rules_of_one_bucket_count_once() {
     let layer = node.layer([node.rule("All"), node.rule("All").cost(|_| 3)]);
     assert_eq!(send(&layer, StatusCode::OK).await.0, StatusCode::OK);
     assert_eq!(node.left("All"), Some(2));
+}
+
+/// A shared limit need not apply to a request: a factor of 0 lifts it, and so does the file.
+#[tokio::test]
+async fn requests_without_a_limit_pass() {
+    let (clock, store) = (Clock::manual().0, Store::in_memory(Clock::manual().0));
+    let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
+    let lifted = || node.rule("All").factor(|_| Factor::ZERO);
+    for layer in [node.layer([lifted()]), node.layer([lifted(), node.rule("Own")])] {
+        assert_eq!(send(&layer, StatusCode::OK).await.0, StatusCode::OK);
+    }
+    assert_eq!((node.left("Own"), node.left("All")), (Some(4), Some(5)));
+    let file = "All: {enabled: false, burst: 5, count: 1, period: 1m, id: string, shared: exact}";
+    let node = Node::new(Limits::from_yaml(file).unwrap(), &store, &clock);
+    let layer = node.layer([node.rule("All")]);
+    assert_eq!(send(&layer, StatusCode::OK).await.0, StatusCode::OK);
+}
+
+/// While a reload moves the buckets of another limit, requests find the limits before it or those after it.
+#[test]
+fn requests_pass_while_reloads_share_limits() {
+    let clock = Clock::system();
+    let store = Store::in_memory(clock.clone());
+    let large = Limit::new(1_000_000, 1_000_000, Duration::from_secs(60)).unwrap();
+    let limits_of = |all: Shared, burst| {
+        let many = Limits::builder().limit("Many", IdFormat::String, minutely(burst)).unwrap();
+        many.limit_with("All", IdFormat::String, large.clone(), shared(all)).unwrap().build()
+    };
+    let node = Node::new(limits_of(Shared::Local, 5), &store, &clock);
+    let many = node.limiter.limit("Many").unwrap();
+    for id in 0..50_000_u32 {
+        assert!(many.spend(id.to_string().as_str(), 1).unwrap().allowed());
+    }
+    let layer = node.layer([node.rule("All")]);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let mut sent = 0;
+            while !is_over.load(order) {
+                let status = runtime.block_on(send(&layer, StatusCode::OK)).0;
+                assert_eq!(status, StatusCode::OK, "after {sent} requests");
+                sent += 1;
+            }
+        });
+        let ways = [Shared::Exact, Shared::Local, Shared::Leased, Shared::Local];
+        for (burst, way) in (6..14).zip(ways.into_iter().cycle()) {
+            node.limiter.reload(limits_of(way, burst)).unwrap();
+        }
+        is_over.store(true, order);
+        sending.join().unwrap();
+    });
 }

@@ -282,3 +282,31 @@ fn refunds_beside_leases_keep_the_bound() {
     }
     assert!(refunded > HISTORIES, "{refunded}");
 }
+
+/// The lease of the next limit may end at the same time as that of the limit before.
+#[test]
+fn refunds_after_a_reload_return_nothing() {
+    let (clock, hand) = Clock::manual();
+    let store = Store::in_memory(clock.clone());
+    let limits = |limit: Limit| {
+        let leased = LimitOptions::default().shared(Shared::Leased);
+        Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap().build()
+    };
+    let minutely = Limit::new(100, 1, Duration::from_secs(60)).unwrap();
+    let options = LimiterOptions::default().store(store).clock(clock);
+    let limiter = Limiter::with_options(limits(minutely), options);
+    let front = Front::new(&limiter, "All");
+    hand.advance(Duration::from_secs(3600));
+    let price = Price { cost: 1, factor: Factor::ONE };
+    let open: Vec<Open> = (0..40).map(|_| front.open(price).unwrap()).collect();
+    let hourly = Limit::fixed_window(100, Duration::from_secs(3600)).unwrap();
+    limiter.reload(limits(hourly)).unwrap();
+    let is_allowed = || front.limit.spend_blocking("all", 1).unwrap().allowed();
+    let mut spent = (0..3).filter(|_| is_allowed()).count();
+    assert!(front.limit.check("all", 1).unwrap().allowed(), "the node holds a lease");
+    open.into_iter().for_each(|one| one.end(StatusCode::BAD_GATEWAY));
+    while is_allowed() {
+        spent += 1;
+    }
+    assert_eq!(spent, 100);
+}

@@ -69,7 +69,7 @@ impl ReversibleCharge {
         unix_ns: u64,
         cost: u64,
     ) -> Option<SharedBucket> {
-        let is_used = self.granted_at_ns <= rule_time_ns(unix_ns);
+        let is_used = self.granted_at_ns < rule_time_ns(unix_ns);
         if is_used { None } else { self.rolled_back(limits, bucket, unix_ns, (cost, 0)) }
     }
 }

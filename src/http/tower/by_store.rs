@@ -51,14 +51,14 @@ impl Rules {
         parts: &Parts,
     ) -> Result<AskedByStore, Rejection> {
         let mut matched = self.all_matching(&self.rules, parts)?;
+        // Only a guess: a reload may come between, and a shared limit need not apply to the request. The calls themselves
+        // tell, each of them with one view of the limits.
+        let mut is_local = !matched.iter().any(|one| one.rule.limit().is_shared());
         loop {
-            if !matched.iter().any(|one| one.rule.limit().is_shared()) {
-                let asked = self.ask_matched(&mut matched);
-                // A reload may come between, and make a limit a shared one. Such a call has charged nothing.
-                let is_outdated =
-                    asked.is_err() && matched.iter().any(|one| one.rule.limit().is_shared());
-                if !is_outdated {
-                    return Ok(AskedByStore::Now(asked));
+            if is_local {
+                match self.ask_matched(&mut matched) {
+                    Err(rejection) if rejection.needs_store() => is_local = false,
+                    asked => return Ok(AskedByStore::Now(asked)),
                 }
             }
             let members: SmallVec<[Member<'_>; INLINE_RULES]> =
@@ -71,8 +71,7 @@ impl Rules {
             };
             let mut applied: Vec<_> = matched.iter().map(Applied::new).collect();
             match begun {
-                // A reload has come between, and has made the limits local ones.
-                BegunKeeping::Local => {}
+                BegunKeeping::Local => is_local = true,
                 BegunKeeping::Decided(decided) => {
                     return Ok(AskedByStore::Now(Ok(self.outcome_of(decided, &mut applied))));
                 }

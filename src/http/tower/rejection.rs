@@ -26,6 +26,8 @@ pub struct Rejection {
     status: StatusCode,
     reason: Cow<'static, str>,
     cause: Option<ClientError>,
+    #[cfg(feature = "valkey")]
+    needs_store: bool,
 }
 
 impl Rejection {
@@ -42,7 +44,13 @@ impl Rejection {
     pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Rejection {
         let is_error = status.is_client_error() || status.is_server_error();
         let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Rejection { status, reason: reason.into(), cause: None }
+        Rejection {
+            status,
+            reason: reason.into(),
+            cause: None,
+            #[cfg(feature = "valkey")]
+            needs_store: false,
+        }
     }
 
     /// Returns the status.
@@ -77,6 +85,12 @@ impl Rejection {
     pub fn cause(&self) -> Option<&ClientError> {
         self.cause.as_ref()
     }
+
+    /// Whether a call without I/O met a shared limit, and charged nothing.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn needs_store(&self) -> bool {
+        self.needs_store
+    }
 }
 
 impl From<ClientError> for Rejection {
@@ -100,7 +114,8 @@ impl From<crate::error::Error> for Rejection {
         #[cfg(feature = "valkey")]
         if error.needs_store() {
             let reason = "a limit is shared: the layer needs with_store()";
-            return Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
+            let rejection = Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
+            return Rejection { needs_store: true, ..rejection };
         }
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST

@@ -185,7 +185,7 @@ impl Reservation {
     ///   was cancelled earlier, its units are returned as well, and so on.
     /// * While there are later reservations, nothing is returned, because their times were computed on top of this one.
     ///   Its units are returned once all later reservations are cancelled or settled to 0.
-    /// * Nothing is returned once the reservation is granted, or after a [refund](KeyedLimit::refund) or a
+    /// * Nothing is returned once the time of the grant has passed, or after a [refund](KeyedLimit::refund) or a
     ///   [reset](KeyedLimit::reset) of the bucket, a [reload](crate::Limiter::reload), or the end of the override that
     ///   applied; nor while the limiter is [switched off](crate::Limiter::set_enabled).
     ///

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::shared::change::{Changed, change, change_now};
-use crate::store::key::Key;
+use crate::store::key::{Key, LimitTag};
 
 /// The change that a settlement makes of a bucket, and a check of it at a cost of 0.
 trait Settlement:
@@ -41,8 +41,16 @@ pub(crate) struct ChargedInStore {
     pub(super) is_charged: bool,
     /// `None`: the charge cannot be rolled back.
     pub(super) reversible: Option<ReversibleCharge>,
-    /// The generation of the limits at the charge: after a reload nothing is returned, as on one node.
-    pub(super) generation: u64,
+    /// The limit at the charge: after a reload or the end of an override nothing is returned, as on one node.
+    pub(super) applied: AppliedLimit,
+}
+
+/// A limit that applies to an id: a reload and the end of an override make it another one, also with the same numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct AppliedLimit {
+    generation: u64,
+    /// `None`: no limit applies.
+    tag: Option<LimitTag>,
 }
 
 /// The bucket of a charge, by the limit that applies now.
@@ -152,7 +160,8 @@ impl ChargedInStore {
 
     /// Whether the bucket is in the units of the charge.
     fn is_of(&self, member: &SharedMember) -> bool {
-        member.limit == self.member.limit && self.generation == self.handle.generation()
+        let now = self.handle.applied_limit(self.key.as_ref().id);
+        member.limit == self.member.limit && self.applied == now
     }
 
     /// Returns the bucket by the limit that applies now. `None`: no limit applies, it is local, or the limiter is off.
@@ -175,8 +184,15 @@ impl ChargedInStore {
 }
 
 impl KeyedLimit {
-    /// Returns the number of the limits that apply now: each reload counts one.
-    pub(super) fn generation(&self) -> u64 {
-        self.limiter.inner.with_view(|view| Ok(view.generation.number))
+    /// Finds the limit that applies to an id now.
+    pub(super) fn applied_limit(&self, id: &[u8]) -> AppliedLimit {
+        self.limiter.inner.with_view(|view| {
+            let limit = view.generation.limits.entry(self.index);
+            let applies = limit.limit_for(id, view.limits_now_ns());
+            Ok(AppliedLimit {
+                generation: view.generation.number,
+                tag: applies.map(|(_, tag)| tag),
+            })
+        })
     }
 }

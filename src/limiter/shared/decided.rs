@@ -136,7 +136,7 @@ impl Counted {
             cost: self.cost,
             is_charged,
             reversible: reversible(to_store, at, found).filter(|_| is_charged),
-            generation: self.handle.generation(),
+            applied: self.handle.applied_limit(self.key.as_ref().id),
         }))
     }
 }

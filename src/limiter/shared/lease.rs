@@ -58,6 +58,8 @@ pub(super) fn answer_by_lease(
     Ok(Some(is_taken.then(|| TakenFromLease {
         limiter: limiter.clone(),
         key: Key::new(key.key),
+        generation: view.generation.number,
+        tag: member.key.tag,
         until_ns,
         units: cost,
     })))

@@ -304,8 +304,8 @@ impl Asked {
             Ok(reserved) => reserved,
             Err(refused) => return Ok(Err(reserve_error(refused))),
         };
-        let (reversible, generation) =
-            (charge.filter(|_| member.keeps_ledger), handle.generation());
+        let applied = handle.applied_limit(key.as_ref().id);
+        let reversible = charge.filter(|_| member.keeps_ledger);
         let charged = ChargedInStore {
             handle,
             key,
@@ -315,7 +315,7 @@ impl Asked {
             cost,
             is_charged: true,
             reversible,
-            generation,
+            applied,
         };
         Ok(Ok(Granted { charged: Some(charged), wait_ns, after }))
     }

@@ -127,17 +127,19 @@ fn cancels_after_a_reload_return_nothing() {
 
 #[test]
 fn settlements_after_an_override_return_nothing() {
-    for passed in [Duration::ZERO, MINUTE] {
+    // The second override has the default's numbers.
+    for (own, passed, expected) in
+        [(20, Duration::ZERO, 20), (20, MINUTE, 36), (40, Duration::ZERO, 40), (40, MINUTE, 36)]
+    {
         let limit = |burst| Limit::new(burst, 1, 10 * MINUTE).unwrap();
         let until = OverrideOptions::default().expires(SystemTime::now() + MINUTE / 2);
         let limits = Limits::builder().limit("Own", IdFormat::String, limit(5)).unwrap();
         let limits = limits.limit_with("All", IdFormat::String, limit(40), exact()).unwrap();
-        let node = node_with(limits.override_with("All", "a", limit(20), until).unwrap().build());
+        let node = node_with(limits.override_with("All", "a", limit(own), until).unwrap().build());
         let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 4)).unwrap();
         node.hand.advance(passed);
         let settled = node.answer(receipt.unwrap().settle_shared(0)).unwrap();
-        let expected = if passed.is_zero() { 20 } else { 36 };
-        assert_eq!(settled.remaining(), Some(expected));
+        assert_eq!(settled.remaining(), Some(expected), "{own} after {passed:?}");
     }
 }
 
