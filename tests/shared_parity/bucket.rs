@@ -65,6 +65,8 @@ pub(crate) struct Bucket {
     /// The last call, and the longest time in which the bucket fills by the rules of calls since it was sure.
     touched: i128,
     slowest: i128,
+    /// The longest time for which the store keeps the text of a leaky bucket, by the rules of all calls and the largest factor.
+    fills_in: i128,
 }
 
 impl Bucket {
@@ -82,6 +84,7 @@ impl Bucket {
             ledger_until: 0,
             touched: 0,
             slowest: 0,
+            fills_in: 0,
         }
     }
 
@@ -164,6 +167,10 @@ impl Bucket {
     pub(crate) fn touch(&mut self, rule: Rule, now: i128) {
         self.touched = self.touched.max(now);
         self.slowest = self.slowest.max(fills_within(rule));
+        if let Rule::Leaky { size, rate, drip } = rule {
+            let drips = ceil(LARGEST_TIMES * size, drip) * LARGEST_TIMES;
+            self.fills_in = self.fills_in.max((drips * rate + 1) * NS_PER_MS);
+        }
     }
 
     /// Puts another state in place. `removes`: the call removes a text that says nothing, and writes a ledger into others.
@@ -224,7 +231,8 @@ impl Bucket {
             }
         };
         let kept = |least| now + SLACK_NS + full.max(blocked).max(least * NS_PER_MS);
-        (kept(least), (kept(most) + leased).max(self.ledger_until))
+        let filled = now + SLACK_NS + self.fills_in;
+        (kept(least), (kept(most) + leased).max(self.ledger_until).max(filled))
     }
 
     /// Finds out whether the store may have forgotten units that count by a rule.

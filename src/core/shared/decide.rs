@@ -4,7 +4,7 @@
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};
 use crate::core::shared::lease::Granted;
-use crate::core::shared::text::{SharedBucket, rule_time_ns, unix_ms};
+use crate::core::shared::text::{MAX_KEPT_MS, SharedBucket, rule_time_ns, unix_ms};
 use crate::core::shared::{Found, SLACK_MS, SharedMember};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
@@ -101,7 +101,7 @@ pub(crate) fn written(
     decided: &DecidedMember,
     unix_ns: u64,
 ) -> Option<(String, u64)> {
-    let bucket = decided.new?;
+    let bucket = decided.new?.with_fill_time(&member.limit, member.keep_ms);
     Some((bucket.text(&member.limit), kept_ms(&member.limit, bucket, unix_ns, member.keep_ms)))
 }
 
@@ -121,10 +121,8 @@ pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_leas
     let full_in_ms = full_in_ms(limit, bucket, unix_ns).saturating_add(leased_ms);
     let ledger_ms = bucket.ledger.map_or(0, |ledger| ledger.needed_until_ms);
     let beside_ms = bucket.blocked_until_ms.max(ledger_ms).saturating_sub(unix_ms(unix_ns));
-    let needed_ms = full_in_ms.max(beside_ms).max(at_least_ms);
-    /// The longest time that a store accepts, about 146 years.
-    const MAX_MS: u64 = (1 << 62) / NS_PER_MS;
-    needed_ms.saturating_add(SLACK_MS).min(MAX_MS)
+    let needed_ms = full_in_ms.max(beside_ms).max(at_least_ms).max(bucket.fills_in_ms);
+    needed_ms.saturating_add(SLACK_MS).min(MAX_KEPT_MS)
 }
 
 /// Returns the ms until a bucket without leases is full again.

@@ -149,7 +149,9 @@ impl OwedBucket {
         let member = self.member();
         let guard = member.guard_limit();
         let bucket = read(&self.key, &self.limit, before)?.guarded(guard, unix_ns);
-        let new = self.charged(bucket, unix_ns).map(|word| SharedBucket { word, ..bucket });
+        let new = self
+            .charged(bucket, unix_ns)
+            .map(|word| SharedBucket { word, ..bucket }.with_fill_time(&self.limit, self.keep_ms));
         Ok(new.map(|new| {
             let keep_ms = |limit| kept_ms(limit, new, unix_ns, self.keep_ms);
             let keep_ms = keep_ms(&self.limit).max(keep_ms(guard));

@@ -4,7 +4,9 @@
 //! text     = bucket [ "|" until { "|" end "|" units } ] [ "~" began ":" needed ":" entries ":" lowered ":" refunds ":" grant ]
 //! bucket   = ""                      a bucket that was never charged
 //!          | digits                  gcra: the theoretical arrival time, in ns since 1970
-//!          | digits ":" digits       the other algorithms: the time in ms since 1970, and the units
+//!          | digits ":" digits [ ":" digits ]
+//!                                   the other algorithms: the time in ms since 1970, and the units; of a leaky bucket also the
+//!                                   ms in which it fills from empty by the slowest factor of its calls
 //! until    = digits                  the end of the id's block, in ms since 1970; 0 if it has none
 //! end      = digits                  the end of leases, in ms since 1970: at most two of them, the earlier one first
 //! units    = digits                  the units of the leases that end then
@@ -29,6 +31,9 @@ pub(crate) const ORIGIN_NS: u64 = ORIGIN_MS * NS_PER_MS;
 /// The last ms of the words' time, in ms since 1970.
 pub(crate) const LAST_UNIX_MS: u64 = ORIGIN_MS + MAX_MS - 1;
 
+/// The longest time for which a store keeps a text, about 146 years.
+pub(crate) const MAX_KEPT_MS: u64 = (1 << 62) / NS_PER_MS;
+
 /// A bucket as the store has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SharedBucket {
@@ -40,6 +45,8 @@ pub(crate) struct SharedBucket {
     pub(crate) leases: LeaseGroups,
     /// By how much calls have lowered the bucket; `None` for most.
     pub(crate) ledger: Option<BucketLedger>,
+    /// The ms in which a leaky bucket fills from empty by the slowest factor of its calls, on any node; 0 for the others.
+    pub(crate) fills_in_ms: u64,
 }
 
 /// Whether the text of a bucket has one number or two.
@@ -83,12 +90,14 @@ impl SharedBucket {
             let ledger = ledger.map_or(Some(None), |ledger| read_ledger(ledger).map(Some))?;
             let (bucket, beside) = split_at(text, '|');
             let (until, leases) = beside.map_or(Some((0, LeaseGroups::default())), read_beside)?;
-            let word = match (bucket, Form::of(limit)) {
-                ("", _) if (until > 0 || ledger.is_some()) && leases.units() == 0 => 0,
-                (tat, Form::Tat) => word_of_tat(number(tat)?)?,
+            let (word, fills_in_ms) = match (bucket, Form::of(limit)) {
+                ("", _) if (until > 0 || ledger.is_some()) && leases.units() == 0 => (0, 0),
+                (tat, Form::Tat) => (word_of_tat(number(tat)?)?, 0),
                 (timed, Form::TimedCount) => {
                     let (at_ms, count) = timed.split_once(':')?;
-                    word_of_count(number(at_ms)?, number(count)?)?
+                    let (count, fills) = split_at(count, ':');
+                    let fills_in_ms = fills.map_or(Some(0), |fills| fill_time(limit, fills))?;
+                    (word_of_count(number(at_ms)?, number(count)?)?, fills_in_ms)
                 }
             };
             // In a window a lease is a charge.
@@ -98,6 +107,7 @@ impl SharedBucket {
                 blocked_until_ms: until,
                 leases,
                 ledger,
+                fills_in_ms,
             })
         };
         parts().ok_or_else(|| {
@@ -117,7 +127,11 @@ impl SharedBucket {
             (tat, Form::Tat) => (tat + (ORIGIN_NS - 1)).to_string(),
             (word, Form::TimedCount) => {
                 let TimedCount { at_ms, count } = TimedCount::from_word(word);
-                format!("{}:{count}", start_unix_ms(at_ms))
+                let timed = format!("{}:{count}", start_unix_ms(at_ms));
+                match self.fills_in_ms {
+                    0 => timed,
+                    fills_in_ms => format!("{timed}:{fills_in_ms}"),
+                }
             }
         };
         let until_ms = self.blocked_until_ms;
@@ -131,6 +145,17 @@ impl SharedBucket {
         let BucketLedger { began_ns, needed_until_ms, entries, lowered, refunds, last_grant_ns } =
             ledger;
         format!("{text}~{began_ns}:{needed_until_ms}:{entries}:{lowered}:{refunds}:{last_grant_ns}")
+    }
+
+    /// Returns the bucket with the time in which it fills for a call. The store keeps its text as long after each later call.
+    pub(crate) fn with_fill_time(self, limit: &Limit, fills_in_ms: u64) -> SharedBucket {
+        match limit.rule() {
+            Rule::LeakyBucket(_) => {
+                let fills_in_ms = self.fills_in_ms.max(fills_in_ms.min(MAX_KEPT_MS));
+                SharedBucket { fills_in_ms, ..self }
+            }
+            _ => self,
+        }
     }
 
     /// Returns the ns until the block ends; `None` if the id is not blocked at this time.
@@ -151,6 +176,12 @@ fn read_beside(text: &str) -> Option<(u64, LeaseGroups)> {
         *groups_left.next()? = LeaseGroup { until_ms, units: numbers.next()?? };
     }
     LeaseGroups::new(groups).map(|leases| (until, leases))
+}
+
+/// Reads the time in which a leaky bucket fills.
+fn fill_time(limit: &Limit, text: &str) -> Option<u64> {
+    let is_leaky = matches!(limit.rule(), Rule::LeakyBucket(_));
+    number(text).filter(|fills_in_ms| is_leaky && (1..=MAX_KEPT_MS).contains(fills_in_ms))
 }
 
 /// Reads a ledger.
@@ -209,6 +240,10 @@ mod tests {
         Limit::fixed_window(20, Duration::from_secs(1)).unwrap()
     }
 
+    fn leaky() -> Limit {
+        Limit::leaky_bucket(20, Duration::from_secs(1), 1).unwrap()
+    }
+
     #[test]
     fn words_of_known_texts() {
         let read = |limit: &Limit, text: &str| SharedBucket::read(limit, Some(text.as_bytes()));
@@ -224,6 +259,9 @@ mod tests {
         );
         assert_eq!(read(&gcra(), "|1790000000001"), bucket(0, 1_790_000_000_001));
         assert_eq!(read(&window(), "1577836800004:3"), bucket((5 << 24) | 3, 0));
+        assert_eq!(read(&leaky(), "1577836800004:3"), bucket((5 << 24) | 3, 0));
+        let filling = bucket((5 << 24) | 3, 0).map(|it| SharedBucket { fills_in_ms: 20_001, ..it });
+        assert_eq!(read(&leaky(), "1577836800004:3:20001"), filling);
         assert_eq!(SharedBucket::read(&gcra(), None), bucket(0, 0));
     }
 
@@ -254,6 +292,9 @@ mod tests {
         {
             assert!(SharedBucket::read(&window(), Some(text.as_bytes())).is_err(), "{text:?}");
         }
+        for text in ["1:2:0", "1:2:", "1:2:03", "1:2:4611686018428", "1:2:3:4", "1::3"] {
+            assert!(SharedBucket::read(&leaky(), Some(text.as_bytes())).is_err(), "{text:?}");
+        }
         let error = SharedBucket::read(&gcra(), Some(b"a\xff\x1b\n")).unwrap_err();
         assert_eq!(
             error,
@@ -264,7 +305,7 @@ mod tests {
     proptest! {
         #[test]
         fn texts_and_words_agree(word in 1..1u64 << 62, until in 0..4_000_000_000_000u64) {
-            for limit in [gcra(), window()] {
+            for limit in [gcra(), window(), leaky()] {
                 let ledger = (until % 2 == 0).then_some(BucketLedger {
                     began_ns: word,
                     needed_until_ms: until.min(LAST_UNIX_MS),
@@ -274,7 +315,9 @@ mod tests {
                     last_grant_ns: 0,
                 });
                 let (word, leases) = (word | 1 << 24, LeaseGroups::default());
-                let bucket = SharedBucket { word, blocked_until_ms: until, leases, ledger };
+                let bucket =
+                    SharedBucket { word, blocked_until_ms: until, leases, ledger, fills_in_ms: 0 };
+                let bucket = bucket.with_fill_time(&limit, until);
                 let text = bucket.text(&limit);
                 prop_assert_eq!(SharedBucket::read(&limit, Some(text.as_bytes())), Ok(bucket));
             }

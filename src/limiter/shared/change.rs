@@ -141,7 +141,8 @@ pub(super) async fn change_now<R>(
             .inspect_err(|_| store.count_unknown_text())?
             .guarded(guard, unix_ns);
         let (new, result) = ask(&member, bucket, unix_ns);
-        let Some(mut new) = new else { return Ok(result) };
+        let Some(new) = new else { return Ok(result) };
+        let mut new = new.with_fill_time(limit, *at_least_ms);
         new.ledger = new.ledger.filter(|_| member.keeps_ledger);
         let is_needed = new.blocked_ns(unix_ns).is_some()
             || new.leases.units() > 0

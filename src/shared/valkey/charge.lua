@@ -15,6 +15,8 @@
 
 local call, find, sub = redis.call, string.find, string.sub
 local LAST_MS = 2127592613886
+-- The longest time that a server accepts, about 146 years.
+local LONGEST_MS = 4611686018427
 
 local time, any_beside = redis.call('TIME'), false
 local now_s, now_ns = time[1] + 0, time[2] * 1000
@@ -40,8 +42,9 @@ local function quotient(a, b)
 end
 
 -- A member `m` has its rule, the numbers of its limit, and its bucket in `a` and `b`: of g the time at which it is full, in s and
--- ns; of w the window's start in ms and the units used; of l the last drip in ms and the units in it. It has the text of the end
--- of its block in `till`, groups of leases in `groups`, and the text of its ledger in `ledger`, if its text has them.
+-- ns; of w the window's start in ms and the units used; of l the last drip in ms and the units in it, and in `fills` the ms in
+-- which it fills from empty by the slowest factor of its calls. It has the text of the end of its block in `till`, groups of
+-- leases in `groups`, and the text of its ledger in `ledger`, if its text has them.
 
 -- The bucket of a leaky bucket at a time.
 local function level(m, ms)
@@ -258,6 +261,15 @@ local function read(m, text)
         local colon = find(main, ':', 1, true)
         if not colon then return nil end
         local at, count = sub(main, 1, colon - 1), sub(main, colon + 1)
+        local second = find(count, ':', 1, true)
+        if second then
+            local fills = sub(count, second + 1)
+            count = sub(count, 1, second - 1)
+            if m.rule ~= 'l' or not is_number(fills, '') or #fills > 13 or fills == '0' or fills + 0 > LONGEST_MS then
+                return nil
+            end
+            m.fills = fills + 0
+        end
         if not is_number(at, '') or not is_number(count, '') then return nil end
         at, count = at + 0, count + 0
         if at > LAST_MS or count > 16777215 then return nil end
@@ -290,6 +302,7 @@ local function written(m)
         text = string.format('%d:%d', m.a, m.b)
         full_ms = m.a - now_ms
         if m.rule == 'l' then
+            if m.fills > 0 then text = string.format('%s:%d', text, m.fills) end
             full_ms = full_ms + math.ceil(m.b / m.drip) * m.rate
         else
             -- More than a window's units are used by reservations, and before a limit became smaller.
@@ -322,7 +335,7 @@ for i = 1, #KEYS do
         m = { rule = rule, a = 0, b = 0, quota = ARGV[at] + 0, burst = ARGV[at + 1] + 0, length = ARGV[at + 2] + 0 }
         at = at + 3
     else
-        m = { rule = rule, a = 0, b = 0, size = ARGV[at] + 0, drip = ARGV[at + 1] + 0, rate = ARGV[at + 2] + 0 }
+        m = { rule = rule, a = 0, b = 0, size = ARGV[at] + 0, drip = ARGV[at + 1] + 0, rate = ARGV[at + 2] + 0, fills = 0 }
         at = at + 3
     end
     if not read(m, answer[i + 3]) then denied = -1 break end
@@ -351,10 +364,13 @@ for i = 1, #KEYS do
     end
     if asks then at = at + 5 end
     if changed then
+        if rule == 'l' then
+            m.fills = math.min(math.max(m.fills, keep_ms + 0), LONGEST_MS)
+            keep_ms = m.fills
+        end
         local text, full_ms = written(m)
         local n = #writes
-        -- The longest time that a server accepts, about 146 years.
-        full_ms = math.min(math.max(full_ms, keep_ms + 0) + 60000, 4611686018427)
+        full_ms = math.min(math.max(full_ms, keep_ms + 0) + 60000, LONGEST_MS)
         writes[n + 1], writes[n + 2], writes[n + 3] = KEYS[i], text, full_ms
     end
 end

@@ -92,3 +92,30 @@ fn refunds_by_factor_are_known_to_settlements() {
     let settled = node.answer(receipt.unwrap().settle_shared(0)).unwrap();
     assert_eq!(settled.remaining(), Some(14), "a receipt returns nothing after a refund");
 }
+
+/// The texts of a leaky bucket remember a call with a factor, also if the next ones are of another node.
+#[test]
+fn texts_outlive_the_factors_of_other_nodes() {
+    let (clock, hand) = Clock::manual();
+    let limit = Limit::leaky_bucket(10, SECOND, 1).unwrap();
+    let limits = Limits::builder().limit_with("All", IdFormat::String, limit, exact()).unwrap();
+    let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
+    let limits = limits.build();
+    let node = || Limiter::with_options(limits.clone(), options.clone()).limit("All").unwrap();
+    let (one, other) = (node(), node());
+    let slow = one.scaled(Factor::from_millionths(1_000_000_000));
+    assert!(block_on(slow.spend_shared("a", 1)).unwrap().allowed());
+    let changes: [fn(&KeyedLimit); 3] = [
+        |other| assert!(other.spend_blocking("a", 1).unwrap().allowed()),
+        |other| assert_eq!(block_on(other.spend_up_to_shared("a", 1)).unwrap().0, 1),
+        |other| drop(block_on(other.drain_shared("a", 9)).unwrap()),
+    ];
+    for change in changes {
+        hand.advance(SECOND);
+        change(&other);
+        hand.advance(100 * SECOND);
+        assert!(!block_on(slow.check_shared("a", 1)).unwrap().allowed());
+        assert!(block_on(slow.refund_shared("a", 1)).is_ok());
+        assert!(block_on(slow.spend_shared("a", 1)).unwrap().allowed());
+    }
+}
