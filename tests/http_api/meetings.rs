@@ -1,4 +1,5 @@
 //! Layers within layers, refunds, and rules of one bucket, where two of them meet.
+#![cfg(feature = "tower")]
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};

@@ -108,7 +108,7 @@ fn texts_outlive_the_factors_of_other_nodes() {
     let changes: [fn(&KeyedLimit); 3] = [
         |other| assert!(other.spend_blocking("a", 1).unwrap().allowed()),
         |other| assert_eq!(block_on(other.spend_up_to_shared("a", 1)).unwrap().0, 1),
-        |other| drop(block_on(other.drain_shared("a", 9)).unwrap()),
+        |other| assert_eq!(block_on(other.drain_shared("a", 9)).unwrap().remaining(), Some(9)),
     ];
     for change in changes {
         hand.advance(SECOND);
