@@ -276,7 +276,8 @@ fn a_promoted_replica_goes_on() {
         shards.servers[2].kill();
         assert!(charge(&store, &all(4)).unwrap_err().is_store_outage());
         let began = Instant::now();
-        wait_until("promoted", || spend(&store, &keys[2]).is_ok());
+        let one = [member(&keys[2], &hourly(9), 1)];
+        wait_until("promoted", || charge(&store, &one).is_ok());
         println!("promoted and found after {:?}", began.elapsed());
         assert!(charge(&store, &all(4)).unwrap().denied.is_none());
         let found = charge(&store, &all(1)).unwrap();
