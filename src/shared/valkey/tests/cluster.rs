@@ -271,8 +271,8 @@ fn a_promoted_replica_goes_on() {
         let keys = shards.keys("a");
         let all = |cost| keys.each_ref().map(|key| member(key, &hourly(9), cost));
         assert!(charge(&store, &all(4)).unwrap().denied.is_none());
-        let copies: u64 = shards.ask(2, redis::cmd("WAIT").arg(1).arg(5_000));
-        assert_eq!(copies, 1, "the replica has the charge");
+        let charged = shards.text(&keys[2]);
+        wait_until("copied", || shards.text_of_replica(&keys[2]) == charged);
         shards.servers[2].kill();
         assert!(charge(&store, &all(4)).unwrap_err().is_store_outage());
         let began = Instant::now();

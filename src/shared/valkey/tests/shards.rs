@@ -93,6 +93,13 @@ impl Shards {
         self.ask(self.server_of(key), cmd("GET").arg(key))
     }
 
+    /// Returns the text that the replica has of a bucket.
+    pub(super) fn text_of_replica(&self, key: &str) -> Option<String> {
+        let mut connection = self.servers[3].connection();
+        let () = cmd("READONLY").query(&mut connection).unwrap();
+        cmd("GET").arg(key).query(&mut connection).unwrap()
+    }
+
     fn id(&self, at: usize) -> String {
         self.ask(at, &cluster("MYID"))
     }
