@@ -12,6 +12,9 @@ mod layer;
 mod meetings;
 mod nested;
 mod on_response;
+#[cfg(all(feature = "tower", feature = "valkey"))]
+#[path = "../support/random.rs"]
+mod random;
 mod refunds;
 mod rule_fields;
 mod shared;

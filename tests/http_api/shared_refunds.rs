@@ -18,19 +18,9 @@ use tollgate::shared::Store;
 use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 use tower::{Layer, ServiceExt};
 
+use crate::random::Random;
+
 const HISTORIES: u64 = if cfg!(debug_assertions) { 500 } else { 10_000 };
-
-/// Steele and Vigna's splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
 
 type Answer = oneshot::Receiver<StatusCode>;
 type Responding = Pin<Box<dyn Future<Output = StatusCode>>>;

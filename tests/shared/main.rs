@@ -5,6 +5,8 @@
 mod explained;
 mod meet;
 mod nodes;
+#[path = "../support/random.rs"]
+mod random;
 mod refused;
 mod reserved;
 

@@ -8,21 +8,10 @@ use tollgate::reserve::{Receipt, Reservation, ReserveError};
 use tollgate::{Decision, KeyedLimit};
 
 use super::*;
+use crate::random::Random;
 
 /// More in a build that is optimized.
 const HISTORIES: u64 = if cfg!(debug_assertions) { 1_000 } else { 20_000 };
-
-/// Steele and Vigna's splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
 
 /// One limit of each algorithm, small, so that calls of a history meet.
 fn small() -> [Limit; 4] {

@@ -110,8 +110,8 @@ pub(crate) fn written(
 pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_least_ms: u64) -> u64 {
     // A bucket that was reset has less than its word says, while units are leased.
     let bucket = bucket.with_guard(limit, unix_ns);
-    // A lease that ends may leave the bucket as if its units were spent at that moment. The time to a leaky bucket's next drip
-    // begins then as well.
+    // A lease that ends may leave the bucket as if its units were spent at that moment. In a leaky bucket that may be just after
+    // a drip: the next one comes a whole time later.
     let drip_ms = match limit.rule() {
         Rule::LeakyBucket(leaky) if bucket.leases.units() > 0 => leaky.drip_rate_ms,
         _ => 0,
@@ -166,6 +166,7 @@ mod tests {
             assert!(kept_ms >= full_ms + SLACK_MS, "{limit}: {kept_ms} of {full_ms} ms");
         }
     }
+
     /// The units of a lease are spent just after a drip, so that the next one comes a whole time later.
     #[test]
     fn texts_outlive_a_drip_after_a_lease() {

@@ -71,13 +71,13 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the time after which a change is not tried again that other callers have come before.
+    /// Returns the time for which a change is tried again, if other callers have changed the bucket meanwhile.
     fn patience(&self) -> Duration {
         Duration::MAX
     }
 
-    /// Waits for the turn of a change of a bucket, at most for the [patience](SharedStore::patience): so changes of the same
-    /// node do not come before each other again and again.
+    /// Waits for the turn to change a bucket, at most for the [patience](SharedStore::patience). Changes of one node that take
+    /// turns do not make each other begin again.
     fn turn(&self, _key: &str) -> Turn {
         Box::pin(std::future::ready(None))
     }

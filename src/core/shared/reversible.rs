@@ -61,7 +61,7 @@ impl ReversibleCharge {
         Some(bucket.with_entry(own, unix_ns, word, entry))
     }
 
-    /// Rolls a reservation back whose time has not come.
+    /// Rolls a reservation back whose time has not passed.
     pub(crate) fn cancelled(
         &self,
         limits: (&Limit, &Limit),

@@ -314,8 +314,8 @@ local function written(m)
     if m.till or groups[1] then text = text .. '|' .. (m.till or '0') end
     for i = 1, #groups do
         text = text .. string.format('|%d|%d', groups[i].till, groups[i].units)
-        -- A lease that ends may leave the bucket as if its units were spent at that moment. The time to a leaky bucket's next
-        -- drip begins then as well.
+        -- A lease that ends may leave the bucket as if its units were spent at that moment. In a leaky bucket that may be just
+        -- after a drip: the next one comes a whole time later.
         if i == #groups then full_ms = full_ms + math.max(0, groups[i].till - unix_ms) + (m.rate or 0) end
     end
     full_ms = math.max(full_ms, (m.beside_ms or 0) - unix_ms)

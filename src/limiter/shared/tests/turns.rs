@@ -74,8 +74,8 @@ impl SharedStore for Contended {
     }
 }
 
-/// A refund of a shared bucket: whether it is made, and what the store has done. `takes`: what a turn, a call to read and a
-/// change take, in ms.
+/// Refunds units of a shared bucket. Returns whether the refund was made, and the calls of the store. `takes`: the ms of a turn,
+/// of a call that reads, and of a change.
 fn refund(lost: u32, patience_ms: u64, takes: [u64; 3]) -> (bool, Vec<String>) {
     let (clock, _hand) = Clock::manual();
     let store = Contended {

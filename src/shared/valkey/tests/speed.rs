@@ -77,3 +77,35 @@ fn share_of_calls_without_the_store() {
         println!("{asked} of {CALLS} calls in {:?} asked the store", began.elapsed());
     });
 }
+
+/// Reservations of one id at once, with the default timeout: how many meet the error that others have changed the bucket.
+#[test]
+#[ignore = "measures"]
+fn reservations_of_one_id_at_once() {
+    let reserve = |all: &KeyedLimit, id: &str| all.reserve_blocking(id, 1, Duration::MAX).is_ok();
+    with_each(|binary| {
+        let server = Server::start(binary);
+        for (threads, nodes) in [16, 64, 256].into_iter().flat_map(|it| [(it, 1), (it, 4)]) {
+            let file = format!(
+                "store: {{url: \"{}\"}}\n\
+                 All: {{burst: 5, count: 1, period: 1h, id: string, shared: exact}}\n",
+                server.url("")
+            );
+            let node = |_| Limiter::new(Limits::from_yaml(&file).unwrap()).limit("All").unwrap();
+            let nodes: Vec<KeyedLimit> = (0..nodes).map(node).collect();
+            let id = format!("{threads} of {}", nodes.len());
+            for all in &nodes {
+                super::wait_until("connected", || reserve(all, "none"));
+            }
+            let made: usize = std::thread::scope(|scope| {
+                let all = (0..threads).map(|at| &nodes[at % nodes.len()]);
+                let id = &id;
+                let spawned: Vec<_> = all
+                    .map(|all| scope.spawn(move || (0..20).filter(|_| reserve(all, id)).count()))
+                    .collect();
+                spawned.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            println!("{id} nodes: {made} of {} reservations", threads * 20);
+        }
+    });
+}
