@@ -94,25 +94,30 @@ impl<E: LeaseFirst> WithBytes<E::Result> for FindLease<'_, E> {
                 && let Some(Found { mut known, limit, now_ns }) =
                     handle.find_lease(&guard, table, fingerprint)
             {
+                // Each exit writes the result where the caller wants it, as for a local bucket.
                 loop {
-                    let answer = LeaseWord::from_word(known.word()).answer(now_ns, call.cost());
-                    if let LeaseAnswer::Spends { word, .. } = answer
-                        && call.is_spend()
-                        && call.cost() > 0
-                        && !known.swap(word)
-                    {
-                        if known.read_again() {
-                            continue;
+                    match LeaseWord::from_word(known.word()).answer(now_ns, call.cost()) {
+                        LeaseAnswer::Spends { word, left } => {
+                            if call.is_spend() && call.cost() > 0 && !known.swap(word) {
+                                if known.read_again() {
+                                    continue;
+                                }
+                                break;
+                            }
+                            let decision = allowed(limit, left);
+                            handle.count_by_lease(id, &decision, limit, call, now_ns);
+                            return E::decided(decision);
                         }
-                        break;
+                        // Another cost is an error.
+                        LeaseAnswer::Denies { retry_in_ns, is_blocked }
+                            if call.cost() <= limit.burst() =>
+                        {
+                            let decision = denied(limit, retry_in_ns, is_blocked);
+                            handle.count_by_lease(id, &decision, limit, call, now_ns);
+                            return E::decided(decision);
+                        }
+                        LeaseAnswer::Denies { .. } | LeaseAnswer::Asks => break,
                     }
-                    let Some(decision) = lease_decision(limit, answer) else { break };
-                    if !decision.allowed() && call.cost() > limit.burst() {
-                        // An error. A lease never has as many units.
-                        break;
-                    }
-                    handle.count_by_lease(id, &decision, limit, call, now_ns);
-                    return E::decided(decision);
                 }
             }
         }
@@ -216,19 +221,29 @@ impl KeyedLimit {
     }
 }
 
-/// Returns the decision of an answer from a lease. The bucket has at least the units that are left of the lease, and is
-/// full again at the latest after the time in which an empty one is.
-#[inline(always)]
+/// Returns the decision of an answer from a lease.
 pub(crate) fn lease_decision(limit: &Limit, answer: LeaseAnswer) -> Option<Decision> {
-    let full_in_ns = limit.burst_offset_ns();
     match answer {
-        LeaseAnswer::Spends { left, .. } => Some(Decision::new(true, (left, 1), 0, full_in_ns)),
-        LeaseAnswer::Denies { retry_in_ns, is_blocked: false } => {
-            Some(Decision::new(false, (0, 1), retry_in_ns, full_in_ns))
-        }
-        LeaseAnswer::Denies { retry_in_ns, is_blocked: true } => {
-            Some(Decision::new(true, (0, 1), 0, full_in_ns).under_block(retry_in_ns))
+        LeaseAnswer::Spends { left, .. } => Some(allowed(limit, left)),
+        LeaseAnswer::Denies { retry_in_ns, is_blocked } => {
+            Some(denied(limit, retry_in_ns, is_blocked))
         }
         LeaseAnswer::Asks => None,
+    }
+}
+
+/// The bucket has at least the units that are left of the lease, and is full again at the latest after the time in which
+/// an empty one is.
+#[inline(always)]
+fn allowed(limit: &Limit, left: u64) -> Decision {
+    Decision::new(true, (left, 1), 0, limit.burst_offset_ns())
+}
+
+#[inline(always)]
+fn denied(limit: &Limit, retry_in_ns: u64, is_blocked: bool) -> Decision {
+    let full_in_ns = limit.burst_offset_ns();
+    match is_blocked {
+        true => Decision::new(true, (0, 1), 0, full_in_ns).under_block(retry_in_ns),
+        false => Decision::new(false, (0, 1), retry_in_ns, full_in_ns),
     }
 }
