@@ -1,5 +1,6 @@
 //! The words of a node's leases, in a lock-free table of their own.
 
+pub(crate) mod denied;
 pub(crate) mod word;
 
 use crate::core::view::LimitsView;

@@ -1,9 +1,10 @@
 //! The word of a lease on its node: units that calls may spend until a time, or a denial that holds until a time.
 
+use super::denied::Denied;
 use crate::util::fault::{self, Fault};
 
-/// Bit 0 is set in each word, because a cell's word is never 0. Bits 1 to 20: the units, or the least cost that is denied.
-/// Bit 21: whether it is a denial. Bits 22 to 62: the time, in units of 2^18 ns of the node's clock.
+/// Bit 0 is set in each word, because a cell's word is never 0. Bits 1 to 20: the units, or what is denied. Bit 21: whether it
+/// is a denial. Bits 22 to 62: the time, in units of 2^18 ns of the node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseWord(u64);
 
@@ -13,18 +14,16 @@ const COUNT_MASK: u64 = (1 << 20) - 1;
 const IS_DENIAL: u64 = 1 << 21;
 const TIME_SHIFT: u32 = 22;
 /// The binary logarithm of `TICK_NS`.
-const TICK_LOG2: u32 = 18;
+pub(super) const TICK_LOG2: u32 = 18;
 /// The step between two times that words can have.
 pub(crate) const TICK_NS: u64 = 1 << TICK_LOG2;
-/// The count of a denial by a block, which denies every cost.
-const BLOCKED: u64 = COUNT_MASK;
 
 /// How a lease answers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseAnswer {
     /// The lease has the units. These are its word after the call, and the units that are left.
     Spends { word: u64, left: u64 },
-    /// The store has denied such a call, until after these ns.
+    /// The store has denied such a call. It would allow it after these ns, by what it has said.
     Denies { retry_in_ns: u64, is_blocked: bool },
     /// Only the store can tell.
     Asks,
@@ -39,14 +38,11 @@ impl LeaseWord {
         (units <= COUNT_MASK).then(|| LeaseWord::new(until_ns, 0, units))
     }
 
-    /// Makes the word of a denial of each cost from `cost` up; `None` if a word cannot hold the cost.
-    pub(crate) fn denial(until_ns: u64, cost: u64) -> Option<LeaseWord> {
-        (cost < BLOCKED).then(|| LeaseWord::new(until_ns, IS_DENIAL, cost))
-    }
-
-    /// Makes the word of a denial by a block.
-    pub(crate) fn block(until_ns: u64) -> LeaseWord {
-        LeaseWord::new(until_ns, IS_DENIAL, BLOCKED)
+    /// Makes the word of a denial that holds until a time. The store would allow the call `longer_ns` after it. `None` if a
+    /// word cannot hold the cost.
+    pub(crate) fn denial(until_ns: u64, longer_ns: u64, what: Denied) -> Option<LeaseWord> {
+        let bits = what.bits(longer_ns)?;
+        Some(LeaseWord::new(until_ns, IS_DENIAL, bits))
     }
 
     fn new(until_ns: u64, kind: u64, count: u64) -> LeaseWord {
@@ -112,10 +108,14 @@ impl LeaseWord {
                 _ => LeaseAnswer::Asks,
             };
         }
-        let is_blocked = count == BLOCKED;
-        match is_blocked || cost >= count {
-            true => LeaseAnswer::Denies { retry_in_ns: until_ns - now_ns, is_blocked },
-            false => LeaseAnswer::Asks,
+        let (denied, longer_ns) = Denied::from_bits(count);
+        let retry_in_ns = until_ns - now_ns + longer_ns;
+        match denied {
+            Denied::Block => LeaseAnswer::Denies { retry_in_ns, is_blocked: true },
+            Denied::From(least) if cost >= least => {
+                LeaseAnswer::Denies { retry_in_ns, is_blocked: false }
+            }
+            Denied::From(_) => LeaseAnswer::Asks,
         }
     }
 
@@ -165,21 +165,38 @@ mod tests {
         assert_eq!(lease.with_units_back(UNTIL_NS + TICK_NS, 1), None);
         assert_eq!(LeaseWord::UNKNOWN.with_units_back(UNTIL_NS, 1), None);
         assert_eq!(LeaseWord::UNKNOWN.with_units_back(0, 1), None);
-        let denial = LeaseWord::denial(UNTIL_NS, 3).unwrap();
+        let denial = LeaseWord::denial(UNTIL_NS, 0, Denied::From(3)).unwrap();
         assert_eq!(denial.with_units_back(UNTIL_NS, 1), None);
     }
 
     #[test]
     fn denial_holds_for_its_cost_and_more() {
-        let denial = LeaseWord::denial(UNTIL_NS, 3).unwrap();
-        let denies = LeaseAnswer::Denies { retry_in_ns: UNTIL_NS - NOW_NS, is_blocked: false };
-        assert_eq!(denial.answer(NOW_NS, 3), denies);
-        assert_eq!(denial.answer(NOW_NS, u64::MAX), denies);
-        assert_eq!(denial.answer(NOW_NS, 2), LeaseAnswer::Asks);
-        assert_eq!(denial.answer(UNTIL_NS, 3), LeaseAnswer::Asks);
-        assert_eq!(LeaseWord::denial(UNTIL_NS, BLOCKED), None);
-        let denies = LeaseAnswer::Denies { retry_in_ns: UNTIL_NS - NOW_NS, is_blocked: true };
-        assert_eq!(LeaseWord::block(UNTIL_NS).answer(NOW_NS, 0), denies);
+        // An hour has room beside small costs only, and is shorter by a thirty-second at most.
+        const LONGER_NS: u64 = 3_600_000_000_000;
+        for (longer_ns, least) in [(0, 3), (LONGER_NS, 3), (LONGER_NS, 510), (LONGER_NS, 511)] {
+            let denial = LeaseWord::denial(UNTIL_NS, longer_ns, Denied::From(least)).unwrap();
+            for cost in [least, u64::MAX] {
+                let answer = denial.answer(NOW_NS, cost);
+                let LeaseAnswer::Denies { retry_in_ns, is_blocked: false } = answer else {
+                    panic!("{answer:?}")
+                };
+                let beyond = retry_in_ns - (UNTIL_NS - NOW_NS);
+                let expected = if least > 510 { 0 } else { longer_ns };
+                assert!(beyond <= expected && beyond >= expected - expected / 32, "{beyond}");
+            }
+            assert_eq!(denial.answer(NOW_NS, least - 1), LeaseAnswer::Asks);
+            assert_eq!(denial.answer(UNTIL_NS, least), LeaseAnswer::Asks);
+            let block = LeaseWord::denial(UNTIL_NS, longer_ns, Denied::Block).unwrap();
+            let answer = block.answer(NOW_NS, 0);
+            let LeaseAnswer::Denies { retry_in_ns, is_blocked: true } = answer else {
+                panic!("{answer:?}")
+            };
+            assert!(retry_in_ns - (UNTIL_NS - NOW_NS) >= longer_ns - longer_ns / 32);
+            assert_eq!(block.answer(UNTIL_NS, 0), LeaseAnswer::Asks);
+        }
+        assert_eq!(LeaseWord::denial(UNTIL_NS, 0, Denied::From((1 << 19) - 1)), None);
+        let most = LeaseWord::denial(UNTIL_NS, 0, Denied::From((1 << 19) - 2)).unwrap();
+        assert_eq!(most.answer(NOW_NS, (1 << 19) - 3), LeaseAnswer::Asks);
     }
 
     #[test]

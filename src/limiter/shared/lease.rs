@@ -1,6 +1,7 @@
 //! Members of batches whose limit is leased: they take units from the node's leases, or ask the store.
 
 use crate::algorithm::factor::Factor;
+use crate::core::lease_words::denied::Denied;
 use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
 use crate::core::shared::decide::DecidedMember;
 use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
@@ -150,12 +151,8 @@ impl LeasedMember {
         if decision.allowed() {
             return None;
         }
-        let length_ns = saturating_ns(decision.retry_in()).min(self.length_ns);
-        let until_ns = self.sent_ns.saturating_add(length_ns);
-        match decision.blocked() {
-            true => Some(LeaseWord::block(until_ns)),
-            false => LeaseWord::denial(until_ns, self.cost),
-        }
+        let denied = if decision.blocked() { Denied::Block } else { Denied::From(self.cost) };
+        kept_denial(self.sent_ns, saturating_ns(decision.retry_in()), self.length_ns, denied)
     }
 
     /// Returns whether the limit is still the one that the call was made under.
@@ -192,6 +189,18 @@ impl LeasedMember {
     }
 }
 
+/// Returns the word of a denial of the store, for at most the length of a lease. After `retry_in_ns` the store would allow
+/// the call. `None` if a word has no room for its cost.
+fn kept_denial(
+    from_ns: u64,
+    retry_in_ns: u64,
+    length_ns: u64,
+    denied: Denied,
+) -> Option<LeaseWord> {
+    let kept_ns = retry_in_ns.min(length_ns);
+    LeaseWord::denial(from_ns.saturating_add(kept_ns), retry_in_ns - kept_ns, denied)
+}
+
 impl Drop for LeasedMember {
     /// The store has not answered, or the limit has changed meanwhile: the lease that was given up is lost.
     fn drop(&mut self) {
@@ -225,12 +234,14 @@ impl KeyedLimit {
         self.change_lease(id, |leases, view, key, now_ns| {
             let entry = view.generation.limits.entry(self.index);
             let length_ns = entry.sharing().lease().map_or(0, saturating_ns);
-            let until_ns = now_ns.saturating_add(left_ns.min(length_ns));
             let _ = leases.words.take(view, key, now_ns)?;
             if entry.is_shadow() {
                 return Ok(());
             }
-            leases.words.note_denial(view, key, LeaseWord::block(until_ns), now_ns)
+            match kept_denial(now_ns, left_ns, length_ns, Denied::Block) {
+                Some(denial) => leases.words.note_denial(view, key, denial, now_ns),
+                None => Ok(()),
+            }
         });
     }
 
