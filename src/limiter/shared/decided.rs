@@ -6,6 +6,7 @@ use crate::core::shared::text::rule_time_ns;
 use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::decision::Decision;
 use crate::limiter::batch::{MemberMode, Trial};
+use crate::limiter::handle::lease_decision;
 use crate::limiter::reserve::Charged;
 use crate::limiter::shared::asked::{AskedBatch, Counted, LocalCharges};
 use crate::limiter::shared::charged::ChargedInStore;
@@ -43,16 +44,22 @@ impl Counted {
         self.kept(decision, None)
     }
 
-    /// Checks the local bucket at a cost of 0.
+    /// Checks the local bucket at a cost of 0, or the lease that has answered the member.
     fn look(&self) -> Decision {
         let inner = &*self.handle.limiter.inner;
         let (now_ns, key) = (inner.clock.now_ns(), self.key.as_ref());
-        let (Some(limit), false) = (&self.limit, self.is_leased) else { return self.decision };
+        let Some(limit) = &self.limit else { return self.decision };
         inner.with_view(|view| {
             let entry = view.generation.limits.entry(key.limit);
             let Some((_, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
                 return Ok(self.decision);
             };
+            if self.is_leased {
+                let Some(leases) = &inner.leases else { return Ok(self.decision) };
+                let key = leases.words.key(view, key, tag);
+                let (answer, _) = leases.words.answer(view, &key, (0, false), now_ns)?;
+                return Ok(lease_decision(limit, answer).unwrap_or(self.decision));
+            }
             let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
             view.look(&view.store_key(key, tag), now_ns, ask)
         })

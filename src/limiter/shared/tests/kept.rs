@@ -161,3 +161,44 @@ fn rollbacks_find_the_text_of_their_member() {
     let left = ["a", "b"].map(|id| node.answer(node.all.check_shared(id, 0)).unwrap().remaining());
     assert_eq!(left, [0, 5].map(Some));
 }
+
+/// The batch gives its units back before its members are looked at.
+#[test]
+fn leases_of_denied_batches_show_their_units() {
+    let node = leasing(&["a", "b"]);
+    assert!(node.answer(node.all.block_shared("b", MINUTE)).is_ok());
+    let denied = node.keep(&[node.all.member("a").cost(2), node.all.member("b")]);
+    assert_eq!(denied.decision.denied_by(), Some(1));
+    assert_eq!(denied.members[0].decision.remaining(), Some(8));
+    assert_eq!(node.all.check("a", 0).unwrap().remaining(), Some(8));
+}
+
+/// The units of a lease that the call has given up are not in the bucket: the store has written nothing.
+#[test]
+fn given_up_leases_of_denied_batches_stay_out() {
+    let node = leasing(&["a"]);
+    assert!(node.answer(node.all.spend_shared("b", 64)).unwrap().allowed());
+    let denied = node.keep(&[node.all.member("a").cost(20), node.all.member("b").cost(2)]);
+    assert_eq!(denied.decision.denied_by(), Some(1));
+    assert_eq!(denied.members[0].decision.remaining(), Some(64 - 2 - 8));
+}
+
+#[test]
+fn shadows_of_claims_are_their_own() {
+    let shadow = Limit::new(3, 1, MINUTE).unwrap();
+    let limit = Limit::new(10, 1, MINUTE).unwrap();
+    let tried = LimitOptions::default().shadow(shadow);
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, limit.clone(), exact()).unwrap();
+    let limits = limits.limit_with("Tried", IdFormat::String, limit, tried).unwrap();
+    let node = node_with(limits.build());
+    let tried = node.limiter.limit("Tried").unwrap();
+    for round in 0..4 {
+        let decided =
+            node.keep(&[node.own.member("a"), node.all.member("a"), tried.member("a").cost(3)]);
+        assert!(decided.decision.allowed());
+        let would_deny = node.limiter.counters().limits[2].shadow_denied;
+        assert_eq!(would_deny, 0, "each charge has come back to its shadow: {round}");
+        node.give_back(decided.members.iter().filter_map(|member| member.charge.as_ref()));
+    }
+}
